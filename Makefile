@@ -26,7 +26,7 @@ $(STAMP): pyproject.toml requirements-dev.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -r requirements-dev.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
-	$(BIN)/python -c "from privfed.numerics.kernels.choice import load; load()"  # Compiles it, once.
+	$(BIN)/python -c "from privfed.numerics.kernels.dispatch import load; load()"  # Compiles it, once.
 	touch $@
 
 install-deep: ## The same, and torch and Opacus for privfed.deep (a large download)
@@ -35,7 +35,7 @@ install-deep: ## The same, and torch and Opacus for privfed.deep (a large downlo
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -r requirements-deep.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
-	$(BIN)/python -c "from privfed.numerics.kernels.choice import load; load()"  # Compiles it, once.
+	$(BIN)/python -c "from privfed.numerics.kernels.dispatch import load; load()"  # Compiles it, once.
 	touch $(STAMP)
 
 install-flower: LOCK := requirements-flower.txt
@@ -50,7 +50,7 @@ install-with:
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -r $(LOCK)
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
-	$(BIN)/python -c "from privfed.numerics.kernels.choice import load; load()"  # Compiles it, once.
+	$(BIN)/python -c "from privfed.numerics.kernels.dispatch import load; load()"  # Compiles it, once.
 	touch $(STAMP)
 
 demo: install ## Run the demonstration; its results go to demo/
@@ -67,7 +67,7 @@ test: install ## Check style, types and imports and run the tests
 	$(TESTING) $(BIN)/pytest -n auto -q
 
 # pytest exits 5 where it finds no test at all; having no slow test is no failure.
-test-slow: install ## Run the slow tests, and laws with all their examples
+test-slow: install ## Run the slow tests, and properties with all their examples
 	$(TESTING) $(BIN)/pytest -n auto -q -m "(slow or hypothesis) and not flower and not faults" --hypothesis-profile=thorough --timeout=1200 || [ $$? -eq 5 ]
 
 # One after the other: each starts a deployment of its own, with processes on this machine only.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from privfed.core.names.lazy import lazily
+from privfed.core.names import lazily
 
 if TYPE_CHECKING:
     from privfed.attacks.audits import audit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from privfed.attacks.base.interface import Attack
-from privfed.core.names.registry import Registry
+from privfed.core.names import Registry
 from privfed.errors import ArgumentError
 
 ATTACKS: Registry[type[Attack]] = Registry(

@@ -16,16 +16,21 @@ from sklearn.cluster import KMeans, kmeans_plusplus
 from sklearn.cluster._k_means_lloyd import lloyd_iter_chunked_dense
 
 from benchmarks.timing import compiled, seconds
-from privfed.algorithms.fuzzy.fuzzy_sums import FuzzySums, WeightedFuzzyCentroids
-from privfed.algorithms.local_centers.fkm import SteppedMeans
-from privfed.algorithms.local_centers.kfed import LocalCentroids
+from privfed.algorithms.fkm import SteppedMeans
+from privfed.algorithms.fuzzy import FuzzySums, WeightedFuzzyCentroids
+from privfed.algorithms.kfed import LocalCentroids
+from privfed.core.asking.data import Stacked
 from privfed.core.asking.question import ClientData
-from privfed.core.asking.stack import Stacked
 from privfed.core.values.domain import Ranges
-from privfed.numerics.kernels.steps import step
-from privfed.numerics.weighted_kmeans import seeds
-from privfed.questions.cluster_spread import ClusterDistances, ClusterScatter, ClusterSilhouettes
-from privfed.questions.fuzzy_spread import FuzzyObjective, FuzzySpread
+from privfed.numerics.kernels.dispatch import step
+from privfed.numerics.kmeans import seeds
+from privfed.questions.cluster_spread import (
+    ClusterDistances,
+    ClusterScatter,
+    ClusterSilhouettes,
+    FuzzyObjective,
+    FuzzySpread,
+)
 from privfed.questions.inertia import Inertia
 
 pytestmark = pytest.mark.benchmark

@@ -18,7 +18,7 @@ import tenseal
 from threadpoolctl import threadpool_limits
 
 from privfed.core.asking.statistics import Entry, StatisticsSpec
-from privfed.core.stored.messages import decode, encode
+from privfed.core.stored.encoding import decode, encode
 from privfed.protocols.ckks.checks import CHECK_SLOTS, Checks
 from privfed.protocols.ckks.cipher import Key
 from privfed.protocols.ckks.grid import SlotGrid

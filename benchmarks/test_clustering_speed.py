@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from privfed import Box, DWFKMeans
-from privfed.estimators.minibatch import FederatedMiniBatchKMeans
+from privfed.estimators.local_steps import FederatedMiniBatchKMeans
 from tests.reference import dwf_reference, minibatch_reference
 from tests.reference.paper_data import partition, synthetic
 

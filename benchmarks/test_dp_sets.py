@@ -5,8 +5,7 @@ import pytest
 
 from benchmarks.dp_sets import SETS, fitted
 from benchmarks.utility import cost, shown
-from privfed.algorithms.private.baselines import LloydBaseline
-from privfed.algorithms.private.evolution import PrivateEvolution
+from privfed.algorithms.private.baselines import LloydBaseline, PrivateEvolution
 from privfed.algorithms.private.kmeans import PrivateKMeans
 
 pytestmark = [pytest.mark.benchmark, pytest.mark.timeout(0)]

@@ -2,7 +2,7 @@
 
 Cost is the k-means cost of the released centers divided by that of scikit-learn's best of 20 runs on the same
 rows; 1 is as good as without privacy. The noise is that of one claim, as in a masked sum of only honest
-clients (`test_dp_masked.py`), drawn as a rehearsal so that figures repeat. docs/privacy/utility.md has the
+clients (`test_dp_masked.py`), drawn as a seeded run so that figures repeat. docs/privacy/utility.md has the
 tables.
 """
 

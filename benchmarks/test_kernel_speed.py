@@ -21,7 +21,7 @@ from sklearn.datasets import load_digits
 
 from benchmarks.timing import compiled, seconds
 from privfed import DWFKMeans
-from privfed.core.federation import Federation
+from privfed.federation.driver import Federation
 from tests.reference import dwf_reference
 from tests.reference.paper_data import partition, synthetic
 

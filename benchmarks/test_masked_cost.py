@@ -173,7 +173,7 @@ def test_masked_cost() -> None:
     with threadpool_limits(1):
         fit = Fit()
         fit.sum()  # Joins, and prepares.
-        join, plain, losses = fit.client["prepare"], [], []
+        join, plain, losses = fit.client["agree"] + fit.client["prepare"], [], []
         for _ in range(REPEATS):
             keystreams, x25519, answered = limit(CLIENTS), agreements(), answering(fit)
             fit.sum()

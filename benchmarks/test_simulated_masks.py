@@ -16,7 +16,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from privfed import Box, DWFKMeans
-from privfed.core.federation import Federation
+from privfed.federation.driver import Federation
 from privfed.protocols.crypto.keys import agree, new_secret, parsed, public_key
 from privfed.protocols.crypto.shared import APART, InOneProcess, Shared
 from privfed.protocols.masked import masked

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from privfed.numerics.kernels.choice import CHOICE, load
+from privfed.numerics.kernels.dispatch import CHOICE, load
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 
 from privfed import Box, DPKMeans, Privacy
 from privfed.core.agreed.configuration import Terms
-from privfed.numerics.distances import squared_distances
+from privfed.numerics.kernels.interpreted import squared_distances
 from privfed.protocols import Plain
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 4.0, 10.0)

@@ -40,7 +40,7 @@ from privfed.deep.data.images import Images, digits, emnist, from_file
 from privfed.deep.data.scenario import Scenario, dynamic, skewed
 from privfed.deep.estimators.base import FederatedModel
 from privfed.deep.estimators.curves import Curves, curves
-from privfed.privacy.privacy import Privacy
+from privfed.privacy.claim import Privacy
 
 GATHERED: dict[str, Any] = {"protocol": "plain", "merge": "gathered"}
 SPLITS: dict[str, Any] = {"split_mean_norm": 0.4, "split_max_norm": 0.8}
@@ -83,7 +83,7 @@ class Experiment:
             drift_every=every,
         )
 
-    def words(self, scenario: Scenario, seed: int, private: bool) -> dict[str, Any]:
+    def parameters(self, scenario: Scenario, seed: int, private: bool) -> dict[str, Any]:
         shared = {
             "n_classes": self.images.n_classes,
             "rounds": self.rounds,
@@ -106,15 +106,17 @@ class Experiment:
             "rows_per_client": rows,
         }
 
-    def models(self, words: dict[str, Any], names: tuple[str, ...]) -> Iterator[tuple[str, FederatedModel]]:
+    def models(
+        self, parameters: dict[str, Any], names: tuple[str, ...]
+    ) -> Iterator[tuple[str, FederatedModel]]:
         for name in names:
             if name == "FedAvg":
-                yield name, FedAvg(**words, protocol="plain")
+                yield name, FedAvg(**parameters, protocol="plain")
             elif name == "CFL":
-                splits = NOISED_SPLITS if "privacy" in words else SPLITS
-                yield name, CFL(**words, **GATHERED, **splits, split_after=self.after)
+                splits = NOISED_SPLITS if "privacy" in parameters else SPLITS
+                yield name, CFL(**parameters, **GATHERED, **splits, split_after=self.after)
             else:
-                yield name, DCFL(**words, **GATHERED, metric=METRICS[name], preference_quantile=QUANTILE)
+                yield name, DCFL(**parameters, **GATHERED, metric=METRICS[name], preference_quantile=QUANTILE)
 
 
 @dataclass(frozen=True)
@@ -136,8 +138,8 @@ def fitted(
     scenario = experiment.scenario(seed, newcomers, drift)
     train, test = skewed(experiment.images, scenario.n_clients, 1.0, np.random.default_rng(seed))
     X, y = scenario.tables(train)
-    words = experiment.words(scenario, seed, private and experiment.private)
-    for name, model in experiment.models(words, names):
+    parameters = experiment.parameters(scenario, seed, private and experiment.private)
+    for name, model in experiment.models(parameters, names):
         began = time.perf_counter()
         model.fit(X, y)
         seconds = time.perf_counter() - began
@@ -150,7 +152,7 @@ def overhead(experiment: Experiment, seed: int) -> list[list[str]]:
     scenario = experiment.scenario(seed)
     train, test = skewed(experiment.images, scenario.n_clients, 1.0, np.random.default_rng(seed))
     X, y = scenario.tables(train)
-    words = experiment.words(scenario, seed, False)
+    parameters = experiment.parameters(scenario, seed, False)
     ways: dict[str, dict[str, Any]] = {
         "plain, whole updates": GATHERED,
         "masked, slots, whole updates": {},
@@ -158,7 +160,7 @@ def overhead(experiment: Experiment, seed: int) -> list[list[str]]:
     }
     lines = []
     for name, way in ways.items():
-        model, began = DCFL(**words, **way), time.perf_counter()
+        model, began = DCFL(**parameters, **way), time.perf_counter()
         model.fit(X, y)
         seconds, traffic = time.perf_counter() - began, model.federation_.traffic
         final = curves(model, scenario, test).final[0]

@@ -51,7 +51,7 @@ from sklearn.metrics import v_measure_score
 from privfed.data import partition
 from privfed.errors import DataError
 from privfed.estimators.local_centers import KFED
-from privfed.estimators.weighted import DWFKMeans, EWFKMeans
+from privfed.estimators.local_steps import DWFKMeans, EWFKMeans
 from privfed.federation.simulation import Simulation
 
 CENTRAL, EWF, DWF, K_FED = METHODS = ("k-means", "EWF", "DWF", "k-FED")

@@ -32,9 +32,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from privfed import Box
-from privfed.algorithms.kmeans.minibatch import cohort_size
-from privfed.estimators.minibatch import FederatedMiniBatchKMeans
+from privfed.algorithms.minibatch import cohort_size
+from privfed.core.values.domain import Box
+from privfed.estimators.local_steps import FederatedMiniBatchKMeans
 
 K, CLIENTS, ROWS, SCALE = 5, 50, 10, 0.2
 DOMAIN = Box(0.0, K + 1.0, max_rows=CLIENTS * ROWS)
@@ -202,10 +202,10 @@ def write_tables(found: dict[Setting, np.ndarray], scale: str, out: Path) -> Non
         writer = csv.writer(file)
         writer.writerow(["figure", "C", "E", "beta", "B", "seed", "clients", "distance", "davies_bouldin"])
         for one, scores in found.items():
-            words = [one.figure, one.fraction, one.epochs, one.rate, one.batch_size or "inf"]
+            setting = [one.figure, one.fraction, one.epochs, one.rate, one.batch_size or "inf"]
             for seed, (train, test) in enumerate(scores):
-                writer.writerow([*words, seed, "train", *train])
-                writer.writerow([*words, seed, "test", *test])
+                writer.writerow([*setting, seed, "train", *train])
+                writer.writerow([*setting, seed, "test", *test])
 
 
 # --- pictures ---

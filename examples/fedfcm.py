@@ -37,9 +37,9 @@ from matplotlib.figure import Figure
 from sklearn.exceptions import ConvergenceWarning
 
 from privfed.data import iid
-from privfed.data.by_column import by_column
-from privfed.estimators.fuzzy import FederatedFuzzyCMeans
-from privfed.metrics.fuzzy_index import fuzzy_davies_bouldin
+from privfed.data.partition import by_column
+from privfed.estimators.local_steps import FederatedFuzzyCMeans
+from privfed.metrics.functions import fuzzy_davies_bouldin
 
 Clients = list[np.ndarray]
 WORKERS = 2
@@ -84,15 +84,15 @@ FULL = Scale(10, (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024), tuple(range(10, 101
 
 def fitted(clients: Clients, k: int, method: str, seed: int, protocol: str = "plain") -> FederatedFuzzyCMeans:
     """Fit k clusters, centrally or federated with one of the two kinds of averaging."""
-    words: dict[str, Any] = {"averaging": "kmeans", "max_iter": ROUNDS}
+    parameters: dict[str, Any] = {"averaging": "kmeans", "max_iter": ROUNDS}
     if method == "central":
-        clients, words = [np.concatenate(clients)], {"averaging": "weighted", "max_iter": 1, "tol": 0}
+        clients, parameters = [np.concatenate(clients)], {"averaging": "weighted", "max_iter": 1, "tol": 0}
     if method == "weighted":
-        words = {"averaging": "weighted", "weight": "u", "max_iter": ROUNDS}
+        parameters = {"averaging": "weighted", "weight": "u", "max_iter": ROUNDS}
     with warnings.catch_warnings():
         # If local steps end in a cycle, its best state is used; the paper's code uses the last one.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return FederatedFuzzyCMeans(k, protocol=protocol, random_state=seed, **words).fit(clients)
+        return FederatedFuzzyCMeans(k, protocol=protocol, random_state=seed, **parameters).fit(clients)
 
 
 def index_of(model: FederatedFuzzyCMeans) -> float:
@@ -329,10 +329,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="a few seeds and sets, under a minute")
     parser.add_argument("--out", type=Path, default=Path("fedfcm"), help="folder for tables and picture")
     parser.add_argument("--data", type=Path, help="folder with bank-full.csv(.gz) and g2_sets.npz")
-    words = parser.parse_args(arguments)
-    scale, begin = QUICK if words.quick else FULL, time.perf_counter()
-    words.out.mkdir(parents=True, exist_ok=True)
-    report: list[str] = [f"# FedFCM and FedFuzzDB, {'quick' if words.quick else 'full'} scale\n"]
+    options = parser.parse_args(arguments)
+    scale, begin = QUICK if options.quick else FULL, time.perf_counter()
+    options.out.mkdir(parents=True, exist_ok=True)
+    report: list[str] = [f"# FedFCM and FedFuzzDB, {'quick' if options.quick else 'full'} scale\n"]
 
     def show(title: str, lines: Iterator[str]) -> None:
         text = [f"\n## {title}\n", *lines]
@@ -340,23 +340,23 @@ def main(arguments: list[str] | None = None) -> None:
         report.extend(text)
 
     first = run_motivational(scale)
-    first.write_csv(words.out / "motivational.csv")
+    first.write_csv(options.out / "motivational.csv")
     show(f"Motivational example, mean of {scale.seeds} seeds", motivational_report(first))
-    sets = run_g2(scale, words.data)
-    sets.write_csv(words.out / "g2.csv")
+    sets = run_g2(scale, options.data)
+    sets.write_csv(options.out / "g2.csv")
     show("G2 sets", g2_report(sets, scale))
-    loaded = None if words.data is None else bank(words.data)
+    loaded = None if options.data is None else bank(options.data)
     customers = None
     if loaded is None:
         show("Bank's customers", iter(["Skipped: bank-full.csv is not there; name its folder with --data."]))
     else:
-        customers, four = run_bank(loaded[0], range(3, 7) if words.quick else range(3, 10))
-        customers.write_csv(words.out / "bank.csv")
+        customers, four = run_bank(loaded[0], range(3, 7) if options.quick else range(3, 10))
+        customers.write_csv(options.out / "bank.csv")
         show("Bank's customers", bank_report(customers, four, loaded[0]))
-    picture(words.out / "fedfcm.png", first, sets, scale, customers)
+    picture(options.out / "fedfcm.png", first, sets, scale, customers)
     report.append(f"\n{time.perf_counter() - begin:.0f} s in all.")
-    (words.out / "fedfcm.md").write_text("\n".join(report) + "\n")
-    print(f"\n{report[-1].strip()} Tables and picture: {words.out}", flush=True)
+    (options.out / "fedfcm.md").write_text("\n".join(report) + "\n")
+    print(f"\n{report[-1].strip()} Tables and picture: {options.out}", flush=True)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ from matplotlib.figure import Figure
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
-from privfed.data.placement import by_cluster, by_distance
+from privfed.data.partition import by_cluster, by_distance
 from privfed.estimators.local_centers import FKM, KFED
 
 K, MERGES = 16, 10
@@ -111,16 +111,16 @@ def central(clients: list[np.ndarray], seed: int, k: int) -> np.ndarray:
     return np.asarray(KMeans(k, n_init=10, random_state=seed).fit(np.concatenate(clients)).cluster_centers_)
 
 
-def fkm(k: int, **words: Any) -> Fit:
+def fkm(k: int, **parameters: Any) -> Fit:
     """Return a function that fits FKM and returns the centers after each merge."""
     return lambda clients, seed: np.stack(
-        FKM(k, max_iter=MERGES - 1, random_state=seed, **words).fit(clients).history_
+        FKM(k, max_iter=MERGES - 1, random_state=seed, **parameters).fit(clients).history_
     )
 
 
-def kfed(k: int, **words: Any) -> Fit:
+def kfed(k: int, **parameters: Any) -> Fit:
     """Return a function that fits k-FED and returns its centers."""
-    return lambda clients, seed: KFED(k, random_state=seed, **words).fit(clients).cluster_centers_
+    return lambda clients, seed: KFED(k, random_state=seed, **parameters).fit(clients).cluster_centers_
 
 
 SEEN: dict[str, Any] = {"merge": "gathered", "protocol": "plain"}
@@ -271,9 +271,9 @@ def write(
         writer.writerow(["beta", "noise", "rows", "method", "k_local", "seed", *Score._fields])
         for (name, data), found in scores.items():
             k_local = best[data] if name == "k-FED informed" else K if "k-FED" in name else ""
-            words = ["cluster-wise" if data.beta is None else data.beta, data.noise, data.rows]
+            setting = ["cluster-wise" if data.beta is None else data.beta, data.noise, data.rows]
             for seed, one in enumerate(found):
-                writer.writerow([*words, name, k_local, seed, *one])
+                writer.writerow([*setting, name, k_local, seed, *one])
 
 
 # --- pictures ---
@@ -319,8 +319,8 @@ def draw_noise(axes: Axes, scores: Scores, beta: float) -> None:
             sets = [one for other, one in scores if (other, one.beta, one.rows) == (name, beta, rows)]
             if sets:
                 means = [np.array(scores[name, data])[:, 0].mean() for data in sets]
-                words: dict[str, Any] = {"color": COLOURS[name], "label": f"{name}, {rows} rows"}
-                axes.plot([one.noise for one in sets], means, style, markersize=4, **words)
+                line: dict[str, Any] = {"color": COLOURS[name], "label": f"{name}, {rows} rows"}
+                axes.plot([one.noise for one in sets], means, style, markersize=4, **line)
     axes.set(title=f"Figure 3, β = {beta:g}", xlabel="standard deviation of a cluster", ylabel="ARI")
     axes.set_ylim(0.3, 1.0)
     axes.legend(fontsize=6, ncols=2)

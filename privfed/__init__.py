@@ -5,25 +5,28 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from privfed.core.names.lazy import lazily
+from privfed.core.names import lazily
 
 if TYPE_CHECKING:
     from privfed import attacks, metrics, protocols
-    from privfed.algorithms.kmeans.weightings import weighting
+    from privfed.algorithms.weightings import weighting
     from privfed.core.agreed.policy import ClientPolicy
     from privfed.core.values.domain import Ball, Box
-    from privfed.estimators.choosing.selection import SelectionResult, select_n_clusters
-    from privfed.estimators.fuzzy import FederatedFuzzyCMeans
+    from privfed.estimators.choosing import SelectionResult
     from privfed.estimators.local_centers import FKM, KFED
-    from privfed.estimators.minibatch import FederatedMiniBatchKMeans
+    from privfed.estimators.local_steps import (
+        DWFKMeans,
+        EWFKMeans,
+        FederatedFuzzyCMeans,
+        FederatedMiniBatchKMeans,
+        WFKMeans,
+    )
+    from privfed.estimators.moments import FederatedScaler, FederatedSummary
     from privfed.estimators.private import DPKMeans
     from privfed.estimators.saving import load
-    from privfed.estimators.scaling import FederatedScaler
-    from privfed.estimators.summary import FederatedSummary
-    from privfed.estimators.weighted import DWFKMeans, EWFKMeans, WFKMeans
+    from privfed.estimators.selection import select_n_clusters
     from privfed.federation.simulation import Simulation
-    from privfed.privacy.claim import PrivacySpent
-    from privfed.privacy.privacy import Privacy
+    from privfed.privacy.claim import Privacy, PrivacySpent
 
 __version__ = version("privfed")
 
@@ -61,24 +64,24 @@ __getattr__ = lazily(
         "Box": "privfed.core.values.domain",
         "ClientPolicy": "privfed.core.agreed.policy",
         "DPKMeans": "privfed.estimators.private",
-        "DWFKMeans": "privfed.estimators.weighted",
-        "EWFKMeans": "privfed.estimators.weighted",
+        "DWFKMeans": "privfed.estimators.local_steps",
+        "EWFKMeans": "privfed.estimators.local_steps",
         "FKM": "privfed.estimators.local_centers",
-        "FederatedFuzzyCMeans": "privfed.estimators.fuzzy",
-        "FederatedMiniBatchKMeans": "privfed.estimators.minibatch",
-        "FederatedScaler": "privfed.estimators.scaling",
-        "FederatedSummary": "privfed.estimators.summary",
+        "FederatedFuzzyCMeans": "privfed.estimators.local_steps",
+        "FederatedMiniBatchKMeans": "privfed.estimators.local_steps",
+        "FederatedScaler": "privfed.estimators.moments",
+        "FederatedSummary": "privfed.estimators.moments",
         "KFED": "privfed.estimators.local_centers",
-        "Privacy": "privfed.privacy.privacy",
+        "Privacy": "privfed.privacy.claim",
         "PrivacySpent": "privfed.privacy.claim",
-        "SelectionResult": "privfed.estimators.choosing.selection",
+        "SelectionResult": "privfed.estimators.choosing",
         "Simulation": "privfed.federation.simulation",
-        "WFKMeans": "privfed.estimators.weighted",
+        "WFKMeans": "privfed.estimators.local_steps",
         "attacks": "privfed.attacks",
         "load": "privfed.estimators.saving",
         "metrics": "privfed.metrics",
         "protocols": "privfed.protocols",
-        "select_n_clusters": "privfed.estimators.choosing.selection",
-        "weighting": "privfed.algorithms.kmeans.weightings",
+        "select_n_clusters": "privfed.estimators.selection",
+        "weighting": "privfed.algorithms.weightings",
     },
 )

@@ -5,7 +5,8 @@
     |   |-- UndefinedIndexError           a validity index has no value for these clusters
     |   `-- FormatError                   bytes were written in another version of their form
     |-- DataError (ValueError)            a client's data cannot be used
-    |-- NotFittedError (sklearn's)        an estimator is not fitted (in privfed.estimators.common.not_fitted)
+    |   `-- ColumnsError                  a party's table has other columns than were agreed
+    |-- NotFittedError (sklearn's)        an estimator is not fitted (in privfed.estimators.saving)
     |-- PolicyError                       a party's policy forbids what is asked
     |-- PrivacyError (ValueError)         a differential privacy guarantee cannot be given
     |   `-- BudgetError                   a question costs more than the rest of the budget
@@ -32,7 +33,18 @@ FAILED = "error"
 
 
 class PrivFedError(Exception):
-    """Base of every error that privfed raises on purpose."""
+    """Base of every error that privfed raises on purpose.
+
+    Attributes:
+        parameters: names of the parameters that the message names without a value, so that the command line
+            can name its options instead; with a value they stand as `name=value`.
+    """
+
+    parameters: tuple[str, ...] = ()
+
+    def __init__(self, *message: object, parameters: Iterable[str] = ()) -> None:
+        super().__init__(*message)
+        self.parameters = tuple(parameters)
 
 
 class ArgumentError(PrivFedError, ValueError):
@@ -49,6 +61,10 @@ class FormatError(ArgumentError):
 
 class DataError(PrivFedError, ValueError):
     """A client's data cannot be used (empty, not finite, not numeric, other columns, outside the domain)."""
+
+
+class ColumnsError(DataError):
+    """A party's own table has other columns than were agreed; the message names both."""
 
 
 class PolicyError(PrivFedError):
@@ -112,9 +128,9 @@ REMEDIES = {
     ),
     "policy:losses": (
         "More clients were lost in this fit than its terms allow: in so many sums the lost were others than "
-        "before, and whoever reads a total with a client and one without learns that client's answer. Agree "
-        "on as many as the fit may have sums with losses, as Masked(losses=...), and resume it "
-        "(docs/party.md has the calculation); or claim differential privacy, under which there is no limit"
+        "before. Whoever reads a total with a client and one without learns that client's answer. Agree on "
+        "as many as the fit may have sums with losses, as Masked(losses=...), and resume it. docs/party.md "
+        "has the calculation. Or claim differential privacy, under which there is no limit"
     ),
     "totals:missed": (
         "These clients lack totals of earlier set-ups of this fit. Only clients could read them, and the "
@@ -131,22 +147,11 @@ REMEDIES = {
     ),
     "policy:protocol": "Clients list the secure sums over which they answer (protocols): take one of these",
     "policy:max_sums": "Clients answer fewer sums than agreed (max_sums): take fewer rounds or restarts",
-    "policy:max_answers": (
-        "Clients have answered as many questions as their policy allows (max_answers): take fewer rounds"
-    ),
     "policy:max_fits": "Clients take part in no more fits on these rows than their journals allow (max_fits)",
     "policy:budget": "A sum asked again is paid again: keep a share for that with Privacy(spare=...)",
-    "policy:centers": (
-        "Clients answer questions about at most twice the agreed n_clusters: fit as many clusters as you ask "
-        "about, or pass the clients' arrays, which opens a new federation"
-    ),
-    "policy:cells": (
-        "Clients count rows in at most as many cells as an initialisation for twice the agreed n_clusters "
-        "has, and in none where no clustering was agreed on"
-    ),
     "policy:domain": (
-        "A domain must be declared, as domain=Box(...): probing_guard and max_jumps compare centroids with "
-        "it, and differential privacy needs one whose squares float64 holds accurately"
+        "A domain must be declared, as domain=Box(...): differential privacy needs one whose squares float64 "
+        "holds accurately"
     ),
     "numerics": (
         "A client that runs the algorithm itself must seed it to the same last bit, and its known answers "
@@ -159,22 +164,28 @@ REMEDIES = {
     "policy:algorithm": (
         "Clients list the algorithms that they take part in, as the configuration names them"
     ),
-    "policy:init": (
-        "Clients list the initialisations that they take part in; an array by the hash of its values"
-    ),
-    "policy:rows_per_cluster": (
-        "Clients want more agreed rows for each cluster: fit fewer clusters, and declare max_rows"
-    ),
     "policy:max_epsilon": (
         "The fits on a client's rows would spend more epsilon together than it allows: agree on a smaller one"
     ),
     "policy:max_starts": (
-        "Starts of several fits in other cells show the rows that lie between them, and a client counts how "
-        'many it answered on the same rows: use init="nested", whose cells are the same in each fit'
+        "Starts of several fits in other cells show the rows that lie between them. A client counts how many "
+        'it answered on the same rows: use init="nested", whose cells are the same in each fit'
+    ),
+    "request:signature": "A request was not signed by the coordinator of the agreement for this client",
+    "request:seen": (
+        "A client got a request with a number that it knows: an old message was sent again, or two processes "
+        "sign as one"
+    ),
+    "request:sessions": (
+        "Too many processes of the coordinator asked a client in this fit, one after another: begin a new fit"
     ),
     "agreement:size": (
-        "The agreement has a number (clusters, restarts, columns) beyond what any client builds: see "
-        "privfed.core.agreed.bounds"
+        "The agreement or a question has a number (clusters, restarts, columns; cells, local steps, epochs) "
+        "beyond what any client builds or works through: see docs/party.md"
+    ),
+    "agreement:seeded": (
+        "The agreement's noise follows from a seed, and whoever knows the seed subtracts it. Only clients "
+        "simulated in one process take part in that: leave out Privacy(noise_seed=...)"
     ),
     "start:missing": (
         "A client's journal has no verified total of the start that the agreement names, of the same rows, "
@@ -192,8 +203,8 @@ REMEDIES = {
         "that are in no earlier fit can be promised it"
     ),
     "journal:peer": (
-        "A client, whose position the code names, shows an older copy of its journal than others met before, "
-        "or another one: begin a fit without it, or with a new identity of its"
+        "The client whose position the code names shows an older copy of its journal than others met, "
+        "or another one: begin a fit without it, or with a new identity for it"
     ),
     "agreement:parties": (
         "A node's list of parties is another than the coordinator's: compare their digits (privfed keys show)"
@@ -202,16 +213,20 @@ REMEDIES = {
         "A node joins only agreements of which its owner keeps a copy, in the folder approved of its party"
     ),
     "agreement:program": (
-        "A node cannot build what was agreed: it runs another version of privfed or numpy, or its owner has "
-        "not registered an algorithm that is not privfed's own (modules in node.toml); its log says which"
+        "A node cannot build what was agreed, and its log says why. It runs another version of privfed or "
+        "numpy, or its owner has not registered an algorithm that is not privfed's own (modules in node.toml)"
     ),
+    "agreement:columns": (
+        "A node's table has other columns than the coordinator's federation.toml, or its owner lists them in "
+        "another order (columns in node.toml); its log says which"
+    ),
+    "agreement:labels": (
+        "A node's owner declares no labels, or another number of classes (labels and classes in node.toml)"
+    ),
+    "agreement:times": "A node's owner declares no columns that are times of rows (times in node.toml)",
     "agreement:unknown": "A node has lost what it joined: begin a new fit",
     "journal:index": "A client answers no sum again that came before the last one: begin a new fit",
     "journal:question": "A client answers a sum again with the same question only: begin a new fit",
-    "policy:undeclared": (
-        "The question, or a part of it, does not say which of its entries count rows: give its class a "
-        "`declaration` (privfed.core.asking.declaration), empty where none does"
-    ),
 }
 """Code of a refusal -> remedy, for codes that do not suggest it."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from privfed.core.names.lazy import lazily
+from privfed.core.names import lazily
 from privfed.protocols.registry import SECURE_SUMS, by_name
 
 if TYPE_CHECKING:

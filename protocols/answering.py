@@ -11,10 +11,11 @@ from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import Question, question_from_bytes
 from privfed.core.roles.engine import Answerer
-from privfed.core.stored.messages import CODE
+from privfed.core.stored.encoding import CODE
 from privfed.core.values.domain import FloatArray
 from privfed.errors import FAILED, MessageError, PolicyError
-from privfed.numerics.known_answers import known_answers
+from privfed.numerics.kmeans import known_answers
+from privfed.privacy.ledger import refuses_fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ def admit_configuration(configuration: Configuration, policy: ClientPolicy) -> N
     Raises:
         PolicyError: it does not; the error's text is the code of the refusal.
     """
-    code = policy.refuses_configuration(configuration)
+    code = refuses_fit(policy, configuration)
     if code is not None:
         raise PolicyError(code)
     if configuration.numerics and configuration.numerics != known_answers():
@@ -85,7 +86,8 @@ def admit(
 
     Raises:
         MessageError: not a well-formed question.
-        PolicyError: the policy refuses it; the error's text is the code of the refusal.
+        PolicyError: it takes too much memory or work, or the policy refuses it; the error's text is the code
+            of the refusal.
     """
     if server_opens and configuration.noised_by_server:
         raise PolicyError("policy:noise")

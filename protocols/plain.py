@@ -15,13 +15,13 @@ from privfed.core.agreed.assumptions import COLLECT, Assumptions, Stage
 from privfed.core.agreed.configuration import Configuration, Terms
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import Question
-from privfed.core.asking.statistics import Contributions, StatisticsSpec, StatisticsTable
-from privfed.core.roles.conversation import Total
-from privfed.core.roles.engine import Answerer, ClientSide, Exchange, TableAnswerer, gather
+from privfed.core.asking.statistics import StatisticsSpec, StatisticsTable
+from privfed.core.roles.conversation import Contributions, Total
+from privfed.core.roles.engine import Answerer, ClientSide, Exchange, gather
 from privfed.core.roles.secure_sum import Replica, Session, Steps, TotalReader
-from privfed.core.stored.codec import Codec
-from privfed.core.stored.messages import Array, Message, Refusal, decode, encode
+from privfed.core.stored.encoding import Array, Codec, Message, Refusal, decode, encode
 from privfed.core.values.domain import FloatArray
+from privfed.core.values.numbers import Count, Number
 from privfed.errors import (
     ArgumentError,
     MessageError,
@@ -30,23 +30,24 @@ from privfed.errors import (
     PrivFedError,
     RefusedError,
 )
+from privfed.privacy.ledger import refuses_fit
 from privfed.protocols.answering import admit, answer, check_promised, refusal_code
 
 
 class PlainRequest(Message, frozen=True):
     """Carries a question to a client, with the number and index of its sum."""
 
-    number: int
-    index: int
+    number: Number
+    index: Number
     question: bytes
 
 
 class PlainAnswer(Message, frozen=True, gc=False):
     """Carries a client's statistics to the server, as one flat vector, and how much was clipped."""
 
-    number: int
+    number: Number
     vector: Array
-    clipped: int
+    clipped: Count
 
 
 _REPLY = PlainAnswer | Refusal
@@ -60,7 +61,7 @@ class _Reader:
 
     def __init__(self, configuration: Configuration, policy: ClientPolicy) -> None:
         self._configuration, self._policy = configuration, policy
-        self.refusal = policy.refuses_configuration(configuration)
+        self.refusal = refuses_fit(policy, configuration)
         self._read: tuple[bytes, PlainRequest] | None = None
         self._admitted: tuple[PlainRequest, Question] | None = None
 
@@ -111,24 +112,7 @@ class PlainClient:
             own = answer(question, message.index, answerer)
         except PrivFedError as error:
             return message.number, encode(Refusal(refusal_code(error)))
-        return message.number, encode(PlainAnswer(message.number, Array.of(own.vector), own.clipped))
-
-    def steps(
-        self, states: Sequence[int], request: bytes, answerer: TableAnswerer
-    ) -> tuple[int, list[bytes]] | None:
-        """Return what `step` would for several clients, in one pass; None where one of them would refuse."""
-        try:
-            message, question = self._admitted(max(states), request)
-        except PrivFedError:
-            return None
-        found = answerer(question, message.index)
-        if found is None:
-            return None
-        shape, vectors = (question.spec.size,), np.asarray(found[0].vectors, dtype="<f8")
-        return message.number, [
-            encode(PlainAnswer(message.number, Array(shape, vector.tobytes()), clipped))
-            for vector, clipped in zip(vectors, found[1], strict=True)
-        ]
+        return message.number, encode(PlainAnswer(message.number, Array.from_numpy(own.vector), own.clipped))
 
     def _admitted(self, state: int, request: bytes) -> tuple[PlainRequest, Question]:
         message = self._reader.read(request)
@@ -209,8 +193,6 @@ class PlainSession:
             raise MessageError(
                 f"answers sum {reply.number}, asked was {self._number}", sender=name, stage=COLLECT
             )
-        if reply.clipped < 0:
-            raise MessageError("a negative count of clipped entries", sender=name, stage=COLLECT)
         if reply.vector.shape != (size,) or len(reply.vector.data) != 8 * size:
             raise MessageError("statistics of another layout", sender=name, stage=COLLECT)
         return reply
@@ -256,7 +238,7 @@ class Plain:
     """
 
     name = "plain"
-    opens_to: Literal["server"] = "server"
+    recipient: Literal["server"] = "server"
     reveals: Literal["contributions"] = "contributions"
     one_key = False
     slotted_sums = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from inspect import signature
 
-from privfed.core.names.registry import Registry
+from privfed.core.names import Registry
 from privfed.core.roles.secure_sum import SecureSum
 from privfed.errors import ArgumentError
 
@@ -21,6 +21,17 @@ SECURE_SUMS: Registry[Callable[..., SecureSum]] = Registry(
     },
 )
 """Secure sums by name. Packages add theirs by entry points of `privfed.secure_sums`."""
+
+
+def by_author(protocol: object) -> bool:
+    """Say whether a secure sum, or the one that it wraps, is not privfed's own.
+
+    Then only its author says what it hides, whatever it is called: a subclass of a sum of privfed is another.
+    """
+    from privfed.protocols.slotted import Slotted
+
+    own = type(protocol).__module__.startswith("privfed.protocols.")
+    return not own or (isinstance(protocol, Slotted) and by_author(protocol.inner))
 
 
 def one_key_of(name: str) -> bool | None:
@@ -54,6 +65,7 @@ def made(name: str, kind: Callable[..., SecureSum]) -> SecureSum:
         signature(kind).bind()
     except (TypeError, ValueError) as error:
         raise ArgumentError(
-            f"protocol must name a class that is made without arguments, got {name!r} ({error})."
+            f"protocol must name a class that is made without arguments, got {name!r} ({error}).",
+            parameters=["protocol"],
         ) from None
     return kind()

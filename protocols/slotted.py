@@ -1,6 +1,6 @@
 """Sums that show contributions, but not whose they are: slots over another secure sum.
 
-Each client answers a question with slots (`privfed.questions.slots`) in one slot and leaves the others
+Each client answers a question with slots (`privfed.questions.gathered`) in one slot and leaves the others
 zero. A permutation from PRG(G, sum) says which slot; G is a secret that all clients share and the server
 does not know. The clients agree on G in a set-up of their own, beside that of the inner sum. Sums whose
 totals the clients open cannot have slots: every client knows G, and so whose each contribution is.
@@ -23,9 +23,8 @@ from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Total
 from privfed.core.roles.engine import Answerer, ClientSide, Exchange, Replies
 from privfed.core.roles.secure_sum import Replica, SecureSum, Session, Steps, TotalReader
-from privfed.core.stored.codec import Codec, StateCodec
-from privfed.core.stored.messages import Message, Refusal, decode, encode
-from privfed.core.values.numbers import check_whole
+from privfed.core.stored.encoding import Codec, Message, Refusal, StateCodec, decode, encode
+from privfed.core.values.numbers import Items, check_whole
 from privfed.errors import ArgumentError, MessageError, PolicyError, PrivFedError
 from privfed.protocols.answering import refusal_code
 from privfed.protocols.client_opened.relay import Relay
@@ -35,7 +34,7 @@ from privfed.protocols.client_opened.state import State
 from privfed.protocols.crypto.keys import CryptographyError, digest
 from privfed.protocols.group_masked.masks import MaskScheme
 from privfed.protocols.setup.channel import Channel
-from privfed.protocols.setup.messages import AdvertiseRequest, Envelope, RosterRequest
+from privfed.protocols.setup.messages import AdvertiseRequest, Capsule, Envelope, RosterRequest
 from privfed.protocols.setup.simulated import simulated
 
 PREFIX = "slotted "
@@ -60,7 +59,7 @@ class Slotted:
         contributors: fewest clients in any sum of the fit; with fewer left, no sum opens.
     """
 
-    opens_to: Literal["server"] = "server"
+    recipient: Literal["server"] = "server"
     reveals: Literal["unlinked contributions"] = "unlinked contributions"
     one_key = False
     verified = False
@@ -70,7 +69,7 @@ class Slotted:
             raise ArgumentError(
                 f"slots hide whose a contribution is, and {inner.name!r} sums show it; use masked sums."
             )
-        if inner.opens_to == "clients":
+        if inner.recipient == "clients":
             raise ArgumentError(
                 f"slots are drawn from a secret that all clients know, and clients open the totals of "
                 f"{inner.name!r}: each could tell whose every contribution is. Use masked sums, or "
@@ -141,7 +140,7 @@ class Slotted:
             ArgumentError: the key is not the registered one.
         """
         agreement.check_coordinator(identity)
-        relay = Relay(agreement.of_part(PART), identity, MaskScheme())
+        relay = Relay(agreement.of_part(PART), identity, OnlyASecret())
         return SlottedSession(relay, self.inner.coordinator(agreement, identity, totals))
 
     def client(
@@ -158,7 +157,7 @@ class Slotted:
             ArgumentError: the key is not the registered one.
         """
         inner = self.inner.client(agreement, position, identity, policy, replica)
-        setup = GroupSetup(position, agreement.of_part(PART), identity, policy, MaskScheme())
+        setup = GroupSetup(position, agreement.of_part(PART), identity, policy, OnlyASecret())
         return SlottedClient(position, agreement.configuration, setup, inner)
 
     def parties(
@@ -168,6 +167,12 @@ class Slotted:
         return simulated(self, configuration, policies)
 
 
+class OnlyASecret(MaskScheme):
+    """Needs the secret of all clients, and no keys of pairs: nothing is masked under it."""
+
+    pairwise = False
+
+
 class ForGroup(Message, frozen=True):
     """Wraps a message of the group's set-up, to distinguish it from those of the inner sum."""
 
@@ -175,9 +180,10 @@ class ForGroup(Message, frozen=True):
 
 
 class Invited(Message, frozen=True):
-    """Carries the leader's sealed secret to one client, in an envelope."""
+    """Carries the leader's sealed secret to one client, and what that opens with, in an envelope."""
 
     box: bytes
+    capsules: Items[Capsule]
 
 
 class SlottedState(msgspec.Struct, frozen=True):
@@ -270,7 +276,8 @@ class SlottedClient:
         if state.group is None:
             raise MessageError("before the set-up", sender="the coordinator", stage="collect")
         channel = Channel(state.group.channel, state.group.session, self._me)
-        group = self._setup.accept(state.group, channel.open_down(message, Invited).box)
+        invited: Invited = channel.open_down(message, Invited)
+        group = self._setup.accept(state.group, invited.box, invited.capsules)
         return msgspec.structs.replace(state, group=group), b""
 
 

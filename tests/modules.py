@@ -9,9 +9,8 @@ import privfed
 NEED_EXTRAS = frozenset(
     {
         "privfed.deep.training.torch_trainer",
-        "privfed.engines.flower.client_app",
-        "privfed.engines.flower.grid",
-        "privfed.engines.flower.server_app",
+        "privfed.deploy.superlink",
+        "privfed.engines.flower.apps",
     }
 )
 """They hold no question, no registry and no stored format."""

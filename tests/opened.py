@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from privfed.core.record.transcript import Began, Transcript
+from privfed.core.record.records import Began
+from privfed.core.record.transcript import Transcript
 from privfed.core.record.view import View
 
 
 def opened(transcript: Transcript) -> View:
     """Return the view of those who read the totals."""
     began = transcript.of(Began)[0]
-    return transcript.view(began.opens_to)
+    return transcript.view(began.recipient)

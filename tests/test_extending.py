@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from privfed import extend
+from privfed.core.names import ALGORITHMS
+from tests.some import some
 from tests.test_documents import ROOT, blocks, write_files
 
 PAGE = ROOT / "docs" / "extending.md"
@@ -48,6 +53,37 @@ def test_every_part_keeps_its_contract(folder: Path) -> None:
     assert " passed" in said and "failed" not in said
 
 
+def test_parts_import_the_extension_api_alone_and_the_algorithm_is_short(folder: Path) -> None:
+    for path in some(folder.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            privfed = {name for name in names if name.split(".")[0] == "privfed"}
+            allowed = {"privfed.testing"} if path.name.startswith("test_") else set()
+            assert privfed <= {"privfed.extend", *allowed}, path.name
+    assert len((folder / "spherical.py").read_text().splitlines()) <= 60
+    assert set(extend.__all__) <= set(re.findall(r"\w+", extend.__doc__ or ""))
+
+
+def test_a_field_of_an_own_algorithm_is_a_parameter_of_its_estimator(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What is registered here is forgotten with the test.
+    monkeypatch.setattr(ALGORITHMS, "_things", {})
+
+    class Sharper(extend.RoundsAlgorithm):
+        power: int = 2
+
+    class Sharp(extend.RoundsClusterer):
+        algorithm = extend.register_algorithm(Sharper)
+        power: int = extend.parameter(default=3, text="of the weights.")
+
+    kind = extend.parameters(Sharp)
+    made = kind(4, tol=0.5, power=7).make_algorithm(2, seed=1)
+    assert isinstance(made, Sharper) and (made.n_clusters, made.tol, made.power) == (4, 0.5, 7)
+    for one, said in ((kind(0), "n_clusters must be"), (kind(3, tol=-1.0), "tol must be")):
+        with pytest.raises(extend.ArgumentError, match=said):
+            one.make_algorithm(2, seed=1)
+
+
 PRIVFED = ("-c", "from privfed.cli.main import main; main()")
 TABLE = ("table.csv", "--group", "clinic", "--quiet")
 MINE = ("--algorithm", "spherical:SphericalKMeans", "-k", "3")
@@ -55,8 +91,9 @@ MINE = ("--algorithm", "spherical:SphericalKMeans", "-k", "3")
 
 @pytest.mark.slow
 def test_every_part_works_in_the_commands(folder: Path) -> None:
-    run(folder, *PRIVFED, "fit", *TABLE, *MINE, "--out", "run")
-    run(folder, *PRIVFED, "resume", "run", *MINE[:2], "--quiet")
+    metric = ("--metrics", "cosine:mean_cosine")
+    run(folder, *PRIVFED, "fit", *TABLE, *MINE, "--tol", "0.001", *metric, "--out", "run")
+    run(folder, *PRIVFED, "resume", "run", *MINE[:2], *metric, "--quiet")
     run(folder, *PRIVFED, "predict", "run", "table.csv")
     run(folder, *PRIVFED, "attack", "run", *MINE[:2], "--attack", "lone_rows:LoneRows", "--quiet")
     run(folder, *PRIVFED, "fit", *TABLE, "--protocol", "shared_key:SharedKey", "-k", "3", "--out", "shared")

@@ -46,7 +46,9 @@ def audit_one_run(
     if inside.all() or not inside.any():
         raise ArgumentError("canaries are all in or all out; draw each by a fair coin.")
     if not 0.5 < confidence < 1.0:
-        raise ArgumentError(f"confidence must lie in (0.5, 1), got confidence={confidence}.")
+        raise ArgumentError(
+            f"confidence must lie in (0.5, 1), got confidence={confidence}.", parameters=["confidence"]
+        )
     alpha = (1.0 - confidence) / 2.0
     guesses = [guessed(values, inside, share) for share in _SHARES]
     epsilon = max(

@@ -19,9 +19,9 @@ from scipy.stats import chi2
 from privfed.attacks.audits.noise import Dependence, audit_noises
 from privfed.attacks.audits.units import without_noise
 from privfed.core.asking.question import ClientData, question_from_bytes
-from privfed.core.federation import client_generator
 from privfed.core.record.transcript import Transcript
 from privfed.core.roles.conversation import Total
+from privfed.core.roles.engine import client_generator
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.privacy.noised import Noised

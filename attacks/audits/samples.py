@@ -54,11 +54,15 @@ class Claim:
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.epsilon) and self.epsilon > 0.0):
-            raise ArgumentError(f"epsilon must be positive and finite, got epsilon={self.epsilon}.")
+            raise ArgumentError(
+                f"epsilon must be positive and finite, got epsilon={self.epsilon}.", parameters=["epsilon"]
+            )
         if not 0.0 < self.delta < 1.0:
-            raise ArgumentError(f"delta must lie in (0, 1), got delta={self.delta}.")
+            raise ArgumentError(f"delta must lie in (0, 1), got delta={self.delta}.", parameters=["delta"])
         if self.noise not in ("gaussian", "any"):
-            raise ArgumentError(f'noise must be "gaussian" or "any", got {self.noise!r}.')
+            raise ArgumentError(
+                f'noise must be "gaussian" or "any", got {self.noise!r}.', parameters=["noise"]
+            )
 
     @property
     def mu(self) -> float:
@@ -172,7 +176,9 @@ def audit_samples(
     """
     with_unit, without = _releases(inside, outside)
     if not 0.5 < confidence < 1.0:
-        raise ArgumentError(f"confidence must lie in (0.5, 1), got confidence={confidence}.")
+        raise ArgumentError(
+            f"confidence must lie in (0.5, 1), got confidence={confidence}.", parameters=["confidence"]
+        )
     chosen = max(_FEWEST // 5, int(_CHOOSING * len(with_unit)))
     direction = _direction(with_unit[:chosen], without[:chosen])
     scores, others = with_unit @ direction, without @ direction

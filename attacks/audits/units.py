@@ -22,12 +22,13 @@ import numpy as np
 from privfed.algorithms.private.clients import ClientLengths, ClientShares
 from privfed.attacks.audits.samples import Audit, Claim, Noise, audit_samples
 from privfed.core.asking.question import ClientData, centers_of, parts_of, question_from_bytes
-from privfed.core.record.transcript import Asked, Transcript
+from privfed.core.record.records import Asked
+from privfed.core.record.transcript import Transcript
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Mechanism, Neighbours, Unit
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.privacy.noised import Noised
-from privfed.privacy.sampler import RandomBits, RehearsalBits, SecureBits
+from privfed.privacy.sampler import RandomBits, SecureBits, SeededBits
 from privfed.questions.bounded.bounded_sums import SumsInCells
 
 CORNERS = 6
@@ -73,7 +74,7 @@ def audit_units(
         transcript: transcript of a run with differential privacy; its configuration says unit and neighbours.
         trials: number of draws with the unit, and of draws without it; at least 100.
         claim: what is claimed; by default what the configuration says.
-        rng: draws units, and the noise if the run is a rehearsal; otherwise noise is drawn from the
+        rng: draws units, and the noise if the run is seeded; otherwise noise is drawn from the
             operating system's generator.
         confidence: probability that all bounds hold, in (0.5, 1).
 
@@ -93,7 +94,7 @@ def audit_units(
     units = np.repeat(_pairs(questions, rng)[:, :, None], rows, axis=2)
     releases = [_release(question, units, terms.neighbours, agreed.noising) for question in questions]
     worst = int(np.argmax(sum(np.square(one.shifts / one.sigma).sum(axis=1) for one in releases)))
-    bits: RandomBits = RehearsalBits(rng) if terms.rehearsal else SecureBits()
+    bits: RandomBits = SeededBits(rng) if terms.seeded else SecureBits()
     inside, outside = _drawn(releases, worst, trials, bits)
     # Only for Gaussian noise is the whole trade-off curve claimed.
     noise: Noise = "gaussian" if terms.mechanism == Mechanism.GAUSSIAN else "any"

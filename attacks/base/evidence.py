@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from privfed.algorithms.kmeans.weighted import WeightedCentroids
+from privfed.algorithms.wf_kmeans import WeightedCentroids
 from privfed.attacks.base.bounds import Cells
 from privfed.attacks.base.local_rounds import after_local_steps, doubt_of, last_step
 from privfed.attacks.base.reading import Reads, own_or_total
@@ -19,10 +19,9 @@ from privfed.core.record.view import SumView, View
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.privacy.noised import Noised
-from privfed.questions.cells import CellSums
+from privfed.questions.cells import CellSums, NestedCells
 from privfed.questions.inertia import Inertia
 from privfed.questions.lloyd import LloydSums
-from privfed.questions.nested import NestedCells
 from privfed.questions.ranges import FeatureRanges
 
 
@@ -147,7 +146,9 @@ def evidence_of(view: View, client: int | None) -> Evidence:
         ArgumentError: the client is not in the view.
     """
     if client is not None and not 0 <= client < len(view.clients):
-        raise ArgumentError(f"client must lie in [0, {len(view.clients) - 1}], got client={client}.")
+        raise ArgumentError(
+            f"client must lie in [0, {len(view.clients) - 1}], got client={client}.", parameters=["client"]
+        )
     seen = list(answers_of(view, client))
     n_rows, row_sum = _number_and_sum(seen)
     observations: list[Observation] = []
@@ -229,7 +230,7 @@ def _repeated(table: FloatArray) -> npt.NDArray[np.bool_]:
 
 
 def _shown(cells: Cells, counts: FloatArray, n_rows: float) -> Cells:
-    """Hide empty cells if the counts miss rows: a client may have answered small counts as zero."""
+    """Hide empty cells if the counts miss rows: clients may be missing from the total."""
     missing = np.isfinite(n_rows) and abs(counts.sum() - n_rows) > 0.5
     return Cells(cells.place, counts > 0.5, cells.centers) if missing else cells
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 import numpy as np
 
 from privfed.attacks.base.collusion import without_colluders
+from privfed.attacks.base.coverage import Coverage, watched
 from privfed.attacks.base.preparation import Aim, Prepared, Target
 from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.reading import Reads, missing
@@ -65,6 +66,7 @@ class Attack(ABC):
         defence: what stops the attack.
         aim: which clients it targets.
         public_rows: fewest public rows that it needs.
+        links: whether it only tells which contributions are of one client, not what they hold.
     """
 
     name: ClassVar[str]
@@ -76,24 +78,25 @@ class Attack(ABC):
     defence: ClassVar[str]
     aim: ClassVar[Aim] = Aim.EVERYONE
     public_rows: ClassVar[int] = 0
+    links: ClassVar[bool] = False
 
     @classmethod
-    def prepare(cls, target: Target, words: Mapping[str, Any]) -> Prepared[Self]:
+    def prepare(cls, target: Target, parameters: Mapping[str, Any]) -> Prepared[Self]:
         """Set the attack up on a run.
 
         Args:
             target: the run, and what else is known.
-            words: parameters given by the user; they override those that follow from the aim.
+            parameters: given by the user; they override those that follow from the aim.
 
         Raises:
             ArgumentError: it cannot be made of these parameters, or lacks public rows.
         """
-        return Prepared(cls._made({**target.words(cls.aim), **words}), target.prior, target.truth)
+        return Prepared(cls._made({**target.parameters(cls.aim), **parameters}), target.prior, target.truth)
 
     @classmethod
-    def _made(cls, words: Mapping[str, Any]) -> Self:
+    def _made(cls, parameters: Mapping[str, Any]) -> Self:
         try:
-            return cls(**words)
+            return cls(**parameters)
         except TypeError as error:
             raise ArgumentError(f"{cls.name} cannot be made of these parameters: {error}.") from None
 
@@ -127,8 +130,10 @@ class PassiveAttack(Attack, Generic[Found]):
         left = without_colluders(view, prior.colluders)
         why = missing(self.reads, left)
         if why:
-            return NotRun(attack=self.name, why=why)
-        return timed(lambda: self._attack(left, prior, rng))
+            return NotRun(attack=self.name, why=why, coverage=Coverage.none_of(left))
+        seen, coverage = watched(left, links=self.links)
+        found = timed(lambda: self._attack(seen, prior, rng))
+        return replace(found, coverage=Coverage.none_of(left) if isinstance(found, NotRun) else coverage())
 
     @abstractmethod
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Found | NotRun:

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from privfed.algorithms.kmeans.weighted import WeightedCentroids
+from privfed.algorithms.wf_kmeans import WeightedCentroids
 from privfed.attacks.base.bounds import Cells
 from privfed.attacks.base.measures import IntArray
-from privfed.core.asking.stack import Stacked
+from privfed.core.asking.data import Stacked
 from privfed.core.asking.statistics import Statistics
 from privfed.core.values.domain import FloatArray
-from privfed.numerics.kernels.steps import assign
-from privfed.numerics.local_kmeans import local_updates
+from privfed.numerics.kernels.dispatch import assign
+from privfed.numerics.kmeans import local_updates
 
 # Chosen on breast_cancer for two, three and five steps, where .2, .5 and .9 of the rounds had converged.
 _DOUBT, _MOST_DOUBT = 8.0, 4.0

@@ -16,14 +16,14 @@ import msgspec
 
 from privfed.core.agreed.assumptions import COLLECT
 from privfed.core.asking.question import Question
-from privfed.core.federation import Federation
-from privfed.core.record.transcript import Began
+from privfed.core.record.records import Began
 from privfed.core.record.view import SumView
 from privfed.core.roles.conversation import Ask, Setting, Total
 from privfed.core.roles.engine import Exchange, Replies
 from privfed.core.roles.secure_sum import Session, Steps
-from privfed.core.stored.messages import decode, encode
+from privfed.core.stored.encoding import decode, encode
 from privfed.errors import ArgumentError, PolicyError
+from privfed.federation.driver import Federation
 from privfed.privacy.ledger import BudgetLedger
 from privfed.protocols.masked.messages import CollectRequest
 from privfed.protocols.masked.session import MaskedSession
@@ -86,7 +86,7 @@ class Oracle:
         began = self._federation.transcript.records[0]
         if not isinstance(began, Began):
             return ""
-        if began.opens_to != "server":
+        if began.recipient != "server":
             return CLIENTS_OPEN
         if began.configuration.terms.verified:
             return CLIENTS_VERIFY

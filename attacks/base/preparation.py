@@ -76,7 +76,7 @@ class Target:
         """What attacks are scored against."""
         return Truth(self.clients, colluding=self.colluding)
 
-    def words(self, aim: Aim) -> Mapping[str, Any]:
+    def parameters(self, aim: Aim) -> Mapping[str, Any]:
         """Return the attack's parameters that follow from its aim."""
         if self.client is None or aim is Aim.EVERYONE:
             return {}

@@ -35,7 +35,9 @@ class Prior:
             if given is not None:
                 object.__setattr__(self, name, frozen_array(as_numbers(f"{name} of the prior", given)))
         if self.sample is not None and (self.sample.ndim != 2 or not self.sample.size):
-            raise ArgumentError(f"sample needs rows and columns, got shape {self.sample.shape}.")
+            raise ArgumentError(
+                f"sample needs rows and columns, got shape {self.sample.shape}.", parameters=["sample"]
+            )
         if (self.low is None) != (self.high is None):
             raise ArgumentError("low and high of the prior go together; pass both or none.")
 

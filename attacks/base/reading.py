@@ -80,7 +80,10 @@ def missing(reads: Sequence[Reads], view: View) -> str:
     """
     for one in reads:
         if one.client is not None and one.client not in range(len(view.clients)):
-            raise ArgumentError(f"client must lie in [0, {len(view.clients) - 1}], got client={one.client}.")
+            raise ArgumentError(
+                f"client must lie in [0, {len(view.clients) - 1}], got client={one.client}.",
+                parameters=["client"],
+            )
     if any(one.hold(view) for one in reads):
         return ""
     wanted = " or ".join(dict.fromkeys(one.what for one in reads))

@@ -11,14 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from privfed.attacks.base.coverage import Coverage, in_words
 from privfed.core.stored.files import replaced
 from privfed.core.values.domain import FloatArray
 
 
 class Status(StrEnum):
-    """Says how an attack ended."""
+    """Says how an attack ended: what was not read was not found to be safe."""
 
     NOT_APPLICABLE = "not applicable"
+    NOT_READ = "not read"
+    IN_PART = "read in part"
     NOTHING = "found nothing"
     FOUND = "found"
 
@@ -43,6 +46,7 @@ class Report:
         bound_of: the reasoning that `bound` limits, in words. Other reasoning may exceed it.
         queries: questions asked by an active attack, sums seen by a passive one.
         seconds: run time of the attack.
+        coverage: which of the sums that the view showed were read.
         details: further figures by name.
         scenes: arrays to draw, by name: "rows" and "claims" (n, 2), or curves (n, 2).
     """
@@ -60,6 +64,7 @@ class Report:
     bound_of: str = ""
     queries: int = 0
     seconds: float = math.nan
+    coverage: Coverage = field(default=Coverage(), repr=False)
     details: Mapping[str, float] = field(default_factory=dict)
     scenes: Mapping[str, FloatArray] = field(default_factory=dict, repr=False)
 
@@ -78,10 +83,14 @@ class Report:
 
     @property
     def status(self) -> Status:
-        """Whether the attack was run, and whether it found more than without access."""
+        """Whether the attack was run, found more than without access, and else read all that was shown."""
         if self.why:
             return Status.NOT_APPLICABLE
-        return Status.FOUND if self.advantage > 0.0 else Status.NOTHING
+        if self.advantage > 0.0:
+            return Status.FOUND
+        if not self.coverage.unread:
+            return Status.NOTHING
+        return Status.IN_PART if self.coverage.read else Status.NOT_READ
 
     def to_dict(self) -> dict[str, Any]:
         """Return all but the scenes as plain values for JSON, with None for NaN and infinity."""
@@ -89,11 +98,12 @@ class Report:
         flat = {
             name: _plain(getattr(self, name)) for name in (*names, "advantage", "bound", "queries", "seconds")
         }
-        words = {
+        texts = {
             "bound_of": self.bound_of if math.isfinite(self.bound) else None,
             "remark": self.remark or None,
         }
-        return {**flat, **words, "details": {name: _plain(value) for name, value in self.details.items()}}
+        details = {name: _plain(value) for name, value in self.details.items()}
+        return {**flat, **texts, **self.coverage.to_dict(), "details": details}
 
     @property
     def remark(self) -> str:
@@ -105,9 +115,12 @@ class Report:
     def __str__(self) -> str:
         """Return the report as a table of two columns."""
         plain = self.to_dict()
-        rows = [*plain.items(), *plain.pop("details").items()]
+        details, left = plain.pop("details"), in_words(plain.pop("not_read"))
+        rows = [*plain.items(), ("read", in_words(plain["read"])), ("not read", left), *details.items()]
         shown = [
-            (name, _shown(value)) for name, value in rows if name != "details" and value not in (None, "")
+            (name, _shown(value))
+            for name, value in rows
+            if not isinstance(value, list) and value not in (None, "")
         ]
         width = max(len(name) for name, _ in shown)
         return "\n".join(f"{name:<{width}}  {value}" for name, value in shown)

@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from privfed.attacks.base.bounds import LINEAR, Cells, linear_bound
+from privfed.attacks.base.coverage import Coverage
 from privfed.attacks.base.measures import IntArray, matched_rmse, matches, spread, wasserstein
 from privfed.attacks.base.report import Report, Status, projected
 from privfed.core.values.domain import FloatArray
@@ -64,11 +65,13 @@ class Result(ABC):
         attack: name of the attack's class.
         queries: questions asked by an active attack, sums used by a passive one.
         seconds: run time; set by `run`.
+        coverage: which of the sums that the view showed were read; set by `run` of a passive attack.
     """
 
     attack: str
     queries: int = 0
     seconds: float = math.nan
+    coverage: Coverage = field(default=Coverage(), repr=False)
 
     @abstractmethod
     def score(self, truth: Truth) -> Report:
@@ -103,7 +106,7 @@ def evaluate(result: Result, truth: Truth) -> Report:
     Raises:
         ArgumentError: the truth lacks what this kind of result is scored on.
     """
-    return result.score(truth)
+    return replace(result.score(truth), coverage=result.coverage)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from scipy.optimize import nnls
 
-from privfed.algorithms.kmeans.weighted import WeightedCentroids
+from privfed.algorithms.wf_kmeans import WeightedCentroids
 from privfed.attacks.base.evidence import asked
 from privfed.attacks.base.interface import PassiveAttack
 from privfed.attacks.base.prior import Prior
@@ -24,7 +24,7 @@ from privfed.attacks.base.results import Result, Truth
 from privfed.core.asking.question import Question
 from privfed.core.record.view import SumView, View
 from privfed.core.values.domain import FloatArray
-from privfed.numerics.kernels.steps import assign
+from privfed.numerics.kernels.dispatch import assign
 from privfed.questions.lloyd import LloydSums
 
 _EVENNESS = 1e-3

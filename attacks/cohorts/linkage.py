@@ -28,7 +28,7 @@ from privfed.core.asking.question import AdditiveOver, ClientData, Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.view import SumView, View
 from privfed.core.values.domain import FloatArray
-from privfed.questions.slots import Slots
+from privfed.questions.gathered import Slots
 
 _EXACT = 1e-6
 """Largest difference of equal signatures, for rounding, in units of their spread between clients."""
@@ -119,6 +119,7 @@ class Linkage(PassiveAttack[Links]):
     )
     prior: ClassVar[str] = "none"
     defence: ClassVar[str] = "sums that show totals only; one slotted sum a fit; differential privacy"
+    links: ClassVar[bool] = True
 
     @property
     def reads(self) -> tuple[Reads, ...]:

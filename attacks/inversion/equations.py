@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privfed.algorithms.fuzzy.fuzzy_sums import FuzzySums
+from privfed.algorithms.fuzzy import FuzzySums
 from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.values.domain import FloatArray
 from privfed.numerics.memberships import shares
-from privfed.questions.fuzzy_spread import FuzzySpread
+from privfed.questions.cluster_spread import FuzzySpread
 
 _NEAR = 1e-24
 """Least squared distance used, as memberships have no derivative at a center itself."""

@@ -18,13 +18,14 @@ Sources: Homer et al. 2008 and Sankararaman et al. 2009 (membership inference fr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from privfed.algorithms.kmeans.weighted import WeightedCentroids
+from privfed.algorithms.wf_kmeans import WeightedCentroids
 from privfed.attacks.base.interface import PassiveAttack
 from privfed.attacks.base.preparation import Prepared, Target
 from privfed.attacks.base.prior import Prior
@@ -42,6 +43,8 @@ _UNITS_A_DIMENSION = 5
 """Least reference units for each dimension used; a covariance estimated from fewer is mostly noise."""
 _LEADING = 1e-4
 """Least share of the largest variance. Weaker directions come from a few rare cells, far from Gaussian."""
+_AGREE, _MOST = 2.0, 0.9
+"""Ratio of two estimates of a variance, and the share of the candidates within it that a theory needs."""
 _FLAT = 1e-7
 """Least share of the largest standard deviation; values that vary less show only rounding."""
 
@@ -101,14 +104,16 @@ class Membership(PassiveAttack[MembershipScores]):
     """Two for candidates that took no part, two for what it knows of the population."""
 
     @classmethod
-    def prepare(cls, target: Target, words: Mapping[str, Any]) -> Prepared[Self]:
+    def prepare(cls, target: Target, parameters: Mapping[str, Any]) -> Prepared[Self]:
         """Take half of the public rows for candidates that took no part, the other half as known."""
         if target.public is None or len(target.public) < cls.public_rows:
             raise ArgumentError(
                 f"membership compares with public rows: pass at least {cls.public_rows}, Prior(sample=...)."
             )
         members, others, known = candidates_of(target, target.public)
-        made = cls._made({"gdp_mu": target.gdp_mu, **words, "candidates": np.concatenate([members, others])})
+        made = cls._made(
+            {"gdp_mu": target.gdp_mu, **parameters, "candidates": np.concatenate([members, others])}
+        )
         inside = np.arange(len(members) + len(others)) < len(members)
         return Prepared(made, replace(target.prior, sample=known), replace(target.truth, members=inside))
 
@@ -180,19 +185,13 @@ class Membership(PassiveAttack[MembershipScores]):
             seen.add(key)
             total = np.concatenate([one.total[name].ravel() for name in names])
             variance = [np.full(one.total[name].size, noise.get(name, 0.0) ** 2) for name in names]
-            others = _answers(question, reference, names)
-            n = self.units
-            if n is None:
-                n = round(_count(total, others)) if by_row else len(one.contributors or one.cohort)
-            parts.append(
-                Observed(
-                    total,
-                    np.full(total.size, float(n)),
-                    np.concatenate(variance),
-                    _answers(question, candidates, names),
-                    others,
-                )
-            )
+            own, others = (_answers(question, units, names) for units in (candidates, reference))
+            n = float("nan") if self.units is None else float(self.units)
+            if self.units is None:
+                known = np.concatenate([own, others])
+                n = _count(question, names, total, known) if by_row else len(one.contributors or one.cohort)
+            full = np.full(total.size, n)
+            parts.append(Observed(total, full, np.concatenate(variance), own, others))
         return parts
 
 
@@ -216,7 +215,9 @@ def matched_filter(seen: Observed) -> tuple[FloatArray, FloatArray]:
     so that overfitting to few units does not overstate the score. The mean of the reference units has
     variance C / n_reference, which adds that of n^2 / n_reference further units.
 
-    If the number of units is unknown, z is right up to a factor and mu is NaN. If the sums are over different
+    If the number of units is unknown, z is right up to a factor and mu is NaN. So is mu if both parts do not
+    agree on the variance within a factor of two, for nine candidates in ten: then there are too few reference
+    units for theory, or some are too far out. If the sums are over different
     cohorts, the covariance is computed for their mean size.
     """
     mean, scale = seen.reference.mean(axis=0), seen.reference.std(axis=0)
@@ -231,7 +232,11 @@ def matched_filter(seen: Observed) -> tuple[FloatArray, FloatArray]:
     making = np.arange(len(offsets)) % 3 > 0
     candidates = (seen.candidates - mean)[:, varies] / scale[varies]
     filters = _filters(offsets[making], candidates, behind, noise)
-    variance = behind * np.square(offsets[~making] @ filters.T).mean(axis=0) + np.square(filters) @ noise
+    # What a filter picks out may be rare, and so in none of the other units: the larger variance counts.
+    first, second = (np.square(offsets[part] @ filters.T).mean(axis=0) for part in (making, ~making))
+    variance = behind * np.maximum(first, second) + np.square(filters) @ noise
+    alike = (first <= _AGREE * second) & (second <= _AGREE * first)
+    known &= bool(alike.mean() >= _MOST)
     deviation = np.sqrt(np.maximum(variance, np.finfo(np.float64).tiny))
     residual = (seen.total - units * mean)[varies] / scale[varies]
     mu = np.einsum("ij,ij->i", filters, candidates) / deviation
@@ -256,11 +261,18 @@ def _filters(offsets: FloatArray, candidates: FloatArray, behind: float, noise: 
     return found
 
 
-def _count(total: FloatArray, reference: FloatArray) -> float:
-    """Estimate how many units a total is over, from a combination of values that is one for every unit."""
-    # Exact if there is a count of rows, or counts over all cells, which add up to one for each row.
-    ones, *_ = np.linalg.lstsq(reference, np.ones(len(reference)), rcond=_FLAT)
-    return max(1.0, float(ones @ total))
+def _count(question: Question, names: tuple[str, ...], total: FloatArray, units: FloatArray) -> float:
+    """Return how many units a total is over, from an array whose entries add up to one for every unit.
+
+    Counts over all cells do, a count of rows does, and so do memberships. NaN if there is none: a combination
+    of values that is one for the known units alone would say nothing of the others.
+    """
+    start, sizes = 0, {name: math.prod(shape) for name, shape in question.spec.layout}
+    for name in names:
+        place = slice(start, start := start + sizes[name])
+        if np.allclose(units[:, place].sum(axis=1), 1.0, rtol=0.0, atol=1e-6):
+            return float(max(1.0, np.rint(total[place].sum())))
+    return math.nan
 
 
 def _as_units(units: FloatArray | Sequence[FloatArray]) -> list[ClientData]:

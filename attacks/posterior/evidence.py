@@ -209,7 +209,9 @@ def noisy_evidence_of(view: View, client: int | None) -> NoisyEvidence | None:
         ArgumentError: the client is not in the view.
     """
     if client is not None and not 0 <= client < len(view.clients):
-        raise ArgumentError(f"client must lie in [0, {len(view.clients) - 1}], got client={client}.")
+        raise ArgumentError(
+            f"client must lie in [0, {len(view.clients) - 1}], got client={client}.", parameters=["client"]
+        )
     releases = [
         Release(
             one.question.inner, statistics, dict(one.question.noise_std(_noise_shares(view, one, client)))

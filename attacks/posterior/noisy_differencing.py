@@ -71,7 +71,8 @@ class NoisyDifferencing(PassiveAttack[NoisyPoints]):
         if not 0.0 <= confidence < 1.0 or n_sweeps < 10 or most_rows < 1:
             raise ArgumentError(
                 "confidence must lie in [0, 1), n_sweeps be at least 10 and most_rows at least 1, "
-                f"got {confidence=}, {n_sweeps=}, {most_rows=}."
+                f"got {confidence=}, {n_sweeps=}, {most_rows=}.",
+                parameters=["confidence", "most_rows"],
             )
         self.client, self.confidence = client, confidence
         self.n_sweeps, self.most_rows = n_sweeps, most_rows

@@ -58,34 +58,18 @@ class CumulativeProfile:
         between = np.diff(self._below, axis=0)
         return Slabs(self._borders, np.rint(between[:, 0]), between[:, 1:])
 
-    def expected_below(self, values: FloatArray) -> FloatArray:
-        """Return how many rows would lie below each value if they were spread evenly within each slab."""
-        expected: FloatArray = np.interp(values, self._borders, self._below[:, 0])
-        return expected
-
-    def learn(self, places: FloatArray, counts: FloatArray, sums: FloatArray, least: int) -> None:
+    def learn(self, places: FloatArray, counts: FloatArray, sums: FloatArray) -> None:
         """Add the answer to one question.
 
         Args:
             places: positions of the centroids along the direction, ascending, (n,).
-            counts: number of rows nearest to each, (n,); zero for fewer than `least` rows.
+            counts: number of rows nearest to each, (n,).
             sums: sums of these rows, (n, n_columns).
-            least: fewest rows of a cluster that clients answer for.
         """
         borders = (places[:-1] + places[1:]) / 2
-        whole = self._below[-1]
         cells = np.column_stack([counts, sums])
-        missing = np.flatnonzero(cells[:, 0] < least) if least > 1 else np.empty(0, dtype=np.intp)
-        missing = missing if abs(cells[:, 0].sum() - whole[0]) > 0.5 else np.empty(0, dtype=np.intp)
         below = np.cumsum(cells, axis=0)[:-1]
-        above = whole - np.cumsum(cells[::-1], axis=0)[::-1][1:]
-        known = np.ones(len(borders), dtype=np.bool_)
-        if missing.size:
-            # Sums from the left are right up to the first hidden slab, those from the right beyond the last.
-            left = np.arange(len(borders)) < missing[0]
-            known = left | (np.arange(len(borders)) >= missing[-1])
-            below = np.where(left[:, None], below, above)
-        fresh = known & ~np.isin(borders, self._borders)
+        fresh = ~np.isin(borders, self._borders)
         self._borders = np.concatenate([self._borders, borders[fresh]])
         order = np.argsort(self._borders, kind="stable")
         self._borders = self._borders[order]

@@ -22,7 +22,7 @@ from privfed.core.values.guarantee import Unit
 from privfed.errors import PolicyError
 from privfed.privacy.noised import Noised
 from privfed.questions.bounded.bounded_sums import RelativeSums
-from privfed.questions.client_sizes import typical_size
+from privfed.questions.histograms import typical_size
 from privfed.questions.lloyd import LloydSums
 from privfed.questions.ranges import locate
 
@@ -43,7 +43,6 @@ class ProbedSums:
         n_clusters: number of centroids in a question.
         client: position of the target; None for all together.
         inconsistent: ask the target the question and all others a decoy that puts their rows in one cell.
-        least: fewest rows of a group that clients show.
 
     Attributes:
         ranges: ranges of the features.
@@ -65,9 +64,8 @@ class ProbedSums:
         n_clusters: int,
         client: int | None,
         inconsistent: bool,
-        least: int = 1,
     ) -> None:
-        self._oracle, self._client, self._inconsistent, self._least = oracle, client, inconsistent, least
+        self._oracle, self._client, self._inconsistent = oracle, client, inconsistent
         setting = oracle.setting
         self._frame: Frame | None = None if setting.privacy is None else frame_of(setting)
         self.noised = self._frame is not None
@@ -138,11 +136,7 @@ class ProbedSums:
         """Ask for the ranges, as an honest run does at its start."""
         domain = None if prior.low is None or prior.high is None else Box(prior.low, prior.high)
         setting = Setting(self._oracle.clients, self._oracle.n_features, domain)
-        ranges = self._driven(locate(setting, ())).ranges
-        if domain is not None or self._least == 1:
-            return ranges
-        # Clients that hide small groups name ranges that a few rows exceed, so the server widens them.
-        return Ranges(ranges.low - ranges.width / 2, ranges.high + ranges.width / 2, ranges.rows)
+        return self._driven(locate(setting, ())).ranges
 
     def _driven(self, conversation: Conversation[Learned]) -> Learned:
         """Ask what an honest algorithm would ask, and return what it learns."""

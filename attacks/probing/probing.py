@@ -45,7 +45,6 @@ class Probing(ActiveAttack[Points]):
         inconsistent: ask the target the question and all others a decoy that puts their rows in one
             cluster. Against a secure sum, the total then shows the target's answer.
         counts_only: read counts only, as if sums or centroids were hidden.
-        least: fewest rows of a cluster that clients answer for (their minimum count).
         precision: for `counts_only`, width of the last slabs, relative to the ranges.
     """
 
@@ -56,8 +55,8 @@ class Probing(ActiveAttack[Points]):
     algorithms: ClassVar[tuple[str, ...]] = ("dp", "dwf", "ewf", "lloyd", "minibatch", "fkm", "kfed", "fuzzy")
     prior: ClassVar[str] = "none; ranges where clients insist on declared ones"
     defence: ClassVar[str] = (
-        "differential privacy; a cap on answers below 2n/k, in one fit, for the largest k that is answered; "
-        "refusing centroids on a line; masks bound to the question stop inconsistent broadcasts only"
+        "differential privacy; groups of rows, whose means it finds instead; masks bound to the question "
+        "stop inconsistent broadcasts only"
     )
 
     def __init__(
@@ -67,22 +66,21 @@ class Probing(ActiveAttack[Points]):
         *,
         inconsistent: bool = False,
         counts_only: bool = False,
-        least: int = 1,
         precision: float = 1e-6,
     ) -> None:
-        if n_clusters < 2 or least < 1:
+        if n_clusters < 2:
             raise ArgumentError(
-                f"probing needs n_clusters >= 2 and least >= 1, got {n_clusters} and {least}."
+                f"probing needs n_clusters >= 2, got {n_clusters}.", parameters=["n_clusters"]
             )
         if inconsistent and client is None:
             raise ArgumentError("inconsistent questions need a target: pass client=, its position.")
         self.n_clusters, self.client, self.inconsistent = n_clusters, client, inconsistent
-        self.counts_only, self.least, self.precision = counts_only, least, precision
+        self.counts_only, self.precision = counts_only, precision
 
     def _attack(self, oracle: Asking, prior: Prior, rng: np.random.Generator) -> Points | NotRun:
         points = np.empty((0, oracle.n_features))
         try:
-            asks = (self.n_clusters, self.client, self.inconsistent, self.least)
+            asks = (self.n_clusters, self.client, self.inconsistent)
             probe = _Probe(self, ProbedSums(oracle, prior, *asks))
             points = probe.by_counts() if self.counts_only else probe.by_sums(rng)
         except REFUSED as error:
@@ -122,7 +120,7 @@ class _Probe:
         counts, sums = self._answer(self._center + along[:, None] * direction)
         counts, sums = counts[:n_places], sums[:n_places]
         moved = (sums - counts[:, None] * self._center)[:, :n_columns]
-        profile.learn(places, counts, moved, self._attack.least)
+        profile.learn(places, counts, moved)
 
     def by_sums(self, rng: np.random.Generator) -> FloatArray:
         """Cut slabs of several rows at their means until each row is alone in its slab."""
@@ -131,7 +129,7 @@ class _Probe:
         profile = self._profile(direction, len(direction))
         n_held = idle = 0
         while idle < PATIENCE:
-            targets = chosen_means(profile, direction, self._most, self._attack.least, rng)
+            targets = chosen_means(profile, direction, self._most, rng)
             if not targets.size:
                 break
             try:
@@ -189,7 +187,7 @@ def _together(slabs: Slabs, direction: FloatArray, width: float) -> npt.NDArray[
 
 
 def chosen_means(
-    profile: CumulativeProfile, direction: FloatArray, most: int, least: int, rng: np.random.Generator
+    profile: CumulativeProfile, direction: FloatArray, most: int, rng: np.random.Generator
 ) -> FloatArray:
     """Return where slabs are cut next, ascending: at their means, and at further places while these are few.
 
@@ -197,7 +195,6 @@ def chosen_means(
         profile: what is known; its sums have all features.
         direction: direction of the profile, (n_features,).
         most: most places.
-        least: fewest rows of a cluster that clients answer for; see `_seen_cuts`.
         rng: draws which slabs come first.
     """
     slabs = profile.slabs()
@@ -206,28 +203,10 @@ def chosen_means(
     below, above = slabs.borders[full], slabs.borders[full + 1]
     # A mean lies outside its slab only because of noise.
     means = np.where((means > below) & (means < above), means, (below + above) / 2)
-    if least > 1:
-        fill = means + (rng.choice(slabs.borders, len(means)) - means) * rng.random(len(means)) ** 4
-        return _seen_cuts(profile, np.concatenate([rng.permutation(means), fill]), most, least)
     # The fullest slabs come first; while there are few, points halfway from mean to border are added.
     order = np.argsort(-slabs.counts[full], kind="stable")
     halves = np.column_stack([means + below, means + above])[order] / 2
     return np.unique(np.concatenate([means[order], halves.ravel()])[:most])
-
-
-def _seen_cuts(profile: CumulativeProfile, places: FloatArray, most: int, least: int) -> FloatArray:
-    """Choose cuts so that at most one slab of the question is expected to hold too few rows to be shown.
-
-    One hidden slab does no harm, as it follows from the rest.
-    """
-    kept = places[:1]
-    for place in places[1:]:
-        tried = np.sort(np.append(kept, place))
-        borders = np.sort(np.concatenate([tried, (tried[:-1] + tried[1:]) / 2]))
-        below = np.concatenate([[0.0], profile.expected_below(borders), [profile.n_rows]])
-        if (np.diff(below) < least).sum() <= 1 and len(tried) <= most:
-            kept = tried
-    return kept
 
 
 def wide_middles(profile: CumulativeProfile, most: int, width: float) -> FloatArray:

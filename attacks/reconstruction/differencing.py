@@ -56,7 +56,7 @@ class Differencing(PassiveAttack[Points]):
     prior: ClassVar[str] = "none"
     defence: ClassVar[str] = (
         "differential privacy; with secure sums and one restart little follows from one fit, but fits "
-        "add up; fewer rounds, several local steps and minimum counts only lower the yield"
+        "add up; fewer rounds and several local steps only lower the yield"
     )
     aim: ClassVar[Aim] = Aim.SHOWN_CLIENT
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from privfed.algorithms.kmeans.weighted import WeightedCentroids
+from privfed.algorithms.wf_kmeans import WeightedCentroids
 from privfed.attacks.base.evidence import answers_of, asked
 from privfed.attacks.base.interface import PassiveAttack
 from privfed.attacks.base.local_rounds import last_step

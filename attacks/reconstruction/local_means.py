@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privfed.algorithms.local_centers.fkm import SteppedMeans
-from privfed.algorithms.local_centers.kfed import LocalCentroids
-from privfed.algorithms.starts.starts import KMeansCentroids
+from privfed.algorithms.fkm import SteppedMeans
+from privfed.algorithms.kfed import LocalCentroids
+from privfed.algorithms.starts import KMeansCentroids
 from privfed.attacks.base.bounds import Cells
 from privfed.attacks.base.evidence import Evidence, Observation, asked
 from privfed.attacks.reconstruction.iterative_removal import error_of
@@ -30,7 +30,7 @@ from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.view import SumView
 from privfed.core.values.domain import FloatArray
-from privfed.numerics.distances import squared_distances
+from privfed.numerics.kernels.interpreted import squared_distances
 from privfed.questions.gathered import GatheredPoints
 from privfed.questions.local_points import LocalPoints, PointCells, PointSums
 

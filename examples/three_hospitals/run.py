@@ -21,18 +21,23 @@ from pathlib import Path
 
 import numpy as np
 
-from privfed import DWFKMeans
+from privfed import ClientPolicy, DWFKMeans
 from privfed.core.asking.question import question_from_bytes
-from privfed.core.record.transcript import Asked, Summed
+from privfed.core.record.records import Asked, Summed
 from privfed.core.roles.conversation import Ask, Total
-from privfed.deploy.certificates import NODE_PUBLIC, write_node_key
-from privfed.deploy.folders import make_local, new_party, nodes_of, write_node
-from privfed.deploy.processes import Processes, free_port
+from privfed.data import ClientTable, ClientTables
+from privfed.deploy.folders import NODE_PUBLIC, make_local, new_party, nodes_of, write_node, write_node_key
+from privfed.deploy.node import Processes, free_port
 from privfed.engines.flower import FlowerEngine
 from privfed.federation.clients import Clients
 from privfed.party.joining import Party
+from privfed.protocols import Masked
 
 COLUMNS = ("age", "bmi")
+GROUP_SIZE = 5
+APPROVED = {"algorithms": ["WeightedKMeans"], "group_size": GROUP_SIZE, "max_losses": 3}
+"""What each ward's owner approves: this algorithm, from means of groups of five rows."""
+
 WORDS = {"local_iter": 2, "max_iter": 4, "tol": 0, "random_state": 1}
 
 
@@ -65,7 +70,8 @@ def stranger(folder: Path) -> Path:
 def run(out: Path) -> None:
     """Make the federation, run it, and print what each party saw."""
     rows, began = wards(), time.monotonic()
-    file = make_local(out, rows, COLUMNS, superlink=f"127.0.0.1:{free_port()}", timeout=40.0, wait=180.0)
+    settings = {"superlink": f"127.0.0.1:{free_port()}", "timeout": 40.0, "wait": 180.0}
+    file = make_local(out, rows, COLUMNS, approved=APPROVED, **settings)
     print(f"made {out}: folders of {len(rows)} wards and the coordinator, certificates, the list of parties")
     with Processes(file) as running, FlowerEngine(out) as engine:
         running.start_superlink([one / NODE_PUBLIC for one in nodes_of(out)])
@@ -85,7 +91,9 @@ def run(out: Path) -> None:
                 print("         -- the node of west-1 is held up for a minute", flush=True)
                 running.hold("west-1", seconds=60.0)
 
-        model = DWFKMeans(3, engine=engine, run_dir=out / "run", **WORDS)
+        # One ward is lost for good, another is lost and comes back: more than a fit allows by default.
+        protocol = Masked(losses=3)
+        model = DWFKMeans(3, protocol=protocol, engine=engine, run_dir=out / "run", **WORDS)
         model.fit_clients(Clients.elsewhere(engine.members), watch=watch)
         engine.end_fits()
         print(f"\nWhat each party saw, from its own records in {out}:")
@@ -135,7 +143,8 @@ def tell_wards(out: Path, model: DWFKMeans) -> None:
 
 def compare(model: DWFKMeans) -> None:
     """Print the centroids beside those of a fit in this process with all wards all the time."""
-    here = DWFKMeans(3, **WORDS).fit(list(wards().values()), client_names=list(wards()))
+    rows = ClientTables([ClientTable(name, table) for name, table in wards().items()], COLUMNS)
+    here = DWFKMeans(3, policy=ClientPolicy(group_size=GROUP_SIZE), **WORDS).fit(rows)
     order = [np.abs(here.cluster_centers_ - one).sum(axis=1).argmin() for one in model.cluster_centers_]
     print(f"\nCentroids ({', '.join(COLUMNS)}), and where nobody is lost:")
     for found, other in zip(model.cluster_centers_, here.cluster_centers_[order], strict=True):

@@ -1,129 +1,38 @@
-"""The command `privfed`: its subcommands, and one clear line for every error."""
+"""The command `privfed`: its subcommands and their options; each names the function that does its work."""
 
 from __future__ import annotations
-
-import sys
-import warnings
-from collections.abc import Iterator, MutableMapping, Sequence
-from importlib import import_module
-from typing import Any
 
 import click
 
 from privfed import __version__
-from privfed.cli.folder.disk import is_full
-from privfed.cli.speaking import said
-from privfed.errors import PrivFedError
-
-COMMANDS = {
-    "attack": ("attack", "attack", "Attack a run: what could be learned from what was seen."),
-    "audit": ("audit", "audit", "Test a privacy claim against what came out."),
-    "compare": ("compare", "compare", "Show what changed between two studies."),
-    "demo": ("demo", "demo", "Cluster digits over plain and over masked sums."),
-    "fit": ("fit", "fit", "Cluster the clients of a table."),
-    "flower": ("flower", "flower", "Run over several machines, by Flower."),
-    "journal": ("journal", "journal", "Print or export what a party has given, or end a fit."),
-    "keys": ("keys", "keys", "Make a party's identity, and the list of all parties."),
-    "predict": ("reading", "predict", "Print the cluster of each row of a table."),
-    "resume": ("fit", "resume", "Finish a run that was stopped."),
-    "select-k": ("select", "select_k", "Choose the number of clusters."),
-    "show": ("reading", "show", "Print what ran, and what the server saw."),
-    "summary": ("summary", "summary", "Count rows; means, deviations and histograms of the columns."),
-    "tradeoff": ("tradeoff", "tradeoff", "Run a study of utility, privacy, leakage and cost."),
-}
-"""Command -> its module in `privfed.cli.commands`, its name there, and its help."""
-
-_BAD_INPUT, _STOPPED = 2, 130
-
-
-class _Commands(MutableMapping[str, click.Command]):
-    """Maps names to commands; each is imported when it is first used."""
-
-    def __init__(self) -> None:
-        self._loaded: dict[str, click.Command] = {}
-
-    def __getitem__(self, name: str) -> click.Command:
-        if name not in self._loaded:
-            module, attribute, _ = COMMANDS[name]
-            self._loaded[name] = vars(import_module(f"privfed.cli.commands.{module}"))[attribute]
-        return self._loaded[name]
-
-    def __setitem__(self, name: str, command: click.Command) -> None:
-        self._loaded[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._loaded[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys((*COMMANDS, *self._loaded)))
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
-
-
-class Program(click.Group):
-    """Groups the commands; prints errors as one line on stderr, with exit code 2, or 130 if stopped."""
-
-    def __init__(self, *args: Any, **words: Any) -> None:
-        super().__init__(*args, **words)
-        self.commands = _Commands()
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, _, text) in sorted(COMMANDS.items())])
-
-    def invoke(self, context: click.Context) -> Any:
-        """Run a command, and show warnings and errors of the library in terms of the command's options."""
-        with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_, **__: click.echo(
-                f"privfed: warning: {self._said(message, context)}", err=True
-            )
-            try:
-                return super().invoke(context)
-            except PrivFedError as error:
-                # Notes, such as a claim that still holds, belong to the message.
-                told = [self._said(error, context), *getattr(error, "__notes__", [])]
-                raise click.ClickException(" ".join(told)) from error
-
-    def _said(self, message: Exception | str, context: click.Context) -> str:
-        name = context.invoked_subcommand or ""
-        # A study's file uses the parameters' own names.
-        if name in ("tradeoff", "compare", "demo"):
-            return str(message)
-        return said(message, self.commands.get(name, self), self.commands["fit"])
-
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        **extra: Any,
-    ) -> Any:
-        """Run the command line."""
-        try:
-            code = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
-        except click.UsageError as error:
-            where = f"; see '{error.ctx.command_path} --help'" if error.ctx else ""
-            code = _print_error(error.format_message().rstrip(".") + where)
-        except click.ClickException as error:
-            code = _print_error(error.format_message())
-        except OSError as error:
-            name = "" if error.filename is None else f"{error.filename}: "
-            full = "; free some space, then give the same command again" if is_full(error) else ""
-            code = _print_error(f"{name}{error.strerror or error}{full}")
-        except click.Abort:
-            click.echo("privfed: stopped", err=True)
-            code = _STOPPED
-        if standalone_mode:
-            sys.exit(code)
-        return code
-
-
-def _print_error(message: str) -> int:
-    click.echo(f"privfed: error: {' '.join(message.split())}", err=True)
-    return _BAD_INPUT
+from privfed.cli.options import (
+    PATH,
+    algorithm_option,
+    attacks_option,
+    bins_option,
+    classes_option,
+    declared_options,
+    group_size_option,
+    json_option,
+    metrics_option,
+    n_clusters_option,
+    names,
+    numbers,
+    out_file,
+    out_option,
+    own_algorithm_option,
+    own_model_option,
+    printing_options,
+    quiet_option,
+    run_argument,
+    seed_option,
+    separator_option,
+    source_options,
+    sum_options,
+    truth_options,
+)
+from privfed.cli.parties import flower, journal, keys
+from privfed.cli.program import Program, Registered, command
 
 
 @click.group("privfed", cls=Program, no_args_is_help=False, invoke_without_command=True)
@@ -136,3 +45,293 @@ def main(context: click.Context) -> None:
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
+
+
+for group in (flower, journal, keys):
+    main.add_command(group)
+
+
+@command(
+    main,
+    "privfed.cli.fitting:fit",
+    "Cluster the clients of a table.",
+    source_options,
+    classes_option,
+    algorithm_option,
+    n_clusters_option,
+    out_option("run"),
+    sum_options,
+    metrics_option,
+    group_size_option,
+    declared_options,
+    printing_options,
+)
+def fit() -> None:
+    """Cluster the rows of DATA, whose clients are simulated, or train models of their labels.
+
+    DATA is a table (.csv, .csv.gz, .tsv, .parquet, .npz) with a column that names each row's client, or a
+    folder with one table for each client. The folder of the run gets the centroids, the result as JSON, a
+    picture, and the transcript from which `privfed resume` continues. Options of algorithms without a default
+    have the algorithm's own; with an --algorithm of yours, its parameters are options too.
+    """
+
+
+@command(
+    main,
+    "privfed.cli.fitting:resume",
+    "Finish a run that was stopped.",
+    run_argument,
+    click.option("--data", type=PATH, help="The clients' data, if it has moved."),
+    own_algorithm_option,
+    click.option(
+        "--protocol", metavar="MODULE:NAME", help="Needed again if the run has a protocol of yours."
+    ),
+    own_model_option,
+    click.option(
+        "--metrics", metavar="A,B,...", callback=names, help="Needed again if the run has metrics of yours."
+    ),
+    printing_options,
+)
+def resume() -> None:
+    """Finish the run in folder RUN: its recorded totals are replayed, and the rest is asked.
+
+    The centroids are the same as if the run had never been stopped. For a finished run the results are
+    written again.
+    """
+
+
+@command(
+    main,
+    "privfed.cli.reading:predict",
+    "Print the cluster of each row of a table.",
+    run_argument,
+    click.argument("data", type=PATH),
+    click.option(
+        "--out",
+        type=PATH,
+        callback=out_file(".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet"),
+        help="Table to write: .csv, .tsv (also with .gz) or .parquet.  [default: CSV to standard output]",
+    ),
+    separator_option,
+    click.option("--cluster", type=click.IntRange(0), help="Of a run that trained models: whose model."),
+    own_model_option,
+)
+def predict() -> None:
+    """Print the cluster of each row of DATA, a table with the columns of RUN; other columns are ignored.
+
+    RUN is the folder of `privfed fit`, `privfed select-k` (the number of clusters that was chosen) or
+    `privfed flower run`. Of a run that trained models, print the class that a cluster's model gives each row.
+    Under differential privacy the claim of RUN is printed on stderr. It covers centroids and models only, as
+    a row's cluster or class is computed from the row itself.
+    """
+
+
+@command(
+    main, "privfed.cli.output:show", "Print what ran, and what the server saw.", run_argument, json_option
+)
+def show() -> None:
+    """Print what ran in folder RUN, its claim, what the server saw, and each sum, from the transcript."""
+
+
+@command(
+    main,
+    "privfed.cli.reading:summary",
+    "Count rows; means, deviations and histograms of the columns.",
+    source_options,
+    bins_option,
+    sum_options,
+    group_size_option,
+    declared_options,
+    json_option,
+)
+def summary() -> None:
+    """Summarize the rows of DATA, whose clients are simulated, from secure sums.
+
+    DATA is a table with a column that names each row's client, or a folder with one table for each client.
+    Lowest and highest are the declared domain's, else edges of public bins around all rows.
+    """
+
+
+@command(
+    main,
+    "privfed.cli.selecting:select_k",
+    "Choose the number of clusters.",
+    source_options,
+    click.option("--min-k", type=int, help="Fewest clusters.  [default: 2; see --max-k]"),
+    click.option(
+        "--max-k",
+        type=int,
+        help="Most clusters.  [default: clients are asked how many each finds on its own]",
+    ),
+    algorithm_option,
+    click.option(
+        "--index",
+        type=Registered("privfed.estimators.choosing:INDICES", also="privfed.metrics.named:METRICS"),
+        default="davies_bouldin",
+        show_default=True,
+        help="Index by which the clusterings are compared: davies_bouldin, fuzzy_davies_bouldin, "
+        "simplified_silhouette, calinski_harabasz, mean_distance or inertia; or a metric, with --rule.",
+    ),
+    click.option(
+        "--rule",
+        type=click.Choice(["minimum", "maximum", "elbow"]),
+        help="Which value of the index is chosen.  [default: the index's best]",
+    ),
+    out_option("selection"),
+    sum_options,
+    group_size_option,
+    declared_options,
+    printing_options,
+)
+def select_k() -> None:
+    """Cluster the rows of DATA with several numbers of clusters, and choose one by an index.
+
+    DATA is a table with a column that names each row's client, or a folder with one table for each client.
+    The same command continues where it was stopped.
+    """
+
+
+@command(
+    main,
+    "privfed.cli.attacking:attack",
+    "Attack a run: what could be learned from what was seen.",
+    run_argument,
+    attacks_option,
+    truth_options,
+    click.option(
+        "--public",
+        "sample",
+        type=PATH,
+        help="Table of public rows of the same kind, which the attacker knows.",
+    ),
+    click.option(
+        "--low",
+        metavar="X[,Y,...]",
+        callback=numbers,
+        help="Lowest value of each feature, known to the attacker; with --high.",
+    ),
+    click.option(
+        "--high",
+        metavar="X[,Y,...]",
+        callback=numbers,
+        help="Highest value of each feature, known to the attacker; with --low.",
+    ),
+    click.option(
+        "--party",
+        type=click.Choice(["server", "observer", "clients"]),
+        default="server",
+        show_default=True,
+        help="Who attacks: the server, an observer who sees only the final centroids, or the clients that "
+        "--colluding names, by what they see together.",
+    ),
+    click.option("--colluding", metavar="A,B,...", callback=names, help="Clients that help the attacker."),
+    click.option("--client", metavar="NAME", help="Client to attack, where the view shows single ones."),
+    click.option(
+        "--most-rows",
+        type=click.IntRange(1),
+        default=200,
+        show_default=True,
+        help="Most rows of a target that noisy-differencing takes on; its time grows in proportion.",
+    ),
+    seed_option,
+    click.option("--out", type=PATH, help="Folder to write to.  [default: RUN/attacks]"),
+    printing_options,
+)
+def attack() -> None:
+    """Run attacks on what a party saw of the run in folder RUN, and score them against the truth.
+
+    Attacks read only the party's view of the transcript; the clients' rows are used for scoring. An attack
+    that finds nothing to work on is left out, with the reason, and what was shown and read by none is listed.
+    Each attack that runs gets a picture beside attacks.json. Each report is stored when it is done: the same
+    command continues where it was stopped, and runs only what is new; reports with other settings (client,
+    seed, rows) are replaced. Each party, with those who collude with it, has reports of its own, and all of
+    them are shown. docs/attacks says what each attack does, and what stops it.
+    """
+
+
+@command(
+    main,
+    "privfed.cli.auditing:audit",
+    "Test a privacy claim against what came out.",
+    click.argument("subject", metavar="RUN|FILE", type=PATH),
+    click.option("--epsilon", type=float, help="Claimed epsilon, for a file."),
+    click.option("--delta", type=float, help="Claimed delta, for a file."),
+    click.option(
+        "--noise",
+        type=click.Choice(["gaussian", "any"]),
+        default="gaussian",
+        show_default=True,
+        help="gaussian tests the whole trade-off curve of Gaussian noise, any (epsilon, delta) only.",
+    ),
+    click.option("--confidence", type=float, help="Confidence of all bounds.  [default: 0.95; a run: 0.999]"),
+    truth_options,
+    click.option(
+        "--trials",
+        type=click.IntRange(min=1000),
+        default=20_000,
+        show_default=True,
+        help="For a run: number of draws with its worst unit, and without it.",
+    ),
+    click.option("--out", type=PATH, callback=out_file(".json"), help="JSON file to write (.json)."),
+    json_option,
+)
+def audit() -> None:
+    """Audit the claim and the noise of the run in folder RUN, or releases in FILE.
+
+    For a run, the noise in each total is compared with what was declared. Its questions are also answered
+    with and without a worst-case record or client, which bounds the true epsilon from below. FILE is an .npz
+    with the releases of a mechanism with and without one unit, "inside" and "outside" of shape (trials,) or
+    (trials, n_values), or with the canaries of one run, "scores" and "included". Exit code 1 says that the
+    claim is violated.
+    """
+
+
+@command(
+    main,
+    "privfed.cli.studies:tradeoff",
+    "Run a study of utility, privacy, leakage and cost.",
+    click.argument("study"),
+    click.option("--out", type=PATH, help="Folder of the study.  [default: the study's name]"),
+    click.option("--jobs", type=click.IntRange(1), help="Number of processes.  [default: that of cores]"),
+    click.option("--seeds", type=click.IntRange(1), help="Seeds 0, 1, ... in place of the study's."),
+    click.option("--retry", is_flag=True, help="Run cells again that failed."),
+    click.option("--check", is_flag=True, help="Check the study, list its mistakes, and run nothing."),
+    quiet_option,
+)
+def tradeoff() -> None:
+    """Run STUDY, a TOML file or the name of a built-in study, and write its report.
+
+    The whole study is checked before anything runs. Each cell is stored when it is done, so the same command
+    continues where it was stopped, and runs only the new cells of a study that has grown.
+    """
+
+
+@command(
+    main,
+    "privfed.cli.studies:compare",
+    "Show what changed between two studies.",
+    click.argument("first", type=PATH),
+    click.argument("second", type=PATH),
+    json_option,
+)
+def compare() -> None:
+    """Show what changed from the study in folder FIRST to the one in folder SECOND.
+
+    Configurations are matched by their names. Changes are measured in units of both standard deviations
+    combined.
+    """
+
+
+@command(
+    main,
+    "privfed.cli.studies:demo",
+    "Cluster digits over plain and over masked sums.",
+    out_option("demo"),
+    seed_option,
+    click.option("--study/--no-study", default=True, show_default=True, help="Run the study of digits too."),
+)
+def demo() -> None:
+    """Cluster hand-written digits at 20 clients, some of which drop out: plain sums beside masked ones.
+
+    Then run the built-in study "digits", and write its report.
+    """

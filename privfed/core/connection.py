@@ -106,7 +106,6 @@ class Engine(Protocol):
 
         Where clients are elsewhere, each builds its side from `Agreement.to_bytes()`, its position, its own
         identity and rows (`SecureSum.client`, `privfed.party.client.own_client`); the coordinator's session
-        is `SecureSum.coordinator`. Where clients open the totals, an engine whose client tells them to this
-        process makes it one of those that read them: it then belongs to the clients' side, and not to the
-        server that the sum keeps them from.
+        is `SecureSum.coordinator`. Where clients open the totals, a client may pass them on to this process.
+        The process then reads them, and belongs to the clients' side: the server must not run it.
         """

@@ -1,6 +1,6 @@
 """Conversion of the columns of a frame to arrays of numbers, texts or codes.
 
-An empty field and the words in `MISSING` count as missing numbers. They become NaN here; callers that know
+An empty field and the texts in `MISSING` count as missing numbers. They become NaN here; callers that know
 the client's name report them.
 """
 
@@ -13,11 +13,14 @@ import numpy.typing as npt
 import polars as pl
 
 from privfed.core.values.domain import FloatArray
-from privfed.data.ordering import natural_key
+from privfed.data.table import DECLARE, NO_LABEL, natural_key
 from privfed.errors import DataError
 
 # In lower case; upper and lower case count the same.
 MISSING = ("", "?", "na", "n/a", "nan", "none", "null")
+
+MOST_CLASSES = 10**9
+"""Labels of a party's own table are below this number."""
 
 _DECIMAL_COMMA = r"^[+-]?[0-9]+,[0-9]+$"
 
@@ -45,13 +48,14 @@ def feature_array(
     return features
 
 
-def text_column(column: pl.Series, origin: str, role: str) -> pl.Series:
+def text_column(column: pl.Series, origin: str, role: str, *, missing: bool = False) -> pl.Series:
     """Return a column of ids or labels as text: the number 3 and the float 3.0 are both "3".
 
     Args:
         column: values of any plain type.
         origin: the owner of the rows, as named in error messages.
         role: "group" or "label", as named in error messages.
+        missing: whether values may be missing; they are null.
 
     Raises:
         DataError: a value is missing, or the column holds lists, structures or bytes.
@@ -62,22 +66,66 @@ def text_column(column: pl.Series, origin: str, role: str) -> pl.Series:
         raise _not_text(column, origin, role) from None
     if column.dtype.is_nested():
         raise _not_text(column, origin, role)
-    if missing := text.null_count():
+    if (count := text.null_count()) and not missing:
         raise DataError(
-            f"{origin} has {missing} rows without a value in the {role} column {column.name!r}; "
-            "fill them in or remove those rows before loading."
+            f"{origin} has {count} rows without a value in the {role} column {column.name!r}; "
+            f"fill them in or remove those rows before loading, {DECLARE}."
         )
     return text
 
 
+def any_numbers(column: pl.Series, origin: str) -> FloatArray:
+    """Return the number that is written in each row, NaN or infinite where none is: for rows that may be any.
+
+    Property: a row's number depends on that row alone. "false" is 0, "true" is 1.
+
+    Args:
+        column: values of any plain type.
+        origin: the owner of the rows, as named in error messages.
+
+    Returns:
+        float64 of shape (len(column),).
+
+    Raises:
+        DataError: the column's type, which is the file's and no row's, holds no numbers.
+    """
+    if column.dtype == pl.String:
+        text = column.str.strip_chars().str.to_lowercase()
+        said = text.replace_strict(["true", "false"], [1.0, 0.0], default=None, return_dtype=pl.Float64)
+        column = text.cast(pl.Float64, strict=False).fill_null(said)
+    elif not (column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null)):
+        raise _not_numeric(column.name, origin, f"its type is {column.dtype}", needed=True)
+    return column.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
+
+
+def any_codes(column: pl.Series, origin: str, n_classes: int | None) -> npt.NDArray[np.int64]:
+    """Return the class that is written in each row, `NO_LABEL` where none is: for rows that may be any.
+
+    Args:
+        column: whole numbers from 0, as numbers or as text.
+        origin: the owner of the rows, as named in error messages.
+        n_classes: classes are 0 to n_classes - 1; None for up to `MOST_CLASSES`.
+
+    Returns:
+        int64 of shape (len(column),).
+
+    Raises:
+        DataError: as `any_numbers`.
+    """
+    values, most = any_numbers(column, origin), MOST_CLASSES if n_classes is None else n_classes
+    known = (values >= 0.0) & (values < most) & (values == np.floor(values))
+    return np.where(known, values, float(NO_LABEL)).astype(np.int64)
+
+
 def sorted_names(columns: Sequence[pl.Series]) -> tuple[str, ...]:
     """Return the distinct texts of all columns together, in natural order."""
-    return tuple(sorted({name for column in columns for name in column.unique()}, key=natural_key))
+    return tuple(sorted({name for one in columns for name in one.drop_nulls().unique()}, key=natural_key))
 
 
 def codes(column: pl.Series, names: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return the position of each text in `names`, int64 of shape (len(column),)."""
-    positions = column.replace_strict(list(names), list(range(len(names))), return_dtype=pl.Int64)
+    """Return the position of each text in `names`, int64 of shape (len(column),); -1 where it is null."""
+    known = {name: place for place, name in enumerate(names)}
+    positions = column.replace_strict({**known, None: NO_LABEL}, return_dtype=pl.Int64)
     return positions.to_numpy()
 
 

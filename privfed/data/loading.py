@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,18 @@ import polars as pl
 
 from privfed.core.values.domain import FloatArray
 from privfed.data.conversion import codes, feature_array, sorted_names, text_column
-from privfed.data.ordering import natural_key
-from privfed.data.reading import AnyArray, files_of, is_folder, read_arrays, read_frame, stem, suffix
-from privfed.data.table import ClientTable, ClientTables, check_finite, repeated
+from privfed.data.table import (
+    ERROR,
+    ClientTable,
+    ClientTables,
+    Missing,
+    check_finite,
+    filled,
+    missing_rule,
+    natural_key,
+    repeated,
+)
+from privfed.data.table_files import AnyArray, files_of, is_folder, read_arrays, read_frame, stem, suffix
 from privfed.errors import ArgumentError, DataError, PrivacyError
 
 PathLike = str | os.PathLike[str]
@@ -38,6 +48,7 @@ class _Source:
         frame: the rows.
         label: column of the labels, or None.
         group: column with the client of each row, or None.
+        id: column with whose each row is, or None.
     """
 
     name: str
@@ -45,25 +56,28 @@ class _Source:
     frame: pl.DataFrame
     label: str | None
     group: str | None = None
+    id: str | None = None
 
     def require(self, names: Sequence[str]) -> None:
         """Check that all names are columns."""
         for name in names:
             if name not in self.frame.columns:
                 raise DataError(
-                    f"{self.origin} has no column {name!r}; its columns are {_listed(self.frame.columns)}."
+                    f"{self.origin} has no column {name!r}; its columns are {listed(self.frame.columns)}."
                 )
 
-    def texts(self, name: str | None, role: str) -> pl.Series | None:
+    def texts(self, name: str | None, role: str, missing: Missing) -> pl.Series | None:
         """Return the column of that name as text; None for no name."""
-        return None if name is None else text_column(self.frame[name], self.origin, role)
+        if name is None:
+            return None
+        return text_column(self.frame[name], self.origin, role, missing=missing != ERROR)
 
     def features(self) -> list[str]:
-        """Return the names of all columns but the label's and the group's."""
-        names = [name for name in self.frame.columns if name not in (self.label, self.group)]
+        """Return the names of all columns but the label's, the group's and the ids'."""
+        names = [name for name in self.frame.columns if name not in (self.label, self.group, self.id)]
         if not names:
             raise DataError(
-                f"{self.origin} has no feature columns; its columns are {_listed(self.frame.columns)}."
+                f"{self.origin} has no feature columns; its columns are {listed(self.frame.columns)}."
             )
         if "" in names:
             raise DataError(
@@ -78,10 +92,12 @@ def load_clients(
     *,
     group: str | None = None,
     label: str | None = None,
+    id: str | None = None,
     columns: Sequence[str] | None = None,
     separator: str | None = None,
     clients: Sequence[str] | None = None,
     private: bool = False,
+    missing: Missing = ERROR,
 ) -> ClientTables:
     """Load the rows of all clients from a file or a folder.
 
@@ -98,43 +114,51 @@ def load_clients(
             folders.
         label: column (in an .npz file: array, by default "y") of true labels of any type; it is never a
             feature.
-        columns: names of the feature columns, in the order to be used; None for all but group and label, in
-            the order of the first client. Columns of other clients are matched by name.
+        id: column (in an .npz file: array) with whose each row is, of any type; it is never a feature. All
+            rows of an id are in one group of rows (`ClientPolicy.group_size`).
+        columns: names of the feature columns, in the order to be used; None for all but these three, in the
+            order of the first client. Columns of other clients are matched by name.
         separator: character between the fields of a CSV file; None to find , ; tab or | in the header line.
         clients: names of all clients, in the order to be used; those that are not found get no rows. None
             for the clients that are found.
         private: whether differential privacy will be claimed. A client may then hold no rows, and with a
             group column `clients` is required, since the list of the clients found depends on rows.
+        missing: what becomes of a row without a number in some feature column: "error"; "leave-out"; or the
+            public number that takes the place of each missing or infinite value. With one of the last two a
+            row without a label has the code -1, and one that says no client or no id is left out.
 
     Returns:
         The clients. Labels are codes into `label_names`, the sorted values of all clients together.
 
     Raises:
-        ArgumentError: `columns` is empty, repeats itself or names the group or label; `group` is also the
-            label, or is given where each client has its own file or array; `separator` is not one character.
-        DataError: a file is missing, empty, unreadable or of an unknown kind; a column is unknown, repeated,
-            not numeric or not the same for all clients; a value is missing or infinite; some clients have no
-            labels, a client has no rows, or one is not named by `clients`.
+        ArgumentError: `columns` is empty, repeats itself or names the group, label or id, or two of these are
+            one column. Each client has its own file or array, and `group` is passed. `separator` is not one
+            character, or `missing` is none of its values.
+        DataError: a file is missing, empty, unreadable or of an unknown format. A column is unknown,
+            repeated, not numeric or not the same for all clients. A value is missing or infinite. Some
+            clients have no labels, a client has no rows, or one is not named by `clients`.
         PrivacyError: with `private`, the list of clients would have to be found in a column.
     """
     _check_path(path)
-    _check_choice(columns, group, label)
-    sources = _sources(Path(path), group, label, separator, private)
+    _check_choice(columns, group=group, label=label, id=id)
+    missing = missing_rule(missing)
+    sources = _sources(Path(path), group, label, id, separator, private)
     for source in sources:
         # Checked first: for a misspelt group, the error would otherwise be about a feature column of text.
-        source.require([name for name in (source.group, source.label) if name is not None])
+        source.require([name for name in (source.group, source.label, source.id) if name is not None])
     if private and clients is None and any(source.group is not None for source in sources):
         raise PrivacyError(
             f"under differential privacy the clients of {path} must be declared: a list of those that have "
             "rows would show whose only row is in it. Name all of them with clients=."
         )
     names = _common_columns(sources, columns)
-    labels = [text for source in sources if (text := source.texts(source.label, "label")) is not None]
+    texts = [source.texts(source.label, "label", missing) for source in sources]
+    labels = [text for text in texts if text is not None]
     label_names = sorted_names(labels) if labels else None
-    tables = [table for source in sources for table in _tables(source, names, label_names)]
+    tables = [table for source in sources for table in _tables(source, names, label_names, missing)]
     if clients is not None:
         tables = _declared(tables, clients, len(names), labelled=label_names is not None)
-    return ClientTables(tuple(tables), tuple(names), label_names, private)
+    return ClientTables(tuple(tables), tuple(names), label_names, private, unlabelled=missing != ERROR)
 
 
 def load_features(
@@ -155,12 +179,12 @@ def load_features(
         DataError: the file is missing or unreadable, a column is missing or not numeric, a value is missing.
     """
     _check_path(path)
-    _check_choice(columns, None, None)
+    _check_choice(columns)
     path = Path(path)
     if is_folder(path):
         raise DataError(f"{path} is a folder; give one file with the rows.")
     arrays = read_arrays(path) if suffix(path) == ".npz" else None
-    frame = read_frame(path, separator) if arrays is None else _rows_frame(path, arrays, ())
+    frame = read_frame(path, separator) if arrays is None else rows_frame(path, arrays, ())
     source = _Source(stem(path), str(path), frame, None)
     names = list(columns) if columns is not None else source.features()
     source.require(names)
@@ -169,24 +193,33 @@ def load_features(
     return features
 
 
-def _listed(names: Sequence[str], most: int = 20) -> str:
+def listed(names: Sequence[str], most: int = 20) -> str:
+    """Return names for a message, not all of very many."""
     shown = ", ".join(map(repr, names[:most]))
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
-def _check_choice(columns: Sequence[str] | None, group: str | None, label: str | None) -> None:
-    if group is not None and group == label:
-        raise ArgumentError(f"group and label must be two columns, got {group!r} for both.")
+def _check_choice(columns: Sequence[str] | None, **roles: str | None) -> None:
+    for (role, name), (other, another) in combinations(roles.items(), 2):
+        if name is not None and name == another:
+            raise ArgumentError(
+                f"{role} and {other} must be two columns, got {name!r} for both.", parameters=[role, other]
+            )
     if columns is None:
         return
     if isinstance(columns, str) or len(columns) == 0:
-        raise ArgumentError(f"columns must be a list of one or more names, got columns={columns!r}.")
+        raise ArgumentError(
+            f"columns must be a list of one or more names, got columns={columns!r}.", parameters=["columns"]
+        )
     if twice := repeated(columns):
-        raise ArgumentError(f"columns names {twice[0]!r} twice; name each column once.")
-    for role, name in (("group", group), ("label", label)):
+        raise ArgumentError(
+            f"columns names {twice[0]!r} twice; name each column once.", parameters=["columns"]
+        )
+    for role, name in roles.items():
         if name in columns:
             raise ArgumentError(
-                f"columns names {name!r}, which is the {role}; a {role} column is no feature."
+                f"columns names {name!r}, which is the {role}; a {role} column is no feature.",
+                parameters=["columns"],
             )
 
 
@@ -196,22 +229,21 @@ def _check_path(path: Any) -> None:
 
 
 def _sources(
-    path: Path, group: str | None, label: str | None, separator: str | None, empty: bool
+    path: Path, group: str | None, label: str | None, id: str | None, separator: str | None, empty: bool
 ) -> list[_Source]:
     if is_folder(path):
         _refuse_group(group, f"the folder {path}: each of its files is one client")
         files = sorted(files_of(path), key=lambda file: natural_key(stem(file)))
-        return [_own_file(file, label, separator, empty) for file in files]
+        return [_own_file(file, label, id, separator, empty) for file in files]
     if suffix(path) != ".npz":
-        return [_Source(stem(path), str(path), read_frame(path, separator, empty=empty), label, group)]
+        return [_Source(stem(path), str(path), read_frame(path, separator, empty=empty), label, group, id)]
     arrays = read_arrays(path)
     if _FEATURES in arrays:
-        return [_rows_source(path, arrays, label, group, empty)]
+        return [_rows_source(path, arrays, label, group, id, empty)]
     _refuse_group(group, f"{path}: without an array 'X' each of its arrays is one client")
-    if label is not None:
-        raise ArgumentError(
-            f"label={label!r} cannot be used with {path}: without an array 'X' it has no labels."
-        )
+    for role, given in (("label", label), ("id", id)):
+        if given is not None:
+            raise ArgumentError(f"{role}={given!r} cannot be used with {path}, which has no array 'X'.")
     return _array_sources(path, arrays, empty)
 
 
@@ -220,36 +252,36 @@ def _refuse_group(group: str | None, where: str) -> None:
         raise ArgumentError(f"group={group!r} cannot be used with {where} already; leave it out.")
 
 
-def _own_file(path: Path, label: str | None, separator: str | None, empty: bool) -> _Source:
+def _own_file(path: Path, label: str | None, id: str | None, separator: str | None, empty: bool) -> _Source:
     """Read a file of a folder: the rows of one client."""
     name, origin = stem(path), f"client {stem(path)!r}"
     if suffix(path) != ".npz":
-        return _Source(name, origin, read_frame(path, separator, empty=empty), label)
+        return _Source(name, origin, read_frame(path, separator, empty=empty), label, id=id)
     arrays = read_arrays(path)
     if label is None and _LABEL in arrays:
         label = _LABEL
-    return _Source(name, origin, _rows_frame(path, arrays, (label,), empty), label)
+    return _Source(name, origin, rows_frame(path, arrays, (label, id), empty), label, id=id)
 
 
 def _rows_source(
-    path: Path, arrays: dict[str, AnyArray], label: str | None, group: str | None, empty: bool
+    path: Path, arrays: dict[str, AnyArray], label: str | None, group: str | None, id: str | None, empty: bool
 ) -> _Source:
-    """Make a source of X; an array that is named as the group is not the default label, or vice versa."""
-    if label is None and _LABEL in arrays and group != _LABEL:
+    """Make a source of X; an array that is named for one use is not the default for another."""
+    if label is None and _LABEL in arrays and _LABEL not in (group, id):
         label = _LABEL
-    if group is None and _GROUP in arrays and label != _GROUP:
+    if group is None and _GROUP in arrays and _GROUP not in (label, id):
         group = _GROUP
-    frame = _rows_frame(path, arrays, (label, group), empty)
-    return _Source(stem(path), str(path), frame, label, group)
+    frame = rows_frame(path, arrays, (label, group, id), empty)
+    return _Source(stem(path), str(path), frame, label, group, id)
 
 
-def _rows_frame(
+def rows_frame(
     path: Path, arrays: dict[str, AnyArray], extra: Sequence[str | None], empty: bool = False
 ) -> pl.DataFrame:
     """Return X as columns x0, x1, ... together with the arrays of `extra`, one value a row."""
     if _FEATURES not in arrays:
         raise DataError(
-            f"{path} has no array 'X'; save the rows as X. Its arrays are {_listed(sorted(arrays))}."
+            f"{path} has no array 'X'; save the rows as X. Its arrays are {listed(sorted(arrays))}."
         )
     frame = _array_frame(arrays[_FEATURES], f"array 'X' of {path}", empty)
     for name in extra:
@@ -301,30 +333,44 @@ def _common_columns(sources: Sequence[_Source], columns: Sequence[str] | None) -
         if difference := set(first) ^ set(source.features()):
             raise DataError(
                 f"{sources[0].origin} and {source.origin} have different columns: only one of them has "
-                f"{_listed(sorted(difference, key=natural_key))}; "
+                f"{listed(sorted(difference, key=natural_key))}; "
                 "rename them, or choose common ones with columns=."
             )
     return first
 
 
-def _tables(source: _Source, columns: Sequence[str], label_names: Sequence[str] | None) -> list[ClientTable]:
+def _tables(
+    source: _Source, columns: Sequence[str], label_names: Sequence[str] | None, missing: Missing
+) -> list[ClientTable]:
     """Make the tables of the clients of one source."""
-    features = feature_array(source.frame, columns, source.origin)
-    texts, clients = source.texts(source.label, "label"), source.texts(source.group, "group")
+    features, kept = filled(feature_array(source.frame, columns, source.origin), missing)
+    texts = source.texts(source.label, "label", missing)
+    clients = source.texts(source.group, "group", missing)
     labels = None if texts is None or label_names is None else codes(texts, label_names)
+    names = [] if clients is None else sorted_names([clients])
+    texts = source.texts(source.id, "id", missing)
+    kept &= True if texts is None else texts.is_not_null().to_numpy()
+    ids = None if texts is None else np.array(texts.to_list(), dtype=object)
+    members = np.zeros(len(kept), dtype=np.int64) if clients is None else codes(clients, names)
+    kept &= members >= 0
+    features, members, labels = features[kept], members[kept], None if labels is None else labels[kept]
+    ids = None if ids is None else ids[kept]
     if clients is None:
-        return [ClientTable(source.name, features, labels)]
-    names = sorted_names([clients])
+        return [ClientTable(source.name, features, labels, None if ids is None else tuple(ids))]
     if not names:
         return []
-    members = codes(clients, names)
     # The sort is stable, so that a client's rows keep the order of the file.
     order, starts = (
         np.argsort(members, kind="stable"),
         np.searchsorted(np.sort(members), range(1, len(names))),
     )
     return [
-        ClientTable(name, features[rows], labels if labels is None else labels[rows])
+        ClientTable(
+            name,
+            features[rows],
+            labels if labels is None else labels[rows],
+            ids if ids is None else tuple(ids[rows]),
+        )
         for name, rows in zip(names, np.split(order, starts), strict=True)
     ]
 
@@ -340,4 +386,5 @@ def _declared(
             "there, or name the column of the clients with group=."
         )
     labels = np.empty(0, dtype=np.int64) if labelled else None
-    return [found.get(name) or ClientTable(name, np.empty((0, width)), labels) for name in clients]
+    ids = () if any(one.ids is not None for one in tables) else None
+    return [found.get(name) or ClientTable(name, np.empty((0, width)), labels, ids) for name in clients]

@@ -1,21 +1,28 @@
-"""Checked data of the clients of one fit: rows of finite numbers with the same columns.
+"""Checked data of the clients of one fit, the rules for missing values, and the order of clients.
 
-Trust: these objects hold raw rows, so that they stay where the rows are (a client's machine, or the machine
-that simulates the clients). Errors of this module quote names of clients and columns, and counts, but never a
+Trust: these objects hold raw rows. They stay where the rows are: on a client's machine, or on the machine
+that simulates the clients. Errors of this module quote names of clients and columns, and counts, but never a
 value.
+
+A rule says what becomes of a row without a number in some column. It is public and looks at one row at a
+time. Under differential privacy the rule is declared before anybody looks at the rows: an error, or a mean in
+a missing value's place, would depend on other rows.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from privfed.core.values.domain import FloatArray, frozen_array
-from privfed.errors import DataError
+from privfed.errors import ArgumentError, DataError
 
 LabelArray = npt.NDArray[np.int64]
 
@@ -25,13 +32,14 @@ def repeated(names: Iterable[str]) -> list[str]:
     return [name for name, count in Counter(names).items() if count > 1]
 
 
-def check_finite(features: FloatArray, columns: Sequence[str], owner: str) -> None:
+def check_finite(features: FloatArray, columns: Sequence[str], owner: str, remedy: str = "") -> None:
     """Refuse missing and infinite values.
 
     Args:
         features: float64 of shape (n_rows, n_columns).
         columns: names of the columns.
         owner: the owner of the rows, as named in the message.
+        remedy: what else helps, for the message.
 
     Raises:
         DataError: a value is NaN or infinite; the message names the first such column and the count in it.
@@ -44,7 +52,7 @@ def check_finite(features: FloatArray, columns: Sequence[str], owner: str) -> No
     elsewhere = f" (and more in {others} other columns)" if others else ""
     raise DataError(
         f"{owner} has {counts[first]} missing or infinite values in column {columns[first]!r}{elsewhere}; "
-        "fill them in or remove those rows before loading."
+        f"fill them in or remove those rows before loading{remedy}."
     )
 
 
@@ -57,15 +65,17 @@ class ClientTable:
         features: float64 of shape (n_rows, n_columns); kept as a read-only copy. `ClientTables`, which knows
             the columns' names, checks that its values are finite.
         labels: int64 of shape (n_rows,), codes of the rows' true labels; None without labels.
+        ids: whose each row is, one text a row, never a feature; None where each row stands for itself.
 
     Raises:
-        DataError: no name, no columns, not two-dimensional, not numeric, or another number of labels than
-            rows.
+        DataError: no name, no columns, not two-dimensional, not numeric, or another number of labels or ids
+            than rows.
     """
 
     name: str
     features: FloatArray
     labels: LabelArray | None = None
+    ids: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -77,6 +87,10 @@ class ClientTable:
             labels = np.array(self.labels, dtype=np.int64)
             labels.setflags(write=False)
             object.__setattr__(self, "labels", labels)
+        if self.ids is not None and len(self.ids) != len(self.features):
+            raise DataError(
+                f"client {self.name!r} has {len(self.ids)} ids for {len(self.features)} rows; give one a row."
+            )
 
     def _check_features(self) -> None:
         features = np.asarray(self.features)
@@ -106,21 +120,28 @@ class ClientTables:
         label_names: original values of the labels; a label code is a position in it. None without labels, or
             where only the codes are known.
         private: whether the rows are for runs under differential privacy, where a client may hold none.
+        unlabelled: whether rows may have no label, which is the code `NO_LABEL`.
+
+    Attributes:
+        kept: what is kept of the rows for the life of this object, such as their groups
+            (`privfed.federation.simulation`). It never leaves this process, and no copy has it.
 
     Raises:
-        DataError: no client, a client without rows, two clients or two columns of the same name, a client
-            with another number of columns, a missing or infinite value, labels at some clients only, or a
-            code without a name.
+        DataError: there is no client, or a client has no rows or another number of columns. Two clients or
+            two columns have the same name. A value is missing or infinite. Only some clients have labels, or
+            a code has no name.
     """
 
     tables: tuple[ClientTable, ...]
     columns: tuple[str, ...]
     label_names: tuple[str, ...] | None = None
     private: bool = False
+    unlabelled: bool = False
+    kept: dict[str, object] = field(default_factory=dict, repr=False, init=False)
 
     def __post_init__(self) -> None:
-        for field in ("tables", "columns"):
-            object.__setattr__(self, field, tuple(getattr(self, field)))
+        for name in ("tables", "columns"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         self._check_names()
         for table in self.tables:
             self._check_columns(table)
@@ -142,6 +163,13 @@ class ClientTables:
         known = [table.labels for table in self.tables if table.labels is not None]
         return known or None
 
+    def with_features(self, features: Sequence[FloatArray], kept: dict[str, object]) -> ClientTables:
+        """Return the same clients with other features of the same shapes, and what is kept of these."""
+        pairs = zip(self.tables, features, strict=True)
+        found = replace(self, tables=tuple(replace(one, features=own) for one, own in pairs))
+        found.kept.update(kept)
+        return found
+
     def _check_names(self) -> None:
         if not self.tables:
             raise DataError("there are no clients; give at least one.")
@@ -162,7 +190,7 @@ class ClientTables:
             )
         if not (self.private or len(table.features)):
             raise DataError(f"client {table.name!r} has no rows; leave it out or give it data.")
-        check_finite(table.features, self.columns, f"client {table.name!r}")
+        check_finite(table.features, self.columns, f"client {table.name!r}", f", {DECLARE}")
 
     def _check_labels(self) -> None:
         without = [table.name for table in self.tables if table.labels is None]
@@ -178,12 +206,98 @@ class ClientTables:
             raise DataError(
                 "label_names are given, but no client has labels; give labels or leave label_names out."
             )
+        least, n_names = NO_LABEL if self.unlabelled else 0, len(self.label_names)
         for table in self.tables:
-            self._check_codes(table, len(self.label_names))
+            if table.labels is not None and ((table.labels < least) | (table.labels >= n_names)).any():
+                raise DataError(
+                    f"client {table.name!r} has label codes outside [0, {n_names}); "
+                    "a code must be a position in label_names."
+                )
 
-    def _check_codes(self, table: ClientTable, n_names: int) -> None:
-        if table.labels is not None and ((table.labels < 0) | (table.labels >= n_names)).any():
-            raise DataError(
-                f"client {table.name!r} has label codes outside [0, {n_names}); "
-                "a code must be a position in label_names."
-            )
+
+ERROR: Final = "error"
+LEAVE_OUT: Final = "leave-out"
+
+Missing = Literal["error", "leave-out"] | float
+"""An error; leave such rows out; or the public number that takes the place of each missing value."""
+
+DECLARE = 'or declare what becomes of such rows: missing="leave-out", or missing= and a public number'
+"""End of errors about missing values."""
+
+NO_LABEL = -1
+"""Code of a row without a label, or whose label is no class: it counts in nothing that asks for labels."""
+
+
+def missing_rule(value: Any, *, name: str = "missing", error: bool = True) -> Missing:
+    """Return a rule as it was written: "error", "leave-out", a number, or a text of a number.
+
+    Args:
+        value: what was written.
+        name: of the parameter, for the message.
+        error: whether the rule may be an error.
+
+    Raises:
+        ArgumentError: it is none of them, or a number that is not finite.
+    """
+    if value == LEAVE_OUT:
+        return LEAVE_OUT
+    if value == ERROR and error:
+        return ERROR
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        names = '"error", "leave-out"' if error else '"leave-out"'
+        raise ArgumentError(
+            f"{name} must be {names} or a finite number, got {name}={value!r}.", parameters=[name]
+        )
+    return number
+
+
+def filled(features: FloatArray, rule: Missing) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+    """Return rows after a rule, and which of them are kept.
+
+    Property: what becomes of a row depends on that row and the rule alone.
+
+    Args:
+        features: float64 of shape (n_rows, n_columns); missing values are NaN or infinite.
+        rule: `ERROR` changes nothing.
+
+    Returns:
+        The rows, of the same shape, and bool of shape (n_rows,).
+    """
+    present = np.isfinite(features)
+    if rule == LEAVE_OUT:
+        return features, np.asarray(present.all(axis=1), dtype=np.bool_)
+    every = np.ones(len(features), dtype=np.bool_)
+    return (features if rule == ERROR else np.where(present, features, rule)), every
+
+
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
+_DIGITS = re.compile(r"([0-9]+)")
+
+NaturalKey = tuple[int, float, tuple[tuple[int, str], ...], str]
+
+
+def natural_key(text: str) -> NaturalKey:
+    """Return the key that sorts texts naturally: numbers by value, then texts, digits in them by value.
+
+    `client2` comes before `client10`, and `-1` before `0`. The order of clients fixes their positions in a
+    fit, so it must not depend on the file system or on which row of a table comes first.
+
+    Property: the keys of two different texts differ, so that the order never depends on the order of arrival.
+    """
+    if _NUMBER.fullmatch(text):
+        return (0, float(text), (), text)
+    # Runs of digits are compared by length, without leading zeros, and then as text: this is the order of
+    # their values, without converting runs that may be thousands of digits long.
+    chunks = (
+        chunk.lstrip("0") if position % 2 else chunk for position, chunk in enumerate(_DIGITS.split(text))
+    )
+    return (
+        1,
+        0.0,
+        tuple((len(chunk) * (position % 2), chunk) for position, chunk in enumerate(chunks)),
+        text,
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from privfed.core.names.lazy import lazily
+from privfed.core.names import lazily
 
 if TYPE_CHECKING:
     from privfed.deep.estimators.clustered import CFL, DCFL, IFCA, FedAvg

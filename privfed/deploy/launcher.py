@@ -3,7 +3,7 @@
 Flower starts `flwr-clientapp`, found by PATH, for every message: seconds of imports, and it runs the code
 that whoever submitted the run wrote. In a node's environment that name is a stub of ours instead. It hands
 its arguments to this process, which forks; the fork does what Flower's command does, except that the app is
-not taken from the run: it is `privfed.engines.flower.client_app`, as it is installed on this machine. A run
+not taken from the run: it is `privfed.engines.flower.apps`, as it is installed on this machine. A run
 may call itself of another type, for which Flower's node starts another command, with the run's code: these
 are stubs that do nothing.
 
@@ -43,10 +43,10 @@ _NAMES = {"install_from_fab": 3, "get_load_client_app_fn": 3}
 """Private names that are replaced, and how many parameters each has."""
 
 _IMPORTED = (
-    *("flwr.supernode.cli", "privfed.engines.flower.client_app", "privfed.estimators.registry"),
+    *("flwr.supernode.cli", "privfed.engines.flower.apps", "privfed.estimators.registry"),
     *("privfed.protocols.masked.masked", "privfed.protocols.group_masked.group_masked"),
-    *("privfed.protocols.ckks.ckks", "privfed.protocols.slotted", "privfed.algorithms.kmeans.wf_kmeans"),
-    *("privfed.algorithms.fuzzy.fuzzy", "privfed.algorithms.local_centers.fkm", "privfed.metrics.phases"),
+    *("privfed.protocols.ckks.ckks", "privfed.protocols.slotted", "privfed.algorithms.wf_kmeans"),
+    *("privfed.algorithms.fuzzy", "privfed.algorithms.fkm", "privfed.metrics.asked"),
     *("privfed.algorithms.summary", "privfed.deep.algorithms.regrouped", "privfed.deep.algorithms.mixing"),
 )
 TORCH = "privfed.deep.training.torch_trainer"
@@ -58,8 +58,8 @@ import json, socket, sys
 with socket.socket(socket.AF_UNIX) as pipe:
     pipe.connect({path!r})
     pipe.sendall(json.dumps(sys.argv[1:]).encode() + b"\\n")
-    said = pipe.recv(1)
-sys.exit(said[0] if said else 1)
+    code = pipe.recv(1)
+sys.exit(code[0] if code else 1)
 """
 _CLOSED_STUB = "#!/bin/sh\nexit 1\n"
 
@@ -145,13 +145,13 @@ def _hand_over(listening: socket.socket) -> None:
 
 
 def _arguments(pipe: socket.socket) -> list[str]:
-    said = b""
-    while not said.endswith(b"\n") and len(said) < _LONGEST:
+    line = b""
+    while not line.endswith(b"\n") and len(line) < _LONGEST:
         part = pipe.recv(4096)
         if not part:
             break
-        said += part
-    found = json.loads(said)
+        line += part
+    found = json.loads(line)
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
         raise ValueError("no arguments of a command")
     return found
@@ -170,7 +170,7 @@ def _run(arguments: list[str]) -> int:
 
 def _use_own_app() -> None:
     """Have Flower's `run_clientapp` run the installed app, and leave the code of the run where it is."""
-    from privfed.engines.flower.client_app import app
+    from privfed.engines.flower.apps import client as app
 
     def load(*about_the_run: str) -> Any:
         return app

@@ -12,49 +12,50 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import validate_data
 
-from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.algorithms.starts.kept import StartTotal
-from privfed.core.agreed.described import kept_starts
-from privfed.core.asking.together import stacked
-from privfed.core.federation import Federation, Watcher
-from privfed.core.record.records import question_of
-from privfed.core.record.transcript import Asked
+from privfed.algorithms.rounds import ClusteringOutcome
+from privfed.algorithms.starts import StartTotal
+from privfed.core.agreed.program import kept_starts
+from privfed.core.asking.data import stacked
+from privfed.core.record.records import Asked, question_of
 from privfed.core.roles.conversation import Algorithm
-from privfed.core.stored.messages import Array
+from privfed.core.stored.encoding import Array
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Noise
+from privfed.data import ClientTables
 from privfed.errors import ArgumentError
-from privfed.estimators.common.bases import (
+from privfed.estimators.declaring import parameters
+from privfed.estimators.fitting import (
+    check_surroundings,
+    clients_of,
+    described,
+    keep_columns,
+    open_fit,
+    reason_of,
+    rows_of,
+    start_given,
+)
+from privfed.estimators.parameters import Clusters, Fixed, Measured, Surroundings
+from privfed.estimators.registry import stored_name
+from privfed.estimators.saving import (
+    NOT_PART_OF_THE_AGREEMENT,
+    Arrays,
     ClassNamePrefixFeaturesOutMixin,
     ClusterMixin,
+    NoLabels,
+    NotFittedError,
+    Saved,
     TransformerMixin,
+    plain_params,
 )
-from privfed.estimators.common.checks import check_surroundings
-from privfed.estimators.common.claimed import RowLabels
-from privfed.estimators.common.convergence import frobenius, reason_of
-from privfed.estimators.common.gathering import clients_of
-from privfed.estimators.common.not_fitted import NotFittedError
-from privfed.estimators.common.plain import NOT_PART_OF_THE_AGREEMENT, plain_params
-from privfed.estimators.common.resolved import described
-from privfed.estimators.common.saved import Arrays, Saved
-from privfed.estimators.common.starting import opened, start_given
-from privfed.estimators.parameters.declaring import parameters
-from privfed.estimators.parameters.shared import Clusters, Fixed, Measured, Surroundings
-from privfed.estimators.registry import stored_name
-from privfed.federation.builder import (
-    FederationRequest,
-    cohort_rule,
-    protocol_of,
-    seed_of_fit,
-)
-from privfed.federation.claim import claim_of
 from privfed.federation.clients import Clients, check_one_table, is_client_list
+from privfed.federation.driver import Federation, Watcher
+from privfed.federation.opening import claim_of
+from privfed.federation.request import FederationRequest, as_agreed, cohort_rule, protocol_of, seed_of_fit
+from privfed.metrics.asked import AskedMetric
 from privfed.metrics.named import checked, following
-from privfed.metrics.phases import AskedMetric
-from privfed.numerics.distances import squared_distances
-from privfed.numerics.kernels.steps import assign
+from privfed.numerics.kernels.dispatch import assign
+from privfed.numerics.kernels.interpreted import squared_distances
 from privfed.questions.ranges import SMALLEST
 
 
@@ -73,11 +74,11 @@ class FederatedClusterer(
 
     Attributes:
         cluster_centers_: the centers, float64 of shape (n_clusters, n_features).
-        history_: centers of the kept restart, list of (n_clusters, n_features); `history_[0]` is the start,
-            followed by one entry for each round.
+        history_: centers of the kept restart, list of (n_clusters, n_features). `history_[0]` is the start;
+            one entry for each round follows.
         n_iter_: rounds of the kept restart.
         converged_: whether a stop rule (`tol`, `patience`) ended the kept restart. False comes with a
-            `ConvergenceWarning`, and `remedy()` says what helps; None if the number of rounds was fixed, by
+            `ConvergenceWarning`, and `remedy()` says what helps. None if the number of rounds was fixed, by
             `tol=0` or under differential privacy.
         inertia_: pooled sum of squared distances to the nearest center; None under differential privacy.
         labels_: labels of the rows; a list of arrays if `fit` was given a list.
@@ -85,10 +86,10 @@ class FederatedClusterer(
     Raises:
         ArgumentError: a parameter is out of its bounds.
         DataError: a client's data cannot be used.
-        ProtocolError: a sum could not be opened; with `run_dir`, `fit` can be resumed.
+        ProtocolError: a sum could not be completed; with `run_dir`, `fit` can be resumed.
     """
 
-    labels_ = RowLabels()
+    labels_: Any = NoLabels()
     stored_arrays = ("centers", "history")
 
     @abstractmethod
@@ -109,13 +110,14 @@ class FederatedClusterer(
         """Cluster the data of several clients.
 
         Args:
-            X: a list of tables of shape (n_i, n_features), one for each client; or one table. None for an
-                engine whose clients already have their rows; `labels_` then stay with them.
-            y: labels (integer codes) that metrics on `federation_` may ask for; ignored by the clustering.
+            X: a list of tables of shape (n_i, n_features), one for each client; or one table; or
+                `privfed.data.ClientTables`, which keep their groups of rows (`ClientPolicy.group_size`). None
+                for an engine whose clients already have their rows; `labels_` then stay with them.
+            y: labels (integer codes) for metrics on `federation_`; the clustering ignores them.
             groups: the client of each row, if `X` is one table.
-            client_names: names of all clients, in the order of their positions; None to take them from
-                `groups`, or to name those of a list 0, 1, ... Under differential privacy `groups` needs
-                them, so that a client whose rows are all left out still takes part.
+            client_names: names of all clients, in the order of their positions. None takes them from
+                `groups`, or names those of a list 0, 1, ... Under differential privacy `groups` needs
+                `client_names`, so that a client whose rows are all left out still takes part.
 
         Returns:
             The fitted estimator.
@@ -152,6 +154,7 @@ class FederatedClusterer(
             UserWarning: no domain is declared, and all values are too small for the ranges that are found.
         """
         self._fit_clients(clients, resume, watch)
+        self._save_in(self.run_dir)
         self._warn_unconverged()
         self._warn_tiny()
         return self
@@ -187,10 +190,11 @@ class FederatedClusterer(
 
     def _fit_clients(self, clients: Clients, resume: bool, watch: Watcher | None) -> None:
         check_surroundings(self.get_params(deep=False))
+        clients = as_agreed(clients, self.run_dir) if resume else clients
         seed = self._seed(resume)
         algorithm = self.make_algorithm(clients.n_features, seed)
         request = self._request(clients, algorithm, seed, resume=resume, watch=watch)
-        self.federation_, algorithm = opened(request)
+        self.federation_, algorithm = open_fit(request)
         self.n_features_in_ = clients.n_features
         self._keep(self.federation_.run(algorithm), clients)
 
@@ -213,8 +217,8 @@ class FederatedClusterer(
 
     def _settling(self) -> str:
         """Return `_settled_by` as text, without the parameters that already have these values."""
-        words = {k: v for k, v in self._settled_by().items() if getattr(self, k) != v}
-        return " and ".join(f"{name}={value!r}" for name, value in words.items())
+        settling = {k: v for k, v in self._settled_by().items() if getattr(self, k) != v}
+        return " and ".join(f"{name}={value!r}" for name, value in settling.items())
 
     def _ended(self) -> dict[str, Any]:
         """Return further facts about the end of the run, for `save`."""
@@ -225,7 +229,7 @@ class FederatedClusterer(
 
     def _moved(self, after: FloatArray, before: FloatArray) -> float:
         """Return how far centers moved, as `tol` measures it."""
-        return frobenius(after, before)
+        return float(np.linalg.norm(after - before))
 
     def _settled_by(self) -> dict[str, Any]:
         """Return parameters with which no round raises the cost, so that runs converge; empty if none."""
@@ -244,10 +248,15 @@ class FederatedClusterer(
         resume: bool = False,
         watch: Watcher | None = None,
     ) -> FederationRequest:
-        """Return what a fit asks the federation builder for."""
+        """Return what a fit asks the federation builder for.
+
+        The description, for the signed configuration, is the algorithm and its parameters as canonical text.
+        """
+        params = {k: v for k, v in plain_params(self).items() if k not in NOT_PART_OF_THE_AGREEMENT}
+        agreed = {"algorithm": stored_name(type(self)), "n_features": clients.n_features}
         return FederationRequest(
             clients=clients,
-            description=describe(self, clients.n_features),
+            description=json.dumps({**agreed, **params, **self._named()}, sort_keys=True),
             max_sums=algorithm.max_sums,
             protocol=self.protocol,
             algorithm=algorithm,
@@ -288,8 +297,9 @@ class FederatedClusterer(
     def _keep(self, outcome: ClusteringOutcome, clients: Clients) -> None:
         federation: Federation = self.federation_
         if not federation.finished:
-            federation.transcript.ended({"centers": Array.of(outcome.centers)})
+            federation.transcript.ended({"centers": Array.from_numpy(outcome.centers)})
         self.transcript_ = federation.transcript
+        keep_columns(self, federation.transcript.configuration.columns)
         self.cluster_centers_ = np.array(outcome.centers)
         self.history_ = [np.array(centers) for centers in outcome.history]
         self.n_iter_ = len(self.history_) - 1
@@ -320,7 +330,7 @@ class FederatedClusterer(
         if not hasattr(self, "cluster_centers_"):
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first.")
         check_one_table(X)
-        return np.asarray(validate_data(self, X, reset=False, dtype=np.float64), dtype=np.float64)
+        return rows_of(self, X)
 
     def predict(self, X: Any) -> npt.NDArray[np.int32]:
         """Return the nearest center of each row of a table, int32 of shape (n_rows,)."""
@@ -341,17 +351,20 @@ class FederatedClusterer(
     ) -> Any:
         """Fit and return the distances to the centers; a list of arrays for a list of clients."""
         self.fit(X, y, groups, client_names)
+        if isinstance(X, ClientTables):
+            return [self.transform(one) for one in X.arrays]
         return [self.transform(one) for one in X] if is_client_list(X) else self.transform(X)
 
     def _stored(self) -> tuple[dict[str, FloatArray], dict[str, Any]] | None:
         if not hasattr(self, "cluster_centers_"):
             return None
+        names = vars(self).get("feature_names_in_")
         facts = {
             "rows": self.n_rows_,
             "inertia": self.inertia_,
             "converged": self.converged_,
             **self._ended(),
-            "columns": list(map(str, self.feature_names_in_)) if hasattr(self, "feature_names_in_") else None,
+            "columns": None if names is None else list(map(str, names)),
         }
         return {"centers": self.cluster_centers_, "history": np.stack(self.history_)}, facts
 
@@ -374,17 +387,8 @@ class FederatedClusterer(
         self.inertia_ = None if inertia is None else float(inertia)
         self.converged_ = None if facts["converged"] is None else bool(facts["converged"])
         self._set_ended(facts)
-        self.n_rows_ = None if facts.get("rows") is None else int(facts["rows"])
+        self.n_rows_ = None if facts["rows"] is None else int(facts["rows"])
         self.n_features_in_ = centers.shape[1]
         self._n_features_out = len(centers)
         if columns is not None:
             self.feature_names_in_ = np.array([str(name) for name in columns], dtype=object)
-
-
-def describe(estimator: FederatedClusterer, n_features: int) -> str:
-    """Return the algorithm and its parameters as canonical text, for the signed configuration."""
-    words = {k: v for k, v in plain_params(estimator).items() if k not in NOT_PART_OF_THE_AGREEMENT}
-    words |= estimator._named()
-    return json.dumps(
-        {"algorithm": stored_name(type(estimator)), "n_features": n_features, **words}, sort_keys=True
-    )

@@ -1,54 +1,51 @@
 """Federated k-means over the clients' own centroids: FKM (Garst, Reinders 2023) and k-FED (Dennis 2021).
 
-Reveals: what the protocol's totals show (see "Reveals" of `privfed.algorithms.local_centers.fkm` and
-`privfed.algorithms.local_centers.kfed`), and to everyone the final centroids. `labels_` is computed where the
+Reveals: what the protocol's totals show (see "Reveals" of `privfed.algorithms.fkm` and
+`privfed.algorithms.kfed`), and to everyone the final centroids. `labels_` is computed where the
 data lies and never sent.
+
+Differential privacy is local. Centers of a client's rows have no useful bound for one record. So each client
+first clusters its own rows by DPKMeans, with its own noise for the whole claim. It then takes part with these
+centers in place of its rows, and everything that follows is post-processing of them. Clients hold different
+records, so the claim of each is the claim for all (parallel composition; for neighbours "replace-one", within
+a client). Every party to which the protocol shows a client's centers sees noised centers, which are already
+differentially private. Nobody needs to be trusted; the price is that each client's noise is large compared
+with its few rows.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from sklearn.base import clone
 
-from privfed.algorithms.local_centers.fkm import FederatedKMeans
-from privfed.algorithms.local_centers.kfed import LOCAL, OneShotKMeans
-from privfed.algorithms.outcome import ClusteringOutcome
+from privfed.algorithms.fkm import FederatedKMeans
+from privfed.algorithms.kfed import OneShotKMeans
+from privfed.algorithms.rounds import ClusteringOutcome
 from privfed.core.agreed.assumptions import answer_stages
-from privfed.core.federation import Watcher
-from privfed.core.record.transcript import Transcript
+from privfed.core.asking.question import ClientData
+from privfed.core.record.records import LOCAL
+from privfed.core.record.transcript import Transcript, has_begun
 from privfed.core.roles.conversation import Algorithm
+from privfed.core.values.guarantee import Noise, Unit
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.estimators.base import FederatedClusterer
-from privfed.estimators.common.checks import check_init, check_integer, check_number, check_surroundings
-from privfed.estimators.local_privacy import agreed_locally, check_local, own_centers
-from privfed.estimators.parameters.declaring import parameter, parameters
-from privfed.estimators.parameters.shared import Cohorts, LocalCenters, Patience, Rounds, Starts
+from privfed.estimators.declaring import parameter, parameters
+from privfed.estimators.fitting import check_declared, check_init, check_surroundings
+from privfed.estimators.parameters import OneShot, OverCenters, VaryingCenters
 from privfed.estimators.private import DPKMeans
-from privfed.federation.builder import protocol_of, seed_from
+from privfed.estimators.saving import plain_bounds
 from privfed.federation.clients import Clients
-from privfed.federation.run_dir import check_fresh
-from privfed.privacy.privacy import Privacy
-
-
-def _check_words(params: dict[str, Any]) -> None:
-    """Check the parameters that FKM and k-FED share.
-
-    Raises:
-        ArgumentError: one is out of its bounds.
-    """
-    for name in ("n_clusters", "min_cluster_size", "max_iter", "min_iter", "n_init"):
-        check_integer(name, params[name], 1)
-    check_number("tol", params["tol"], 0.0)
-    for name in ("patience", "clients_per_round"):
-        if params[name] is not None:
-            check_integer(name, params[name], 1)
+from privfed.federation.driver import Watcher
+from privfed.federation.request import protocol_of, seed_from
+from privfed.federation.simulation import check_fresh, check_no_privacy
+from privfed.privacy.claim import Privacy, PrivacySpent
+from privfed.privacy.pricing import FIXED_ONLY
 
 
 def _check_merge(merge: Any, protocol: Any, gathered: int) -> None:
-    if merge not in ("summed", "gathered", "slotted"):
-        raise ArgumentError(f'merge must be "summed", "gathered" or "slotted", got merge={merge!r}.')
     if merge == "slotted":
         offered = protocol_of(protocol).slotted_sums
         if offered < gathered:
@@ -65,7 +62,7 @@ def _check_merge(merge: Any, protocol: Any, gathered: int) -> None:
 
 
 @parameters
-class _OverCenters(LocalCenters, Rounds, Patience, Starts, Cohorts, FederatedClusterer):
+class _OverCenters(OverCenters, FederatedClusterer):
     """Adds local differential privacy to FKM and k-FED: each client's own noised centers replace its rows.
 
     Raises:
@@ -75,8 +72,9 @@ class _OverCenters(LocalCenters, Rounds, Patience, Starts, Cohorts, FederatedClu
 
     privacy: Privacy | None = parameter(
         default=None,
-        text='None, or a `privfed.Privacy` of unit "record": each client clusters its own rows by DPKMeans '
-        "and shows the others these centers only; noise is local, `inertia_` is None.",
+        text='None, or a `privfed.Privacy` of unit "record": each client clusters its own rows by '
+        "DPKMeans and shows the others only these centers. The noise is local, and `inertia_` is "
+        "None.",
     )
 
     _local_privacy: Privacy | None = None
@@ -109,7 +107,7 @@ class _OverCenters(LocalCenters, Rounds, Patience, Starts, Cohorts, FederatedClu
             return
         check_fresh(folder)
         Transcript(folder).begin(
-            agreement, protocol.opens_to, protocol.reveals, answer_stages(protocol.stages)
+            agreement, protocol.recipient, protocol.reveals, answer_stages(protocol.stages)
         )
 
     def resolved(self) -> str:
@@ -151,10 +149,10 @@ class _OverCenters(LocalCenters, Rounds, Patience, Starts, Cohorts, FederatedClu
 
 
 @parameters
-class FKM(_OverCenters):
+class FKM(VaryingCenters, _OverCenters):
     """Federated k-means with a varying number of clusters at each client (Garst, Reinders 2023, Algorithm 1).
 
-    Each round a client takes the global means that some of its rows are nearest to, does one k-means step
+    Each round a client takes the global means to which some of its rows are nearest. It does one k-means step
     from them and contributes its means and their sizes. A k-means of all clients' means, weighted by the
     sizes, gives the new global means. With `merge="summed"` each step of that k-means is one secure sum, so
     nobody sees a client's means. The start asks all clients, also if cohorts are drawn. "slotted" needs
@@ -165,20 +163,6 @@ class FKM(_OverCenters):
             start.
     """
 
-    min_cluster_size: int = parameter(
-        default=2,
-        text="a client leaves out means of fewer rows (p in the paper); 1 keeps all.",
-    )
-    tol: float = parameter(default=0.0)
-    max_iter: int = parameter(
-        default=10, text="most rounds after the start (the authors count the start among their 10)."
-    )
-    init: Any = parameter(
-        default="k-means++",
-        text='how starting centers are found; "k-means++" (each client\'s own, merged), "coreset", "kfed", '
-        '"random", or given by an array of shape (n_clusters, n_features).',
-    )
-
     @property
     def gathered_sums(self) -> int:
         """Number of sums of a fit that gather every client's means: of each start, and of all rounds."""
@@ -186,7 +170,7 @@ class FKM(_OverCenters):
 
     def make_algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
         """Check the parameters and return the algorithm."""
-        _check_words(self.get_params(deep=False))
+        check_declared(self)
         _check_merge(self.merge, self.protocol, self.gathered_sums)
         own_start = isinstance(self.init, str) and self.init == "k-means++"
         return FederatedKMeans(
@@ -205,10 +189,10 @@ class FKM(_OverCenters):
 
 
 @parameters
-class KFED(_OverCenters):
+class KFED(OneShot, _OverCenters):
     """k-FED, one-shot federated k-means (Dennis, Li, Smith 2021, Algorithm 2).
 
-    Each client clusters its own rows once; a k-means of all clients' centroids, all with weight one, gives
+    Each client clusters its own rows once. A k-means of all clients' centroids, each with weight one, gives
     the clusters. With `merge="summed"` each step of that k-means is one secure sum, so nobody sees a client's
     centroids.
 
@@ -221,32 +205,13 @@ class KFED(_OverCenters):
         n_iter_: steps of the k-means of centroids.
     """
 
-    n_local_clusters: int | None = parameter(
-        default=None,
-        text="clusters that each client looks for, k'; None for `n_clusters`. A client with fewer distinct "
-        "rows is left out: its centroids would be its rows.",
-    )
-    local: Literal["awasthi-sheffet", "kmeans"] = parameter(
-        default="awasthi-sheffet",
-        text='a client\'s own clustering: "awasthi-sheffet" (Algorithm 1) or "kmeans".',
-    )
-    init: Any = parameter(
-        default="kfed",
-        text='how the k-means of centroids starts; "kfed" (found among them), "coreset", "random", or given '
-        "by an array of shape (n_clusters, n_features).",
-    )
-
     def _local_clusters(self) -> int:
         return int(self.n_local_clusters or self.n_clusters)
 
     def make_algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
         """Check the parameters and return the algorithm."""
-        _check_words(self.get_params(deep=False))
+        check_declared(self)
         _check_merge(self.merge, self.protocol, self.gathered_sums)
-        if self.n_local_clusters is not None:
-            check_integer("n_local_clusters", self.n_local_clusters, 1)
-        if self.local not in LOCAL:
-            raise ArgumentError(f"local must be one of {LOCAL}, got local={self.local!r}.")
         return OneShotKMeans(
             n_clusters=self.n_clusters,
             n_local_clusters=self.n_local_clusters,
@@ -262,3 +227,60 @@ class KFED(_OverCenters):
             sampled=self._sampled,
             seed=seed,
         )
+
+
+def check_local(params: dict[str, Any], privacy: Privacy) -> None:
+    """Check that local privacy is possible.
+
+    Raises:
+        PrivacyError: the unit is "client", the noise is the server's, `merge` is not "summed", or the policy
+            has groups of rows.
+    """
+    policy = params["policy"]
+    check_no_privacy(1 if policy is None else policy.group_size, True)
+    if privacy.unit != Unit.RECORD:
+        raise PrivacyError(
+            'a client clusters its own rows: unit="client" has no bound here; use unit="record", or '
+            'DWFKMeans with unit="client".'
+        )
+    if privacy.noise == Noise.SERVER:
+        raise PrivacyError(
+            f"{FIXED_ONLY} Clients that cluster their own rows add noise of their own: "
+            'noise="local" or "distributed".'
+        )
+    if params["merge"] != "summed":
+        raise PrivacyError(f'merge={params["merge"]!r} is for centers without noise; use merge="summed".')
+
+
+def agreed_locally(privacy: Privacy) -> dict[str, Any]:
+    """Return what the parties agree on about the clients' own runs, as values for JSON."""
+    names = ("epsilon", "delta", "unit", "neighbours", "mechanism", "noise_seed")
+    domain = {"kind": privacy.domain.kind, **plain_bounds(privacy.domain)}
+    return {**{name: getattr(privacy, name) for name in names}, "domain": domain}
+
+
+def own_centers(
+    clients: Clients, privacy: Privacy, n_clusters: int, seed: int, run_dir: str | Path | None
+) -> tuple[Clients, PrivacySpent | None]:
+    """Have each client cluster its own rows; return clients with centers as rows, and the claim.
+
+    Args:
+        clients: the clients with their rows.
+        privacy: privacy of each client's own run.
+        n_clusters: number of clusters of each client.
+        seed: seed of public choices.
+        run_dir: folder below which each client's run is stored; runs that have begun are continued, and
+            nothing is paid for twice.
+    """
+    found, claim = [], None
+    for i, data in enumerate(clients.here):
+        folder = None if run_dir is None else Path(run_dir) / LOCAL / str(i)
+        own = replace(privacy, noise=Noise.LOCAL)
+        if privacy.noise_seed is not None:
+            own = replace(own, noise_seed=(privacy.noise_seed + i) % 2**31)
+        model = DPKMeans(n_clusters, protocol="plain", privacy=own, run_dir=folder, random_state=seed)
+        begun = folder is not None and has_begun(folder)
+        model.fit_clients(Clients((clients.names[i],), (data,), None, clients.columns), resume=begun)
+        found.append(ClientData(model.cluster_centers_))
+        claim = model.privacy_claim_
+    return Clients(clients.names, tuple(found), None, clients.columns), claim

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from privfed.core.names.registry import Registry
+from privfed.core.names import Registry
 from privfed.errors import ArgumentError, RunFolderError
 
 SHORT = ("dp", "dwf", "ewf", "lloyd", "minibatch", "fkm", "kfed", "fuzzy")
@@ -24,26 +24,26 @@ ESTIMATORS: Registry[Callable[..., Any]] = Registry(
     "privfed.estimators",
     {
         "DPKMeans": "privfed.estimators.private:DPKMeans",
-        "DWFKMeans": "privfed.estimators.weighted:DWFKMeans",
-        "EWFKMeans": "privfed.estimators.weighted:EWFKMeans",
-        "WFKMeans": "privfed.estimators.weighted:WFKMeans",
-        "FederatedMiniBatchKMeans": "privfed.estimators.minibatch:FederatedMiniBatchKMeans",
+        "DWFKMeans": "privfed.estimators.local_steps:DWFKMeans",
+        "EWFKMeans": "privfed.estimators.local_steps:EWFKMeans",
+        "WFKMeans": "privfed.estimators.local_steps:WFKMeans",
+        "FederatedMiniBatchKMeans": "privfed.estimators.local_steps:FederatedMiniBatchKMeans",
         "FKM": "privfed.estimators.local_centers:FKM",
         "KFED": "privfed.estimators.local_centers:KFED",
-        "FederatedFuzzyCMeans": "privfed.estimators.fuzzy:FederatedFuzzyCMeans",
+        "FederatedFuzzyCMeans": "privfed.estimators.local_steps:FederatedFuzzyCMeans",
         "FedAvg": "privfed.deep.estimators.clustered:FedAvg",
         "IFCA": "privfed.deep.estimators.clustered:IFCA",
         "CFL": "privfed.deep.estimators.clustered:CFL",
         "DCFL": "privfed.deep.estimators.clustered:DCFL",
         "RDPCFL": "privfed.deep.estimators.mixed:RDPCFL",
         "dp": "privfed.estimators.private:DPKMeans",
-        "dwf": "privfed.estimators.weighted:DWFKMeans",
-        "ewf": "privfed.estimators.weighted:EWFKMeans",
-        "lloyd": "privfed.estimators.weighted:lloyd",
-        "minibatch": "privfed.estimators.minibatch:FederatedMiniBatchKMeans",
+        "dwf": "privfed.estimators.local_steps:DWFKMeans",
+        "ewf": "privfed.estimators.local_steps:EWFKMeans",
+        "lloyd": "privfed.estimators.local_steps:lloyd",
+        "minibatch": "privfed.estimators.local_steps:FederatedMiniBatchKMeans",
         "fkm": "privfed.estimators.local_centers:FKM",
         "kfed": "privfed.estimators.local_centers:KFED",
-        "fuzzy": "privfed.estimators.fuzzy:FederatedFuzzyCMeans",
+        "fuzzy": "privfed.estimators.local_steps:FederatedFuzzyCMeans",
         "fedavg": "privfed.deep.estimators.clustered:FedAvg",
         "ifca": "privfed.deep.estimators.clustered:IFCA",
         "cfl": "privfed.deep.estimators.clustered:CFL",
@@ -52,6 +52,23 @@ ESTIMATORS: Registry[Callable[..., Any]] = Registry(
     },
 )
 """Estimators, by class name and short name. Packages add theirs by entry points of `privfed.estimators`."""
+
+DECLARED = {
+    "dp": "privfed.estimators.parameters:Method",
+    "dwf": "privfed.estimators.parameters:Weighted",
+    "ewf": "privfed.estimators.parameters:Weighted",
+    "lloyd": "privfed.estimators.parameters:Weighted",
+    "minibatch": "privfed.estimators.parameters:MiniBatch",
+    "fkm": "privfed.estimators.parameters:VaryingCenters",
+    "kfed": "privfed.estimators.parameters:OneShot",
+    "fuzzy": "privfed.estimators.parameters:Fuzzy",
+    "fedavg": "privfed.deep.estimators.parameters:ModelParameters",
+    "ifca": "privfed.deep.estimators.parameters:KnownNumber",
+    "cfl": "privfed.deep.estimators.parameters:Splitting",
+    "dcfl": "privfed.deep.estimators.parameters:Propagating",
+    "rdpcfl": "privfed.deep.estimators.parameters:Mixing",
+}
+"""Short name -> the class that declares the estimator's own parameters, which is imported in no time."""
 
 _NAME = re.compile(r"[\w.<>-]+(:[\w.<>]+)?")
 

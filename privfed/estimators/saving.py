@@ -1,4 +1,8 @@
-"""Reads the models that `save` writes: named arrays and plain values, never pickle."""
+"""What leaves the process of a fitted estimator: copies without clients, its claim, and its file.
+
+A file has named arrays and plain values, never pickle. Here are also scikit-learn's base classes with types:
+it ships none, and mypy checks no calls on an untyped base.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,26 @@ import inspect
 import json
 import os
 import struct
+import warnings
 import zlib
-from collections.abc import Iterable
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 from zipfile import BadZipFile
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
+from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
 
-from privfed.errors import ArgumentError, RunFolderError
-from privfed.estimators.common.saved import Arrays, Saved
-from privfed.estimators.common.stored import claim_from, privacy_from_dict
-from privfed.estimators.registry import find
+from privfed.core.record.records import MODEL
+from privfed.core.stored.encoding import asdict
+from privfed.core.stored.files import Format, open_file, replaced
+from privfed.core.values.domain import Ball, Box, Domain
+from privfed.errors import ArgumentError, PrivFedError, RunFolderError
+from privfed.estimators.registry import find, stored_name
+from privfed.privacy.claim import Privacy, PrivacySpent, unless_seeded
 
 _DAMAGE = (
     *(AttributeError, EOFError, IndexError, KeyError, MemoryError, OverflowError),
@@ -29,15 +40,15 @@ _DAMAGE = (
 
 
 def load(path: str | Path, *, estimators: Iterable[type[Saved]] = ()) -> Any:
-    """Read a model that `save` wrote.
+    """Read a model that `save` wrote, or that of a run's folder.
 
     The model predicts and transforms as before. It states its claim in `privacy_claim_` and
     `privacy_spent_`, and has the `privacy` with which it would be fitted again. Other parameters that are
-    objects have their defaults, and `transcript_`, `federation_` and `labels_` are missing. A file of format
-    1 holds no claim; if the model may have had one, a warning says so.
+    objects have their defaults, and `transcript_`, `federation_` and `labels_` are missing.
 
     Args:
-        path: the file.
+        path: the file; or the folder of a finished run (`run_dir=`, `privfed fit`, `privfed select-k` or
+            `privfed flower run`).
         estimators: classes of your own that the file may name, as in `load(path, estimators=[MyKMeans])`.
             Registered classes are known: privfed's, and those of installed packages. No class is ever
             imported because a file names it.
@@ -47,8 +58,9 @@ def load(path: str | Path, *, estimators: Iterable[type[Saved]] = ()) -> Any:
 
     Raises:
         ArgumentError: `estimators` holds something other than estimator classes.
-        RunFolderError: there is no such file; or it is damaged, not a saved model, or written by a newer
-            privfed; or its class is not known or cannot be constructed from the file.
+        RunFolderError: there is no such file, or the run in the folder is not finished. The file is damaged,
+            no saved model, or written by a newer privfed. Its class is not known or cannot be constructed
+            from the file.
     """
     if not isinstance(path, str | os.PathLike):
         raise ArgumentError(f"path must be that of a file, got {path!r}.")
@@ -56,8 +68,16 @@ def load(path: str | Path, *, estimators: Iterable[type[Saved]] = ()) -> Any:
     for kind in own:
         if not (isinstance(kind, type) and issubclass(kind, Saved)):
             raise ArgumentError(f"estimators must be classes of estimators, got {kind!r}.")
+    path = Path(path)
+    if path.is_dir():
+        if not (path / MODEL).exists():
+            raise RunFolderError(
+                f"{path} cannot be read: it holds no {MODEL}, as no run there is finished. Finish it, or "
+                "name another folder."
+            )
+        path = path / MODEL
     try:
-        with Path(path).open("rb") as file:
+        with path.open("rb") as file:
             stored = np.load(file, allow_pickle=False)
             facts = json.loads(stored["facts"].tobytes())
             return _rebuilt(path, facts, own, stored)
@@ -68,24 +88,25 @@ def load(path: str | Path, *, estimators: Iterable[type[Saved]] = ()) -> Any:
 
 
 def _rebuilt(path: str | Path, facts: dict[str, Any], own: tuple[type, ...], stored: Arrays) -> Saved:
-    claim, privacy = claim_from(facts, path), privacy_from_dict(facts.get("privacy"))
-    words = facts["params"] | ({} if privacy is None else {"privacy": privacy})
-    # Where a run is kept is said by whoever fits again, and not by a file.
-    words.pop("run_dir", None)
+    MODELS.check(facts["format"], path)
+    claim, privacy = facts["privacy_claim"], privacy_from_dict(facts["privacy"])
+    params = facts["params"] | ({} if privacy is None else {"privacy": privacy})
+    # Whoever fits again says where the run is kept; a file does not.
+    params.pop("run_dir", None)
     kind = find(facts["class"], own, path)
     if not issubclass(kind, Saved):
         raise ValueError("no class of models")
     arrays = {name: stored[name] for name in kind.stored_arrays}
-    model: Saved = _made(path, kind, words)
+    model: Saved = _made(path, kind, params)
     for array in arrays.values():
         if array.dtype != np.float64 or not np.isfinite(array).all():
             raise ValueError("not finite float64")
     model._restore(arrays, facts)
-    model.privacy_claim_ = claim
+    model.privacy_claim_ = None if claim is None else PrivacySpent.from_dict(claim)
     return model
 
 
-def _made(path: str | Path, kind: type, words: dict[str, Any]) -> Any:
+def _made(path: str | Path, kind: type, params: dict[str, Any]) -> Any:
     """Construct an estimator from the parameters in a file.
 
     Raises:
@@ -94,11 +115,204 @@ def _made(path: str | Path, kind: type, words: dict[str, Any]) -> Any:
     known = inspect.signature(kind).parameters.values()
     rest = any(one.kind is one.VAR_KEYWORD for one in known)
     named = {one.name for one in known if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
-    missing = [one.name for one in known if one.name in named - set(words) and one.default is one.empty]
+    missing = [one.name for one in known if one.name in named - set(params) and one.default is one.empty]
     if missing:
         raise RunFolderError(
             f"{path} holds a {kind.__name__} without {', '.join(missing)}: parameters that are objects are "
             "not stored; give them a default."
         )
     # A parameter that only a newer version has is left out.
-    return kind(**{name: value for name, value in words.items() if rest or name in named})
+    return kind(**{name: value for name, value in params.items() if rest or name in named})
+
+
+if TYPE_CHECKING:
+
+    class BaseEstimator:
+        """Declares to type checkers what scikit-learn's class has."""
+
+        def get_params(self, deep: bool = True) -> dict[str, Any]: ...  # noqa: D102
+        def set_params(self, **params: Any) -> Self: ...  # noqa: D102
+        def __getstate__(self) -> dict[str, Any]: ...
+
+    class ClassNamePrefixFeaturesOutMixin:
+        """Declares to type checkers what scikit-learn's class has."""
+
+        def get_feature_names_out(self, input_features: Any = None) -> Any: ...  # noqa: D102
+
+    class OneToOneFeatureMixin:
+        """Declares to type checkers what scikit-learn's class has."""
+
+        def get_feature_names_out(self, input_features: Any = None) -> Any: ...  # noqa: D102
+
+    class ClusterMixin:
+        """Declares to type checkers what scikit-learn's class has."""
+
+    class TransformerMixin:
+        """Declares to type checkers what scikit-learn's class has."""
+
+        def set_output(self, *, transform: str | None = None) -> Self: ...  # noqa: D102
+
+else:
+    from sklearn.base import (  # noqa: F401 - with types, for the estimators
+        BaseEstimator,
+        ClassNamePrefixFeaturesOutMixin,
+        ClusterMixin,
+        OneToOneFeatureMixin,
+        TransformerMixin,
+    )
+
+
+class NotFittedError(PrivFedError, _SklearnNotFittedError):
+    """Signals that an estimator was asked for something that only a fitted one has."""
+
+
+class NoLabels:
+    """Raises an error that says why an estimator has no `labels_`; a fitted one has them as an attribute."""
+
+    def __get__(self, estimator: Any, kind: type) -> Any:
+        if estimator is None:
+            return self
+        raise AttributeError(
+            f"this {kind.__name__} has no labels_: it is not fitted, or was loaded or copied without them, "
+            "or the clients keep their rows and labels elsewhere; predict(X) labels rows that you have."
+        )
+
+
+class Claimed(BaseEstimator):
+    """Adds the privacy claim to an estimator, and keeps the clients out of its copies.
+
+    Attributes:
+        privacy_spent_: what is claimed, and against whom; None without differential privacy.
+        privacy_claim_: the same; for a seeded run it says that the run is not private.
+        transcript_: record of the run.
+        federation_: the federation, which answers further questions.
+        n_features_in_: number of columns.
+    """
+
+    privacy_claim_: PrivacySpent | None
+    feature_names_in_: Any
+
+    @property
+    def privacy_spent_(self) -> PrivacySpent | None:
+        """What is claimed, and against whom; None without differential privacy and for a seeded run."""
+        return unless_seeded(self.privacy_claim_)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for a pickle or a copy: the model and its record, without the federation.
+
+        Under differential privacy it has only what follows from noised totals. Labels are left out, as they
+        are computed from rows and no budget covers them.
+        """
+        state: dict[str, Any] = super().__getstate__()
+        left = {"federation_"}
+        if state.get("privacy_claim_") is not None or state.get("privacy") is not None:
+            left.add("labels_")
+        return {name: value for name, value in state.items() if name not in left}
+
+
+NOT_PART_OF_THE_AGREEMENT = ("run_dir", "random_state", "protocol", "engine", "policy", "domain", "metrics")
+"""Parameters that the agreement holds elsewhere, or that are a party's own."""
+
+
+def plain_params(estimator: BaseEstimator) -> dict[str, Any]:
+    """Return the parameters that JSON can hold; objects are left out."""
+    kept: dict[str, Any] = {}
+    for name, value in estimator.get_params(deep=False).items():
+        if isinstance(value, np.ndarray):
+            value = value.tolist()
+        if isinstance(value, np.integer | np.floating):
+            value = value.item()
+        if isinstance(value, Sequence | Mapping) and not isinstance(value, str):
+            value = json.loads(json.dumps(value, default=lambda one: np.asarray(one).tolist()))
+        if value is None or isinstance(value, bool | int | float | str | list | dict):
+            kept[name] = value
+    return kept
+
+
+FORMAT = 3
+"""Format of saved models. Formats 1 and 2 are not read: no release wrote them."""
+
+MODELS = Format(name="model.npz", version=FORMAT, again="fit and save again")
+
+_FIELDS = ("epsilon", "delta", "unit", "neighbours", "noise", "mechanism", "spare", "noise_seed")
+_DOMAINS: dict[str, type[Box] | type[Ball]] = {"box": Box, "ball": Ball}
+
+
+def privacy_to_dict(privacy: Privacy | None) -> dict[str, Any] | None:
+    """Encode a model's `privacy` with its domain for JSON; None without it."""
+    if privacy is None:
+        return None
+    domain = {"kind": privacy.domain.kind.lower(), **plain_bounds(privacy.domain)}
+    return {**{name: getattr(privacy, name) for name in _FIELDS}, "domain": domain}
+
+
+def privacy_from_dict(plain: Mapping[str, Any] | None) -> Privacy | None:
+    """Decode what `privacy_to_dict` encoded."""
+    if plain is None:
+        return None
+    bounds = dict(plain["domain"])
+    domain = _DOMAINS[bounds.pop("kind")](**bounds)
+    with warnings.catch_warnings():
+        # A loose guarantee gave a warning when it was declared; reading it again needs none.
+        warnings.simplefilter("ignore", UserWarning)
+        return Privacy(domain=domain, **{name: plain[name] for name in _FIELDS})
+
+
+def plain_bounds(domain: Domain) -> dict[str, Any]:
+    """Return the fields of a domain as values that JSON can hold."""
+    return {name: np.asarray(value).tolist() for name, value in asdict(domain).items()}
+
+
+Arrays = Mapping[str, npt.NDArray[np.float64]]
+
+
+class Saved(Claimed):
+    """An estimator that `save` writes and `privfed.load` reads."""
+
+    stored_arrays: tuple[str, ...] = ()
+    """Names of the arrays in the file."""
+
+    @abstractmethod
+    def _stored(self) -> tuple[dict[str, npt.NDArray[np.float64]], dict[str, Any]] | None:
+        """Return the arrays and further facts of a fitted estimator, as JSON has them; None before a fit."""
+
+    @abstractmethod
+    def _restore(self, arrays: Arrays, facts: dict[str, Any]) -> None:
+        """Take the fitted attributes from a file; class, parameters and claim are set already.
+
+        Raises:
+            ValueError: arrays or facts do not fit together.
+        """
+
+    def _named(self) -> dict[str, Any]:
+        """Return names for parameters that JSON cannot hold, for the agreement and for `save`."""
+        return {}
+
+    def _save_in(self, folder: str | Path | None) -> None:
+        """Write the model into a run's folder: what is asked after the fit may fail."""
+        if folder is not None:
+            with replaced(Path(folder) / MODEL) as path:
+                self.save(path)
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model with its claim to one `.npz` file (no pickle); `privfed.load` reads it.
+
+        For a class of your own the file holds what every model has, and the parameters; other fitted
+        attributes are not stored, and `load` needs the class. Only its owner may read the file.
+        """
+        stored = self._stored()
+        if stored is None:
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first.")
+        if not isinstance(path, str | Path):
+            raise ArgumentError(f"path must be that of a file, got {path!r}.")
+        arrays, more = stored
+        facts = {
+            "format": FORMAT,
+            "class": stored_name(type(self)),
+            "params": plain_params(self) | self._named(),
+            "privacy": privacy_to_dict(self.get_params(deep=False)["privacy"]),
+            "privacy_claim": None if self.privacy_claim_ is None else self.privacy_claim_.to_dict(),
+            **more,
+        }
+        with open_file(Path(path), "wb") as file:
+            np.savez(file, **arrays, facts=np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8))  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,14 @@ import numpy.typing as npt
 from scipy.sparse import issparse
 from sklearn.utils import check_array
 
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking.data import Stack
 from privfed.core.asking.question import ClientData
-from privfed.core.asking.stack import Stack
 from privfed.core.connection import Engine, Members
 from privfed.core.values.domain import Domain, FloatArray, frozen, frozen_array
+from privfed.data import ClientTables
 from privfed.errors import ArgumentError, DataError, PrivacyError
+from privfed.federation.simulation import KeptGroups, MappedGroups, answering
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,8 @@ class Clients:
             arrays.
         columns: names of the columns, where all clients' tables have names.
         width: number of columns, where the rows lie elsewhere.
+        groups: groups of the rows, which the object keeps that the user passed; None where that was arrays.
+        seen: size of groups -> what questions see of the rows, so that all sums of a fit see the same.
     """
 
     names: tuple[str, ...]
@@ -39,6 +44,8 @@ class Clients:
     rows: tuple[npt.NDArray[np.intp], ...] | None
     columns: tuple[str, ...] | None = None
     width: int = 0
+    groups: KeptGroups | MappedGroups | None = None
+    seen: dict[int, tuple[ClientData, ...]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def elsewhere(cls, members: Members) -> Clients:
@@ -58,6 +65,26 @@ class Clients:
                 "engine=."
             )
         return self.data
+
+    def answering(self, policy: ClientPolicy | None) -> tuple[ClientData, ...] | None:
+        """Return what questions see of the rows: the rows, or their groups' means, once for each row.
+
+        Args:
+            policy: of the clients.
+
+        Returns:
+            The data of each client, by position; None where the rows lie elsewhere.
+
+        Warns:
+            UserWarning: arrays are grouped, whose groups no later call knows; or rows are read that were
+                grouped.
+        """
+        m = 1 if policy is None else policy.group_size
+        if self.data is None:
+            return None
+        if m not in self.seen:
+            self.seen[m] = answering(self.data, self.groups, m)
+        return self.seen[m]
 
     @property
     def n_features(self) -> int:
@@ -139,7 +166,7 @@ def gather(
     """Return the clients of a list of tables, or of one table and the client of each row.
 
     Args:
-        X: a list of tables, or one table.
+        X: a list of tables, or one table; or `privfed.data.ClientTables`, or clients, with all they have.
         groups: with one table: the client of each row.
         y: labels, integer codes: a list for a list of tables.
         names: names of all clients, in the order of their positions: those of the tables in a list, or all
@@ -155,6 +182,15 @@ def gather(
         ArgumentError: `names` are not names, or `X` is one table without `groups`.
         PrivacyError: `names` are missing with `groups` and `private`.
     """
+    if isinstance(X, ClientTables | Clients):
+        clients = X if isinstance(X, Clients) else _from_tables(X)
+        if any(one is not None for one in (groups, y, names)):
+            raise ArgumentError(
+                "these clients have names and labels of their own: leave y, groups and names out."
+            )
+        if not private:
+            _check_rows(clients, domain)
+        return clients
     check_given(X)
     known = None if names is None else _checked_names(names)
     if is_client_list(X):
@@ -163,8 +199,12 @@ def gather(
         clients = _from_list(X, y, known)
     elif groups is None:
         if known is not None:
-            raise ArgumentError("client_names goes with groups, or with a list of tables; pass one of them.")
-        clients = _lone(_whole_table(X, private))
+            raise ArgumentError(
+                "client_names goes with groups, or with a list of tables; pass one of them.",
+                parameters=["client_names"],
+            )
+        table = _whole_table(X, private)
+        clients = Clients(("0",), (ClientData(table, times=True),), (np.arange(len(table)),))
     elif known is None and private:
         raise PrivacyError(
             "under differential privacy the clients must be declared: a list of those that have rows would "
@@ -173,13 +213,14 @@ def gather(
         )
     else:
         clients = _from_table(_whole_table(X, private), groups, y, known)
-    _check_alike(clients)
+    if repeated := sorted(name for name, times in Counter(clients.names).items() if times > 1):
+        raise DataError(f"client names must differ; repeated: {', '.join(repeated)}.")
     if not private:
         _check_rows(clients, domain)
     return clients
 
 
-def gathered(engine: Engine | None, X: Any, groups: Any = None, y: Any = None, **words: Any) -> Clients:
+def gathered(engine: Engine | None, X: Any, groups: Any = None, y: Any = None, **options: Any) -> Clients:
     """Return the clients of what was passed; or an engine's, where their rows lie elsewhere.
 
     Args:
@@ -187,7 +228,7 @@ def gathered(engine: Engine | None, X: Any, groups: Any = None, y: Any = None, *
         X: as for `gather`; None for an engine's own clients.
         groups: as for `gather`.
         y: as for `gather`.
-        **words: of `gather`.
+        **options: of `gather`.
 
     Raises:
         ArgumentError: rows are passed to an engine whose clients have their own, or none to one that needs
@@ -199,22 +240,27 @@ def gathered(engine: Engine | None, X: Any, groups: Any = None, y: Any = None, *
             raise ArgumentError(
                 "X is missing: pass a list with one array a client, or an engine= whose clients have rows."
             )
-        return gather(X, groups, y, **words)
-    if any(one is not None for one in (X, groups, y, words.get("names"))):
+        return gather(X, groups, y, **options)
+    if any(one is not None for one in (X, groups, y, options.get("names"))):
         raise ArgumentError(
             f"this engine's {len(members.names)} clients have their rows and names: leave X, y, groups and "
-            "client_names out."
+            "client_names out.",
+            parameters=["client_names"],
         )
     return Clients.elsewhere(members)
 
 
 def _checked_names(names: Iterable[Any]) -> tuple[str, ...]:
     if isinstance(names, str) or not isinstance(names, Iterable):
-        raise ArgumentError(f"client_names must be a list of names, got client_names={names!r}.")
+        raise ArgumentError(
+            f"client_names must be a list of names, got client_names={names!r}.", parameters=["client_names"]
+        )
     # Names are text, as those found in rows: the number 3 and the text "3" are the same client.
     known = tuple(map(str, names))
     if not known:
-        raise ArgumentError("client_names names no client; name all that take part.")
+        raise ArgumentError(
+            "client_names names no client; name all that take part.", parameters=["client_names"]
+        )
     return known
 
 
@@ -238,7 +284,11 @@ def _table(X: Any, name: str) -> FloatArray:
 
 
 def _columns(X: Sequence[Any], names: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the names of the columns, or None if some table has none; tables with names must agree."""
+    """Return the names of the columns, or None if some table has none, or not each column its own.
+
+    Raises:
+        DataError: two tables have other names, or these in another order.
+    """
     found = [(name, getattr(one, "columns", None)) for name, one in zip(names, X, strict=True)]
     named = [(name, tuple(map(str, columns))) for name, columns in found if columns is not None]
     for name, columns in named[1:]:
@@ -247,7 +297,8 @@ def _columns(X: Sequence[Any], names: Sequence[str]) -> tuple[str, ...] | None:
                 f"client {name} has columns {', '.join(columns)}; client {named[0][0]} has "
                 f"{', '.join(named[0][1])}; all clients need the same columns in the same order."
             )
-    return named[0][1] if len(named) == len(found) else None
+    every = len(named) == len(found) and len(set(named[0][1])) == len(named[0][1])
+    return named[0][1] if every else None
 
 
 def _codes(y: Any) -> npt.NDArray[np.int64] | None:
@@ -271,22 +322,31 @@ def _from_list(X: Sequence[Any], y: Any, names: Sequence[str] | None) -> Clients
         raise DataError(f"{len(named)} names do not fit {len(X)} clients; pass one name a client.")
     labels = [None] * len(X) if y is None else list(y)
     tables = [_table(one, name) for one, name in zip(X, named, strict=True)]
-    _check_columns(named, [table.shape[1] for table in tables])
+    for name, width in zip(named, [table.shape[1] for table in tables], strict=True):
+        if width != tables[0].shape[1]:
+            raise DataError(
+                f"client {name} has {width} columns, client {named[0]} has {tables[0].shape[1]}; all clients "
+                "need the same columns."
+            )
     data = _clients(Stack.of(tables), list(map(_codes, labels)))
     return Clients(named, data, None, _columns(X, named))
 
 
+def _from_tables(tables: ClientTables) -> Clients:
+    data = _clients(Stack.of(tables.arrays), [one.labels for one in tables.tables])
+    return Clients(tables.names, data, None, tables.columns, groups=KeptGroups.of(tables))
+
+
 def _clients(stack: Stack, labels: Sequence[npt.NDArray[np.int64] | None]) -> tuple[ClientData, ...]:
-    return tuple(ClientData(stack.part(i), own, stack=stack, place=i) for i, own in enumerate(labels))
+    # Whoever passes the rows says with the estimator what they are used for.
+    return tuple(
+        ClientData(stack.part(i), own, stack=stack, place=i, times=True) for i, own in enumerate(labels)
+    )
 
 
 def _whole_table(X: Any, private: bool) -> FloatArray:
     least = 0 if private else 1
     return np.asarray(check_array(X, dtype=np.float64, ensure_min_samples=least), dtype=np.float64)
-
-
-def _lone(table: FloatArray) -> Clients:
-    return Clients(("0",), (ClientData(table),), (np.arange(len(table)),))
 
 
 def _from_table(table: FloatArray, groups: Any, y: Any, names: tuple[str, ...] | None) -> Clients:
@@ -305,7 +365,8 @@ def _from_table(table: FloatArray, groups: Any, y: Any, names: tuple[str, ...] |
     positions = {name: i for i, name in enumerate(names)}
     if unknown := [name for name in found if name not in positions]:
         raise DataError(
-            f"groups names the client {unknown[0]!r}, which client_names does not; name all clients in it."
+            f"groups names the client {unknown[0]!r}, which client_names does not; name all clients in it.",
+            parameters=["client_names"],
         )
     # The position of each row's client in `names`, where some clients may have no rows.
     owner = np.array([positions[name] for name in found], dtype=np.intp)[owner]
@@ -316,21 +377,6 @@ def _from_table(table: FloatArray, groups: Any, y: Any, names: tuple[str, ...] |
     table = frozen_array(table if (np.diff(owner) >= 0).all() else frozen(table[order]))
     stack = Stack(table, np.concatenate([[0], ends]).astype(np.int64))
     return Clients(names, _clients(stack, [None if labels is None else labels[own] for own in rows]), rows)
-
-
-def _check_alike(clients: Clients) -> None:
-    repeated = sorted(name for name, times in Counter(clients.names).items() if times > 1)
-    if repeated:
-        raise DataError(f"client names must differ; repeated: {', '.join(repeated)}.")
-
-
-def _check_columns(names: Sequence[str], widths: Sequence[int]) -> None:
-    for name, width in zip(names, widths, strict=True):
-        if width != widths[0]:
-            raise DataError(
-                f"client {name} has {width} columns, client {names[0]} has {widths[0]}; all clients need the "
-                "same columns."
-            )
 
 
 def _check_rows(clients: Clients, domain: Domain | None) -> None:

@@ -1,8 +1,23 @@
-"""The default engine: all clients in this process. A simulation: there is no boundary of trust."""
+"""The default engine: all clients in this process, their files in a run's folder, and groups of their rows.
+
+It is a simulation: there is no boundary of trust. A fit's folder holds:
+
+    transcript.jsonl              the agreement, then the questions asked and the totals opened
+    transcript.values             large tables of answers in clear, to which its lines refer
+    clients/<position>.ledger     the share of its budget that each client has spent
+    local/<position>/             a client's own run, whose noised centers it contributes
+    model.npz                     the model, once the fit has ended
+
+The agreement, which is the transcript's first line, is written first, and the other files belong to it. A new
+fit begins only in a folder without such files. `resume` continues with all of them, under the same agreement
+and with the same rows. It checks the agreement but not the rows: any stored fingerprint of the rows, even a
+hash, would reveal something about them to readers of the folder.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
@@ -11,21 +26,24 @@ import numpy as np
 
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import ClientPolicy
-from privfed.core.asking.together import in_one_stack
+from privfed.core.asking.data import in_one_stack
+from privfed.core.asking.question import ClientData, question_from_bytes
 from privfed.core.connection import Connection, Engine, Members, Opening
-from privfed.core.record.transcript import Kept
+from privfed.core.record.records import CLIENTS, LOCAL
+from privfed.core.record.transcript import Kept, Transcript, has_begun
 from privfed.core.roles.engine import Client
 from privfed.core.roles.secure_sum import SecureSum
-from privfed.engines.faults import Fault
-from privfed.engines.in_process import InProcessEngine, Pool
+from privfed.core.values.domain import FloatArray
+from privfed.data import ClientTables
+from privfed.engines.in_process import Fault, InProcessEngine, Pool
 from privfed.engines.logs import ClientLogs
-from privfed.errors import ArgumentError, PolicyError, ResumeError
-from privfed.federation.run_dir import CLIENTS, check_ledgers, ledger_of, moves_of
-from privfed.party.client import Stores, assembled, rows_in_domain
-from privfed.party.crowd import Crowd
-from privfed.party.program import Program, agreed_program
-from privfed.party.readings import Followed
-from privfed.party.state import MemoryStore
+from privfed.errors import ArgumentError, PolicyError, PrivacyError, ResumeError, RunFolderError, StateError
+from privfed.party.client import Stores, assembled, ledger_in, rows_in_domain
+from privfed.party.groups import Groups, RawTable
+from privfed.party.program import Followed, Program, agreed_program
+from privfed.party.state import FileStore, MemoryStore
+from privfed.privacy.noised import Noised
+from privfed.privacy.pricing import cost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +53,7 @@ class Simulation(Engine):
     Args:
         faults: the faults to inject.
         record: "digests"; "messages" to keep masked bytes whole in the transcript; or "totals" to keep only
-            digests of the answers in clear, too, as suits long runs over plain sums that nobody attacks.
+            digests of the answers in clear, too. The last suits long plain runs that nobody attacks.
         logs: folder of the clients' own error logs, with tracebacks. By default `clients` in the run's
             folder; without such a folder, and under differential privacy, where errors depend on rows, a
             new temporary folder `privfed-clients-...`.
@@ -67,23 +85,24 @@ class Simulation(Engine):
         self._check_faults(opening.protocol)
         configuration, policy = opening.configuration, opening.policy or ClientPolicy()
         private = configuration.privacy is not None
+        seeded = configuration.privacy is not None and configuration.privacy.seeded
         positions = range(len(configuration.clients))
         session, sides = opening.protocol.parties(configuration, dict.fromkeys(positions, policy))
         data = in_one_stack([rows_in_domain(own, configuration, opening.domain) for own in opening.data])
         logs = self._logs(configuration, opening.folder)
         program = agreed_program(configuration, opening.domain, opening.algorithm)
         followed = None if program is None else _followed(program, opening)
-        pool = Pool(data, configuration.clients, configuration.seed, [logs.of(i) for i in positions])
+        own_logs = [logs.of(i) for i in positions]
+        pool = Pool(data, configuration.clients, configuration.seed, own_logs, seeded=seeded)
         stores = [_stores(opening.folder, i, followed) for i in positions]
         clients: dict[int, Client] = {}
         for i in positions:
             own = (pool.answerer(i), configuration, policy, stores[i], logs.of(i))
             clients[i] = assembled(sides[i], *own, program=program)
-        crowd = Crowd.of(sides, stores, program, pool.together, configuration, policy)
         if private and opening.folder is not None and opening.transcript.records:
             check_ledgers(opening.folder, configuration, opening.transcript)
         rng = np.random.default_rng(configuration.seed)
-        carrier = InProcessEngine(clients, pool, self.faults, rng, crowd)
+        carrier = InProcessEngine(clients, pool, self.faults, rng)
         return Connection(session=session, carrier=carrier, logs=lambda: logs.where)
 
     def _check_faults(self, protocol: SecureSum) -> None:
@@ -112,11 +131,11 @@ def _stores(folder: Path | None, client: int, followed: Followed | None) -> Stor
     stores = Stores(followed=MemoryStore(followed))
     if folder is None:
         return stores
-    return replace(stores, ledger=ledger_of(folder, client), moves=moves_of(folder, client))
+    return replace(stores, ledger=ledger_of(folder, client))
 
 
 def _followed(program: Program, opening: Opening) -> Followed:
-    """Return where clients of a run stand that is resumed: they have answered the sums on record.
+    """Return the position of the clients of a resumed run: they have answered the sums on record.
 
     Raises:
         ResumeError: these are not of the agreed program.
@@ -128,3 +147,191 @@ def _followed(program: Program, opening: Opening) -> Followed:
             "the transcript holds questions that the agreed program does not ask: it is of another run, or "
             "of another version of privfed. Begin a new run in another folder."
         ) from None
+
+
+_ROUNDING = 1e-9
+
+
+def folder_to_resume(run_dir: str | Path | None) -> Path:
+    """Return the folder of the run to resume.
+
+    Raises:
+        ArgumentError: none was given.
+    """
+    if run_dir is None:
+        raise ArgumentError("resume needs run_dir, the folder of the run that is to be finished.")
+    return Path(run_dir)
+
+
+def check_fresh(folder: Path) -> None:
+    """Check that a fit may begin in a folder.
+
+    Raises:
+        RunFolderError: it holds a run, or clients' ledgers or local runs of another fit.
+    """
+    if has_begun(folder):
+        raise RunFolderError(f"{folder} already holds a run; resume it or name another folder.")
+    for left in (folder / CLIENTS, folder / LOCAL):
+        if left.exists() and any(left.iterdir()):
+            raise RunFolderError(
+                f"{left} was left by another fit and depends on its rows; name another folder for this one."
+            )
+
+
+def folders_of(run_dir: Path) -> list[Path]:
+    """Return the folders of the clients' own runs in a run's folder, ordered by position."""
+    found = [one for one in (run_dir / LOCAL).glob("*") if one.name.isdecimal()]
+    return sorted(found, key=lambda one: int(one.name))
+
+
+def ledger_of(folder: Path, client: int) -> FileStore:
+    """Return the store of the share of its budget that a client has spent."""
+    return ledger_in(folder / CLIENTS / f"{client}.ledger")
+
+
+def check_ledgers(folder: Path, configuration: Configuration, transcript: Transcript) -> None:
+    """Check that each client's ledger contains the costs of its answers in a transcript.
+
+    Raises:
+        RunFolderError: a ledger is missing, damaged, or an older copy.
+    """
+    paid = [0.0] * len(configuration.clients)
+    for asked, total in transcript.totals():
+        question = question_from_bytes(asked.question)
+        share = cost(question, configuration) if isinstance(question, Noised) else 0.0
+        for i in total.contributors:
+            paid[i] += share
+    for i, name in enumerate(configuration.clients):
+        try:
+            spent = ledger_of(folder, i).load() or 0.0
+        except StateError as error:
+            raise RunFolderError(f"{error} Begin a new run in another folder.") from None
+        if spent < paid[i] - _ROUNDING:
+            raise RunFolderError(
+                f"{folder / CLIENTS} does not show what client {name!r} spent on its answers: its ledger is "
+                "missing, or an older copy. Begin a new run in another folder."
+            )
+
+
+KEPT = "groups"
+"""Under which name a clients object keeps them (`ClientTables.kept`)."""
+
+
+class KeptGroups:
+    """The groups of one data set of simulated clients: made from its whole tables when first needed.
+
+    Args:
+        tables: each client's own rows.
+    """
+
+    def __init__(self, tables: Sequence[RawTable]) -> None:
+        self._tables = tuple(tables)
+        self._groups: tuple[Groups, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Fewest ids of a group; 1 before they are made."""
+        return self._groups[0].m if self._groups else 1
+
+    @classmethod
+    def of(cls, tables: ClientTables) -> KeptGroups | MappedGroups:
+        """Return what a clients object keeps."""
+        if KEPT not in tables.kept:
+            own = (RawTable(one.features, one.labels, one.ids, tables.columns) for one in tables.tables)
+            tables.kept[KEPT] = cls(tuple(own))
+        kept: KeptGroups | MappedGroups = tables.kept[KEPT]  # type: ignore[assignment]
+        return kept
+
+    def grouped(self, m: int) -> tuple[Groups, ...]:
+        """Return each client's groups of at least `m` ids.
+
+        Warns:
+            UserWarning: the groups are of more already, which stays so.
+        """
+        if not self._groups:
+            self._groups = tuple(Groups.begun(one, m) for one in self._tables)
+        elif m > self.size:
+            self._groups = tuple(one.updated(None, m) for one in self._groups)
+        elif m < self.size:
+            warnings.warn(
+                f"these rows are in groups of {self.size}: group_size={m} changes nothing; "
+                "load them anew for another data set.",
+                stacklevel=2,
+            )
+        return self._groups
+
+
+class MappedGroups:
+    """The same groups after an affine map of each column, which maps means to means.
+
+    Args:
+        source: the groups before.
+        mapped: maps rows of shape (n, n_features), one by one.
+    """
+
+    def __init__(self, source: KeptGroups | MappedGroups, mapped: Callable[[FloatArray], FloatArray]) -> None:
+        self._source, self._mapped = source, mapped
+
+    @property
+    def size(self) -> int:
+        """Fewest ids of a group; 1 before they are made."""
+        return self._source.size
+
+    def grouped(self, m: int) -> tuple[Groups, ...]:
+        """Return each client's groups of at least `m` ids."""
+        return tuple(one.mapped(self._mapped(one.means.to_numpy())) for one in self._source.grouped(m))
+
+
+def check_no_privacy(m: int, private: bool) -> None:
+    """Check that groups do not go with differential privacy.
+
+    Raises:
+        PrivacyError: they do.
+    """
+    if private and m > 1:
+        raise PrivacyError(
+            f"group_size={m} goes with no guarantee of differential privacy: one row would move a group, and "
+            "the noise hides one row's own share only. Take one of the two."
+        )
+
+
+def answering(
+    data: Sequence[ClientData], groups: KeptGroups | MappedGroups | None, m: int
+) -> tuple[ClientData, ...]:
+    """Return what questions see of clients' rows: the mean of each row's group, which has at least `m` ids.
+
+    Args:
+        data: each client's rows.
+        groups: those that were kept; None where arrays were passed.
+        m: fewest ids of a group; 1 for the rows themselves.
+
+    Warns:
+        UserWarning: arrays were passed, whose groups no later call knows; or rows are read that were grouped.
+    """
+    if m == 1:
+        if groups is not None and groups.size > 1:
+            warnings.warn(
+                f"these rows were in groups of {groups.size}, and this call reads single rows: nothing is "
+                f"claimed of both. Pass policy=ClientPolicy(group_size={groups.size}), or load them anew.",
+                stacklevel=4,
+            )
+        return tuple(data)
+    if groups is None:
+        warnings.warn(
+            "arrays are grouped anew in each call, so nothing is claimed of several calls together: pass "
+            "privfed.data.ClientTables (load_clients), which keep their groups.",
+            stacklevel=4,
+        )
+        groups = KeptGroups([RawTable(own.features, own.labels) for own in data])
+    return tuple(one.expanded() for one in groups.grouped(m))
+
+
+def mapped_tables(tables: ClientTables, mapped: Callable[[FloatArray], FloatArray]) -> ClientTables:
+    """Return clients with rows after an affine map of each column, in the same groups.
+
+    Args:
+        tables: the clients.
+        mapped: maps rows of shape (n, n_features), one by one.
+    """
+    kept = MappedGroups(KeptGroups.of(tables), mapped)
+    return tables.with_features([mapped(one) for one in tables.arrays], {KEPT: kept})

@@ -4,22 +4,20 @@ import privfed.questions.bounded.bounded_metrics  # noqa: F401 - declares the qu
 from privfed.metrics.functions import (
     accuracy,
     adjusted_rand_index,
+    calinski_harabasz,
     completeness,
+    davies_bouldin,
+    fuzzy_davies_bouldin,
     homogeneity,
     inertia,
     labels_agreement,
-    score,
-    v_measure,
-)
-from privfed.metrics.fuzzy_index import fuzzy_davies_bouldin
-from privfed.metrics.gap import knowledge_gap
-from privfed.metrics.validity import (
-    calinski_harabasz,
-    davies_bouldin,
     mean_distance,
+    score,
     silhouette,
     simplified_silhouette,
+    v_measure,
 )
+from privfed.metrics.gap import knowledge_gap
 
 __all__ = [
     "accuracy",

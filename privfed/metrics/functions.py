@@ -1,68 +1,69 @@
 """Metrics as functions of client data and centers: each asks one question in a secure sum.
 
-`clients` is a list of tables; or one table with `groups=` (the client of each row) and, under differential
-privacy, `client_names=` (all clients, including those without rows); or a federation (`model.federation_`),
-whose transcript then also records the question. If no domain is declared and the federation knows no ranges,
-a sum of ranges comes first (see "Reveals" in `privfed.questions.ranges`). Each function reveals to the party
-that opens the total what its question's module says, over all clients.
+`clients` is one of:
+
+- a list of tables, or `privfed.data.ClientTables`;
+- one table with `groups=`, the client of each row. Under differential privacy it needs `client_names=`, the
+  names of all clients, including those without rows;
+- a federation (`model.federation_`), whose transcript then also records the question.
+
+If no domain is declared and the federation knows no ranges, a sum of ranges comes first (see "Reveals" in
+`privfed.questions.ranges`). Each function reveals to the recipient of the total what its question's module
+says, over all clients.
+
+The validity indices need no labels. They leave out clusters without rows, as the authors of federated k-means
+do (`nanmean`). With fewer than two clusters that have rows, no index is defined.
+`privfed.questions.cluster_spread` and `privfed.questions.cluster_spread` have the sources and formulas.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from privfed.core.asking.question import question_from_bytes
-from privfed.core.federation import Federation
-from privfed.core.record.transcript import Asked
-from privfed.core.roles.conversation import RANGE
-from privfed.core.values.domain import FloatArray, Ranges, frozen_array
-from privfed.core.values.numbers import as_numbers
-from privfed.errors import ArgumentError
-from privfed.federation.over import federation_over
-from privfed.metrics.asking import asked
-from privfed.metrics.phases import AskedMetric
-from privfed.privacy.privacy import Privacy
+import numpy as np
+
+from privfed.core.asking.question import Question
+from privfed.core.asking.statistics import Statistics
+from privfed.core.values.domain import FloatArray, frozen_array
+from privfed.core.values.numbers import as_number, as_numbers
+from privfed.errors import ArgumentError, DataError, UndefinedIndexError
+from privfed.federation.driver import Federation
+from privfed.federation.opening import federation_over
+from privfed.metrics.asked import AskedMetric
+from privfed.numerics.kernels.dispatch import assign
+from privfed.numerics.kernels.interpreted import IntArray
+from privfed.privacy.claim import Privacy
+from privfed.questions.cluster_spread import (
+    LARGEST_POWER,
+    ClusterDistances,
+    ClusterScatter,
+    ClusterSilhouettes,
+    FuzzySpread,
+    index_from,
+)
 from privfed.questions.contingency import Agreement, Contingency, agreement
 from privfed.questions.inertia import Inertia
-from privfed.questions.ranges import MOST_ROWS, locate
 
 
-def federation_with_ranges(
+def measured(
     clients: Any,
     labels: Any,
     privacy: Privacy | None,
     options: dict[str, Any],
     metric: AskedMetric,
-) -> tuple[Federation, Ranges]:
-    """Open a federation for a metric, and find its ranges."""
+    purpose: str = "index",
+    divisors: tuple[str, ...] = (),
+) -> Statistics:
+    """Ask a metric of a list of tables, or of a federation, and return its total."""
     if privacy is not None and not isinstance(privacy, Privacy):
-        raise ArgumentError(f"privacy must be None or a privfed.Privacy, got privacy={privacy!r}.")
+        raise ArgumentError(
+            f"privacy must be None or a privfed.Privacy, got privacy={privacy!r}.", parameters=["privacy"]
+        )
     if privacy is not None:
         options = {**options, "privacy": privacy}
     if not isinstance(clients, Federation):
         options = {**options, "n_clusters": metric.n_clusters}
-    federation = federation_over(clients, labels, metric=metric, **options)
-    ranges = _known_ranges(federation)
-    if ranges is None:
-        ranges = federation.drive(locate(federation.setting, upcoming=(0,))).ranges
-    return federation, ranges
-
-
-def number_of(centers: FloatArray) -> int | None:
-    """Return the number of centers; None where they are no table, which the question itself refuses."""
-    return len(centers) if centers.ndim == 2 else None
-
-
-def _known_ranges(federation: Federation) -> Ranges | None:
-    """Return the public ranges of the federation's last question, else under DP those of its domain."""
-    known = federation.transcript.of(Asked)
-    if known and known[-1].purpose != RANGE:
-        return question_from_bytes(known[-1].question).ranges
-    setting = federation.setting
-    if setting.privacy is None or setting.domain is None:
-        return None
-    low, high = setting.domain.bounds(setting.n_features)
-    return Ranges(low, high, setting.domain.max_rows or MOST_ROWS)
+    return federation_over(clients, labels, metric=metric, **options).measure(metric, purpose, divisors)
 
 
 def inertia(clients: Any, centers: Any, *, privacy: Privacy | None = None, **options: Any) -> float:
@@ -88,9 +89,7 @@ def _inertia(
     clients: Any, centers: Any, privacy: Privacy | None, options: dict[str, Any]
 ) -> tuple[float, float]:
     checked = frozen_array(as_numbers("centers", centers))
-    metric = AskedMetric.of(Inertia, number_of(checked))
-    federation, ranges = federation_with_ranges(clients, None, privacy, options, metric)
-    total = asked(federation, Inertia(ranges=ranges, centers=checked), "score")
+    total = measured(clients, None, privacy, options, AskedMetric.about(Inertia, checked), "score")
     return float(total["inertia"][0]), max(float(total["rows"][0]), 1.0)
 
 
@@ -106,11 +105,11 @@ def labels_agreement(
     """Return accuracy, homogeneity, completeness, v-measure and ARI from one contingency table.
 
     Args:
-        clients: list of tables, or a federation whose clients were given labels (`fit(X, y)`).
+        clients: list of tables, or a federation whose clients have labels (`fit(X, y)`).
         centers: (n_clusters, n_features).
         labels: list of integer codes, one array a client; None with a federation.
         n_labels: number of codes, which is public; by default the largest code in `labels` plus one. Under
-            differential privacy it must be given, as that default would depend on single rows.
+            differential privacy it is required, as that default would depend on single rows.
         privacy: None, or a `privfed.Privacy` that is spent on this metric (for a list of tables only).
         **options: `protocol`, `domain`, `policy`, `random_state`, `groups`, `client_names`, if `clients` is
             not a federation.
@@ -123,10 +122,8 @@ def labels_agreement(
             )
         n_labels = 1 + max(int(max(own)) for own in labels)
     checked = frozen_array(as_numbers("centers", centers))
-    metric = AskedMetric.of(Contingency, number_of(checked), n_labels=n_labels)
-    federation, ranges = federation_with_ranges(clients, labels, privacy, options, metric)
-    question = Contingency(ranges=ranges, centers=checked, n_labels=n_labels)
-    return agreement(asked(federation, question, "agreement")["table"])
+    metric = AskedMetric.about(Contingency, checked, n_labels=n_labels)
+    return agreement(measured(clients, labels, privacy, options, metric, "agreement")["table"])
 
 
 def accuracy(clients: Any, centers: Any, labels: Any = None, **options: Any) -> float:
@@ -152,3 +149,209 @@ def completeness(clients: Any, centers: Any, labels: Any = None, **options: Any)
 def adjusted_rand_index(clients: Any, centers: Any, labels: Any = None, **options: Any) -> float:
     """Return the adjusted Rand index of clusters and labels; see `labels_agreement`."""
     return labels_agreement(clients, centers, labels, **options).adjusted_rand_index
+
+
+def fuzzy_davies_bouldin(
+    clients: Any,
+    centers: Any,
+    m: float = 2.0,
+    p: float = 2,
+    q: float = 1,
+    *,
+    privacy: Privacy | None = None,
+    **options: Any,
+) -> float:
+    """Return the federated fuzzy Davies-Bouldin index, which is small for compact clusters far apart.
+
+    It equals the index of the pooled rows. The number of clusters is often chosen as that of least index.
+
+    Args:
+        clients: list of tables of shape (n_i, n_features), or a federation.
+        centers: (n_clusters, n_features), at least two.
+        m: fuzzifier, in (1, 100].
+        p: order of the Minkowski distance between centers, at least 1 (eq. 11).
+        q: power of the distances of rows to centers, in [1, 64] (eq. 12).
+        privacy: None, or a `privfed.Privacy` that is spent on this metric (for a list of tables only).
+        **options: `protocol`, `domain`, `policy`, `random_state`, `groups`, `client_names`, if `clients` is
+            not a federation.
+
+    Raises:
+        ArgumentError: there are fewer than two centers, or a parameter is out of its bounds.
+    """
+    centers = frozen_array(as_numbers("centers", centers))
+    if centers.ndim != 2 or len(centers) < 2:
+        raise ArgumentError(f"the index compares clusters: it needs at least 2 centers, got {centers.shape}.")
+    m, p, q = as_number("m", m), as_number("p", p), as_number("q", q)
+    if not p >= 1.0:
+        raise ArgumentError(f"p must be at least 1, got p={p}; the paper takes p=2.")
+    metric = AskedMetric.about(FuzzySpread, centers, m=m, q=q)
+    return index_from(measured(clients, None, privacy, options, metric), centers, p, q)
+
+
+COUNTS = ("count",)
+"""Entry of each of these questions that the index divides by: rows of each cluster."""
+
+
+def _measured(
+    clients: Any,
+    centers: Any,
+    privacy: Privacy | None,
+    options: dict[str, Any],
+    kind: type[Question],
+    least: int = 2,
+    **parameters: float,
+) -> tuple[Statistics, FloatArray]:
+    """Check the centers, then ask about them."""
+    try:
+        checked = frozen_array(centers)
+    except (TypeError, ValueError):
+        raise ArgumentError("centers must be an array of numbers, (n_clusters, n_features).") from None
+    if checked.ndim != 2 or len(checked) < least:
+        raise ArgumentError(
+            f"centers must be of shape (n_clusters, n_features), n_clusters >= {least}, got {checked.shape}.",
+            parameters=["n_clusters"],
+        )
+    metric = AskedMetric.about(kind, checked, **parameters)
+    return measured(clients, None, privacy, options, metric, divisors=COUNTS), checked
+
+
+def _with_rows(total: Statistics) -> IntArray:
+    """Return the indices of clusters that hold rows.
+
+    Raises:
+        UndefinedIndexError: fewer than two clusters hold rows.
+    """
+    kept = np.flatnonzero(np.rint(total["count"]) > 0)
+    if len(kept) < 2:
+        raise UndefinedIndexError(
+            f"{len(kept)} of {len(total['count'])} clusters hold rows, an index needs two; fit again from "
+            "another start, or pass other centers. If noise hides clusters (differential privacy), claim a "
+            "larger epsilon."
+        )
+    return kept
+
+
+def davies_bouldin(
+    clients: Any,
+    centers: Any,
+    p: float = 2.0,
+    q: float = 1.0,
+    *,
+    privacy: Privacy | None = None,
+    **options: Any,
+) -> float:
+    """Return the Davies-Bouldin index from one sum; lower is better.
+
+    It is the mean over clusters i of max_j (S_i + S_j) / M_ij (eq. 7 to 11 of Stallmann and Wilbik 2022). S_i
+    is the q-th root of the mean q-th power of the distances of the rows of cluster i to its center. M_ij is
+    the Minkowski distance of order p between two centers. With p=2, q=1 and the clusters' means as centers
+    the index equals scikit-learn's.
+
+    Args:
+        clients: list of tables of shape (n_i, n_features), or a federation.
+        centers: (n_clusters, n_features), at least two.
+        p: order of the Minkowski distance between centers, at least 1.
+        q: power of the distances of rows to centers, in [1, 8].
+        privacy: None, or a `privfed.Privacy` that is spent on this metric (for a list of tables only).
+        **options: `protocol`, `domain`, `policy`, `random_state`, `groups`, `client_names`, if `clients` is
+            not a federation.
+
+    Raises:
+        UndefinedIndexError: fewer than two clusters hold rows.
+    """
+    if not (np.isfinite(p) and p >= 1.0):
+        raise ArgumentError(f"p must be a number of at least 1, got p={p}.")
+    if not 1.0 <= q <= LARGEST_POWER:
+        raise ArgumentError(f"q must lie in [1, {LARGEST_POWER:g}], got q={q}.")
+    total, checked = _measured(clients, centers, privacy, options, ClusterDistances, power=float(q))
+    kept = _with_rows(total)
+    spread = (total["distance"][kept] / np.rint(total["count"][kept])) ** (1.0 / q)
+    between = np.linalg.norm(checked[kept][:, None] - checked[kept][None], ord=p, axis=-1)
+    np.fill_diagonal(between, np.inf)
+    sums = spread[:, None] + spread[None]
+    with np.errstate(divide="ignore", over="ignore"):
+        similar = np.divide(sums, between, out=np.zeros_like(sums), where=sums > 0)
+    return float(similar.max(axis=1).mean())
+
+
+def mean_distance(clients: Any, centers: Any, *, privacy: Privacy | None = None, **options: Any) -> float:
+    """Return the mean distance of all rows to their nearest center, from one sum.
+
+    This is the "mean Euclidean intra-cluster distance" of Triebe and Rajagopal 2019; the mean is over rows,
+    not over clusters. Arguments as for `davies_bouldin`, with at least one center.
+
+    Raises:
+        UndefinedIndexError: under differential privacy, if no cluster's count exceeds its noise.
+    """
+    total, _ = _measured(clients, centers, privacy, options, ClusterDistances, least=1, power=1.0)
+    rows = float(np.rint(total["count"]).sum())
+    if rows < 1.0:
+        raise UndefinedIndexError("noise hides all rows; claim a larger epsilon, or pass fewer centers.")
+    return float(total["distance"].sum()) / rows
+
+
+def simplified_silhouette(
+    clients: Any, centers: Any, *, privacy: Privacy | None = None, **options: Any
+) -> float:
+    """Return the mean simplified silhouette of all rows, in [0, 1]; higher is better.
+
+    Distances to centers replace mean distances to clusters (Vendramin et al. 2010). A row that is alone in
+    its cluster has silhouette zero. It takes one sum, and a second one without the centers that have no
+    rows, if there are any. Arguments and errors as for `davies_bouldin`.
+    """
+    total, _ = _measured(clients, centers, privacy, options, ClusterSilhouettes)
+    _with_rows(total)
+    count = np.rint(total["count"])
+    return float(total["silhouette"][count > 1].sum() / count.sum())
+
+
+def calinski_harabasz(clients: Any, centers: Any, *, privacy: Privacy | None = None, **options: Any) -> float:
+    """Return the Calinski-Harabasz index from one sum; higher is better.
+
+    It is the scatter between the clusters' means divided by the scatter around them, each over its degrees
+    of freedom. The means are those of the rows nearest to each center, so it equals scikit-learn's index of
+    these labels; it is 1 if there is no scatter within clusters. Arguments and errors as for
+    `davies_bouldin`.
+    """
+    total, checked = _measured(clients, centers, privacy, options, ClusterScatter)
+    kept = _with_rows(total)
+    count, n = np.rint(total["count"][kept]), float(np.rint(total["count"]).sum())
+    if n <= len(kept):
+        raise UndefinedIndexError(f"each of the {len(kept)} clusters holds one row; pass fewer centers.")
+    shift = total["offset"][kept] / count[:, None]
+    within = float((total["square"][kept] - count * np.square(shift).sum(axis=1)).sum())
+    # Means are taken relative to one of the centers, which avoids cancellation far from the origin.
+    means = checked[kept] - checked[kept[0]] + shift
+    mean = count @ means / n
+    between = float(count @ np.square(means - mean).sum(axis=1))
+    return between * (n - len(kept)) / (within * (len(kept) - 1)) if within > 0 else 1.0
+
+
+def silhouette(clients: Any, centers: Any) -> float:
+    """Return the mean silhouette of the pooled rows (Rousseeuw 1987), for simulations only.
+
+    It needs the distance between every two rows, also of different clients, which no sum gives, so the rows
+    are pooled here in clear. `simplified_silhouette` is its counterpart through a secure sum.
+
+    Args:
+        clients: list of tables of shape (n_i, n_features); a federation is refused.
+        centers: (n_clusters, n_features).
+
+    Raises:
+        DataError: a federation is passed, or tables whose columns do not match.
+        UndefinedIndexError: fewer than two clusters hold rows, or each holds one row.
+    """
+    # Imported here since it takes long, and few runs need it.
+    from sklearn.metrics import silhouette_score
+
+    if isinstance(clients, Federation):
+        raise DataError("silhouette pools all rows, which a federation never gives; pass a list of tables.")
+    try:
+        rows = np.concatenate([np.asarray(one, dtype=np.float64) for one in clients])
+        labels = assign(rows, frozen_array(centers))
+    except (TypeError, ValueError):
+        raise DataError("clients and centers must be tables of numbers with the same columns.") from None
+    n_held = len(np.unique(labels))
+    if not 2 <= n_held < len(rows):
+        raise UndefinedIndexError(f"{n_held} clusters hold the {len(rows)} rows; pass other centers.")
+    return float(silhouette_score(rows, labels))

@@ -1,10 +1,10 @@
 """The knowledge gap: how far found centers are from true ones. It compares centers and asks no client.
 
-Stallmann and Wilbik, On a Framework for Federated Cluster Analysis, 2022, section 3.1: the sum over
-centers of the distance to the true center, each feature scaled by its variance. The printed formula
-pairs centers by index and does not say which variance. The published Tables 6 and 7 are reproduced with
-`variances="centers"`, the variance of found and true centers together, and `pairing="nearest"` (central
-fuzzy c-means on the 100 G2 sets: smallest .0286 as printed, median .88 for .89, largest 77.62 for 77.65).
+Stallmann and Wilbik, On a Framework for Federated Cluster Analysis, 2022, section 3.1: the sum over centers
+of the distance to the true center, each feature scaled by its variance. The printed formula pairs centers by
+index and does not say which variance. `variances="centers"` (the variance of found and true centers together)
+with `pairing="nearest"` reproduces the published Tables 6 and 7. Central fuzzy c-means on the 100 G2 sets
+gives: smallest .0286 as printed, median .88 for .89, largest 77.62 for 77.65.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def knowledge_gap(
         true: (n_true, n_features).
         variances: variance of each feature, (n_features,), such as `FederatedScaler().fit(clients).var_`;
             "centers" for the variance of both sets of centers together; None for Euclidean distances.
-        pairing: "one-to-one" (the pairing with the smallest sum, for equal numbers of found and true
-            centers), "nearest" (each found center with its nearest true one, as in the authors' code;
-            several may share one) or "order" (the k-th with the k-th).
+        pairing: "one-to-one" is the pairing with the smallest sum, for equal numbers of found and true
+            centers. "nearest" pairs each found center with its nearest true one, as in the authors' code;
+            several may share one. "order" pairs the k-th with the k-th.
 
     Raises:
         ArgumentError: the shapes of centers or variances do not match, or a value is not allowed.
@@ -74,9 +74,13 @@ def _centers(name: str, centers: Any) -> FloatArray:
     try:
         checked = frozen_array(centers)
     except (TypeError, ValueError):
-        raise ArgumentError(f"{name} must be an array of numbers, (n_centers, n_features).") from None
+        raise ArgumentError(
+            f"{name} must be an array of numbers, (n_centers, n_features).", parameters=[name]
+        ) from None
     if checked.ndim != 2 or 0 in checked.shape or not np.isfinite(checked).all():
-        raise ArgumentError(f"{name} must be finite centers (n_centers, n_features), got {checked.shape}.")
+        raise ArgumentError(
+            f"{name} must be finite centers (n_centers, n_features), got {checked.shape}.", parameters=[name]
+        )
     return checked
 
 

@@ -1,4 +1,4 @@
-"""Metrics that may follow a fit, by name: what the estimators' `metrics=` turns into part of an agreement.
+"""Metrics by name: the registry, and what `metrics=` adds to an agreement, which may follow a fit.
 
 A name is that of a function of `privfed.metrics`, or a question's on the wire, for metrics of your own.
 Options are those that change what is asked: `q` of the Davies-Bouldin index does, its `p` does not.
@@ -11,11 +11,11 @@ from inspect import signature
 from typing import Any
 
 from privfed.core.asking.question import Question
+from privfed.core.names import Registry
 from privfed.errors import ArgumentError
-from privfed.metrics.phases import AskedMetric
-from privfed.questions.cluster_spread import ClusterDistances, ClusterScatter, ClusterSilhouettes
+from privfed.metrics.asked import AskedMetric
+from privfed.questions.cluster_spread import ClusterDistances, ClusterScatter, ClusterSilhouettes, FuzzySpread
 from privfed.questions.contingency import Contingency
-from privfed.questions.fuzzy_spread import FuzzySpread
 from privfed.questions.inertia import Inertia
 
 Named = Iterable[str] | Mapping[str, Mapping[str, Any]] | None
@@ -27,49 +27,20 @@ Asks = tuple[type[Question], dict[str, object]]
 USUAL = ("inertia", "calinski_harabasz", "simplified_silhouette", "davies_bouldin", "fuzzy_davies_bouldin")
 """Metrics that may follow a fit where none are named; `score` and `mean_distance` ask the same questions."""
 
-
-def _inertia() -> Asks:
-    return Inertia, {}
-
-
-def _scatter() -> Asks:
-    return ClusterScatter, {}
-
-
-def _silhouettes() -> Asks:
-    return ClusterSilhouettes, {}
-
-
-def _distances(q: float = 1.0) -> Asks:
-    return ClusterDistances, {"power": float(q)}
-
-
-def _mean_distance() -> Asks:
-    return _distances()
-
-
-def _fuzzy(m: float, q: float = 1.0) -> Asks:
-    return FuzzySpread, {"m": float(m), "q": float(q)}
-
-
-def _labels(n_labels: int) -> Asks:
-    return Contingency, {"n_labels": int(n_labels)}
-
-
 OF_LABELS = (
     "accuracy", "adjusted_rand_index", "completeness", "homogeneity", "labels_agreement", "v_measure",
 )  # fmt: skip
 """Metrics that need `n_labels`; all of them ask the same question."""
 
 ASKS: dict[str, Callable[..., Asks]] = {
-    "calinski_harabasz": _scatter,
-    "davies_bouldin": _distances,
-    "fuzzy_davies_bouldin": _fuzzy,
-    "inertia": _inertia,
-    "mean_distance": _mean_distance,
-    "score": _inertia,
-    "simplified_silhouette": _silhouettes,
-    **dict.fromkeys(OF_LABELS, _labels),
+    "calinski_harabasz": lambda: (ClusterScatter, {}),
+    "davies_bouldin": lambda q=1.0: (ClusterDistances, {"power": float(q)}),
+    "fuzzy_davies_bouldin": lambda m, q=1.0: (FuzzySpread, {"m": float(m), "q": float(q)}),
+    "inertia": lambda: (Inertia, {}),
+    "mean_distance": lambda: (ClusterDistances, {"power": 1.0}),
+    "score": lambda: (Inertia, {}),
+    "simplified_silhouette": lambda: (ClusterSilhouettes, {}),
+    **dict.fromkeys(OF_LABELS, lambda n_labels: (Contingency, {"n_labels": int(n_labels)})),
 }
 """What each metric asks, from its options."""
 
@@ -103,7 +74,8 @@ def checked(metrics: Named) -> tuple[tuple[str, Mapping[str, Any]], ...]:
     if not all(isinstance(name, str) and isinstance(options, Mapping) for name, options in found):
         raise ArgumentError(
             'metrics must be a list of names, or a dict from names to dicts of options, such as ["inertia"] '
-            f'or {{"accuracy": {{"n_labels": 3}}}}, got metrics={metrics!r}.'
+            f'or {{"accuracy": {{"n_labels": 3}}}}, got metrics={metrics!r}.',
+            parameters=["metrics"],
         )
     return found
 
@@ -116,12 +88,12 @@ def _following(name: str, options: Mapping[str, Any], n_clusters: int, m: float)
     if name not in ASKS:
         return _own(name, options, n_clusters)
     ask = ASKS[name]
-    words = signature(ask).parameters
-    given = {"m": m, **options} if "m" in words else dict(options)
+    taken = signature(ask).parameters
+    passed = {"m": m, **options} if "m" in taken else dict(options)
     try:
-        kind, asked = ask(**given)
+        kind, asked = ask(**passed)
     except (TypeError, ValueError, OverflowError):
-        takes = ", ".join(words) or "none"
+        takes = ", ".join(taken) or "none"
         raise ArgumentError(
             f"metrics: {name} takes these options of numbers: {takes}; got {dict(options)!r}. Write "
             f"metrics={{{name!r}: {{option: value}}}}."
@@ -135,5 +107,21 @@ def _own(name: str, options: Mapping[str, Any], n_clusters: int) -> AskedMetric:
     except ArgumentError:
         raise ArgumentError(
             f"metrics must be some of {', '.join(sorted(ASKS))}, or a question of your own by its name on "
-            f"the wire; got {name!r}."
+            f"the wire; got {name!r}.",
+            parameters=["metrics"],
         ) from None
+
+
+METRICS: Registry[Callable[..., float]] = Registry(
+    "metric",
+    "privfed.metrics",
+    {
+        name: f"privfed.metrics.functions:{name}"
+        for name in sorted({*ASKS, "silhouette"} - {"labels_agreement"})
+    },
+)
+"""Metrics by name: functions of clients (or of a federation) and centers that return a number. Packages add
+theirs by entry points of `privfed.metrics`.
+
+An index (`privfed.estimators.choosing`) is a metric together with the rule by which it chooses a number of
+clusters. A metric without one can choose too, where the rule is passed beside it."""

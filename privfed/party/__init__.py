@@ -1,1 +1,1 @@
-"""A client as a party: its defences beyond the agreed terms, and its stored state."""
+"""A client as a party: what it checks and answers, and its stored state."""

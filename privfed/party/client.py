@@ -1,4 +1,4 @@
-"""One client as a whole: its side of a secure sum before its answerer, with its guard, ledger and stores.
+"""One client as a whole: its side of a secure sum before its answerer, with its ledger and stores.
 
 The same on its own machine and in a simulation; only where answers come from and states are kept differs.
 """
@@ -6,23 +6,23 @@ The same on its own machine and in a simulation; only where answers come from an
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking.phases import fixed
 from privfed.core.asking.question import ClientData
-from privfed.core.roles.engine import Answerer, Client, ClientSide, ErrorLog, StateStore
+from privfed.core.roles.engine import Admitting, Answerer, Check, Client, ClientSide, ErrorLog, StateStore
 from privfed.core.values.domain import Domain
-from privfed.errors import ArgumentError
+from privfed.errors import ArgumentError, PolicyError
 from privfed.party.answerer import own_answerer
-from privfed.party.guard import MOVES, GuardedAnswerer
-from privfed.party.journalled import JournalledFit, JournallingAnswerer
-from privfed.party.program import Program, ProgramAnswerer, agreed_program
-from privfed.party.readings import FOLLOWED
-from privfed.party.remembering import MEMORIES, RememberingAnswerer
-from privfed.party.state import FileStore, MemoryStore
-from privfed.privacy.ledger import PayingAnswerer
-from privfed.privacy.stepped import SteppedAnswerer
+from privfed.party.journalled import JournalledFit
+from privfed.party.program import FOLLOWED, Program, ProgramCheck, agreed_program, refuse_seeded
+from privfed.party.signed import SignedSide
+from privfed.party.state import MEMORIES, FileStore, MemoryStore, RememberingAnswerer
+from privfed.privacy.dp_sgd import ClientSteps
+from privfed.privacy.ledger import ClientBudget
 
 UNDECLARED = (
     "nothing is declared of what will be asked here, so that clients could not check it: name an algorithm "
@@ -39,7 +39,6 @@ class Stores:
     Args:
         state: of its side of the secure sum.
         ledger: how much of its privacy budget it has spent.
-        moves: what its guard remembers of the questions so far.
         followed: where it stands in the agreed program.
         memory: what questions have it remember; None where that lies in the memory of this process.
         journalled: the fit in its party's journal, which is told of each sum; None where none is kept.
@@ -47,7 +46,6 @@ class Stores:
 
     state: StateStore = field(default_factory=MemoryStore)
     ledger: StateStore = field(default_factory=MemoryStore)
-    moves: StateStore = field(default_factory=MemoryStore)
     followed: StateStore = field(default_factory=MemoryStore)
     memory: StateStore | None = None
     journalled: JournalledFit | None = None
@@ -55,7 +53,7 @@ class Stores:
     @classmethod
     def in_journal(cls, fit: JournalledFit, side: ClientSide) -> Stores:
         """Return stores in the journal of the client's party, which change together."""
-        return cls(fit.state(side.codec), fit.ledger, fit.moves, fit.followed, fit.memory, fit)
+        return cls(fit.state(side.codec), fit.ledger, fit.followed, fit.memory, fit)
 
     @classmethod
     def in_folder(cls, folder: Path, side: ClientSide) -> Stores:
@@ -64,7 +62,6 @@ class Stores:
         return cls(
             FileStore(folder / "state", codec.to_bytes, codec.from_bytes),
             ledger_in(folder / "ledger"),
-            FileStore(folder / "moves", MOVES.to_bytes, MOVES.from_bytes),
             FileStore(folder / "followed", FOLLOWED.to_bytes, FOLLOWED.from_bytes),
             FileStore(folder / "memory", MEMORIES.to_bytes, MEMORIES.from_bytes),
         )
@@ -92,7 +89,7 @@ def assembled(
     *,
     program: Program | None,
 ) -> Client:
-    """Return a client that answers with `answerer` what its program asks, pays for it and guards it.
+    """Return a client that answers with `answerer` what its program asks, and pays for it.
 
     Args:
         side: its side of the secure sum.
@@ -104,25 +101,22 @@ def assembled(
         program: of what it agreed to (`agreed_program`); clients of a simulation share one.
 
     Raises:
-        ArgumentError: the policy measures centroids, and no domain is declared; or nothing is declared of
-            what will be asked, and the policy does not allow that.
+        ArgumentError: nothing is declared of what will be asked, and the policy does not allow that.
         PrivacyError: the agreed budget, or steps, are more than the agreed epsilon and delta allow.
     """
-    if configuration.privacy is not None:
-        if configuration.privacy.steps is None:
-            answerer = PayingAnswerer(answerer, configuration, stores.ledger)
-        else:
-            answerer = SteppedAnswerer(answerer, configuration, stores.ledger, stores.memory)
-    if policy.guards:
-        answerer = GuardedAnswerer(answerer, policy, stores.moves, configuration)
-    if stores.journalled is not None:
-        answerer = JournallingAnswerer(answerer, stores.journalled)
-    # What the program does not ask is refused first: it is neither entered nor paid.
-    if program is not None:
-        answerer = ProgramAnswerer(answerer, program, stores.followed)
-    elif not policy.undeclared:
+    if program is None and not policy.undeclared:
         raise ArgumentError(UNDECLARED)
-    return Client(side, stores.state, answerer, log)
+    # What the program does not ask is refused first: it is neither entered nor paid.
+    checks: list[Check] = [] if program is None else [ProgramCheck(program, stores.followed)]
+    if stores.journalled is not None:
+        checks.append(stores.journalled.answers)
+    terms = configuration.privacy
+    if terms is not None and terms.steps is None:
+        checks.append(ClientBudget(configuration, stores.ledger))
+    elif terms is not None:
+        checks.append(ClientSteps(configuration, stores.ledger, stores.memory))
+    admitting = Admitting(answerer, checks, silent=terms is not None)
+    return Client(side, stores.state, admitting, log)
 
 
 def rows_in_domain(data: ClientData, configuration: Configuration, domain: Domain | None) -> ClientData:
@@ -155,8 +149,21 @@ def check_columns(data: ClientData, configuration: Configuration) -> None:
         )
 
 
+def check_uses(data: ClientData, program: Program | None) -> None:
+    """Check that a program uses labels and times of rows as their owner allows, before anything is asked.
+
+    Raises:
+        PolicyError: it does not; the text is the code of the refusal.
+    """
+    if program is None:
+        return
+    parts = fixed((*program.phases, *chain.from_iterable(program.metrics)))
+    if code := data.unusable(one.declaration for one in parts):
+        raise PolicyError(code)
+
+
 def own_client(
-    side: ClientSide,
+    side: SignedSide,
     position: int,
     data: ClientData,
     configuration: Configuration,
@@ -169,7 +176,7 @@ def own_client(
     """Return a client on its own machine, from its own rows alone.
 
     Args:
-        side: its side of the secure sum (`SecureSum.client`).
+        side: its side of the secure sum (`SecureSum.client`), behind the coordinator's signature.
         position: its number on the wire.
         data: its rows.
         configuration: what it agreed to.
@@ -180,13 +187,21 @@ def own_client(
 
     Raises:
         ArgumentError: the rows have other columns than was agreed, the domain is another one, or the agreed
-            program cannot be followed here.
+            program cannot be followed here; or rows come without the groups that the policy wants.
         PrivacyError: the agreed budget is more than the agreed epsilon and delta allow.
+        PolicyError: the agreed noise follows from a seed; the text is the code.
     """
+    refuse_seeded(configuration)
     check_columns(data, configuration)
+    if policy.group_size > 1 and not data.grouped:
+        raise ArgumentError(
+            f"group_size={policy.group_size} needs groups of the rows that outlast this fit: join with "
+            "privfed.party.joining.Party, whose journal keeps them."
+        )
     rows = rows_in_domain(data, configuration, domain)
     answerer = own_answerer(configuration.clients[position], rows, configuration.seed, log)
     if stores.memory is not None:
         answerer = RememberingAnswerer(answerer, rows.memory, stores.memory)
     program = agreed_program(configuration, domain)
+    check_uses(data, program)
     return assembled(side, answerer, configuration, policy, stores, log, program=program)

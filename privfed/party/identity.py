@@ -1,8 +1,8 @@
-"""Identity files of parties, the public cards that they exchange, and the list of all that they compare.
+"""Identity files of parties, the signed public keys that they exchange, and the list that they compare.
 
-A card is signed with its own key, so that nobody registers a key that it does not hold. Cards travel by any
-way; what makes them trustworthy is that parties compare fingerprints by voice. Sixty digits, about 199 bits:
-nobody finds a second card with the same ones, nor two lists of its own making that share theirs.
+Each is signed with its own secret key, so that nobody registers a key that it does not hold. They travel by
+any way: parties trust them once they have compared fingerprints by voice. Sixty digits are about 199 bits.
+Nobody finds a second key with the same ones, nor two lists of its own making that share theirs.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import TypeVar
 import msgspec
 
 from privfed.core.agreed.agreement import PUBLIC_KEY_BYTES, Registry
-from privfed.core.stored.codec import Codec
+from privfed.core.stored.encoding import Codec, bound, digest
 from privfed.core.stored.files import make_folder, open_file
-from privfed.core.stored.hashing import bound, digest
+from privfed.core.values.numbers import Items
 from privfed.errors import ArgumentError, FormatError
 from privfed.protocols.crypto.keys import KEY_BYTES, CryptographyError, Identity, verify
 
-IDENTITY, CARD = "identity", "public"
+IDENTITY, SIGNED_KEY = "identity", "public"
 """Names of the two files in a party's folder; the second is for everybody."""
 
 JOURNAL_ID_BYTES = 16
@@ -48,7 +48,7 @@ def _check_name(name: str) -> None:
         raise ArgumentError(f"a party needs a name of printable characters, got {name!r}.")
 
 
-class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SignedKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a party shows everybody: its name and public key, signed with that key.
 
     Args:
@@ -62,8 +62,8 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     signature: bytes
 
     @classmethod
-    def of(cls, name: str, identity: Identity) -> Card:
-        """Return the card of an identity.
+    def of(cls, name: str, identity: Identity) -> SignedKey:
+        """Return the signed public key of an identity.
 
         Raises:
             ArgumentError: the name is empty, or has characters that do not print.
@@ -72,7 +72,7 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return cls(name, identity.public, identity.sign(bound("card", name.encode(), identity.public)))
 
     def check(self) -> None:
-        """Check a card that came from elsewhere.
+        """Check a signed public key that came from elsewhere.
 
         Raises:
             ArgumentError: its name or key cannot be one, or its signature is not its key's.
@@ -84,7 +84,8 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             verify(self.public, self.signature, bound("card", self.name.encode(), self.public))
         except CryptographyError:
             raise ArgumentError(
-                f"the card of {self.name!r} is not signed with its own key; ask {self.name!r} for a new one."
+                f"the public key of {self.name!r} is not signed with its own key; ask {self.name!r} for a "
+                "new one."
             ) from None
 
     @property
@@ -93,43 +94,42 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return fingerprint(digest("card", self.name.encode(), self.public))
 
 
-CARDS: Codec[Card] = Codec(Card, "public card of a party", 1)
+SIGNED_KEYS: Codec[SignedKey] = Codec(SignedKey, "signed public key of a party", 1)
 
 
 class Parties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Lists the cards of all parties. Each party has the same list before anything is agreed on.
+    """Lists the signed public keys of all parties. Each party has the same list before anything is agreed on.
 
     Args:
-        server: the coordinator's card.
-        clients: the clients' cards, ordered by name, so that lists of the same cards are the same.
+        server: the coordinator's.
+        clients: the clients', ordered by name, so that lists of the same keys are the same.
     """
 
-    server: Card
-    clients: tuple[Card, ...]
+    server: SignedKey
+    clients: Items[SignedKey]
 
     @classmethod
-    def of(cls, server: Card, clients: Iterable[Card]) -> Parties:
-        """Return the list of these cards.
+    def of(cls, server: SignedKey, clients: Iterable[SignedKey]) -> Parties:
+        """Return the list of these signed public keys.
 
         Raises:
-            ArgumentError: a card does not hold, or two parties share a name or a key.
+            ArgumentError: a signed public key does not hold, or two parties share a name or a key.
         """
-        parties = cls(server, tuple(sorted(clients, key=lambda card: card.name)))
+        parties = cls(server, tuple(sorted(clients, key=lambda one: one.name)))
         parties.check()
         return parties
 
     def check(self) -> None:
         """Check a list that came from elsewhere; raises as `of`, and for clients in another order."""
-        cards = (self.server, *self.clients)
-        for card in cards:
-            card.check()
-        names = [card.name for card in self.clients]
+        signed_keys = (self.server, *self.clients)
+        for one in signed_keys:
+            one.check()
+        names = [one.name for one in self.clients]
         if not names or names != sorted(names):
-            raise ArgumentError("a list of parties needs the cards of its clients, ordered by name.")
-        if len({card.name for card in cards}) < len(cards) or len({card.public for card in cards}) < len(
-            cards
-        ):
-            raise ArgumentError("each party needs a name and a key of its own; two of these cards share one.")
+            raise ArgumentError("a list of parties needs the public keys of its clients, ordered by name.")
+        n_names, n_keys = len({one.name for one in signed_keys}), len({one.public for one in signed_keys})
+        if min(n_names, n_keys) < len(signed_keys):
+            raise ArgumentError("each party needs a name and a key of its own; two of these share one.")
 
     @property
     def fingerprint(self) -> str:
@@ -144,14 +144,14 @@ class Parties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             names: the configuration's clients.
 
         Raises:
-            ArgumentError: one of them has no card here.
+            ArgumentError: one of them has no signed public key here.
         """
-        keys = {card.name: card.public for card in self.clients}
+        keys = {one.name: one.public for one in self.clients}
         wanted = tuple(names)
         if missing := [name for name in wanted if name not in keys]:
             raise ArgumentError(
-                f"no card of {missing[0]!r} in this list of {len(keys)} clients; make a list with it, and "
-                "compare its fingerprint anew."
+                f"no public key of {missing[0]!r} in this list of {len(keys)} clients; make a list with it, "
+                "and compare its fingerprint anew."
             )
         return Registry(tuple(keys[name] for name in wanted), self.server.public)
 
@@ -185,9 +185,9 @@ class OwnIdentity:
     journal: bytes = field(repr=False)
 
     @property
-    def card(self) -> Card:
+    def signed_key(self) -> SignedKey:
         """What it shows everybody."""
-        return Card.of(self.name, self.key)
+        return SignedKey.of(self.name, self.key)
 
     @classmethod
     def generate(cls, name: str) -> OwnIdentity:
@@ -201,14 +201,14 @@ class OwnIdentity:
 
 
 def write_identity(folder: Path, own: OwnIdentity) -> None:
-    """Write an identity and its card into a folder that only the owner may enter, durably.
+    """Write an identity and its signed public key into a folder that only the owner may enter, durably.
 
     Raises:
         ArgumentError: the folder holds an identity already, which is never replaced.
     """
     make_folder(folder)
     stored = _StoredIdentity(own.name, own.key.secret, own.journal)
-    write_new(folder / CARD, CARDS.to_bytes(own.card))
+    write_new(folder / SIGNED_KEY, SIGNED_KEYS.to_bytes(own.signed_key))
     # Last, so that a folder with an identity is whole.
     write_new(folder / IDENTITY, _IDENTITIES.to_bytes(stored))
 
@@ -263,20 +263,20 @@ def _read_secret(path: Path) -> bytes:
         raise ArgumentError(f"{path} is missing; make an identity with: privfed keys new") from None
 
 
-def read_card(path: Path) -> Card:
-    """Return a card that someone sent.
+def read_signed_key(path: Path) -> SignedKey:
+    """Return a signed public key that someone sent.
 
     Raises:
         ArgumentError: it is missing, damaged, or not signed with its own key.
         FormatError: it is of another version.
     """
-    card = _read(CARDS, path)
-    card.check()
-    return card
+    signed_key = _read(SIGNED_KEYS, path)
+    signed_key.check()
+    return signed_key
 
 
 def read_parties(path: Path) -> Parties:
-    """Return a list of parties; raises as `read_card` and `Parties.of`."""
+    """Return a list of parties; raises as `read_signed_key` and `Parties.of`."""
     parties = _read(PARTIES, path)
     parties.check()
     return parties

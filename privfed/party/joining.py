@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from privfed.core.agreed.agreement import Agreement
@@ -13,11 +14,16 @@ from privfed.core.roles.secure_sum import SecureSum
 from privfed.core.values.domain import Domain
 from privfed.errors import ArgumentError
 from privfed.party.client import Stores, check_columns, own_client
+from privfed.party.groups import OwnRows
 from privfed.party.identity import read_identity
 from privfed.party.journal import Journal
-from privfed.party.program import refuse_size
-from privfed.party.replica import OpenedTotal
-from privfed.party.verified import own_run, reads_totals
+from privfed.party.program import refuse_seeded, sized_algorithm
+from privfed.party.replica import OpenedTotal, own_run, reads_totals
+from privfed.party.signed import SignedSide
+
+
+def _ignored(metrics: tuple[int, ...]) -> None:
+    """Do nothing: a client without a run of its own checks the form of each question."""
 
 
 class Party:
@@ -46,14 +52,14 @@ class Party:
         except ValueError:
             raise ArgumentError(
                 f"the agreement is not of {self.own.name!r}: none of its {len(agreement.registry.clients)} "
-                "keys is this party's; take the agreement that was made from your card."
+                "keys is this party's; take the agreement that was made from your public key."
             ) from None
 
     def join(
         self,
         agreement: Agreement,
         protocol: SecureSum,
-        data: ClientData,
+        data: ClientData | OwnRows,
         *,
         data_set: str,
         policy: ClientPolicy,
@@ -63,10 +69,12 @@ class Party:
     ) -> Client:
         """Begin a fit, or go on with one, also in another process: all that counts lies in the journal.
 
+        The client answers no requests but those that the coordinator signed (`privfed.party.signed`).
+
         Args:
             agreement: what was agreed, and not given by the coordinator alone.
             protocol: the agreed secure sum.
-            data: the party's rows.
+            data: the party's rows, or how they are read.
             data_set: its own name of these rows; what they give is added up over all fits.
             policy: what it answers besides.
             domain: the declared domain; needed under differential privacy.
@@ -83,19 +91,27 @@ class Party:
             raise ArgumentError(
                 f"the agreement is for {configuration.protocol!r} sums, got protocol={protocol.name!r}."
             )
-        check_columns(data, configuration)
-        refuse_size(configuration)
-        verified = reads_totals(protocol.opens_to, configuration)
+        if isinstance(data, ClientData):
+            check_columns(data, configuration)
+        rows = data if isinstance(data, OwnRows) else OwnRows.of(data)
+        refuse_seeded(configuration)
+        verified = reads_totals(protocol.recipient, configuration)
+        sized_algorithm(configuration, domain, totals=verified)
         start = self.journal.start_of(agreement, data_set, verified)
-        fit = self.journal.begin(agreement, position, data_set, policy)
-        replica = None
+        with self.journal.together():
+            fit = self.journal.begin(agreement, position, data_set, policy, rows, log)
+            seen = self.journal.data_set(data_set).answering(rows, configuration)
+        seen = replace(seen, classes=rows.n_classes, times=rows.times)
+        replica, follow = None, _ignored
         if verified:
 
             def told(index: int, total: OpenedTotal) -> None:
-                self.journal.keep_start(fit, agreement, index, own.asked(index), total)
+                fit.keep_start(agreement, index, own.asked(index), total)
                 tells(index, total)
 
             own = replica = own_run(configuration, fit.opened, domain=domain, tells=told, start=start)
-        side = protocol.client(agreement, position, self.journal.identity, policy, replica)
+            follow = own.follow
+        own_side = protocol.client(agreement, position, self.journal.identity, policy, replica)
+        side = SignedSide(own_side, agreement, position, follow)
         stores = Stores.in_journal(fit, side)
-        return own_client(side, position, data, configuration, policy, stores, domain=domain, log=log)
+        return own_client(side, position, seen, configuration, policy, stores, domain=domain, log=log)

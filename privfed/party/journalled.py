@@ -6,23 +6,35 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
+from privfed.algorithms.starts import KeptStart, is_start
+from privfed.core.agreed.agreement import Agreement
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.program import START_MISSING, built, kept_starts
 from privfed.core.asking.question import Question, parts_of, wire_name
-from privfed.core.asking.statistics import Statistics
-from privfed.core.roles.engine import Answerer, CountsLosses, StateTransaction
-from privfed.core.stored.codec import StateCodec
-from privfed.core.stored.hashing import digest
+from privfed.core.roles.conversation import EVERYONE, Ask, Total
+from privfed.core.roles.engine import CountsLosses, StateTransaction
+from privfed.core.stored.encoding import StateCodec, digest
 from privfed.core.values.numbers import check_whole
 from privfed.errors import PolicyError, StateError
-from privfed.party.chain import Chain
 from privfed.party.database import Database
-from privfed.party.guard import MOVES
-from privfed.party.readings import FOLLOWED
-from privfed.party.remembering import MEMORIES, Memories
-from privfed.party.replica import TOTALS
+from privfed.party.program import FOLLOWED
+from privfed.party.replica import TOTAL, TOTALS, OpenedTotal
+from privfed.party.state import MEMORIES
 from privfed.protocols.crypto.keys import equal
 
-Kept = Literal["state", "moves", "followed", "totals", "spent"]
+Kept = Literal["state", "followed", "totals", "spent", "memory"]
 """What a fit's stores keep."""
+
+
+def parties_of(agreement: Agreement) -> bytes:
+    """Return a digest of over which sets of clients the sums of a fit are, by their long-term keys.
+
+    Cohorts that are drawn are the same rule at any seed: what they show is agreed to, and goes on being.
+    """
+    keys, rule = agreement.registry.clients, agreement.configuration.cohorts
+    cohorts = {digest("parties", *sorted(keys[i] for i in members)) for members in rule.rounds}
+    everyone = digest("parties", *sorted(keys))
+    return digest("parties", everyone, rule.kind.encode(), rule.size, *sorted(cohorts))
 
 
 class JournalledFit:
@@ -44,7 +56,6 @@ class JournalledFit:
     ) -> None:
         self._database, self.number = database, number
         self._max_losses, self._max_starts = max_losses, max_starts
-        self._chain = Chain(database)
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -55,11 +66,6 @@ class JournalledFit:
     def state(self, codec: StateCodec) -> JournalStore:
         """Return the store of the client's state."""
         return JournalStore(self, "state", codec)
-
-    @property
-    def moves(self) -> JournalStore:
-        """The store of what the client's guard remembers."""
-        return JournalStore(self, "moves", MOVES)
 
     @property
     def followed(self) -> JournalStore:
@@ -76,9 +82,9 @@ class JournalledFit:
         return JournalStore(self, "totals", TOTALS)
 
     @property
-    def memory(self) -> MemoryTable:
+    def memory(self) -> JournalStore:
         """The store of what questions have the client remember."""
-        return MemoryTable(self, self._database)
+        return JournalStore(self, "memory", MEMORIES)
 
     @property
     def ledger(self) -> JournalStore:
@@ -99,7 +105,7 @@ class JournalledFit:
         return value
 
     def write(self, kind: str, values: dict[str, Any], **content: Any) -> None:
-        """Change a fit that has not ended, and enter why.
+        """Change a fit that has not ended, and enter why, if there is more to say than that it changed.
 
         Raises:
             StateError: it has ended, or a number was to go back.
@@ -108,7 +114,8 @@ class JournalledFit:
             self.read("asked")
             changes = ", ".join(f"{column} = ?" for column in values)
             database.execute(f"UPDATE fits SET {changes} WHERE number = ?", (*values.values(), self.number))
-            self._chain.enter(self.number, kind, **content)
+            if content:
+                self._database.enter(self.number, kind, **content)
 
     def answers(self, question: Question, index: int) -> None:
         """Enter that a sum is answered, before it is.
@@ -130,7 +137,7 @@ class JournalledFit:
             query = "SELECT answered FROM fits WHERE number = ?"
             (answered,) = database.execute(query, (self.number,)).fetchone()
             if any(one.declaration and one.declaration.n_cells for one in parts_of(question)):
-                self._counts_in(asked)
+                self._counts_in(digest("question", question.at(None).to_bytes()))
             values = {"answered": answered + 1, "asked": index + 1, "question": asked}
             self.write("sum", values, index=index, question=wire_name(type(question)), digest=asked.hex())
 
@@ -149,7 +156,7 @@ class JournalledFit:
                 return
             if self._max_starts is not None and len(known) >= self._max_starts:
                 raise PolicyError("policy:max_starts")
-            database.execute("INSERT INTO starts VALUES (?, ?)", (data_set, cells))
+            database.execute("INSERT INTO starts (data_set, cells) VALUES (?, ?)", (data_set, cells))
 
     def counted(self, lost: int) -> None:
         """Keep how often clients were lost in this fit, before anything is given because of it.
@@ -181,19 +188,43 @@ class JournalledFit:
         check_whole("clients", clients, 1)
         with self._database.transaction() as database:
             losses, before = database.execute(
-                "SELECT losses, (SELECT SUM(losses) FROM fits AS all_fits WHERE all_fits.data_set = "
-                "fits.data_set) FROM fits WHERE number = ?",
+                "SELECT losses, (SELECT SUM(losses) + COUNT(DISTINCT parties) - 1 FROM fits AS all_fits "
+                "WHERE all_fits.data_set = fits.data_set) FROM fits WHERE number = ?",
                 (self.number,),
             ).fetchone()
             if most is not None and before + clients > most:
                 raise PolicyError("policy:max_losses")
             self.write("lost", {"losses": losses + clients}, clients=clients)
 
+    def keep_start(self, agreement: Agreement, index: int, ask: Ask, opened: OpenedTotal) -> None:
+        """Keep a verified total that is a start's, from which later fits may begin; of a sum the first.
+
+        It is kept with the rows' name, its fit's configuration, its number, and who is in it by long-term
+        keys.
+
+        Args:
+            agreement: of the fit.
+            index: number of the sum.
+            ask: what it asked.
+            opened: its total.
+        """
+        if ask.cohort != EVERYONE or not is_start(ask.question):
+            return
+        configuration, keys = agreement.configuration, agreement.registry.clients
+        cohort = _cohort(configuration, [keys[i] for i in opened.contributors])
+        where = (configuration.digest(), index, cohort, TOTAL.to_bytes(opened), self.number)
+        with self._database.transaction() as database:
+            database.execute(
+                "INSERT OR IGNORE INTO start_totals (data_set, fit, sum, cohort, total) "
+                "SELECT data_set, ?, ?, ?, ? FROM fits WHERE number = ?",
+                where,
+            )
+
     def end(self) -> None:
         """End the fit. Its keys and memories are erased, and its agreement never runs again."""
-        with self._database.transaction() as database:
-            self.write("end", {"closed": 1, "state": None, "moves": None, "followed": None, "totals": None})
-            database.execute("DELETE FROM memories WHERE fit = ?", (self.number,))
+        with self._database.transaction():
+            self._database.enter(self.number, "end")
+            self.write("end", {"closed": 1} | dict.fromkeys(("state", "followed", "totals", "memory")))
 
 
 class JournalStore:
@@ -248,60 +279,42 @@ class JournalStore:
         self._fit.write(self._column, {self._column: kept}, **content)
 
 
-class MemoryTable:
-    """The store of a client's memories, beside the fits, as they may be as large as models.
+def start_of(database: Database, agreement: Agreement, data_set: str, verified: bool) -> Total | None:
+    """Return the start total that an agreement names; None where it names none.
 
     Args:
-        fit: the fit.
         database: the journal's file.
+        agreement: what was agreed.
+        data_set: the client's own name of its rows.
+        verified: whether this client verifies or opens the totals of this fit.
+
+    Raises:
+        PolicyError: this journal has none that is of these rows and parties, the agreement names several, or
+            its sums are not verified; the text is the code.
     """
-
-    def __init__(self, fit: JournalledFit, database: Database) -> None:
-        self._fit, self._database = fit, database
-
-    @contextmanager
-    def transaction(self) -> Iterator[StateTransaction]:
-        """Lock the whole journal; what is saved is on disk once the outermost transaction has ended."""
-        with self._fit.together():
-            yield self
-
-    def load(self) -> Memories | None:
-        """Return what is kept, or None before the first question that has the client remember.
-
-        Raises:
-            StateError: the fit has ended, or the journal is damaged.
-        """
-        self._fit.read("asked")
-        with self._database.transaction() as database:
-            query = "SELECT kept FROM memories WHERE fit = ?"
-            kept = database.execute(query, (self._fit.number,)).fetchone()
-        try:
-            return None if kept is None else MEMORIES.from_bytes(kept[0])
-        except ValueError as error:
-            raise StateError(f"the memory of fit {self._fit.number} in the journal: {error}") from None
-
-    def save(self, state: Memories) -> None:
-        """Keep memories; raises `StateError` where the fit has ended."""
-        self._fit.read("asked")
-        with self._database.transaction() as database:
-            database.execute(
-                "INSERT INTO memories VALUES (?, ?) ON CONFLICT (fit) DO UPDATE SET kept = excluded.kept",
-                (self._fit.number, MEMORIES.to_bytes(state)),
-            )
+    configuration = agreement.configuration
+    named = {built(one) for one in kept_starts(configuration.program)}
+    if not named:
+        return None
+    if len(named) > 1 or not verified or configuration.privacy is not None:
+        raise PolicyError(START_MISSING)
+    (one,) = named
+    kept = _kept(database, one, data_set, _cohort(configuration, agreement.registry.clients))
+    if kept is None:
+        raise PolicyError(START_MISSING)
+    return TOTAL.from_bytes(kept).total()
 
 
-class JournallingAnswerer:
-    """A client's answerer that enters each sum into the party's journal before it is answered.
+def _kept(database: Database, named: KeptStart, data_set: str, cohort: bytes) -> bytes | None:
+    query = "SELECT total FROM start_totals WHERE data_set = ? AND fit = ? AND sum = ? AND cohort = ?"
+    with database.transaction() as transaction:
+        where = (data_set, bytes.fromhex(named.fit), named.index, cohort)
+        found = transaction.execute(query, where).fetchone()
+    return None if found is None else bytes(found[0])
 
-    Args:
-        answerer: answers, pays and guards.
-        fit: the fit in the journal.
-    """
 
-    def __init__(self, answerer: Answerer, fit: JournalledFit) -> None:
-        self._answerer, self._fit = answerer, fit
-
-    def __call__(self, question: Question, index: int) -> tuple[Statistics, int]:
-        """Answer a sum that may still be answered; raises `PolicyError` otherwise."""
-        self._fit.answers(question, index)
-        return self._answerer(question, index)
+def _cohort(configuration: Configuration, keys: tuple[bytes, ...] | list[bytes]) -> bytes:
+    """Return a digest of who is in a total, and of what its columns are as far as that is agreed."""
+    agreed = configuration
+    box = [b"" if one is None else one.data for one in (agreed.low, agreed.high)]
+    return digest("start cohort", agreed.n_features.to_bytes(8, "little"), *box, *sorted(keys))

@@ -1,79 +1,90 @@
-"""The program of a fit, followed by a client: it answers only what the agreed algorithm may ask next.
+"""The program of a fit: a client answers only what the agreed algorithm may ask at the stated position.
 
 A client knows no totals, so that it can tell the form of a question only: its class and options, the shapes
-of its arrays, what follows from the seed, and where it stands in the run. A client that was not asked some
-sums (it is in no cohort, or was lost) knows from a sum's number how many passed by, and takes each of them as
-any question that was possible then.
-
-Following is pure: `after` takes what is known (`Followed`, which `FOLLOWED` stores) and returns what is known
-next. Where several readings of the questions so far are possible, all are followed, but those after which no
-more may be asked than after another.
+of its arrays, and what follows from the seed. Each request states its position. The client checks that the
+position can be reached from its last one in as many sums as passed by, and that the question has its form.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import Any
 
-from privfed.core.agreed.bounds import TOO_LARGE, check_size
+import msgspec
+
+from privfed.core.agreed.agreement import check_built, check_size, size_of
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.program import Of, built, written
-from privfed.core.asking.phases import OF_THE_RUN, Kept, Phased, Phases
-from privfed.core.asking.question import Question, question_from_bytes
-from privfed.core.asking.statistics import Statistics
-from privfed.core.roles.conversation import Setting
-from privfed.core.roles.engine import Answerer, StateStore
+from privfed.core.asking.declaration import TOO_LARGE
+from privfed.core.asking.phases import (
+    OF_THE_RUN,
+    Among,
+    Form,
+    Origin,
+    Phase,
+    Phased,
+    Phases,
+    Shape,
+    each,
+    origins,
+)
+from privfed.core.asking.question import Position, Question, question_from_bytes
+from privfed.core.roles.conversation import Ask, Setting
+from privfed.core.roles.engine import StateStore
+from privfed.core.stored.encoding import Codec
 from privfed.core.values.domain import Box, Domain
 from privfed.core.values.guarantee import Noise
+from privfed.core.values.numbers import Integer, Items
 from privfed.errors import ArgumentError, PolicyError
-from privfed.party.automaton import Place, Step, kinds, most_questions, onward
-from privfed.party.readings import MOST_REMEMBERED, Branch, Followed, Onward, Parts, Readings
+from privfed.party.position import (
+    MOST_MISSED,
+    Gaps,
+    forgotten,
+    may_end,
+    most_questions,
+    next_places,
+    phase_at,
+)
 from privfed.privacy.noised import Noised
 from privfed.questions.ranges import Found
 
 REFUSED = "program"
 """Code of the refusal of a question that the program does not ask next."""
 
+SEEDED = "agreement:seeded"
+"""Code of the refusal of an agreement on seeded noise."""
 
-Next = tuple[tuple[int, ...], Step]
-"""Metrics that are used once a question is asked, and the question."""
 
-Meaning = tuple[tuple[str, bytes], ...]
+class Followed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, gc=False):
+    """What a client remembers of a run.
+
+    Args:
+        index: number of the last sum that it answered; -1 before the first.
+        asked: digest of that sum's question.
+        position: where that question stood.
+        kept: name of a `Same` -> digest of its value, by name.
+    """
+
+    index: Integer = -1
+    asked: bytes = b""
+    position: Position = Position()
+    kept: Items[tuple[str, bytes]] = ()
+
+
+FOLLOWED: Codec[Followed] = Codec(Followed, "position in a program", 2)
 
 
 class _Memory:
     """What was found, since simulated clients follow a program together."""
 
-    def __init__(self, parts: Parts) -> None:
-        self.onward, self._parts = Onward(parts), parts
+    def __init__(self) -> None:
         self._asked: tuple[Question, bytes] | None = None
         self._index = -1
         self._found: dict[tuple[Followed, bytes], Followed] = {}
-        self._read: tuple[bytes, dict[object, Meaning | None]] = (b"", {})
-        self._readings: dict[Followed, tuple[int, Readings]] = {}
-        self._steps: dict[tuple[tuple[int, ...], Place], tuple[Next, ...]] = {}
-        self._ahead: dict[tuple[tuple[int, ...], int], frozenset[type] | None] = {}
-
-    def steps(
-        self, branch: Branch, find: Callable[[tuple[int, ...], Place], Iterator[Next]]
-    ) -> tuple[Next, ...]:
-        """Return what may be asked next in a reading, with the metrics that are used then."""
-        if len(self._steps) > MOST_REMEMBERED:
-            self._steps.clear()
-        key = branch.used, branch.place
-        if key not in self._steps:
-            self._steps[key] = tuple(find(*key))
-        return self._steps[key]
-
-    def leads(self, branch: Branch, kind: type, to_come: Callable[[tuple[int, ...], int], Phases]) -> bool:
-        """Say whether a question of a class may come after a reading, at once or later."""
-        key = branch.used, branch.place[0] if branch.place else 0
-        if key not in self._ahead:
-            self._ahead[key] = kinds(to_come(*key))
-        ahead = self._ahead[key]
-        return ahead is None or kind in ahead
 
     def digest(self, question: Question) -> bytes:
         """Return SHA-256 of a question's encoding."""
@@ -86,25 +97,6 @@ class _Memory:
         if index != self._index:
             self._index, self._found = index, {}
         return self._found
-
-    def readings(self, followed: Followed) -> tuple[int, Readings]:
-        """Return the readings of what a client remembers, and their base."""
-        known = self._readings.get(followed)
-        return Readings.of(followed.branches, self._parts) if known is None else known
-
-    def followed(self, index: int, asked: bytes, found: tuple[int, Readings]) -> Followed:
-        """Return what a client remembers after a sum, of which the readings are known."""
-        if len(self._readings) > MOST_REMEMBERED:
-            self._readings.clear()
-        followed = Followed(index, asked, found[1].at(found[0]))
-        self._readings[followed] = found
-        return followed
-
-    def read(self, asked: bytes) -> dict[object, Meaning | None]:
-        """Return what is kept after a question, by phase and what was kept; None if it is another's."""
-        if self._read[0] != asked:
-            self._read = (asked, {})
-        return self._read[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +112,7 @@ class Program:
     phases: Phases
     metrics: tuple[Phases, ...]
     setting: Setting
-    _memory: _Memory = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_memory", _Memory(self._parts))
+    _memory: _Memory = field(init=False, repr=False, compare=False, default_factory=_Memory)
 
     @classmethod
     def of(cls, algorithm: object, setting: Setting, metrics: Iterable[Phased] = ()) -> Program:
@@ -150,36 +139,21 @@ class Program:
         The same question of the same sum may be asked again, as after clients were lost.
 
         Raises:
-            PolicyError: the program does not ask this; the text is the code of the refusal.
+            PolicyError: the program does not ask this there; the text is the code of the refusal.
         """
         asked = self._memory.digest(question)
         if index == followed.index and asked == followed.asked:
             return followed
         found = self._memory.of(index)
         if (followed, asked) not in found:
-            found[followed, asked] = self._after(followed, question, index, asked)
+            position = question.position
+            if position is None or not self._leads(followed, position, index):
+                raise PolicyError(REFUSED)
+            kept = self._read(followed, position, question)
+            if kept is None:
+                raise PolicyError(REFUSED)
+            found[followed, asked] = Followed(index, asked, position, kept)
         return found[followed, asked]
-
-    def _after(self, followed: Followed, question: Question, index: int, asked: bytes) -> Followed:
-        if not followed.index < index < self.max_sums:
-            raise PolicyError(REFUSED)
-        plain, onward = self._without_noise(question), self._memory.onward
-        read, kind = self._memory.read(asked), type(plain)
-        found: tuple[int, Readings] | None = self._memory.readings(followed)
-        for _ in range(index - followed.index - 1):
-            found = found and onward.after(*found, kind, lambda one: self._passed(one, kind))
-        found = found and onward.after(*found, asked, lambda one: self._matched(one, plain, read))
-        if found is None:
-            raise PolicyError(REFUSED)
-        return self._memory.followed(index, asked, found)
-
-    def _to_come(self, used: tuple[int, ...], part: int) -> Phases:
-        """Return what is ahead: the parts from one on, of the algorithm or the last metric; other metrics."""
-        other = (phases for metric, phases in enumerate(self.metrics) if metric not in used)
-        return (*self._parts(used)[part:], *chain.from_iterable(other))
-
-    def _parts(self, used: tuple[int, ...]) -> Phases:
-        return self.metrics[used[-1]] if used else self.phases
 
     def followed(self, asked: Iterable[tuple[int, bytes]]) -> Followed:
         """Return what is known after sums that are on record.
@@ -195,77 +169,147 @@ class Program:
             found = self.after(found, question_from_bytes(question), index)
         return found
 
-    def _without_noise(self, question: Question) -> Question:
-        terms = self.setting.privacy
-        if terms is None:
-            return question
-        if not isinstance(question, Noised):
-            raise PolicyError(REFUSED)
-        agreed = (terms.rehearsal, terms.noise == Noise.SERVER, terms.mechanism)
-        if (question.rehearsal, question.by_server, question.mechanism) != agreed:
-            raise PolicyError(REFUSED)
-        return question.inner
+    def placed(self, followed: Followed, question: Question, purpose: str = "") -> Question:
+        """Return a question that states its position, where the program asks it after all before it.
 
-    def _steps(self, used: tuple[int, ...], place: Place) -> Iterator[tuple[tuple[int, ...], Step]]:
-        """Yield what may be asked next, with the metrics that are used then."""
-        steps, ended = onward(self._parts(used), place)
-        yield from ((used, step) for step in steps)
-        if ended:
-            for metric, phases in enumerate(self.metrics):
-                if metric not in used:
-                    # In which order metrics were asked makes no difference to what may follow.
-                    yield from (((*sorted(used), metric), step) for step in onward(phases, ())[0])
+        Args:
+            followed: what is known after every sum so far.
+            question: what is asked. What the program does not ask next states none, and is refused.
+            purpose: of its ask; it tells positions apart whose questions have the same form.
+        """
+        used, place = followed.position.used, followed.position.place
+        parts = self._parts(used)
+        following = [Position(used, one) for one in next_places(parts, place)]
+        if may_end(parts, place):
+            for metric in set(range(len(self.metrics))) - set(used):
+                places = next_places(self.metrics[metric], ())
+                following += [Position((*sorted(used), metric), one) for one in places]
+        found = [one for one in following if self._read(followed, one, question) is not None]
+        meant = [one for one in found if self._purpose(one) == purpose]
+        return question.at(next(iter((*meant, *found)), None))
 
-    def _passed(self, branch: Branch, kind: type) -> Iterator[Branch]:
-        """Yield the readings after a question that this client did not see, if one of a class may follow."""
-        for used, step in self._memory.steps(branch, self._steps):
-            after = Branch(used, step.place, _kept(_without(branch, step)))
-            if self._memory.leads(after, kind, self._to_come):
-                yield after
+    def _purpose(self, position: Position) -> str:
+        phase = phase_at(self._parts(position.used), position.place)
+        return "" if phase is None else phase.purpose
 
-    def _matched(
-        self, branch: Branch, question: Question, read: dict[object, Meaning | None]
-    ) -> Iterator[Branch]:
-        """Yield the readings after a question; `read` keeps what it means where, as many readings agree."""
-        for used, step in self._memory.steps(branch, self._steps):
-            before = _without(branch, step)
-            key = (id(step.phase), _kept(before))
-            if key not in read:
-                read[key] = self._meant(step, before, question)
-            kept = read[key]
-            if kept is not None:
-                yield Branch(used, step.place, kept)
+    def _leads(self, followed: Followed, position: Position, index: int) -> bool:
+        """Say whether the sums that a client missed can lead from where it stood to a position."""
+        before, missed = followed.position, index - followed.index - 1
+        if not 0 <= missed <= MOST_MISSED or index >= self.max_sums:
+            return False
+        *others, last = position.used or (None,)
+        known = set(range(len(self.metrics)))
+        if others != sorted(set(others)) or not {*position.used} <= known or last in others:
+            return False
+        if phase_at(self._parts(position.used), position.place) is None:
+            return False
+        gaps = Gaps(missed)
+        if position.used == before.used:
+            found = gaps.between(self._parts(before.used), before.place, position.place)
+        elif set(before.used) <= set(others):
+            passed = [gaps.rest(self.metrics[one], ()) & ~1 for one in others if one not in before.used]
+            ended = gaps.rest(self._parts(before.used), before.place)
+            begun = gaps.between(self._parts(position.used), (), position.place)
+            found = gaps.sum((ended, *passed, begun))
+        else:
+            return False
+        return bool(found >> missed & 1)
 
-    def _meant(self, step: Step, before: Kept, question: Question) -> Meaning | None:
-        """Return what is kept where a question is that of a step; None where it is not."""
-        kept = step.phase.form.read(question, before)
+    def _read(
+        self, followed: Followed, position: Position, question: Question
+    ) -> tuple[tuple[str, bytes], ...] | None:
+        """Return what is kept where a question has the form of its position; None where it has not."""
+        before, parts = followed.position, self._parts(position.used)
+        phase = phase_at(parts, position.place)
+        if phase is None:
+            return None
+        forgets = forgotten(parts, before.place if before.used == position.used else (), position.place)
+        known = {name: value for name, value in followed.kept if name not in forgets}
+        kept = self._asked(phase).read(question, known)
         if kept is None:
             return None
         # The ranges of a run are checked where they first appear; then they stay.
-        begins = OF_THE_RUN.name in kept.keys() - before.keys()
-        if begins and Found(self.setting).read(question.ranges, before) is None:
+        begins = OF_THE_RUN.name in kept.keys() - known.keys()
+        if begins and Found(self.setting).read(question.ranges, known) is None:
             return None
-        return _kept(kept)
+        return tuple(sorted(kept.items()))
+
+    def _parts(self, used: tuple[int, ...]) -> Phases:
+        return self.metrics[used[-1]] if used else self.phases
+
+    def _asked(self, phase: Phase) -> Form | Among:
+        """Return the form of a phase's questions; under privacy with noise of any size, which is paid for."""
+        terms = self.setting.privacy
+        if terms is None:
+            return phase.form
+        inner: Any = phase.form
+        while isinstance(inner, Among):
+            inner = inner.rules[0]
+        server, some = terms.noise == Noise.SERVER, Shape((0, 1 << 20))
+        noise = {"sigma": some, "limits": some, "by_server": server, "mechanism": terms.mechanism}
+        # Their ranges are those of the question in them, whose rule may be another than the run's.
+        return Form(Noised, ranges=inner.rules["ranges"], inner=phase.form, **noise)
+
+    def values(self) -> dict[str, Origin]:
+        """Return where each value comes from that questions bring to a client, by question and field."""
+        found: dict[str, Origin] = {}
+        for phase in chain.from_iterable(map(each, (self.phases, *self.metrics))):
+            for name, origin in origins(self._asked(phase)):
+                if name.endswith(".ranges") and origin is Origin.ANY:
+                    origin = Found(self.setting).origin
+                found[name] = Origin.weakest((origin, found.get(name, origin)))
+        return found
 
 
-def _without(branch: Branch, step: Step) -> Kept:
-    return {name: value for name, value in branch.kept if name not in step.forgets}
+def sized_algorithm(
+    configuration: Configuration,
+    domain: Domain | None = None,
+    own: object | None = None,
+    *,
+    totals: bool = False,
+) -> Any:
+    """Return the agreed algorithm, of which no phases and no run are made yet; None where there is none.
 
-
-def _kept(kept: Kept) -> Meaning:
-    return tuple(sorted(kept.items()))
-
-
-def refuse_size(configuration: Configuration) -> None:
-    """Refuse an agreement with numbers beyond all bounds, before anything is built from it.
+    Args:
+        configuration: what was agreed.
+        domain: the declared domain, where that is a ball; a box is in the agreement.
+        own: in a simulation the algorithm itself, whose class need not be registered.
+        totals: whether this client keeps all totals.
 
     Raises:
-        PolicyError: it has one; the text is the code.
+        ArgumentError: this party runs other versions, or cannot build what was agreed.
+        PolicyError: it is too large to be followed, or names a number beyond all bounds, in which case
+            nothing at all was built; the text is the code.
     """
-    try:
+    with _refusing_size():
         check_size(configuration)
+    agreed = configuration.program
+    if agreed is None or agreed.algorithm is None:
+        return None
+    agreed.check_versions()
+    algorithm = _algorithm(agreed.algorithm, own)
+    size = size_of(algorithm, setting_of(configuration, domain))
+    with _refusing_size():
+        check_built(size, totals=totals)
+    return algorithm
+
+
+@contextmanager
+def _refusing_size() -> Iterator[None]:
+    try:
+        yield
     except ArgumentError:
         raise PolicyError(TOO_LARGE) from None
+
+
+def refuse_seeded(configuration: Configuration) -> None:
+    """Refuse an agreement whose noise follows from a seed: it is for clients simulated in one process.
+
+    Raises:
+        PolicyError: it is such a one; the text is the code.
+    """
+    if configuration.privacy is not None and configuration.privacy.seeded:
+        raise PolicyError(SEEDED)
 
 
 def agreed_program(
@@ -280,14 +324,13 @@ def agreed_program(
 
     Raises:
         ArgumentError: this party runs other versions, or cannot build what was agreed.
-        PolicyError: something that is agreed on is too large to be built (`refuse_size`).
+        PolicyError: something that is agreed on is too large to be built (`sized_algorithm`).
     """
-    refuse_size(configuration)
+    algorithm = sized_algorithm(configuration, domain, own)
     agreed = configuration.program
     if agreed is None:
         return None
     agreed.check_versions()
-    algorithm = None if agreed.algorithm is None else _algorithm(agreed.algorithm, own)
     setting = setting_of(configuration, domain)
     metrics = tuple(built(one).phases(setting) for one in agreed.metrics)
     if algorithm is None:
@@ -319,25 +362,37 @@ def setting_of(configuration: Configuration, domain: Domain | None = None) -> Se
     )
 
 
-class ProgramAnswerer:
-    """A client's answerer that follows the agreed program; refusals depend on questions, never on data.
+class Stated:
+    """States the position of each question of a run, for whoever asks all of them.
 
     Args:
-        answerer: answers questions on the client's data.
+        program: what was agreed.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._program, self._known = program, Followed()
+
+    def __call__(self, ask: Ask) -> Ask:
+        """Return the run's next ask, whose question states its position, if it has one (`Program.placed`)."""
+        placed = self._program.placed(self._known, ask.question, ask.purpose)
+        if placed.position is not None:
+            self._known = self._program.after(self._known, placed, self._known.index + 1)
+        return replace(ask, question=placed)
+
+
+class ProgramCheck:
+    """Admits what the agreed program asks at the position that the question states.
+
+    Args:
         program: what was agreed.
         store: keeps what was asked so far (`FOLLOWED`), before an answer is given.
     """
 
-    def __init__(self, answerer: Answerer, program: Program, store: StateStore) -> None:
-        self._answerer, self._program, self._store = answerer, program, store
+    def __init__(self, program: Program, store: StateStore) -> None:
+        self._program, self._store = program, store
 
-    def __call__(self, question: Question, index: int) -> tuple[Statistics, int]:
-        """Answer a question that the program asks next.
-
-        Raises:
-            PolicyError: it does not; the text is the code of the refusal.
-        """
+    def __call__(self, question: Question, index: int) -> None:
+        """Follow a question; raises as `Program.after`."""
         with self._store.transaction() as transaction:
             followed = transaction.load() or Followed()
             transaction.save(self._program.after(followed, question, index))
-        return self._answerer(question, index)

@@ -1,26 +1,44 @@
-"""Privacy costs of releases under Gaussian noise, by Gaussian differential privacy (GDP).
+"""Privacy costs of releases under Gaussian noise (GDP) and under Skellam noise (Renyi).
 
-A release of L2 sensitivity D under Gaussian noise of standard deviation s is mu-GDP with mu = D / s (Dong,
-Roth and Su 2022, arXiv 1905.02383, theorem 1); its cost is mu^2. The costs of adaptively chosen releases add
-up (corollary 2 there), even where later sensitivities and noises depend on earlier totals, as long as the sum
-stays below a budget that was fixed before the first (docs/privacy/accounting.md).
+Gaussian. A release of L2 sensitivity D under Gaussian noise of standard deviation s is mu-GDP with mu = D / s
+(Dong, Roth and Su 2022, arXiv 1905.02383, theorem 1); its cost is mu^2. The costs of adaptively chosen
+releases add up (corollary 2 there), even where later sensitivities and noises depend on earlier totals. The
+sum must stay below a budget that was fixed before the first (docs/privacy/accounting.md).
 
 Results are rounded to the safe side: `gdp_epsilon` up, `gdp_mu` down. `gdp_delta` itself has a relative error
 of at most 1e-11 for epsilon up to 1000 and delta from 1e-300 on.
 
-Discrete noise is charged slightly more than continuous noise: integer queries q under discrete Gaussian noise
-of variance s^2 are, up to a factor within 1 +- 1e-76 in each probability, a randomised rounding of q under
-Gaussian noise of variance s^2 - 9. `discrete_gaussian_cost` charges for the latter. The proof, with its
-conditions, is in docs/privacy/accounting.md. `privfed.privacy.composition` composes other mechanisms.
+Discrete noise is charged slightly more than continuous noise. Consider integer queries q under discrete
+Gaussian noise of variance s^2. They are a randomised rounding of q under Gaussian noise of variance s^2 - 9,
+up to a factor within 1 +- 1e-76 in each probability. `discrete_gaussian_cost` charges for the latter. The
+proof, with its conditions, is in docs/privacy/accounting.md.
+
+Skellam. Integer vectors of L1 sensitivity D1 and L2 sensitivity D2, under independent Skellam noise of
+variance mu on each value, are (a, r)-RDP for every integer order a >= 2 with
+
+    r(a) = a D2^2 / (2 mu) + min(((2 a - 1) D2^2 + 6 D1) / (4 mu^2), 3 D1 / (2 mu))
+
+(Agarwal, Kairouz and Liu 2021, arXiv 2110.04995, corollary 3.6); tests check it against exact probabilities.
+For integer vectors D1 <= D2^2, and D1 <= sqrt(d) D2 where neighbours differ in at most d values. So r(a) is
+at most a / 2 * D2^2 / (mu - 9 / 4): at every order a release costs less than the D2^2 / (mu - 9) that is
+charged for the discrete Gaussian. A sum of shares is Skellam with the sum of their variances, exactly.
+
+A run may choose each release depending on earlier totals. Let the order be fixed before the run, and costs
+never sum to more than W. Then the run is (a, a W / 2)-RDP (docs/privacy/accounting.md, section 6), and so
+(epsilon, delta)-DP with
+
+    epsilon = r + ln(1 - 1 / a) - (ln delta + ln a) / (a - 1)
+
+(Canonne, Kamath and Steinke 2020, arXiv 2004.00010, proposition 12). `skellam_budget` is the largest such W.
 """
 
 from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
-from scipy.special import erfcx, ndtr
 
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
@@ -37,9 +55,16 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 _SQRT_2PI = math.sqrt(2.0 * math.pi)
 
 
+def _special() -> Any:
+    """Return scipy.special, which takes long to import, and which runs without a claim do not need."""
+    from scipy import special
+
+    return special
+
+
 def _mills(z: float) -> float:
     """Return (1 - Phi(z)) / phi(z), Mills' ratio of the standard normal distribution."""
-    return math.sqrt(math.pi / 2.0) * float(erfcx(z / math.sqrt(2.0)))
+    return math.sqrt(math.pi / 2.0) * float(_special().erfcx(z / math.sqrt(2.0)))
 
 
 def gdp_delta(epsilon: float, mu: float) -> float:
@@ -67,7 +92,7 @@ def gdp_delta(epsilon: float, mu: float) -> float:
         slopes = [1.0 - point * _mills(point) for point in points.tolist()]
         return density * mu / 2.0 * float(np.dot(_WEIGHTS, slopes))
     if z < 0.0:
-        return float(ndtr(-z)) - density * _mills(z + mu)
+        return float(_special().ndtr(-z)) - density * _mills(z + mu)
     return density * (_mills(z) - _mills(z + mu))
 
 
@@ -156,7 +181,7 @@ def discrete_gaussian_sigma(sensitivity: FloatArray | float, cost: FloatArray | 
 
 def _check(name: str, value: float) -> None:
     if not 0.0 <= value < math.inf:
-        raise ArgumentError(f"{name} must be finite and at least 0, got {name}={value!r}.")
+        raise ArgumentError(f"{name} must be finite and at least 0, got {name}={value!r}.", parameters=[name])
 
 
 def check_delta(delta: float) -> None:
@@ -166,4 +191,55 @@ def check_delta(delta: float) -> None:
         ArgumentError: it is not in [1e-300, 1).
     """
     if not 1e-300 <= delta < 1.0:
-        raise ArgumentError(f"delta must lie in [1e-300, 1), got delta={delta!r}.")
+        raise ArgumentError(f"delta must lie in [1e-300, 1), got delta={delta!r}.", parameters=["delta"])
+
+
+_ORDERS = np.unique(np.rint(np.concatenate([np.arange(2.0, 2000.0), np.geomspace(2e3, 1e12, 60_000)])))
+"""Orders that are tried. Any integer order gives a valid claim; these lose less than 1e-6 of epsilon."""
+
+_RENYI_SLACK = 1e-12
+
+
+def _excess(delta: float) -> FloatArray:
+    """Return epsilon - r at each order of `_ORDERS`, rounded up."""
+    exact: FloatArray = np.log1p(-1.0 / _ORDERS) - (math.log(delta) + np.log(_ORDERS)) / (_ORDERS - 1.0)
+    rounded: FloatArray = exact + _RENYI_SLACK * (1.0 + np.abs(exact))
+    return rounded
+
+
+def renyi_epsilon(cost: float, delta: float) -> float:
+    """Return the epsilon, rounded up, of claims with this summed cost, whatever their mechanisms.
+
+    Discrete Gaussian and Skellam noise of cost W has a Renyi divergence of at most a W / 2 at every order a.
+    So the order may be chosen last.
+
+    Args:
+        cost: sum of the budgets of claims that do not depend on each other's totals.
+        delta: in [1e-300, 1).
+
+    Raises:
+        ArgumentError: delta is out of its bounds.
+    """
+    check_delta(delta)
+    return max(0.0, float((_ORDERS * cost / 2.0 + _excess(delta)).min()) * (1.0 + _RENYI_SLACK))
+
+
+@lru_cache(maxsize=64)
+def skellam_budget(epsilon: float, delta: float) -> float:
+    """Return the largest budget W, rounded down, that keeps costs within (epsilon, delta) at the best order.
+
+    Args:
+        epsilon: positive.
+        delta: in [1e-300, 1).
+
+    Raises:
+        ArgumentError: delta is out of its bounds, or epsilon so small that no order reaches it.
+    """
+    check_delta(delta)
+    budget = float((2.0 * (epsilon - _excess(delta)) / _ORDERS).max()) * (1.0 - _RENYI_SLACK)
+    if not 0.0 < budget < math.inf:
+        raise ArgumentError(
+            f"epsilon={epsilon!r} is out of reach of the Renyi bound for Skellam noise at delta={delta!r}; "
+            'claim more, or use mechanism="gaussian".'
+        )
+    return budget

@@ -19,11 +19,8 @@ import numpy as np
 from privfed.core.asking.question import BOUNDED_FORMS, Question
 from privfed.core.asking.statistics import Entry
 from privfed.core.values.domain import LARGEST, FloatArray
+from privfed.core.values.numbers import LEAST_BOUND, MOST_BOUND
 from privfed.errors import ArgumentError
-
-LEAST_BOUND, MOST_BOUND = 2.0**-450, 2.0**450
-"""Least and largest bound. Within them, squares of bounds and of lengths to be compared with them are normal
-float64 numbers. Squares of smaller ones would underflow, and too long contributions would pass the check."""
 
 MOST_SHARED = 1 << 16
 """Most clusters that share a record: the rounding error of a sum of that many memberships is negligible."""
@@ -39,9 +36,9 @@ STEPS_OF_A_BOUND = 2.0**20
 class Bound:
     """Bound on one record's contribution to an entry, in L2 norm.
 
-    Adding or removing a record changes the entry by at most `l2`. For replacing one record by another, the
-    squared change is at most l2^2 times a factor, which depends on whether both records fall into the same
-    cell (`stay`) or not (`move`). All entries of a question have the same cells.
+    Adding or removing a record changes the entry by at most `l2`. The squared change by a replacement of one
+    record is at most l2^2 times a factor. The factor depends on whether both records fall into the same cell
+    (`stay`) or not (`move`). All entries of a question have the same cells.
 
     Args:
         l2: largest L2 norm of one record's contribution.
@@ -119,19 +116,6 @@ def bounded_form_of(plain: type[Question]) -> Callable[[type[Form]], type[Form]]
     return declare
 
 
-def check_bound(name: str, l2: float) -> None:
-    """Check a bound on a contribution: a radius, a limit, or a value computed from centers and ranges.
-
-    Raises:
-        ArgumentError: it is so small or large that its square underflows or overflows in float64.
-    """
-    if not LEAST_BOUND <= l2 <= MOST_BOUND:
-        raise ArgumentError(
-            f"{name} must lie in [{LEAST_BOUND:.3g}, {MOST_BOUND:.3g}], where squares are exact enough to "
-            f"keep to it, got {l2:.3g}; scale the features, or take smaller powers."
-        )
-
-
 def check_sizes(name: str, *values: FloatArray) -> None:
     """Check the public numbers in a question under differential privacy: centers, ends of ranges.
 
@@ -156,3 +140,36 @@ def truncated(values: FloatArray, step: float) -> FloatArray:
     """Return values truncated toward zero to multiples of a power-of-two step."""
     kept: FloatArray = np.trunc(values / step) * step
     return kept
+
+
+def shortened(vectors: FloatArray, limit: float) -> FloatArray:
+    """Return vectors, those longer than a limit shortened to just below it.
+
+    Lengths neither underflow nor overflow: where squares might, they are computed of the vector in units of
+    its largest entry. Which vectors are beside a vector makes no difference to it.
+
+    Args:
+        vectors: float64 of shape (n, size); one with NaN or infinity becomes zeros.
+        limit: L2 norm, in [`LEAST_BOUND`, `MOST_BOUND`].
+    """
+    with np.errstate(all="ignore"):
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    odd = ~((lengths >= LEAST_BOUND) & (lengths <= MOST_BOUND))[:, 0]
+    # The factor keeps the length below the limit even after the quotient is rounded.
+    below = limit * (1.0 - 2.0**-40)
+    lengths[odd] = 0.0
+    short: FloatArray = vectors * np.minimum(1.0, below / np.maximum(lengths, limit * 2.0**-60))
+    if odd.any():
+        short[odd] = _shortened_odd(vectors[odd], below)
+    return short
+
+
+def _shortened_odd(vectors: FloatArray, below: float) -> FloatArray:
+    """Return vectors of any length at most `below` long; of those with no numbers zeros."""
+    own = np.where(np.isfinite(vectors).all(axis=1, keepdims=True), vectors, 0.0)
+    exponents = np.frexp(np.abs(own).max(axis=1, keepdims=True, initial=0.0))[1]
+    with np.errstate(all="ignore"):
+        scaled = np.ldexp(own, -exponents)
+        lengths = np.linalg.norm(scaled, axis=1, keepdims=True)
+        longer = np.ldexp(lengths, exponents) > below
+        return np.where(longer, scaled * (below / np.maximum(lengths, 0.5)), own)

@@ -1,23 +1,30 @@
-"""Ledgers of the privacy budget: the coordinator's, and each client's own.
+"""Ledgers of the privacy budget: the coordinator's, each client's own, and that of several fits.
 
 The coordinator pays for a question before it sends it; a client pays before it answers.
+
+Fits under discrete Gaussian noise compose exactly: their budgets (mu^2) add up. Once one has Skellam noise,
+the Renyi bound of all these budgets holds instead. Of a fit by DP-SGD a journal keeps epsilon and delta
+alone, which are added (basic composition). So are the results for claims of different units or neighbours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.configuration import Configuration, PrivacyTerms
+from privfed.core.agreed.policy import MOST_DELTA, Claim, ClientPolicy, Given
 from privfed.core.asking.question import Question, question_from_bytes, wire_name
-from privfed.core.asking.statistics import Statistics
-from privfed.core.record.transcript import Asked, Began, Exchanged, Summed, Transcript
+from privfed.core.record.records import Asked, Began, Exchanged, Summed
+from privfed.core.record.transcript import Transcript
 from privfed.core.roles.conversation import Ask, Total
-from privfed.core.roles.engine import Answerer, StateStore
+from privfed.core.roles.engine import StateStore
+from privfed.core.values.guarantee import Mechanism
 from privfed.errors import BudgetError, PolicyError, PrivacyError
+from privfed.privacy.accounting import check_delta, gdp_epsilon, renyi_epsilon
 from privfed.privacy.noised import Noised
-from privfed.privacy.pricing import SLACK, agreed_budget, cost, noised
-from privfed.privacy.server_noise import agreed_on
+from privfed.privacy.pricing import SLACK, agreed_budget, agreed_on, budget_of, cost, noised
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,25 +140,14 @@ def unopened(transcript: Transcript) -> list[Noised]:
     return [question for question in questions if isinstance(question, Noised)]
 
 
-def payments_of(transcript: Transcript) -> tuple[Payment, ...]:
-    """Return the payments of a transcript's run, in the order of the ledger of a resumed run."""
-    ledger = BudgetLedger(transcript.configuration, unopened=unopened(transcript))
-    for asked, total in transcript.totals():
-        question = question_from_bytes(asked.question)
-        if isinstance(question, Noised):
-            ledger.replayed(question, asked.purpose, total)
-    return tuple(ledger.payments)
-
-
-class PayingAnswerer:
-    """A client's answerer under differential privacy: it pays from its own ledger, then answers.
+class ClientBudget:
+    """A client's own ledger under differential privacy: what is asked is paid before it is answered.
 
     It does not trust the coordinator's price. It computes the cost from the noise in the question, for the
     smallest number of honest clients that its sums are guaranteed to contain. A payment is final, whether or
     not the sum is opened.
 
     Args:
-        answerer: answers questions on the client's data.
         configuration: what the client agreed to.
         store: keeps what the client has spent; stored durably before it answers.
 
@@ -159,22 +155,23 @@ class PayingAnswerer:
         PrivacyError: the agreed budget is more than the agreed epsilon and delta allow.
     """
 
-    def __init__(self, answerer: Answerer, configuration: Configuration, store: StateStore) -> None:
+    def __init__(self, configuration: Configuration, store: StateStore) -> None:
         terms = configuration.privacy
-        if terms is not None and terms.budget > agreed_budget(
+        # Comparisons are such that what is no number is refused.
+        if terms is not None and not terms.budget <= agreed_budget(
             terms.mechanism, terms.noise, terms.epsilon, terms.delta
         ):
             raise PrivacyError(
                 f"a budget of {terms.budget:.6g} is more than epsilon={terms.epsilon:g} and "
                 f"delta={terms.delta:g} allow; do not take part in this fit."
             )
-        self._answerer, self._configuration, self._store = answerer, configuration, store
+        self._configuration, self._store = configuration, store
 
-    def __call__(self, question: Question, index: int) -> tuple[Statistics, int]:
-        """Return the statistics, and 0 as the number of clipped rows, which would depend on the data.
+    def __call__(self, question: Question, index: int) -> None:
+        """Pay for a question.
 
-        The statistics are noised, except where the server adds the noise; then only questions whose noise
-        was agreed on before the fit are answered.
+        It is a noised one, except where the server adds the noise; then only questions whose noise was agreed
+        on before the fit are answered.
 
         Raises:
             PolicyError: the question is not noised, or not paid for; the text is the code of the refusal.
@@ -190,7 +187,108 @@ class PayingAnswerer:
             raise PolicyError("policy:noise")
         with self._store.transaction() as transaction:
             spent = transaction.load() or 0.0
-            if spent + share > 1.0 + SLACK:
+            if not spent + share <= 1.0 + SLACK:
                 raise PolicyError("policy:budget")
             transaction.save(spent + share)
-        return self._answerer(question, index)[0], 0
+
+
+STEPPED = "dp-sgd"
+"""How a claim names the noise of clients that train by DP-SGD."""
+
+ROUNDING = 1e-9
+"""Relative room for rounding where figures of several fits are added."""
+
+
+def claim_of(terms: PrivacyTerms) -> Claim:
+    """Return the claim of agreed terms."""
+    return Claim(
+        epsilon=terms.epsilon,
+        delta=terms.delta,
+        unit=str(terms.unit),
+        neighbours=str(terms.neighbours),
+        mechanism=STEPPED if terms.steps is not None else str(terms.mechanism),
+    )
+
+
+def composed_epsilon(claims: Sequence[Claim], delta: float) -> float:
+    """Return the epsilon of all claims together at a total delta, rounded up; infinite where none holds.
+
+    It is the smaller of two bounds: the sum of all epsilons, where the deltas sum to at most `delta`; and the
+    composition of all Gaussian and Skellam claims, at what the deltas of the others leave.
+
+    Args:
+        claims: of fits on the same rows.
+        delta: of the claim for all of them, in [1e-300, 1).
+
+    Raises:
+        ArgumentError: delta is out of its bounds.
+    """
+    check_delta(delta)
+    added = sum(one.epsilon for one in claims)
+    fits = sum(one.delta for one in claims) <= delta * (1.0 + ROUNDING)
+    return min(added if fits else math.inf, _composed(claims, delta))
+
+
+def _composed(claims: Sequence[Claim], delta: float) -> float:
+    stepped = [one for one in claims if one.mechanism == STEPPED]
+    noised = [one for one in claims if one.mechanism != STEPPED]
+    kinds = {(one.unit, one.neighbours) for one in noised}
+    left = delta - sum(one.delta for one in stepped)
+    epsilons = [one.epsilon for one in stepped]
+    if not noised:
+        return sum(epsilons) if left >= -delta * ROUNDING else math.inf
+    # Claims of several kinds share the delta equally.
+    share = left / len(kinds)
+    if share < 1e-300:
+        return math.inf
+    for kind in kinds:
+        own = [one for one in noised if (one.unit, one.neighbours) == kind]
+        epsilons.append(_of_one_kind(own, share))
+    return sum(epsilons)
+
+
+def _of_one_kind(claims: Sequence[Claim], delta: float) -> float:
+    budgets = [budget_of(Mechanism(one.mechanism), one.epsilon, one.delta) for one in claims]
+    # Slightly increased, to cover float64 rounding of the sum.
+    cost = sum(budgets) * (1.0 + 1e-12)
+    if all(one.mechanism == Mechanism.GAUSSIAN for one in claims):
+        return gdp_epsilon(math.sqrt(cost), delta)
+    return renyi_epsilon(cost, delta)
+
+
+def spent_line(given: Given) -> str:
+    """Return a line for the owner of a data set: what all claims on it come to."""
+    if not given.claims:
+        return "no guarantee spent"
+    delta = max(MOST_DELTA, sum(one.delta for one in given.claims if one.mechanism == STEPPED) * 2.0)
+    return f"epsilon {composed_epsilon(given.claims, delta):.4g} at delta {delta:.3g} agreed in all"
+
+
+def refuses_fit(policy: ClientPolicy, configuration: Configuration, given: Given | None = None) -> str | None:
+    """Return the code of a policy's refusal to join a fit, or None.
+
+    Args:
+        policy: the client's.
+        configuration: what was agreed.
+        given: what the same rows have given before; None where no journal is kept.
+    """
+    before = Given() if given is None else given
+    return policy.refuses_configuration(configuration, before) or _refuses_spending(
+        policy, configuration.privacy, before
+    )
+
+
+def _refuses_spending(policy: ClientPolicy, terms: PrivacyTerms | None, given: Given) -> str | None:
+    most = policy.epsilon_bound
+    if terms is None or most is None:
+        return None
+    epsilon, delta = most
+    claims = (*given.claims, claim_of(terms))
+    try:
+        if composed_epsilon(claims, delta) <= epsilon * (1.0 + ROUNDING):
+            return None
+    except (ValueError, OverflowError):
+        # A claim beyond what accounting reads, as an epsilon of 1e-300.
+        return "policy:max_epsilon"
+    of_steps = sum(one.delta for one in claims if one.mechanism == STEPPED)
+    return "policy:max_delta" if of_steps > delta else "policy:max_epsilon"

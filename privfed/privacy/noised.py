@@ -3,30 +3,38 @@
 The client draws its share from its operating system's generator when it answers, and nobody else knows it.
 The share is discrete Gaussian or Skellam on the integer grid of the answer. So what leaves the client is
 already noised, whatever secure sum it enters. Answers are exact only where the server adds noise to a sum
-that it cannot read (`privfed.privacy.server_noise`).
+that it cannot read (`privfed.privacy.pricing`).
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from math import prod
 from typing import Any, ClassVar, overload
 
 import numpy as np
 
-from privfed.core.asking.coarseness import Coarseness
 from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.question import ERRORS, AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Mechanism
-from privfed.errors import ArgumentError, PolicyError
-from privfed.privacy.bounds import RecordBounded, check_bound, step_of
-from privfed.privacy.sampler import Integers, RandomBits, RehearsalBits, SecureBits, discrete_gaussian
-from privfed.privacy.skellam import skellam
+from privfed.core.values.numbers import check_bound
+from privfed.errors import ArgumentError
+from privfed.privacy.bounds import RecordBounded, shortened, step_of
+from privfed.privacy.sampler import (
+    MOST_SIGMA,
+    SMALLEST_SIGMA,
+    Integers,
+    RandomBits,
+    SecureBits,
+    discrete_gaussian,
+    noise_source,
+)
+from privfed.privacy.skellam import LEAST_VARIANCE, MOST_VARIANCE, skellam
 
 TAIL = 40.0
 """Standard deviations by which ranges are widened for noise; a draw beyond has probability < e^-790."""
@@ -35,8 +43,11 @@ MOST_STEPS = 2.0**52
 """Largest answer, in steps, for which float64 represents it and the sums of records in it exactly."""
 
 
-_Asked = Callable[[Sequence[ClientData], Sequence[np.random.Generator]], Sequence[Statistics]]
-"""Function that answers the question without noise for several clients."""
+def drawn_sigmas(mechanism: Mechanism) -> tuple[float, float]:
+    """Return the least and the largest standard deviation that a mechanism's sampler draws, in steps."""
+    if mechanism == Mechanism.SKELLAM:
+        return LEAST_VARIANCE**0.5, MOST_VARIANCE**0.5
+    return SMALLEST_SIGMA, MOST_SIGMA
 
 
 class _Rewound(Sequence[np.random.Generator]):
@@ -80,11 +91,10 @@ class Noised(Question):
 
     Args:
         inner: the question without noise.
-        sigma: sigma of one client's share for each entry of the specification, in steps, float64 of shape
-            (n_entries,).
+        sigma: sigma of one client's share for each entry of the specification, in steps and within
+            `drawn_sigmas`, float64 of shape (n_entries,).
         limits: at unit "client", L2 limit of each entry, in [2^-450, 2^450], float64 of shape (n_entries,);
             at unit "record" of shape (0,).
-        rehearsal: draw the noise from the simulation's generator: it repeats, and protects nobody.
         by_server: clients answer without noise; the server adds one draw of `sigma` to their sum.
         mechanism: distribution of the noise.
     """
@@ -93,7 +103,6 @@ class Noised(Question):
     inner: Question
     sigma: FloatArray
     limits: FloatArray
-    rehearsal: bool
     by_server: bool = False
     mechanism: Mechanism = Mechanism.GAUSSIAN
 
@@ -104,9 +113,12 @@ class Noised(Question):
         if self.limits.shape not in ((0,), (n_entries,)):
             raise ArgumentError(f"limits must be one for each of {n_entries} entries, or none.")
         self._check_bounds()
-        if not (np.isfinite(self.sigma).all() and (self.sigma > 0).all()):
-            raise ArgumentError("each sigma must be positive and finite.")
         Mechanism.read("mechanism", self.mechanism)
+        least, most = drawn_sigmas(self.mechanism)
+        if not ((self.sigma >= least) & (self.sigma <= most)).all():
+            raise ArgumentError(
+                f"each sigma must lie in [{least:g}, {most:g}] steps to be drawn, got {self.sigma}."
+            )
         ranges = (self.ranges.low, self.ranges.high, np.array([self.ranges.rows]))
         own = (self.inner.ranges.low, self.inner.ranges.high, np.array([self.inner.ranges.rows]))
         if not all(np.array_equal(a, b) for a, b in zip(ranges, own, strict=True)):
@@ -114,7 +126,8 @@ class Noised(Question):
         if (self._far > MOST_STEPS).any():
             raise ArgumentError(
                 f"answers of up to {self._far.max():.3g} steps are more than 2^52; declare a smaller "
-                "max_rows, or spend more of the budget on this question."
+                "max_rows, or spend more of the budget on this question.",
+                parameters=["max_rows"],
             )
 
     def _check_bounds(self) -> None:
@@ -195,6 +208,11 @@ class Noised(Question):
         stds = self.sigma * self.steps * np.sqrt(1 if self.by_server else contributors)
         return {entry.name: float(std) for entry, std in zip(self.inner.spec.entries, stds, strict=True)}
 
+    @property
+    def asks_all_clients(self) -> bool:
+        """Without rows, too, a client answers noise."""
+        return True
+
     def answer_all(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
@@ -202,28 +220,13 @@ class Noised(Question):
 
         Every client answers, even where the inner question fails for its rows (`_exact`).
         """
-        return self._noised(clients, generators, self.inner.answer_all)
-
-    def answer_coarsely(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
-    ) -> list[Statistics]:
-        """Answer for several clients, with noise added to answers in which small groups are suppressed."""
-        if self.inner.declaration is None:
-            raise PolicyError("policy:undeclared")
-        return self._noised(clients, generators, partial(self.inner.answer_coarsely, coarseness=coarseness))
-
-    def _noised(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], asked: _Asked
-    ) -> list[Statistics]:
-        exact = self._exact(clients, generators, asked)
+        exact = self._exact(clients, generators)
         if not self.by_server:
             exact = exact + self._noise(len(exact), generators)
         noised = exact * self._flat_steps
         return [self.inner.spec.unflatten(vector) for vector in noised]
 
-    def _exact(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], asked: _Asked
-    ) -> FloatArray:
+    def _exact(self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]) -> FloatArray:
         """Return the answers before noise, in steps, float64 of shape (n_clients, spec.size).
 
         A client whose answer fails answers zeros and logs the error locally: an error, a refusal or a
@@ -235,18 +238,18 @@ class Noised(Question):
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             try:
-                return self._in_steps(clients, kept, asked)
+                return self._in_steps(clients, kept)
             except KeyboardInterrupt:
                 raise
             except ERRORS:
                 # Clients are asked again one by one, so that an error changes only that client's answer.
                 kept.rewind()
                 pairs = zip(clients, kept, strict=True)
-                return np.concatenate([self._alone(*pair, asked) for pair in pairs])
+                return np.concatenate([self._alone(*pair) for pair in pairs])
 
-    def _alone(self, client: ClientData, generator: np.random.Generator, asked: _Asked) -> FloatArray:
+    def _alone(self, client: ClientData, generator: np.random.Generator) -> FloatArray:
         try:
-            return self._in_steps([client], [generator], asked)
+            return self._in_steps([client], [generator])
         except KeyboardInterrupt:
             raise
         except ERRORS as error:
@@ -254,14 +257,15 @@ class Noised(Question):
             return np.clip(np.zeros((1, self.inner.spec.size)), *self._ends)
 
     def _in_steps(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], asked: _Asked
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> FloatArray:
         flat = np.zeros((len(clients), self.inner.spec.size))
         held = [i for i, client in enumerate(clients) if client.n_rows]
         if len(held) < len(clients):
             # Clients without rows keep their zeros: means and nearest rows are undefined for them.
             clients, generators = [clients[i] for i in held], [generators[i] for i in held]
-        for i, answer in zip(held, asked(clients, generators) if held else [], strict=True):
+        answers = self.inner.answer_all(clients, generators) if held else ()
+        for i, answer in zip(held, answers, strict=True):
             flat[i] = self.inner.spec.flatten(answer)
         # The secure sum would refuse NaN, and such a refusal would depend on the rows.
         flat = np.nan_to_num(flat, nan=0.0, posinf=0.0, neginf=0.0)
@@ -271,13 +275,8 @@ class Noised(Question):
     def _limited(self, flat: FloatArray) -> FloatArray:
         """Return each entry clipped to its L2 limit and truncated toward zero, in steps."""
         sizes = [prod(entry.shape) for entry in self.inner.spec.entries]
-        parts, limited = np.split(flat, np.cumsum(sizes)[:-1], axis=1), []
-        for part, limit in zip(parts, self.limits, strict=True):
-            with np.errstate(over="ignore"):  # An entry of infinite length is clipped to zero.
-                length = np.linalg.norm(part, axis=1, keepdims=True)
-            # The factor keeps the length below the limit even after the quotient is rounded.
-            factor = np.minimum(1.0, limit * (1.0 - 2.0**-40) / np.maximum(length, limit * 2.0**-60))
-            limited.append(part * factor)
+        parts = np.split(flat, np.cumsum(sizes)[:-1], axis=1)
+        limited = [shortened(*pair) for pair in zip(parts, self.limits.tolist(), strict=True)]
         return np.trunc(np.concatenate(limited, axis=1) / self._flat_steps)
 
     def draw(self, sigma: FloatArray, size: tuple[int, ...], source: RandomBits) -> Integers:
@@ -294,7 +293,9 @@ class Noised(Question):
 
     def _noise(self, n: int, generators: Sequence[np.random.Generator]) -> FloatArray:
         sigma = self._per_value(self.sigma)
-        if not self.rehearsal:
-            return self.draw(sigma, (n, len(sigma)), SecureBits()).astype(np.float64)
-        rows = [self.draw(sigma, (len(sigma),), RehearsalBits(generators[i])) for i in range(n)]
+        first = noise_source(generators[0]) if n else SecureBits()
+        if isinstance(first, SecureBits):
+            # One draw for all of them is many times faster.
+            return self.draw(sigma, (n, len(sigma)), first).astype(np.float64)
+        rows = [self.draw(sigma, (len(sigma),), noise_source(generators[i])) for i in range(n)]
         return np.stack(rows).astype(np.float64)

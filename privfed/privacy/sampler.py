@@ -49,8 +49,8 @@ Words = npt.NDArray[np.uint64]
 Integers = npt.NDArray[np.int64]
 Counts = npt.NDArray[np.int32]
 
-MOST_SIGMA = 2.0**50
-"""Largest standard deviation, in steps, for which draws stay within int64."""
+SMALLEST_SIGMA, MOST_SIGMA = 2.0**-50, 2.0**50
+"""Between them squares and their inverses are normal numbers, and draws stay within int64, in steps."""
 
 _MARGIN = 2.0**-40
 _BLOCK = 1 << 15
@@ -70,7 +70,7 @@ Bounds = Iterator[tuple[Fraction, Fraction]]
 """Unending iterator of rational lower and upper bounds of one probability, each pair closer than the last."""
 
 
-class Law(Protocol):
+class Proposals(Protocol):
     """Proposal and acceptance of values, for n distributions on the integers."""
 
     @property
@@ -98,7 +98,7 @@ class SecureBits:
         return np.frombuffer(buffer, dtype="<u8")
 
 
-class RehearsalBits:
+class SeededBits:
     """Bits of a simulation's generator: they repeat with its seed, and noise from them protects nobody.
 
     Args:
@@ -113,13 +113,26 @@ class RehearsalBits:
         return self._generator.integers(0, 2**64, size=size, dtype=np.uint64)
 
 
+class SeededGenerator(np.random.Generator):
+    """The generator of a simulated client in a seeded run, whose noise repeats and protects nobody.
+
+    Only the simulation of clients in one process makes these, where the signed terms say so
+    (`privfed.engines.in_process.Pool`). A client on its own machine has no way to one.
+    """
+
+
+def noise_source(generator: np.random.Generator) -> RandomBits:
+    """Return where a client's noise comes from: the operating system, except in a seeded run."""
+    return SeededBits(generator) if isinstance(generator, SeededGenerator) else SecureBits()
+
+
 def discrete_gaussian(sigma: FloatArray | float, size: int | tuple[int, ...], source: RandomBits) -> Integers:
     """Draw independent integers from discrete Gaussians with mean 0, exactly.
 
     The standard deviation of a draw is at most sigma, and equal to it within 1e-7 from sigma = 1 on.
 
     Args:
-        sigma: parameter of each draw, in steps of the grid, in (0, 2^50]; broadcasts to `size`.
+        sigma: parameter of each draw, in steps of the grid, in [2^-50, 2^50]; broadcasts to `size`.
         size: shape of the result.
         source: `SecureBits()` for noise that is claimed.
 
@@ -127,33 +140,36 @@ def discrete_gaussian(sigma: FloatArray | float, size: int | tuple[int, ...], so
         int64 of shape `size`; never clipped.
 
     Raises:
-        ArgumentError: a sigma is not in (0, 2^50].
+        ArgumentError: a sigma is not in [2^-50, 2^50].
     """
     sigmas = np.broadcast_to(np.asarray(sigma, dtype=np.float64), size).ravel()
-    if not ((sigmas > 0) & (sigmas <= MOST_SIGMA)).all():
-        wrong = sigmas[~((sigmas > 0) & (sigmas <= MOST_SIGMA))][0]
+    inside = (sigmas >= SMALLEST_SIGMA) & (sigmas <= MOST_SIGMA)
+    if not inside.all():
         raise ArgumentError(
-            f"sigma must lie in (0, 2^50] steps, got {wrong:g}. Choose another step for the grid."
+            f"sigma must lie in [2^-50, 2^50] steps, got {sigmas[~inside][0]:g}. Choose another step for the "
+            "grid."
         )
     return draw(_blocks, sigmas, source).reshape(size)
 
 
-def draw(law_of: Callable[[FloatArray], Law], parameters: FloatArray, source: RandomBits) -> Integers:
-    """Return one draw for each parameter of a law, int64 of shape (n,)."""
+def draw(
+    proposals_of: Callable[[FloatArray], Proposals], parameters: FloatArray, source: RandomBits
+) -> Integers:
+    """Return one draw for each parameter of a distribution, int64 of shape (n,)."""
     starts = range(0, parameters.size, _BLOCK)
-    drawn = [_draw(law_of(parameters[start : start + _BLOCK]), source) for start in starts]
+    drawn = [_draw(proposals_of(parameters[start : start + _BLOCK]), source) for start in starts]
     return np.concatenate([np.empty(0, dtype=np.int64), *drawn])
 
 
-def _draw(law: Law, source: RandomBits) -> Integers:
-    size = law.shift.size
+def _draw(proposals: Proposals, source: RandomBits) -> Integers:
+    size = proposals.shift.size
     drawn = np.empty(size, dtype=np.int64)
     waiting = np.ones(size, dtype=np.bool_)
     pending = np.arange(size)
     while pending.size:
         # The last few get several proposals at once, since calling numpy then costs more than arithmetic.
         places = np.tile(pending, min(_MOST_TRIES, max(1, _BLOCK // (8 * pending.size))))
-        accepted, values = _propose(law, places, source)
+        accepted, values = _propose(proposals, places, source)
         # Where several proposals for one place are accepted, which one is kept is independent of the values.
         drawn[places[accepted]] = values
         waiting[places[accepted]] = False
@@ -188,20 +204,20 @@ def _blocks(sigma: FloatArray) -> _Blocks:
     return _Blocks(sigma, shift.astype(np.int64), 1.0 / (2.0 * sigma * sigma), (1.0 - 2.0**-20) / most)
 
 
-def _propose(law: Law, places: Integers, source: RandomBits) -> tuple[Integers, Integers]:
+def _propose(proposals: Proposals, places: Integers, source: RandomBits) -> tuple[Integers, Integers]:
     """Make one proposal for each place; return the indices of those accepted, and their values."""
     offsets, runs, uniforms = source.words(3 * places.size).reshape(3, places.size)
-    shift, block = law.shift[places], _ones(runs, source)
+    shift, block = proposals.shift[places], _ones(runs, source)
     size = (block.astype(np.int64) << shift) + (offsets.view(np.int64) & ((1 << shift) - 1))
     # The top bit is the sign; offsets have at most 50. In two's complement x ^ -1 is -x - 1.
     value = size ^ (offsets.view(np.int64) >> 63)
     # Both int64 and float64 hold these 53 bits; uint64 would convert to float64 far more slowly.
     uniform = (uniforms >> _ELEVEN).view(np.int64) * 2.0**-53
-    gap = law.chance(places, value, block) - uniform
+    gap = proposals.chance(places, value, block) - uniform
     accepted = gap > 0
     if np.abs(gap).min() <= _MARGIN:
         for i in np.flatnonzero(np.abs(gap) <= _MARGIN).tolist():
-            bounds = law.bounds(int(places[i]), int(value[i]), int(block[i]))
+            bounds = proposals.bounds(int(places[i]), int(value[i]), int(block[i]))
             accepted[i] = _accepts(bounds, int(uniforms[i]), source)
     kept = np.flatnonzero(accepted)
     return kept, value[kept]

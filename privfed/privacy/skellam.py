@@ -40,9 +40,9 @@ With b <= s / 0.589, p <= exp(1.18 s - 0.45 s^2), so that p |f| < 120 / mu^3 < 2
 its formula are below 2^-1000. In floats, with e = 2^-53, the exponent t has a relative error below 12 e, exp
 one of 8 e, C and the product add 2 e: (12 t + 10) p e < 60 e, as t p < 4. So |computed - p| < 2^-46: where
 the sampler lets floats decide (U at least 2^-40 from p), they decide as real numbers would. Elsewhere bounds
-from D and 13 / mu^3 decide, in rational numbers. Where these do not (one proposal in 2^55 at mu = 2^20, in
-2^115 at 2^40), further bits of U and closer bounds do, from the recurrence
-I_{j+1} / I_j = 1 / (2 (j + 1) / mu + I_{j+2} / I_{j+1}) from a large j down, with outward rounding.
+from D and 13 / mu^3 decide, in rational numbers. Where these do not, further bits of U and closer bounds do:
+for one proposal in 2^55 at mu = 2^20, in 2^115 at 2^40. The bounds come from the recurrence I_{j+1} / I_j = 1
+/ (2 (j + 1) / mu + I_{j+2} / I_{j+1}) from a large j down, with outward rounding.
 
 Time: as in the sampler; deciding a close case takes milliseconds, and is rarer than one proposal in 2^38.
 """
@@ -70,7 +70,7 @@ _DIGITS = 130
 def skellam(variance: FloatArray | float, size: int | tuple[int, ...], source: RandomBits) -> Integers:
     """Draw independent integers from symmetric Skellam distributions, exactly.
 
-    Law: the sum of draws with variances v and w is distributed as one draw with variance v + w.
+    Property: the sum of draws with variances v and w is distributed as one draw with variance v + w.
 
     Args:
         variance: of each draw, in steps squared of the grid, in [2^20, 2^100]; broadcasts to `size`.

@@ -1,4 +1,7 @@
-"""Questions about the compactness and separation of clusters: distances, silhouettes, scatter.
+"""Compactness and separation of clusters: distances, silhouettes, scatter, and the fuzzy index.
+
+**Clusters of nearest centers.** Questions about the compactness and separation of clusters: distances,
+silhouettes, scatter.
 
 Each row belongs to the cluster of its nearest center.
 
@@ -9,6 +12,18 @@ Criteria, 2010 (simplified silhouette); Triebe and Rajagopal, Federated K-Means,
 Reveals to whoever opens the totals, over all clients: how many rows each cluster has, and the sum of their
 distances (`ClusterDistances`), of their silhouettes (`ClusterSilhouettes`), or of the rows themselves and of
 their squared distances (`ClusterScatter`). A cluster can hold a single row.
+
+**Fuzzy clusters.** Questions for the fuzzy objective and the fuzzy Davies-Bouldin index.
+
+Stallmann and Wilbik 2022 (FedFuzzDB), equations 4 and 7 to 13; Vergani and Binaghi 2018. A cluster's spread
+is over all rows, S_i = U_i (mean ||x - c_i||^q)^(1/q) with U_i the mean membership, and the index is
+the mean over i of the largest (S_i + S_j) / M_ij over j != i; a smaller index is better.
+
+Reveals to whoever opens the total, over all clients: for each center, the sum of all rows' distances to
+it to the power q, the sum of their memberships, and the number of rows. The paper proposes to hide each
+client's number of rows N_l, since spread, memberships and N_l give equations for its rows. Here no client's
+own values are seen. Hiding N_l alone would not help: the memberships of a row add up to 1, so that N_l
+equals the sum of the client's memberships over all clusters.
 """
 
 from __future__ import annotations
@@ -20,14 +35,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from privfed.core.asking.declaration import Declaration, RowCounts
+from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
-from privfed.core.values.domain import FloatArray
+from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError
-from privfed.numerics.distances import IntArray
-from privfed.numerics.kernels.by_law import nearest, two_nearest
-from privfed.numerics.kernels.interpreted import cell_sums
+from privfed.numerics.kernels.dispatch import distances, nearest, two_nearest
+from privfed.numerics.kernels.interpreted import IntArray, cell_sums
+from privfed.numerics.memberships import check_fuzzifier, shares
 from privfed.questions.inertia import SLACK, largest_distance
 from privfed.questions.lloyd import RESOLUTION, check_centers
 
@@ -93,7 +108,7 @@ class ClusterDistances(ClusterQuestion):
     @property
     def declaration(self) -> Declaration:
         """Counts of rows, and sums of their distances."""
-        return Declaration((RowCounts("count", ("distance",)),), (self.centers,))
+        return Declaration(("count",), (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
@@ -131,7 +146,7 @@ class ClusterSilhouettes(ClusterQuestion):
     @property
     def declaration(self) -> Declaration:
         """Counts of rows, and sums of their silhouettes."""
-        return Declaration((RowCounts("count", ("silhouette",)),), (self.centers,))
+        return Declaration(("count",), (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
@@ -165,7 +180,7 @@ class ClusterScatter(ClusterQuestion):
     @property
     def declaration(self) -> Declaration:
         """Counts of rows, and sums of their offsets and squares."""
-        return Declaration((RowCounts("count", ("offset", "square")),), (self.centers,))
+        return Declaration(("count",), (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
@@ -193,3 +208,144 @@ class ClusterScatter(ClusterQuestion):
         count, offset = cell_sums(rows - self.centers[labels], labels, len(self.centers))
         distance = np.minimum(np.sqrt(squares), self.farthest)
         return Statistics(count=count, offset=offset, square=self.summed(labels, distance**2)[1])
+
+
+_SMALLEST_STEP = 2.0**-1000
+
+
+def _farthest(centers: FloatArray, ranges: Ranges) -> FloatArray:
+    """Return bounds on a row's squared distance to each center, float64 of shape (n_clusters,)."""
+    corner = np.maximum(np.abs(centers - ranges.low), np.abs(centers - ranges.high))
+    with np.errstate(over="ignore"):  # The entry refuses a bound that is not finite.
+        farthest: FloatArray = np.maximum(np.square(corner).sum(axis=1), np.finfo(np.float64).tiny)
+    return farthest
+
+
+def _sum_entry(name: str, shape: tuple[int, ...], largest: FloatArray | float, rows: int) -> Entry:
+    """Return the entry for a sum of values in [0, largest], one value a row."""
+    step = np.maximum(np.asarray(largest) * RESOLUTION, _SMALLEST_STEP)
+    return Entry(name, shape, 0.0, rows * np.asarray(largest) * SLACK, step)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Fuzzy(Question):
+    """Questions about the memberships of rows in clusters.
+
+    Args:
+        centers: float64 of shape (n_clusters, n_features).
+        m: fuzzifier, above 1.
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
+    centers: FloatArray
+    m: float = 2.0
+
+    def __post_init__(self) -> None:
+        check_centers(self.centers, self.ranges)
+        check_fuzzifier(self.m)
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients."""
+        return [self._from(distances(client.features, self.centers)) for client in clients]
+
+    def _from(self, distances: FloatArray) -> Statistics:
+        """Return the answer, given squared distances, float64 of shape (n_clusters, n_rows)."""
+        raise NotImplementedError
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FuzzyObjective(_Fuzzy):
+    """Ask for the fuzzy c-means objective (eq. 4), and for the inertia of hard assignments.
+
+    Statistics: `objective` (1,) = sum of u^m ||x - c||^2, `inertia` (1,), `rows` (1,).
+    """
+
+    @property
+    def declaration(self) -> Declaration:
+        """The number of a client's rows, and the sums over the same rows."""
+        return Declaration(("rows",), (self.centers,))
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """Each row adds at most the squared distance of a corner: the objective never exceeds the inertia."""
+        farthest = float(_farthest(self.centers, self.ranges).min())
+        return StatisticsSpec(
+            _sum_entry("objective", (1,), farthest, self.ranges.rows),
+            _sum_entry("inertia", (1,), farthest, self.ranges.rows),
+            Entry("rows", (1,), 0.0, self.ranges.rows, RESOLUTION),
+        )
+
+    def _from(self, distances: FloatArray) -> Statistics:
+        objective = np.power(shares(distances, self.m), self.m) * distances
+        nearest = distances.min(axis=0)
+        return Statistics(objective=[objective.sum()], inertia=[nearest.sum()], rows=[len(nearest)])
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FuzzySpread(_Fuzzy):
+    """Ask for the sums of equations 12 and 13.
+
+    Statistics: `spread` (n_clusters,) = sum of ||x - c||^q over all rows, `membership` (n_clusters,) =
+    sum of u, `rows` (1,).
+
+    Args:
+        q: power of the distances, at least 1.
+    """
+
+    q: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1.0 <= self.q <= 64.0:
+            raise ArgumentError(f"q must lie in [1, 64], got q={self.q}; the paper takes q=1.")
+        if not np.isfinite(self._largest()).all():
+            raise ArgumentError(f"q={self.q} is too large for distances in these ranges; take a smaller one.")
+
+    def _largest(self) -> FloatArray:
+        with np.errstate(over="ignore"):
+            powers: FloatArray = _farthest(self.centers, self.ranges) ** (self.q / 2.0)
+        return np.maximum(powers, _SMALLEST_STEP)
+
+    @property
+    def declaration(self) -> Declaration:
+        """Sums of memberships, by center."""
+        return Declaration(("membership",), (self.centers,))
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """Each row adds at most the distance of a corner of the ranges, and a membership of 1."""
+        k, rows = len(self.centers), self.ranges.rows
+        return StatisticsSpec(
+            _sum_entry("spread", (k,), self._largest(), rows),
+            _sum_entry("membership", (k,), 1.0, rows),
+            Entry("rows", (1,), 0.0, rows, RESOLUTION),
+        )
+
+    def _from(self, distances: FloatArray) -> Statistics:
+        spread = np.power(distances, self.q / 2.0).sum(axis=1)
+        membership = shares(distances, self.m).sum(axis=1)
+        return Statistics(spread=spread, membership=membership, rows=[distances.shape[1]])
+
+
+def index_from(total: Statistics, centers: FloatArray, p: float, q: float) -> float:
+    """Return the index (eq. 7 to 9 with the spread of eq. 12) from a total of `FuzzySpread`.
+
+    It is infinite where two centers coincide, since they are then one cluster.
+
+    Args:
+        total: total of `FuzzySpread`.
+        centers: the question's centers, float64 of shape (n_clusters, n_features).
+        p: order of the norm of differences of centers.
+        q: power of the distances in the question.
+    """
+    rows = max(float(total["rows"][0]), 1.0)
+    spread = total["membership"] / rows * (total["spread"] / rows) ** (1.0 / q)
+    apart = np.linalg.norm(centers[:, None] - centers[None], ord=p, axis=2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(apart > 0.0, (spread[:, None] + spread) / apart, np.inf)
+    np.fill_diagonal(ratio, -np.inf)
+    return float(ratio.max(axis=1).mean())

@@ -12,14 +12,13 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from sklearn.metrics import adjusted_rand_score, homogeneity_completeness_v_measure
 
-from privfed.core.asking.declaration import Declaration, RowCounts
+from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
-from privfed.numerics.kernels.steps import assign
+from privfed.numerics.kernels.dispatch import assign
 from privfed.questions.lloyd import check_centers
 
 
@@ -47,7 +46,7 @@ class Contingency(Question):
     @property
     def declaration(self) -> Declaration:
         """The table counts rows."""
-        return Declaration((RowCounts("table"),), (self.centers,))
+        return Declaration(("table",), (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
@@ -96,6 +95,9 @@ def agreement(table: FloatArray) -> Agreement:
     Raises:
         ArgumentError: the table holds no rows.
     """
+    # Imported here since it takes long, and few runs need it.
+    from sklearn.metrics import adjusted_rand_score, homogeneity_completeness_v_measure
+
     counts = np.rint(table).astype(np.int64)
     if counts.sum() <= 0:
         raise ArgumentError(

@@ -1,4 +1,6 @@
-"""Gathering the union of the clients' local points, and counting them.
+"""Answers of single clients in one total: the union of their local points, and answers in secret slots.
+
+**The union of points.** Gathering the union of the clients' local points, and counting them.
 
 In FKM and k-FED, as published, the server sees every client's local centroids. A secure sum that shows
 contributions supports this: each client's padded points are its statistics, and the union is read
@@ -8,6 +10,16 @@ from the contributions, never from the total. Over other sums the same k-means i
 Reveals to whoever opens the totals: `GatheredPoints` shows each client's points and their weights to
 whoever sees contributions, and sums of padded points to whoever sees the total; `PointCount` shows how
 many points all clients hold together.
+
+**Slots (`Slots`).** A question whose total shows every client's answer, but not which client gave it.
+
+Each client writes its answer into its own slot of a zero array, so that the cohort's sum is the concatenation
+of the answers. The question puts the answer into the first slot; a secure sum that offers slots
+(`privfed.protocols.Slotted`) moves it to a slot that only clients know. Any other secure sum adds up all
+answers in the first slot, as for the question without slots.
+
+Reveals to whoever opens the total: every contribution, and how many slots are empty. A secure sum that offers
+slots does not reveal whose contribution it is.
 """
 
 from __future__ import annotations
@@ -19,8 +31,7 @@ from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from privfed.core.asking.coarseness import Coarseness
-from privfed.core.asking.declaration import Declaration
+from privfed.core.asking.declaration import Declaration, Effort
 from privfed.core.asking.phases import Form, Rule
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
@@ -29,7 +40,6 @@ from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, DataError
 from privfed.questions.lloyd import RESOLUTION, SLACK, value_resolution
 from privfed.questions.local_points import LocalPoints, WeightedPoints
-from privfed.questions.slots import Slots
 
 Sending = TypeVar("Sending")
 
@@ -73,8 +83,8 @@ class GatheredPoints(_FewPoints):
 
     @property
     def declaration(self) -> Declaration:
-        """Where weights count rows: the weights, and the points as means of the same rows."""
-        return Declaration(row_counts=self.points.row_counts("weight", means="point"))
+        """The weights, where they count rows."""
+        return Declaration(self.points.row_counts("weight"))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
@@ -94,19 +104,9 @@ class GatheredPoints(_FewPoints):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients."""
-        self._prepare(clients)
-        return [self._padded(held) for held in self.points.all_of(clients)]
-
-    def answer_coarsely(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
-    ) -> list[Statistics]:
-        """Answer for several clients, without their points of few rows."""
-        self._prepare(clients)
-        return [self._padded(held) for held in self.points.all_of(clients, coarseness)]
-
-    def _prepare(self, clients: Sequence[ClientData]) -> None:
         if isinstance(self.points, PreparedPoints):
             self.points.prepare(clients)
+        return [self._padded(self.points.of(client)) for client in clients]
 
     def _padded(self, held: WeightedPoints) -> Statistics:
         n = min(self.most, len(held.points))
@@ -134,16 +134,7 @@ class PointCount(_FewPoints):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients."""
-        return self._counted(self.points.all_of(clients))
-
-    def answer_coarsely(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
-    ) -> list[Statistics]:
-        """Answer for several clients, without their points of few rows."""
-        return self._counted(self.points.all_of(clients, coarseness))
-
-    def _counted(self, held: Sequence[WeightedPoints]) -> list[Statistics]:
-        return [Statistics(points=[min(self.most, len(own.points))]) for own in held]
+        return [Statistics(points=[min(self.most, len(self.points.of(one).points))]) for one in clients]
 
 
 def gathered_form(points: Rule, *, most: int, slots: int = 0) -> Form:
@@ -221,7 +212,8 @@ def check_enough(found: int, n_clusters: int, n_rows: int, remedy: str) -> None:
     if found < n_clusters:
         raise DataError(
             f"{found} local centroids of enough rows, of all clients with n_samples={n_rows} together, are "
-            f"fewer than n_clusters={n_clusters}; take fewer n_clusters, {remedy}."
+            f"fewer than n_clusters={n_clusters}; take fewer n_clusters, {remedy}.",
+            parameters=["n_clusters"],
         )
 
 
@@ -234,3 +226,76 @@ def of_cohort(conversation: Conversation[Sending], cohort: int) -> Conversation[
     except StopIteration as finished:
         result: Sending = finished.value
         return result
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Slots(Question):
+    """Asks for the answers to another question, each in its own slot.
+
+    Statistics: those of the question, each with a first axis of length `slots`; empty slots are zero.
+
+    Args:
+        inner: the question; its ranges are those of this question.
+        slots: number of slots, equal to the number of all clients.
+    """
+
+    additive_over = AdditiveOver.CLIENTS
+    inner: Question
+    slots: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.slots <= 1 << 16:
+            raise ArgumentError(f"slots must lie in [1, 2**16], got slots={self.slots}.")
+        mine, theirs = self.ranges, self.inner.ranges
+        same = np.array_equal(mine.low, theirs.low) and np.array_equal(mine.high, theirs.high)
+        if isinstance(self.inner, Slots) or not same or mine.rows != theirs.rows:
+            raise ArgumentError("the inner question of slots must have the same ranges, and no slots itself.")
+
+    @property
+    def asks_all_clients(self) -> bool:
+        """As `inner`."""
+        return self.inner.asks_all_clients
+
+    @property
+    def declaration(self) -> Declaration | None:
+        """The declaration of `inner`, which holds for each slot."""
+        return self.inner.declaration
+
+    def effort(self, n_features: int) -> Effort:
+        """The answers to `inner` side by side."""
+        return Effort(held=self.slots * self.inner.spec.size)
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """The entries of `inner`, once a slot; their ranges include zero, for empty slots."""
+        return StatisticsSpec(
+            *(
+                Entry(
+                    entry.name,
+                    (self.slots, *entry.shape),
+                    low=np.minimum(0.0, entry.low),
+                    high=np.maximum(0.0, entry.high),
+                    resolution=entry.resolution,
+                )
+                for entry in self.inner.spec.entries
+            )
+        )
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients, each in the first slot."""
+        return [self._first(own) for own in self.inner.answer_all(clients, generators)]
+
+    def _first(self, own: Statistics) -> Statistics:
+        spread = {name: np.zeros((self.slots, *array.shape)) for name, array in own.items()}
+        for name, array in own.items():
+            spread[name][0] = array
+        return Statistics(**spread)
+
+    def contributions(self, total: Statistics) -> list[Statistics]:
+        """Return the contents of the slots that are not empty, sorted by value, not by slot."""
+        rows = np.concatenate([total[name].reshape(self.slots, -1) for name in total], axis=1)
+        order = [int(i) for i in np.lexsort(rows.T[::-1]) if rows[i].any()]
+        return [Statistics(**{name: total[name][i] for name in total}) for i in order]

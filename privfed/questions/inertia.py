@@ -13,11 +13,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from privfed.core.asking.declaration import Declaration, RowCounts
+from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import FloatArray, Ranges
-from privfed.numerics.kernels.by_law import nearest
+from privfed.numerics.kernels.dispatch import nearest
 from privfed.questions.lloyd import RESOLUTION, check_centers
 
 SLACK = 1.0 + 2.0**-30
@@ -50,7 +50,7 @@ class Inertia(Question):
     @property
     def declaration(self) -> Declaration:
         """The number of a client's rows, and the sum over the same rows."""
-        return Declaration((RowCounts("rows", ("inertia",)),), (self.centers,))
+        return Declaration(("rows",), (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:

@@ -9,13 +9,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from privfed.core.asking.declaration import Declaration, RowCounts
+from privfed.core.asking.data import stacked
+from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
-from privfed.core.asking.together import stacked
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError
-from privfed.numerics.kernels.steps import step
+from privfed.numerics.kernels.dispatch import step
 
 SLACK = 1.0 + 2.0**-26
 """Ranges of sums are widened by this factor, so that rounding in a float64 sum is never clipped."""
@@ -38,12 +38,19 @@ def check_centers(centers: FloatArray, ranges: Ranges) -> None:
 
 def sums_entry(name: str, cells: int, ranges: Ranges) -> Entry:
     """Return the entry, (cells, n_features), for sums of at most `ranges.rows` rows in each cell."""
+    return box_entry(name, (cells, ranges.n_features), ranges.low, ranges.high, ranges.rows)
+
+
+def box_entry(
+    name: str, shape: tuple[int, ...], low: FloatArray, high: FloatArray, most: float = 1.0
+) -> Entry:
+    """Return the entry for points between `low` and `high`, each with a weight from 0 to `most`."""
     return Entry(
         name,
-        (cells, ranges.n_features),
-        low=np.minimum(0.0, ranges.rows * ranges.low) * SLACK,
-        high=np.maximum(0.0, ranges.rows * ranges.high) * SLACK,
-        resolution=value_resolution(ranges.low, ranges.high),
+        shape,
+        low=np.minimum(0.0, most * low) * SLACK,
+        high=np.maximum(0.0, most * high) * SLACK,
+        resolution=value_resolution(low, high),
     )
 
 
@@ -73,7 +80,7 @@ class LloydSums(Question):
     @property
     def declaration(self) -> Declaration:
         """Counts of rows, and the sums of the same rows."""
-        return Declaration((RowCounts("count", ("sum",)),), (self.centers,))
+        return Declaration(("count",), (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:

@@ -1,4 +1,7 @@
-"""Local points, with weights, that clients compute from their rows, and k-means over their union.
+"""What clients compute of their own rows: weighted local points, and the number of clusters.
+
+**Local points.** Local points, with weights, that clients compute from their rows, and k-means over their
+union.
 
 The union of the clients' points is not a sum, but each step of k-means over it is: it asks for counts and
 sums of the points nearest to each center. k-FED, FKM and fuzzy c-means with k-means averaging use this inner
@@ -6,10 +9,19 @@ k-means. A client keeps its points in its own cache; they never leave it.
 
 Reveals to whoever opens the totals: weighted counts and sums of all clients' points in public cells,
 or nearest to each center. A cell can hold a single point.
+
+**Numbers of clusters (`LocalClusterCounts`).** The number of clusters that each client finds in its own
+rows, as a histogram over clients.
+
+Stallmann and Wilbik, On a Framework for Federated Cluster Analysis, 2022, section 2.2.3. In the paper clients
+send their numbers; here these are added up to a histogram.
+
+Reveals to whoever opens the total: how many clients find each number of clusters.
 """
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,16 +30,16 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from privfed.core.asking.coarseness import Coarseness
-from privfed.core.asking.declaration import Declaration, RowCounts
+from privfed.core.asking.declaration import STEP, Declaration, Effort
 from privfed.core.asking.question import AdditiveOver, ClientData, Part, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.roles.conversation import EVERYONE, Ask, Conversation
-from privfed.core.stored.held import held
+from privfed.core.stored.encoding import asdict
 from privfed.core.values.domain import FloatArray, Ranges
-from privfed.numerics.distances import IntArray
-from privfed.numerics.kernels.interpreted import cell_sums
-from privfed.numerics.kernels.steps import assign
+from privfed.errors import ArgumentError
+from privfed.numerics.kernels.dispatch import assign
+from privfed.numerics.kernels.interpreted import IntArray, cell_sums
+from privfed.numerics.kmeans import MOST_STEPS
 from privfed.questions.cells import Cells
 from privfed.questions.lloyd import RESOLUTION, check_centers, sums_entry
 
@@ -44,24 +56,15 @@ class WeightedPoints(NamedTuple):
     weights: FloatArray
 
 
-class LocalMeans(NamedTuple):
-    """Weighted points of one client, each a mean of some of its rows.
-
-    Attributes:
-        points: float64 of shape (n_points, n_features), inside the ranges; may have no rows.
-        weights: float64 of shape (n_points,), not negative.
-        rows: effective number of rows of each mean, float64 of shape (n_points,): no row has a weight above
-            1 / rows in it.
-    """
-
-    points: FloatArray
-    weights: FloatArray
-    rows: FloatArray
-
-
-def no_means(n_features: int) -> LocalMeans:
+def no_points(n_features: int) -> WeightedPoints:
     """Return the empty set of points."""
-    return LocalMeans(np.empty((0, n_features)), np.empty(0), np.empty(0))
+    return WeightedPoints(np.empty((0, n_features)), np.empty(0))
+
+
+def kmeans_effort(n_clusters: int, n_features: int, n_starts: int) -> Effort:
+    """Return what a client's own k-means takes (`privfed.numerics.kmeans.weighted_kmeans`)."""
+    vectors, steps = n_starts * n_clusters, n_starts * (MOST_STEPS + n_clusters)
+    return Effort(MOST_STEPS, vectors, vectors * n_features, steps * STEP)
 
 
 def has_distinct(rows: FloatArray, wanted: int) -> bool:
@@ -84,19 +87,12 @@ class LocalPoints(Part, ABC):
 
     counts_rows: ClassVar[bool] = False
 
-    def row_counts(self, entry: str, *, sums: str = "", means: str = "") -> tuple[RowCounts, ...]:
-        """Return what a question declares about an entry that adds up weights.
-
-        Args:
-            entry: name of that entry.
-            sums: name of the entry that adds up weighted points, if any.
-            means: name of the entry that holds points, if any.
-        """
-        counted = RowCounts(entry, (sums,) if sums else (), (means,) if means else ())
-        return (counted,) if self.counts_rows else ()
+    def row_counts(self, entry: str) -> tuple[str, ...]:
+        """Return what a question declares about an entry that adds up weights, by its name."""
+        return (entry,) if self.counts_rows else ()
 
     @abstractmethod
-    def make(self, client: ClientData) -> LocalMeans:
+    def make(self, client: ClientData) -> WeightedPoints:
         """Compute the client's points; called once, then kept in the client's cache."""
 
     @abstractmethod
@@ -106,39 +102,17 @@ class LocalPoints(Part, ABC):
     def key(self) -> tuple[bytes | int | float | str | None, ...]:
         """Return the values of all fields, which identify these points among others of the same class."""
         return tuple(
-            value.tobytes() if isinstance(value, np.ndarray) else value for value in held(self).values()
+            value.tobytes() if isinstance(value, np.ndarray) else value for value in asdict(self).values()
         )
 
     def of(self, client: ClientData) -> WeightedPoints:
-        """Return the client's points."""
-        return WeightedPoints(*self._made(client)[:2])
-
-    def coarsely(self, client: ClientData, coarseness: Coarseness) -> WeightedPoints:
-        """Return the client's points without those of few rows; weights that count rows are rounded."""
-        points, weights, rows = self._made(client)
-        if self.counts_rows:
-            weights = coarseness.kept(weights)
-        shown = weights > 0.0
-        if coarseness.min_count > 1:
-            shown &= rows >= coarseness.min_count
-        return WeightedPoints(points[shown], weights[shown])
-
-    def all_of(
-        self, clients: Sequence[ClientData], coarseness: Coarseness | None = None
-    ) -> list[WeightedPoints]:
-        """Return several clients' points, exact or as coarse as `coarseness` requires."""
-        if coarseness is None:
-            return [self.of(client) for client in clients]
-        return [self.coarsely(client, coarseness) for client in clients]
-
-    def _made(self, client: ClientData) -> LocalMeans:
         """Return the client's points, from its cache if they are there."""
         kept = client.cache.get(type(self))
         if not isinstance(kept, tuple) or kept[0] != self.key():
             # The cache keeps one set of points a class: those of a new round replace the old.
             kept = (self.key(), self.make(client))
             client.cache[type(self)] = kept
-        made: LocalMeans = kept[1]
+        made: WeightedPoints = kept[1]
         return made
 
 
@@ -174,7 +148,7 @@ class PointCells(Cells):
     @property
     def declaration(self) -> Declaration:
         """Weights and weighted sums, where weights count rows."""
-        return Declaration(self.points.row_counts("count", sums="sum"), n_cells=self.n_cells)
+        return Declaration(self.points.row_counts("count"), n_cells=self.n_cells)
 
     @cached_property
     def spec(self) -> StatisticsSpec:
@@ -185,15 +159,7 @@ class PointCells(Cells):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients."""
-        return self._summed(self.points.all_of(clients))
-
-    def answer_coarsely(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
-    ) -> list[Statistics]:
-        """Answer for several clients, without their points of few rows."""
-        return self._summed(self.points.all_of(clients, coarseness))
-
-    def _summed(self, held: Sequence[WeightedPoints]) -> list[Statistics]:
+        held = [self.points.of(client) for client in clients]
         return [weighted_cell_sums(own, self.cells(own.points), self.n_cells) for own in held]
 
 
@@ -219,7 +185,7 @@ class PointSums(Question):
     @property
     def declaration(self) -> Declaration:
         """Weights and weighted sums, where weights count rows."""
-        return Declaration(self.points.row_counts("count", sums="sum"), (self.centers,))
+        return Declaration(self.points.row_counts("count"), (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
@@ -230,16 +196,7 @@ class PointSums(Question):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients."""
-        return self._summed(self.points.all_of(clients))
-
-    def answer_coarsely(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
-    ) -> list[Statistics]:
-        """Answer for several clients, without their points of few rows."""
-        return self._summed(self.points.all_of(clients, coarseness))
-
-    def _summed(self, held: Sequence[WeightedPoints]) -> list[Statistics]:
-        k = len(self.centers)
+        held, k = [self.points.of(client) for client in clients], len(self.centers)
         return [weighted_cell_sums(own, assign(own.points, self.centers), k) for own in held]
 
 
@@ -279,3 +236,81 @@ def summed_kmeans(
         if movement <= tol:
             break
     return centers
+
+
+N_INIT = 3
+"""Starts of each k-means."""
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LocalClusterCounts(Question):
+    """Ask how many clusters each client finds in its own rows.
+
+    A client takes the number with the lowest Davies-Bouldin index of its own k-means, from 2 up to the square
+    root of its number of distinct rows (Bezdek and Pal 1998): above, the index falls towards one cluster a
+    row. A client with fewer than four distinct rows reports one cluster.
+
+    Statistics: `clients` (most,); entry i - 1 counts the clients with i clusters.
+
+    Args:
+        most: largest number of clusters that a client tries, in [2, 100].
+        seed: seed of each client's own k-means, below 2**32.
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+    alternative: ClassVar[str] = 'Its bound is for one client as a whole: claim unit="client".'
+    most: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.most <= 100:
+            raise ArgumentError(f"most must lie in [2, 100], got most={self.most}.")
+        if not 0 <= self.seed < 2**32:
+            raise ArgumentError(f"seed must lie in [0, 2**32), got seed={self.seed}.")
+
+    @property
+    def declaration(self) -> Declaration:
+        """Nothing: the entry counts clients, not rows."""
+        return Declaration()
+
+    @property
+    def client_limits(self) -> dict[str, float]:
+        """Each client adds 1 to one bin."""
+        return {"clients": 1.0}
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """Values in [0, 1], since each client adds 1 to one bin."""
+        return StatisticsSpec(Entry("clients", (self.most,), 0.0, 1.0, 2.0**-10))
+
+    def effort(self, n_features: int) -> Effort:
+        """k-means for each number of clusters, from `N_INIT` starts each."""
+        vectors, turns = self.most * (self.most + 1) // 2, N_INIT * MOST_STEPS
+        return Effort(turns, vectors, self.most * n_features, turns * self.most * STEP)
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients."""
+        found = [local_clusters(client.features, self.most, self.seed) for client in clients]
+        return [Statistics(clients=np.eye(self.most)[number - 1]) for number in found]
+
+
+def local_clusters(rows: FloatArray, most: int, seed: int) -> int:
+    """Return the number of clusters in [2, most] with the lowest Davies-Bouldin index; 1 for too few rows."""
+    # Imported here since it takes long, and few runs need it.
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.metrics import davies_bouldin_score
+
+    last = min(most, int(np.sqrt(len(np.unique(rows, axis=0)))))
+    best, lowest = 1, np.inf
+    for number in range(2, last + 1):
+        with warnings.catch_warnings():
+            # For rows that differ only in their last bits, k-means may find fewer clusters.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            labels = KMeans(number, n_init=N_INIT, max_iter=MOST_STEPS, random_state=seed).fit_predict(rows)
+        if len(np.unique(labels)) == number and (index := davies_bouldin_score(rows, labels)) < lowest:
+            best, lowest = number, index
+    return best

@@ -1,4 +1,4 @@
-"""Contract tests for parts of your own: subclass one, say how yours is made, and pytest runs its laws.
+"""Contract tests for parts of your own: subclass one, say how yours is made, and pytest runs its tests.
 
     from privfed.testing import SecureSumContract
 
@@ -9,10 +9,8 @@
 privfed's own parts are tested by the same classes. They need pytest, which privfed itself does not.
 """
 
-from privfed.testing.attacks import AttackContract
+from privfed.testing.contracts import AttackContract, MetricContract, PartitionContract
 from privfed.testing.estimators import EstimatorContract
-from privfed.testing.metrics import MetricContract
-from privfed.testing.partitions import PartitionContract
 from privfed.testing.questions import BoundedQuestionContract, QuestionContract
 from privfed.testing.sums import SecureSumContract
 

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from privfed.core.roles.conversation import Ask, Total
 from privfed.core.values.domain import FloatArray
-from privfed.engines.faults import Fault
+from privfed.engines.in_process import Fault
 from privfed.errors import DataError, NotEnoughClientsError, PrivFedError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.saving import load
@@ -23,11 +23,11 @@ from privfed.federation.simulation import Simulation
 
 
 class EstimatorContract:
-    """Laws of every `FederatedClusterer`. Set `kind`, and `parameters` where defaults are not quick.
+    """Properties of every `FederatedClusterer`. Set `kind`, and `parameters` where defaults are not quick.
 
-    It finds the same over every secure sum, whatever the order of the clients; it repeats with its
-    `random_state`; a run that was interrupted is finished as if it had not been; a saved model predicts
-    after `load`; it asks no more sums than it announced, and lost clients are left out.
+    It finds the same over every secure sum, whatever the order of the clients. It repeats with its
+    `random_state`. A run that was interrupted is finished as if it had not been. A saved model predicts
+    after `load`. It asks no more sums than it announced, and lost clients are left out.
 
     Attributes:
         kind: the class.

@@ -13,24 +13,26 @@ from privfed.core.agreed.assumptions import answer_stages
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics
-from privfed.core.record.transcript import Began, Exchanged, Summed
+from privfed.core.record.records import Began, Exchanged, Summed
 from privfed.core.roles.conversation import Total
 from privfed.core.roles.engine import Answerer, Client
 from privfed.core.roles.secure_sum import SecureSum
-from privfed.core.stored.codec import StateCodec
-from privfed.engines.faults import Fault
+from privfed.core.stored.encoding import StateCodec
+from privfed.engines.in_process import Fault
 from privfed.errors import NotEnoughClientsError, ProtocolError, RefusedError
-from privfed.testing.vectors import Sums, Vectors, vectors, wide_vectors
+from privfed.testing.sum_runs import Sums, Vectors, told_by_bits, told_by_repeats, vectors, wide_vectors
 
 QUESTION = vectors()
 
 
 class SecureSumContract:
-    """Laws of every `privfed.core.roles.secure_sum.SecureSum`. Write `make`.
+    """Properties of every `privfed.core.roles.secure_sum.SecureSum`. Write `make`.
 
-    A total is the sum of those who contributed, on a grid no coarser than the question's, whoever is lost,
-    in whichever stage; with too few left it is an error that names them, and nothing is opened. What is no
-    reply of that client to that request changes no sum. Messages tell nothing by their lengths.
+    A total is the sum of those who contributed, on a grid no coarser than the question's, whoever is lost in
+    whichever stage. With too few left it is an error that names them, and nothing is opened. What is no reply
+    of that client to that request changes no sum. Lengths of messages tell nothing. Where answers
+    are hidden, what a client sends is alike for different answers with the same total
+    (`privfed.testing.sum_runs`).
 
     Attributes:
         n_clients: of the federations that are tried.
@@ -176,7 +178,7 @@ class SecureSumContract:
     # --- what is declared, and what is seen ---
 
     def test_it_says_in_words_who_must_be_honest_and_how_many_may_collude(self) -> None:
-        """Reports print these words beside every result."""
+        """Reports print these texts beside every result."""
         declared = self.make().assumptions
         for said in (declared.honest, declared.colluding, declared.besides):
             assert len(said.split()) > 3 and not said.endswith(".") and said in str(declared)
@@ -201,20 +203,20 @@ class SecureSumContract:
         run.federation.close()
         declared = {one.name: one for one in run.protocol.stages}
         assert len(declared) == len(run.protocol.stages) and {name for name, _ in answered} <= set(declared)
-        assert any(told for _, told in answered)
-        for name, told in answered:
-            assert declared[name].answers is told, name
+        assert any(is_answer for _, is_answer in answered)
+        for name, is_answer in answered:
+            assert declared[name].answers is is_answer, name
         assert run.transcript.of(Began)[0].answer_stages == answer_stages(run.protocol.stages)
         assert all(len(one.unheard.split()) > 3 for one in declared.values())
 
     def test_what_a_sum_reveals_is_what_it_shows(self) -> None:
-        """`reveals` and `opens_to` go into reports: they must be true of the transcript."""
+        """`reveals` and `recipient` go into reports: they must be true of the transcript."""
         run = self.federation()
         total = run.ask(QUESTION)
         shown = run.transcript.of(Summed)[0].contributions
         assert (total.contributions is not None) == (run.protocol.reveals == "contributions")
         assert (shown is not None) == (run.protocol.reveals == "contributions")
-        assert run.transcript.of(Began)[0].opens_to == run.protocol.opens_to
+        assert run.transcript.of(Began)[0].recipient == run.protocol.recipient
 
     def test_message_lengths_do_not_depend_on_the_answers(self) -> None:
         """Where answers are hidden, their size is."""
@@ -225,6 +227,13 @@ class SecureSumContract:
             run.open(QUESTION), run.open(QUESTION)
             sizes.append([[len(data) for _, data in replies] for _, replies in run.engine.log])
         assert run.protocol.reveals == "contributions" or sizes[0] == sizes[1] == sizes[2]
+
+    def test_what_a_client_sends_tells_nothing_of_its_answer_beyond_the_total(self) -> None:
+        """Clear text, and masks that are fixed, used twice, shared or of a few, tell answers apart."""
+        if self.make().reveals == "contributions":
+            pytest.skip("shows every answer, and says so")
+        assert not told_by_bits(self.federation), "some bits depend on a client's answer"
+        assert not told_by_repeats(self.federation), "masks recur"
 
     def test_bytes_counted_are_the_bytes_sent(self) -> None:
         """Traffic in reports is what passed, lost and damaged messages too."""

@@ -6,15 +6,15 @@ from typing import Literal
 
 from privfed.core.agreed.assumptions import COLLECT, Assumptions, Stage
 from privfed.core.agreed.configuration import Configuration, Terms
+from privfed.core.agreed.policy import default_losses
 from privfed.core.values.numbers import check_whole
 from privfed.errors import ArgumentError
-from privfed.privacy.server_noise import reach_of
+from privfed.privacy.pricing import reach_of
 from privfed.protocols.answering import FEWEST_SUMMED
 from privfed.protocols.ckks.grid import SlotGrid
 from privfed.protocols.ckks.parameters import MAX_CLIENTS
 from privfed.protocols.ckks.scheme import CkksScheme
 from privfed.protocols.client_opened.secure_sum import ClientOpenedSum
-from privfed.protocols.setup.losses import default_losses
 
 LEAST_BUDGET = 5e-4
 """Least budget mu^2 for noise of the server; below it, float rounding in the encoding would matter."""
@@ -35,21 +35,21 @@ class CKKS(ClientOpenedSum):
     changes nothing unnoticed (a wrong total passes with probability 2^-69), but it chooses whose answers
     are in a total, at least `honest` of them. Assumes identities that the parties exchanged before (a
     registry), state that is never restored from a copy, ring-LWE with the parameters of
-    `privfed.protocols.ckks.parameters` at 128 bits, X25519, AES-256, SHA-256 and Ed25519. The key is sent
-    under X25519, so it is not post-quantum. Any client can spoil or stop a sum. If the server adds the
-    noise (`Privacy(noise="server")`), it can also change totals as it likes, except whose answers they name.
+    `privfed.protocols.ckks.parameters` at 128 bits, X25519 or ML-KEM-768, AES-256, SHA-256 and Ed25519. Any
+    client can spoil or stop a sum. If the server adds the noise (`Privacy(noise="server")`), it can also
+    change totals as it likes, except whose answers they name.
 
     Args:
         honest: fewest clients in a total; clients refuse to open a total of fewer.
         repeats: how often in a fit a client contributes again to a sum whose total it never got.
         losses: in how many sums of a fit, over all its set-ups, other clients may be lost than before, until
             it ends: the totals are then over at most one more sets of clients, whose differences show single
-            answers, and a server can invent losses. By default a tenth of the clients, and at least three. It
+            answers, and a server can invent losses. By default one, or a tenth of 30 clients or more. It
             does not bind under differential privacy.
     """
 
     name = "ckks"
-    opens_to: Literal["clients"] = "clients"
+    recipient: Literal["clients"] = "clients"
     reveals: Literal["sums"] = "sums"
     one_key = True
     """One client's key opens every upload: shares of noise do not protect against it and the server."""
@@ -66,7 +66,7 @@ class CKKS(ClientOpenedSum):
         honest="the server may lie about everything",
         colluding="no client colludes with it: one that does opens every answer",
         besides="identities were exchanged before, a client's state is never restored from a copy, and "
-        "ring-LWE at 128 bits, X25519, AES-256, SHA-256 and Ed25519 hold",
+        "ring-LWE at 128 bits, X25519 or ML-KEM-768, AES-256, SHA-256 and Ed25519 hold",
     )
 
     def __init__(self, *, honest: int = FEWEST, repeats: int = 3, losses: int | None = None) -> None:

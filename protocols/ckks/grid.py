@@ -5,7 +5,7 @@ so that no total of the cohort overflows its slot. An entry whose step in one sl
 its resolution is cut into limbs, over as many slots as it needs. The grid appends the number of rows and
 entries that were clipped, and one who-slot for each member of the cohort, which is 1 in the client's own.
 
-Law: decode(sum of encode(x_i)) == sum of round(x_i / step) * step, for any part of the cohort.
+Property: decode(sum of encode(x_i)) == sum of round(x_i / step) * step, for any part of the cohort.
 
 Noise and limbs. Clients see the total of each limb, which tells more than the value that all limbs stand
 for: also how often low limbs carried into high ones, which depends on single answers. If each client's
@@ -97,7 +97,8 @@ class SlotGrid:
                 f"an encrypted sum over {n_clients} clients needs more than {self._bits(most_limbs)} bits "
                 f"for entry {entry} (largest total {largest[entry]:.3g}, resolution "
                 f"{spec.resolution[entry]:.3g}); declare a smaller domain or max_rows, or ask fewer "
-                f"clients a round{_ONE_SLOT if by_server else ''}."
+                f"clients a round{_ONE_SLOT if by_server else ''}.",
+                parameters=["max_rows"],
             )
         self.entries = int(self.limbs.sum())
         self.size = self.entries + 1 + n_clients
@@ -211,5 +212,6 @@ def _check_limbs(grid: SlotGrid, asked: Noised) -> None:
         raise ArgumentError(
             f"a client's noise in entry {entry} has a standard deviation of {asked.shares[entry]:.3g} steps, "
             f"but its limbs in an encrypted sum need {needed[entry]:.3g}: they would reveal more than the "
-            'total. Declare a smaller max_rows, claim a smaller epsilon, or use protocol="group-masked".'
+            'total. Declare a smaller max_rows, claim a smaller epsilon, or use protocol="group-masked".',
+            parameters=["max_rows"],
         )

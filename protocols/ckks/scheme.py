@@ -8,9 +8,10 @@ from typing import Literal
 import numpy as np
 
 from privfed.core.agreed.configuration import Terms
-from privfed.core.stored.messages import Message, decode, encode
+from privfed.core.stored.encoding import Message, decode, encode
+from privfed.core.values.numbers import Items
 from privfed.errors import IntegrityError, MessageError, PolicyError
-from privfed.privacy.server_noise import Drawn
+from privfed.privacy.pricing import Drawn
 from privfed.protocols.answering import RangedAnswer
 from privfed.protocols.ckks.checks import CHECK_SLOTS, Checks
 from privfed.protocols.ckks.cipher import CipherSum, Key, with_noise
@@ -25,7 +26,7 @@ from privfed.protocols.crypto.keys import CryptographyError
 class Encrypted(Message, frozen=True):
     """Holds an encrypted answer or total: one ciphertext for each 4096 slots."""
 
-    ciphertexts: tuple[bytes, ...]
+    ciphertexts: Items[bytes]
 
 
 class CkksAdder:

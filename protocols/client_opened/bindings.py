@@ -1,6 +1,6 @@
 """The values that a group's keys, headers and tags are bound to; the same on all replicas.
 
-header_r = H(session, number, index, head, cohort, members)
+header_r = H(session, number, index, head, cohort, members, metric)
 head     = H(header_r, integers of total_r)         a hash chain over the totals; the first head is H(session)
 """
 
@@ -9,21 +9,11 @@ from __future__ import annotations
 from privfed.core.agreed.configuration import Configuration, Terms
 from privfed.errors import MessageError
 from privfed.protocols.answering import FEWEST_SUMMED
-from privfed.protocols.crypto.keys import bound, digest, expand, extract, mac
+from privfed.protocols.crypto.keys import bound, digest, expand, mac
 from privfed.protocols.setup.rules import cohort_digest, from_bitmap
 
 MISSED = "totals:missed"
 """Code of the refusal of a client that lacks totals of earlier set-ups, which nobody passes on."""
-
-
-def pair_key(shared: bytes, session: bytes, one: int, other: int) -> bytes:
-    """Return K_ij of two clients from their X25519 shared secret; both compute the same."""
-    return extract(shared, bound("group pair", session, *sorted((one, other))))
-
-
-def channel_key(shared: bytes, session: bytes, client: int) -> bytes:
-    """Return K_iS of a client and the coordinator from their X25519 shared secret."""
-    return extract(shared, bound("group channel", session, client))
 
 
 def invitation_key(pair: bytes, session: bytes) -> bytes:
@@ -54,13 +44,16 @@ def sum_header(
     label: int,
     cohort: tuple[int, ...],
     members: tuple[int, ...],
+    metric: int,
 ) -> bytes:
     """Return the header of one attempt at a sum. All masks and checks are bound to it and used only once.
 
     The question is left out: the totals of the chain imply it, and its floats may differ between machines.
+    Which of the agreed metrics asks it, as in `Posed`, the totals do not imply.
     """
     there = digest("members", *members)
-    return digest("group sum", session, number, index, head, cohort_digest(label, cohort), there)
+    where = (session, number, index, head, cohort_digest(label, cohort), there)
+    return digest("group sum", *where, metric + 1)
 
 
 def tag_of(secret: bytes, number: int, head: bytes) -> bytes:

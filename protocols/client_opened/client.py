@@ -16,12 +16,11 @@ from privfed.core.asking.question import question_from_bytes
 from privfed.core.roles.conversation import Total
 from privfed.core.roles.engine import Answerer
 from privfed.core.roles.secure_sum import Replica
-from privfed.core.stored.codec import Codec
-from privfed.core.stored.messages import Refusal, decode, encode
+from privfed.core.stored.encoding import Codec, Refusal, decode, encode
 from privfed.errors import IntegrityError, MessageError, PolicyError, PrivFedError
 from privfed.protocols.answering import admit, answer, refusal_code
 from privfed.protocols.client_opened.bindings import MISSED, lost_clients, needed, next_head, tag_of
-from privfed.protocols.client_opened.messages import Contribution, OpenRequest, Sealed
+from privfed.protocols.client_opened.messages import NOTHING, Contribution, OpenRequest, Sealed
 from privfed.protocols.client_opened.scheme import Opened, Scheme
 from privfed.protocols.client_opened.setup import GroupSetup
 from privfed.protocols.client_opened.state import CODEC, Group, State, closed
@@ -156,7 +155,7 @@ class GroupClient:
     def _admit(self, group: Group, number: int, message: OpenRequest) -> Group:
         """Accept the group's secret, and the list of clients that are out of the fit, which may only grow."""
         fresh = not group.secret
-        group = self._setup.accept(group, message.invitation)
+        group = self._setup.accept(group, message.invitation, message.capsules)
         if not group.secret:
             raise _misplaced("before an invitation")
         if fresh:
@@ -213,6 +212,8 @@ class GroupClient:
             raise _misplaced("a sum that is already open")
         if self._replica.told < index:
             raise PolicyError(MISSED)
+        if self._replica.ended and self._replica.told == index:
+            return group, NOTHING, b""
         label = self._replica.ask(index).cohort
         attempt = self._attempt(group, number, index, group.lost)
         if self._me not in attempt.members:
@@ -223,6 +224,9 @@ class GroupClient:
             raise PolicyError("policy:max_sums")
         if len(attempt.members) < needed(len(attempt.cohort), terms):
             raise PolicyError("members:few")
+        for j in attempt.members if self._scheme.pairwise else ():
+            if j != self._me and j not in group.pairs:
+                raise PolicyError(f"box:{j}")
         group = self._counted(group, attempt)
         question = admit(attempt.question, self._policy, configuration, server_opens=False)
         answered = msgspec.structs.replace(group, pending=number)

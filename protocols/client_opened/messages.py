@@ -7,16 +7,12 @@ coordinator to a client, "up" from a client to the coordinator.
 
 from __future__ import annotations
 
-from typing import Annotated
+from privfed.core.stored.encoding import Message
+from privfed.core.values.numbers import Items, Number
+from privfed.protocols.setup.messages import Capsule, Tag
 
-import msgspec
-
-from privfed.core.stored.messages import Message
-from privfed.protocols.crypto.keys import RECEIPT_BYTES
-from privfed.protocols.setup.messages import Number
-
-Tag = Annotated[bytes, msgspec.Meta(min_length=RECEIPT_BYTES, max_length=RECEIPT_BYTES)]
-"""A MAC under the group's secret."""
+NOTHING = 2**32 - 1
+"""Label that a client names in place of a cohort's whose own run asks no more."""
 
 
 class Joined(Message, frozen=True):
@@ -24,12 +20,14 @@ class Joined(Message, frozen=True):
 
     `boxes` holds the secret sealed for each other client of the list, ascending, all of equal length; it is
     empty from clients other than the leader. `public` is what the scheme shows to the coordinator (a public
-    context), or empty. `told` says how many totals the client has of earlier set-ups.
+    context), or empty. `told` says how many totals the client has of earlier set-ups. `capsules` are for the
+    clients whose keys came with the list.
     """
 
     boxes: bytes
     public: bytes
     told: Number
+    capsules: Items[Capsule] = ()
 
 
 class Sealed(Message, frozen=True):
@@ -48,20 +46,22 @@ class OpenRequest(Message, frozen=True):
     """Brings a client the totals that it lacks, and asks the question that they imply (down, "collect").
 
     `asks` is false if the request only delivers the last total. `invitation` is the group's secret, sealed
-    by the leader for this client; it is sent until the client has answered once.
+    by the leader for this client, and `capsules` are those of others for it; both are sent until the client
+    has answered once.
     """
 
     index: Number
     asks: bool
     lost: bytes
-    totals: tuple[Sealed, ...]
+    totals: Items[Sealed]
     invitation: bytes
+    capsules: Items[Capsule] = ()
 
 
 class Contribution(Message, frozen=True):
     """Brings a tag over all totals so far, the cohort, and the client's sealed answer (up, "collect").
 
-    `body` is empty from a client that is not in the cohort.
+    `body` is empty from a client that is not in the cohort, or whose run asks no more (`NOTHING`).
     """
 
     cohort: Number

@@ -14,7 +14,7 @@ from typing import Any
 from privfed.core.agreed.agreement import Agreement, Signer
 from privfed.core.roles.engine import Exchange, gather
 from privfed.core.roles.secure_sum import Steps
-from privfed.core.stored.messages import Message, Refusal, decode, encode
+from privfed.core.stored.encoding import Message, Refusal, decode, encode
 from privfed.errors import (
     IntegrityError,
     MessageError,
@@ -23,18 +23,37 @@ from privfed.errors import (
     RefusedError,
     RepeatsSpentError,
 )
-from privfed.privacy.server_noise import ServerNoise
-from privfed.protocols.client_opened.bindings import MISSED, channel_key, needed
-from privfed.protocols.client_opened.messages import Contribution, Joined, OpenRequest, Sealed
+from privfed.privacy.pricing import ServerNoise
+from privfed.protocols.client_opened.bindings import MISSED, needed
+from privfed.protocols.client_opened.messages import NOTHING, Contribution, Joined, OpenRequest, Sealed
 from privfed.protocols.client_opened.scheme import Scheme
-from privfed.protocols.crypto.keys import agree, new_secret, public_key
-from privfed.protocols.setup.advertising import advertise_request, read_advertisement, signed_roster
+from privfed.protocols.crypto.keys import (
+    CryptographyError,
+    encapsulation_key,
+    grown,
+    new_secret,
+    new_seed,
+    public_key,
+)
+from privfed.protocols.setup.advertising import (
+    advertise_request,
+    listed,
+    read_advertisement,
+    signed_roster,
+    with_keys,
+)
 from privfed.protocols.setup.bindings import session_of
 from privfed.protocols.setup.channel import Channel
+from privfed.protocols.setup.hybrid import channel_from
 from privfed.protocols.setup.losses import REFUSED
-from privfed.protocols.setup.messages import Envelope, Listed
+from privfed.protocols.setup.messages import Advertisement, Capsule, Envelope, Joining
+from privfed.protocols.setup.pairing import Pairing
 from privfed.protocols.setup.posed import MAX_BEHIND
 from privfed.protocols.setup.rules import bitmap
+
+
+class NothingAskedError(ProtocolError):
+    """The clients' own runs ask no more: nothing was answered, and nobody is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +108,11 @@ class Relay:
         """Set up the group; if its leader is lost on the way, start again without it."""
         self._forget()
         while not self._invitations:
-            fit, key = new_secret(), new_secret()
-            listed = yield from self._advertised(fit)
-            yield from self._prepared(fit, key, listed)
+            fit = new_secret()
+            came = yield from self._advertised(fit)
+            yield from self._prepared(fit, came)
 
-    def _advertised(self, fit: bytes) -> Steps[tuple[Listed, ...]]:
+    def _advertised(self, fit: bytes) -> Steps[dict[int, Advertisement]]:
         asked = [i for i in self._everyone if i not in self._lost]
         request = encode(advertise_request(self._agreement, self._identity, fit))
         replies = yield Exchange("advertise", 0, dict.fromkeys(asked, request))
@@ -101,51 +120,73 @@ class Relay:
             replies, asked, lambda i, data: read_advertisement(self._agreement, i, self._name(i), data, fit)
         )
         self._rejected |= rejected
-        roster = {i: one for i, one in read.items() if isinstance(one, Listed)}
+        came = {i: one for i, one in sorted(read.items()) if isinstance(one, Advertisement)}
         self._refused = {i: one.code for i, one in read.items() if isinstance(one, Refusal)}
-        self._require(roster, self._everyone, "advertise")
-        self._lose((i for i in asked if i not in roster), "advertise")
-        return tuple(roster[i] for i in sorted(roster))
+        self._require(came, self._everyone, "advertise")
+        self._lose((i for i in asked if i not in came), "advertise")
+        return came
 
-    def _prepared(self, fit: bytes, key: bytes, listed: tuple[Listed, ...]) -> Steps[None]:
-        session = session_of(self._agreement, fit, listed)
-        self._channels = {
-            one.client: Channel(channel_key(agree(key, one.key), session, one.client), session, one.client)
-            for one in listed
-        }
-        roster = encode(signed_roster(self._identity, self._agreement, fit, public_key(key), listed))
-        replies = yield Exchange("prepare", 0, dict.fromkeys(self._channels, roster))
-        others = [one.client for one in listed[1:]]
+    def _prepared(self, fit: bytes, came: Mapping[int, Advertisement]) -> Steps[None]:
+        entries = tuple(listed(i, one) for i, one in came.items())
+        session, (leader, *others) = session_of(self._agreement, fit, entries), came
+        key, seed = new_secret(), grown(new_seed())
+        own = public_key(key), encapsulation_key(seed)
+        roster = signed_roster(self._identity, self._agreement, fit, *own, entries)
+        self._pairing = Pairing({i: one.encapsulation for i, one in came.items()})
+        self._pairing.want(leader, others, alone=True)
+        for client in came if self._scheme.pairwise else ():
+            self._pairing.want(client, came)
+        offered = {i: self._pairing.offered(i) for i in came}
+        without = encode(roster)
+        requests = {i: encode(with_keys(roster, keys)) if keys else without for i, keys in offered.items()}
+        self._channels = {}
+        replies = yield Exchange("prepare", 0, requests)
 
         def read(client: int, data: bytes) -> Joined | Refusal:
-            reply: Joined | Refusal = self._opened(client, data, 0, "prepare", Joined)
-            if isinstance(reply, Joined) and client == listed[0].client and len(reply.boxes) % len(others):
-                raise MessageError("boxes of another length", sender=self._name(client), stage="prepare")
+            name = self._name(client)
+            joining = decode(data, Joining | Refusal, sender=name, stage="prepare")
+            if isinstance(joining, Refusal):
+                return joining
+            public, brought = came[client].key, joining.ciphertext
+            try:
+                shared = channel_from(key, seed, public, roster, session, client, brought)
+            except CryptographyError as error:
+                raise MessageError(str(error), sender=name, stage="prepare") from None
+            channel = Channel(shared, session, client)
+            reply: Joined | Refusal = self._opened_by(channel, client, joining.envelope, 0, "prepare", Joined)
+            if isinstance(reply, Joined):
+                if client == leader and len(reply.boxes) % len(others):
+                    raise MessageError("boxes of another length", sender=name, stage="prepare")
+                if {one.client for one in reply.capsules} != {one.client for one in offered[client]}:
+                    raise MessageError("other capsules than were asked for", sender=name, stage="prepare")
+                self._pairing.take(client, reply.capsules, name, "prepare")
+                self._channels[client] = channel
             return reply
 
-        answers, rejected = gather(replies, self._channels, read)
+        answers, rejected = gather(replies, requests, read)
         self._rejected |= rejected
         joined = {i: one for i, one in answers.items() if isinstance(one, Joined)}
         self._refused = {i: one.code for i, one in answers.items() if isinstance(one, Refusal)}
         self._require(joined, self._everyone, "prepare")
-        self._lose((i for i in self._channels if i not in joined), "prepare")
+        self._lose((i for i in came if i not in joined), "prepare")
         self._heard = dict.fromkeys(joined, 0)
         self._told = {i: one.told for i, one in joined.items()}
-        leader = joined.get(listed[0].client)
-        if leader is not None:
-            size = len(leader.boxes) // len(others)
-            boxes = [leader.boxes[place * size : (place + 1) * size] for place in range(len(others))]
+        if leader in joined:
+            reply = joined[leader]
+            size = len(reply.boxes) // len(others)
+            boxes = [reply.boxes[place * size : (place + 1) * size] for place in range(len(others))]
             self._invitations = dict(zip(others, boxes, strict=True))
-            self._public = leader.public
+            self._public = reply.public
 
     @property
     def invited(self) -> tuple[int, ...]:
         """Clients that have not yet confirmed that they opened the leader's box."""
         return tuple(self._invitations)
 
-    def invitation(self, client: int, message: Callable[[bytes], Message]) -> bytes:
-        """Return a request that only brings a client its box, in the given message type."""
-        return self._channels[client].down(0, "collect", message(self._invitations[client]))
+    def invitation(self, client: int, message: Callable[[bytes, tuple[Capsule, ...]], Message]) -> bytes:
+        """Return a request that only brings a client its box and capsules, in the given message type."""
+        brought = message(self._invitations[client], self._pairing.capsules(client))
+        return self._channels[client].down(0, "collect", brought)
 
     # A sum.
 
@@ -156,6 +197,7 @@ class Relay:
             NotEnoughClientsError: too few clients are left.
             RefusedError: too few clients are left because some refused.
             RepeatsSpentError: clients were lost, and the agreed number of repeats is spent.
+            NothingAskedError: the clients' own runs ask no more.
             IntegrityError: the clients' hash chains of totals differ.
         """
         if not self._n_totals:
@@ -214,6 +256,7 @@ class Relay:
         self._refused = {i: one.code for i, one in answers.items() if isinstance(one, Refusal)}
         for client in told:
             self._heard[client] = self._n_totals
+            self._pairing.heard(client)
             self._invitations.pop(client, None)
         self._compare(told)
         return told
@@ -222,7 +265,8 @@ class Relay:
         behind = self._behind(client)
         totals = tuple(self._totals[-behind:]) if behind else ()
         invitation = self._invitations.get(client, b"")
-        request = OpenRequest(index, asks, self._lost_bitmap(), totals, invitation)
+        capsules = self._pairing.capsules(client)
+        request = OpenRequest(index, asks, self._lost_bitmap(), totals, invitation, capsules)
         return self._channels[client].down(self._number, "collect", request)
 
     def _lost_bitmap(self) -> bytes:
@@ -234,8 +278,8 @@ class Relay:
         Raises:
             IntegrityError: they differ, or a client could not open a total.
         """
-        stories = Counter((one.tag, one.cohort) for one in told.values())
-        common = stories.most_common(1)[0][0] if stories else None
+        reports = Counter((one.tag, one.cohort) for one in told.values())
+        common = reports.most_common(1)[0][0] if reports else None
         odd = [self._name(i) for i, one in told.items() if (one.tag, one.cohort) != common]
         odd += [self._name(i) for i, code in self._refused.items() if code == "total"]
         if odd:
@@ -258,6 +302,8 @@ class Relay:
 
         told = yield from self._exchanged("collect", index, True, take)
         label = next((one.cohort for one in told.values()), None)
+        if label == NOTHING:
+            raise NothingAskedError(f"the clients' own runs ask no sum {index}: what was agreed has ended.")
         members = tuple(self._everyone) if label is None else configuration.cohort(label)
         contributors, body = adder.result()
         for client in told:
@@ -309,6 +355,11 @@ class Relay:
 
     def _opened(self, client: int, data: bytes, number: int, stage: str, expected: Any) -> Any:
         """Open an envelope and return the reply, which must belong to this sum and stage."""
+        return self._opened_by(self._channels[client], client, data, number, stage, expected)
+
+    def _opened_by(
+        self, channel: Channel, client: int, data: bytes, number: int, stage: str, expected: Any
+    ) -> Any:
         name = self._name(client)
         envelope = decode(data, Envelope | Refusal, sender=name, stage=stage)
         if isinstance(envelope, Refusal):
@@ -316,4 +367,4 @@ class Relay:
         if (envelope.number, envelope.stage) != (number, stage):
             reason = f"is of sum {envelope.number}, stage {envelope.stage!r}; expected was sum {number}"
             raise MessageError(reason, sender=name, stage=stage)
-        return self._channels[client].open_up(envelope, expected | Refusal, name)
+        return channel.open_up(envelope, expected | Refusal, name)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from privfed.core.values.domain import FloatArray
-from privfed.privacy.server_noise import Drawn
+from privfed.privacy.pricing import Drawn
 from privfed.protocols.answering import RangedAnswer
 from privfed.protocols.client_opened.state import Group
 from privfed.protocols.client_opened.sum_attempt import SumAttempt

@@ -1,7 +1,7 @@
 """A session of sums that clients open, as the process that drives a run uses it.
 
 It joins two parts. `Relay` is the coordinator; an `Opener` acts for the clients' side. In a simulation that
-is `Standing`, one replica of the algorithm that stands for those of all clients, which are identical. If the
+is `CommonReplica`: one replica of the algorithm in place of those of all clients, which are identical. If the
 clients are on other machines it is `Told`, which gets each total from one of them. The relay's exchanges go
 out unchanged and contain nothing of what the opener knows.
 """
@@ -25,7 +25,7 @@ from privfed.errors import ArgumentError, IntegrityError, ProtocolError
 from privfed.protocols.client_opened.bindings import next_head
 from privfed.protocols.client_opened.client import GroupClient, total_of
 from privfed.protocols.client_opened.messages import Sealed
-from privfed.protocols.client_opened.relay import Relay, Relayed
+from privfed.protocols.client_opened.relay import NothingAskedError, Relay, Relayed
 from privfed.protocols.client_opened.scheme import Scheme
 from privfed.protocols.client_opened.state import Group
 from privfed.protocols.client_opened.sum_attempt import attempt_of
@@ -87,7 +87,7 @@ class Told:
         return None if self._totals is None else self._totals.read(sealed.index)
 
 
-class Standing(PosedReplica):
+class CommonReplica(PosedReplica):
     """Stands for the replicas of all clients: it knows the questions and opens the totals.
 
     It opens each total as soon as the coordinator has it; a real client waits for the next request. No total
@@ -192,13 +192,15 @@ class GroupSession:
         return relayed
 
     def _ask_ahead(self, index: int) -> Steps[None]:
-        """Ask the next sum. After the last one clients refuse, which is an error only if one is asked.
+        """Ask the next sum, where the clients' own runs ask one. That it fails is an error once it is asked.
 
         Raises:
             IntegrityError: the clients' hash chains of totals differ.
         """
         try:
             self._ahead[index] = yield from self.relay.sum(index)
+        except NothingAskedError:
+            return
         except IntegrityError:
             raise
         except ProtocolError as error:
@@ -263,9 +265,9 @@ def group_parties(
 ) -> tuple[Session, dict[int, ClientSide]]:
     """Return a session and its clients, with fresh identities; one replica stands for all clients'."""
     agreement, server, identities = fresh_agreement(configuration, policies)
-    standing = Standing(configuration, scheme)
+    common = CommonReplica(configuration, scheme)
     sides: dict[int, ClientSide] = {
-        i: GroupClient(i, agreement, identity, policies[i], scheme, standing, standing.join)
+        i: GroupClient(i, agreement, identity, policies[i], scheme, common, common.join)
         for i, identity in identities.items()
     }
-    return GroupSession(configuration, Relay(agreement, server, scheme), standing), sides
+    return GroupSession(configuration, Relay(agreement, server, scheme), common), sides

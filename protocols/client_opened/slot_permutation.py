@@ -14,7 +14,7 @@ from privfed.errors import PolicyError
 from privfed.privacy.noised import Noised
 from privfed.protocols.crypto.keys import bound, expand
 from privfed.protocols.crypto.keystream import keystream
-from privfed.questions.slots import Slots
+from privfed.questions.gathered import Slots
 
 
 def check_slots(question: Question, configuration: Configuration, answered: int) -> Slots | None:

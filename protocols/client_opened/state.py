@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
-from privfed.core.stored.codec import Codec
+from privfed.core.stored.encoding import Codec
+from privfed.protocols.setup.hybrid import Keyring
 from privfed.protocols.setup.losses import Losses
 
 
@@ -23,8 +24,10 @@ class Group(_Hidden, frozen=True):
         session: hash of the agreement and the list of clients, 32 bytes.
         leader: position of the client that drew the secret: the lowest on the list.
         channel: key shared with the coordinator, 32 bytes.
-        pairs: position -> key shared with that client, 32 bytes. Has all other clients of the list; if the
-            scheme uses no pairwise masks, a client other than the leader has only the leader.
+        pairs: position -> key shared with that client, 32 bytes. Has all other clients of the list, once the
+            first request brought what they encapsulated; if the scheme uses no pairwise masks, a client
+            other than the leader has only the leader.
+        ring: what these keys are agreed on with, until then.
         secret: the group's secret G, 32 bytes that the coordinator never sees; empty until it came.
         extra: the scheme's own secret (the key of CKKS), which travels with G.
         head: head of the hash chain over all totals so far, 32 bytes.
@@ -41,6 +44,7 @@ class Group(_Hidden, frozen=True):
     channel: bytes
     pairs: dict[int, bytes]
     head: bytes
+    ring: Keyring = Keyring()
     secret: bytes = b""
     extra: bytes = b""
     last: int = 0
@@ -57,6 +61,7 @@ class State(_Hidden, frozen=True):
     Args:
         fit: identifier of the fit that was advertised for, empty before.
         key: secret X25519 key of that fit, until the roster comes.
+        seed: seed of its ML-KEM-768 key, likewise.
         agreement: digest of the agreement that `answered` counts for.
         answered: how many sums of this agreement were answered, over all set-ups.
         slotted: how many of them showed unlinked contributions.
@@ -71,6 +76,7 @@ class State(_Hidden, frozen=True):
 
     fit: bytes = b""
     key: bytes = b""
+    seed: bytes = b""
     agreement: bytes = b""
     answered: int = 0
     slotted: int = 0
@@ -102,5 +108,5 @@ def closed(state: State) -> State:
     return msgspec.structs.replace(state, group=None, repeats=repeats, lost=lost, losses=group.losses)
 
 
-CODEC: Codec[State] = Codec(State, "state of a client of a sum that clients open", 3)
+CODEC: Codec[State] = Codec(State, "state of a client of a sum that clients open", 5)
 """How a state is stored on the client's own disk."""

@@ -41,5 +41,6 @@ def attempt_of(
     """
     cohort = configuration.cohort(posed.cohort)
     members = members_of(cohort, lost_clients(configuration, lost))
-    header = sum_header(group.session, number, index, group.head, posed.cohort, cohort, members)
+    where = (group.session, number, index, group.head, posed.cohort, cohort, members)
+    header = sum_header(*where, posed.metric)
     return SumAttempt(header, me, cohort, members, posed.question, group.pending == number)

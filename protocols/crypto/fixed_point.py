@@ -5,7 +5,7 @@ so that no sum of the cohort's answers can overflow. An entry whose step on 64 b
 its resolution takes two 64-bit limbs. The grid appends two entries: the number of rows and entries that
 were clipped, and a 1 from each contributor. The total of the latter shows whether all masks cancelled.
 
-Law: decode(sum of encode(x_i)) == sum of round(x_i / step) * step, for at most `n_clients` answers.
+Property: decode(sum of encode(x_i)) == sum of round(x_i / step) * step, for at most `n_clients` answers.
 """
 
 from __future__ import annotations
@@ -130,7 +130,8 @@ class Grid(Layout):
             raise ArgumentError(
                 f"a sum over {n_clients} clients needs more than 126 bits for entry {entry} "
                 f"(largest {largest[entry]:.3g}, resolution {spec.resolution[entry]:.3g}); declare a smaller "
-                "domain or max_rows."
+                "domain or max_rows.",
+                parameters=["max_rows"],
             )
         n_wide = int(self.is_wide.sum())
         super().__init__(spec.size - n_wide + 2, n_wide)

@@ -1,7 +1,8 @@
 """Identities, key agreement and key derivation of masked sums.
 
-X25519 (RFC 7748), Ed25519 (RFC 8032), HKDF-SHA256 (RFC 5869), AES-256-GCM. Every derivation hashes a
-tag and everything that the key is bound to, in fields of fixed length or prefixed with their length.
+X25519 (RFC 7748), ML-KEM-768 (FIPS 203), Ed25519 (RFC 8032), HKDF-SHA256 (RFC 5869), AES-256-GCM.
+Every derivation hashes a tag and everything that the key is bound to, in fields of fixed length or prefixed
+with their length.
 """
 
 from __future__ import annotations
@@ -14,18 +15,22 @@ from functools import lru_cache
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
-from privfed.core.stored.hashing import bound as bound
-from privfed.core.stored.hashing import digest as digest
+from privfed.core.stored.encoding import bound as bound
+from privfed.core.stored.encoding import digest as digest
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
 TAG_BYTES = 16
 RECEIPT_BYTES = 16
+ENCAPSULATION_BYTES, CIPHERTEXT_BYTES, SEED_BYTES = 1184, 1088, 64
+"""Sizes of ML-KEM-768: a public encapsulation key, a ciphertext, and the seed of a secret key."""
+
 SERVER = 0xFFFFFFFF
 """The coordinator's number where a party is named in four bytes."""
 
@@ -63,6 +68,65 @@ def expand(key: bytes, info: bytes) -> bytes:
 def extract(shared: bytes, info: bytes) -> bytes:
     """Return 32 bytes derived from an X25519 result (HKDF)."""
     return HKDF(SHA256(), KEY_BYTES, None, info).derive(shared)
+
+
+def combine_secrets(agreed: bytes, encapsulated: bytes, info: bytes) -> bytes:
+    """Return 32 bytes that stay secret while either an X25519 result or an ML-KEM-768 secret does (HKDF).
+
+    `info` binds the parties, their public keys (through the session) and the ciphertext.
+    """
+    return extract(agreed + encapsulated, info)
+
+
+def new_seed() -> bytes:
+    """Return the seed of a fresh ML-KEM-768 key pair, from the operating system's generator."""
+    return secrets.token_bytes(SEED_BYTES)
+
+
+def encapsulation_key(seed: bytes | MLKEM768PrivateKey) -> bytes:
+    """Return the public ML-KEM-768 key of a seed, or of a secret key."""
+    return grown(seed).public_key().public_bytes_raw()
+
+
+def encapsulate(public: bytes) -> tuple[bytes, bytes]:
+    """Return a fresh shared secret, and the ciphertext that brings it to the owner of a public key.
+
+    Raises:
+        CryptographyError: the public key is malformed.
+    """
+    try:
+        return MLKEM768PublicKey.from_public_bytes(public).encapsulate()
+    except ValueError:
+        raise CryptographyError("unusable encapsulation key") from None
+
+
+def grown(seed: bytes | MLKEM768PrivateKey) -> MLKEM768PrivateKey:
+    """Return a secret ML-KEM-768 key as an object; making one of its seed costs more than what it is for."""
+    return MLKEM768PrivateKey.from_seed_bytes(seed) if isinstance(seed, bytes) else seed
+
+
+def decapsulate(seed: bytes | MLKEM768PrivateKey, ciphertext: bytes) -> bytes:
+    """Return the shared secret in a ciphertext; of one that was altered, another secret.
+
+    Raises:
+        CryptographyError: the ciphertext has another length.
+    """
+    try:
+        return grown(seed).decapsulate(ciphertext)
+    except ValueError:
+        raise CryptographyError("unusable ciphertext") from None
+
+
+def check_encapsulation_key(public: bytes) -> None:
+    """Check that secrets can be encapsulated to a public key.
+
+    Raises:
+        CryptographyError: it is malformed.
+    """
+    try:
+        MLKEM768PublicKey.from_public_bytes(public)
+    except ValueError:
+        raise CryptographyError("unusable encapsulation key") from None
 
 
 def mac(key: bytes, info: bytes) -> bytes:

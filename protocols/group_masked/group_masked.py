@@ -6,12 +6,12 @@ from typing import Literal
 
 from privfed.core.agreed.assumptions import COLLECT, Assumptions, Stage
 from privfed.core.agreed.configuration import Configuration, Terms
+from privfed.core.agreed.policy import default_losses
 from privfed.core.values.numbers import check_whole
 from privfed.errors import ArgumentError
 from privfed.protocols.client_opened.bindings import needed
 from privfed.protocols.client_opened.secure_sum import ClientOpenedSum
 from privfed.protocols.group_masked.masks import MaskScheme
-from privfed.protocols.setup.losses import default_losses
 from privfed.protocols.setup.rules import default_terms
 
 MAX_CLIENTS = 200
@@ -30,7 +30,7 @@ class GroupMasked(ClientOpenedSum):
     clients lost they can also obtain differences of totals, at most `repeats` times in a fit. A server
     that colludes with no client reads nothing and changes nothing unnoticed (a wrong total passes with
     probability 2^-64). Assumes identities that the parties exchanged before (a registry), state that is
-    never restored from a copy, X25519, AES-256, SHA-256 and Ed25519; it is not post-quantum. Any client
+    never restored from a copy, X25519 or ML-KEM-768, AES-256, SHA-256 and Ed25519. Any client
     can spoil or stop a sum. Masks of lost clients are not recovered: the sum is asked again without
     these clients, and they are out until the next fit. If the server adds the noise
     (`Privacy(noise="server")`), it can also change totals as it likes, except the number of contributors,
@@ -43,12 +43,12 @@ class GroupMasked(ClientOpenedSum):
         repeats: how often in a fit a sum may be asked again without clients that were lost.
         losses: in how many sums of a fit, over all its set-ups, other clients may be lost than before, until
             it ends: the totals are then over at most one more sets of clients, whose differences show single
-            answers, and a server can invent losses. By default a tenth of the clients, and at least three. It
+            answers, and a server can invent losses. By default one, or a tenth of 30 clients or more. It
             does not bind under differential privacy.
     """
 
     name = "group-masked"
-    opens_to: Literal["clients"] = "clients"
+    recipient: Literal["clients"] = "clients"
     reveals: Literal["sums"] = "sums"
     one_key = False
     slotted_sums = 0
@@ -83,7 +83,7 @@ class GroupMasked(ClientOpenedSum):
             "colludes with it",
             colluding=f"at most {most} clients of a cohort collude with it; together they read totals",
             besides="identities were exchanged before, a client's state is never restored from a copy, and "
-            "X25519, AES-256, SHA-256 and Ed25519 hold",
+            "X25519 or ML-KEM-768, AES-256, SHA-256 and Ed25519 hold",
         )
 
     def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:

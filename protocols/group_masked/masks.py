@@ -15,9 +15,10 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from privfed.core.stored.messages import Message, decode, encode
+from privfed.core.stored.encoding import Message, decode, encode
+from privfed.core.values.numbers import Number
 from privfed.errors import IntegrityError, MessageError
-from privfed.privacy.server_noise import Drawn
+from privfed.privacy.pricing import Drawn
 from privfed.protocols.answering import RangedAnswer
 from privfed.protocols.client_opened.scheme import Opened
 from privfed.protocols.client_opened.state import Group
@@ -26,7 +27,6 @@ from privfed.protocols.crypto.check_words import CHECK_BYTES, added, check_of, f
 from privfed.protocols.crypto.fixed_point import Grid, Layout, Words, grid_of
 from privfed.protocols.crypto.keys import bound, equal, expand
 from privfed.protocols.crypto.keystream import Masker
-from privfed.protocols.setup.messages import Number
 
 _Check = Annotated[bytes, msgspec.Meta(min_length=CHECK_BYTES, max_length=CHECK_BYTES)]
 

@@ -8,6 +8,11 @@ from privfed.protocols.crypto.keys import agree, bound, bound_prefix, expand, ex
 from privfed.protocols.masked.state import Pair
 
 
+def pair_of(key: bytes, session: bytes) -> Pair:
+    """Return the keys for boxes and receipts of two clients, from the key that they agreed on."""
+    return Pair(expand(key, bound("boxes", session)), expand(key, bound("receipts", session)))
+
+
 def self_mask_key(seed: bytes, session: bytes, number: int, client: int, header: bytes) -> bytes:
     """Return the key of the mask that a client adds on its own, from its seed."""
     return expand(seed, bound("self mask", session, number, client, header))

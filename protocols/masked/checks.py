@@ -1,7 +1,7 @@
 """The checks that a client makes before it sends anything; each says which attack it stops.
 
-Each raises `PolicyError`, whose text is the code of the refusal, or `MessageError`. The "story" of a sum
-is what the server tells a client about which neighbours are alive and which are lost.
+Each raises `PolicyError`, whose text is the code of the refusal, or `MessageError`. A dropout
+report of a sum is what the server tells a client of its neighbours: which are there, and which dropped out.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def check_prepared(
 def check_pending(keys: Fit, number: int) -> Pending:
     """Check that this is the latest sum, and that it was not unmasked before.
 
-    Stops a server that asks twice with different stories, or for a sum that a later one has closed.
+    Stops a server that asks twice with different reports, or for a sum that a later one has closed.
     """
     if keys.pending is None or keys.pending.number != number or number != keys.last:
         raise MessageError(
@@ -96,7 +96,7 @@ def check_pending(keys: Fit, number: int) -> Pending:
     return keys.pending
 
 
-def check_stories(
+def check_reports(
     agreement: Rules, pending: Pending, message: UnmaskRequest
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Check that each prepared neighbour is called either alive or dead; return the living and the dead.
@@ -105,10 +105,10 @@ def check_stories(
     """
     dead = from_bitmap(pending.prepared, message.dead)
     if dead is None:
-        raise PolicyError("stories:list")
+        raise PolicyError("reports:list")
     living = tuple([j for j in pending.prepared if j not in dead])
     if len(living) < agreement.threshold(pending.cohort):
-        raise PolicyError("stories:few")
+        raise PolicyError("reports:few")
     return living, tuple([j for j in pending.prepared if j in dead])
 
 
@@ -123,10 +123,10 @@ def all_lost(
     members = agreement.cohort(pending.cohort).members
     bits = np.unpackbits(np.frombuffer(message.lost, dtype=np.uint8))
     if len(bits) not in (0, -len(members) % 8 + len(members)) or bits[len(members) :].any():
-        raise PolicyError("stories:list")
+        raise PolicyError("reports:list")
     others = {members[place] for place in np.flatnonzero(bits).tolist()}
     if others & {me, *living}:
-        raise PolicyError("stories:list")
+        raise PolicyError("reports:list")
     dead = set(pending.prepared).difference(living)
     return frozenset({*pending.missing, *dead, *others})
 

@@ -5,6 +5,8 @@ The checks are in `protocols.masked.checks`.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import numpy as np
 
@@ -13,21 +15,20 @@ from privfed.core.agreed.assumptions import COLLECT
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.roles.engine import Answerer
 from privfed.core.roles.secure_sum import Replica
-from privfed.core.stored.codec import Codec
-from privfed.core.stored.messages import Message, Refusal, decode, encode
+from privfed.core.stored.encoding import Codec, Message, Refusal, decode, encode
 from privfed.errors import IntegrityError, MessageError, PolicyError, PrivFedError
 from privfed.protocols.answering import admit, admit_configuration, answer, refusal_code
 from privfed.protocols.crypto.fixed_point import grid_of
 from privfed.protocols.crypto.keys import (
     KEY_BYTES,
     CryptographyError,
-    agree,
     bound,
     digest,
+    encapsulation_key,
     equal,
     expand,
-    extract,
     new_secret,
+    new_seed,
     public_key,
     seal,
 )
@@ -35,12 +36,12 @@ from privfed.protocols.crypto.keystream import Masker
 from privfed.protocols.crypto.shamir import share
 from privfed.protocols.crypto.shared import APART, Shared
 from privfed.protocols.masked import checks
-from privfed.protocols.masked.bindings import lock_binding
+from privfed.protocols.masked.bindings import lock_binding, pair_of
 from privfed.protocols.masked.boxes import Boxes
 from privfed.protocols.masked.masking import BoundTo
 from privfed.protocols.masked.messages import (
+    Agreed,
     CollectRequest,
-    Leading,
     LeadRequest,
     Preparation,
     Prepared,
@@ -50,17 +51,16 @@ from privfed.protocols.masked.messages import (
     Upload,
     VerifiedRequest,
 )
-from privfed.protocols.masked.pairs import public_keys, with_pairs
 from privfed.protocols.masked.state import (
     ANSWER,
     CODEC,
     MASK,
     SEED,
+    DropoutReport,
     Fit,
     Pending,
     Secrets,
     State,
-    Story,
     closed,
 )
 from privfed.protocols.masked.verification import CHECK_WORDS
@@ -69,21 +69,23 @@ from privfed.protocols.setup import losses
 from privfed.protocols.setup.advertising import check_request, check_signed
 from privfed.protocols.setup.bindings import session_of
 from privfed.protocols.setup.channel import Channel
+from privfed.protocols.setup.hybrid import agreed_on, channel_to, keyring
+from privfed.protocols.setup.journal_counter import advertised, check_journals, hash_of
 from privfed.protocols.setup.messages import (
     AdvertiseRequest,
     Envelope,
+    Joining,
     RosterRequest,
     Slot,
 )
 from privfed.protocols.setup.roster import check_roster
 from privfed.protocols.setup.rules import Rules, check_cohort, sum_header, threshold
 from privfed.protocols.setup.sizes import FULL_GRAPH
-from privfed.protocols.setup.standing import advertised, check_journals
 
 MAX_PREPARED = 4
 """Most future sums that a client holds key material for."""
 
-MOST_STORIES = 16
+MOST_REPORTS = 16
 """Sums since the last total of which a client remembers who was said to be lost."""
 
 _STAGES: dict[type[Message], str] = {
@@ -150,11 +152,15 @@ class MaskedClient:
                 raise MessageError("before the set-up", sender="the coordinator", stage=message.stage)
             channel, envelope = Channel(keys.channel, keys.session, self._me), message
             asked = self._read(channel, message)
+            inner = asked.collect if isinstance(asked, VerifiedRequest) else asked
+            keys, made = self._agreed(keys, inner)
             if isinstance(asked, VerifiedRequest):
                 keys = self._told(keys, message.number, asked)
                 # These totals hold: they stay, also where the question is refused.
                 state = msgspec.structs.replace(state, keys=keys)
-            keys, reply = self._in_session(keys, message.number, asked, answerer)
+            keys, reply = self._in_session(keys, message.number, inner, answerer)
+            if not isinstance(reply, Refusal):
+                reply = msgspec.structs.replace(reply, **made)
         except (PrivFedError, CryptographyError) as error:
             refusal = Refusal(refusal_code(error))
             if isinstance(error, IntegrityError):
@@ -181,71 +187,75 @@ class MaskedClient:
         admit_configuration(agreement.configuration, self._policy)
         if again and not state.key:
             raise MessageError("a fit that is already set up", sender="the coordinator", stage="advertise")
-        key = state.key if again else new_secret()
+        key, seed = (state.key, state.seed) if again else (new_secret(), new_seed())
         before = state if known else State()
         begun = before.begun if again else (*before.begun, message.fit)
         state = msgspec.structs.replace(
-            before, fit=message.fit, key=key, agreement=agreement.digest, begun=begun
+            before, fit=message.fit, key=key, seed=seed, agreement=agreement.digest, begun=begun
         )
-        reply = advertised(self._identity, self._me, message.fit, agreement.digest, public_key(key))
-        return state, encode(reply)
+        keys = public_key(key), encapsulation_key(seed)
+        return state, encode(advertised(self._identity, self._me, message.fit, agreement.digest, *keys))
 
     def _join(self, state: State, message: RosterRequest) -> tuple[State, bytes]:
-        """Check the list of clients, derive the fit's keys and prepare the first sums."""
+        """Check the list of clients, and agree on keys with the coordinator and with others."""
         if state.keys is not None and not self._is_of(state.key, message):
             return self._joined_before(state, state.keys, message)
         if not state.key:
-            raise MessageError("before an advertisement", sender="the coordinator", stage="prepare")
-        check_roster(self._agreement, self._me, public_key(state.key), state.fit, message)
+            raise MessageError("before an advertisement", sender="the coordinator", stage="agree")
+        own = public_key(state.key), hash_of(encapsulation_key(state.seed))
+        check_roster(self._agreement, self._me, *own, state.fit, message)
         check_journals(self._identity, self._agreement, self._me, message.clients)
         session = session_of(self._agreement, state.fit, message.clients)
-        channel_key = extract(agree(state.key, message.key), bound("channel", session, self._me))
+        channel_key, ciphertext = channel_to(state.key, message, session, self._me)
         n = len(self._agreement.configuration.clients)
-        listed = public_keys(message.clients, n)
         absent = set(range(n)) - {one.client for one in message.clients}
         before = closed(state)  # Only now, as the whole list with this client's key is the coordinator's.
         counted = losses.checked(losses.begun(before.losses, absent), self._agreement.configuration)
+        where = (self._me, message.clients, n, session)
+        ring = keyring(state.key, state.seed, *where, whole=n <= FULL_GRAPH, shared=self._shared)
         counts = {"answered": before.answered, "losses": counted, "fit": state.fit}
-        keys = Fit(session, channel_key, {}, state.key, listed, **counts)  # type: ignore[arg-type]
+        keys = Fit(session, channel_key, {}, ring, **counts)  # type: ignore[arg-type]
         if self._verifier is not None:
             keys = msgspec.structs.replace(keys, chain=self._verifier.begun(session, before.past))
-        if n <= FULL_GRAPH:
-            others = [one.client for one in message.clients if one.client != self._me]
-            keys = with_pairs(keys, self._me, others, self._shared)
-            keys = msgspec.structs.replace(keys, secret=b"", listed=b"")
-        keys, prepared = self._prepared(keys, message.upcoming, message.clients[0].client == self._me)
-        reply = Channel(channel_key, session, self._me).up(0, "prepare", prepared)
-        return msgspec.structs.replace(before, fit=state.fit, key=b"", keys=keys), reply
+        keys, made = self._agreed(keys, message)
+        sealed = Channel(channel_key, session, self._me).up(0, "agree", Agreed(made["capsules"]))
+        reply = encode(Joining(ciphertext, sealed))
+        keys = msgspec.structs.replace(keys, joining=reply)
+        return msgspec.structs.replace(before, fit=state.fit, key=b"", seed=b"", keys=keys), reply
+
+    def _agreed(self, keys: Fit, message: Any) -> tuple[Fit, dict[str, Any]]:
+        """Agree on keys with clients that a request names; return what that adds to the reply."""
+        offered, capsules = message.keys, () if isinstance(message, RosterRequest) else message.capsules
+        session, known = keys.session, keys.pairs
+        ring, new, made = agreed_on(keys.ring, session, self._me, known, offered, capsules, self._shared)
+        pairs = known | {j: pair_of(key, session) for j, key in new.items()} if new else known
+        keys = msgspec.structs.replace(keys, ring=ring, pairs=pairs, joining=b"")
+        added: dict[str, Any] = {"capsules": made}
+        if self._verifier is not None:
+            chosen = pairs if isinstance(message, LeadRequest) else new
+            keys = self._verifier.led(keys) if isinstance(message, LeadRequest) else keys
+            added["invitations"] = self._verifier.invitations(keys, chosen)
+        return keys, added
 
     def _is_of(self, key: bytes, message: RosterRequest) -> bool:
         """Say whether a list has the fresh key that this client advertised last."""
         own = [one.key for one in message.clients if one.client == self._me]
         return bool(key) and any(equal(one, public_key(key)) for one in own)
 
-    def _prepared(self, keys: Fit, upcoming: tuple[Slot, ...], leads: bool) -> tuple[Fit, Message]:
-        """Prepare the first sums; whoever leads also draws the secret of the clients that verify totals."""
-        keys, preparations = self._prepare(keys, upcoming)
-        if not leads or self._verifier is None:
-            return keys, Prepared(preparations)
-        others = [j for j in range(len(self._agreement.configuration.clients)) if j != self._me]
-        keys, boxes = self._verifier.led(keys, with_pairs(keys, self._me, others).pairs)
-        return keys, Leading(Prepared(preparations), boxes)
-
     def _told(self, keys: Fit, number: int, request: VerifiedRequest) -> Fit:
         """Take the totals that came with a request, which each client checks."""
         if self._verifier is None:
             raise MessageError("no totals are verified here", sender="the coordinator", stage="collect")
-        keys = with_pairs(keys, self._me, [] if request.leader == self._me else [request.leader])
         return self._verifier.taken(keys, number, request)
 
     def _joined_before(self, state: State, keys: Fit, message: RosterRequest) -> tuple[State, bytes]:
-        """Answer a list that was sent again, if it gives the same session; the keys stay as they are."""
+        """Answer a list that was sent again, if it gives the same session, with the same reply."""
         if not equal(session_of(self._agreement, keys.fit, message.clients), keys.session):
             raise PolicyError("roster:other")
         check_signed(self._agreement, keys.fit, message)
-        keys, prepared = self._prepared(keys, message.upcoming, message.clients[0].client == self._me)
-        reply = Channel(keys.channel, keys.session, self._me).up(0, "prepare", prepared)
-        return msgspec.structs.replace(state, keys=keys), reply
+        if not keys.joining:
+            raise MessageError("a list that was answered", sender="the coordinator", stage="agree")
+        return state, keys.joining
 
     # Within a fit.
 
@@ -259,16 +269,13 @@ class MaskedClient:
     def _in_session(
         self, keys: Fit, number: int, message: Message, answerer: Answerer
     ) -> tuple[Fit, Message]:
-        if isinstance(message, VerifiedRequest):
-            message = message.collect
         if isinstance(message, CollectRequest):
             return self._collect(keys, number, message, answerer)
         if isinstance(message, UnmaskRequest):
             return self._unmask(keys, number, message)
-        if isinstance(message, LeadRequest):
-            return self._prepared(keys, message.upcoming, True)
-        if isinstance(message, PrepareRequest):
-            return self._prepared(keys, message.upcoming, False)
+        if isinstance(message, PrepareRequest | LeadRequest):
+            keys, preparations = self._prepare(keys, message.upcoming)
+            return keys, Prepared(preparations)
         raise MessageError("not a request", sender="the coordinator", stage="request")
 
     def _prepare(self, keys: Fit, upcoming: tuple[Slot, ...]) -> tuple[Fit, tuple[Preparation, ...]]:
@@ -277,7 +284,7 @@ class MaskedClient:
         for slot in upcoming:
             checks.check_slot(keys, slot)
             if slot.number not in secrets:
-                keys, secrets[slot.number] = self._new_secrets(keys, slot)
+                secrets[slot.number] = self._new_secrets(keys, slot)
             preparations.append(secrets[slot.number].sent)
         # A prepared sum that never ran is closed for good once too many later ones are prepared.
         closed = sorted(secrets)[:-MAX_PREPARED]
@@ -286,7 +293,7 @@ class MaskedClient:
             preparations
         )
 
-    def _new_secrets(self, keys: Fit, slot: Slot) -> tuple[Fit, Secrets]:
+    def _new_secrets(self, keys: Fit, slot: Slot) -> Secrets:
         agreement, me = self._agreement, self._me
         checks.check_label(agreement.configuration, slot.cohort)
         cohort = agreement.cohort(slot.cohort)
@@ -294,14 +301,13 @@ class MaskedClient:
             raise MessageError("not in this cohort", sender="the coordinator", stage="prepare")
         check_cohort(len(cohort.members), agreement.configuration.terms)
         neighbours = agreement.neighbours(keys.session, slot.cohort, me)
-        keys = with_pairs(keys, self._me, neighbours.clients, self._shared)
         mask, seed, answer_key = new_secret(), new_secret(), new_secret()
         boxes = self._boxes(keys, slot.number, slot.cohort)
         shares = share(seed + mask + answer_key, neighbours.abscissae, boxes.threshold)
         mask_key, seed_hash = public_key(mask), digest("seed", seed)
         sealed = boxes.sealed(mask_key, seed_hash, neighbours, shares)
         sent = Preparation(slot.number, slot.cohort, mask_key, seed_hash, sealed)
-        return keys, Secrets(mask, seed, answer_key, sent)
+        return Secrets(mask, seed, answer_key, sent)
 
     def _boxes(self, keys: Fit, number: int, label: int) -> Boxes:
         cohort = self._agreement.cohort(label)
@@ -312,9 +318,9 @@ class MaskedClient:
         self, keys: Fit, number: int, message: CollectRequest, answerer: Answerer
     ) -> tuple[Fit, Message]:
         """Stage A: answer, masked with the client's own seed and with every prepared neighbour."""
-        if keys.pending is not None:
-            counted = losses.unopened(keys.losses, self._agreement.configuration)
-            keys = msgspec.structs.replace(keys, losses=counted)
+        unopened, agreed = keys.pending is not None, self._agreement.configuration
+        counted = losses.before_answer(keys.losses, message.index, unopened, agreed)
+        keys = msgspec.structs.replace(keys, losses=counted)
         secrets = checks.check_number(keys, number, message, self._agreement.configuration.terms.max_sums)
         question = admit(message.question, self._policy, self._agreement.configuration)
         if self._verifier is not None:
@@ -352,7 +358,7 @@ class MaskedClient:
     def _unmask(self, keys: Fit, number: int, message: UnmaskRequest) -> tuple[Fit, Message]:
         """Stage B: give a share of each living neighbour's seed and each lost one's mask key, never both."""
         pending = checks.check_pending(keys, number)
-        living, dead = checks.check_stories(self._agreement, pending, message)
+        living, dead = checks.check_reports(self._agreement, pending, message)
         lost = checks.all_lost(self._agreement, pending, self._me, message, living)
         cohort = self._agreement.cohort(pending.cohort).place
         counted = losses.after_sum(keys.losses, cohort, lost, self._agreement.configuration)
@@ -369,8 +375,8 @@ class MaskedClient:
         told = lock_binding(pending.header, self._me, message.dead, left_out)
         locked = seal(lock, of_good[:, SEED].tobytes() + of_dead[:, MASK].tobytes(), told)
         if self._verifier is not None:
-            story = Story(number, tuple(sorted(lost)))
-            stories = (*keys.chain.stories, story)[-MOST_STORIES:]
-            keys = msgspec.structs.replace(keys, chain=msgspec.structs.replace(keys.chain, stories=stories))
+            report = DropoutReport(number, tuple(sorted(lost)))
+            reports = (*keys.chain.reports, report)[-MOST_REPORTS:]
+            keys = msgspec.structs.replace(keys, chain=msgspec.structs.replace(keys.chain, reports=reports))
         keys, preparations = self._prepare(msgspec.structs.replace(keys, pending=None), message.upcoming)
         return keys, Unmasking(left_out, of_good[:, ANSWER].tobytes(), locked, preparations)

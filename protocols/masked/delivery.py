@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from privfed.core.stored.messages import Message
+from privfed.core.stored.encoding import Message
 from privfed.errors import MessageError
 from privfed.protocols.crypto.fixed_point import Words
 from privfed.protocols.masked.messages import (
     CollectRequest,
     EarlierSum,
+    Invitation,
     OpenedSum,
     Relayed,
     VerifiedRequest,
@@ -20,7 +21,7 @@ from privfed.protocols.setup.rules import Rules
 
 
 class Delivery:
-    """Keeps opened totals until the clients have them, and the boxes of the client that leads.
+    """Keeps opened totals until the clients have them, and what the client that leads sealed for them.
 
     Args:
         agreement: configuration and registry.
@@ -32,7 +33,7 @@ class Delivery:
     def __init__(
         self, agreement: Rules, session: bytes, listed: tuple[int, ...], earlier: Sequence[Relayed] = ()
     ) -> None:
-        self._listed, self._session, self._digest = listed, session, agreement.digest
+        self._session, self._digest = session, agreement.digest
         self._kept = totals_kept(agreement.configuration)
         self._totals: list[OpenedSum] = []
         self._n_totals = 0
@@ -43,19 +44,22 @@ class Delivery:
         self._earlier = tuple(one.sum for one in earlier[-self._kept :])
         self.head = first_head(session, earlier[-1].head if earlier else b"")
 
-    def lead(self, client: int, boxes: bytes, name: str) -> None:
-        """Keep the boxes of the first client that leads.
+    def lead(self, client: int, invitations: tuple[Invitation, ...], name: str) -> None:
+        """Keep what the first client that leads sealed for others.
 
         Raises:
-            MessageError: they are not one for each other client of the list.
+            MessageError: they are not clients of the list.
         """
-        others = [j for j in self._listed if j != client]
-        size, rest = divmod(len(boxes), len(others))
-        if rest or not size:
-            raise MessageError("boxes of another length", sender=name, stage="prepare")
-        if self.leader is None:
+        if any(one.client not in self._heard for one in invitations):
+            raise MessageError("an invitation of somebody else", sender=name, stage="prepare")
+        if invitations and self.leader in (None, client):
             self.leader = client
-            self._boxes = {j: boxes[place * size : (place + 1) * size] for place, j in enumerate(others)}
+            self._boxes |= {one.client: one.box for one in invitations}
+
+    def uninvited(self, clients: Iterable[int]) -> bool:
+        """Say whether a client lacks the clients' secret, and there is none to send."""
+        known = {self.leader, *self._invited, *self._boxes}
+        return any(client not in known for client in clients)
 
     def request(self, client: int, collect: CollectRequest) -> Message:
         """Return what one client is sent: the totals that it lacks, and the question."""

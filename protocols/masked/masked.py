@@ -3,7 +3,7 @@
 Bonawitz et al.: Practical Secure Aggregation for Privacy-Preserving Machine Learning, CCS 2017
 (double masking, Shamir shares), with the sparse graph of Bell et al., CCS 2020, above 200 clients
 and the changes of docs/protocols/masked.md: key material is made one sum ahead, so that a sum costs
-two exchanges, and unmasking answers are locked, so that telling clients different stories opens nothing.
+two exchanges. Unmasking answers are locked: different dropout reports to different clients open nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Literal
 from privfed.core.agreed.agreement import Agreement, Signer
 from privfed.core.agreed.assumptions import COLLECT, Assumptions, Stage
 from privfed.core.agreed.configuration import Configuration, Terms
-from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.agreed.policy import ClientPolicy, default_losses
 from privfed.core.roles.engine import ClientSide
 from privfed.core.roles.secure_sum import Replica, Session, TotalReader
 from privfed.core.values.numbers import check_share, check_whole
@@ -23,7 +23,6 @@ from privfed.protocols.answering import check_promised
 from privfed.protocols.crypto.shared import InOneProcess
 from privfed.protocols.masked.client import MaskedClient
 from privfed.protocols.masked.session import MaskedSession
-from privfed.protocols.setup.losses import default_losses
 from privfed.protocols.setup.posed import PosedReplica, PosingSession, totals_kept
 from privfed.protocols.setup.rules import check_cohort, default_terms
 from privfed.protocols.setup.simulated import fresh_agreement
@@ -42,7 +41,8 @@ class Masked:
     Protects each client from a server that may lie about everything and colludes with at most
     `colluders` clients of a cohort: each opened total is over at least `honest` honest clients with
     the same question. Assumes identities that the parties exchanged before (a registry), state that
-    is never restored from a copy, and X25519, AES-256, SHA-256, Ed25519; it is not post-quantum. It
+    is never restored from a copy, and X25519, AES-256, SHA-256, Ed25519. Who taps the network reads nothing
+    while X25519 or ML-KEM-768 holds; a server that keeps uploads opens single ones once X25519 falls. It
     does not hide totals, and any client can spoil or stop a sum.
 
     Args:
@@ -55,7 +55,7 @@ class Masked:
             more neighbours. Smaller cohorts tolerate the loss of almost half.
         losses: in how many sums of a fit, over all its set-ups, other clients may be lost than before, until
             it ends: the totals are then over at most one more sets of clients, whose differences show single
-            answers, and a server can invent losses. By default a tenth of the clients, and at least three. It
+            answers, and a server can invent losses. By default one, or a tenth of 30 clients or more. It
             does not bind under differential privacy.
         verified: whether every client gets every total, checks it, and answers only the question that its own
             run of the algorithm asks next. While no client colludes with the server, totals, who is in them
@@ -64,12 +64,13 @@ class Masked:
     """
 
     name = "masked"
-    opens_to: Literal["server"] = "server"
+    recipient: Literal["server"] = "server"
     reveals: Literal["sums"] = "sums"
     one_key = False
     slotted_sums = 0
     stages = (
         Stage("advertise", "it is out of the fit"),
+        Stage("agree", "it is not in the first sum, and back as soon as the others have its keys"),
         Stage("prepare", "it is not in the sums that its keys were for"),
         Stage(COLLECT, "its answer is not in the sum; the others' masks with it are taken off", answers=True),
         Stage("unmask", "its answer is in the sum, as long as enough others help to open it"),

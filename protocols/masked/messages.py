@@ -10,12 +10,17 @@ from typing import Annotated
 
 import msgspec
 
-from privfed.core.stored.messages import Message
+from privfed.core.stored.encoding import Message
+from privfed.core.values.numbers import Items, Number
 from privfed.protocols.crypto.check_words import CHECK_BYTES
-from privfed.protocols.setup.messages import Key, Number, Slot
+from privfed.protocols.crypto.keys import KEY_BYTES, NONCE_BYTES, TAG_BYTES
+from privfed.protocols.setup.messages import Capsule, Key, Offered, Slot
 
 Check = Annotated[bytes, msgspec.Meta(min_length=CHECK_BYTES, max_length=CHECK_BYTES)]
 """The check words of a total."""
+
+INVITATION_BYTES = NONCE_BYTES + KEY_BYTES + TAG_BYTES
+"""The clients' secret, sealed for one of them."""
 
 
 class Preparation(Message, frozen=True):
@@ -28,16 +33,41 @@ class Preparation(Message, frozen=True):
     boxes: bytes
 
 
-class PrepareRequest(Message, frozen=True):
-    """Asks a client to prepare for future sums (down)."""
+class Invitation(Message, frozen=True):
+    """Brings one client the clients' secret, sealed by the client that drew it; `client` is who it is for."""
 
-    upcoming: tuple[Slot, ...]
+    client: Number
+    box: Annotated[bytes, msgspec.Meta(max_length=INVITATION_BYTES)]
+
+
+class PrepareRequest(Message, frozen=True):
+    """Asks a client to prepare for future sums (down).
+
+    Every request within a fit may bring `keys` of clients that this one is to encapsulate to, and `capsules`
+    that others made for it; every reply brings the `capsules` that it made.
+    """
+
+    upcoming: Items[Slot]
+    keys: Items[Offered] = ()
+    capsules: Items[Capsule] = ()
+
+
+class Agreed(Message, frozen=True):
+    """Brings what a client encapsulated to others when it joined (up)."""
+
+    capsules: Items[Capsule]
 
 
 class Prepared(Message, frozen=True):
-    """Brings a client's preparations (up)."""
+    """Brings a client's preparations (up).
 
-    preparations: tuple[Preparation, ...]
+    `invitations` are of the client that drew the secret of verified totals, one for each client that it has
+    newly agreed on a key with.
+    """
+
+    preparations: Items[Preparation]
+    capsules: Items[Capsule] = ()
+    invitations: Items[Invitation] = ()
 
 
 class CollectRequest(Message, frozen=True):
@@ -54,7 +84,9 @@ class CollectRequest(Message, frozen=True):
     mask_keys: bytes
     seed_hashes: bytes
     boxes: bytes
-    upcoming: tuple[Slot, ...]
+    upcoming: Items[Slot]
+    keys: Items[Offered] = ()
+    capsules: Items[Capsule] = ()
 
 
 class Upload(Message, frozen=True):
@@ -62,7 +94,9 @@ class Upload(Message, frozen=True):
 
     words: memoryview
     receipts: bytes
-    preparations: tuple[Preparation, ...]
+    preparations: Items[Preparation]
+    capsules: Items[Capsule] = ()
+    invitations: Items[Invitation] = ()
 
 
 class UnmaskRequest(Message, frozen=True):
@@ -74,8 +108,10 @@ class UnmaskRequest(Message, frozen=True):
 
     dead: bytes
     receipts: bytes
-    upcoming: tuple[Slot, ...]
+    upcoming: Items[Slot]
     lost: bytes = b""
+    keys: Items[Offered] = ()
+    capsules: Items[Capsule] = ()
 
 
 class Unmasking(Message, frozen=True):
@@ -84,10 +120,12 @@ class Unmasking(Message, frozen=True):
     `left_out` names living neighbours whose receipt is invalid; the client gives no share of theirs.
     """
 
-    left_out: tuple[Number, ...]
+    left_out: Items[Number]
     answer_shares: bytes
     locked: bytes
-    preparations: tuple[Preparation, ...]
+    preparations: Items[Preparation]
+    capsules: Items[Capsule] = ()
+    invitations: Items[Invitation] = ()
 
 
 class OpenedSum(Message, frozen=True):
@@ -123,8 +161,8 @@ class VerifiedRequest(Message, frozen=True):
     collect: CollectRequest
     leader: Number
     invitation: bytes
-    totals: tuple[OpenedSum, ...]
-    earlier: tuple[EarlierSum, ...] = ()
+    totals: Items[OpenedSum]
+    earlier: Items[EarlierSum] = ()
 
 
 class Relayed(Message, frozen=True):
@@ -139,13 +177,8 @@ class Relayed(Message, frozen=True):
 
 
 class LeadRequest(Message, frozen=True):
-    """Asks a client to draw the clients' secret, since the one that had it is lost (down)."""
+    """Asks a client to draw the clients' secret and to seal it for all others, and to prepare (down)."""
 
-    upcoming: tuple[Slot, ...]
-
-
-class Leading(Message, frozen=True):
-    """Brings preparations, and the clients' secret sealed for each other listed client, ascending (up)."""
-
-    prepared: Prepared
-    boxes: bytes
+    upcoming: Items[Slot]
+    keys: Items[Offered] = ()
+    capsules: Items[Capsule] = ()

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from privfed.core.agreed.assumptions import COLLECT
-from privfed.core.stored.messages import Refusal
+from privfed.core.stored.encoding import Refusal
 from privfed.errors import IntegrityError, MessageError
 from privfed.protocols.crypto.fixed_point import Grid, Words
 from privfed.protocols.crypto.keys import (
@@ -35,7 +35,7 @@ from privfed.protocols.masked.state import BOX_BYTES
 from privfed.protocols.masked.unmasking import Accept, Flags, Shares
 from privfed.protocols.masked.verification import CHECK_WORDS, Place
 from privfed.protocols.setup.graph import Places
-from privfed.protocols.setup.messages import Slot
+from privfed.protocols.setup.pairing import Ahead
 from privfed.protocols.setup.rules import Rules, sum_header
 
 
@@ -88,8 +88,16 @@ class RoundState:
         self.refused: dict[int, str] = {}
 
     def _core(self, prepared: Container[int]) -> Flags:
-        """Leave out clients with too few prepared neighbours: they would refuse, and cannot be recovered."""
+        """Leave out clients that would refuse, and cannot be recovered.
+
+        They have too few prepared neighbours, or no key with one of them, so that a box between the two is
+        empty: of such pairs those with the most go first, who joined late.
+        """
         flags = np.array([i in prepared for i in self._cohort.members])
+        empty = ~self._made[2].any(axis=2) & flags[:, None] & flags[self._neighbours]
+        empty |= empty[self._neighbours, self._back]
+        while (empty := empty & flags[:, None] & flags[self._neighbours]).any():
+            flags[np.argmax(empty.sum(axis=1))] = False
         while True:
             kept = flags & (flags[self._neighbours].sum(axis=1) >= self._threshold)
             if np.array_equal(kept, flags):
@@ -136,8 +144,8 @@ class RoundState:
 
     # Requests.
 
-    def collect_request(self, client: int, upcoming: tuple[Slot, ...]) -> CollectRequest:
-        """Return what one client needs to mask its answer."""
+    def collect_request(self, client: int, ahead: Ahead) -> CollectRequest:
+        """Return what one client needs to mask its answer; `ahead` is for sums to come."""
         place = self._cohort.place[client]
         chosen = self._is_prepared[self._neighbours[place]]
         keys, hashes, boxes = self._made
@@ -150,18 +158,18 @@ class RoundState:
             keys[others].tobytes(),
             hashes[others].tobytes(),
             self._made_for(boxes, place, chosen).tobytes(),
-            upcoming,
+            *ahead,
         )
 
     @cached_property
     def _made(self) -> tuple[Bytes, Bytes, Bytes]:
-        """Mask keys, seed hashes and boxes that the members made; zeros where one is not prepared."""
+        """Mask keys, seed hashes and boxes that the members made; zeros where one made none."""
         n, d = self._neighbours.shape
         keys, hashes = (np.zeros((n, KEY_BYTES), dtype=np.uint8) for _ in range(2))
         boxes = np.zeros((n, d, BOX_BYTES), dtype=np.uint8)
         for place, client in enumerate(self._cohort.members):
-            if self._is_prepared[place]:
-                one = self._preparations[client]
+            one = self._preparations.get(client)
+            if one is not None:
                 keys[place], hashes[place] = (
                     _rows(data, KEY_BYTES)[0] for data in (one.mask_key, one.seed_hash)
                 )
@@ -172,12 +180,14 @@ class RoundState:
         """Take no more uploads, and free what only they needed."""
         del self._made
 
-    def unmask_request(self, client: int, upcoming: tuple[Slot, ...]) -> UnmaskRequest:
+    def unmask_request(self, client: int, ahead: Ahead) -> UnmaskRequest:
         """Return what one client needs to unmask: which neighbours are dead, and the others' receipts."""
         place = self._cohort.place[client]
         living = self._is_living[self._neighbours[place]]
         receipts = self._made_for(self._receipts, place, living)
-        return UnmaskRequest(self._dead_bitmap(place), receipts.tobytes(), upcoming, self._lost_bits)
+        upcoming, keys, capsules = ahead
+        dead, made = self._dead_bitmap(place), receipts.tobytes()
+        return UnmaskRequest(dead, made, upcoming, self._lost_bits, keys, capsules)
 
     @cached_property
     def _lost_bits(self) -> bytes:
@@ -273,9 +283,9 @@ class RoundState:
             client = self._cohort.members[place]
             reply = self.answers[client]
             lock = expand(key, bound("lock", self._session, self.number, client, self._header))
-            story = lock_binding(self._header, client, self._dead_bitmap(place), reply.left_out)
+            binding = lock_binding(self._header, client, self._dead_bitmap(place), reply.left_out)
             try:
-                plain = unseal(lock, reply.locked, story)
+                plain = unseal(lock, reply.locked, binding)
             except CryptographyError:
                 return False
             n_seeds, n_masks = int(self._good(place).sum()), int(self._dead(place).sum())

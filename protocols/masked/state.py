@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import msgspec
 
-from privfed.core.stored.codec import Codec
+from privfed.core.stored.encoding import Codec
 from privfed.protocols.crypto.keys import KEY_BYTES, NONCE_BYTES, TAG_BYTES
 from privfed.protocols.masked.messages import Preparation
+from privfed.protocols.setup import losses
+from privfed.protocols.setup.hybrid import Keyring
 from privfed.protocols.setup.losses import Losses
 
 SHARES_BYTES = 3 * KEY_BYTES
@@ -68,7 +70,7 @@ class Pending(_Hidden, frozen=True):
     missing: tuple[int, ...] = ()
 
 
-class Story(_Hidden, frozen=True):
+class DropoutReport(_Hidden, frozen=True):
     """Holds what the server told a client of a sum that it helped to open.
 
     Args:
@@ -89,7 +91,7 @@ class Chain(_Hidden, frozen=True):
         head: head of the hash chain over all totals so far, 32 bytes.
         opened: index of the last of them, -1 before.
         number: its number, 0 before.
-        stories: what the client was told of sums that it helped to open since the last total.
+        reports: what the client was told of sums that it helped to open since the last total.
         rows: digest of contributors -> how many rows they hold, from sums that count all of them.
         session: the session of the set-up.
         past: the chains of earlier set-ups, whose last totals may not have come yet.
@@ -100,7 +102,7 @@ class Chain(_Hidden, frozen=True):
     head: bytes = b""
     opened: int = -1
     number: int = 0
-    stories: tuple[Story, ...] = ()
+    reports: tuple[DropoutReport, ...] = ()
     rows: dict[bytes, float] = {}
     session: bytes = b""
     past: tuple[Chain, ...] = ()
@@ -120,8 +122,8 @@ class Fit(_Hidden, frozen=True):
         session: hash of the agreement and the list of clients.
         channel: shared key with the coordinator.
         pairs: shared keys with other clients of the list: all in a small fit, else the neighbours so far.
-        secret: secret X25519 key of the fit while `pairs` may still grow; else empty.
-        listed: public keys of all clients by position, zeros for those not on the list; empty like `secret`.
+        ring: what further ones are agreed on with.
+        joining: the reply to the list, until the coordinator shows that it has it.
         last: highest sum number that was answered; everything up to it is closed.
         answered: how many sums were answered.
         losses: how often clients were lost.
@@ -136,8 +138,8 @@ class Fit(_Hidden, frozen=True):
     session: bytes
     channel: bytes
     pairs: dict[int, Pair]
-    secret: bytes = b""
-    listed: bytes = b""
+    ring: Keyring = Keyring()
+    joining: bytes = b""
     last: int = 0
     answered: int = 0
     losses: Losses = Losses()
@@ -155,6 +157,7 @@ class State(_Hidden, frozen=True):
     Args:
         fit: identifier of the last fit that was advertised for, empty before.
         key: secret X25519 key of that fit, until the roster comes.
+        seed: seed of its ML-KEM-768 key, likewise.
         keys: the keys of the fit whose roster came last; an earlier one's until another is joined.
         agreement: digest of the agreement that `answered` counts for.
         answered: how many sums of this agreement were answered in earlier set-ups; a new set-up does
@@ -166,6 +169,7 @@ class State(_Hidden, frozen=True):
 
     fit: bytes = b""
     key: bytes = b""
+    seed: bytes = b""
     keys: Fit | None = None
     agreement: bytes = b""
     answered: int = 0
@@ -183,12 +187,12 @@ def closed(state: State) -> State:
     """Return the state without the keys of its fit; counts over all set-ups stay."""
     keys = state.keys
     if keys is None:
-        return msgspec.structs.replace(state, fit=b"", key=b"")
+        return msgspec.structs.replace(state, fit=b"", key=b"", seed=b"")
     # A sum that was answered and never opened counts: whom it left out is not known.
-    losses = msgspec.structs.replace(keys.losses, count=keys.losses.count + (keys.pending is not None))
-    counts = {"answered": keys.answered, "losses": losses, "begun": state.begun}
+    counted = losses.closed(keys.losses, keys.pending is not None)
+    counts = {"answered": keys.answered, "losses": counted, "begun": state.begun}
     return State(agreement=state.agreement, past=keys.chain.passed(), **counts)  # type: ignore[arg-type]
 
 
-CODEC: Codec[State] = Codec(State, "state of a client of a masked sum", 3)
+CODEC: Codec[State] = Codec(State, "state of a client of a masked sum", 5)
 """How a state is stored on the client's own disk."""

@@ -11,7 +11,7 @@ of both, as (2X, 2c), no likelier than a guess of 192 bits. Who knows G learns n
 
     r   = stream of Expand(G, "check words" | place)
     rho = stream of Expand(G, "check blinds" | place), 24 bytes for each client, by position
-    place = session, r, index, head, H(cohort), P
+    place = session, r, index, head, H(cohort), P, metric
 
 No question is in a place: machines may compute floats that differ in the last bit, and who was not asked
 checks the total by what its own replica asks. `head` chains the totals.
@@ -43,6 +43,7 @@ class Place:
         head: head of the chain of all totals before.
         cohort: H(Q), the cohort's digest.
         prepared: P, one byte for each member of the cohort.
+        metric: which of the agreed metrics asks it, as in `Posed`; the coordinator need not know.
     """
 
     session: bytes
@@ -51,11 +52,12 @@ class Place:
     head: bytes
     cohort: bytes
     prepared: bytes
+    metric: int = -1
 
     def key(self, secret: bytes, tag: str) -> bytes:
         """Return a key of this place under the clients' secret G."""
         parts = (self.session, self.number, self.index, self.head, self.cohort, self.prepared)
-        return expand(secret, bound(tag, *parts))
+        return expand(secret, bound(tag, *parts, self.metric + 1))
 
     def next_head(self, contributors: bytes, words: bytes) -> bytes:
         """Return the chain's head after this sum's total.

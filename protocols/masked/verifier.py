@@ -5,14 +5,13 @@ What it promises, and against whom: docs/protocols/masked.md, section 13.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
 import msgspec
 import numpy as np
 
-from privfed.core.asking.likeness import alike
 from privfed.core.asking.question import Question, question_from_bytes
 from privfed.core.roles.conversation import Total
 from privfed.core.roles.secure_sum import Posed, Replica
@@ -32,8 +31,15 @@ from privfed.protocols.crypto.keys import (
     seal,
     unseal,
 )
-from privfed.protocols.masked.messages import CollectRequest, EarlierSum, OpenedSum, VerifiedRequest
-from privfed.protocols.masked.state import Chain, Fit, Pair, Story
+from privfed.protocols.masked.likeness import alike
+from privfed.protocols.masked.messages import (
+    CollectRequest,
+    EarlierSum,
+    Invitation,
+    OpenedSum,
+    VerifiedRequest,
+)
+from privfed.protocols.masked.state import Chain, DropoutReport, Fit, Pair
 from privfed.protocols.masked.verification import (
     CHECK_WORDS,
     Place,
@@ -46,9 +52,8 @@ from privfed.protocols.setup.rules import Cohort, Rules, is_bitmap, needed_to_op
 NO_NUMBER = 1 << 32
 """Above the numbers of all sums."""
 
-MOST_COUNTED = 2.0
-"""Most rows that counts may come to, relative to those that the range sum counts: a policy that rounds counts
-(`count_multiple`) may double them."""
+MOST_COUNTED = 1.0 + 2.0**-20
+"""Most rows that counts may come to, relative to those that the range sum counts: memberships are rounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +92,21 @@ class Verifier:
 
     # The clients' secret.
 
-    def led(self, keys: Fit, pairs: Mapping[int, Pair]) -> tuple[Fit, bytes]:
-        """Draw the clients' secret; return it sealed for each of `pairs`, ascending."""
-        secret = keys.chain.drawn or new_secret()
-        boxes = [
-            seal(_invitation_key(pairs[j], keys.session, self._me, j), secret, self._bound(keys, self._me, j))
-            for j in sorted(pairs)
-        ]
-        chain = msgspec.structs.replace(keys.chain, drawn=secret)
-        return msgspec.structs.replace(keys, chain=chain), b"".join(boxes)
+    def led(self, keys: Fit) -> Fit:
+        """Draw the clients' secret, once in a set-up."""
+        chain = msgspec.structs.replace(keys.chain, drawn=keys.chain.drawn or new_secret())
+        return msgspec.structs.replace(keys, chain=chain)
+
+    def invitations(self, keys: Fit, clients: Iterable[int]) -> tuple[Invitation, ...]:
+        """Return the secret that this client drew, sealed for others that it shares keys with."""
+        secret, me, session = keys.chain.drawn, self._me, keys.session
+        if not secret:
+            return ()
+        boxes = {
+            j: seal(_invitation_key(keys.pairs[j], session, me, j), secret, self._bound(keys, me, j))
+            for j in sorted(clients)
+        }
+        return tuple([Invitation(j, box) for j, box in boxes.items()])
 
     def _bound(self, keys: Fit, leader: int, client: int) -> bytes:
         return bound("invitation", keys.session, leader, client)
@@ -164,18 +175,19 @@ class Verifier:
             raise _wrong(one)
         cohort = self._agreement.cohort(posed.cohort)
         self._check_lists(one, cohort)
-        place = Place(chain.session, one.number, one.index, chain.head, cohort.digest, one.prepared)
+        where = (chain.session, one.number, one.index, chain.head, cohort.digest, one.prepared)
+        place = Place(*where, posed.metric)
         checked = _checked(chain.secret, place, one, cohort.members, posed.question)
         if checked is None:
             raise _wrong(one)
-        for story in chain.stories:
-            self._check_story(story, one, cohort)
+        for report in chain.reports:
+            self._check_report(report, one, cohort)
         rows = chain.rows if checked.rows is None else {**chain.rows, checked.whose: checked.rows}
         if not counts_plausible(posed.question, checked, rows.get(checked.whose)):
             raise _wrong(one)
         self._replica.tell(one.index, checked.total)
         changed = {"head": checked.head, "opened": one.index, "number": one.number, "rows": rows}
-        return msgspec.structs.replace(chain, stories=(), **changed)
+        return msgspec.structs.replace(chain, reports=(), **changed)
 
     def _check_lists(self, one: OpenedSum, cohort: Cohort) -> None:
         """Check who is said to be prepared and in the total: enough clients, all of them prepared.
@@ -190,16 +202,16 @@ class Verifier:
         if sum(one.contributors) < needed_to_open(n, self._agreement.configuration.terms):
             raise _wrong(one)
 
-    def _check_story(self, story: Story, one: OpenedSum, cohort: Cohort) -> None:
+    def _check_report(self, report: DropoutReport, one: OpenedSum, cohort: Cohort) -> None:
         """Check that who is in the total is whom this client was told when it helped to open it.
 
         Raises:
-            IntegrityError: the server told other clients another story.
+            IntegrityError: the server told other clients another report.
         """
-        if story.number != one.number:
+        if report.number != one.number:
             return
         absent = tuple(j for j, there in zip(cohort.members, one.contributors, strict=True) if not there)
-        if absent != story.lost:
+        if absent != report.lost:
             raise _wrong(one)
 
     # Questions.
@@ -229,7 +241,8 @@ class Verifier:
     def with_check(self, keys: Fit, number: int, message: CollectRequest, grid: Grid, words: Words) -> Words:
         """Return a client's answer followed by its check words, all without masks."""
         cohort, chain = self._agreement.cohort(message.cohort), keys.chain
-        place = Place(keys.session, number, message.index, chain.head, cohort.digest, message.prepared)
+        where = (keys.session, number, message.index, chain.head, cohort.digest, message.prepared)
+        place = Place(*where, self._replica.ask(message.index).metric)
         check = check_of_answer(words, grid, chain.secret, place, self._me)
         return np.concatenate([words, to_words(check, CHECK_WORDS)])
 
@@ -285,15 +298,15 @@ def _rows_of(asked: Question, total: Total) -> float | None:
     """Return how many rows the contributors hold, where the question counts all of them in one number."""
     declared = asked.declaration
     for one in () if declared is None else declared.row_counts:
-        if total.statistics[one.entry].size == 1:
-            return float(total.statistics[one.entry].sum())
+        if total.statistics[one].size == 1:
+            return float(total.statistics[one].sum())
     return None
 
 
 def counts_plausible(question: bytes, checked: Checked, rows: float | None) -> bool:
-    """Say whether no entry counts far more rows than the same contributors hold, as far as that is known."""
+    """Say whether no entry counts more rows than the same contributors hold, as far as that is known."""
     declared = question_from_bytes(question).declaration
     if rows is None or declared is None:
         return True
-    counted = [float(checked.total.statistics[one.entry].sum()) for one in declared.row_counts]
+    counted = [float(checked.total.statistics[one].sum()) for one in declared.row_counts]
     return all(one <= MOST_COUNTED * rows + 1.0 for one in counted)

@@ -7,12 +7,19 @@ otherwise close a running fit, as often as it likes.
 from __future__ import annotations
 
 from privfed.core.agreed.agreement import Agreement, Signer
-from privfed.core.stored.messages import Refusal, decode
+from privfed.core.stored.encoding import Refusal, decode
 from privfed.errors import MessageError, PolicyError
-from privfed.protocols.crypto.keys import SERVER, CryptographyError, bound, check_public_key, verify
+from privfed.protocols.crypto.keys import (
+    SERVER,
+    CryptographyError,
+    bound,
+    check_encapsulation_key,
+    check_public_key,
+    verify,
+)
 from privfed.protocols.setup.bindings import session_of
-from privfed.protocols.setup.messages import Advertisement, AdvertiseRequest, Listed, RosterRequest, Slot
-from privfed.protocols.setup.standing import signed
+from privfed.protocols.setup.journal_counter import hash_of, read, signed
+from privfed.protocols.setup.messages import Advertisement, AdvertiseRequest, Listed, Offered, RosterRequest
 
 
 def advertise_request(agreement: Agreement, identity: Signer, fit: bytes) -> AdvertiseRequest:
@@ -48,22 +55,33 @@ def _begins(agreement: Agreement, fit: bytes) -> bytes:
 
 def read_advertisement(
     agreement: Agreement, client: int, name: str, data: bytes, fit: bytes
-) -> Listed | Refusal:
-    """Return a client's key, signed by its registered identity for this fit, or the client's refusal.
+) -> Advertisement | Refusal:
+    """Return a client's keys, signed by its registered identity for this fit, or the client's refusal.
 
     Raises:
-        MessageError: the message is malformed or not signed for this fit, or its key is unusable.
+        MessageError: it is malformed or not signed for this fit, or a key or its counter is unusable.
     """
-    reply = decode(data, Advertisement | Refusal, sender=name, stage="advertise")
+    reply: Advertisement | Refusal = decode(data, Advertisement | Refusal, sender=name, stage="advertise")
     if isinstance(reply, Refusal):
         return reply
-    what = signed(client, fit, agreement.digest, reply.key, reply.standing)
+    encapsulation = hash_of(reply.encapsulation)
+    what = signed(client, fit, agreement.digest, reply.key, encapsulation, reply.journal_counter)
     try:
         verify(agreement.registry.clients[client], reply.signature, what)
         check_public_key(reply.key)
+        check_encapsulation_key(reply.encapsulation)
+        read(reply.journal_counter)
     except CryptographyError as error:
         raise MessageError(str(error), sender=name, stage="advertise") from None
-    return Listed(client, reply.key, reply.signature, reply.standing)
+    except PolicyError:
+        # All other clients would refuse a list with it.
+        raise MessageError("no counter of a journal", sender=name, stage="advertise") from None
+    return reply
+
+
+def listed(client: int, one: Advertisement) -> Listed:
+    """Return a client's entry in the list, from what it advertised."""
+    return Listed(client, one.key, hash_of(one.encapsulation), one.signature, one.journal_counter)
 
 
 def signed_roster(
@@ -71,28 +89,31 @@ def signed_roster(
     agreement: Agreement,
     fit: bytes,
     key: bytes,
+    encapsulation: bytes,
     listed: tuple[Listed, ...],
-    upcoming: tuple[Slot, ...] = (),
 ) -> RosterRequest:
-    """Return the coordinator's list of clients with its key and the first sums, signed over all of it.
+    """Return the coordinator's list of clients with its keys, signed over all of it; it offers nobody's key.
 
     Args:
         identity: the coordinator's.
         agreement: what all were given.
         fit: identifier of the fit.
-        key: the coordinator's fresh public key.
+        key: the coordinator's fresh public X25519 key.
+        encapsulation: its fresh ML-KEM-768 key.
         listed: the clients that advertised, ascending.
-        upcoming: the sums that whoever gets it is to prepare.
     """
-    unsigned = RosterRequest(listed, key, b"", upcoming)
+    unsigned = RosterRequest(listed, key, encapsulation, b"")
     signature = identity.sign(_roster_data(agreement, fit, unsigned))
-    return RosterRequest(listed, key, signature, upcoming)
+    return RosterRequest(listed, key, encapsulation, signature)
+
+
+def with_keys(roster: RosterRequest, keys: tuple[Offered, ...]) -> RosterRequest:
+    """Return the list for one client, with the keys of those that it encapsulates to."""
+    return RosterRequest(roster.clients, roster.key, roster.encapsulation, roster.signature, keys)
 
 
 def check_signed(agreement: Agreement, fit: bytes, message: RosterRequest) -> None:
-    """Check that the coordinator signed a list with its key and the first sums.
-
-    The list is in clear, and who hears it may send it again: other sums in it would close those prepared.
+    """Check that the coordinator signed a list with its keys.
 
     Raises:
         PolicyError: it did not; the text is the code of the refusal.
@@ -104,7 +125,6 @@ def check_signed(agreement: Agreement, fit: bytes, message: RosterRequest) -> No
 
 
 def _roster_data(agreement: Agreement, fit: bytes, message: RosterRequest) -> bytes:
-    """Return what the coordinator signs of a list: its key, the session (a hash of the list), and sums."""
-    session = session_of(agreement, fit, message.clients)
-    sums = [number for slot in message.upcoming for number in (slot.number, slot.cohort)]
-    return bound("advertise", SERVER, fit, agreement.digest, message.key, session, *sums)
+    """Return what the coordinator signs of a list: its keys, and the session (a hash of the list)."""
+    session, encapsulation = session_of(agreement, fit, message.clients), hash_of(message.encapsulation)
+    return bound("advertise", SERVER, fit, agreement.digest, message.key, encapsulation, session)

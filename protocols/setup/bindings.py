@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from privfed.core.agreed.agreement import Agreement
-from privfed.core.stored.hashing import digest
+from privfed.core.stored.encoding import digest
 from privfed.protocols.setup.messages import Listed
 
 
@@ -16,7 +16,9 @@ def session_of(agreement: Agreement, fit: bytes, clients: tuple[Listed, ...]) ->
 
 @lru_cache(maxsize=4)
 def _session(agreement: bytes, fit: bytes, clients: tuple[Listed, ...]) -> bytes:
-    listed = [part for one in clients for part in (one.client, one.key, one.standing)]
+    listed = [
+        part for one in clients for part in (one.client, one.key, one.encapsulation, one.journal_counter)
+    ]
     return digest("session", agreement, fit, *listed)
 
 

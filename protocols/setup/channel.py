@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from privfed.core.stored.messages import Message, decode, encode
+from privfed.core.stored.encoding import Message, decode, encode
 from privfed.errors import MessageError
 from privfed.protocols.crypto.keys import CryptographyError, bound, expand, seal, unseal
 from privfed.protocols.setup.messages import Envelope, Stage

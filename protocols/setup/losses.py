@@ -3,11 +3,19 @@
 Two totals over sets of clients that differ show the difference to whoever reads both: a single client's
 answer, where one was lost in between. A client cannot tell a loss from a lie, so that it counts what it is
 told, before it gives anything because of it: one for each sum in which other clients are lost than before,
-whether more were lost or some are back, and one for each sum that it answered and of which it heard no more.
-That bounds how many clients are singled out, and not in how many questions: all that are asked on both sides.
+unless all are back that the fit began with; and one for each sum that it answered and of which it heard no
+more, or that it is asked again. That bounds how many clients are singled out, and not in how many questions:
+all that are asked on both sides. A sum that is asked again is the same question on both sides, whoever else
+checks what is asked: to single a client out in it costs two, a repeat and a loss, and not one. A loss serves
+two such sums at most, since a full return is free: one that loses the client, and one that has it back.
 
-Law: the totals of a fit are over at most count + 1 sets of clients, of those that were asked. So their
+Property: the totals of a fit are over at most count + 1 sets of clients, of those that were asked. So their
 differences tell at most `count` clients apart, however many were lost at once.
+
+Proof: who is away after a sum is as the fit began, or as before that sum, or it counts. So at most `count`
+other sets are ever away, and each cohort's totals are over it without one of these. A return in two steps, or
+in a cohort that lacks somebody who is away, leaves a set of its own away, and counts. What a return costs no
+more is a second pair of neighbouring sums that show one client: at most 2 `count` such pairs are opened.
 
 A client of masked sums counts whom it is told to be lost before it gives a share. Where clients open, it
 counts whom a request calls lost before it answers, or, where answers just add up, who is not in an opened
@@ -20,15 +28,11 @@ the count over all fits has one for them (`losses_so_far`). Cohorts that are agr
 from __future__ import annotations
 
 from collections.abc import Collection
-from math import ceil
 
 import msgspec
 
 from privfed.core.agreed.configuration import Configuration
 from privfed.errors import PolicyError
-
-FEWEST_LOSSES = 3
-"""Losses that a fit allows at least, where nothing else is said."""
 
 REFUSED = "policy:losses"
 """Code of the refusal of a fit in which too many clients were lost."""
@@ -40,29 +44,27 @@ class Losses(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Args:
         count: so far.
         away: clients that were lost in the last sum that they belonged to; None before the first set-up.
-        unlisted: whether the first list left clients out, which other fits may have.
+        unlisted: clients that the first list left out, which other fits may have.
+        asked: index of the last sum that was answered, -1 before.
     """
 
     count: int = 0
     away: tuple[int, ...] | None = None
-    unlisted: bool = False
+    unlisted: tuple[int, ...] = ()
+    asked: int = -1
 
     @property
     def over_fits(self) -> int:
         """What counts over all fits on the same rows."""
-        return self.count + self.unlisted
-
-
-def default_losses(clients: int) -> int:
-    """Return in how many sums of a fit other clients may be lost than before, where nothing else is said."""
-    return max(FEWEST_LOSSES, ceil(clients / 10))
+        return self.count + bool(self.unlisted)
 
 
 def begun(losses: Losses, absent: Collection[int]) -> Losses:
     """Return the count at a set-up. Clients that the first list leaves out are in no total yet."""
     if losses.away is not None:
         return losses
-    return Losses(losses.count, tuple(sorted(absent)), unlisted=bool(absent))
+    first = tuple(sorted(absent))
+    return msgspec.structs.replace(losses, away=first, unlisted=first)
 
 
 def after_sum(
@@ -84,15 +86,32 @@ def after_sum(
 
 def after_total(losses: Losses, cohort: Collection[int], lost: Collection[int]) -> Losses:
     """Return the count once a sum of a cohort was opened without some clients, however many."""
-    away, absent = set(losses.away or ()), set(lost)
-    elsewhere = {j for j in away if j not in cohort}
-    count = losses.count + (absent != away - elsewhere)
-    return msgspec.structs.replace(losses, count=count, away=tuple(sorted(elsewhere | absent)))
+    before = losses.away or ()
+    away = tuple(sorted({j for j in before if j not in cohort} | set(lost)))
+    count = losses.count + (away not in (before, losses.unlisted))
+    return msgspec.structs.replace(losses, count=count, away=away)
 
 
-def unopened(losses: Losses, configuration: Configuration) -> Losses:
-    """Return the count after a sum that was answered and never opened; raises as `after_sum`."""
-    return checked(msgspec.structs.replace(losses, count=losses.count + 1), configuration)
+def before_answer(losses: Losses, index: int, pending: bool, configuration: Configuration) -> Losses:
+    """Return the count once a sum is to be answered; raises as `after_sum`.
+
+    Args:
+        losses: so far.
+        index: of the sum.
+        pending: whether the last answer was never opened for this client.
+        configuration: what was agreed.
+    """
+    count = losses.count + (pending or index <= losses.asked)
+    counted = msgspec.structs.replace(losses, count=count, asked=max(losses.asked, index))
+    return checked(counted, configuration)
+
+
+def closed(losses: Losses, pending: bool) -> Losses:
+    """Return the count at the end of a set-up.
+
+    A last answer that was never opened for this client counts here, and not again where it is asked again.
+    """
+    return msgspec.structs.replace(losses, count=losses.count + pending, asked=losses.asked - pending)
 
 
 def checked(losses: Losses, configuration: Configuration) -> Losses:

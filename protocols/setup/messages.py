@@ -9,16 +9,26 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from privfed.core.stored.messages import Message
-
-Number = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
-"""Numbers of sums, cohorts and clients: four bytes."""
+from privfed.core.stored.encoding import Message
+from privfed.core.values.numbers import Items, Number
+from privfed.protocols.crypto.keys import CIPHERTEXT_BYTES, ENCAPSULATION_BYTES, RECEIPT_BYTES
 
 Key = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 """A public key, a hash or a nonce of 32 bytes."""
 
 
-Stage = Literal["prepare", "collect", "unmask"]
+EncapsulationKey = Annotated[
+    bytes, msgspec.Meta(min_length=ENCAPSULATION_BYTES, max_length=ENCAPSULATION_BYTES)
+]
+"""A public key of ML-KEM-768."""
+
+Ciphertext = Annotated[bytes, msgspec.Meta(min_length=CIPHERTEXT_BYTES, max_length=CIPHERTEXT_BYTES)]
+"""A ciphertext of ML-KEM-768."""
+
+Tag = Annotated[bytes, msgspec.Meta(min_length=RECEIPT_BYTES, max_length=RECEIPT_BYTES)]
+"""A MAC."""
+
+Stage = Literal["agree", "prepare", "collect", "unmask"]
 """The stage of a sum that an envelope belongs to."""
 
 
@@ -30,25 +40,30 @@ class AdvertiseRequest(Message, frozen=True):
     signature: bytes
 
 
-JournalStanding = Annotated[bytes, msgspec.Meta(max_length=40)]
+JournalCounterBytes = Annotated[bytes, msgspec.Meta(max_length=40)]
 """Where a client's journal stands: a counter of eight bytes and a hash; empty where it keeps none."""
 
 
 class Advertisement(Message, frozen=True):
-    """Brings a fresh X25519 key of the client and where its journal stands, signed by its identity (up)."""
+    """Brings a client's fresh X25519 and ML-KEM-768 keys and where its journal stands, signed (up)."""
 
     key: Key
+    encapsulation: EncapsulationKey
     signature: bytes
-    standing: JournalStanding = b""
+    journal_counter: JournalCounterBytes = b""
 
 
 class Listed(Message, frozen=True):
-    """Names one client of the roster, and what it signed: its key, and where its journal stands."""
+    """Names one client of the roster, and what it signed: its keys, and where its journal stands.
+
+    `encapsulation` is the hash of its ML-KEM-768 key, which goes to those only who use it.
+    """
 
     client: Number
     key: Key
+    encapsulation: Key
     signature: bytes
-    standing: JournalStanding = b""
+    journal_counter: JournalCounterBytes = b""
 
 
 class Slot(Message, frozen=True):
@@ -58,16 +73,43 @@ class Slot(Message, frozen=True):
     cohort: Number
 
 
-class RosterRequest(Message, frozen=True):
-    """Lists who takes part, the coordinator's own key, and the first sums (down, in clear).
+class Offered(Message, frozen=True):
+    """Brings the ML-KEM-768 key of a listed client, to agree on a key with it (down)."""
 
-    The signature is the coordinator's, over its key and the whole list.
+    client: Number
+    key: EncapsulationKey
+
+
+class Capsule(Message, frozen=True):
+    """Brings one client of a pair what the other encapsulated, with a MAC under the key that both then share.
+
+    `client` is the other end: who it is for on the way up, who made it on the way down.
     """
 
-    clients: tuple[Listed, ...]
+    client: Number
+    ciphertext: Ciphertext
+    tag: Tag
+
+
+class RosterRequest(Message, frozen=True):
+    """Lists who takes part, and the coordinator's own keys (down, in clear).
+
+    The signature is the coordinator's, over its keys and the whole list. `keys` are those of clients that
+    this one encapsulates to; the list has their hashes.
+    """
+
+    clients: Items[Listed]
     key: Key
+    encapsulation: EncapsulationKey
     signature: bytes
-    upcoming: tuple[Slot, ...]
+    keys: Items[Offered] = ()
+
+
+class Joining(Message, frozen=True):
+    """Brings what a client encapsulated to the coordinator, and an envelope under the key of both (up)."""
+
+    ciphertext: Ciphertext
+    envelope: bytes
 
 
 class Envelope(Message, frozen=True):

@@ -28,7 +28,10 @@ class PosedReplica:
 
     Attributes:
         told: how many totals came before the first sum of this simulation.
+        ended: False: it never knows of an end.
     """
+
+    ended = False
 
     def __init__(self, kept: int = MAX_BEHIND) -> None:
         self._kept, self._posed = kept, dict[int, Posed]()

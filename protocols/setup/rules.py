@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 
 from privfed.core.agreed.agreement import Agreement
 from privfed.core.agreed.configuration import Terms
-from privfed.core.stored.hashing import digest
+from privfed.core.stored.encoding import digest
 from privfed.errors import ArgumentError
 from privfed.protocols.crypto.keys import bound_prefix, with_numbers
 from privfed.protocols.setup.graph import Graph, Neighbours

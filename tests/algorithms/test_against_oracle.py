@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from privfed import DWFKMeans, EWFKMeans, WFKMeans
-from privfed.core.record.transcript import Asked
+from privfed.core.record.records import Asked
 from tests.default_run import covering
 from tests.reference import dwf_reference as oracle
 from tests.reference.paper_data import partition, synthetic

@@ -29,7 +29,7 @@ from privfed.attacks import (
 )
 from privfed.attacks.base.measures import wasserstein
 from privfed.core.values.domain import FloatArray
-from privfed.federation.over import open_over
+from privfed.federation.opening import open_over
 
 SEEDS = 10
 
@@ -179,23 +179,6 @@ def tomography() -> None:
         print(f"    W1 of a fresh sample of the client's own distribution: {np.mean(ideal):.3f}")
 
 
-def tomography_defences() -> None:
-    """Tomography where clients coarsen their counts."""
-    policies = {"none": ClientPolicy(), "minimum count 5": ClientPolicy(min_count=5)}
-    policies["counts to multiples of 10"] = ClientPolicy(count_multiple=10)
-    for name, policy in policies.items():
-        reports = []
-        for seed in range(SEEDS):
-            clients, others = mixture(seed, 200, 2, components=8, alpha=0.3)
-            model = fitted(clients, 10, seed, init="random", max_iter=20, tol=0, policy=policy)
-            prior = Prior(sample=np.concatenate(others))
-            found = Tomography(client=0).run(
-                model.transcript_.view("server"), prior, np.random.default_rng(0)
-            )
-            reports.append(evaluate(found, Truth(clients)))
-        line(f"tomography T=20, random start, {name}", reports, "W1 ratio")
-
-
 def verified() -> None:
     """What a curious client and a lying server recover, without and with verified totals."""
     for name, n_init in (("iris", 10), ("wine", 10), ("breast_cancer", 10)):
@@ -226,7 +209,7 @@ def probed(
     domain: Box | None = None,
     tolerance: float = 1e-6,
 ) -> Report:
-    """Probe clients that check no program: what guards alone leave."""
+    """Probe clients that check no program."""
     policy = replace(policy or ClientPolicy(), undeclared=True)
     oracle = Oracle(open_over(clients, protocol=protocol, policy=policy, domain=domain), budget)
     low, high = (None, None) if domain is None else domain.bounds(clients[0].shape[1])
@@ -237,34 +220,22 @@ def probed(
 def probing() -> None:
     """Chosen centroids."""
     for n, k, d in ((20, 5, 2), (100, 5, 2), (100, 10, 2), (100, 10, 100), (500, 10, 2), (1000, 50, 10)):
-        for least in (1, 2, 5):
-            policy = ClientPolicy(min_count=least)
-            attack = Probing(k, client=0, least=least)
-            reports = [probed(mixture(s, n, d, clients=2)[0], attack, policy=policy) for s in range(SEEDS)]
-            most = max(one.queries for one in reports)
-            line(f"probing n={n} k={k} d={d} p={least}", reports)
-            print(f"    most questions {most}, 1.1 (n-1)/(k/2) + 2 = {1.1 * (n - 1) / (k / 2) + 2:.1f}")
+        attack = Probing(k, client=0)
+        reports = [probed(mixture(s, n, d, clients=2)[0], attack) for s in range(SEEDS)]
+        most = max(one.queries for one in reports)
+        line(f"probing n={n} k={k} d={d}", reports)
+        print(f"    most questions {most}, 1.1 (n-1)/(k/2) + 2 = {1.1 * (n - 1) / (k / 2) + 2:.1f}")
+        policy = ClientPolicy(group_size=5)
+        reports = [probed(mixture(s, n, d, clients=2)[0], attack, policy=policy) for s in range(SEEDS)]
+        line(f"probing n={n} k={k} d={d}, groups of 5", reports)
     for n, k, d in ((20, 10, 2), (50, 10, 2), (50, 10, 5)):
         attack = Probing(k, client=0, counts_only=True, precision=1e-7)
         reports = [probed(mixture(s, n, d, clients=2)[0], attack, tolerance=1e-5) for s in range(5)]
         line(f"probing by counts (5 seeds) n={n} k={k} d={d}", reports)
-    for cap in (5, 10, 20, 30):
-        policy = ClientPolicy(max_answers=cap)
-        reports = [
-            probed(mixture(s, 100, 2, clients=2)[0], Probing(10, client=0), policy=policy)
-            for s in range(SEEDS)
-        ]
-        line(f"probing n=100 k=10, {cap} answers", reports)
-    for k in (10, 20, 50):
-        cap = ClientPolicy(max_answers=10)
-        data = [mixture(s, 100, 2, clients=2)[0] for s in range(3)]
-        reports = [probed(one, Probing(k, client=0), policy=cap) for one in data]
-        line(f"probing n=100, 10 answers about {k} centroids (3 seeds)", reports)
-    guard = ClientPolicy(probing_guard=True)
-    line(
-        "probing n=100 k=10, guarded",
-        [probed(mixture(0, 100, 2, clients=2)[0], Probing(10, client=0), policy=guard, domain=Box(-20, 20))],
-    )
+    for budget in (5, 10, 20, 30):
+        data = [mixture(s, 100, 2, clients=2)[0] for s in range(SEEDS)]
+        reports = [probed(one, Probing(10, client=0), budget=budget) for one in data]
+        line(f"probing n=100 k=10, {budget} questions", reports)
     for protocol in ("plain", "masked"):
         for name, attack in (
             ("broadcast", Probing(10)),
@@ -337,8 +308,7 @@ def disaggregation() -> None:
 
 def defences() -> None:
     """What does not stop differencing."""
-    policies = {f"minimum count {p}": ClientPolicy(min_count=p) for p in (1, 2, 5)}
-    policies["counts to multiples of 5"] = ClientPolicy(count_multiple=5)
+    policies = {f"groups of {m}": ClientPolicy(group_size=m) for m in (1, 3, 5)}
     for init in ("coreset", "kfed", "random"):
         for name, policy in policies.items():
             data = [real("breast_cancer", seed) for seed in range(5)]
@@ -365,7 +335,6 @@ PARTS: dict[str, Callable[[], None]] = {
             local,
             counts,
             tomography,
-            tomography_defences,
             probing,
             probing_noised,
             disaggregation,

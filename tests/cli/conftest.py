@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from sklearn.datasets import load_iris
 
 from privfed.cli.main import main
-from privfed.estimators.choosing.selection import INDICES
+from privfed.estimators.choosing import INDICES
 from tests.cli.wide import without_pictures
 
 Invoke = Callable[..., Result]

@@ -39,7 +39,7 @@ def public(tmp_path):
 
 def test_all_attacks_write_json_and_pictures(invoke, run, public):
     folder = run("plain")
-    shown = invoke("attack", folder, "--public", public, "--quiet", "--picture")
+    shown = invoke("attack", folder, "--public", public, "--picture")
     found = json.loads((folder / "attacks" / "attacks.json").read_text())
     assert found["party"] == "server"
     assert {"differencing", "linkage", "membership", "cluster-membership", "tomography"} <= set(
@@ -47,7 +47,10 @@ def test_all_attacks_write_json_and_pictures(invoke, run, public):
     )
     assert found["attacks"]["linkage"]["recovered"] > 0.9
     for name, report in found["attacks"].items():
-        assert (folder / "attacks" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        picture = folder / "attacks" / f"{name}.png"
+        # What was not run has nothing to be drawn.
+        assert report["why"] or picture.read_bytes().startswith(b"\x89PNG")
+        assert picture.exists() is not bool(report["why"])
         assert {"paper", "adversary", "defence", "baseline", "bound"} <= set(report)
         assert name[:8] in shown.stdout
     # What the view does not show is said, not hidden.
@@ -80,7 +83,7 @@ def test_over_a_secure_sum_single_clients_are_not_there(invoke, run, tmp_path):
 def test_attacks_that_were_stopped_go_on(invoke, run, public, how):
     folder = run("plain")
     names = "differencing,disaggregation,cluster-membership,linkage,membership"
-    words = ["attack", str(folder), "--public", str(public), "--quiet", "--attack", names]
+    words = ["attack", str(folder), "--public", str(public), "--attack", names]
     command = [sys.executable, "-c", "from privfed.cli.main import main; main()", *words]
     path = folder / "attacks" / "attacks.json"
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
@@ -106,13 +109,13 @@ def test_attacks_that_were_stopped_go_on(invoke, run, public, how):
 @pytest.mark.slow
 def test_a_run_that_no_attack_fits_is_told_of_and_not_scored(invoke, run):
     folder = run("group-masked")
-    shown = invoke("attack", folder, "--quiet")
+    shown = invoke("attack", folder)
     found = json.loads((folder / "attacks" / "attacks.json").read_text())
     assert {one["status"] for one in found["attacks"].values()} == {"not applicable"}
     assert {one["recovered"] for one in found["attacks"].values()} == {None}
     assert "the server saw no client's answers and no totals" in found["left_out"]["differencing"]
     assert "0" not in next(line for line in shown.stdout.splitlines() if "differencing" in line)
-    assert invoke("attack", folder, "--quiet", "--attack", "differencing").stderr == (
+    assert invoke("attack", folder, "--attack", "differencing").stderr == (
         "privfed: stored already: differencing\n"
     )
 
@@ -120,12 +123,12 @@ def test_a_run_that_no_attack_fits_is_told_of_and_not_scored(invoke, run):
 @pytest.mark.slow
 def test_reports_in_other_words_are_run_again(invoke, run):
     folder = run("plain")
-    words = ("attack", folder, "--attack", "linkage", "--quiet")
+    words = ("attack", folder, "--attack", "linkage")
     path = folder / "attacks" / "attacks.json"
     invoke(*words)
     first = json.loads(path.read_text())["attacks"]
     assert "stored already: linkage" in invoke(*words).stderr
-    for changed in (("--seed", 1), ("--client", "h2"), ("--colluding", "h3"), ("--party", "observer")):
+    for changed in (("--seed", 1), ("--client", "h2")):
         assert invoke(*words, *changed).stderr == ""
     assert invoke(*words).stderr == ""
     second = json.loads(path.read_text())["attacks"]
@@ -134,9 +137,58 @@ def test_reports_in_other_words_are_run_again(invoke, run):
     }
 
 
+def test_each_adversary_has_reports_of_its_own_and_all_are_shown(invoke, run, public):
+    """An observer's results stand beside the server's, in the file, in what is printed and in JSON."""
+    folder = run("plain")
+    words = ("attack", folder, "--attack", "linkage,membership", "--public", public, "--picture")
+    invoke(*words)
+    mine = folder / "attacks"
+    first = (mine / "attacks.json").read_text(), (mine / "membership.png").read_bytes()
+    said = invoke(*words, "--party", "observer")
+    assert said.stderr == ""
+    assert first == ((mine / "attacks.json").read_text(), (mine / "membership.png").read_bytes())
+    seen = json.loads((mine / "observer" / "attacks.json").read_text())
+    assert seen["party"] == "observer" and seen["attacks"]["membership"]["status"] in (
+        "found",
+        "found nothing",
+    )
+    assert (mine / "observer" / "membership.png").exists() and "linkage" in seen["left_out"]
+    for party in ("server", "observer"):
+        assert f"What the {party} could learn:" in said.stdout
+    helped = ("--colluding", "h1,h2")
+    for party in ("clients", "server"):
+        found = json.loads(invoke(*words, "--party", party, *helped, "--json").stdout)
+        assert (found["party"], found["colluding"]) == (party, ["h1", "h2"])
+    assert {(one["party"], *one["colluding"]) for one in found["others"]} == {
+        ("server",),
+        ("observer",),
+        ("clients", "h1", "h2"),
+    }
+    assert first[0] == (mine / "attacks.json").read_text()
+    assert "stored already: linkage, membership" in invoke(*words).stderr
+
+
+def test_what_was_shown_and_read_by_none_is_listed(invoke, copied, tmp_path):
+    """Fuzzy rounds over plain sums: no attack here reads what single clients answered in them."""
+    folder = copied(
+        tmp_path / "fuzzy", "--algorithm", "fuzzy", "--protocol", "plain", "--averaging", "weighted"
+    )
+    words = ("attack", folder, "--attack", "differencing,linkage,tomography")
+    found = json.loads(invoke(*words, "--low", 0, "--high", 8, "--json").stdout)
+    rounds = next(one for one in found["shown"] if one["purpose"] == "round")
+    assert (rounds["read_by"], rounds["linked_by"]) == ([], ["linkage"])
+    assert rounds["shown"] == "single clients' answers" and len(rounds["sums"]) > 1
+    for name in ("differencing", "tomography"):
+        report = found["attacks"][name]
+        assert report["status"] in ("found", "read in part")
+        assert any(one["purpose"] == "round" for one in report["not_read"])
+    text = invoke(*words, "--low", 0, "--high", 8).stdout
+    assert "Shown, and read by no attack: " in text and "WeightedFuzzyCentroids (round), sums " in text
+
+
 def test_a_report_without_a_picture_is_stored_and_made_anew_only_where_a_picture_is_wanted(invoke, run):
     folder = run("plain")
-    words, drawn = ("attack", folder, "--attack", "linkage", "--quiet"), folder / "attacks" / "linkage.png"
+    words, drawn = ("attack", folder, "--attack", "linkage"), folder / "attacks" / "linkage.png"
     assert "a picture of each attack" not in invoke(*words, "--no-picture").stdout
     assert not drawn.exists()
     assert "stored already: linkage" in invoke(*words, "--no-picture").stderr
@@ -169,7 +221,7 @@ def test_an_attack_of_ones_own_is_run_shown_and_stored_until_its_code_changes(
     folder = run("masked")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    words = ("attack", folder, "--public", public, "--quiet", "--attack", "own_attack:Echo,linkage")
+    words = ("attack", folder, "--public", public, "--attack", "own_attack:Echo,linkage")
     words = (*words, "--picture")
     for size in (7, 9):
         (tmp_path / "own_attack.py").write_text(OWN.replace("SIZE", str(size)))
@@ -180,7 +232,7 @@ def test_an_attack_of_ones_own_is_run_shown_and_stored_until_its_code_changes(
         assert ("stored already: linkage\n" in invoke(*words).stderr) is (size == 9)
         assert "stored already: own_attack:Echo, linkage" in invoke(*words).stderr
     report = json.loads((folder / "attacks" / "attacks.json").read_text())["attacks"]["own_attack:Echo"]
-    assert (report["attack"], report["paper"], report["status"]) == ("echo", "ours", "found nothing")
+    assert (report["attack"], report["paper"], report["status"]) == ("echo", "ours", "not read")
     assert (folder / "attacks" / "own_attack.Echo.png").exists()
     kind = sys.modules["own_attack"].Echo
     monkeypatch.setitem(ATTACKS._things, "echo", kind)

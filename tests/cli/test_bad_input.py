@@ -30,7 +30,10 @@ BAD_WORDS = {
         "must be one that clusters rows",
     ),
     "no class of secure sums": ("--protocol privfed.questions.inertia:Inertia", "made without arguments"),
-    "an estimator as a secure sum": ("--protocol privfed.estimators.weighted:DWFKMeans", "declares no name"),
+    "an estimator as a secure sum": (
+        "--protocol privfed.estimators.local_steps:DWFKMeans",
+        "declares no name",
+    ),
     "unknown start": ("--init best", "'best' is not one of"),
     "learning rate": ("--learning-rate 1.5", "--learning-rate must be"),
     "momentum": ("--momentum 1", "--momentum must be"),

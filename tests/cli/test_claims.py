@@ -15,19 +15,18 @@ from matplotlib.figure import Figure
 
 import privfed
 from privfed import KFED, Box, DPKMeans, Privacy
-from privfed.cli.declared import Declared
-from privfed.cli.display import picture
+from privfed.cli import pictures
 from privfed.cli.main import main
-from privfed.cli.runs import selecting
+from privfed.cli.run_folder import Declared
 from privfed.errors import NotEnoughClientsError
-from privfed.federation.builder import open_federation
+from privfed.federation.opening import open_federation
 from privfed.privacy.claim import PrivacySpent
 from tests.cli.wide import run
 from tests.default_run import slow_but
 
 DOMAIN = ("--low", "-1", "--high", "1", "--max-rows", "100")
 CLAIM = ("--epsilon", "2", "--delta", "1e-6", "--unit", "record", "--neighbours", "add-remove")
-GROUPS = ("--group", "g", "--clients", "a,b,c,d", "--quiet")
+GROUPS = ("--group", "g", "--clients", "a,b,c,d")
 PRIVATELY = (*DOMAIN, *CLAIM, *GROUPS)
 OPTIONS = {f"--{word}" for word in Declared.__struct_fields__} - {"--low", "--high", "--max_rows"}
 """Words of a claim: a command that takes one of them has a case below."""
@@ -60,7 +59,7 @@ def cases(home: Path, out: Path) -> dict[str, tuple[object, ...]]:
         ),
         "attack": ("attack", done, "--attack", "differencing", "--out", out),
         "audit": ("audit", done, "--trials", 1000),
-        "summary": ("summary", table, *(word for word in PRIVATELY if word != "--quiet")),
+        "summary": ("summary", table, *PRIVATELY),
     }
 
 
@@ -71,8 +70,8 @@ PARTIES = {"keys new", "keys registry", "keys show", "journal show", "journal ex
 """Commands on no run: a party's keys, and its journal, whose guarantees test_parties.py reads."""
 
 FLOWER = {
-    *("flower new", "flower local", "flower join", "flower superlink", "flower admit", "flower node"),
-    *("flower run", "flower simulate", "flower summary"),
+    *("flower new", "flower local", "flower join", "flower check", "flower superlink", "flower admit"),
+    *("flower node", "flower run", "flower simulate", "flower summary"),
 }
 """Commands on several machines; the claim their runs end with is tested in tests/engines/flower."""
 
@@ -147,7 +146,7 @@ def test_python_and_the_command_line_say_the_same_of_the_same_run(home: Path) ->
 def test_noised_numbers_are_marked(home: Path, ended: Callable[[str], Result]) -> None:
     found = json.loads((home / "run" / "result.json").read_text())
     assert found["noised"] == ["rows", "movements", "centroids"] and found["format"] == 2
-    said = run("resume", home / "run", "--quiet").stdout
+    said = run("resume", home / "run").stdout
     assert f"4, {found['rows']} (noised)" in said and "rows, movements, centroids" in said
     table = ended("select-k").stdout
     chosen = json.loads((home / "select-k" / "selection.json").read_text())
@@ -157,9 +156,9 @@ def test_noised_numbers_are_marked(home: Path, ended: Callable[[str], Result]) -
 
 
 def test_without_privacy_it_says_so_and_marks_nothing(home: Path, tmp_path: Path) -> None:
-    said = run("fit", home / "t.csv", "--group", "g", "-k", 2, "--out", tmp_path / "r", "--quiet").stdout
+    said = run("fit", home / "t.csv", "--group", "g", "-k", 2, "--out", tmp_path / "r").stdout
     said += run("show", tmp_path / "r").stdout
-    words = ("--group", "g", "--min-k", 2, "--max-k", 3, "--out", tmp_path / "s", "--quiet")
+    words = ("--group", "g", "--min-k", 2, "--max-k", 3, "--out", tmp_path / "s")
     said += run("select-k", home / "t.csv", *words).stdout
     assert said.count("none claimed") == 3 and "noised" not in said
     found = json.loads((tmp_path / "r" / "result.json").read_text())
@@ -179,10 +178,10 @@ def rows_of(n_clients: int) -> list[np.ndarray]:
     return np.array_split(np.random.default_rng(1).uniform(-0.9, 0.9, (60 * n_clients, 2)), n_clients)
 
 
-def test_a_rehearsal_is_shown_as_not_private(tmp_path: Path) -> None:
+def test_a_seeded_run_is_shown_as_not_private(tmp_path: Path) -> None:
     model = DPKMeans(2, privacy=privacy(noise_seed=1), run_dir=tmp_path, protocol="plain").fit(rows_of(2))
     said = run("show", tmp_path).stdout
-    assert "not private: a rehearsal of epsilon 2, delta 1e-06" in said
+    assert "not private: a seeded run of epsilon 2, delta 1e-06" in said
     assert model.privacy_spent_ is None
     shown = json.loads(run("show", tmp_path, "--json").stdout)
     assert shown["privacy"] == json.loads(json.dumps(model.privacy_claim_.to_dict()))
@@ -201,7 +200,7 @@ def test_a_run_with_noise_of_each_client_alone_is_resumed_and_not_audited(home: 
     few = ("--group", "g", "--clients", "a,b", "--protocol", "plain", "--quiet")
     words = ("--algorithm", "kfed", "-k", 2, *DOMAIN, *CLAIM, *few, "--out", tmp_path / "r")
     run("fit", tmp_path / "t.csv", *words)
-    assert "(gaussian, local)" in run("resume", tmp_path / "r", "--quiet").stdout
+    assert "(gaussian, local)" in run("resume", tmp_path / "r").stdout
     said = run("audit", tmp_path / "r", exit_code=2).stderr
     assert "carry no noise" in said and "against the server with clients" in said
 
@@ -239,8 +238,8 @@ LOST = NotEnoughClientsError(missing=["a"], left=1, needed=2, stage="collect")
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        ("privfed.estimators.common.starting", "fit"),
-        ("privfed.estimators.choosing.private_selection", "select-k"),
+        ("privfed.estimators.fitting", "fit"),
+        ("privfed.estimators.selection", "select-k"),
     ],
 )
 @pytest.mark.parametrize(("error", "exit_code"), [(LOST, 2), (KeyboardInterrupt(), 130)])
@@ -263,26 +262,21 @@ def test_a_run_that_stops_says_under_which_claim_it_has_asked(
 def test_a_run_that_asked_nothing_claims_nothing(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("privfed.estimators.common.starting.open_federation", stopping(0, LOST))
+    monkeypatch.setattr("privfed.estimators.fitting.open_federation", stopping(0, LOST))
     assert "claim" not in run(*cases(home, tmp_path / "out")["fit"], exit_code=2).stderr
 
 
 # --- what is stored ---
 
 
-def test_an_older_result_predicts_and_a_newer_one_is_refused_by_name(home: Path, tmp_path: Path) -> None:
+def test_a_result_of_another_format_is_refused_by_name(home: Path, tmp_path: Path) -> None:
     shutil.copytree(home / "run", tmp_path / "r")
     path = tmp_path / "r" / "result.json"
     found = json.loads(path.read_text())
-    older = {name: value for name, value in found.items() if name not in ("format", "privacy", "noised")}
-    path.write_text(json.dumps(older))
-    said = run("predict", tmp_path / "r", home / "t.csv")
-    assert "epsilon 2, delta 1e-06" in said.stderr and len(said.stdout.splitlines()) == 241
-    path.write_text(json.dumps(found | {"format": 3}))
-    assert (
-        "result.json has format 3, this privfed reads formats up to 2"
-        in run("predict", tmp_path / "r", home / "t.csv", exit_code=2).stderr
-    )
+    for version, age in ((1, "an older"), (3, "a newer")):
+        path.write_text(json.dumps(found | {"format": version}))
+        said = run("predict", tmp_path / "r", home / "t.csv", exit_code=2).stderr
+        assert f"result.json has format {version}, of {age} privfed, and this one reads format 2" in said
     path.write_text(json.dumps(found | {"privacy": {"epsilon": "low"}}))
     assert "result.json is damaged" in run("predict", tmp_path / "r", home / "t.csv", exit_code=2).stderr
 
@@ -291,9 +285,9 @@ def test_a_report_of_a_newer_format_is_refused_by_name(home: Path, ended: Callab
     ended("attack")
     words, path = cases(home, home / "attack")["attack"], home / "attack" / "attacks.json"
     found = json.loads(path.read_text())
-    assert found["format"] == 2 and found["privacy"]["epsilon"] == 2.0
-    path.write_text(json.dumps(found | {"format": 3}))
-    assert "attacks.json has format 3" in run(*words, exit_code=2).stderr
+    assert found["format"] == 3 and found["privacy"]["epsilon"] == 2.0
+    path.write_text(json.dumps(found | {"format": 4}))
+    assert "attacks.json has format 4" in run(*words, exit_code=2).stderr
 
 
 def test_pictures_say_the_claim(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,8 +296,7 @@ def test_pictures_say_the_claim(home: Path, tmp_path: Path, monkeypatch: pytest.
     def kept(figure: Figure, path: Path) -> None:
         texts.append(" ".join(one.get_text().replace("\n", " ") for one in figure.texts))
 
-    for module in (picture, selecting):
-        monkeypatch.setattr(module, "save", kept)
+    monkeypatch.setattr(pictures, "save", kept)
     run("resume", home / "run", "--quiet", "--picture")
     run(*cases(home, tmp_path)["select-k"], "--picture")
     line = privfed.load(home / "run" / "model.npz").privacy_spent_.line

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from privfed.cli.commands.demo import N_CLIENTS, losses
 from privfed.cli.main import main
+from privfed.cli.studies import N_CLIENTS, losses
 from tests.owners import assert_the_owners, umask
 
 

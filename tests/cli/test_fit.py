@@ -173,7 +173,9 @@ def test_every_word_reaches_the_estimator(invoke, words, iris, tmp_path) -> None
     assert kept.program is not None and fitted.program is not None
     assert kept.program.metrics[: len(fitted.program.metrics)] == fitted.program.metrics
     program = msgspec.structs.replace(kept.program, metrics=fitted.program.metrics)
-    assert fitted == msgspec.structs.replace(kept, program=program)
+    # A table's columns are agreed on by name; an array has none.
+    assert kept.columns == tables.columns
+    assert fitted == msgspec.structs.replace(kept, program=program, columns=None)
     np.testing.assert_array_equal(read(tmp_path / "run")["centroids"], model.cluster_centers_)
 
 
@@ -208,7 +210,7 @@ def test_metrics_are_agreed_on_asked_and_written(invoke, words, tmp_path) -> Non
         ("--metrics inertia --algorithm fedavg", "--metrics is for clusterings"),
         (
             "--metrics inertia --algorithm dp --epsilon 1 --delta 1e-6 --unit record --neighbours add-remove "
-            "--low 0 --high 9",
+            "--low 0 --high 9 --clients h1,h2,h3,h4,h5,h6",
             "--epsilon is spent on the fit",
         ),
     ],

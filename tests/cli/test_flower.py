@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from privfed import ClientPolicy
 from privfed.cli.main import main
-from privfed.engines.flower.federation_file import FederationFile
 from privfed.engines.flower.node import check_node
-from privfed.engines.flower.settings import NodeSettings
+from privfed.engines.flower.settings import FederationFile, NodeSettings
 
 
 def told(*words: object) -> str:
@@ -22,18 +22,21 @@ def told(*words: object) -> str:
 def test_a_coordinator_and_a_client_make_their_folders_apart(tmp_path: Path) -> None:
     fed, party = tmp_path / "fed", tmp_path / "party"
     said = told("new", fed, "--columns", "age,bmi", "--host", "10.0.0.5", "--port", "9123")
-    assert "certificates/ca.crt" in said and "privfed keys registry CARD..." in said
+    assert "certificates/ca.crt" in said and "privfed keys registry KEY..." in said
     (tmp_path / "ward3.csv").write_text("age,bmi,sex\n30,21,1\n40,25,0\n")
     assert CliRunner().invoke(main, ["keys", "new", "ward 3", "--out", str(party)]).exit_code == 0
-    told("join", party, "--data", tmp_path / "ward3.csv", "--data-set", "ward 3", "--columns", "age,bmi")
-    cards = [str(party / "public"), "--server", str(fed / "coordinator" / "public")]
-    done = CliRunner().invoke(main, ["keys", "registry", *cards, "--out", str(fed / "parties")])
+    words = ("--data-set", "ward 3", "--columns", "age,bmi")
+    said = told("join", party, "--data", tmp_path / "ward3.csv", *words, "--algorithms", "WeightedKMeans")
+    assert "it answers WeightedKMeans, from means of groups of 5 rows, in at most 10 fits, over ckks" in said
+    signed_keys = [str(party / "public"), "--server", str(fed / "coordinator" / "public")]
+    done = CliRunner().invoke(main, ["keys", "registry", *signed_keys, "--out", str(fed / "parties")])
     assert done.exit_code == 0
     (party / "parties").write_bytes((fed / "parties").read_bytes())
     file = FederationFile.read(fed)
     assert (file.columns, file.superlink) == (("age", "bmi"), "127.0.0.1:9123")
     assert check_node(party) == "ward 3"
     settings = NodeSettings.read(party)
+    assert settings.policy == ClientPolicy.closed(algorithms=frozenset({"WeightedKMeans"}))
     assert settings.rows().features.tolist() == [[30.0, 21.0], [40.0, 25.0]] and not settings.tells
 
 

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import privfed
-from privfed.cli.display.models_picture import draw_models, moved
-from privfed.cli.folder.trained import read_trained
-from privfed.core.federation import Federation
+from privfed.cli.pictures import draw_models, moved
+from privfed.cli.result import TrainedResult
+from privfed.cli.run_folder import read_result
 from privfed.core.record.transcript import Transcript
 from privfed.deep import DCFL
+from privfed.federation.driver import Federation
 from privfed.privacy.claim import PrivacySpent
 from tests.cli.wide import run
 from tests.deep.population import clients, kinds, same
@@ -77,12 +78,12 @@ def test_the_picture_shows_movements_and_numbers_of_models(home: Path, tmp_path:
     for name in ("run", "noised"):
         run("resume", home / name, "--quiet", "--picture")
         assert (home / name / "picture.png").read_bytes().startswith(b"\x89PNG")
-    draw_models(tmp_path / "one.png", two, read_trained(home / "noised"))
+    draw_models(tmp_path / "one.png", two, read_result(home / "noised", TrainedResult))
     assert (tmp_path / "one.png").stat().st_size > 1000
 
 
 def test_it_says_what_was_found_and_show_what_ran(home: Path) -> None:
-    said = run("resume", home / "run", "--quiet").stdout
+    said = run("resume", home / "run").stdout
     assert "3, found anew in" in said and "15 parameters, 3 classes" in said and "none claimed" in said
     shown = run("show", home / "run").stdout
     assert "DCFL" in shown and "learning_rate 0.5" in shown and "sketches" in shown
@@ -126,7 +127,7 @@ def test_a_run_by_dp_sgd_cannot_be_audited_from_its_totals(home: Path) -> None:
 
 
 def test_attacks_read_what_was_trained_and_sketched(home: Path, tmp_path: Path) -> None:
-    words = ("--public", home / "public.csv", "--quiet", "--out", tmp_path / "a", "--json")
+    words = ("--public", home / "public.csv", "--out", tmp_path / "a", "--json")
     found = json.loads(run("attack", home / "run", *words).stdout)
     linked, member = found["attacks"]["sketch-linkage"], found["attacks"]["model-membership"]
     assert linked["recovered"] > 0.5 > 2 * linked["baseline"] and 0.0 <= member["recovered"] <= 1.0
@@ -134,7 +135,7 @@ def test_attacks_read_what_was_trained_and_sketched(home: Path, tmp_path: Path) 
     words = ("--attack", "model-membership,sketch-linkage", *words[:-3], "--out", tmp_path / "b")
     said = run("attack", home / "noised", *words).stdout
     assert "epsilon 8" in said and "sketch-linkage was left out" in said
-    assert "pass some with labels" in run("attack", home / "run", "--out", tmp_path / "c", "--quiet").stdout
+    assert "pass some with labels" in run("attack", home / "run", "--out", tmp_path / "c").stdout
 
 
 @pytest.mark.parametrize(
@@ -147,12 +148,17 @@ def test_attacks_read_what_was_trained_and_sketched(home: Path, tmp_path: Path) 
         (("--algorithm", "dcfl", "--label", "kind", "--model", "resnet"), "none of softmax"),
         (("--algorithm", "dcfl", "--label", "kind", "--sketch-error", 2), "--sketch-error must"),
         (
+            ("--algorithm", "fedavg", "--label", "kind", "--epsilon", 1),
+            "missing: --delta, --unit, --neighbours, --low, --high, --clients, --classes, --rows-per-client, "
+            "--noise local.",
+        ),
+        (
             ("--algorithm", "fedavg", "--label", "kind", *BOX, *CLAIM, "--clients", "c0,c1,c2,c3,c4,c5"),
-            "rows",
+            "missing: --classes, --rows-per-client",
         ),
         (
             ("--algorithm", "fedavg", "--label", "kind", *BOX, *CLAIM, *DECLARED[:2], *DECLARED[4:]),
-            "declare them with --classes",
+            "missing: --classes. What is found",
         ),
         (("--algorithm", "ifca", "--label", "kind", "--cluster", 1), "No such option"),
     ],

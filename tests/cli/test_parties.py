@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from privfed import ClientPolicy
-from privfed.party.identity import CARD, IDENTITY, read_identity, read_parties
+from privfed.party.identity import IDENTITY, SIGNED_KEY, read_identity, read_parties
 from privfed.party.journal import FILE, Journal
+from privfed.party.state import Memories
 from tests.cli.conftest import Invoke
 from tests.owners import assert_the_owners
 from tests.party.journals import agreement, question
@@ -25,12 +26,12 @@ def folders(tmp_path: Path, invoke: Invoke) -> dict[str, Path]:
 
 def test_a_new_identity_is_its_owners_alone_and_shows_its_digits(tmp_path: Path, invoke: Invoke) -> None:
     said = invoke("keys", "new", "clinic a", "--out", tmp_path / "party").stdout
-    assert_the_owners(tmp_path / "party", {IDENTITY, CARD, FILE})
+    assert_the_owners(tmp_path / "party", {IDENTITY, SIGNED_KEY, FILE})
     own = read_identity(tmp_path / "party")
-    assert own.name == "clinic a" and own.card.fingerprint in said
+    assert own.name == "clinic a" and own.signed_key.fingerprint in said
     assert own.key.secret.hex() not in said
-    for path in (tmp_path / "party", tmp_path / "party" / CARD):
-        assert own.card.fingerprint in invoke("keys", "show", path).stdout
+    for path in (tmp_path / "party", tmp_path / "party" / SIGNED_KEY):
+        assert own.signed_key.fingerprint in invoke("keys", "show", path).stdout
 
 
 def test_an_identity_is_not_made_over_another(folders: dict[str, Path], failing: Callable[..., str]) -> None:
@@ -42,17 +43,17 @@ def test_an_identity_is_not_made_over_another(folders: dict[str, Path], failing:
 def test_a_list_is_the_same_for_all_who_make_it(
     folders: dict[str, Path], tmp_path: Path, invoke: Invoke, failing: Callable[..., str]
 ) -> None:
-    cards = {name: folder / CARD for name, folder in folders.items()}
+    signed_keys = {name: folder / SIGNED_KEY for name, folder in folders.items()}
     said = []
     for name, order in (("one", "ab"), ("two", "ba")):
-        words = [cards[one] for one in order]
-        made = invoke("keys", "registry", *words, "--server", cards["server"], "--out", tmp_path / name)
+        words = [signed_keys[one] for one in order]
+        made = invoke("keys", "registry", *words, "--server", signed_keys["server"], "--out", tmp_path / name)
         said.append(made.stdout)
     assert said[0] == said[1] == invoke("keys", "show", tmp_path / "one").stdout
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
     parties = read_parties(tmp_path / "one")
-    assert parties.fingerprint in said[0] and [card.name for card in parties.clients] == ["a", "b"]
-    words = (cards["a"], "--server", cards["server"], "--out", tmp_path / "one")
+    assert parties.fingerprint in said[0] and [one.name for one in parties.clients] == list("ab")
+    words = (signed_keys["a"], "--server", signed_keys["server"], "--out", tmp_path / "one")
     assert "never replaced" in failing("keys", "registry", *words)
     (tmp_path / "bad").write_bytes(b"nothing")
     assert "damaged" in failing("keys", "show", tmp_path / "bad")
@@ -64,16 +65,17 @@ def test_a_journal_is_shown_and_exported_without_keys(
     own = read_identity(folders["a"])
     fit = Journal(folders["a"], own).begin(agreement(own, epsilon=0.5), 0, "ward 3", ClientPolicy())
     fit.answers(question(), 0)
-    with fit.moves.transaction() as moves:
-        moves.save((1, type("M", (), {"last": (), "jumps": 0, "cells": b"secret"})))
+    with fit.memory.transaction() as kept:
+        kept.save(Memories(1, {"model": b"secret"}))
     said = invoke("journal", "show", folders["a"]).stdout
-    assert "data set ward 3: 1 fits, 1 sums answered" in said and "epsilon 0.5" in said
+    assert "data set ward 3: 1 fits, 1 sums answered" in said and "epsilon 0.431 at delta 1e-05" in said
     invoke("journal", "export", folders["a"], "--out", tmp_path / "out.json")
     text = (tmp_path / "out.json").read_text()
     assert own.key.secret.hex() not in text and own.journal.hex() not in text and "secret" not in text
     found = json.loads(text)
-    assert [entry["kind"] for entry in some(found["entries"])] == ["begin", "sum", "moves"]
-    assert found["data_sets"]["ward 3"]["epsilon"] == 0.5
+    kinds = [entry["kind"] for entry in some(found["entries"])]
+    assert kinds == ["rows", "begin", "rows", "sum", "rows", "rows"]
+    assert [one["epsilon"] for one in some(found["data_sets"]["ward 3"]["claims"])] == [0.5]
     assert "ended fit 1" in invoke("journal", "end", folders["a"], 1).stdout
     assert "fit 1 (ended" in invoke("journal", "show", folders["a"]).stdout
     assert "got 1" in failing("journal", "end", folders["a"], 1)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from privfed.cli.display.picture import flat
-from privfed.cli.display.progress import Rounds
-from privfed.cli.folder.run_folder import former_seconds
+from privfed.cli.output import Rounds
+from privfed.cli.pictures import flat
+from privfed.cli.run_folder import former_seconds
 from privfed.core.roles.conversation import Ask
 from privfed.core.stored.files import replaced
 from privfed.core.values.domain import Ranges

@@ -23,9 +23,9 @@ def test_predict_names_the_nearest_centroid_of_each_row(run, invoke, iris, tmp_p
     centroids = np.array(json.loads((run / "result.json").read_text())["centroids"])
     nearest = np.square(rows[:, None] - centroids).sum(axis=2).argmin(axis=1)
     assert lines == ["cluster", *map(str, nearest)]
-    said = invoke("predict", run, iris, "--out", tmp_path / "new" / "labels.csv")
+    said = invoke("predict", run, iris, "--out", tmp_path / "labels.csv")
     assert said.output == ""
-    assert (tmp_path / "new" / "labels.csv").read_text().splitlines() == lines
+    assert (tmp_path / "labels.csv").read_text().splitlines() == lines
 
 
 @pytest.mark.parametrize("name", ["c.csv", "c.CSV", "c.csv.gz", "c.tsv", "c.tsv.gz", "c.parquet"])

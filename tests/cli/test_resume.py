@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from privfed.cli.fitting import resumable
 from privfed.cli.main import main
-from privfed.cli.runs.fitting import resumable
 from privfed.errors import ProtocolError
 from tests.default_run import slow
 
@@ -88,7 +88,7 @@ def test_of_a_finished_run_the_results_are_written_anew(run, finished, invoke) -
     for name in RESULTS[1:]:
         (run / name).unlink()
     transcript = (run / "transcript.jsonl").read_bytes()
-    said = invoke("resume", run, "--json", "--quiet", "--picture")
+    said = invoke("resume", run, "--json", "--picture")
     assert "finished already" in said.stderr
     assert json.loads(said.stdout) == read(run) == read(finished)
     assert (run / "transcript.jsonl").read_bytes() == transcript
@@ -151,7 +151,7 @@ def test_a_full_disk_leaves_no_half_of_a_file_behind(failing, finished, monkeypa
 
     data = json.loads((finished / "run.json").read_text())["source"]["path"]
     with monkeypatch.context() as patched:
-        patched.setattr("privfed.cli.folder.disk.open_file", full)
+        patched.setattr("privfed.cli.run_folder.open_file", full)
         said = failing(
             "fit", data, "--group", "hospital", "--columns", "petal length", "--out", tmp_path / "run"
         )
@@ -262,7 +262,10 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path, invoke, write_iris) -
 
 
 def test_a_sum_that_cannot_be_opened_says_how_to_go_on() -> None:
-    with pytest.raises(ProtocolError, match=r"too few.* privfed resume 'a b'"), resumable(Path("a b")):
+    with (
+        pytest.raises(ProtocolError, match=r"too few.* privfed resume 'a b'"),
+        resumable(Path("a b"), "privfed resume 'a b'"),
+    ):
         raise ProtocolError("too few.")
-    with pytest.raises(click.exceptions.Exit), resumable(Path("a")):
+    with pytest.raises(click.exceptions.Exit), resumable(Path("a"), "privfed resume a"):
         raise KeyboardInterrupt

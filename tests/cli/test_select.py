@@ -9,11 +9,12 @@ import pytest
 
 import privfed
 from privfed import select_n_clusters
-from privfed.cli.runs import selecting
-from privfed.core.record.transcript import FILE, Asked, Ended, Transcript
+from privfed.cli import selecting
+from privfed.core.record.records import FILE, Asked, Ended
+from privfed.core.record.transcript import Transcript
 from privfed.data import load_clients
 from privfed.errors import NotEnoughClientsError
-from privfed.estimators.choosing.indices import INDICES
+from privfed.estimators.choosing import INDICES
 from privfed.estimators.registry import SHORT
 from privfed.federation.clients import gather
 from tests.default_run import slow_but
@@ -87,7 +88,7 @@ def test_files_and_table_are_those_of_the_python_face(invoke, words, iris, tmp_p
 
 
 def test_without_a_picture_none_is_drawn_or_named(invoke, words, tmp_path) -> None:
-    said = invoke(*words, "--out", tmp_path / "s", "--no-picture", "--quiet").stdout
+    said = invoke(*words, "--out", tmp_path / "s", "--no-picture").stdout
     assert "model.npz" in said and "picture.png" not in said
     assert not (tmp_path / "s" / "picture.png").exists()
 

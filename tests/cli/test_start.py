@@ -5,9 +5,17 @@ import sys
 
 import pytest
 
-from privfed.cli.main import COMMANDS, main
-
-HEAVY = {"sklearn", "scipy", "tenseal", "matplotlib", "polars", "dp_accounting", "cryptography"}
+HEAVY = {
+    "sklearn",
+    "scipy",
+    "tenseal",
+    "matplotlib",
+    "polars",
+    "dp_accounting",
+    "cryptography",
+    "numpy",
+    "msgspec",
+}
 
 
 def loaded(code: str) -> set[str]:
@@ -17,22 +25,25 @@ def loaded(code: str) -> set[str]:
     return set(done.stdout.splitlines()[-1].split())
 
 
-def test_version_and_help_load_nothing_heavy() -> None:
-    for option in ("--version", "--help"):
-        assert loaded(f"from privfed.cli.main import main; main([{option!r}])") == set()
+@pytest.mark.parametrize(
+    "words",
+    [["--version"], ["--help"], ["fit", "--help"], ["fit"], ["fit", "t.csv", "--colour"], ["fly"]],
+    ids=str,
+)
+def test_help_and_errors_of_use_load_nothing_heavy(words: list[str]) -> None:
+    assert loaded(f"from privfed.cli.main import main; main({words!r})") == set()
+
+
+def test_a_run_is_shown_without_scikit_learn(fit_once) -> None:
+    shown = loaded(f"from privfed.cli.main import main; main(['show', {str(fit_once())!r}])")
+    assert shown <= {"numpy", "msgspec", "cryptography"}
 
 
 def test_core_and_errors_do_without_scikit_learn() -> None:
-    assert loaded("import privfed.core.federation, privfed.errors") == set()
+    assert loaded("import privfed.federation.driver, privfed.errors") <= {"numpy", "msgspec"}
 
 
 @pytest.mark.slow
 def test_tenseal_is_loaded_with_the_first_encrypted_sum() -> None:
     assert "tenseal" not in loaded("from privfed import DWFKMeans, protocols; protocols.Masked()")
     assert "tenseal" in loaded("from privfed.protocols.registry import by_name; by_name('ckks')")
-
-
-def test_what_help_says_of_a_command_is_what_the_command_says() -> None:
-    assert main.commands
-    for name, command in main.commands.items():
-        assert (command.name, command.short_help) == (name, COMMANDS[name][2])

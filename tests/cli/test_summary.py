@@ -65,3 +65,10 @@ def test_what_cannot_be_summarized_is_one_line(table: Path, words: list[str], me
     group = ["--group", "hospital"] if words else ["--columns", "age,bmi"]
     done = CliRunner().invoke(main, ["summary", str(table), *group, *words])
     assert done.exit_code == 2 and message in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize("command", ["summary", "select-k"])
+def test_all_that_a_claim_lacks_is_named_at_once(command: str, table: Path) -> None:
+    done = CliRunner().invoke(main, [command, str(table), "--group", "hospital", "--epsilon", "1"])
+    assert done.exit_code == 2
+    assert "missing: --delta, --unit, --neighbours, --low, --high, --clients." in done.output

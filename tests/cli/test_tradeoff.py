@@ -63,15 +63,16 @@ def test_check_runs_nothing(invoke, study: Path, tmp_path: Path) -> None:
 
 
 def test_check_lists_all_mistakes(invoke, failing, study: Path, tmp_path: Path) -> None:
-    study.write_text(STUDY.replace("clients = 4", "client = 4").replace("n_clusters = 3", "n_clusters = 0"))
+    study.write_text(STUDY.replace("clients = 4", "client = 4").replace("n_clusters = 3", "grid = 0"))
     said = invoke("tradeoff", study, "--out", tmp_path / "a", "--check", exit_code=2)
     assert said.stdout == ""
-    assert [line.rpartition(":")[0] for line in said.stderr.splitlines()] == [
+    assert [":".join(line.split(":")[:3]) for line in said.stderr.splitlines()] == [
         "privfed: error: wine.toml, line 9",
         "privfed: error: wine.toml, line 13",
     ]
     # To run it is refused with the first, in one line.
-    assert "line 9: client is no key of partition. There are 1 more" in failing("tradeoff", study)
+    told = "line 9: Object contains unknown field `client`; partition takes clients, kind, name, alpha, beta."
+    assert f"{told} There are 1 more" in failing("tradeoff", study)
     study.write_text(STUDY + "x = ")
     said = invoke("tradeoff", study, "--check", exit_code=2).stderr
     assert said == "privfed: error: wine.toml, line 17: this is no TOML: Invalid value.\n"

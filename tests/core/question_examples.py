@@ -5,17 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from privfed.algorithms.fuzzy.fuzzy_sums import FuzzyCentroids, FuzzySums, WeightedFuzzyCentroids
-from privfed.algorithms.kmeans.minibatch import MiniBatchMovements
-from privfed.algorithms.kmeans.weighted import FallbackCentroids, WeightedCentroids
-from privfed.algorithms.local_centers.fkm import SeededMeans, SteppedMeans
-from privfed.algorithms.local_centers.kfed import LocalCentroids
-from privfed.algorithms.private.baselines import NearSums, RowSums
-from privfed.algorithms.private.clients import ClientLengths, ClientShares
-from privfed.algorithms.private.evolution import NearestCounts
-from privfed.algorithms.private.moments import SquareSum
-from privfed.algorithms.private.steps import FuzzyRelativeSums, LocalMovements
-from privfed.algorithms.starts.starts import KMeansCentroids
+from privfed.algorithms.fkm import SeededMeans, SteppedMeans
+from privfed.algorithms.fuzzy import FuzzyCentroids, FuzzySums, WeightedFuzzyCentroids
+from privfed.algorithms.kfed import LocalCentroids
+from privfed.algorithms.minibatch import MiniBatchMovements
+from privfed.algorithms.private.baselines import NearestCounts, NearSums, RowSums
+from privfed.algorithms.private.clients import ClientLengths, ClientShares, LocalMovements
+from privfed.algorithms.private.noised_rounds import FuzzyRelativeSums
+from privfed.algorithms.starts import KMeansCentroids
+from privfed.algorithms.summary import SquareSum
+from privfed.algorithms.wf_kmeans import FallbackCentroids, WeightedCentroids
 from privfed.core.asking.question import Question
 from privfed.core.values.domain import Ranges
 from privfed.deep.training.local import Training
@@ -38,24 +37,23 @@ from privfed.questions.bounded.bounded_sums import (
     RelativeSums,
     SizeSums,
 )
-from privfed.questions.bounded.shells import DistanceHistogram
-from privfed.questions.bounded.slabs import SlabSums
+from privfed.questions.bounded.shells import DistanceHistogram, SlabSums
 from privfed.questions.bounded.whole_clients import AsOneRecord
-from privfed.questions.cells import CellSums
-from privfed.questions.client_sizes import ClientSizes
-from privfed.questions.cluster_spread import ClusterDistances, ClusterScatter, ClusterSilhouettes
+from privfed.questions.cells import CellSums, NestedCells
+from privfed.questions.cluster_spread import (
+    ClusterDistances,
+    ClusterScatter,
+    ClusterSilhouettes,
+    FuzzyObjective,
+    FuzzySpread,
+)
 from privfed.questions.contingency import Contingency
-from privfed.questions.fuzzy_spread import FuzzyObjective, FuzzySpread
-from privfed.questions.gathered import GatheredPoints, PointCount
-from privfed.questions.histograms import FeatureHistograms
+from privfed.questions.gathered import GatheredPoints, PointCount, Slots
+from privfed.questions.histograms import ClientSizes, FeatureHistograms
 from privfed.questions.inertia import ClientScores, Inertia
 from privfed.questions.lloyd import LloydSums
-from privfed.questions.local_clusters import LocalClusterCounts
-from privfed.questions.local_points import PointCells, PointSums
-from privfed.questions.moments import CentredMoments
-from privfed.questions.nested import NestedCells
-from privfed.questions.ranges import FeatureRanges
-from privfed.questions.slots import Slots
+from privfed.questions.local_points import LocalClusterCounts, PointCells, PointSums
+from privfed.questions.ranges import CentredMoments, FeatureRanges
 
 Make = Callable[[Ranges, np.ndarray], Question]
 
@@ -85,7 +83,6 @@ def _noised(ranges: Ranges, centers: np.ndarray) -> Noised:
         inner=inner,
         sigma=np.array([1e6, 2e6]),
         limits=np.array([1.0, 3.0]),
-        rehearsal=True,
     )
 
 

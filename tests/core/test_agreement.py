@@ -7,7 +7,7 @@ import pytest
 
 from privfed.core.agreed.agreement import Agreement, Registry
 from privfed.core.agreed.configuration import CohortRule, Configuration, PrivacyTerms, Terms
-from privfed.core.stored.messages import Array
+from privfed.core.stored.encoding import Array
 from privfed.errors import ArgumentError
 from privfed.protocols.crypto.keys import Identity
 
@@ -23,8 +23,8 @@ def agreement(**words: object) -> Agreement:
             "n_features": 2,
             "cohorts": CohortRule(kind="schedule", rounds=((0, 1), (1, 2))),
             "terms": Terms(min_clients=2, honest=2),
-            "low": Array.of(np.zeros(2)),
-            "high": Array.of(np.ones(2)),
+            "low": Array.from_numpy(np.zeros(2)),
+            "high": Array.from_numpy(np.ones(2)),
             "max_rows": 7,
             "privacy": PrivacyTerms(
                 epsilon=1.0, delta=1e-6, unit="record", neighbours="add-remove", noise="local", budget=0.5

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privfed.core.values.alone import column_sum, lengths, products, squared_lengths
+from privfed.core.values.numbers import column_sum, lengths, products, squared_lengths
 
 SEEDS = st.integers(0, 2**32 - 1)
 

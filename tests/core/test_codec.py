@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privfed.core.stored.codec import Codec
+from privfed.core.stored.encoding import Codec
 from privfed.errors import ArgumentError, FormatError
 
 

@@ -6,11 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privfed import Box, ClientPolicy, DWFKMeans, Privacy
-from privfed.algorithms.kmeans.weighted import WeightedCentroids
-from privfed.algorithms.private.clients import ClientLengths, ClientShares
-from privfed.algorithms.private.steps import LocalMovements
+from privfed.algorithms.private.clients import ClientLengths, ClientShares, LocalMovements
+from privfed.algorithms.wf_kmeans import WeightedCentroids
 from privfed.core.agreed.configuration import CohortRule, Configuration, Terms
-from privfed.core.stored.messages import Array
+from privfed.core.stored.encoding import Array
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, RefusedError
 from privfed.privacy.noised import Noised
@@ -103,7 +102,7 @@ def configuration(**changes: object) -> Configuration:
 
 
 def test_digest_changes_with_every_field() -> None:
-    low = Array.of(np.zeros(2))
+    low = Array.from_numpy(np.zeros(2))
     changes: list[dict[str, object]] = [
         {},
         {"protocol": "masked"},
@@ -141,7 +140,8 @@ def test_a_client_joins_no_private_fit_without_a_domain_that_bounds_hold_in(
     low: list[float] | None, high: list[float] | None, bounded: bool
 ) -> None:
     ends = {
-        name: None if end is None else Array.of(np.array(end)) for name, end in (("low", low), ("high", high))
+        name: None if end is None else Array.from_numpy(np.array(end))
+        for name, end in (("low", low), ("high", high))
     }
     terms = Privacy(
         epsilon=1.0, delta=1e-6, unit="record", domain=Box(-1, 1), neighbours="add-remove"
@@ -216,8 +216,8 @@ def test_cohorts_smaller_than_the_policy_allows_are_refused(blobs: list[np.ndarr
 @pytest.mark.parametrize(
     "change",
     [
-        pytest.param({"low": Array.of(np.full(2, -1.0))}, id="low"),
-        pytest.param({"high": Array.of(np.full(2, 2.0))}, id="high"),
+        pytest.param({"low": Array.from_numpy(np.full(2, -1.0))}, id="low"),
+        pytest.param({"high": Array.from_numpy(np.full(2, 2.0))}, id="high"),
         pytest.param({"max_rows": 9}, id="rows"),
         pytest.param({"n_features": 3}, id="features"),
     ],
@@ -240,7 +240,6 @@ def test_every_question_within_a_question_must_be_allowed() -> None:
         inner=ClientShares(ranges=ranges, inner=moved, rows=1.0),
         sigma=np.full(3, 9.0),
         limits=np.ones(3),
-        rehearsal=False,
     )
     names = frozenset({"Noised", "ClientShares", "LocalMovements", "WeightedCentroids"})
     assert ClientPolicy(questions=names).refuses_question(paid, AGREED) is None

@@ -6,7 +6,7 @@ import pytest
 
 from privfed.core.asking import question
 from privfed.core.asking.question import _REGISTRY
-from privfed.core.names.definitions import same_definition
+from privfed.core.names import same_definition
 from privfed.errors import ArgumentError
 from privfed.questions.lloyd import LloydSums
 

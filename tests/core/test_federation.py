@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from privfed import DWFKMeans, Simulation
-from privfed.algorithms.kmeans.wf_kmeans import WeightedKMeans
-from privfed.core.federation import client_generator
-from privfed.core.record.transcript import FILE, Asked, Ended, Summed, Transcript
+from privfed.algorithms.wf_kmeans import WeightedKMeans
+from privfed.core.record.records import FILE, Asked, Ended, Summed
+from privfed.core.record.transcript import Transcript
 from privfed.core.roles.conversation import Ask, Total
+from privfed.core.roles.engine import client_generator
 from privfed.engines import Fault
 from privfed.errors import ArgumentError, ProtocolError, ResumeError, RunFolderError
 from privfed.federation.clients import gather

@@ -117,7 +117,7 @@ def _bare(node: ast.expr) -> bool:
     )
 
 
-def test_a_rehearsal_is_written_as_before() -> None:
+def test_a_seeded_run_is_written_as_before() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         text = repr(privacy(noise="local"))

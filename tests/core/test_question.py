@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 import privfed.algorithms
 import privfed.metrics
 import privfed.privacy
-from privfed.algorithms.kmeans.minibatch import MiniBatchMovements
-from privfed.algorithms.kmeans.weighted import FallbackCentroids, WeightedCentroids
-from privfed.algorithms.starts.starts import KMeansCentroids
+from privfed.algorithms.minibatch import MiniBatchMovements
+from privfed.algorithms.private.clients import LocalMovements
+from privfed.algorithms.starts import KMeansCentroids
+from privfed.algorithms.wf_kmeans import FallbackCentroids, WeightedCentroids
 from privfed.core.asking.question import (
     _REGISTRY,
     AdditiveOver,
@@ -38,10 +39,10 @@ from privfed.questions.cluster_spread import ClusterDistances, ClusterSilhouette
 from privfed.questions.contingency import Contingency
 from privfed.questions.inertia import Inertia
 from privfed.questions.lloyd import LloydSums
-from privfed.questions.local_clusters import LocalClusterCounts
-from privfed.questions.moments import CentredMoments
+from privfed.questions.local_points import LocalClusterCounts
+from privfed.questions.ranges import CentredMoments
 from privfed.testing import BoundedQuestionContract, QuestionContract
-from privfed.testing.vectors import Vectors
+from privfed.testing.sum_runs import Vectors
 from tests.core.question_examples import EXAMPLES, RECORD_WISE
 
 for package in (privfed.algorithms, privfed.metrics, privfed.privacy):
@@ -125,10 +126,22 @@ def test_question_with_other_fields_is_an_error(change: Callable[[dict[str, Any]
 
 def test_question_in_another_encoding_of_the_same_values_is_an_error() -> None:
     plain = msgspec.msgpack.decode(lloyd().to_bytes())
-    turned = {name: plain[name] for name in ("options", "arrays", "name")}
+    turned = {name: plain[name] for name in ("position", "options", "arrays", "name")}
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(turned)) == plain
     with pytest.raises(MessageError, match="canonical"):
         question_from_bytes(msgspec.msgpack.encode(turned))
+
+
+def test_questions_in_questions_without_end_are_an_error() -> None:
+    ranges = Ranges([0.0], [1.0], 4)
+    one = LocalMovements(ranges=ranges, radius=1.0, steps=LloydSums(ranges=ranges, centers=np.zeros((1, 1))))
+    plain = msgspec.msgpack.decode(one.to_bytes())
+    for kind in ("options", "arrays"):
+        own = {name: value for name, value in plain[kind].items() if not name.startswith("steps.")}
+        own |= {"steps": "LocalMovements"} if kind == "options" else {}
+        plain[kind] = {"steps." * depth + name: value for depth in range(1000) for name, value in own.items()}
+    with pytest.raises(MessageError, match="not a well-formed question"):
+        question_from_bytes(msgspec.msgpack.encode(plain))
 
 
 @given(st.binary(max_size=60))
@@ -283,3 +296,6 @@ def test_a_question_that_nobody_defined_here_is_told_from_damage() -> None:
     assert (unknown_name(known), unknown_name(other), unknown_name(b"\xc1")) == (None, "Imertia", None)
     with pytest.raises(RunFolderError, match="sum 3 asked 'Imertia', which this privfed does not know"):
         question_of(Asked(index=3, question=other, cohort=0, clients=(0,), purpose=""))
+    dear = LloydSums(ranges=Ranges([0.0], [1.0], 8), centers=np.zeros(((1 << 16) + 1, 1))).to_bytes()
+    with pytest.raises(RunFolderError, match="the question of sum 3 is damaged"):
+        question_of(Asked(index=3, question=dear, cohort=0, clients=(0,), purpose=""))

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from privfed.core.names import registry as module
-from privfed.core.names.registry import Registry
+from privfed.core.names import Registry
 from privfed.errors import ArgumentError
 from tests.modules import importable
 from tests.some import some
@@ -21,7 +20,9 @@ OWN = {"ordered": "collections:OrderedDict", "deque": "collections:deque"}
 @pytest.fixture
 def kinds(monkeypatch: pytest.MonkeyPatch) -> Registry[type]:
     found = [EntryPoint("counter", "collections:Counter", "privfed.kinds")]
-    monkeypatch.setattr(module, "entry_points", lambda group: found if group == "privfed.kinds" else [])
+    monkeypatch.setattr(
+        "importlib.metadata.entry_points", lambda group: found if group == "privfed.kinds" else []
+    )
     return Registry("kind", "privfed.kinds", OWN)
 
 
@@ -56,13 +57,15 @@ def test_the_same_thing_may_be_added_again_and_another_is_an_error_that_names_bo
 
 def test_two_packages_with_one_name_are_an_error_that_names_both(monkeypatch: pytest.MonkeyPatch) -> None:
     twice = [EntryPoint("one", f"collections:{name}", "privfed.kinds") for name in ("Counter", "deque")]
-    monkeypatch.setattr(module, "entry_points", lambda group: twice)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: twice)
     with pytest.raises(ArgumentError, match="collections:Counter and collections:deque"):
         Registry("kind", "privfed.kinds", {}).names()
 
 
 def test_a_package_does_not_take_a_name_of_privfed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "entry_points", lambda group: [EntryPoint("deque", "evil:deque", group)])
+    monkeypatch.setattr(
+        "importlib.metadata.entry_points", lambda group: [EntryPoint("deque", "evil:deque", group)]
+    )
     with pytest.raises(ArgumentError, match="collections:deque and evil:deque"):
         Registry("kind", "privfed.kinds", OWN).names()
 
@@ -71,7 +74,7 @@ def test_another_word_for_a_name_is_understood_and_never_listed(monkeypatch: pyt
     from collections import deque
 
     found = [EntryPoint("counter", "collections:Counter", "privfed.kinds")]
-    monkeypatch.setattr(module, "entry_points", lambda group: found)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: found)
     kinds: Registry[type] = Registry("kind", "privfed.kinds", OWN, also={"Deque": "deque"})
     assert kinds.find("Deque") is kinds.resolve("Deque") is deque and "Deque" in kinds
     assert "Deque" not in kinds.names() and kinds.name_of(deque) == "deque"
@@ -109,11 +112,11 @@ def test_what_cannot_be_imported_is_an_error_that_says_how_it_is_written(
 
 def test_all_names_of_privfed_lead_somewhere() -> None:
     from privfed.attacks.registry import ATTACKS
-    from privfed.data.kinds import PARTITIONS
-    from privfed.estimators.choosing.indices import INDICES
+    from privfed.data.named_partitions import PARTITIONS
+    from privfed.estimators.choosing import INDICES
     from privfed.estimators.registry import ESTIMATORS
-    from privfed.experiments.study.datasets import DATA_SETS
-    from privfed.metrics.registry import METRICS
+    from privfed.experiments.datasets import DATA_SETS
+    from privfed.metrics.named import METRICS
     from privfed.protocols.registry import SECURE_SUMS
 
     registries: list[Registry[object]] = [
@@ -134,7 +137,7 @@ def test_a_registry_is_asked_without_importing_what_it_holds() -> None:
     """Names are listed by help and errors: that must not cost an import of everything."""
     code = (
         "import sys; from privfed.estimators.registry import ESTIMATORS; ESTIMATORS.names();"
-        "sys.exit('privfed.estimators.weighted' in sys.modules or 'sklearn' in sys.modules)"
+        "sys.exit('privfed.estimators.local_steps' in sys.modules or 'sklearn' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -142,7 +145,7 @@ def test_a_registry_is_asked_without_importing_what_it_holds() -> None:
 def test_every_question_of_privfed_is_found_by_its_name_on_the_wire() -> None:
     """In a process that has imported nothing but the decoder."""
     code = (
-        "from privfed.core.names.own_questions import PLACES; "
+        "from privfed.core.names import PLACES; "
         "from privfed.core.asking.question import kind_named;"
         "assert all(kind_named(name).__name__ == name for name in PLACES); "
         "import importlib; from privfed.core.asking.question import _REGISTRY;"

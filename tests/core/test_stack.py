@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
+from privfed.core.asking.data import Stack, all_within, in_one_stack, stacked
 from privfed.core.asking.question import ClientData
-from privfed.core.asking.stack import Stack
-from privfed.core.asking.together import all_within, in_one_stack, stacked
 from privfed.core.values.domain import Ranges, frozen, frozen_array
 from privfed.errors import DataError
 from privfed.federation.clients import gather

@@ -13,11 +13,8 @@ import pytest
 
 from privfed import DWFKMeans, Simulation
 from privfed.core.agreed.configuration import Configuration
-from privfed.core.asking.statistics import table_of
-from privfed.core.record.records import encode, wire
-from privfed.core.record.shown import Shown
-from privfed.core.record.transcript import FILE, Asked, Began, Ended, Exchanged, Summed, Transcript
-from privfed.core.record.values import VALUES
+from privfed.core.record.records import FILE, VALUES, Asked, Began, Ended, Exchanged, Summed, Table
+from privfed.core.record.transcript import Transcript
 from privfed.errors import ArgumentError, RunFolderError
 from tests.some import some
 
@@ -114,28 +111,6 @@ def test_transcript_without_its_first_line_is_an_error(blobs: Clients, protocol:
         Transcript.load(tmp_path)
 
 
-def test_contributions_as_text_of_format_3_are_read(blobs: Clients, tmp_path: Path) -> None:
-    transcript = fitted(blobs, "plain", tmp_path).transcript_
-    totals, old = transcript.totals(), []
-    for line in some(lines(tmp_path)):
-        record = msgspec.json.decode(line)
-        if record["type"] == "Began":
-            record["version"] = 3
-        if record["type"] == "Summed":
-            shown = totals[record["index"]][1].contributions
-            assert shown is not None
-            record["contributions"] = {str(i): msgspec.to_builtins(wire(own)) for i, own in shown.items()}
-        old.append(msgspec.json.encode(record) + b"\n")
-    (tmp_path / FILE).write_bytes(b"".join(old))
-    for (_, one), (_, other) in zip(Transcript.load(tmp_path, mend=True).totals(), totals, strict=True):
-        assert one.contributions is not None and other.contributions is not None
-        assert one.contributions.keys() == other.contributions.keys()
-        for i, own in other.contributions.items():
-            assert {n: a.tolist() for n, a in own.items()} == {
-                n: a.tolist() for n, a in one.contributions[i].items()
-            }
-
-
 def test_contributions_need_not_be_kept(blobs: Clients, tmp_path: Path) -> None:
     kept, left_out = (fitted(blobs, "plain", tmp_path / record, record) for record in ("digests", "totals"))
     assert left_out.transcript_.of(Exchanged) == kept.transcript_.of(Exchanged)
@@ -146,27 +121,6 @@ def test_contributions_need_not_be_kept(blobs: Clients, tmp_path: Path) -> None:
     assert all(one.answers for one in kept.transcript_.view().sums)
 
 
-def test_tables_of_format_4_are_read(blobs: Clients, tmp_path: Path) -> None:
-    transcript = fitted(blobs, "plain", tmp_path).transcript_
-    old, before = [], np.empty((0, 0))
-    for record in some(transcript.records):
-        if isinstance(record, Began):
-            record = msgspec.structs.replace(record, version=4)
-        if isinstance(record, Summed):
-            shown = transcript.totals()[record.index][1].contributions
-            assert shown is not None and isinstance(record.contributions, Shown)
-            table = table_of(list(shown.values())).vectors
-            earlier = before if before.shape == table.shape else np.zeros(table.shape)
-            bits = table.view(np.int64) != earlier.view(np.int64)
-            packed = zlib.compress(np.packbits(bits).tobytes(), 1)
-            follows = record.contributions.follows
-            found = Shown(tuple(shown), table.shape[1], packed, table[bits].tobytes(), follows)
-            record, before = msgspec.structs.replace(record, contributions=found), table
-        old.append(encode(record) + b"\n")
-    (tmp_path / FILE).write_bytes(b"".join(old))
-    assert answers(Transcript.load(tmp_path, mend=True)) == answers(transcript)
-
-
 def answers(transcript: Transcript) -> list[object]:
     shown = [total.contributions for _, total in transcript.totals()]
     return [{i: (own.layout, own.vector.tobytes()) for i, own in one.items()} for one in shown if one]
@@ -174,21 +128,19 @@ def answers(transcript: Transcript) -> list[object]:
 
 BIG = base64.b64encode(zlib.compress(bytes(1 << 26), 9)).decode()
 DAMAGE: dict[str, tuple[str, Any]] = {
-    "not-compressed": ("values", "AAAA"),
-    "a-bomb": ("values", BIG),
+    "not-compressed": ("data", "AAAA"),
+    "a-bomb": ("data", BIG),
     "a-huge-table": ("size", 10**12),
     "a-negative-size": ("size", -5),
     "one-client-twice": ("clients", [0, 0, *range(2, 10)]),
     "clients-that-are-not-there": ("clients", list(range(10, 20))),
     "a-later-table": ("follows", 10**6),
     "a-table-before-the-first": ("follows", -1),
-    "too-few-parts": ("lengths", [1, 2]),
-    "negative-parts": ("lengths", [-1] * 9),
-    "huge-parts": ("lengths", [10**12] * 9),
+    "a-negative-length": ("length", -1),
+    "a-huge-length": ("length", 10**12),
     "another-digest": ("sha256", "0" * 64),
     "behind-the-file": ("at", 10**9),
     "before-the-file": ("at", -1),
-    "a-bomb-of-format-4": ("changed", BIG),
 }
 
 
@@ -220,9 +172,7 @@ def test_damaged_contributions_are_an_error_and_take_no_memory(
     fitted(blobs, "plain", tmp_path)
     *whole, damaged = [msgspec.json.decode(line) for line in lines(tmp_path)][:-1]
     field, value = DAMAGE[damage]
-    if field == "changed":
-        damaged["contributions"] = damaged["contributions"][:5]
-    damaged["contributions"][Shown.__struct_fields__.index(field)] = value
+    damaged["contributions"][Table.__struct_fields__.index(field)] = value
     (tmp_path / FILE).write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in [*whole, damaged]))
     tracemalloc.start()
     with pytest.raises(RunFolderError, match="damaged"):
@@ -261,7 +211,7 @@ def test_a_sum_of_more_attempts_than_were_agreed_is_an_error(
 @pytest.fixture
 def in_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep every table in the file."""
-    monkeypatch.setattr("privfed.core.record.shown.INLINE", -1)
+    monkeypatch.setattr("privfed.core.record.records.INLINE", -1)
 
 
 def test_large_tables_are_in_a_file_and_come_back(blobs: Clients, tmp_path: Path, in_file: None) -> None:
@@ -271,7 +221,7 @@ def test_large_tables_are_in_a_file_and_come_back(blobs: Clients, tmp_path: Path
     for transcript in (model.transcript_, Transcript.load(tmp_path)):
         assert answers(transcript) == expected
     shown = [record.contributions for record in model.transcript_.of(Summed)]
-    assert all(isinstance(one, Shown) and not one.values for one in some(shown))
+    assert all(isinstance(one, Table) and not one.data for one in some(shown))
     assert stat.S_IMODE((tmp_path / VALUES).stat().st_mode) == 0o600
 
 
@@ -300,7 +250,7 @@ def test_a_run_that_was_killed_goes_on_with_its_values(blobs: Clients, tmp_path:
     whole = fitted(blobs, "plain", tmp_path / "whole")
     kept, values = lines(tmp_path / "whole"), (tmp_path / "whole" / VALUES).read_bytes()
     shown = [one.contributions for one in whole.transcript_.of(Summed)]
-    ends = [0, *(one.end for one in shown if isinstance(one, Shown))]
+    ends = [0, *(one.end for one in shown if isinstance(one, Table))]
     for cut in some(range(1, len(kept), 2)):
         folder = tmp_path / str(cut)
         folder.mkdir()
@@ -311,27 +261,6 @@ def test_a_run_that_was_killed_goes_on_with_its_values(blobs: Clients, tmp_path:
         assert model.cluster_centers_.tolist() == whole.cluster_centers_.tolist()
         assert answers(Transcript.load(folder)) == answers(whole.transcript_)
         assert (folder / VALUES).read_bytes().startswith(values[: ends[1]])
-
-
-def test_an_older_format_is_read_and_not_gone_on_with(blobs: Clients, tmp_path: Path) -> None:
-    model = fitted(blobs, "plain", tmp_path)
-    first, *rest = lines(tmp_path)
-    old = msgspec.json.decode(first)
-    # Format 2 named no stages in which clients answer: they were all called alike.
-    assert old.pop("answer_stages") == ["collect"]
-    old["version"] = 2
-    (tmp_path / FILE).write_bytes(b"".join([msgspec.json.encode(old) + b"\n", *rest]))
-    assert Transcript.load(tmp_path, mend=True).of(Began)[0].answer_stages == ("collect",)
-    old["version"] = 1
-    assert old["configuration"].pop("n_clusters") == model.n_clusters
-    (tmp_path / FILE).write_bytes(b"".join([msgspec.json.encode(old) + b"\n", *rest]))
-    assert len(Transcript.load(tmp_path).totals()) == len(model.transcript_.totals())
-    with pytest.raises(RunFolderError, match=r"format 1, of an older privfed.*start a new run"):
-        Transcript.load(tmp_path, mend=True)
-    old["version"] = 9
-    (tmp_path / FILE).write_bytes(b"".join([msgspec.json.encode(old) + b"\n", *rest]))
-    with pytest.raises(RunFolderError, match="format 9, this privfed reads formats up to 5"):
-        Transcript.load(tmp_path)
 
 
 def test_no_run_begins_in_a_folder_that_holds_one(blobs: Clients, protocol: str, tmp_path: Path) -> None:
@@ -406,7 +335,7 @@ def test_server_with_colluders_keeps_what_it_sees(blobs: Clients, protocol: str)
     transcript = fitted(blobs, protocol).transcript_
     alone, together = transcript.view("server"), transcript.view("server", colluding=[3, 7])
     assert together.colluding == (3, 7)
-    relays = transcript.of(Began)[0].opens_to == "clients"
+    relays = transcript.of(Began)[0].recipient == "clients"
     for one, other in zip(alone.sums, together.sums, strict=True):
         assert one.cohort == other.cohort and other.total is not None and other.question is not None
         assert (one.total is None) == (one.question is None) == relays

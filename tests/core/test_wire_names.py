@@ -20,7 +20,7 @@ from privfed.core.asking.question import (
     wire_name,
 )
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
-from privfed.core.stored.messages import Message
+from privfed.core.stored.encoding import Message
 from privfed.core.values.domain import Ranges
 from privfed.questions.lloyd import LloydSums
 
@@ -91,19 +91,23 @@ def test_ranges_have_a_name_of_their_own_on_the_wire() -> None:
 TAGS = """
 AdvertiseRequest
 Advertisement
+Agreed
+Capsule
 CollectRequest
 Contribution
 EarlierSum
 Encrypted
 Envelope
 ForGroup
+Invitation
 Invited
 Joined
+Joining
 LeadRequest
-Leading
 Listed
 MaskedWords
 Message
+Offered
 OpenRequest
 OpenedSum
 PlainAnswer
@@ -115,6 +119,7 @@ Refusal
 Relayed
 RosterRequest
 Sealed
+SignedRequest
 Slot
 UnmaskRequest
 Unmasking

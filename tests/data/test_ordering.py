@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privfed.data.ordering import natural_key
+from privfed.data.table import natural_key
 
 
 @pytest.mark.parametrize(

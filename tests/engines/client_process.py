@@ -67,8 +67,9 @@ class Joined:
             agreement,
             agreed_sum(agreement.configuration),
             self._rows,
-            data_set="rows",
-            policy=ClientPolicy(),
+            # A data set is exact or private for life; here the same rows go by two names.
+            data_set="rows" if agreement.configuration.privacy is None else "private rows",
+            policy=ClientPolicy(max_losses=9),
             domain=None if agreement.configuration.privacy is None else DOMAIN,
             tells=self._tell,
         )

@@ -15,12 +15,13 @@ from privfed.core.connection import Connection, Engine, Members, Opening
 from privfed.core.roles.conversation import Total
 from privfed.core.roles.engine import Exchange, Replies
 from privfed.party.replica import TOTAL
+from privfed.party.signed import Requests
 from privfed.protocols.crypto.keys import Identity
 from tests.engines.client_process import Answered, Ask, Join, serve
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 # What takes seconds to import is imported once, in a process that holds no rows and no keys.
-_CONTEXT.set_forkserver_preload(["tests.engines.client_process", "privfed.estimators.weighted"])
+_CONTEXT.set_forkserver_preload(["tests.engines.client_process", "privfed.estimators.local_steps"])
 
 
 class Process:
@@ -107,7 +108,7 @@ class ProcessEngine(Engine):
             process.join = Join(agreement.to_bytes(), position)
             process.tell(process.join)
         assert {one.hear() for one in self._processes} == {b"joined"}
-        self._told = {}
+        self._told, self._requests = {}, Requests(agreement, server)
         session = opening.protocol.coordinator(agreement, server, self)
         return Connection(session=session, carrier=self)
 
@@ -116,7 +117,7 @@ class ProcessEngine(Engine):
         return self._told.get(index)
 
     def exchange(self, exchange: Exchange, timeout: float | None = None) -> Replies:
-        at = exchange.stage, exchange.number
+        at, signed = (exchange.stage, exchange.number), self._requests.signed(exchange).requests
         if at in self.restarts:
             self._processes[self.restarts.pop(at)].restart()
         if at in self.stops:
@@ -125,7 +126,7 @@ class ProcessEngine(Engine):
             self.lost.add(client)
         living = [i for i in exchange.requests if i not in self.lost]
         for i in living:
-            self._processes[i].tell(Ask(exchange.requests[i]))
+            self._processes[i].tell(Ask(signed[i]))
         return [(i, self._reply(i)) for i in living]
 
     def _reply(self, client: int) -> bytes:

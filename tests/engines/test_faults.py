@@ -1,22 +1,24 @@
 """Whatever goes wrong on the way, a total is the sum of those whose answer was accepted."""
 
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
 from privfed import DWFKMeans, Simulation
 from privfed.core.asking.question import ClientData
-from privfed.core.federation import Federation
 from privfed.core.roles.conversation import Ask, Total
 from privfed.core.values.domain import Ranges
 from privfed.engines import Fault
-from privfed.engines.faults import KINDS
+from privfed.engines.in_process import Kind
 from privfed.errors import ArgumentError, NotEnoughClientsError
-from privfed.federation.builder import FederationRequest, open_federation
 from privfed.federation.clients import gather
+from privfed.federation.driver import Federation
+from privfed.federation.opening import open_federation
+from privfed.federation.request import FederationRequest
 from privfed.protocols import Plain
 from privfed.questions.lloyd import LloydSums
+from tests.losing import losing
 from tests.undeclared import ANYTHING
 
 Clients = list[np.ndarray]
@@ -53,12 +55,12 @@ def assert_sum_of_the_contributors(total: Total, clients: Clients, tolerance: fl
 # --- one client fails in the second of four sums ---
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", get_args(Kind))
 @pytest.mark.few(6)
 def test_total_is_the_sum_of_those_whose_answer_was_accepted(
     blobs: Clients, protocol: str, grid_tolerance: float, kind: Any
 ) -> None:
-    federation = opened(blobs, [Fault(client=1, kind=kind, sums=frozenset({2}))], protocol)
+    federation = opened(blobs, [Fault(client=1, kind=kind, sums=frozenset({2}))], losing(protocol))
     totals = [federation.ask(Ask(question())) for _ in range(4)]
     for total in totals:
         assert_sum_of_the_contributors(total, blobs, tolerance=1e4 * grid_tolerance)
@@ -93,7 +95,7 @@ def test_rejected_says_why(
     assert totals[2].dropped == {}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", get_args(Kind))
 def test_many_clients_fail_all_the_time(blobs: Clients, kind: Any) -> None:
     federation = opened(blobs, [Fault(client=i, kind=kind) for i in (0, 3, 4, 9)])
     for _ in range(5):
@@ -128,7 +130,8 @@ def test_fewer_than_the_threshold_is_an_error(blobs: Clients) -> None:
 
 def test_fit_goes_on_without_those_who_fail(blobs: Clients, protocol: str) -> None:
     faults = [Fault(client=1, kind="drop"), Fault(client=6, kind="lost-reply", sums=frozenset({3, 4}))]
-    model = DWFKMeans(3, protocol=protocol, engine=Simulation(faults=faults), max_iter=4, tol=0).fit(blobs)
+    words = {"protocol": losing(protocol), "max_iter": 4, "tol": 0}
+    model = DWFKMeans(3, engine=Simulation(faults=faults), **words).fit(blobs)
     contributors = [total.contributors for _, total in model.transcript_.totals()]
     assert all(1 not in members for members in contributors)
     assert {6 in members for members in contributors} == {True, False}

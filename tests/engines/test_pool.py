@@ -2,16 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+import msgspec
 import numpy as np
 import pytest
 
-from privfed.algorithms.kmeans.weighted import WeightedCentroids
+from privfed.algorithms.wf_kmeans import WeightedCentroids
+from privfed.core.asking.declaration import Remembered
 from privfed.core.asking.question import AdditiveOver, ClientData, Question
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
-from privfed.core.federation import client_generator
+from privfed.core.roles.engine import client_generator
+from privfed.core.stored.encoding import Codec
 from privfed.core.values.domain import Ranges
+from privfed.core.values.numbers import Integer
 from privfed.engines.in_process import AnswerError, Pool
 from privfed.errors import PolicyError
 from privfed.privacy.noised import Noised
@@ -87,21 +91,29 @@ def test_another_question_under_the_same_index_is_answered_anew(blobs: list[np.n
 def test_noise_is_drawn_anew_where_a_sum_is_asked_again() -> None:
     # With the same noise the totals of both attempts would differ by the answers of those lost between.
     one = np.array([1.0])
-    question = Noised(ranges=RANGES, inner=Draws(ranges=RANGES), sigma=1e6 * one, limits=one, rehearsal=False)
+    question = Noised(ranges=RANGES, inner=Draws(ranges=RANGES), sigma=1e6 * one, limits=one)
     pool = Pool([ClientData(np.zeros((1, 2)))] * 3, ["a", "b", "c"], seed=0)
     pool.expect([0, 1, 2])
     first, second = ([pool.answerer(i)(question, 0)[0]["drawn"][0] for i in range(3)] for _ in range(2))
     assert len({*first, *second}) == 6
 
 
+NUMBERS = Codec(Annotated[list[Integer], msgspec.Meta(max_length=8)], "numbers", 1)
+ANSWERED: Remembered[list[int]] = Remembered("tests.answered", list, NUMBERS)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Fails(Draws):
     """Ask for a number that each client draws; who holds a negative first value fails, after drawing."""
+
+    remembers: ClassVar[Remembered[list[int]]] = ANSWERED
 
     def answer_all(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         answers = super().answer_all(clients, generators)
+        for client in clients:
+            ANSWERED.of(client.memory).append(1)
         if any(client.features[0, 0] < 0 for client in clients):
             raise PolicyError("policy:budget")
         return answers
@@ -118,15 +130,17 @@ class Kept:
 
 
 def test_one_clients_error_is_not_the_others() -> None:
-    rows = [ClientData(np.array([[first, 0.0]])) for first in (1.0, -1.0, 2.0)]
+    rows, asked = [ClientData(np.array([[first, 0.0]])) for first in (1.0, -1.0, 2.0)], Fails(ranges=RANGES)
     pool = Pool(rows, ["a", "b", "c"], seed=5)
     pool.expect([0, 1, 2])
     for client in (0, 2):
-        drawn = pool.answerer(client)(Fails(ranges=RANGES), 3)[0]["drawn"][0]
+        drawn = pool.answerer(client)(asked, 3)[0]["drawn"][0]
         assert drawn == client_generator(5, "abc"[client], 3).uniform()
+        # The pass in which another failed never was.
+        assert ANSWERED.of(rows[client].memory) == [1]
     # Not as its own: it might pass for a refusal of the policy, and its text for a code.
     with pytest.raises(AnswerError) as caught:
-        pool.answerer(1)(Fails(ranges=RANGES), 3)
+        pool.answerer(1)(asked, 3)
     assert isinstance(caught.value.__cause__, PolicyError)
 
 
@@ -142,11 +156,11 @@ def test_under_noise_every_client_answers_and_errors_go_to_its_log(
             ClientData, "within", lambda own, ranges: within(own, ranges) if own is not rows[1] else 1 // 0
         )
     one = np.array([1.0])
-    question = Noised(ranges=RANGES, inner=Fails(ranges=RANGES), sigma=one, limits=one, rehearsal=True)
-    pool = Pool(rows, ["a", "b", "c"], seed=5, logs=logs)
+    question = Noised(ranges=RANGES, inner=Fails(ranges=RANGES), sigma=one, limits=one)
+    pool = Pool(rows, ["a", "b", "c"], seed=5, logs=logs, seeded=True)
     pool.expect([0, 1, 2])
     told = [pool.answerer(i)(question, 0)[0]["drawn"][0] for i in range(3)]
-    alone = Pool(rows[:1] + rows[2:], ["a", "c"], seed=5)
+    alone = Pool(rows[:1] + rows[2:], ["a", "c"], seed=5, seeded=True)
     alone.expect([0, 1])
     assert [told[0], told[2]] == [alone.answerer(i)(question, 0)[0]["drawn"][0] for i in range(2)]
     # Noise of one step on nothing.

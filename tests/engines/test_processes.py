@@ -23,7 +23,7 @@ from privfed import (
     select_n_clusters,
 )
 from privfed.core.asking.question import question_from_bytes
-from privfed.core.record.transcript import Summed
+from privfed.core.record.records import Summed
 from privfed.errors import ArgumentError, RefusedError
 from privfed.protocols import Masked, Slotted
 from privfed.protocols.masked.delivery import Delivery
@@ -81,12 +81,13 @@ def test_slots_give_the_same_over_processes(engine: ProcessEngine) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["masked", pytest.param(VERIFIED, id="masked-verified")])
-def test_rehearsed_noise_is_the_same_over_processes(protocol: Any, engine: ProcessEngine) -> None:
-    privacy = Privacy(
-        epsilon=2.0, delta=1e-6, unit="record", domain=DOMAIN, neighbours="add-remove", noise_seed=7
-    )
-    over = DPKMeans(3, protocol=protocol, privacy=privacy, engine=engine, random_state=3).fit()
-    assert_same_totals(over, DPKMeans(3, privacy=privacy, random_state=3).fit(rows()))
+def test_a_claim_is_the_same_over_processes(protocol: Any, engine: ProcessEngine) -> None:
+    privacy = Privacy(epsilon=2.0, delta=1e-6, unit="record", domain=DOMAIN, neighbours="add-remove")
+    words: dict[str, Any] = {"protocol": protocol, "privacy": privacy, "random_state": 3}
+    over = DPKMeans(3, engine=engine, **words).fit()
+    here = DPKMeans(3, **words).fit(rows())
+    assert over.privacy_spent_.against == here.privacy_spent_.against
+    assert (over.privacy_spent_.epsilon, over.privacy_spent_.seeded) == (2.0, False)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +155,7 @@ def test_rows_and_engine_that_do_not_fit_together_are_an_error(engine: ProcessEn
     with pytest.raises(ArgumentError, match="X is missing"):
         DWFKMeans(3).fit()
     with pytest.raises(ArgumentError, match="have policies of their own; leave policy out"):
-        DWFKMeans(3, engine=engine, policy=ClientPolicy(min_count=3)).fit()
+        DWFKMeans(3, engine=engine, policy=ClientPolicy(min_clients=3)).fit()
     with pytest.raises(ArgumentError, match="engine must be None or a Engine, got engine='ray'"):
         DWFKMeans(3, engine="ray").fit(rows())
 

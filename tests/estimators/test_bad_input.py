@@ -234,7 +234,6 @@ def test_tables_where_one_is_needed_are_an_error_that_says_how(blobs: Clients) -
         ({"min_colluders": 99}, r"as Masked\(colluders=...\)"),
         ({"protocols": ("ckks",)}, "take one of these"),
         ({"max_sums": 1}, "take fewer rounds or restarts"),
-        ({"max_answers": 1}, "take fewer rounds"),
     ],
     ids=str,
 )

@@ -26,7 +26,7 @@ from privfed import (
     select_n_clusters,
 )
 from privfed.errors import ArgumentError, RunFolderError
-from privfed.estimators.common.stored import FORMAT
+from privfed.estimators.saving import FORMAT
 
 BOX = Box(-1.0, 1.0, max_rows=400)
 MODELS: dict[str, Any] = {
@@ -194,32 +194,14 @@ def rewritten(path: Path, **changes: Any) -> None:
     np.savez(path, **parts)
 
 
-OLD = {"format": None, "privacy": None, "privacy_claim": None, "rows": None}
-"""What files of format 1 lack."""
-
-
-def test_a_file_of_format_1_is_read_and_says_that_a_claim_is_lost(tmp_path: Path) -> None:
-    path = tmp_path / "model.npz"
-    model = DPKMeans(3, privacy=privacy(noise_seed=1), protocol="plain").fit(CLIENTS)
-    model.save(path)
-    rewritten(path, **OLD)
-    with pytest.warns(UserWarning, match=r"model\.npz has format 1.*kept no claim"):
-        loaded = privfed.load(path)
-    assert loaded.privacy_claim_ is None and loaded.privacy_spent_ is None and loaded.n_rows_ is None
-    np.testing.assert_array_equal(loaded.cluster_centers_, model.cluster_centers_)
-
-
-def test_an_old_file_that_never_had_a_claim_is_read_in_silence(tmp_path: Path) -> None:
-    DWFKMeans(3, max_iter=1, protocol="plain").fit(CLIENTS).save(tmp_path / "model.npz")
-    rewritten(tmp_path / "model.npz", **OLD)
-    assert privfed.load(tmp_path / "model.npz").inertia_ is not None
-
-
-def test_a_file_of_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("found", "said"), [(FORMAT + 1, "a newer privfed"), (FORMAT - 1, "an older privfed")]
+)
+def test_a_file_of_another_format_is_refused_by_name(found: int, said: str, tmp_path: Path) -> None:
     path = tmp_path / "model.npz"
     DWFKMeans(3, max_iter=1, protocol="plain").fit(CLIENTS).save(path)
-    rewritten(path, format=FORMAT + 1)
-    with pytest.raises(RunFolderError, match=rf"model\.npz has format {FORMAT + 1}.*formats up to {FORMAT}"):
+    rewritten(path, format=found)
+    with pytest.raises(RunFolderError, match=rf"model\.npz has format {found}.*{said}"):
         privfed.load(path)
 
 

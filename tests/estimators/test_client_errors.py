@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from privfed import Box, Privacy, Simulation, WFKMeans, weighting
-from privfed.cli.folder.disk import is_full
+from privfed.cli.run_folder import is_full
 from privfed.errors import RefusedError, RunFolderError, StateError
-from privfed.numerics.local_kmeans import LocalUpdate
+from privfed.numerics.kmeans import LocalUpdate
+from tests.losing import losing
 from tests.owners import mode
 
 SENTINEL = "my rows are 0.1234567"
@@ -86,7 +87,7 @@ def test_where_all_fail_the_error_names_the_log_in_the_run_folder(
 def test_where_one_fails_the_run_goes_on_without_it_and_a_line_names_the_log(
     blobs: Clients, tmp_path: Path, protocol: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fitted = model(blobs, failing_for_few, protocol=protocol, run_dir=tmp_path / "run").fit(blobs)
+    fitted = model(blobs, failing_for_few, protocol=losing(protocol), run_dir=tmp_path / "run").fit(blobs)
     few = next(i for i, rows in enumerate(blobs) if len(rows) < 5)
     totals = [total for asked, total in fitted.transcript_.totals() if asked.purpose == "round"]
     assert totals and all(set(range(10)) - set(total.contributors) == {few} for total in totals)

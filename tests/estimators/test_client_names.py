@@ -17,7 +17,7 @@ from privfed import (
     select_n_clusters,
 )
 from privfed.errors import ArgumentError, DataError, PrivacyError
-from privfed.metrics.local_clusters import local_cluster_counts
+from privfed.estimators.choosing import local_cluster_counts
 
 ROWS = np.random.default_rng(0).uniform(-1, 1, (60, 2))
 GROUPS = np.array(["b", "a", "d"])[np.arange(60) % 3]

@@ -8,7 +8,7 @@ import pytest
 
 from privfed import Ball, Box, DWFKMeans, EWFKMeans, WFKMeans
 from privfed.errors import DataError
-from privfed.estimators.common.not_fitted import NotFittedError
+from privfed.estimators.saving import NotFittedError
 
 Clients = list[np.ndarray]
 MODELS = [DWFKMeans, EWFKMeans, WFKMeans]

@@ -10,8 +10,8 @@ from sklearn.base import clone
 
 from privfed import Ball, Box
 from privfed.errors import ArgumentError
-from privfed.estimators.common.not_fitted import NotFittedError
-from privfed.estimators.fuzzy import FederatedFuzzyCMeans
+from privfed.estimators.local_steps import FederatedFuzzyCMeans
+from privfed.estimators.saving import NotFittedError
 from privfed.federation.clients import gather
 from privfed.protocols import Plain
 from tests.default_run import slow

@@ -11,10 +11,10 @@ from sklearn.base import clone
 
 from privfed import Box, ClientPolicy, Simulation
 from privfed.core.roles.conversation import Ask, Total
-from privfed.engines.faults import Fault
+from privfed.engines.in_process import Fault
 from privfed.errors import ArgumentError, DataError, RefusedError
-from privfed.estimators.common.not_fitted import NotFittedError
 from privfed.estimators.local_centers import FKM, KFED
+from privfed.estimators.saving import NotFittedError
 from privfed.federation.clients import gather
 from privfed.protocols import Masked, Plain, Slotted
 from tests.estimators.checks import scikit_learns_checks

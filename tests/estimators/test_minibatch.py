@@ -12,10 +12,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from privfed import Ball, Box, ClientPolicy, Simulation
-from privfed.engines.faults import Fault
+from privfed.engines.in_process import Fault
 from privfed.errors import ArgumentError, DataError, RefusedError, ResumeError
-from privfed.estimators.common.not_fitted import NotFittedError
-from privfed.estimators.minibatch import FederatedMiniBatchKMeans
+from privfed.estimators.local_steps import FederatedMiniBatchKMeans
+from privfed.estimators.saving import NotFittedError
 from privfed.protocols import Plain
 from tests.default_run import covering
 from tests.estimators.checks import scikit_learns_checks

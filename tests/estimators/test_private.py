@@ -25,10 +25,10 @@ from privfed import (
     select_n_clusters,
 )
 from privfed.core.agreed.configuration import Terms
-from privfed.engines.faults import Fault
+from privfed.engines.in_process import Fault
 from privfed.errors import ArgumentError, BudgetError, PrivacyError
-from privfed.metrics.local_clusters import local_cluster_counts
-from privfed.numerics.distances import squared_distances
+from privfed.estimators.choosing import local_cluster_counts
+from privfed.numerics.kernels.interpreted import squared_distances
 from privfed.privacy.ledger import BudgetLedger
 from privfed.protocols import Plain
 from tests.default_run import covering, slow_but
@@ -86,7 +86,7 @@ def test_every_clustering_finds_the_clusters_under_record_privacy(name: str, nei
     model = RECORD[name].set_params(privacy=privacy(8.0, neighbours=neighbours), protocol="plain")
     model.fit(CLIENTS)
     assert worst(model.cluster_centers_) < 0.15
-    assert model.inertia_ is None and model.privacy_spent_ is None  # a rehearsal claims nothing
+    assert model.inertia_ is None and model.privacy_spent_ is None  # a seeded run claims nothing
     assert len(model.history_) == model.n_iter_ + 1
     assert [len(labels) for labels in model.labels_] == [600] * 5
 
@@ -119,7 +119,7 @@ def test_the_whole_budget_is_paid_and_claimed_against_everyone_it_holds_against(
     json.dumps(spent.to_dict())
 
 
-def test_rehearsals_repeat_and_claimed_noise_does_not() -> None:
+def test_seeded_runs_repeat_and_claimed_noise_does_not() -> None:
     def fitted(seed: int | None) -> np.ndarray:
         words = privacy(noise_seed=seed)
         return DPKMeans(3, privacy=words, protocol="plain").fit(CLIENTS).cluster_centers_

@@ -24,7 +24,8 @@ from privfed import (
     metrics,
     select_n_clusters,
 )
-from privfed.core.record.transcript import FILE, Exchanged, Transcript
+from privfed.core.record.records import FILE, Exchanged
+from privfed.core.record.transcript import Transcript
 from privfed.errors import ArgumentError, ResumeError, RunFolderError
 from privfed.party.state import FileStore
 from tests.some import some
@@ -57,10 +58,10 @@ def contents(folder: Path) -> dict[str, bytes]:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from privfed.estimators import local_privacy
+from privfed.estimators import local_centers
 from tests.estimators.test_run_dir import THEIRS, private
 
-fit, fits = local_privacy.DPKMeans.fit_clients, []
+fit, fits = local_centers.DPKMeans.fit_clients, []
 
 def counted(model, *args, **words):
     fits.append(1)
@@ -68,7 +69,7 @@ def counted(model, *args, **words):
         os.kill(os.getpid(), signal.SIGKILL)
     return fit(model, *args, **words)
 
-local_privacy.DPKMeans.fit_clients = counted
+local_centers.DPKMeans.fit_clients = counted
 private(Path(sys.argv[1])).fit(THEIRS)
 """
 
@@ -129,7 +130,7 @@ def test_what_was_paid_before_the_crash_is_neither_paid_again_nor_forgotten(cras
         pytest.param({"privacy": claim(neighbours="replace-one")}, id="neighbours"),
         pytest.param({"privacy": claim(domain=Box(-1.0, 2.0))}, id="domain"),
         pytest.param({"privacy": claim(mechanism="skellam")}, id="mechanism"),
-        pytest.param({"privacy": claim(noise_seed=3)}, id="rehearsal"),
+        pytest.param({"privacy": claim(noise_seed=3)}, id="seeded-run"),
         pytest.param({"privacy": None}, id="without"),
         pytest.param({"n_local_clusters": 3}, id="clusters"),
         pytest.param({"kind": FKM}, id="algorithm"),

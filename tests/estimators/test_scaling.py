@@ -14,10 +14,10 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from privfed import Ball, Box, DWFKMeans, FederatedScaler, Simulation
-from privfed.core.record.transcript import Asked
-from privfed.engines.faults import Fault
+from privfed.core.record.records import Asked
+from privfed.engines.in_process import Fault
 from privfed.errors import ArgumentError, DataError, NotEnoughClientsError
-from privfed.estimators.common.not_fitted import NotFittedError
+from privfed.estimators.saving import NotFittedError
 from tests.default_run import examples
 
 Clients = list[np.ndarray]

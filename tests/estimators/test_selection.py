@@ -1,4 +1,4 @@
-"""select_n_clusters: any algorithm, any index, any rule, through one door."""
+"""select_n_clusters: any algorithm, any index, any rule, over one query path."""
 
 import dataclasses
 import json
@@ -13,11 +13,11 @@ from sklearn.metrics import davies_bouldin_score
 
 import privfed
 from privfed import Box, DWFKMeans, Simulation, metrics, select_n_clusters
-from privfed.core.record.transcript import FILE, Asked, Ended, Exchanged, Summed, Transcript
-from privfed.engines.faults import Fault
+from privfed.core.record.records import FILE, Asked, Ended, Exchanged, Summed
+from privfed.core.record.transcript import Transcript
+from privfed.engines.in_process import Fault
 from privfed.errors import ArgumentError, DataError, NotEnoughClientsError, ResumeError, RunFolderError
-from privfed.estimators.choosing.elbow import chosen, elbow_heights
-from privfed.estimators.choosing.indices import INDICES
+from privfed.estimators.choosing import INDICES, chosen, elbow_heights
 from privfed.estimators.registry import SHORT
 from privfed.federation.clients import gather
 from tests.default_run import covering, slow, slow_but

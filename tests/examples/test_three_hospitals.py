@@ -15,7 +15,7 @@ from tests.examples.scripts import loaded
 
 def test_it_prints_what_each_party_saw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     demo, out = loaded("three_hospitals/run"), tmp_path / "out"
-    make_local(out, demo.wards(), demo.COLUMNS, wait=0.0)
+    make_local(out, demo.wards(), demo.COLUMNS, wait=0.0, approved=demo.APPROVED)
     demo.stranger(out / "stranger")
     (out / "flwr").mkdir()
     (out / "flwr" / "stranger.log").write_text("Connection attempt failed, retrying")

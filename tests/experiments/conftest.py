@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from privfed.experiments.report.report import write_report
-from privfed.experiments.running.planning import Plan, plan
-from privfed.experiments.running.running import missing, run
-from privfed.experiments.running.store import Store
-from privfed.experiments.study.reading import parse_study
+from privfed.experiments.planning import Plan, plan
+from privfed.experiments.reading import parse_study
+from privfed.experiments.report.page import write_report
+from privfed.experiments.running import Store, missing, run
 from tests.experiments.small import SMALL, silent
 
 

@@ -4,7 +4,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from privfed.experiments.running.store import FILE
+from privfed.experiments.running import FILE
 
 SMALL = """\
 name = "Small"

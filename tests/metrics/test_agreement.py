@@ -12,8 +12,8 @@ from privfed.core.asking.question import ClientData
 from privfed.core.roles.conversation import Ask
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, DataError
-from privfed.federation.over import open_over
-from privfed.metrics.phases import AskedMetric
+from privfed.federation.opening import open_over
+from privfed.metrics.asked import AskedMetric
 from privfed.questions.contingency import Contingency, agreement
 from privfed.questions.ranges import locate
 from tests.reference import dwf_reference as oracle

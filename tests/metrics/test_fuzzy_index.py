@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from privfed import Box
-from privfed.core.record.transcript import Asked
+from privfed.core.record.records import Asked
 from privfed.core.roles.conversation import Ask
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError
-from privfed.federation.over import open_over
-from privfed.metrics.fuzzy_index import fuzzy_davies_bouldin
-from privfed.questions.fuzzy_spread import FuzzyObjective, FuzzySpread
+from privfed.federation.opening import open_over
+from privfed.metrics.functions import fuzzy_davies_bouldin
+from privfed.questions.cluster_spread import FuzzyObjective, FuzzySpread
 from tests.reference import fuzzy_reference as oracle
 from tests.undeclared import ANYTHING
 

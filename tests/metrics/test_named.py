@@ -20,8 +20,7 @@ from privfed import (
     select_n_clusters,
 )
 from privfed.errors import ArgumentError
-from privfed.metrics.named import ASKS, OF_LABELS, USUAL, following
-from privfed.metrics.registry import METRICS
+from privfed.metrics.named import ASKS, METRICS, OF_LABELS, USUAL, following
 
 RNG = np.random.default_rng(0)
 ROWS = [RNG.normal(size=(30, 2)) + 3.0 * RNG.integers(0, 2, (30, 1)) for _ in range(4)]

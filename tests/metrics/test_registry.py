@@ -8,8 +8,8 @@ import pytest
 
 from privfed import DWFKMeans, metrics, select_n_clusters
 from privfed.errors import ArgumentError
-from privfed.estimators.choosing.indices import INDICES, index_or_metric
-from privfed.metrics.registry import METRICS
+from privfed.estimators.choosing import INDICES, index_or_metric
+from privfed.metrics.named import METRICS
 
 ROWS = [np.random.default_rng(i).normal([[0.0, 0.0], [9.0, 9.0]] * 5, 0.5) for i in range(3)]
 NOT_A_NUMBER = {"knowledge_gap", "labels_agreement"}
@@ -45,6 +45,6 @@ def test_a_metric_of_a_package_chooses_by_its_name_with_a_rule(monkeypatch: pyte
 
 
 def test_a_users_own_metric_is_named_as_module_and_function() -> None:
-    assert index_or_metric("privfed.metrics.validity:mean_distance") is metrics.mean_distance
+    assert index_or_metric("privfed.metrics.functions:mean_distance") is metrics.mean_distance
     with pytest.raises(ArgumentError, match="index must be one of"):
         index_or_metric("nothing")

@@ -1,4 +1,4 @@
-"""Validity indices through the door are those of the pooled rows."""
+"""Validity indices over the query path are those of the pooled rows."""
 
 import itertools
 from collections.abc import Callable
@@ -9,13 +9,15 @@ import pytest
 from sklearn import metrics as sklearn_metrics
 from sklearn.cluster import KMeans
 
-from privfed import Box, DWFKMeans, metrics
-from privfed.core.record.transcript import Asked, Exchanged
+from privfed import metrics
+from privfed.core.record.records import Asked, Exchanged
+from privfed.core.values.domain import Box
 from privfed.errors import ArgumentError, DataError, UndefinedIndexError
-from privfed.federation.over import open_over
-from privfed.metrics.local_clusters import LocalClusters, local_cluster_counts
-from privfed.numerics.kernels.steps import assign
-from privfed.questions.local_clusters import local_clusters
+from privfed.estimators.choosing import LocalClusters, local_cluster_counts
+from privfed.estimators.local_steps import DWFKMeans
+from privfed.federation.opening import open_over
+from privfed.numerics.kernels.dispatch import assign
+from privfed.questions.local_points import local_clusters
 from tests.reference import validity_reference as oracle
 from tests.undeclared import ANYTHING
 
@@ -188,7 +190,7 @@ def test_a_cluster_a_row_has_no_variance_ratio() -> None:
         metrics.silhouette([[[0.0]], [[1.0]]], [[0.0], [1.0]])
 
 
-# --- through the door ---
+# --- over the query path ---
 
 
 @pytest.mark.parametrize("index", INDICES)

@@ -1,4 +1,4 @@
-"""Both kernels keep the laws of labels and sums, whatever they remember and whoever is beside."""
+"""Both kernels give exact labels and sums, whatever they remember and whoever is beside."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.core.asking.stack import Stacked
-from privfed.numerics.kernels.choice import Choice, load
+from privfed.core.asking.data import Stacked
+from privfed.numerics.kernels.dispatch import Choice, Memory, assign, groups, load, may_be_read, step
 from privfed.numerics.kernels.interpreted import FEW_FEATURES
-from privfed.numerics.kernels.steps import Memory, assign, groups, step
 from tests.default_run import examples
 from tests.some import some
 
@@ -29,7 +28,7 @@ KERNELS = [
 
 
 def literal_label(row: np.ndarray, centers: np.ndarray) -> int:
-    """The law of labels, as it is written."""
+    """The exact label, as it is defined."""
     least, label = np.inf, 0
     for j, center in enumerate(centers):
         distance = np.float64(0.0)
@@ -42,7 +41,7 @@ def literal_label(row: np.ndarray, centers: np.ndarray) -> int:
 
 
 def literal_step(parts: list[np.ndarray], centers: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """The laws of labels and sums, as they are written."""
+    """Exact labels and sums, as they are defined."""
     counts, sums, labels = np.zeros((len(parts), centers.shape[1])), [], []
     for i, rows in enumerate(parts):
         own, total = centers[i % len(centers)], np.zeros(centers.shape[1:])
@@ -89,9 +88,7 @@ def walk(rng: np.random.Generator, rows: np.ndarray, k: int, own: int) -> Iterat
     kind=st.integers(0, 5),
     own=st.booleans(),
 )
-def test_steps_keep_the_laws_along_a_walk(
-    budget: float, seed: int, d: int, k: int, kind: int, own: bool
-) -> None:
+def test_steps_are_exact_along_a_walk(budget: float, seed: int, d: int, k: int, kind: int, own: bool) -> None:
     rng = np.random.default_rng(seed)
     parts = [points(rng, int(n), d, kind) for n in rng.integers(1, 30, 3)]
     held, choice = Stacked.of(parts), Choice(budget)
@@ -119,7 +116,7 @@ SIZES = [-170, -140, -60, -44, -42, -38, -30, 0, 30, 37, 38, 39, 60, 100, 138, 1
     spread=st.sampled_from([0, 3, 15]),
     jump=st.sampled_from([1.0, 1e5, 1e20, 1e50]),
 )
-def test_laws_hold_at_all_scales_and_after_a_center_was_far_away(
+def test_steps_are_exact_at_all_scales_and_after_a_center_was_far_away(
     budget: float, seed: int, d: int, size: int, spread: int, jump: float
 ) -> None:
     """Bounds are float32: they would be infinite above 3e38, and lose digits below 1e-38."""
@@ -191,7 +188,7 @@ def test_groups_of_clients_answer_as_each_alone(own: bool, monkeypatch: pytest.M
     rng = np.random.default_rng(0)
     parts = [points(rng, n, 3, 0) for n in (5, 9, 2, 7)]
     centers = points(rng, 4 * (4 if own else 1), 3, 0).reshape(-1, 4, 3)
-    monkeypatch.setattr("privfed.numerics.kernels.steps.GROUP_BYTES", 300)
+    monkeypatch.setattr("privfed.numerics.kernels.dispatch.GROUP_BYTES", 300)
     counts, sums = step(Stacked.of(parts), centers, choice=Choice(NEVER))
     expected = literal_step(parts, centers)
     assert counts.tolist() == expected[0].tolist() and sums.tobytes() == expected[1].tobytes()
@@ -204,7 +201,7 @@ def test_groups_hold_all_clients_in_order() -> None:
 
 def test_the_compiled_kernel_is_loaded_once_there_is_work_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[int] = []
-    monkeypatch.setattr("privfed.numerics.kernels.choice.load", lambda: loaded.append(1))
+    monkeypatch.setattr("privfed.numerics.kernels.dispatch.load", lambda: loaded.append(1))
     choice = Choice(budget=1.0)
     choice.compiled(1_000, 5, 2)
     assert not loaded
@@ -230,8 +227,6 @@ def test_the_compiled_kernel_is_loaded_once_there_is_work_for_it(monkeypatch: py
 def test_machine_code_is_read_only_where_nobody_else_can_write(
     above: int, folder: int, ours: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from privfed.numerics.kernels import machine_code
-
     with TemporaryDirectory() as outer:
         inner = Path(outer, "numba")
         inner.mkdir()
@@ -239,6 +234,6 @@ def test_machine_code_is_read_only_where_nobody_else_can_write(
         Path(outer).chmod(above)
         # Where nobody else may enter a folder above, modes below it do not matter.
         ours = ours or any(not one.stat().st_mode & 0o011 for one in Path(outer).resolve().parents)
-        monkeypatch.setattr(machine_code, "FOLDER", inner)
-        assert machine_code.may_be_read() is ours
+        monkeypatch.setattr("privfed.numerics.kernels.dispatch.cache_folder", lambda: inner)
+        assert may_be_read(inner) is ours
         assert (load() is not None) is ours

@@ -11,7 +11,7 @@ import pytest
 
 from privfed import DWFKMeans
 from privfed.errors import RefusedError
-from privfed.numerics.known_answers import known_answers
+from privfed.numerics.kmeans import known_answers
 from privfed.protocols import answering
 
 ROWS = [np.random.default_rng(i).normal(4 * (i % 2), 1, (12, 2)) for i in range(4)]
@@ -22,7 +22,7 @@ def test_the_digest_is_the_one_that_other_machines_have() -> None:
 
 
 def test_threads_and_instructions_of_the_processor_change_nothing() -> None:
-    asked = "from privfed.numerics.known_answers import known_answers; print(known_answers())"
+    asked = "from privfed.numerics.kmeans import known_answers; print(known_answers())"
     other = {"OMP_NUM_THREADS": "4", "OPENBLAS_NUM_THREADS": "4", "OPENBLAS_CORETYPE": "Nehalem"}
     found = subprocess.run(
         [sys.executable, "-c", asked], env=os.environ | other, capture_output=True, text=True, check=True

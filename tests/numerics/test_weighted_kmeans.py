@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
-from privfed.numerics import weighted_kmeans as server_kmeans
-from privfed.numerics.kernels.choice import CHOICE, Compiled, load
-from privfed.numerics.weighted_kmeans import lloyd, many_distances, nearest, seeds, weighted_kmeans
+from privfed.numerics.kernels.dispatch import CHOICE, Compiled, load
+from privfed.numerics.kmeans import lloyd, many_distances, nearest, seeds, weighted_kmeans
 from tests.default_run import examples
 
 
@@ -46,7 +45,7 @@ def test_groups_of_restarts_change_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     points, weights = cloud(50, 3)
     starts = seeds(points, weights, 4, np.random.default_rng(0), n_sets=6)
     together = lloyd(points, weights, starts)
-    monkeypatch.setattr(server_kmeans, "MOST_DISTANCES", 300)
+    monkeypatch.setattr("privfed.numerics.kmeans.MOST_DISTANCES", 300)
     apart = lloyd(points, weights, starts)
     np.testing.assert_array_equal(together.centers, apart.centers)
     assert together.inertia == pytest.approx(apart.inertia, rel=1e-12)
@@ -132,7 +131,7 @@ def test_starts_alone_give_the_bits_of_starts_together(
 
     def found(alone: int, kernel: Compiled | None) -> list[bytes]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("privfed.numerics.weighted_kmeans.ALONE", alone)
+            patch.setattr("privfed.numerics.kmeans.ALONE", alone)
             patch.setattr(CHOICE, "_loaded", True)
             patch.setattr(CHOICE, "_compiled", kernel)
             own = np.random.default_rng(seed)

@@ -18,6 +18,7 @@ from privfed.party.identity import OwnIdentity, write_identity
 from privfed.party.joining import Party
 from privfed.party.journal import Journal
 from privfed.party.replica import OpenedTotal
+from privfed.party.signed import Requests
 from tests.party.journals import SERVER
 
 
@@ -32,8 +33,15 @@ class Elsewhere(Engine):
 
     record: Literal["digests"] = "digests"
 
-    def __init__(self, folder: Path, rows: Sequence[np.ndarray], policy: ClientPolicy | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        rows: Sequence[np.ndarray],
+        policy: ClientPolicy | None = None,
+        labels: Sequence[np.ndarray] | None = None,
+    ) -> None:
         self._folder, self._rows = folder, rows
+        self._labels = [None] * len(rows) if labels is None else labels
         self._policy = ClientPolicy() if policy is None else policy
         self.silent: Callable[[Exchange, int], bool] = lambda exchange, client: False
         self.lies: Callable[[object], None] = lambda session: None
@@ -60,16 +68,17 @@ class Elsewhere(Engine):
             one.join(
                 agreement,
                 opening.protocol,
-                ClientData(rows),
+                ClientData(rows, labels),
                 data_set="rows",
                 policy=self._policy,
                 domain=opening.domain,
                 tells=self._hear,
             )
-            for one, rows in zip(parties, self._rows, strict=True)
+            for one, rows, labels in zip(parties, self._rows, self._labels, strict=True)
         ]
         session = opening.protocol.coordinator(agreement, SERVER, self)
         self.lies(session)
+        self._requests = Requests(agreement, SERVER)
         return Connection(session=session, carrier=self)
 
     def _hear(self, index: int, total: OpenedTotal) -> None:
@@ -80,5 +89,6 @@ class Elsewhere(Engine):
         return self.told.get(index)
 
     def exchange(self, exchange: Exchange, timeout: float | None = None) -> Replies:
-        heard = [(i, data) for i, data in exchange.requests.items() if not self.silent(exchange, i)]
+        signed = self._requests.signed(exchange).requests
+        heard = [(i, data) for i, data in signed.items() if not self.silent(exchange, i)]
         return [(i, self._clients[i].handle(data)) for i, data in heard]

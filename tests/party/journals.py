@@ -10,12 +10,13 @@ from privfed import Box, ClientPolicy, Privacy
 from privfed.core.agreed.agreement import Agreement, Registry
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.asking.question import ClientData
-from privfed.core.roles.engine import Client
-from privfed.core.stored.messages import Array, encode
+from privfed.core.roles.engine import Client, Exchange
+from privfed.core.stored.encoding import Array, encode
 from privfed.core.values.domain import Ranges
 from privfed.party.client import Stores, own_client
 from privfed.party.identity import OwnIdentity, write_identity
 from privfed.party.journal import Journal
+from privfed.party.signed import Requests, SignedSide
 from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import noised
 from privfed.protocols.crypto.keys import Identity
@@ -39,7 +40,12 @@ def agreement(own: OwnIdentity, seed: int = 0, epsilon: float | None = None, **w
     if epsilon is not None:
         low, high = DOMAIN.bounds(2)
         claim = Privacy(epsilon=epsilon, delta=1e-6, unit="record", domain=DOMAIN, neighbours="add-remove")
-        words |= {"privacy": claim.terms(), "low": Array.of(low), "high": Array.of(high), "max_rows": 64}
+        words |= {
+            "privacy": claim.terms(),
+            "low": Array.from_numpy(low),
+            "high": Array.from_numpy(high),
+            "max_rows": 64,
+        }
     known = {"protocol": "plain", "algorithm": "", "clients": ("a",), "n_features": 2, "seed": seed}
     configuration = Configuration(**{**known, **words})  # type: ignore[arg-type]
     return Agreement(configuration, Registry((own.key.public,), SERVER.public))
@@ -60,12 +66,24 @@ def request(number: int, index: int, asked: bytes | None = None) -> bytes:
     return encode(PlainRequest(number, index, question().to_bytes() if asked is None else asked))
 
 
-def client(journal: Journal, agreed: Agreement, policy: ClientPolicy | None = None) -> Client:
+class Asked:
+    """A client as its coordinator asks it, which signs each request."""
+
+    def __init__(self, client: Client, agreed: Agreement, position: int = 0) -> None:
+        self._client, self._requests, self._me = client, Requests(agreed, SERVER), position
+
+    def handle(self, request: bytes) -> bytes:
+        signed = self._requests.signed(Exchange("collect", 1, {self._me: request}))
+        return self._client.handle(signed.requests[self._me])
+
+
+def client(journal: Journal, agreed: Agreement, policy: ClientPolicy | None = None) -> Asked:
     """Return the party's client as a new process would: from its journal alone."""
     policy = policy or ANYTHING
     fit = journal.begin(agreed, 0, "rows", policy)
-    side = PlainClient(agreed.configuration, policy)
+    side = SignedSide(PlainClient(agreed.configuration, policy), agreed, 0)
     rows = ClientData(np.random.default_rng(0).normal(size=(9, 2)))
     stores = Stores.in_journal(fit, side)
     domain = None if agreed.configuration.privacy is None else DOMAIN
-    return own_client(side, 0, rows, agreed.configuration, policy, stores, domain=domain)
+    own = own_client(side, 0, rows, agreed.configuration, policy, stores, domain=domain)
+    return Asked(own, agreed)

@@ -13,22 +13,23 @@ import pytest
 
 import privfed
 from privfed import Box, ClientPolicy, DWFKMeans, metrics
-from privfed.algorithms.kmeans.wf_kmeans import WeightedKMeans
+from privfed.algorithms.wf_kmeans import WeightedKMeans
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.program import AgreedProgram, Of, built, own_versions, written
 from privfed.core.asking.question import Question, question_from_bytes
 from privfed.core.connection import Connection, Engine, Members, Opening
-from privfed.core.federation import Federation
-from privfed.core.record.transcript import Asked, Summed, Transcript
+from privfed.core.record.records import Asked, Summed
+from privfed.core.record.transcript import Transcript
 from privfed.core.roles.conversation import Ask
-from privfed.core.stored.messages import decode, encode
+from privfed.core.stored.encoding import decode, encode
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, RefusedError
-from privfed.federation.builder import FederationRequest, open_federation
 from privfed.federation.clients import Clients
-from privfed.federation.over import open_over
+from privfed.federation.driver import Federation
+from privfed.federation.opening import open_federation, open_over
+from privfed.federation.request import FederationRequest
+from privfed.metrics.asked import AskedMetric
 from privfed.metrics.named import following
-from privfed.metrics.phases import AskedMetric
 from privfed.party.program import agreed_program
 from privfed.protocols.plain import PlainAnswer, PlainRequest
 from privfed.questions.cells import CellSums
@@ -39,16 +40,14 @@ from tests.party.journals import agreement, client, new_party
 from tests.party.test_program import PRIVATE, WORDS, fitted, private, tables
 from tests.some import some
 
+pytestmark = pytest.mark.filterwarnings("ignore:arrays are grouped anew")
+
 DOMAIN = Box(-5.0, 5.0, max_rows=64)
 GUARDED = ClientPolicy(
     min_clients=8,
-    probing_guard=True,
-    max_jumps=3,
-    min_count=3,
     fixed_cohorts=True,
-    inits=frozenset({"coreset", "random"}),
-    max_restarts=5,
-    rows_per_cluster=10,
+    group_size=5,
+    max_sums=100,
     algorithms=frozenset({"WeightedKMeans"}),
 )
 
@@ -70,7 +69,6 @@ def ranges() -> Ranges:
 
 
 CRAFTED: dict[str, Question] = {
-    # Each is justified by k and rows, so that no bound of a single question refuses it.
     "cells": CellSums(ranges=ranges(), center=np.zeros(2), normals=np.empty((0, 2)), per_axis=4),
     "centers before the ranges": LloydSums(ranges=ranges(), centers=np.eye(3, 2)),
     "one center less": LloydSums(ranges=ranges(), centers=np.eye(2)),
@@ -107,22 +105,36 @@ def test_after_a_fit_each_agreed_metric_is_answered_once_and_nothing_else() -> N
 
 
 ARRAY = np.random.default_rng(0).uniform(-5, 5, (64, 2))
-PROGRAMS: dict[str, tuple[dict[str, Any], str]] = {
-    "centers of the server's": ({"n_clusters": 3, "init": ARRAY[:3]}, "policy:init"),
-    "8 n clusters in one round": ({"n_clusters": 64, "max_iter": 1}, "policy:rows_per_cluster"),
-    "a thousand restarts": ({"n_clusters": 3, "n_init": 1000}, "policy:n_init"),
+PROGRAMS: dict[str, dict[str, Any]] = {
+    "centers of the server's": {"n_clusters": 3, "init": ARRAY[:3]},
+    "8 n clusters in one round": {"n_clusters": 64, "init": ARRAY, "max_iter": 1},
 }
 
 
 @pytest.mark.parametrize("protocol", ["plain", "masked", "group-masked"])
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_a_crafted_program_is_joined_by_nobody(name: str, protocol: str) -> None:
-    words, code = PROGRAMS[name]
-    model = DWFKMeans(**{"tol": 0, "max_iter": 5, **words}, protocol=protocol, domain=DOMAIN, policy=GUARDED)
+def test_a_thousand_restarts_are_joined_by_nobody(protocol: str) -> None:
+    words: dict[str, Any] = {"tol": 0, "max_iter": 5, "domain": DOMAIN, "policy": GUARDED}
+    model = DWFKMeans(3, n_init=1000, protocol=protocol, **words)
     with pytest.raises(RefusedError) as refused:
         model.fit(clients())
-    assert set(refused.value.codes.values()) == {code}
+    assert set(refused.value.codes.values()) == {"policy:max_sums"}
     assert model.federation_.transcript.of(Summed) == []
+
+
+@pytest.mark.parametrize("protocol", ["plain", "masked"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_crafted_program_finds_rows_and_no_row_of_grouped_clients(name: str, protocol: str) -> None:
+    words: dict[str, Any] = {"tol": 0, "max_iter": 5, "local_iter": 1, "domain": DOMAIN, **PROGRAMS[name]}
+    rows = np.concatenate(clients())
+
+    def found(policy: ClientPolicy | None) -> int:
+        model = DWFKMeans(**words, protocol=protocol, policy=policy).fit(clients())
+        sums = [one.statistics for _, one in model.transcript_.totals() if "count" in one.statistics]
+        means = np.concatenate([one["sum"] / np.maximum(one["count"], 1.0)[:, None] for one in sums])
+        return int((np.abs(rows[:, None] - means[None]).max(axis=2) < 1e-6).any(axis=1).sum())
+
+    assert found(GUARDED) == 0
+    assert (found(None) > 0) == ("8 n" in name)
 
 
 def test_guards_join_the_fits_that_they_are_made_for() -> None:

@@ -9,16 +9,16 @@ import pytest
 from privfed.core.agreed.agreement import Registry
 from privfed.errors import ArgumentError, FormatError
 from privfed.party.identity import (
-    CARD,
-    CARDS,
     IDENTITY,
     PARTIES,
-    Card,
+    SIGNED_KEY,
+    SIGNED_KEYS,
     OwnIdentity,
     Parties,
-    read_card,
+    SignedKey,
     read_identity,
     read_parties,
+    read_signed_key,
     write_identity,
     write_new,
 )
@@ -26,8 +26,8 @@ from privfed.protocols.crypto.keys import Identity
 from tests.owners import assert_the_owners, umask
 
 
-def card(name: str) -> Card:
-    return Card.of(name, Identity.generate())
+def signed_key(name: str) -> SignedKey:
+    return SignedKey.of(name, Identity.generate())
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o077])
@@ -36,8 +36,8 @@ def test_an_identity_comes_back_and_is_its_owners_alone(tmp_path: Path, mask: in
     with umask(mask):
         write_identity(tmp_path / "party", own)
     assert read_identity(tmp_path / "party") == own
-    assert_the_owners(tmp_path / "party", {IDENTITY, CARD})
-    assert read_card(tmp_path / "party" / CARD) == own.card
+    assert_the_owners(tmp_path / "party", {IDENTITY, SIGNED_KEY})
+    assert read_signed_key(tmp_path / "party" / SIGNED_KEY) == own.signed_key
 
 
 def test_an_identity_is_never_replaced(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_an_identity_that_others_may_read_is_refused(tmp_path: Path) -> None:
 def test_no_text_shows_a_secret(tmp_path: Path) -> None:
     own = OwnIdentity.generate("a")
     write_identity(tmp_path / "party", own)
-    shown = f"{own!r} {own} {own.key!r} {own.card!r}"
+    shown = f"{own!r} {own} {own.key!r} {own.signed_key!r}"
     assert repr(own.key.secret)[2:-1] not in shown and own.key.secret.hex() not in shown
     path = tmp_path / "party" / IDENTITY
     path.write_bytes(path.read_bytes()[:-1])
@@ -70,10 +70,10 @@ def test_no_text_shows_a_secret(tmp_path: Path) -> None:
 def test_a_missing_identity_and_one_of_another_version_say_so(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="privfed keys new"):
         read_identity(tmp_path)
-    name, _, body = msgspec.msgpack.decode(CARDS.to_bytes(card("a")))
-    write_new(tmp_path / CARD, msgspec.msgpack.encode((name, 9, body)))
+    name, _, body = msgspec.msgpack.decode(SIGNED_KEYS.to_bytes(signed_key("a")))
+    write_new(tmp_path / SIGNED_KEY, msgspec.msgpack.encode((name, 9, body)))
     with pytest.raises(FormatError, match="format 9"):
-        read_card(tmp_path / CARD)
+        read_signed_key(tmp_path / SIGNED_KEY)
 
 
 @pytest.mark.parametrize("name", ["", " a", "a\n", "a\x1b[2J"])
@@ -82,48 +82,54 @@ def test_names_are_ones_that_print(name: str) -> None:
         OwnIdentity.generate(name)
 
 
-def test_a_card_needs_the_signature_of_its_own_key(tmp_path: Path) -> None:
-    mine, other = card("a"), card("b")
+def test_a_public_key_needs_the_signature_of_its_own_key(tmp_path: Path) -> None:
+    mine, other = signed_key("a"), signed_key("b")
     for forged in (
-        Card("b", mine.public, mine.signature),
-        Card("a", other.public, mine.signature),
-        Card("a", b"", mine.signature),
+        SignedKey("b", mine.public, mine.signature),
+        SignedKey("a", other.public, mine.signature),
+        SignedKey("a", b"", mine.signature),
     ):
-        (tmp_path / CARD).write_bytes(CARDS.to_bytes(forged))
+        (tmp_path / SIGNED_KEY).write_bytes(SIGNED_KEYS.to_bytes(forged))
         with pytest.raises(ArgumentError, match="its own key"):
-            read_card(tmp_path / CARD)
+            read_signed_key(tmp_path / SIGNED_KEY)
 
 
 def test_a_list_comes_back_with_keys_by_position(tmp_path: Path) -> None:
-    server, cards = card("server"), [card(name) for name in "cab"]
-    parties = Parties.of(server, cards)
+    server, signed_keys = signed_key("server"), [signed_key(name) for name in "cab"]
+    parties = Parties.of(server, signed_keys)
     write_new(tmp_path / "parties", PARTIES.to_bytes(parties))
-    assert read_parties(tmp_path / "parties") == parties == Parties.of(server, reversed(cards))
-    assert parties.registry(("c", "a")) == Registry((cards[0].public, cards[1].public), server.public)
-    with pytest.raises(ArgumentError, match="no card of 'd'"):
+    assert read_parties(tmp_path / "parties") == parties == Parties.of(server, reversed(signed_keys))
+    assert parties.registry(("c", "a")) == Registry(
+        (signed_keys[0].public, signed_keys[1].public), server.public
+    )
+    with pytest.raises(ArgumentError, match="no public key of 'd'"):
         parties.registry(("a", "d"))
 
 
 def test_parties_share_neither_name_nor_key(tmp_path: Path) -> None:
-    server, key = card("server"), Identity.generate()
-    for cards in ([card("a"), card("a")], [Card.of("a", key), Card.of("b", key)], [card("server")]):
+    server, key = signed_key("server"), Identity.generate()
+    for signed_keys in (
+        [signed_key("a"), signed_key("a")],
+        [SignedKey.of("a", key), SignedKey.of("b", key)],
+        [signed_key("server")],
+    ):
         with pytest.raises(ArgumentError, match="share one"):
-            Parties.of(server, cards)
-    with pytest.raises(ArgumentError, match="cards of its clients"):
+            Parties.of(server, signed_keys)
+    with pytest.raises(ArgumentError, match="public keys of its clients"):
         Parties.of(server, [])
-    swapped = Parties(server, (card("b"), card("a")))
+    swapped = Parties(server, (signed_key("b"), signed_key("a")))
     write_new(tmp_path / "parties", PARTIES.to_bytes(swapped))
     with pytest.raises(ArgumentError, match="ordered by name"):
         read_parties(tmp_path / "parties")
 
 
 def test_fingerprints_are_sixty_digits_that_change_with_each_name_key_and_role() -> None:
-    server, a, b = card("s"), card("a"), card("b")
+    server, a, b = signed_key("s"), signed_key("a"), signed_key("b")
     shown = [
         Parties.of(server, [a, b]).fingerprint,
         Parties.of(server, [a]).fingerprint,
         Parties.of(b, [a, server]).fingerprint,
-        Parties.of(server, [a, card("b")]).fingerprint,
+        Parties.of(server, [a, signed_key("b")]).fingerprint,
         a.fingerprint,
         b.fingerprint,
     ]

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from privfed import ClientPolicy
-from privfed.core.stored.messages import Refusal, decode, encode
+from privfed.core.asking.question import Position
+from privfed.core.stored.encoding import Refusal, decode, encode
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, PolicyError, StateError
-from privfed.party.chain import Chain
-from privfed.party.identity import CARD, IDENTITY, OwnIdentity
+from privfed.party.identity import IDENTITY, SIGNED_KEY, OwnIdentity
 from privfed.party.journal import FILE, Journal
 from privfed.protocols.plain import PlainAnswer
-from privfed.questions.nested import NestedCells
+from privfed.questions.cells import NestedCells
 from tests.owners import assert_the_owners, umask
 from tests.party.journals import agreement, client, new_party, question, request
 from tests.some import some
@@ -36,7 +36,7 @@ def refused(code: str) -> bytes:
 def test_a_journal_is_its_owners_alone(tmp_path: Path) -> None:
     with umask(0):
         new_party(tmp_path / "party")
-    assert_the_owners(tmp_path / "party", {IDENTITY, CARD, FILE})
+    assert_the_owners(tmp_path / "party", {IDENTITY, SIGNED_KEY, FILE})
 
 
 def test_what_a_fit_did_is_remembered_over_processes(tmp_path: Path) -> None:
@@ -49,7 +49,8 @@ def test_what_a_fit_did_is_remembered_over_processes(tmp_path: Path) -> None:
     (line,) = again.fits
     assert (line.answered, line.data_set, line.agreement) == (2, "rows", agreed.digest.hex())
     kinds = [entry["kind"] for entry in again.entries()]
-    assert kinds == ["begin", "sum", "state", "state", "sum", "state"]
+    # A message that is refused changes nothing, and leaves no entry.
+    assert kinds == ["rows", "begin", "rows", "sum", "rows", "sum", "rows"]
 
 
 def test_a_sum_is_asked_again_with_its_question_only_and_never_an_earlier_one(tmp_path: Path) -> None:
@@ -134,6 +135,7 @@ BACK = [
     "UPDATE entries SET kind = ''",
     "UPDATE party SET id = x'00'",
     "UPDATE starts SET cells = x'00'",
+    "UPDATE party SET name = 'b'",
     "INSERT INTO entries VALUES (99, '', 1, '', '{}', x'00')",
     *(f"DELETE FROM {one}" for one in ("fits", "entries", "party", "starts")),
 ]
@@ -169,25 +171,29 @@ def test_entries_that_were_changed_are_noticed(tmp_path: Path) -> None:
     fit = journal.begin(agreement(own), 0, "rows", ClientPolicy())
     fit.lost(1)
     before = journal.head
-    assert before.counter == len(journal.entries()) == 2
+    assert before.counter == len(journal.entries()) == 5
     database = sqlite3.connect(tmp_path / "party" / FILE)
     database.execute("DROP TRIGGER entries_update")
-    database.execute("""UPDATE entries SET content = '{"clients": 9}' WHERE counter = 2""")
+    database.execute("""UPDATE entries SET content = '{"clients": 9}' WHERE kind = 'lost'""")
     database.commit()
     database.close()
-    with pytest.raises(StateError, match="entry 2 is not what was written"):
+    with pytest.raises(StateError, match="entry 4 is not what was written"):
         journal.entries()
-    assert Chain(journal._database).head == before
+    assert journal.head == before
 
 
-def test_privacy_is_added_up_for_each_data_set(tmp_path: Path) -> None:
+def test_claims_are_kept_for_each_data_set(tmp_path: Path) -> None:
     own, journal = new_party(tmp_path / "party")
-    for seed, (data_set, epsilon) in enumerate([("a", 0.5), ("a", 0.25), ("a", None), ("b", 2.0)]):
+    for seed, (data_set, epsilon) in enumerate([("a", 0.5), ("a", 0.25), ("c", None), ("b", 2.0)]):
         journal.begin(agreement(own, seed, epsilon), 0, data_set, ClientPolicy()).lost(seed + 1)
     given = journal.given("a")
-    assert (given.fits, given.losses, given.epsilon, given.unprotected) == (3, 6, 0.75, 1)
-    assert given.delta == pytest.approx(2e-6)
-    assert journal.given("b").epsilon == 2.0 and journal.given("c").fits == 0
+    assert (given.fits, given.losses, given.unprotected) == (2, 3, 0)
+    assert (journal.given("c").fits, journal.given("c").unprotected) == (1, 1)
+    assert [(one.epsilon, one.delta, one.mechanism) for one in given.claims] == [
+        (0.5, 1e-6, "gaussian"),
+        (0.25, 1e-6, "gaussian"),
+    ]
+    assert [one.epsilon for one in journal.given("b").claims] == [2.0] and journal.given("d").fits == 0
 
 
 def cells(planes: int) -> NestedCells:
@@ -201,8 +207,10 @@ def test_starts_in_other_cells_are_counted_over_all_fits(tmp_path: Path) -> None
     for seed, planes in ((0, 4), (1, 4), (2, 5), (3, 4)):
         fit = journal.begin(agreement(own, seed), 0, "a", policy)
         fit.answers(question(), 0)
-        fit.answers(cells(planes), 1)
-        fit.answers(cells(planes), 1)
+        # Where they stand in the program of a fit makes no difference.
+        placed = cells(planes).at(Position((), (0, 1 + seed)))
+        fit.answers(placed, 1)
+        fit.answers(placed, 1)
     assert (journal.given("a").starts, journal.given("b").starts) == (2, 0)
     fit = Journal(tmp_path / "party", own).begin(agreement(own, 4), 0, "a", policy)
     with pytest.raises(PolicyError, match="policy:max_starts"):
@@ -246,9 +254,9 @@ def test_a_transaction_keeps_all_or_nothing(tmp_path: Path) -> None:
 def test_damage_and_other_versions_are_errors(tmp_path: Path) -> None:
     own, _ = new_party(tmp_path / "party")
     database = sqlite3.connect(tmp_path / "party" / FILE)
-    database.execute("PRAGMA user_version = 7")
+    database.execute("PRAGMA user_version = 99")
     database.close()
-    with pytest.raises(StateError, match="format 7"):
+    with pytest.raises(StateError, match="format 99"):
         Journal(tmp_path / "party", own)
     (tmp_path / "party" / FILE).write_bytes(b"secret" * 1000)
     with pytest.raises(StateError, match="cannot be used") as caught:

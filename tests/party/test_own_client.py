@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+import msgspec
 import numpy as np
 import pytest
 
 from privfed import Ball, Box, ClientPolicy, Privacy
+from privfed.core.agreed.agreement import Agreement, Registry
 from privfed.core.agreed.configuration import Configuration, Terms
 from privfed.core.asking.question import ClientData
-from privfed.core.stored.messages import Array
+from privfed.core.stored.encoding import Array
 from privfed.core.values.domain import Ranges
 from privfed.engines.in_process import Pool
 from privfed.errors import ArgumentError, PolicyError
 from privfed.party.answerer import own_answerer
 from privfed.party.client import Stores, own_client, rows_in_domain
-from privfed.party.guard import MOVES, GuardedAnswerer, Moves
+from privfed.party.signed import SignedSide
 from privfed.protocols.plain import PlainClient
 from privfed.questions.lloyd import LloydSums
 from tests.some import some
+from tests.undeclared import ANYTHING
 
 NAMES = ("a", "b", "c")
 
@@ -41,7 +42,7 @@ def configuration(**words: object) -> Configuration:
 def private(domain: Box | Ball) -> Configuration:
     privacy = Privacy(epsilon=1.0, delta=1e-6, unit="record", domain=domain, neighbours="add-remove")
     low, high = domain.bounds(2)
-    bounds = {"low": Array.of(low), "high": Array.of(high), "max_rows": domain.max_rows}
+    bounds = {"low": Array.from_numpy(low), "high": Array.from_numpy(high), "max_rows": domain.max_rows}
     return configuration(privacy=privacy.terms(), **bounds)
 
 
@@ -58,31 +59,6 @@ def test_a_client_alone_answers_as_in_the_pool_of_all() -> None:
                 np.testing.assert_array_equal(alone[name], pooled[name])
 
 
-def test_a_guard_remembers_over_processes(tmp_path: Path) -> None:
-    agreed = configuration(low=Array.of(np.full(2, -3.0)), high=Array.of(np.full(2, 3.0)), max_rows=64)
-    policy = ClientPolicy(max_answers=2, max_jumps=0)
-    side = PlainClient(agreed, policy)
-
-    def started() -> GuardedAnswerer:
-        stores = Stores.in_folder(tmp_path, side)
-        return GuardedAnswerer(own_answerer("a", data()[0], 0), policy, stores.moves, agreed)
-
-    for index in range(2):
-        started()(question(), index)
-    with pytest.raises(PolicyError, match="policy:max_answers"):
-        started()(question(), 2)
-    kept = Stores.in_folder(tmp_path, side).moves.load()  # type: ignore[attr-defined]
-    assert kept[0] == 2 and len(kept[1].last) == 1
-
-
-def test_what_a_guard_remembers_comes_back() -> None:
-    written = (3, Moves(2, (np.array([[1.0, 2.0]]), np.array([[0.5]])), b"cells"))
-    answered, moves = MOVES.from_bytes(MOVES.to_bytes(written))
-    assert (answered, moves.jumps, moves.cells) == (3, 2, b"cells")
-    for before, after in zip(written[1].last, moves.last, strict=True):
-        np.testing.assert_array_equal(before, after)
-
-
 def test_under_privacy_rows_are_moved_into_the_agreed_domain_and_no_other() -> None:
     ball = Ball(1.0)
     moved = rows_in_domain(data()[0], private(ball), ball)
@@ -94,8 +70,25 @@ def test_under_privacy_rows_are_moved_into_the_agreed_domain_and_no_other() -> N
     assert rows_in_domain(data()[0], configuration(), None).features is not None
 
 
+def test_a_client_of_its_own_rows_takes_no_part_in_a_seeded_run() -> None:
+    claimed = private(Ball(1.0))
+    assert claimed.privacy is not None
+    for seeded in (False, True):
+        terms = msgspec.structs.replace(claimed.privacy, seeded=seeded)
+        agreed = msgspec.structs.replace(claimed, privacy=terms)
+        words = (PlainClient(agreed, ANYTHING), 0, data()[0], agreed, ANYTHING, Stores())
+        if seeded:
+            with pytest.raises(PolicyError, match=r"^agreement:seeded$"):
+                own_client(*words, domain=Ball(1.0))
+        else:
+            own_client(*words, domain=Ball(1.0))
+
+
 def test_rows_with_other_columns_are_an_error() -> None:
     agreed = configuration(n_features=3)
-    side = PlainClient(agreed, ClientPolicy())
+    side, agreement = (
+        PlainClient(agreed, ClientPolicy()),
+        Agreement(agreed, Registry(tuple(bytes([i]) * 32 for i in range(3)), bytes(32))),
+    )
     with pytest.raises(ArgumentError, match="the rows have 2 columns, the agreement says 3"):
-        own_client(side, 0, data()[0], agreed, ClientPolicy(), Stores())
+        own_client(SignedSide(side, agreement, 0), 0, data()[0], agreed, ClientPolicy(), Stores())

@@ -13,24 +13,25 @@ import msgspec
 import numpy as np
 import pytest
 
-from privfed.core.agreed.agreement import Agreement, Registry, Standing
+import privfed.protocols.setup.journal_counter as counters
+from privfed.core.agreed.agreement import Agreement, JournalCounter, Registry
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import ClientData
 from privfed.core.roles.conversation import Total
-from privfed.core.roles.engine import Client, Exchange
+from privfed.core.roles.engine import Exchange
 from privfed.core.roles.secure_sum import Steps
-from privfed.core.stored.messages import Refusal, decode, encode
+from privfed.core.stored.encoding import Refusal, decode, encode
 from privfed.errors import ArgumentError, NotEnoughClientsError, PolicyError, RefusedError
 from privfed.party.identity import OwnIdentity, write_identity
 from privfed.party.joining import Party
-from privfed.party.journal import Journal
-from privfed.party.peers import AT_ONCE
+from privfed.party.journal import AT_ONCE, Journal
 from privfed.protocols import Masked
 from privfed.protocols.masked.session import MaskedSession
+from privfed.protocols.setup import advertising
 from privfed.protocols.setup.advertising import advertise_request, signed_roster
-from privfed.protocols.setup.messages import Advertisement, Envelope, Listed, RosterRequest, Slot
-from tests.party.journals import SERVER, question
+from privfed.protocols.setup.messages import Advertisement, Envelope, Listed, RosterRequest
+from tests.party.journals import SERVER, Asked, question
 from tests.some import some
 from tests.undeclared import ANYTHING
 
@@ -38,10 +39,13 @@ N = 4
 NAMES = tuple("abcd")
 
 
+LOSING = replace(ANYTHING, max_losses=9)
+
+
 class Parties:
     """Clients on machines of their own: each has a folder, and nothing else of it outlives a fit."""
 
-    def __init__(self, folder: Path, policy: ClientPolicy = ANYTHING) -> None:
+    def __init__(self, folder: Path, policy: ClientPolicy = LOSING) -> None:
         self.folder, self.policy = folder, policy
         for name in NAMES:
             own = OwnIdentity.generate(name)
@@ -55,16 +59,17 @@ class Parties:
             algorithm="",
             clients=NAMES,
             n_features=2,
-            terms=Masked().terms(N, N, 20),
+            terms=Masked(losses=9).terms(N, N, 20),
             nonce=bytes([nonce]),
         )
         return Agreement(configuration, Registry(self.public, SERVER.public))
 
-    def clients(self, agreement: Agreement) -> list[Client]:
+    def clients(self, agreement: Agreement) -> list[Asked]:
         rows = ClientData(np.random.default_rng(0).normal(size=(9, 2)))
+        words: Any = {"data_set": "rows", "policy": self.policy}
         return [
-            Party(self.folder / name).join(agreement, Masked(), rows, data_set="rows", policy=self.policy)
-            for name in NAMES
+            Asked(Party(self.folder / name).join(agreement, Masked(), rows, **words), agreement, i)
+            for i, name in enumerate(NAMES)
         ]
 
     def fit(self, nonce: int, change: Callable[[Exchange], Exchange] = lambda one: one) -> Total:
@@ -77,7 +82,7 @@ class Parties:
 
 
 def driven(
-    steps: Steps[Any], clients: Sequence[Client], change: Callable[[Exchange], Exchange] = lambda one: one
+    steps: Steps[Any], clients: Sequence[Asked], change: Callable[[Exchange], Exchange] = lambda one: one
 ) -> Any:
     try:
         exchange = change(next(steps))
@@ -95,7 +100,7 @@ def test_fits_follow_each_other_and_all_journals_are_remembered(tmp_path: Path) 
     journals = [Party(tmp_path / name).journal for name in NAMES]
     for me, journal in some(enumerate(journals)):
         # What was shown last is known, so that one further back is named.
-        others = {public: Standing(1, bytes(32)) for i, public in enumerate(parties.public) if i != me}
+        others = {public: JournalCounter(1, bytes(32)) for i, public in enumerate(parties.public) if i != me}
         assert journal.identity.meets(others, journal.head.counter) == min(others, key=list(others).index)
 
 
@@ -119,19 +124,19 @@ def test_a_journal_that_went_on_otherwise_is_refused_too(tmp_path: Path) -> None
     parties = Parties(tmp_path)
     journal, other = Party(tmp_path / "a").journal, parties.public[1]
 
-    def meets(public: bytes, standing: Standing) -> bytes | None:
-        return journal.identity.meets({public: standing}, journal.head.counter)
+    def meets(public: bytes, counter: JournalCounter) -> bytes | None:
+        return journal.identity.meets({public: counter}, journal.head.counter)
 
-    assert meets(other, Standing(5, b"x" * 32)) is None
-    assert meets(other, Standing(5, b"x" * 32)) is None
-    assert meets(other, Standing(5, b"y" * 32)) == other
+    assert meets(other, JournalCounter(5, b"x" * 32)) is None
+    assert meets(other, JournalCounter(5, b"x" * 32)) is None
+    assert meets(other, JournalCounter(5, b"y" * 32)) == other
     # A journal that is not shown any more is missing.
-    assert meets(other, Standing()) == other
-    assert meets(parties.public[2], Standing()) is None
-    assert meets(other, Standing(6, b"y" * 32)) is None
+    assert meets(other, JournalCounter()) == other
+    assert meets(parties.public[2], JournalCounter()) is None
+    assert meets(other, JournalCounter(6, b"y" * 32)) is None
 
 
-def begun(parties: Parties, nonce: int) -> tuple[MaskedSession, list[Client], Any]:
+def begun(parties: Parties, nonce: int) -> tuple[MaskedSession, list[Asked], Any]:
     """Take a set-up to its list, which is not sent yet."""
     agreement = parties.agreement(nonce)
     clients, session = parties.clients(agreement), MaskedSession(agreement, SERVER)
@@ -154,7 +159,7 @@ def test_set_ups_of_the_same_parties_at_once_do_not_refuse_each_other(
     # Whoever stands further back is still noticed, at the next set-up of all.
     journal = Party(tmp_path / "a").journal
     for public in some(parties.public[1:]):
-        assert journal.identity.meets({public: Standing(1, bytes(32))}, journal.head.counter) == public
+        assert journal.identity.meets({public: JournalCounter(1, bytes(32))}, journal.head.counter) == public
 
 
 def test_two_fits_whose_set_ups_overlap_step_by_step_both_end(tmp_path: Path) -> None:
@@ -194,16 +199,18 @@ def test_a_set_up_that_waited_through_too_many_others_counts_the_lowest_that_is_
     since = journal.head.counter
     journal.begin(parties.agreement(0), 0, "rows", ANYTHING)
     for counter in range(10, 10 + 2 * AT_ONCE):
-        assert journal.identity.meets({other: Standing(counter, bytes(32))}, journal.head.counter) is None
+        assert (
+            journal.identity.meets({other: JournalCounter(counter, bytes(32))}, journal.head.counter) is None
+        )
     lowest = 10 + AT_ONCE
-    assert journal.identity.meets({other: Standing(lowest - 1, bytes(32))}, since) == other
-    assert journal.identity.meets({other: Standing(lowest, bytes(32))}, since) is None
-    assert journal.identity.meets({other: Standing(lowest, bytes(32))}, journal.head.counter) == other
+    assert journal.identity.meets({other: JournalCounter(lowest - 1, bytes(32))}, since) == other
+    assert journal.identity.meets({other: JournalCounter(lowest, bytes(32))}, since) is None
+    assert journal.identity.meets({other: JournalCounter(lowest, bytes(32))}, journal.head.counter) == other
 
 
-def test_a_coordinator_cannot_show_another_standing(tmp_path: Path) -> None:
+def test_a_coordinator_cannot_show_another_counter(tmp_path: Path) -> None:
     def forged(one: Listed) -> Listed:
-        return msgspec.structs.replace(one, standing=(99).to_bytes(8, "big") + bytes(32))
+        return msgspec.structs.replace(one, journal_counter=(99).to_bytes(8, "big") + bytes(32))
 
     def change(exchange: Exchange) -> Exchange:
         requests = {i: lied(data) for i, data in exchange.requests.items()}
@@ -232,12 +239,12 @@ def test_more_losses_than_a_policy_allows_over_all_fits_are_a_refusal(tmp_path: 
     assert driven(session.sum(question(), 1, 0, (0,)), clients, dead).contributors == (0, 1, 2)
     before = Party(tmp_path / "a").journal.entries()
     with pytest.raises(RefusedError, match="lost more often in the fits") as caught:
-        driven(session.sum(question(), 2, 0, (0,)), clients)
+        driven(session.sum(question(), 2, 0, (0,)), clients, silent(2, "collect"))
     assert set(caught.value.codes.values()) == {"policy:max_losses"}
     (line,) = Party(tmp_path / "a").journal.fits
     kinds = [one["kind"] for one in Party(tmp_path / "a").journal.entries()[len(before) :]]
-    # The sum was answered; what would have opened it, with the client that is back, was not given.
-    assert (line.losses, kinds) == (1, ["sum", "state"])
+    # The sum was answered; what would have opened it, with another set of clients, was not given.
+    assert (line.losses, kinds) == (1, ["sum", "rows"])
 
 
 def silent(client: int, stage: str) -> Callable[[Exchange], Exchange]:
@@ -264,6 +271,35 @@ def test_an_agreement_of_others_and_another_sum_are_errors(tmp_path: Path) -> No
         Party(tmp_path / "one" / "a").join(parties.agreement(0), Masked(), rows, data_set="r", policy=policy)
 
 
+@pytest.mark.parametrize("counter", [2**62 + 1, 2**63, 2**64 - 1, None])
+def test_a_counter_that_no_journal_comes_to_is_left_out_by_name(
+    counter: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One signed public key, signed by its own key, made all other clients answer `error` at each set-up."""
+    parties = Parties(tmp_path)
+    parties.fit(0)
+    shown, evil = counters.shown, parties.public[1]
+    wrong = b"short" if counter is None else counter.to_bytes(8, "big") + bytes(32)
+    monkeypatch.setattr(counters, "shown", lambda one: wrong if one.public == evil else shown(one))
+    total = parties.fit(1)
+    assert total.contributors == (0, 2, 3)
+    assert dict(total.rejected) == {1: "no counter of a journal"}
+    monkeypatch.undo()
+    assert parties.fit(2).contributors == (0, 1, 2, 3)
+
+
+def test_clients_refuse_such_a_counter_in_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the coordinator lets through: as a code, and not as an error of the journal's disk."""
+    parties = Parties(tmp_path)
+    shown, evil = counters.shown, parties.public[1]
+    wrong = (2**63).to_bytes(8, "big") + bytes(32)
+    monkeypatch.setattr(counters, "shown", lambda one: wrong if one.public == evil else shown(one))
+    monkeypatch.setattr(advertising, "read", lambda one: None)
+    with pytest.raises(RefusedError) as caught:
+        parties.fit(0)
+    assert set(caught.value.codes.values()) == {"roster:counter"}
+
+
 def _new(folder: Path) -> Path:
     own = OwnIdentity.generate("x")
     Journal.create(folder, own)
@@ -281,9 +317,10 @@ def test_a_fit_goes_on_until_a_list_with_this_clients_new_key_is_joined(tmp_path
     delayed = encode(advertise_request(agreement, SERVER, b"f" * 32))
     for client in clients:
         assert "key" in str(decode_any(client.handle(delayed)))
-    stale = signed_roster(SERVER, agreement, b"f" * 32, b"k" * 32, session._roster().clients)
+    roster = session._roster
+    stale = signed_roster(SERVER, agreement, b"f" * 32, b"k" * 32, roster.encapsulation, roster.clients)
     assert decode_any(clients[0].handle(encode(stale))) == Refusal("roster:signature")
-    pushed = msgspec.structs.replace(session._roster(), upcoming=tuple(Slot(r, 0) for r in range(90, 97)))
+    pushed = msgspec.structs.replace(roster, key=b"k" * 32)
     assert decode_any(clients[0].handle(encode(pushed))) == Refusal("roster:signature")
     total = driven(session.sum(question(), 0, 0, (0,)), clients)
     assert total.contributors == (0, 1, 2, 3)

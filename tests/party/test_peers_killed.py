@@ -9,23 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from privfed.core.agreed.agreement import Agreement, Standing
+from privfed.core.agreed.agreement import Agreement, JournalCounter
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import ClientData
-from privfed.core.roles.engine import Client
-from privfed.core.stored.messages import Refusal, decode
+from privfed.core.stored.encoding import Refusal, decode
 from privfed.party.joining import Party
 from privfed.protocols import Masked
 from privfed.protocols.masked.session import MaskedSession
-from privfed.protocols.setup.messages import Envelope
-from tests.party.journals import SERVER, question
+from privfed.protocols.setup.messages import Joining
+from tests.party.journals import SERVER, Asked, question
 from tests.party.killing import KILLED, SURVIVED, killed_at
 from tests.party.test_peers import NAMES, Parties, driven
 
 
-def joined(folder: Path, agreement: Agreement, policy: ClientPolicy) -> Client:
+def joined(folder: Path, agreement: Agreement, policy: ClientPolicy) -> Asked:
     rows = ClientData([[0.0, 1.0], [1.0, 0.0]])
-    return Party(folder).join(agreement, Masked(), rows, data_set="rows", policy=policy)
+    own = Party(folder).join(agreement, Masked(), rows, data_set="rows", policy=policy)
+    return Asked(own, agreement)
 
 
 def reply_to(listed: bytes, folder: Path, agreement: Agreement, policy: ClientPolicy) -> bytes:
@@ -39,15 +39,15 @@ def to_the_list(parties: Parties, agreement: Agreement) -> bytes:
     return next(session.sum(question(), 0, 0, (0,))).requests[0]
 
 
-def known(folder: Path) -> dict[bytes, Standing]:
+def known(folder: Path) -> dict[bytes, JournalCounter]:
     """Return where a party remembers its peers' journals to stand."""
     with Party(folder).journal._database.transaction() as database:
         rows = database.execute("SELECT public, counter, head FROM peers ORDER BY counter").fetchall()
-    return {public: Standing(counter, head) for public, counter, head in rows}
+    return {public: JournalCounter(counter, head) for public, counter, head in rows}
 
 
 def is_joined(reply: bytes) -> bool:
-    return isinstance(decode(reply, Envelope | Refusal, sender="a", stage="prepare"), Envelope)
+    return isinstance(decode(reply, Joining | Refusal, sender="a", stage="agree"), Joining)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_killed_before_any_statement_peers_are_known_with_the_list_or_not(tmp_pa
         assert set(known(folder)) == {*parties.public[1:]}
         # What is known refuses an older copy.
         journal, peer = Party(folder).journal, parties.public[1]
-        assert journal.identity.meets({peer: Standing(0, bytes(32))}, journal.head.counter) == peer
+        assert journal.identity.meets({peer: JournalCounter(0, bytes(32))}, journal.head.counter) == peer
         codes.append(code)
         if code == SURVIVED:
             break
@@ -94,5 +94,5 @@ def test_a_refused_list_leaves_what_was_known(tmp_path: Path) -> None:
     agreement = parties.agreement(2)
     listed, before = to_the_list(parties, agreement), known(tmp_path / "a")
     reply = joined(tmp_path / "a", agreement, parties.policy).handle(listed)
-    assert decode(reply, Refusal, sender="a", stage="prepare") == Refusal("journal:1")
+    assert decode(reply, Refusal, sender="a", stage="agree") == Refusal("journal:1")
     assert known(tmp_path / "a") == before and len(before) == len(NAMES) - 1

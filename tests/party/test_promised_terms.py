@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from privfed import Box, ClientPolicy, DPKMeans, DWFKMeans, Privacy, Simulation
-from privfed.engines.faults import Fault
+from privfed.engines.in_process import Fault
 from privfed.errors import ArgumentError, NotEnoughClientsError, PolicyError
 from privfed.protocols import CKKS, GroupMasked, Masked, Plain
 from tests.party.elsewhere import Elsewhere

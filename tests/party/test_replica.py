@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from privfed import DWFKMeans
-from privfed.algorithms.outcome import ClusteringOutcome
+from privfed.algorithms.rounds import ClusteringOutcome
 from privfed.core.roles.conversation import Setting, Total
 from privfed.errors import ArgumentError, IntegrityError, MessageError
-from privfed.party.replica import TOTALS, AlgorithmReplica, OpenedTotal
+from privfed.party.program import Program, Stated
+from privfed.party.replica import TOTALS, OpenedTotal, ProgramReplica, own_run, reads_totals
 from privfed.party.state import FileStore, MemoryStore
-from privfed.party.verified import own_run, reads_totals
 
 ROWS = [np.random.default_rng(i).normal(4 * (i % 2), 1, (12, 2)) for i in range(4)]
 
@@ -23,7 +23,7 @@ def estimator() -> DWFKMeans:
     return DWFKMeans(2, max_iter=3, tol=0, protocol="plain")
 
 
-def replica(folder: Path, tells: list[int] | None = None) -> AlgorithmReplica[ClusteringOutcome]:
+def replica(folder: Path, tells: list[int] | None = None) -> ProgramReplica[ClusteringOutcome]:
     store = FileStore(folder / "totals", TOTALS.to_bytes, TOTALS.from_bytes)
     setting = Setting(tuple(map(str, range(4))), 2)
 
@@ -31,7 +31,9 @@ def replica(folder: Path, tells: list[int] | None = None) -> AlgorithmReplica[Cl
         if tells is not None:
             tells.append(index)
 
-    return AlgorithmReplica(estimator().make_algorithm(2, 0), setting, store, tells=told)
+    algorithm = estimator().make_algorithm(2, 0)
+    placed = Stated(Program.of(algorithm, setting))
+    return ProgramReplica(algorithm, setting, store, tells=told, placed=placed)
 
 
 @pytest.fixture(scope="module")
@@ -104,20 +106,17 @@ def test_a_clients_own_run_is_built_from_the_agreement_alone(fitted: DWFKMeans) 
     np.testing.assert_array_equal(own.outcome.centers, fitted.cluster_centers_)
 
 
-def test_an_agreement_without_an_algorithm_has_no_run(fitted: DWFKMeans) -> None:
+def test_an_agreement_without_a_program_has_no_run(fitted: DWFKMeans) -> None:
     agreed = fitted.transcript_.configuration
-    assert agreed.program is not None
-    alone = msgspec.structs.replace(agreed.program, algorithm=None)
-    for program in (None, alone):
-        with pytest.raises(ArgumentError, match="the agreement names no algorithm"):
-            own_run(msgspec.structs.replace(agreed, program=program), MemoryStore())
+    with pytest.raises(ArgumentError, match="the agreement names neither algorithm nor metrics"):
+        own_run(msgspec.structs.replace(agreed, program=None), MemoryStore())
 
 
 @pytest.mark.parametrize(
-    ("opens_to", "verified", "reads"),
+    ("recipient", "verified", "reads"),
     [("server", False, False), ("server", True, True), ("clients", False, True)],
 )
-def test_who_gets_totals_needs_a_run(fitted: DWFKMeans, opens_to: str, verified: bool, reads: bool) -> None:
+def test_who_gets_totals_needs_a_run(fitted: DWFKMeans, recipient: str, verified: bool, reads: bool) -> None:
     agreed = fitted.transcript_.configuration
     terms = msgspec.structs.replace(agreed.terms, verified=verified)
-    assert reads_totals(opens_to, msgspec.structs.replace(agreed, terms=terms)) == reads
+    assert reads_totals(recipient, msgspec.structs.replace(agreed, terms=terms)) == reads

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed import Box, ClientPolicy, DPKMeans, DWFKMeans, Privacy
+from privfed import Box, DPKMeans, DWFKMeans, Privacy
 from privfed.core.agreed.agreement import Agreement, Registry
 from privfed.core.asking.question import ClientData
 from privfed.core.connection import Connection, Opening
 from privfed.core.roles.secure_sum import SecureSum
-from privfed.errors import RefusedError, StateError
+from privfed.errors import StateError
 from privfed.party.client import Stores, own_client
-from privfed.party.replica import TOTALS
+from privfed.party.replica import TOTALS, own_run, reads_totals
+from privfed.party.signed import Requests, SignedSide
 from privfed.party.state import FileStore
-from privfed.party.verified import own_run, reads_totals
 from privfed.protocols import GroupMasked, Masked, Plain
 from tests.party.elsewhere import Elsewhere
 from tests.party.journals import SERVER
@@ -42,12 +42,14 @@ class InFolders(Elsewhere):
         for i, rows in enumerate(self._rows):
             folder = self._folder / f"{agreement.digest.hex()[:8]}-{i}"
             replica = None
-            if reads_totals(opening.protocol.opens_to, opening.configuration):
+            if reads_totals(opening.protocol.recipient, opening.configuration):
                 store = FileStore(folder / "totals", TOTALS.to_bytes, TOTALS.from_bytes)
                 replica = own_run(opening.configuration, store, domain=opening.domain, tells=self._hear)
-            side = opening.protocol.client(agreement, i, parties[i].own.key, self._policy, replica)
+            inner = opening.protocol.client(agreement, i, parties[i].own.key, self._policy, replica)
+            side = SignedSide(inner, agreement, i)
             words: Any = (opening.configuration, self._policy, Stores.in_folder(folder, side))
             self._clients.append(own_client(side, i, ClientData(rows), *words, domain=opening.domain))
+        self._requests = Requests(agreement, SERVER)
         return Connection(session=opening.protocol.coordinator(agreement, SERVER, self), carrier=self)
 
     def files(self) -> set[str]:
@@ -77,25 +79,15 @@ def model(engine: Elsewhere | None, protocol: SecureSum, folder: Path | None = N
     ],
 )
 def test_a_stopped_fit_ends_as_one_that_was_not(protocol: SecureSum, stage: str, tmp_path: Path) -> None:
-    policy = ClientPolicy(max_answers=40)
-    engine = InFolders(tmp_path / "clients", rows(), policy)
+    engine = InFolders(tmp_path / "clients", rows())
     stop_at(engine, stage, 4)
     with pytest.raises(Stopped):
         model(engine, protocol, tmp_path / "run").fit()
-    assert {"state", "moves", "followed"} <= engine.files()
+    assert {"state", "followed"} <= engine.files()
     resumed = model(engine, protocol, tmp_path / "run").resume()
     whole = model(None, protocol).fit(rows())
     np.testing.assert_array_equal(resumed.cluster_centers_, whole.cluster_centers_)
     np.testing.assert_array_equal(np.stack(resumed.history_), np.stack(whole.history_))
-
-
-def test_what_was_answered_is_counted_over_the_stop(tmp_path: Path) -> None:
-    engine = InFolders(tmp_path / "clients", rows(), ClientPolicy(max_answers=5))
-    stop_at(engine, "collect", 4)
-    with pytest.raises(Stopped):
-        model(engine, Masked(losses=9), tmp_path / "run").fit()
-    with pytest.raises(RefusedError, match="policy:max_answers"):
-        model(engine, Masked(losses=9), tmp_path / "run").resume()
 
 
 def test_a_budget_is_paid_over_the_stop(tmp_path: Path) -> None:

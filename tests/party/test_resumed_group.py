@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed import DWFKMeans
+from privfed import ClientPolicy, DWFKMeans
 from privfed.core.roles.engine import Exchange
 from privfed.core.roles.secure_sum import SecureSum
 from privfed.errors import NotEnoughClientsError, RefusedError
@@ -21,6 +21,7 @@ from tests.party.test_resumed_verified import Stopped, stop_at
 from tests.some import some
 
 N, AWAY, SUMS = 5, 4, 6
+LOSING = ClientPolicy(max_losses=99)
 Silent = Callable[[Exchange], bool]
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -52,7 +53,7 @@ def model(engine: Elsewhere | None, protocol: SecureSum, folder: Path | None = N
 
 def stopped(path: Path, protocol: SecureSum, lost: dict[int, Silent], number: int = 6) -> Elsewhere:
     """Return clients of a fit whose coordinator was stopped; some of them had been lost before."""
-    engine = Elsewhere(path / "clients", rows())
+    engine = Elsewhere(path / "clients", rows(), LOSING)
     stop_at(engine, "collect", number)
     stopping = engine.silent
     engine.silent = lambda one, client: (client in lost and lost[client](one)) or stopping(one, client)
@@ -139,7 +140,7 @@ def test_too_few_with_all_totals_is_an_error_that_says_what_helps(
     protocol: SecureSum, tmp_path: Path
 ) -> None:
     late: dict[int, Silent] = dict.fromkeys((2, 3, 4), lambda one: one.number >= 4)
-    engine = Elsewhere(tmp_path / "clients", rows())
+    engine = Elsewhere(tmp_path / "clients", rows(), LOSING)
 
     def silent(one: Exchange, client: int) -> bool:
         if one.number >= 5:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from privfed import Box, DPKMeans, DWFKMeans, Privacy
+from privfed import Box, ClientPolicy, DPKMeans, DWFKMeans, Privacy
 from privfed.core.record.records import Relayed as Kept
 from privfed.core.record.transcript import Transcript
 from privfed.core.roles.engine import Exchange
@@ -17,10 +18,12 @@ from privfed.errors import RefusedError
 from privfed.protocols import Masked
 from privfed.protocols.masked.messages import EarlierSum
 from privfed.protocols.masked.session import MaskedSession
+from tests.engines.own_runs import OwnRuns
 from tests.party.elsewhere import Elsewhere
 from tests.protocols.masked.lying import multiplied
 
 N = 4
+LOSING = ClientPolicy(max_losses=99)
 WORDS: dict[str, Any] = {"local_iter": 1, "max_iter": 4, "tol": 0, "random_state": 3}
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -34,15 +37,15 @@ def test_whoever_runs_the_algorithm_keeps_the_agreed_share_in_spare(tmp_path: Pa
         unit="record",
         domain=Box(-9.0, 9.0, max_rows=64),
         neighbours="add-remove",
-        noise_seed=1,
         spare=0.3,
     )
     clients = [own.clip(-9, 9) for own in rows()]
-    words: dict[str, Any] = {"protocol": "masked-verified", "privacy": claim, "random_state": 3}
-    elsewhere = DPKMeans(2, engine=Elsewhere(tmp_path, clients), **words).fit()
-    # Rehearsed noise follows from the clients' names.
-    here = DPKMeans(2, **words).fit(clients, client_names=[f"c{i}" for i in range(N)])
-    np.testing.assert_array_equal(elsewhere.cluster_centers_, here.cluster_centers_)
+    words: dict[str, Any] = {"protocol": "masked-verified", "random_state": 3}
+    # Clients refuse a question with other noise than their own run of the algorithm gives it.
+    elsewhere = DPKMeans(2, engine=Elsewhere(tmp_path, clients), privacy=claim, **words).fit()
+    words["privacy"] = replace(claim, noise_seed=1)
+    here, own_runs = (DPKMeans(2, engine=one, **words).fit(clients) for one in (None, OwnRuns()))
+    np.testing.assert_array_equal(own_runs.cluster_centers_, here.cluster_centers_)
     assert elsewhere.federation_.configuration.privacy.spare == 0.3  # type: ignore[union-attr]
 
 
@@ -75,7 +78,7 @@ def stop_at(engine: Elsewhere, stage: str, number: int, times: int = 1) -> None:
 
 @pytest.mark.parametrize(("stage", "number"), [("collect", 3), ("unmask", 3), ("collect", 2)])
 def test_a_stopped_fit_ends_as_one_that_was_not(tmp_path: Path, stage: str, number: int) -> None:
-    engine = Elsewhere(tmp_path / "clients", rows())
+    engine = Elsewhere(tmp_path / "clients", rows(), LOSING)
     stop_at(engine, stage, number)
     with pytest.raises(Stopped):
         model(engine, tmp_path / "run").fit()
@@ -88,7 +91,7 @@ def test_a_stopped_fit_ends_as_one_that_was_not(tmp_path: Path, stage: str, numb
 
 
 def test_a_fit_may_be_stopped_again_and_a_client_may_have_missed_totals(tmp_path: Path) -> None:
-    engine = Elsewhere(tmp_path / "clients", rows())
+    engine = Elsewhere(tmp_path / "clients", rows(), LOSING)
     stop_at(engine, "collect", 4)
     stopping = engine.silent
     engine.silent = lambda exchange, client: (
@@ -108,7 +111,7 @@ def test_a_fit_may_be_stopped_again_and_a_client_may_have_missed_totals(tmp_path
 
 def test_a_total_that_was_not_recorded_is_not_brought(tmp_path: Path) -> None:
     """Stopped between what a session keeps and the total: the sum is asked again, and only that counts."""
-    engine = Elsewhere(tmp_path / "clients", rows())
+    engine = Elsewhere(tmp_path / "clients", rows(), LOSING)
     with pytest.MonkeyPatch.context() as patch:
         summed = Transcript.summed
 
@@ -138,7 +141,7 @@ def _of_another(one: EarlierSum) -> EarlierSum:
 
 @pytest.mark.parametrize(("lie", "code"), [(_doubled, "total"), (_of_another, "message")])
 def test_clients_notice_an_earlier_total_that_is_none(tmp_path: Path, lie: Any, code: str) -> None:
-    engine = Elsewhere(tmp_path / "clients", rows())
+    engine = Elsewhere(tmp_path / "clients", rows(), LOSING)
     stop_at(engine, "collect", 3)
     with pytest.raises(Stopped):
         model(engine, tmp_path / "run").fit()

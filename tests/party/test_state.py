@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from privfed.core.roles.engine import Client
-from privfed.core.stored.messages import Refusal, encode
+from privfed.core.stored.encoding import Refusal, encode
 from privfed.engines import FileStore, MemoryStore
 from privfed.errors import StateError
 

@@ -6,39 +6,34 @@ for what it asks and never for the rows it is asked of, or its bound holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
-from privfed.algorithms.private.baselines import NearSums, RowSums
-from privfed.algorithms.private.evolution import NearestCounts
-from privfed.algorithms.private.moments import SquareSum
-from privfed.algorithms.private.steps import FuzzyRelativeSums
+from privfed import Privacy
+from privfed.core.asking.phases import (
+    OF_THE_RUN,
+    Among,
+    Form,
+    Near,
+    Phases,
+    Same,
+    Shape,
+    Within,
+    each,
+)
 from privfed.core.asking.question import ClientData, Question, question_from_bytes
+from privfed.core.roles.conversation import Setting
 from privfed.core.values.domain import LARGEST, NARROWEST, Ball, Box, Domain, Ranges
-from privfed.errors import ArgumentError
-from privfed.privacy.bounds import LEAST_BOUND, MOST_BOUND, RecordBounded
+from privfed.core.values.numbers import LEAST_BOUND, MOST_BOUND
+from privfed.errors import ArgumentError, PolicyError, PrivacyError
+from privfed.privacy.bounds import RecordBounded
 from privfed.privacy.noised import Noised
-from privfed.questions.bounded.bounded_metrics import (
-    BoundedDistances,
-    BoundedInertia,
-    BoundedScatter,
-    BoundedSilhouettes,
-    BoundedSpread,
-    BoundedTable,
-)
-from privfed.questions.bounded.bounded_sums import (
-    CenterSum,
-    GridSums,
-    HashSums,
-    RelativeSums,
-    SizeSums,
-)
-from privfed.questions.bounded.shells import DistanceHistogram
-from privfed.questions.bounded.slabs import SlabSums
-from privfed.questions.histograms import FeatureHistograms
+from tests.declared import METRICS
+from tests.party.test_largest import EXAMPLES
 
 MOST_ROWS = 1 << 20
 N_LABELS = 3
@@ -121,12 +116,13 @@ class Draw:
         known = [1.0, 1.0 + 2.0**-52, 1.5, 2.0, high, self.rng.uniform(1.0, high)]
         return self.among([*known, abs(self.number())] if self.wild else known)
 
-    def rows(self, question: Question, n: int) -> np.ndarray:
+    def rows(self, question: Question | None, n: int, within: Ranges | None = None) -> np.ndarray:
         """Return raw rows: at a parameter of the question or a corner of the ranges, a little or far off.
 
         Many are as far off as the question's bounds say that rows may be, or some times that.
         """
-        ranges, d = question.ranges, question.ranges.n_features
+        ranges = within or question.ranges  # type: ignore[union-attr]
+        d = ranges.n_features
         places = [np.zeros(d), ranges.low, ranges.high, (ranges.low + ranges.high) / 2.0]
         for name in ("center", "centers", "origin"):
             places += list(np.atleast_2d(getattr(question, name, np.empty((0, d)))))
@@ -141,114 +137,86 @@ class Draw:
             rows = rows + off * self.rng.choice(far, (n, 1))
         return np.where(np.isfinite(rows), rows, 1.7e308)
 
+    def value(self, rule: object, ranges: Ranges, kept: dict[str, object]) -> Any:
+        """Return a value that a rule allows: whatever it leaves open is any, as absurd as it may be.
 
-Made = Callable[[Draw, Ranges], Question]
+        Args:
+            rule: of a form, or a value.
+            ranges: of the run.
+            kept: values of the run by the name of their `Same`; it is added to.
+        """
+        if isinstance(rule, Same):
+            if rule.name not in kept:
+                kept[rule.name] = ranges if rule is OF_THE_RUN else self.value(rule.rule, ranges, kept)
+            return kept[rule.name]
+        if isinstance(rule, Among):
+            return self.value(rule.rules[self.rng.integers(len(rule.rules))], ranges, kept)
+        if isinstance(rule, Form):
+            fields = {name: self.value(one, ranges, kept) for name, one in rule.rules.items()}
+            if {"low", "high"} <= fields.keys() and self.rng.random() < 0.7:
+                fields["low"], fields["high"] = np.sort([fields["low"], fields["high"]], axis=0)
+            return rule.kind(**fields)
+        if isinstance(rule, Near):
+            return rule.arrays[self.rng.integers(len(rule.arrays))]
+        if isinstance(rule, Within):
+            return self.within(rule.low, rule.high, ranges)
+        return self.array(rule, ranges) if isinstance(rule, Shape) else rule
 
+    def within(self, low: float, high: float, ranges: Ranges) -> float:
+        """Return a number between two ends, whole where both are."""
+        if type(low) is int and type(high) is int:
+            return int(np.clip(self.among([low, low + 1, high, self.rng.integers(low, high + 1)]), low, high))
+        own = np.clip([self.length(ranges), abs(self.number(finite=True))], low, high).tolist()
+        return self.among([high, np.nextafter(low, high), self.rng.uniform(low, high), *own])
 
-def _from_point(kind: type[Question], **more: Callable[[Draw], object]) -> Made:
-    return lambda draw, ranges: kind(
-        ranges=ranges,
-        center=draw.points(ranges, 1)[0],  # type: ignore[call-arg]
-        radius=draw.length(ranges),
-        **{name: drawn(draw) for name, drawn in more.items()},
-    )
-
-
-def _from_centers(kind: type[Question]) -> Made:
-    return lambda draw, ranges: kind(
-        ranges=ranges,
-        centers=draw.centers(ranges),  # type: ignore[call-arg]
-        radius=draw.length(ranges),
-    )
-
-
-def _index(kind: type[Question], **more: Callable[[Draw], object]) -> Made:
-    return lambda draw, ranges: kind(
-        ranges=ranges,
-        centers=draw.centers(ranges),  # type: ignore[call-arg]
-        reach=draw.reach(ranges),
-        **{name: drawn(draw) for name, drawn in more.items()},
-    )
-
-
-def _grid(draw: Draw, ranges: Ranges) -> GridSums:
-    """Make a grid over the ranges; or, of two cells an axis, over any box and with cells cut again."""
-    if draw.rng.random() < 0.5:
-        sides = int(draw.among([1, 2, 3, 1 << 10, 1 << 40]))
-        return GridSums(ranges=ranges, radius=draw.length(ranges), per_axis=sides)
-    low, high = np.sort(draw.points(ranges, 2), axis=0)
-    cuts = draw.rng.integers(1, 4, 2 ** min(ranges.n_features, 16)).astype(np.float64)
-    return GridSums(ranges=ranges, radius=draw.length(ranges), per_axis=2, low=low, high=high, cuts=cuts)
-
-
-def _histograms(draw: Draw, ranges: Ranges) -> FeatureHistograms:
-    """Make histograms of bins of equal width, or between any points."""
-    if draw.rng.random() < 0.5:
-        return FeatureHistograms(ranges=ranges, n_bins=int(draw.among([1, 2, 64, 1 << 40])))
-    edges = np.sort(draw.points(ranges, int(draw.rng.integers(2, 6))).T, axis=1)
-    return FeatureHistograms(ranges=ranges, edges=edges)
+    def array(self, rule: Shape, ranges: Ranges) -> np.ndarray:
+        """Return an array of a shape: points where it has their columns, else numbers."""
+        bounds = [(one, one) if isinstance(one, int) else one for one in rule.sizes]
+        sizes = [int(self.among([low, min(high, low + 1), min(high, low + 4)])) for low, high in bounds]
+        if sizes[-1] == ranges.n_features and len(sizes) <= 2:
+            points = self.points(ranges, sizes[0] if len(sizes) == 2 else 1)
+            return points.reshape(sizes)
+        if self.rng.random() < 0.5:
+            return (self.rng.integers(2) + self.rng.integers(0, 3, sizes)).astype(np.float64)
+        many = np.resize([self.number() for _ in range(16)], sizes)
+        return np.abs(many) if self.rng.random() < 0.5 else many * self.rng.choice([1.0, 0.0], sizes)
 
 
-BOUNDED: dict[type[Question], Made] = {
-    FeatureHistograms: _histograms,
-    SizeSums: _from_point(SizeSums),
-    CenterSum: _from_point(CenterSum),
-    SquareSum: _from_point(SquareSum),
-    DistanceHistogram: _from_point(
-        DistanceHistogram, n_bins=lambda draw: int(draw.among([1, 2, 24, 1 << 17]))
-    ),
-    HashSums: lambda draw, ranges: HashSums(
-        ranges=ranges,
-        center=draw.points(ranges, 1)[0],
-        radius=draw.length(ranges),
-        normals=draw.points(ranges, int(draw.rng.integers(0, 5))),
-    ),
-    SlabSums: lambda draw, ranges: SlabSums(
-        ranges=ranges,
-        center=draw.points(ranges, 1)[0],
-        radius=draw.length(ranges),
-        axis=draw.points(ranges, 1)[0],
-        reach=draw.length(ranges),
-        n_slabs=int(draw.among([1, 2, 30, 1 << 17])),
-    ),
-    GridSums: lambda draw, ranges: _grid(draw, ranges),
-    RelativeSums: _from_centers(RelativeSums),
-    NearSums: _from_centers(NearSums),
-    NearestCounts: _from_centers(NearestCounts),
-    RowSums: lambda draw, ranges: RowSums(
-        ranges=ranges,
-        centers=draw.centers(ranges),
-        radius=draw.length(ranges),
-        origin=draw.points(ranges, 1)[0],
-    ),
-    FuzzyRelativeSums: lambda draw, ranges: FuzzyRelativeSums(
-        ranges=ranges, centers=draw.centers(ranges), radius=draw.length(ranges), m=draw.power(100.0)
-    ),
-    BoundedInertia: _index(BoundedInertia),
-    BoundedDistances: _index(BoundedDistances, power=lambda draw: draw.power(8.0)),
-    BoundedSilhouettes: _index(BoundedSilhouettes),
-    BoundedScatter: _index(BoundedScatter),
-    BoundedSpread: _index(BoundedSpread, m=lambda draw: draw.power(100.0), q=lambda draw: draw.power(64.0)),
-    BoundedTable: _index(BoundedTable, n_labels=lambda draw: N_LABELS),
+PHASED = {name: makes for name, makes in EXAMPLES.items() if name != "AskedMetric"} | {
+    one.name: [one.alone] for one in METRICS
 }
-"""Each question with a bound for one record, with parameters that are drawn."""
+"""What may be agreed on: algorithms and metrics, by name."""
 
 
-def sent(make: Made, draw: Draw, ranges: Ranges, limits: Sequence[float] = ()) -> Noised | None:
-    """Return a noised question as a client reads it, or None where nobody can ask it."""
+def forms(name: str, unit: str, domain: Domain, d: int, draw: Draw) -> list[Form]:
+    """Return the forms of all questions of an algorithm under a claim; none where it cannot be claimed."""
+    algorithm = PHASED[name][draw.rng.integers(len(PHASED[name]))]()
+    claim = Privacy(epsilon=1.0, delta=1e-6, unit=unit, domain=domain, neighbours="add-remove")
+    setting = Setting(tuple("abcde"), d, domain, privacy=claim.terms(), noising=5)
     try:
-        inner = make(draw, ranges)
+        with np.errstate(all="ignore"):
+            phases: Phases = algorithm.phases(setting)
+    except (ArgumentError, PrivacyError):
+        return []
+    rules = [phase.form for phase in each(phases)]
+    several = [one.rules if isinstance(one, Among) else (one,) for one in rules]
+    return [form for listed in several for form in listed if isinstance(form, Form)]
+
+
+def sent(form: Form, draw: Draw, ranges: Ranges, limits: Sequence[float] = ()) -> Noised | None:
+    """Return a noised question of a form as a client reads it, or None where nobody can ask it."""
+    try:
+        inner = draw.value(form, ranges, {})
         asked = Noised(
             ranges=ranges,
             inner=inner,
             sigma=np.full(len(inner.spec.entries), 1e3),
             limits=np.resize(limits, len(inner.spec.entries) if limits else 0),
-            rehearsal=True,
         )
         data = asked.to_bytes()
-    except ArgumentError:
+        read = question_from_bytes(data)
+    except (ArgumentError, PolicyError):
         return None
-    read = question_from_bytes(data)
     assert isinstance(read, Noised)
     return read
 

@@ -23,8 +23,8 @@ from privfed import (
     select_n_clusters,
     weighting,
 )
-from privfed.metrics.local_clusters import local_cluster_counts
-from privfed.numerics.local_kmeans import LocalUpdate
+from privfed.estimators.choosing import local_cluster_counts
+from privfed.numerics.kmeans import LocalUpdate
 
 K = 4
 N_LABELS = 3

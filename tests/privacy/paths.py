@@ -14,15 +14,16 @@ from typing import Literal
 
 import numpy as np
 
-from privfed.core.federation import Federation
 from privfed.core.roles.conversation import Ask, Total
 from privfed.core.roles.secure_sum import SecureSum
 from privfed.core.values.domain import Box, Ranges
-from privfed.engines.faults import Fault
-from privfed.federation.builder import FederationRequest, open_federation
+from privfed.engines.in_process import Fault
 from privfed.federation.clients import gather
+from privfed.federation.driver import Federation
+from privfed.federation.opening import open_federation
+from privfed.federation.request import FederationRequest
 from privfed.federation.simulation import Simulation
-from privfed.privacy.privacy import Privacy
+from privfed.privacy.claim import Privacy
 from privfed.protocols import Masked, Plain
 from privfed.questions.bounded.bounded_sums import GridSums
 from tests.undeclared import ANYTHING

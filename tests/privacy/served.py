@@ -10,18 +10,20 @@ import numpy as np
 import pytest
 
 from privfed.core.asking.question import question_from_bytes
-from privfed.core.federation import Federation
-from privfed.core.record.transcript import Exchanged, Transcript
+from privfed.core.record.records import Exchanged
+from privfed.core.record.transcript import Transcript
 from privfed.core.roles.conversation import Ask, Conversation, Setting, Total
 from privfed.core.roles.secure_sum import SecureSum
 from privfed.core.values.domain import Box
-from privfed.engines.faults import Fault
-from privfed.federation.builder import FederationRequest, open_federation
+from privfed.engines.in_process import Fault
 from privfed.federation.clients import gather
+from privfed.federation.driver import Federation
+from privfed.federation.opening import open_federation
+from privfed.federation.request import FederationRequest
 from privfed.federation.simulation import Simulation
-from privfed.privacy import server_noise
+from privfed.privacy import pricing
+from privfed.privacy.claim import Privacy
 from privfed.privacy.noised import Noised
-from privfed.privacy.privacy import Privacy
 from privfed.protocols import CKKS, GroupMasked
 from tests.undeclared import ANYTHING
 
@@ -51,7 +53,7 @@ class Asks:
 
 
 def by_server(**words: Any) -> Privacy:
-    """Return a guarantee by noise of the server: a rehearsal, unless told otherwise."""
+    """Return a guarantee by noise of the server: a seeded run, unless told otherwise."""
     known: dict[str, Any] = {
         "epsilon": 4.0,
         "delta": 1e-6,
@@ -117,6 +119,4 @@ def seen_by_server(transcript: Transcript) -> list[object]:
 
 def silence(patch: pytest.MonkeyPatch) -> None:
     """Let the server's noise be zero."""
-    patch.setattr(
-        server_noise, "discrete_gaussian", lambda sigma, size, source: np.zeros(size, dtype=np.int64)
-    )
+    patch.setattr(pricing, "discrete_gaussian", lambda sigma, size, source: np.zeros(size, dtype=np.int64))

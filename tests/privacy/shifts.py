@@ -16,14 +16,15 @@ from privfed.core.agreed.configuration import Terms
 from privfed.core.asking.question import question_from_bytes
 from privfed.core.roles.conversation import Ask
 from privfed.core.roles.engine import Exchange
-from privfed.core.stored.messages import decode, encode
+from privfed.core.stored.encoding import decode, encode
 from privfed.core.values.domain import Ball, Box, Domain
-from privfed.federation.builder import FederationRequest, open_federation
 from privfed.federation.clients import gather
+from privfed.federation.opening import open_federation
+from privfed.federation.request import FederationRequest
 from privfed.privacy.accounting import ROUNDING_VARIANCE, gdp_mu
+from privfed.privacy.claim import Privacy
 from privfed.privacy.ledger import BudgetLedger
 from privfed.privacy.noised import Noised
-from privfed.privacy.privacy import Privacy
 from privfed.protocols import Plain
 from privfed.protocols.plain import PlainAnswer, PlainRequest
 from tests.privacy.audited import K

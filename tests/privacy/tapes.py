@@ -20,11 +20,11 @@ import pytest
 from sklearn.base import BaseEstimator
 
 from privfed.core.asking.statistics import Statistics
-from privfed.core.federation import Federation
 from privfed.core.values.domain import Ball, Box, Domain
 from privfed.errors import PrivFedError
+from privfed.federation.driver import Federation
+from privfed.privacy.claim import Privacy
 from privfed.privacy.noised import Noised
-from privfed.privacy.privacy import Privacy
 from privfed.protocols import Masked
 from tests.privacy.audited import Run
 from tests.privacy.shifts import odd_rows
@@ -120,7 +120,7 @@ def shown(found: Any) -> Any:
 
 
 def privacy_for(protocol: str, domain: Domain, unit: str, neighbours: str = "add-remove") -> Privacy:
-    """Return a claim, not a rehearsal: noise is the operating system's."""
+    """Return a claim, not a seeded run: noise is the operating system's."""
     return Privacy(
         epsilon=4.0,
         delta=1e-6,

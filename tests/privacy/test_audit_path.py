@@ -6,7 +6,7 @@ import pytest
 from privfed.attacks.audits import Audit, Claim, audit_noises, audit_samples
 from privfed.privacy import ledger, noised, pricing
 from privfed.privacy.noised import Noised
-from privfed.privacy.sampler import RehearsalBits, discrete_gaussian
+from privfed.privacy.sampler import SeededBits, discrete_gaussian
 from tests.privacy.paths import DELTA, Path
 
 EPSILONS = [1.0, 4.0, 10.0]
@@ -161,7 +161,7 @@ def test_a_shared_seed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def planted(sigma, size, source):  # type: ignore[no-untyped-def]
         # One generator for counts and one for sums, both with the same seed, and so in each round.
         assert np.unique(sigma).size == 2
-        unit = discrete_gaussian(1e6, (size[0], size[1] // 2), RehearsalBits(np.random.default_rng(7)))
+        unit = discrete_gaussian(1e6, (size[0], size[1] // 2), SeededBits(np.random.default_rng(7)))
         return np.rint(np.concatenate([unit, unit], axis=1) * (sigma / 1e6)).astype(np.int64)
 
     monkeypatch.setattr(noised, "discrete_gaussian", planted)

@@ -11,10 +11,11 @@ import pytest
 
 from privfed import WFKMeans, weighting
 from privfed.core.asking.question import ClientData
+from privfed.core.roles.engine import Admitting
 from privfed.core.values.domain import Domain
-from privfed.numerics.kernels.choice import CHOICE, load
-from privfed.numerics.local_kmeans import LocalUpdate
-from privfed.privacy.ledger import PayingAnswerer
+from privfed.numerics.kernels.dispatch import CHOICE, load
+from privfed.numerics.kmeans import LocalUpdate
+from privfed.privacy.ledger import ClientBudget
 from tests.default_run import slow_but
 from tests.privacy.audited import CLIENT, RECORD, K, Run, estimator
 from tests.privacy.tapes import (
@@ -206,15 +207,15 @@ def test_refusals_do_not_depend_on_the_data(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     privacy, tape, shown = privacy_for("plain", BOX, "record"), Tape(monkeypatch), []
-    load = PayingAnswerer.__init__
+    load = ClientBudget.__init__
 
-    def poor(answerer, inner, configuration, store):  # type: ignore[no-untyped-def]
+    def poor(budget, configuration, store):  # type: ignore[no-untyped-def]
         # The clients have spent nearly all that they grant, and refuse after the first questions, or at once.
         with store.transaction() as transaction:
             transaction.save(0.97)
-        load(answerer, inner, configuration, store)
+        load(budget, configuration, store)
 
-    monkeypatch.setattr(PayingAnswerer, "__init__", poor)
+    monkeypatch.setattr(ClientBudget, "__init__", poor)
     for side, rows in zip(("one", "other"), NEIGHBOURS[FAR], strict=True):
         shown.append(seen(RECORD[name], tmp_path / side, "plain", privacy, rows, monkeypatch))
         tape.replay()
@@ -226,15 +227,14 @@ def test_refusals_do_not_depend_on_the_data(
 def test_a_count_of_clipped_rows_would_be_found(
     protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    privacy, tape, silent = privacy_for(protocol, BOX, "record"), Tape(monkeypatch), PayingAnswerer.__call__
+    privacy, tape, silent = privacy_for(protocol, BOX, "record"), Tape(monkeypatch), Admitting.__init__
 
-    def talking(self, question, index):  # type: ignore[no-untyped-def]
-        statistics, _ = silent(self, question, index)
-        return statistics, self._answerer(question, index)[1]
+    def talking(self, answerer, checks, **words):  # type: ignore[no-untyped-def]
+        silent(self, answerer, checks)
 
     # Rows are moved into the domain before they are counted; here only when a question is answered.
     monkeypatch.setattr(ClientData, "inside", lambda data, domain: data)
-    monkeypatch.setattr(PayingAnswerer, "__call__", talking)
+    monkeypatch.setattr(Admitting, "__init__", talking)
     one, other = NEIGHBOURS[FAR]
     first = seen(RECORD["DPKMeans"], tmp_path / "one", protocol, privacy, one, monkeypatch)
     tape.replay()

@@ -1,4 +1,4 @@
-"""A claim is said in one way, with everything that makes it one; a rehearsal says that it is none."""
+"""A claim is said in one way, with everything that makes it one; a seeded run says that it is none."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ from privfed.privacy.claim import (
     noised_mark,
     one_line,
     rows_mark,
-    unless_rehearsed,
+    unless_seeded,
 )
 from privfed.privacy.ledger import Payment
 from privfed.protocols import Masked
@@ -68,15 +68,15 @@ def test_everything_that_makes_a_claim_is_said(
     assert claim.line == one_line(claim) == said.replace("\n", "; ")
 
 
-def test_a_rehearsal_says_that_it_is_not_private_and_holds_against_nobody() -> None:
-    rehearsal = claim_of(noise_seed=3)
-    assert rehearsal.rehearsal
-    assert rehearsal.facts()["differential privacy"].startswith("not private: a rehearsal of epsilon 1.5")
-    assert "against anybody: none: a rehearsal" in str(rehearsal) and "(1.5, 1e-06)" not in str(rehearsal)
-    assert len(rehearsal.against) == 4
-    assert all(what.startswith("none") for what in rehearsal.against.values())
-    assert unless_rehearsed(claimed(configuration(noise_seed=3), (), one_key=False)) is None
-    assert unless_rehearsed(claimed(configuration(), (), one_key=False)) is not None
+def test_a_seeded_run_says_that_it_is_not_private_and_holds_against_nobody() -> None:
+    seeded = claim_of(noise_seed=3)
+    assert seeded.seeded
+    assert seeded.facts()["differential privacy"].startswith("not private: a seeded run of epsilon 1.5")
+    assert "against anybody: none: a seeded run" in str(seeded) and "(1.5, 1e-06)" not in str(seeded)
+    assert len(seeded.against) == 4
+    assert all(what.startswith("none") for what in seeded.against.values())
+    assert unless_seeded(claimed(configuration(noise_seed=3), (), one_key=False)) is None
+    assert unless_seeded(claimed(configuration(), (), one_key=False)) is not None
 
 
 def test_without_privacy_nothing_is_claimed_and_nothing_is_marked() -> None:
@@ -125,9 +125,9 @@ def test_the_page_of_claims_shows_what_is_printed() -> None:
         privacy=Privacy(**words).terms(),
     )
     found = claimed(agreed, (), one_key=False)
-    rehearsed = claimed(
+    seeded = claimed(
         msgspec.structs.replace(agreed, privacy=Privacy(**words, noise_seed=7).terms()), (), one_key=False
     )
-    assert found is not None and rehearsed is not None
+    assert found is not None and seeded is not None
     assert "\n".join(f"    {line}" for line in str(found).splitlines()) in page
-    assert f"    {str(rehearsed).splitlines()[0]}\n" in page
+    assert f"    {str(seeded).splitlines()[0]}\n" in page

@@ -13,14 +13,14 @@ from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.transcript import Transcript
 from privfed.core.roles.conversation import Ask, Total
-from privfed.core.roles.engine import Exchange
+from privfed.core.roles.engine import Admitting, Exchange
 from privfed.core.values.domain import Box, Ranges
 from privfed.errors import BudgetError, PolicyError, PrivacyError
 from privfed.party.state import MemoryStore
-from privfed.privacy.ledger import BudgetLedger, PayingAnswerer, unopened
+from privfed.privacy.claim import Privacy
+from privfed.privacy.ledger import BudgetLedger, ClientBudget, unopened
 from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import LEAST_SIGMA, cost, noised
-from privfed.privacy.privacy import Privacy
 from privfed.questions.bounded.bounded_sums import RelativeSums, SizeSums
 from privfed.questions.lloyd import LloydSums
 from tests.some import some
@@ -192,7 +192,7 @@ def _other_unit(question: Noised) -> Noised:
 
 def test_a_client_pays_by_its_own_ledger_and_tells_no_count_of_clipped_rows() -> None:
     configuration = agreed()
-    answerer = PayingAnswerer(answering, configuration, MemoryStore())
+    answerer = Admitting(answering, [ClientBudget(configuration, MemoryStore())], silent=True)
     question = noised(SIZE, {"count": 0.2, "distance": 0.2}, None, configuration)
     for index in range(2):
         assert answerer(question, index)[1] == 0
@@ -203,7 +203,7 @@ def test_a_client_pays_by_its_own_ledger_and_tells_no_count_of_clipped_rows() ->
 @pytest.mark.parametrize("change", [_less, _other_unit, lambda question: question.inner])
 def test_a_client_refuses_what_a_server_made_cheaper(change: Callable[[Noised], Question]) -> None:
     configuration = agreed()
-    answerer = PayingAnswerer(answering, configuration, MemoryStore())
+    answerer = Admitting(answering, [ClientBudget(configuration, MemoryStore())], silent=True)
     question = noised(SIZE, {"count": 0.3, "distance": 0.3}, None, configuration)
     with pytest.raises(PolicyError, match=r"policy:(budget|noise)"):
         answerer(change(question), 0)
@@ -214,4 +214,4 @@ def test_a_client_takes_no_part_in_a_fit_whose_budget_is_above_its_claim() -> No
     assert configuration.privacy is not None
     larger = msgspec.structs.replace(configuration.privacy, budget=configuration.privacy.budget * 1.01)
     with pytest.raises(PrivacyError, match="do not take part"):
-        PayingAnswerer(answering, msgspec.structs.replace(configuration, privacy=larger), MemoryStore())
+        ClientBudget(msgspec.structs.replace(configuration, privacy=larger), MemoryStore())

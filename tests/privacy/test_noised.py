@@ -11,20 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privfed.algorithms.kmeans.weighted import WeightedCentroids
-from privfed.algorithms.kmeans.weightings import name_of
+from privfed.algorithms.weightings import name_of
+from privfed.algorithms.wf_kmeans import WeightedCentroids
 from privfed.core.asking.question import ClientData, Question, QuestionMessage, question_from_bytes
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
-from privfed.core.stored.messages import Array
+from privfed.core.stored.encoding import Array
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, MessageError
-from privfed.numerics.local_kmeans import LocalUpdate
+from privfed.numerics.kmeans import LocalUpdate
 from privfed.privacy.bounds import STEPS_OF_A_BOUND
 from privfed.privacy.noised import MOST_STEPS, TAIL, Noised
 from privfed.questions.bounded.bounded_sums import GridSums, RelativeSums
+from privfed.questions.gathered import Slots
 from privfed.questions.lloyd import LloydSums
-from privfed.questions.slots import Slots
 from tests.core.question_examples import EXAMPLES
+from tests.seeded import seeded
 from tests.some import some
 
 RANGES = Ranges([-1.0, -1.0], [1.0, 1.0], 20)
@@ -44,7 +45,6 @@ def noised(
     inner: Question = RECORDS,
     sigma: Any = 2e3,
     limits: Any = (),
-    rehearsal: bool = True,
     mechanism: str = "gaussian",
 ) -> Noised:
     sigmas = np.broadcast_to(np.asarray(sigma, dtype=np.float64), len(inner.spec.entries)).copy()
@@ -53,7 +53,6 @@ def noised(
         inner=inner,
         sigma=sigmas,
         limits=np.array(limits, dtype=np.float64),
-        rehearsal=rehearsal,
         mechanism=mechanism,
     )
 
@@ -64,7 +63,7 @@ def data(seed: int, n: int = 15) -> ClientData:
 
 def answered(question: Noised, rows: ClientData, seed: int = 0) -> np.ndarray:
     """Return a client's flat answer, in steps of each value."""
-    answer = question.answer(rows, np.random.default_rng(seed))
+    answer = question.answer(rows, seeded(seed))
     return question.spec.flatten(answer) / question.spec.resolution
 
 
@@ -73,7 +72,7 @@ def test_answers_lie_on_the_grid_and_in_the_ranges_of_the_specification(
     sigma: list[float], seed: int, mechanism: str
 ) -> None:
     question = noised(sigma=sigma, mechanism=mechanism)
-    answer = question.spec.flatten(question.answer(data(seed), np.random.default_rng(seed)))
+    answer = question.spec.flatten(question.answer(data(seed), seeded(seed)))
     assert (answer % np.repeat(question.steps, [3, 6, 1]) == 0).all()
     assert question.spec.holds(answer)
 
@@ -95,7 +94,7 @@ def test_answers_beyond_the_ranges_are_clipped_into_them() -> None:
     # Three times as many rows as were declared.
     crowded = ClientData(np.full((60, 2), 0.3))
     question = noised(replace(RECORDS, centers=np.zeros((1, 2)), radius=0.5))
-    # One row in the middle: a count of 1. A rehearsal's noise follows from the seed alone.
+    # One row in the middle: a count of 1. A seeded run's noise follows from the seed alone.
     noise = (
         answered(question, ClientData(np.zeros((1, 2)))) - np.array([1, 0, 0, 0]) / question.spec.resolution
     )
@@ -173,12 +172,12 @@ def test_limits_narrow_the_ranges_and_set_the_grid() -> None:
     assert np.unique(sums.high) == pytest.approx(0.7, abs=202 * 2.0**-21)
 
 
-@pytest.mark.parametrize(("rehearsal", "mechanism"), [(True, "gaussian"), (False, "skellam")])
+@pytest.mark.parametrize("mechanism", ["gaussian", "skellam"])
 @pytest.mark.parametrize(("inner", "limits"), [(RECORDS, ()), (CLIENTS, LIMITS)], ids=["record", "client"])
-def test_a_noised_question_travels(inner: Question, limits: Any, rehearsal: bool, mechanism: str) -> None:
-    question = noised(inner, [7.5, 2.0**40, 33.0][: len(inner.spec.entries)], limits, rehearsal, mechanism)
+def test_a_noised_question_travels(inner: Question, limits: Any, mechanism: str) -> None:
+    question = noised(inner, [1100.0, 2.0**40, 1033.0][: len(inner.spec.entries)], limits, mechanism)
     decoded = question_from_bytes(question.to_bytes())
-    assert isinstance(decoded, Noised) and (decoded.rehearsal, decoded.mechanism) == (rehearsal, mechanism)
+    assert isinstance(decoded, Noised) and decoded.mechanism == mechanism
     assert decoded.to_bytes() == question.to_bytes()
     assert np.array_equal(decoded.sigma, question.sigma) and np.array_equal(decoded.limits, question.limits)
     assert np.array_equal(decoded.spec.low, question.spec.low)
@@ -190,7 +189,7 @@ def test_a_noised_question_travels(inner: Question, limits: Any, rehearsal: bool
 )
 def test_a_noised_question_that_is_out_of_bounds_does_not_arrive(name: str, value: list[float]) -> None:
     message = msgspec.msgpack.decode(noised().to_bytes(), type=QuestionMessage)
-    arrays = message.arrays | {name: Array.of(np.array(value))}
+    arrays = message.arrays | {name: Array.from_numpy(np.array(value))}
     with pytest.raises(MessageError, match="well-formed"):
         question_from_bytes(msgspec.msgpack.encode(msgspec.structs.replace(message, arrays=arrays)))
 
@@ -198,7 +197,7 @@ def test_a_noised_question_that_is_out_of_bounds_does_not_arrive(name: str, valu
 @pytest.mark.parametrize("limit", [0.0, -1.0, 5e-324, 2.0**-451, 2.0**451, 1e300, np.inf, np.nan])
 def test_a_limit_whose_square_is_no_normal_number_does_not_arrive(limit: float) -> None:
     message = msgspec.msgpack.decode(noised(CLIENTS, limits=LIMITS).to_bytes(), type=QuestionMessage)
-    arrays = message.arrays | {"limits": Array.of(np.array([0.7, limit]))}
+    arrays = message.arrays | {"limits": Array.from_numpy(np.array([0.7, limit]))}
     with pytest.raises(MessageError, match="well-formed"):
         question_from_bytes(msgspec.msgpack.encode(msgspec.structs.replace(message, arrays=arrays)))
 
@@ -218,7 +217,7 @@ def test_the_noise_of_a_sum_has_the_standard_deviation_that_is_named(
     grid = GridSums(ranges=RANGES, radius=0.01, per_axis=60)
     question = noised(grid, sigma=[4000.0, 2.0**33], mechanism=mechanism)
     clients = [ClientData(np.full((1, 2), 0.5))] * contributors
-    generators = [np.random.default_rng([9, i]) for i in range(contributors)]
+    generators = [seeded([9, i]) for i in range(contributors)]
     answers = question.answer_all(clients, generators)
     total = Statistics(
         **{name: np.sum([answer[name] for answer in answers], axis=0) for name in ("count", "sum")}
@@ -232,32 +231,42 @@ def test_the_noise_of_a_sum_has_the_standard_deviation_that_is_named(
 
 
 @pytest.mark.parametrize("mechanism", ["gaussian", "skellam"])
-def test_rehearsals_repeat_for_each_client_by_its_own_generator(mechanism: str) -> None:
+def test_seeded_runs_repeat_for_each_client_by_its_own_generator(mechanism: str) -> None:
     question, clients = noised(mechanism=mechanism, sigma=1e9), [data(seed) for seed in range(4)]
-    together = question.answer_all(clients, [np.random.default_rng(seed) for seed in range(4)])
+    together = question.answer_all(clients, [seeded(seed) for seed in range(4)])
     for seed, (client, answer) in some(enumerate(zip(clients, together, strict=True))):
-        alone = question.answer(client, np.random.default_rng(seed))
-        other = question.answer(client, np.random.default_rng(seed + 1))
+        alone = question.answer(client, seeded(seed))
+        other = question.answer(client, seeded(seed + 1))
         assert all(np.array_equal(alone[name], answer[name]) for name in alone)
         assert not any(np.array_equal(other[name], answer[name]) for name in alone)
 
 
 @pytest.mark.parametrize("mechanism", ["gaussian", "skellam"])
 def test_claimed_noise_is_fresh_and_takes_nothing_from_a_generator(mechanism: str) -> None:
-    question = noised(sigma=1e12, rehearsal=False, mechanism=mechanism)
+    question = noised(sigma=1e12, mechanism=mechanism)
     generator = np.random.default_rng(3)
-    answers = np.stack([answered(question, data(0), 0) for _ in range(2)])
+    told = [question.answer(data(0), np.random.default_rng(3)) for _ in range(2)]
     question.answer(data(0), generator)
-    assert not np.equal(*answers).any()
+    assert not np.equal(*(question.spec.flatten(one) for one in told)).any()
     assert generator.bit_generator.state == np.random.default_rng(3).bit_generator.state
 
 
-@pytest.mark.parametrize(("rehearsal", "mechanism"), [(True, "skellam"), (False, "gaussian")])
-def test_noise_is_independent_across_rounds_clients_and_entries(rehearsal: bool, mechanism: str) -> None:
+@pytest.mark.parametrize("mechanism", ["gaussian", "skellam"])
+def test_noise_is_seeded_only_where_the_first_generator_says_so(mechanism: str) -> None:
+    """A sequence that begins with a generator of a node is answered without any seed."""
+    question, clients = noised(mechanism=mechanism, sigma=1e9), [data(seed) for seed in range(2)]
+    told = question.answer_all(clients, [np.random.default_rng(0), seeded(1)])
+    repeats = [question.answer(own, seeded(i)) for i, own in enumerate(clients)]
+    for one, other in some(list(zip(told, repeats, strict=True))):
+        assert not any(np.array_equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize(("made", "mechanism"), [(seeded, "skellam"), (np.random.default_rng, "gaussian")])
+def test_noise_is_independent_across_rounds_clients_and_entries(made: Any, mechanism: str) -> None:
     grid = GridSums(ranges=RANGES, radius=0.01, per_axis=100)
-    question = noised(grid, sigma=[1e6, 1e9], rehearsal=rehearsal, mechanism=mechanism)
+    question = noised(grid, sigma=[1e6, 1e9], mechanism=mechanism)
     clients = [ClientData(np.full((1, 2), 0.5))] * 3
-    generators = [np.random.default_rng([4, i]) for i in range(3)]
+    generators = [made([4, i]) for i in range(3)]
     columns = []
     for _ in range(3):
         for answer in question.answer_all(clients, generators):
@@ -274,8 +283,10 @@ def test_noise_is_independent_across_rounds_clients_and_entries(rehearsal: bool,
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: noised(sigma=[1.0, 0.0, 1.0]), "each sigma must be positive"),
-        (lambda: noised(sigma=np.inf), "each sigma must be positive"),
+        (lambda: noised(sigma=[1.0, 0.0, 1.0]), "each sigma must lie in"),
+        (lambda: noised(sigma=1e-300), "each sigma must lie in"),
+        (lambda: noised(sigma=1000.0, mechanism="skellam"), "each sigma must lie in"),
+        (lambda: noised(sigma=np.inf), "each sigma must lie in"),
         (
             lambda: noised(mechanism="normal"),
             "mechanism must be 'gaussian' or 'skellam', got mechanism='normal'",
@@ -305,22 +316,20 @@ def test_a_client_without_rows_answers_zeros_whatever_is_asked(name: str, sizes:
     exact = replace(noised(inner, limits=np.full(len(inner.spec.entries), 2.0)), by_server=True)
     rows = [np.random.default_rng(size).uniform(-1, 1, (size, 2)) for size in sizes]
     clients = [ClientData(own, np.zeros(len(own), dtype=np.int64)) for own in rows]
-    answers = exact.answer_all(clients, [np.random.default_rng(i) for i in range(3)])
+    answers = exact.answer_all(clients, [seeded(i) for i in range(3)])
     for i, (client, answer) in some(enumerate(zip(clients, answers, strict=True))):
         found = exact.spec.flatten(answer)
-        alone = exact.spec.flatten(
-            exact.answer(ClientData(client.features, client.labels), np.random.default_rng(i))
-        )
+        alone = exact.spec.flatten(exact.answer(ClientData(client.features, client.labels), seeded(i)))
         np.testing.assert_array_equal(found, alone if client.n_rows else 0.0)
 
 
 @pytest.mark.parametrize("name", ["RelativeSums", "LocalMovements-batches"])
-def test_a_rehearsals_noise_is_its_clients_whoever_else_has_rows(name: str) -> None:
+def test_a_seeded_runs_noise_is_its_clients_whoever_else_has_rows(name: str) -> None:
     inner = EXAMPLES[name](RANGES, CENTERS)
     question = noised(inner, limits=np.full(len(inner.spec.entries), 2.0))
     full, other = data(1), data(2)
     found = [
-        question.answer_all([first, full], [np.random.default_rng(i) for i in (8, 9)])
+        question.answer_all([first, full], [seeded(i) for i in (8, 9)])
         for first in (other, ClientData(np.empty((0, 2))))
     ]
     np.testing.assert_array_equal(question.spec.flatten(found[0][1]), question.spec.flatten(found[1][1]))
@@ -333,7 +342,7 @@ def test_whatever_a_question_raises_its_client_answers_noise(
     error: BaseException, limits: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     question, rows = noised(limits=limits), [data(seed) for seed in range(3)]
-    whole = question.answer_all(rows, [np.random.default_rng(seed) for seed in range(3)])
+    whole = question.answer_all(rows, [seeded(seed) for seed in range(3)])
     honest = type(RECORDS).answer_all
 
     def failing(asked: Question, clients: Any, generators: Any) -> Any:
@@ -343,7 +352,7 @@ def test_whatever_a_question_raises_its_client_answers_noise(
         return honest(asked, clients, generators)  # type: ignore[arg-type]
 
     monkeypatch.setattr(type(RECORDS), "answer_all", failing)
-    told = question.answer_all(rows, [np.random.default_rng(seed) for seed in range(3)])
+    told = question.answer_all(rows, [seeded(seed) for seed in range(3)])
     for i in (0, 2):
         assert all(np.array_equal(told[i][name], whole[i][name]) for name in told[i])
     low, high = question.inner.spec.low, question.inner.spec.high

@@ -10,9 +10,8 @@ from privfed.core.agreed.configuration import Configuration, Terms
 from privfed.core.asking.question import ClientData
 from privfed.core.values.domain import Ball, Box, Ranges
 from privfed.errors import ArgumentError
-from privfed.privacy.claim import claimed, unless_rehearsed
+from privfed.privacy.claim import Privacy, claimed, unless_seeded
 from privfed.privacy.noised import Noised
-from privfed.privacy.privacy import Privacy
 from privfed.questions.lloyd import LloydSums
 
 KNOWN: dict[str, Any] = {
@@ -79,7 +78,7 @@ def test_a_claim_names_against_whom_it_holds(
         terms=Terms(honest=honest, colluders=colluders),
         privacy=Privacy(**(KNOWN | words)).terms(),
     )
-    spent = unless_rehearsed(claimed(configuration, (), one_key=one_key))
+    spent = unless_seeded(claimed(configuration, (), one_key=one_key))
     assert spent is not None and spent.against["the server"] == server
     assert spent.against["the server with clients"] == together
 
@@ -87,9 +86,7 @@ def test_a_claim_names_against_whom_it_holds(
 def test_noised_answers_lie_on_the_grid_and_keep_to_the_limits_of_a_client() -> None:
     ranges, centers = Ranges([-1.0], [1.0], 50), np.array([[-0.5], [0.5]])
     inner = LloydSums(ranges=ranges, centers=centers)
-    noised = Noised(
-        ranges=ranges, inner=inner, sigma=np.array([1e3, 1e3]), limits=np.array([2.0, 0.5]), rehearsal=True
-    )
+    noised = Noised(ranges=ranges, inner=inner, sigma=np.array([1e3, 1e3]), limits=np.array([2.0, 0.5]))
     data = ClientData(np.linspace(-1, 1, 40)[:, None])
     answers = [noised.answer(data, np.random.default_rng(seed)) for seed in range(200)]
     flat = np.array([noised.spec.flatten(answer) for answer in answers])
@@ -102,14 +99,14 @@ def test_noised_answers_lie_on_the_grid_and_keep_to_the_limits_of_a_client() -> 
 
 
 @pytest.mark.parametrize("seed", [0, 7, 2**63 - 1])
-def test_a_rehearsals_seed_can_be_taken_apart_again(seed: int) -> None:
-    rehearsal = Privacy(**KNOWN, noise_seed=5)
-    assert rehearsal.seeded(seed) != seed
-    assert rehearsal.unseeded(rehearsal.seeded(seed)) == seed
+def test_a_seeded_runs_seed_can_be_taken_apart_again(seed: int) -> None:
+    seeded = Privacy(**KNOWN, noise_seed=5)
+    assert seeded.seeded(seed) != seed
+    assert seeded.unseeded(seeded.seeded(seed)) == seed
     assert Privacy(**KNOWN).seeded(seed) == seed
 
 
-def test_the_noise_of_a_metrics_rehearsal_follows_its_noise_seed() -> None:
+def test_the_noise_of_a_metrics_seeded_run_follows_its_noise_seed() -> None:
     rows = np.random.default_rng(0).uniform(-1, 1, (40, 2))
 
     def inertia(noise_seed: int) -> float:

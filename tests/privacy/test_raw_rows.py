@@ -21,7 +21,7 @@ FAR = np.array([[10.0, 10.0]])
 
 def asked(inner: Question) -> Noised:
     sigma = np.full(len(inner.spec.entries), 1e12)
-    return Noised(ranges=inner.ranges, inner=inner, sigma=sigma, limits=np.empty(0), rehearsal=True)
+    return Noised(ranges=inner.ranges, inner=inner, sigma=sigma, limits=np.empty(0))
 
 
 def told(

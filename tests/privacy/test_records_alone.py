@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.algorithms.private.steps import FuzzyRelativeSums
+from privfed.algorithms.private.noised_rounds import FuzzyRelativeSums
 from privfed.core.asking.question import ClientData, Question
 from privfed.core.values.domain import Ranges
-from privfed.numerics.distances import FEW_FEATURES
-from privfed.numerics.kernels.steps import assign
+from privfed.numerics.kernels.dispatch import assign
+from privfed.numerics.kernels.interpreted import FEW_FEATURES
 from privfed.privacy.bounds import RecordBounded
 from privfed.questions.bounded.bounded_metrics import BoundedSpread
 from tests.core.question_examples import EXAMPLES

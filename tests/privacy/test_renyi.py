@@ -13,14 +13,24 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import special
 
-from privfed.core.values.guarantee import Neighbours
 from privfed.errors import ArgumentError
-from privfed.privacy.accounting import discrete_gaussian_cost, gdp_epsilon, gdp_mu
-from privfed.privacy.renyi import SkellamRelease, compose_skellam, skellam_budget, skellam_rdp
+from privfed.privacy.accounting import (
+    discrete_gaussian_cost,
+    gdp_epsilon,
+    gdp_mu,
+    renyi_epsilon,
+    skellam_budget,
+)
 from tests.default_run import slow
 
-ADD = Neighbours.ADD_REMOVE
 DELTA = 1e-6
+
+
+def skellam_rdp(order: int, l2: float, variance: float, touched: int) -> float:
+    """Return r(order) of one release by the formula of Agarwal, Kairouz and Liu 2021, corollary 3.6."""
+    l1 = min(math.sqrt(touched) * l2, l2**2)
+    rest = min(((2 * order - 1) * l2**2 + 6 * l1) / (4 * variance**2), 1.5 * l1 / variance)
+    return (order * l2**2 / (2 * variance) + rest) * (1.0 + 1e-12)
 
 
 def log_probabilities(variance: float, reach: int) -> np.ndarray:
@@ -45,7 +55,7 @@ def test_no_renyi_divergence_is_above_the_bound(variance: int, shift: int) -> No
         logs = log_probabilities(variance, 60 * int(math.sqrt(variance)) + 4 * order * shift + 200)
         here, there = logs[shift:], logs[:-shift]
         exact = special.logsumexp(order * here + (1 - order) * there) / (order - 1)
-        bound = float(skellam_rdp(order, SkellamRelease(shift, variance, touched=1)))
+        bound = skellam_rdp(order, shift, variance, touched=1)
         assert exact <= bound
         if order <= 5 and shift**2 <= variance and variance >= 25:
             assert bound <= exact * (1.01 + 5.0 / variance)
@@ -70,22 +80,17 @@ def test_epsilon_is_at_most_a_little_above_that_of_the_exact_probabilities(
 ) -> None:
     exact = pld_epsilon(variance, 7)
     assert exact == pytest.approx(figure, abs=2e-4)
-    bound = compose_skellam([SkellamRelease(1.0, variance, touched=1)] * 7, DELTA, ADD)
-    assert bound.method == "rdp" and bound.neighbours is ADD and bound.delta == DELTA
-    assert 1.05 * exact < bound.epsilon < most * exact
+    # What is charged is D2^2 / (mu - 9) a release.
+    assert 1.05 * exact < renyi_epsilon(7.0 / variance, DELTA) < most * exact
+    assert exact < renyi_epsilon(7.0 / (variance - 9.0), DELTA)
 
 
-# Steps of the grid in the sensitivity; 160 values, seven rounds, sigma ten times the sensitivity.
-@pytest.mark.parametrize(("steps", "figure"), [(1, 1.2224), (4, 1.2154), (16, 1.2149), (65536, 1.2149)])
-def test_epsilon_of_vectors_agrees_with_dp_accountings_conversion(steps: int, figure: float) -> None:
-    variance, orders = (10.0 * steps) ** 2, np.arange(2, 400)
-    l1 = min(math.sqrt(160) * steps, steps**2)
-    rest = np.minimum(((2 * orders - 1) * steps**2 + 6 * l1) / (4 * variance**2), 1.5 * l1 / variance)
-    rdp = 7 * (orders * steps**2 / (2 * variance) + rest)
-    known, _ = rdp_privacy_accountant.compute_epsilon(orders.tolist(), rdp.tolist(), DELTA)
-    assert known == pytest.approx(figure, abs=1e-4)
-    ours = compose_skellam([SkellamRelease(steps, variance, touched=160)] * 7, DELTA, ADD)
-    assert known <= ours.epsilon <= known * (1 + 1e-9)
+# Seven rounds of a cost of 0.01 each, at integer orders below 400.
+def test_epsilon_agrees_with_dp_accountings_conversion() -> None:
+    orders = np.arange(2, 400)
+    known, _ = rdp_privacy_accountant.compute_epsilon(orders.tolist(), (orders * 0.035).tolist(), DELTA)
+    assert known == pytest.approx(1.2149, abs=1e-4)
+    assert known <= renyi_epsilon(0.07, DELTA) <= known * (1 + 1e-9)
 
 
 @given(
@@ -98,7 +103,7 @@ def test_epsilon_of_vectors_agrees_with_dp_accountings_conversion(steps: int, fi
 def test_a_release_costs_less_than_is_charged_at_every_order(
     order: int, l2: float, sigma: float, touched: int
 ) -> None:
-    rdp = float(skellam_rdp(order, SkellamRelease(l2, sigma**2, touched)))
+    rdp = skellam_rdp(order, l2, sigma**2, touched)
     assert rdp <= order / 2 * float(discrete_gaussian_cost(l2, sigma)) * (1 + 2e-12)
 
 
@@ -110,8 +115,7 @@ def test_a_budget_is_what_epsilon_and_delta_allow_at_one_order(epsilon: float, d
     spent = orders / 2 * budget + np.log1p(-1 / orders) - (np.log(delta) + np.log(orders)) / (orders - 1)
     assert epsilon * (1 - 1e-4) <= spent.min()
     # Some order meets the claim: dp-accounting's conversion finds it too.
-    wide = SkellamRelease(math.sqrt(budget) * 2.0**30, 2.0**60, touched=1)
-    assert compose_skellam([wide], delta, ADD).epsilon <= epsilon * (1 + 1e-9)
+    assert renyi_epsilon(budget, delta) <= epsilon * (1 + 1e-9)
     # Renyi differential privacy proves less than the exact curve allows.
     assert budget < gdp_mu(epsilon, delta) ** 2
 
@@ -124,18 +128,10 @@ def test_skellam_noise_is_four_to_nine_percent_wider_for_the_same_claim(epsilon:
     assert 0.9 < exact / epsilon < 0.96
 
 
-def test_no_release_costs_nothing() -> None:
-    assert compose_skellam([], DELTA, ADD).epsilon == 0.0
-    assert compose_skellam([SkellamRelease(0.0, 1e6, touched=5)], DELTA, ADD).epsilon == 0.0
-
-
 @pytest.mark.parametrize(
     ("call", "named"),
     [
-        (lambda: SkellamRelease(-1.0, 1.0, 1), "l2"),
-        (lambda: SkellamRelease(1.0, 0.0, 1), "variance"),
-        (lambda: SkellamRelease(1.0, 1.0, 0), "touched"),
-        (lambda: compose_skellam([], 0.0, ADD), "delta"),
+        (lambda: renyi_epsilon(1.0, 0.0), "delta"),
         (lambda: skellam_budget(1.0, 1.0), "delta"),
         (lambda: skellam_budget(1e-12, 1e-300), "epsilon=1e-12 is out of reach.*gaussian"),
     ],

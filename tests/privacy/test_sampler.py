@@ -12,7 +12,7 @@ from scipy import stats
 
 from privfed.errors import ArgumentError
 from privfed.privacy import sampler
-from privfed.privacy.sampler import RehearsalBits, SecureBits, discrete_gaussian
+from privfed.privacy.sampler import SecureBits, SeededBits, discrete_gaussian
 from tests.some import some
 
 SIGMAS = [0.3, 1.0, 2.7, 5.0, 30.5, 300.0]
@@ -31,8 +31,8 @@ class Script:
         return np.array(taken, dtype=np.uint64)
 
 
-def rehearsal(seed: int) -> RehearsalBits:
-    return RehearsalBits(np.random.default_rng(seed))
+def seeded(seed: int) -> SeededBits:
+    return SeededBits(np.random.default_rng(seed))
 
 
 def p_value(draws: np.ndarray, sigma: float) -> float:
@@ -52,7 +52,7 @@ def p_value(draws: np.ndarray, sigma: float) -> float:
 
 @pytest.mark.parametrize("sigma", SIGMAS)
 def test_draws_follow_the_probability_mass_function(sigma: float) -> None:
-    draws = discrete_gaussian(sigma, 300_000, rehearsal(1))
+    draws = discrete_gaussian(sigma, 300_000, seeded(1))
     assert p_value(draws, sigma) > 0.001
 
 
@@ -71,12 +71,12 @@ def test_secure_bits_follow_the_probability_mass_function() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("sigma", SIGMAS)
 def test_many_draws_follow_the_probability_mass_function(sigma: float) -> None:
-    values = [p_value(discrete_gaussian(sigma, 5_000_000, rehearsal(seed)), sigma) for seed in range(8)]
+    values = [p_value(discrete_gaussian(sigma, 5_000_000, seeded(seed)), sigma) for seed in range(8)]
     assert stats.kstest(values, "uniform").pvalue > 0.001
 
 
 def test_each_entry_has_its_own_sigma() -> None:
-    draws = discrete_gaussian(np.array(SIGMAS), (100_000, len(SIGMAS)), rehearsal(2))
+    draws = discrete_gaussian(np.array(SIGMAS), (100_000, len(SIGMAS)), seeded(2))
     assert draws.dtype == np.int64
     for column, sigma in zip(draws.T, SIGMAS, strict=True):
         assert p_value(column, sigma) > 0.001
@@ -84,13 +84,13 @@ def test_each_entry_has_its_own_sigma() -> None:
 
 @pytest.mark.parametrize("log2_sigma", [20, 40, 50])
 def test_wide_draws_are_gaussian_and_uniform_in_their_last_bits(log2_sigma: int) -> None:
-    draws = discrete_gaussian(2.0**log2_sigma, 200_000, rehearsal(3))
+    draws = discrete_gaussian(2.0**log2_sigma, 200_000, seeded(3))
     assert stats.kstest(draws / 2.0**log2_sigma, "norm").pvalue > 0.001
     assert stats.chisquare(np.bincount(draws & 255, minlength=256)).pvalue > 0.001
 
 
 def test_draws_are_independent_of_one_another() -> None:
-    draws = discrete_gaussian(20.0, (50_000, 4), rehearsal(4)) / 20.0
+    draws = discrete_gaussian(20.0, (50_000, 4), seeded(4)) / 20.0
     lagged = [float(np.mean(draws.ravel()[lag:] * draws.ravel()[:-lag])) for lag in (1, 2, 3, 4, 8)]
     # Each is a mean of about 2e5 products of variance 1.
     assert np.abs(lagged).max() < 4.5 / np.sqrt(draws.size)
@@ -130,9 +130,9 @@ def test_float_chances_are_within_the_proven_bound(sigma: float, seed: int) -> N
 
 def test_floats_decide_as_exact_arithmetic_does(monkeypatch: pytest.MonkeyPatch) -> None:
     sigma = np.array([0.4, 1.0, 7.3, 1e6, 2.0**45])
-    by_floats = discrete_gaussian(sigma, (60, 5), rehearsal(5))
+    by_floats = discrete_gaussian(sigma, (60, 5), seeded(5))
     monkeypatch.setattr(sampler, "_MARGIN", 2.0)
-    assert np.array_equal(discrete_gaussian(sigma, (60, 5), rehearsal(5)), by_floats)
+    assert np.array_equal(discrete_gaussian(sigma, (60, 5), seeded(5)), by_floats)
 
 
 NEAR_TIES = [(1, 0, 1.0), (9, 2, 3.3), (2**41 + 5, 1, 1.5 * 2.0**40)]
@@ -181,13 +181,13 @@ def test_a_sigma_out_of_bounds_is_named(sigma: float) -> None:
         discrete_gaussian(np.array([1.0, sigma]), (3, 2), SecureBits())
 
 
-def test_rehearsals_repeat_and_secure_draws_do_not() -> None:
+def test_seeded_runs_repeat_and_secure_draws_do_not() -> None:
     def draws(source: sampler.RandomBits) -> list[int]:
         values: list[int] = discrete_gaussian(1e9, 50, source).tolist()
         return values
 
-    assert draws(rehearsal(6)) == draws(rehearsal(6))
-    assert draws(rehearsal(6)) != draws(rehearsal(7))
+    assert draws(seeded(6)) == draws(seeded(6))
+    assert draws(seeded(6)) != draws(seeded(7))
     source = SecureBits()
     assert not set(draws(source)) & set(draws(source))
 

@@ -22,21 +22,21 @@ from privfed import (
     metrics,
     select_n_clusters,
 )
-from privfed.algorithms.private.fixed import FixedKMeans
+from privfed.algorithms.private.kmeans import FixedKMeans
 from privfed.algorithms.private.scale import octave
 from privfed.core.agreed.configuration import AddedNoise, Configuration, Terms
 from privfed.core.asking.question import ClientData
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Ask, Setting, Total
+from privfed.core.roles.engine import Admitting
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, PolicyError, PrivacyError
 from privfed.party.state import MemoryStore
 from privfed.privacy.accounting import gdp_mu
-from privfed.privacy.ledger import BudgetLedger, PayingAnswerer
+from privfed.privacy.claim import Privacy
+from privfed.privacy.ledger import BudgetLedger, ClientBudget
 from privfed.privacy.noised import Noised
-from privfed.privacy.pricing import cost, noised
-from privfed.privacy.privacy import Privacy
-from privfed.privacy.server_noise import ServerNoise, added_noise, scheduled
+from privfed.privacy.pricing import ServerNoise, added_noise, cost, noised, scheduled
 from privfed.protocols import Masked, Slotted
 from privfed.questions.bounded.bounded_sums import RelativeSums
 from privfed.questions.lloyd import LloydSums
@@ -122,7 +122,7 @@ def test_a_sum_gets_its_noise_once_and_what_was_not_agreed_on_none() -> None:
     noise.draw(1)
 
 
-def test_a_rehearsals_noise_repeats_and_differs_from_sum_to_sum_and_claimed_noise_does_not_repeat() -> None:
+def test_a_seeded_runs_noise_repeats_and_differs_from_sum_to_sum_and_claimed_noise_does_not_repeat() -> None:
     def drawn(privacy: Privacy, index: int = 0) -> np.ndarray:
         return ServerNoise(agreed(privacy)).draw(index).values
 
@@ -190,14 +190,14 @@ def test_a_ledger_and_a_client_refuse_what_was_not_agreed_on() -> None:
         return Statistics(count=[1.0]), 3
 
     question = noised(LLOYD, SPLIT, None, configuration)
-    client = PayingAnswerer(answering, configuration, MemoryStore())
+    client = Admitting(answering, [ClientBudget(configuration, MemoryStore())], silent=True)
     assert client(question, 0)[1] == 0
     less = replace(question, sigma=question.sigma * 1.01)
     for asked, index in ((question, 2), (less, 1), (replace(question, by_server=False), 1)):
         with pytest.raises(PolicyError, match="policy:noise"):
             client(asked, index)
     # Nor does a client without such an agreement answer without noise.
-    distributed = PayingAnswerer(answering, agreed(by_server(noise="distributed")), MemoryStore())
+    distributed = ClientBudget(agreed(by_server(noise="distributed")), MemoryStore())
     with pytest.raises(PolicyError, match="policy:noise"):
         distributed(question, 0)
 
@@ -211,7 +211,6 @@ def test_extreme_steps_and_entries_of_uneven_ranges_are_refused() -> None:
         inner=LloydSums(ranges=ranges, centers=np.zeros((2, 2))),
         sigma=np.full(2, 9.0),
         limits=np.full(2, 200.0),
-        rehearsal=True,
         by_server=True,
     )
     with pytest.raises(PrivacyError, match="all have the same range"):
@@ -301,13 +300,9 @@ def test_clients_keep_aside_themselves_what_encryption_loses() -> None:
     honest = agreed(runs=Asks(ASK))
     assert honest.privacy is not None
     whole = msgspec.structs.replace(honest.privacy, budget=gdp_mu(4.0, 1e-6) ** 2)
-    PayingAnswerer(lambda question, index: (Statistics(), 0), honest, MemoryStore())
+    ClientBudget(honest, MemoryStore())
     with pytest.raises(PrivacyError, match="more than epsilon=4"):
-        PayingAnswerer(
-            lambda question, index: (Statistics(), 0),
-            msgspec.structs.replace(honest, privacy=whole),
-            MemoryStore(),
-        )
+        ClientBudget(msgspec.structs.replace(honest, privacy=whole), MemoryStore())
 
 
 @pytest.mark.parametrize("d", [2, slow(6)])

@@ -13,16 +13,16 @@ import pytest
 from privfed import DWFKMeans
 from privfed.attacks.audits import Audit, Claim, audit_noises, audit_samples
 from privfed.core.asking.question import ClientData, question_from_bytes
-from privfed.core.record.transcript import Asked
+from privfed.core.record.records import Asked
 from privfed.core.roles.conversation import Ask, Total
 from privfed.core.values.domain import Box, Ranges
 from privfed.engines.in_process import Pool
-from privfed.privacy import pricing, server_noise
+from privfed.privacy import pricing
 from privfed.privacy.accounting import ROUNDING_VARIANCE, gdp_mu
 from privfed.privacy.noised import Noised
 from privfed.privacy.sampler import discrete_gaussian
 from privfed.protocols.client_opened.messages import Sealed
-from privfed.protocols.client_opened.session import Standing
+from privfed.protocols.client_opened.session import CommonReplica
 from privfed.questions.bounded.bounded_sums import GridSums
 from tests.default_run import covering
 from tests.privacy.paths import DELTA, REACH, scaled
@@ -93,7 +93,7 @@ def test_a_replaced_row_three_rounds_and_claimed_noise_meet_their_claims(name: s
 
 
 def halve_the_noise(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(server_noise, "discrete_gaussian", lambda sigma, *rest: discrete_gaussian(sigma / 2, *rest))
+    patch.setattr(pricing, "discrete_gaussian", lambda sigma, *rest: discrete_gaussian(sigma / 2, *rest))
 
 
 def count_on_a_draw_of_each_client(patch: pytest.MonkeyPatch) -> None:
@@ -207,9 +207,9 @@ def test_nothing_but_the_noised_totals_depends_on_the_data(
     name: str, neighbour: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tape: list[Total] = []
-    honest, played = Standing.open, iter(tape)
+    honest, played = CommonReplica.open, iter(tape)
 
-    def planted(self: Standing, sealed: Sealed) -> Total:
+    def planted(self: CommonReplica, sealed: Sealed) -> Total:
         own = honest(self, sealed)
         if len(shown):
             recorded = next(played)
@@ -219,7 +219,7 @@ def test_nothing_but_the_noised_totals_depends_on_the_data(
         tape.append(own)
         return own
 
-    monkeypatch.setattr(Standing, "open", planted)
+    monkeypatch.setattr(CommonReplica, "open", planted)
     shown: list[list[object]] = []
     differed: list[bool] = []
     for side, rows in (("one", BASE), ("other", NEIGHBOURS[neighbour])):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from privfed.core.values.domain import Domain
-from privfed.numerics.kernels.choice import CHOICE, load
+from privfed.numerics.kernels.dispatch import CHOICE, load
 from tests.privacy.audited import RECORD, centers_for, centers_of
 from tests.privacy.shifts import BALL, BOX, Recorder, budget, claim, rows_of, shift_of_a_record
 

@@ -19,7 +19,7 @@ from privfed.privacy import sampler
 from privfed.privacy import skellam as module
 from privfed.privacy.sampler import SecureBits
 from privfed.privacy.skellam import LEAST_VARIANCE, MOST_VARIANCE, skellam
-from tests.privacy.test_sampler import ALL_ONES, Script, rehearsal
+from tests.privacy.test_sampler import ALL_ONES, Script, seeded
 from tests.some import some
 
 VARIANCES = st.floats(20, 100).map(lambda log2: 2.0**log2)
@@ -47,28 +47,28 @@ def p_value(draws: np.ndarray, variance: float) -> float:
 
 @pytest.mark.parametrize("variance", LAW)
 def test_draws_follow_the_probability_mass_function(variance: float) -> None:
-    assert p_value(skellam(variance, 400_000, rehearsal(1)), variance) > 0.001
+    assert p_value(skellam(variance, 400_000, seeded(1)), variance) > 0.001
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variance", LAW)
 def test_many_draws_follow_the_probability_mass_function(variance: float) -> None:
-    values = [p_value(skellam(variance, 5_000_000, rehearsal(seed)), variance) for seed in range(8)]
+    values = [p_value(skellam(variance, 5_000_000, seeded(seed)), variance) for seed in range(8)]
     assert stats.kstest(values, "uniform").pvalue > 0.001
 
 
 def test_a_variance_two_percent_off_would_be_found() -> None:
-    assert p_value(skellam(1.02 * 2.0**20, 400_000, rehearsal(1)), 2.0**20) < 1e-4
+    assert p_value(skellam(1.02 * 2.0**20, 400_000, seeded(1)), 2.0**20) < 1e-4
 
 
 def test_sums_of_draws_have_the_sum_of_the_variances() -> None:
-    shares = skellam(np.array([2.0**20, 2.0**21, 3.7e6]), (400_000, 3), rehearsal(2))
+    shares = skellam(np.array([2.0**20, 2.0**21, 3.7e6]), (400_000, 3), seeded(2))
     assert p_value(shares.sum(axis=1), 2.0**20 + 2.0**21 + 3.7e6) > 0.001
 
 
 @pytest.mark.parametrize("log2_variance", [40, 80, 100])
 def test_wide_draws_have_the_moments_and_are_uniform_in_their_last_bits(log2_variance: int) -> None:
-    draws = skellam(2.0**log2_variance, 200_000, rehearsal(3))
+    draws = skellam(2.0**log2_variance, 200_000, seeded(3))
     units = draws / 2.0 ** (log2_variance / 2)
     # The k-th moment of a normal variable is (k - 1)!!, that of its square the variance of the estimate.
     for order, moment, square in ((1, 0, 1), (2, 1, 3), (3, 0, 15), (4, 3, 105), (6, 15, 10395)):
@@ -145,9 +145,9 @@ def test_ratios_of_bessel_functions_are_within_their_bounds(x: int, variance: fl
 
 def test_floats_decide_as_exact_arithmetic_does(monkeypatch: pytest.MonkeyPatch) -> None:
     variance = np.array([2.0**20, 1.7e7, 1e12, 2.0**90])
-    by_floats = skellam(variance, (60, 4), rehearsal(5))
+    by_floats = skellam(variance, (60, 4), seeded(5))
     monkeypatch.setattr(sampler, "_MARGIN", 2.0)
-    assert np.array_equal(skellam(variance, (60, 4), rehearsal(5)), by_floats)
+    assert np.array_equal(skellam(variance, (60, 4), seeded(5)), by_floats)
 
 
 @pytest.mark.parametrize(("x", "block"), [(900, 0), (-1500, 1)])
@@ -192,12 +192,12 @@ def test_a_variance_out_of_bounds_is_named_with_the_remedy(variance: float) -> N
         skellam(np.array([2.0**30, variance]), (3, 2), SecureBits())
 
 
-def test_rehearsals_repeat_and_secure_draws_do_not() -> None:
+def test_seeded_runs_repeat_and_secure_draws_do_not() -> None:
     def draws(source: sampler.RandomBits) -> list[int]:
         values: list[int] = skellam(2.0**60, 50, source).tolist()
         return values
 
-    assert draws(rehearsal(6)) == draws(rehearsal(6))
-    assert draws(rehearsal(6)) != draws(rehearsal(7))
+    assert draws(seeded(6)) == draws(seeded(6))
+    assert draws(seeded(6)) != draws(seeded(7))
     source = SecureBits()
     assert not set(draws(source)) & set(draws(source))

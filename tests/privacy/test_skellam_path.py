@@ -11,18 +11,16 @@ from privfed import DPKMeans
 from privfed.attacks.audits import Claim, audit_noises, audit_run, audit_units
 from privfed.core.agreed.configuration import Configuration, Terms
 from privfed.core.asking.question import ClientData
-from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Ask
 from privfed.core.values.domain import Box, Ranges
 from privfed.errors import ArgumentError, PolicyError, PrivacyError
 from privfed.party.state import MemoryStore
 from privfed.privacy import noised
 from privfed.privacy.accounting import gdp_mu
-from privfed.privacy.claim import claimed, unless_rehearsed
-from privfed.privacy.ledger import BudgetLedger, PayingAnswerer
+from privfed.privacy.claim import Privacy, claimed, unless_seeded
+from privfed.privacy.ledger import BudgetLedger, ClientBudget
 from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import budget_of, cost
-from privfed.privacy.privacy import Privacy
 from privfed.privacy.skellam import skellam
 from privfed.questions.bounded.bounded_sums import GridSums, RelativeSums, SizeSums
 from tests.default_run import covering, slow
@@ -41,6 +39,7 @@ from tests.privacy.test_audit_path import audited, meets, noises
 from tests.privacy.test_shift_audit import LEAST as LEAST_OF_RECORDS
 from tests.privacy.test_shift_audit import OTHERS as OTHER_RECORDS
 from tests.privacy.test_skellam import p_value
+from tests.seeded import seeded
 
 RANGES = Ranges(np.array([-1.0, -1.0]), np.array([1.0, 1.0]), 100)
 SUMS = RelativeSums(ranges=RANGES, centers=np.array([[0.0, 0.0], [0.5, 0.5]]), radius=0.7)
@@ -77,11 +76,10 @@ def test_noise_of_a_sum_is_skellam_with_the_variances_of_those_who_are_left() ->
         inner=grid,
         sigma=np.array([1024.0, 3000.0]),
         limits=np.array([]),
-        rehearsal=True,
         mechanism="skellam",
     )
     clients = [ClientData(np.full((1, 2), 0.5))] * 5
-    answers = question.answer_all(clients, [np.random.default_rng([8, i]) for i in range(5)])
+    answers = question.answer_all(clients, [seeded([8, i]) for i in range(5)])
     exact = grid.answer(clients[0], np.random.default_rng(0))
     for name, sigma, step in zip(("count", "sum"), question.sigma, question.steps, strict=True):
         for left in ([0, 1, 2, 3, 4], [1, 4]):
@@ -115,9 +113,9 @@ def test_a_share_has_room_for_the_samplers_proof_or_the_error_names_a_remedy() -
 
 
 def refusal(question: Noised, configuration: Configuration) -> str:
-    answerer = PayingAnswerer(lambda question, index: (Statistics(), 0), configuration, MemoryStore())
+    budget = ClientBudget(configuration, MemoryStore())
     with pytest.raises(PolicyError) as refused:
-        answerer(question, 0)
+        budget(question, 0)
     return str(refused.value)
 
 
@@ -129,7 +127,7 @@ def test_a_client_agrees_to_no_budget_beyond_the_renyi_bound() -> None:
         configuration, privacy=msgspec.structs.replace(configuration.privacy, budget=curve)
     )
     with pytest.raises(PrivacyError, match="do not take part"):
-        PayingAnswerer(lambda question, index: (Statistics(), 0), greedy, MemoryStore())
+        ClientBudget(greedy, MemoryStore())
 
 
 def test_a_client_answers_no_question_with_noise_of_the_other_mechanism() -> None:
@@ -145,7 +143,7 @@ def test_the_server_adds_no_skellam_noise() -> None:
 
 
 def test_a_claim_says_that_it_is_by_renyi_differential_privacy() -> None:
-    spent = unless_rehearsed(claimed(agreed(), (), one_key=False))
+    spent = unless_seeded(claimed(agreed(), (), one_key=False))
     assert spent is not None and spent.composed.startswith("Renyi differential privacy of Skellam noise")
     assert (spent.epsilon, spent.delta) == (1.0, DELTA)
 

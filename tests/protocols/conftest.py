@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from privfed.core.roles.engine import Exchange
-from privfed.protocols.masked import session as session_module
+from privfed.protocols.masked import preparing, session
 from tests.protocols.federations import Sums
 from tests.protocols.tapes import Forger
 
@@ -19,7 +19,8 @@ def forged(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Forger]:
 
     def make(run: Sums, forge: Callable[[Exchange, int, bytes], list[bytes]], **options: Any) -> Forger:
         forger = Forger(run, forge, **options)
-        monkeypatch.setattr(session_module, "gather", forger.gather)
+        for module in (preparing, session):
+            monkeypatch.setattr(module, "gather", forger.gather)
         return forger
 
     return make

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from privfed.core.agreed.configuration import Terms
-from privfed.core.record.transcript import Summed
+from privfed.core.record.records import Summed
 from privfed.core.roles.secure_sum import SecureSum
-from privfed.engines.faults import Fault
+from privfed.engines.in_process import Fault
 from privfed.errors import NotEnoughClientsError
 from privfed.protocols import CKKS, GroupMasked, Masked, Plain
 from privfed.protocols.client_opened.bindings import needed
@@ -57,9 +57,9 @@ class Case:
 
 
 def masked(**options: Any) -> Case:
-    stages = ("advertise", "prepare", "collect", "unmask")
+    stages = ("advertise", "agree", "prepare", "collect", "unmask")
     return Case(
-        lambda: Masked(losses=1000, **options), stages, stages[:2], 2, 3, leads=options.get("verified", False)
+        lambda: Masked(losses=1000, **options), stages, stages[:3], 2, 3, leads=options.get("verified", False)
     )
 
 
@@ -197,9 +197,9 @@ def check_pattern(case: Case, n: int, faults: Mapping[int, tuple[str, str]]) -> 
     first = check(case, run, faults)
     in_first = run.exchanges
     setup = len(case.stages_of_fit)
-    listed = [i for i in range(n) if faults.get(i, ("", ""))[0] != "advertise"]
+    joined = [i for i in range(n) if faults.get(i, ("", ""))[0] not in ("advertise", "agree")]
     led = (
-        case.leads and first.failed not in case.stages_of_fit and faults.get(listed[0], ("",))[0] == "prepare"
+        case.leads and first.failed not in case.stages_of_fit and faults.get(joined[0], ("",))[0] == "prepare"
     )
     if first.failed is None:
         assert in_first == setup + case.exchanges + led
@@ -211,5 +211,6 @@ def check_pattern(case: Case, n: int, faults: Mapping[int, tuple[str, str]]) -> 
     second = check(case, run, {}, gone=frozenset() if anew else gone)
     assert second.failed is None
     assert second.contributors == tuple(i for i in range(n) if anew or i not in gone)
-    extra = setup if anew else min(1, setup) if first.failed else 0
+    # What failed in the set-up goes on there; and who failed in a sum prepares another.
+    extra = 0 if first.failed is None else max(min(1, setup), setup - case.stages.index(first.failed))
     assert run.exchanges - in_first == case.exchanges + extra

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,10 +13,12 @@ import pytest
 
 from privfed.core.roles.conversation import EVERYONE, Total
 from privfed.protocols.ckks.grid import SlotGrid
+from privfed.protocols.crypto import keys
 from privfed.protocols.crypto.fixed_point import Grid
 from privfed.protocols.crypto.keys import KEY_BYTES, Identity
-from privfed.testing import vectors as testing
-from privfed.testing.vectors import ANY_DATA, Recorder, Vectors, names, vectors, wide_vectors
+from privfed.protocols.setup import hybrid
+from privfed.testing import sum_runs as testing
+from privfed.testing.sum_runs import ANY_DATA, Recorder, Vectors, names, vectors, wide_vectors
 
 __all__ = ["ANY_DATA", "Recorder", "Sums", "Vectors", "names", "seeded", "vectors", "wide_vectors"]
 
@@ -43,11 +46,26 @@ class Sums(testing.Sums):
         assert total.clipped == entries + sum(self.moved[i] for i in total.contributors)
 
 
+_ENCAPSULATED: dict[tuple[bytes, int], tuple[bytes, bytes]] = {}
+
+
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Draw keys and identities from a generator with a seed."""
-    rng = np.random.default_rng(seed)
+    """Draw keys and identities from a generator with a seed.
+
+    What is encapsulated comes from the library's own generator; the same the second time for the same key.
+    """
+    rng, made = np.random.default_rng(seed), Counter[bytes]()
+
+    def encapsulate(public: bytes) -> tuple[bytes, bytes]:
+        made[public] += 1
+        which = public, made[public]
+        if which not in _ENCAPSULATED:
+            _ENCAPSULATED[which] = keys.encapsulate(public)
+        return _ENCAPSULATED[which]
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hybrid, "encapsulate", encapsulate)
         patch.setattr(secrets, "token_bytes", rng.bytes)
         patch.setattr(Identity, "generate", lambda: Identity(rng.bytes(KEY_BYTES)))
         yield

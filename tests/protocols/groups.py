@@ -8,10 +8,10 @@ import msgspec
 import numpy as np
 
 from privfed.core.roles.secure_sum import Posed
-from privfed.core.stored.messages import Refusal, decode, encode
+from privfed.core.stored.encoding import Refusal, decode, encode
 from privfed.protocols.client_opened.messages import Contribution, OpenRequest, Sealed
 from privfed.protocols.client_opened.relay import Relay
-from privfed.protocols.client_opened.session import GroupSession, Standing
+from privfed.protocols.client_opened.session import CommonReplica, GroupSession
 from privfed.protocols.client_opened.state import Group
 from privfed.protocols.client_opened.sum_attempt import SumAttempt, attempt_of
 from privfed.protocols.crypto.fixed_point import Grid, Words
@@ -31,7 +31,7 @@ class Played:
     """
 
     def __init__(self, n: int = 5, sums: int = 1, rounds: Any = (), **options: Any) -> None:
-        self.run = Sums(GroupMasked(**options), n, rounds)
+        self.run = Sums(GroupMasked(**{"losses": 9, **options}), n, rounds)
         for _ in range(sums):
             self.run.ask(QUESTION)
 
@@ -42,10 +42,10 @@ class Played:
         return self.run.session.relay
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> CommonReplica:
         """The replica on the clients' side."""
         assert isinstance(self.run.session, GroupSession)
-        assert isinstance(self.run.session.opener, Standing)
+        assert isinstance(self.run.session.opener, CommonReplica)
         return self.run.session.opener
 
     def group(self, client: int) -> Group:

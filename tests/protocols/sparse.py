@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from privfed.core.agreed.configuration import Terms
-from privfed.protocols.masked import announced, client, session
+from privfed.protocols.masked import announced, client, preparing, session
 from privfed.protocols.setup import rules
 from privfed.protocols.setup.sizes import Sizes
 from tests.protocols.hostile import world
@@ -26,4 +26,5 @@ def small_graphs(patch: pytest.MonkeyPatch, degree: int | None = None) -> None:
     for module in (rules, announced, session, world):
         patch.setattr(module, "sizes", sizes)
     # Keys are then agreed on when they are needed, as in large fits.
-    patch.setattr(client, "FULL_GRAPH", 0)
+    for module in (client, preparing):
+        patch.setattr(module, "FULL_GRAPH", 0)

@@ -13,8 +13,8 @@ import pytest
 
 from privfed.core.roles.engine import Client, Exchange, Replies
 from privfed.core.roles.secure_sum import Session
-from privfed.core.stored.messages import Message, Refusal, decode, encode
-from privfed.engines.faults import Fault
+from privfed.core.stored.encoding import Message, Refusal, decode, encode
+from privfed.engines.in_process import Fault
 from privfed.errors import MessageError
 from privfed.protocols import Masked
 from privfed.protocols.masked import session as session_module
@@ -29,14 +29,21 @@ from privfed.protocols.masked.messages import (
 from privfed.protocols.masked.session import MaskedSession
 from privfed.protocols.masked.state import State
 from privfed.protocols.setup.channel import Channel
-from privfed.protocols.setup.messages import Advertisement, AdvertiseRequest, Envelope, RosterRequest, Slot
+from privfed.protocols.setup.messages import (
+    Advertisement,
+    AdvertiseRequest,
+    Envelope,
+    Joining,
+    RosterRequest,
+    Slot,
+)
 from privfed.protocols.setup.posed import PosingSession
 from tests.protocols.federations import Sums, names, vectors
 
 QUESTION = vectors()
 N = 5
 CODE = re.compile(
-    r"message|error|agreement|setup:\w+|policy:\w+|roster:\w+|prepared:\w+|stories:\w+|receipts(:\w+)?|box:\d+"
+    r"message|error|agreement|setup:\w+|policy:\w+|roster:\w+|prepared:\w+|reports:\w+|receipts(:\w+)?|box:\d+"
 )
 REQUESTS = AdvertiseRequest | RosterRequest | Envelope
 INNER = PrepareRequest | CollectRequest | UnmaskRequest
@@ -65,7 +72,7 @@ class Taped(Sums):
         *,
         verified: bool = False,
     ) -> None:
-        super().__init__(Masked(verified=verified), n, rounds, seed=seed)
+        super().__init__(Masked(losses=9, verified=verified), n, rounds, seed=seed)
         self._verified = verified
         self.tape: list[Passed] = []
         self.engine.change_request = self._before
@@ -188,7 +195,7 @@ class Nonsense:
                 changed = self.rng.choice([b"", value * 2, bytes(len(value)), b"\1" * len(value)])
         elif name == "left_out":
             changed = tuple(self.rng.choice(self.numbers) for _ in range(self.rng.randint(0, 4)))
-        elif name == "preparations":
+        elif name in ("preparations", "keys", "capsules", "invitations"):
             changed = tuple(self(one) for one in value) if self.rng.random() < 0.7 else value * 2
         else:
             changed = self.slots()
@@ -200,7 +207,7 @@ class Nonsense:
 def refusal_in(reply: bytes, state: State | None) -> Refusal | None:
     """Return the refusal in a reply, in clear or under the channel's key; None for an answer."""
     try:
-        message = decode(reply, Refusal | Envelope | Advertisement, sender="", stage="")
+        message = decode(reply, Refusal | Envelope | Advertisement | Joining, sender="", stage="")
     except MessageError:
         pytest.fail("a reply that is no message")
     if isinstance(message, Envelope):
@@ -213,7 +220,7 @@ def refusal_in(reply: bytes, state: State | None) -> Refusal | None:
 def client_of(state: State) -> int:
     """Return whose state this is: the one that it has no keys with."""
     assert state.keys is not None
-    (client,) = set(range(N)) - set(state.keys.pairs)
+    (client,) = set(range(N)) - set(state.keys.pairs) - set(state.keys.ring.halves)
     return client
 
 
@@ -299,8 +306,8 @@ class Forger:
         assert [(stage, client) for stage, client, _ in self.thrown] == self.sent
         for stage, client, error in self.thrown:
             assert error.sender == names(self.run.n)[client]
-            # Who is asked to prepare in the exchange of another stage answers in stage "prepare".
-            assert error.stage in (stage, "prepare")
+            # Who is asked to join or prepare in the exchange of another stage answers in that one's own.
+            assert error.stage in (stage, "agree", "prepare")
             assert error.sender in str(error) and error.stage in str(error) and error.reason
 
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.engines.faults import Fault
+from privfed.engines.in_process import Fault
 from privfed.errors import NotEnoughClientsError, RefusedError, RepeatsSpentError
 from privfed.protocols import Masked
 from tests.default_run import examples, slow
@@ -224,7 +224,9 @@ def test_strange_replies_never_give_a_wrong_sum_and_are_named(case: Case, kind: 
         run.assert_exact(second, QUESTION)
         # What comes late arrives in the next exchange, which may be the next sum's.
         named = {**first.rejected, **second.rejected}
-        assert set(named) == {2} and all(named.values()), (stage, kind)
+        # An answer to the list that comes late is as good as the same one after it, which it is asked for.
+        assert set(named) == (set() if (stage, kind) == ("agree", "late") else {2}), (stage, kind)
+        assert all(named.values())
         contributes = kind == "twice" or stage == "unmask"
         assert first.contributors == ((0, 1, 2, 3, 4) if contributes else (0, 1, 3, 4))
         assert first.dropped == ({} if kind == "twice" else {2: stage})

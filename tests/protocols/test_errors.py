@@ -24,7 +24,7 @@ from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.engine import Answerer, Client, Exchange, Replies
 from privfed.core.roles.secure_sum import SecureSum
-from privfed.core.stored.messages import Refusal, decode
+from privfed.core.stored.encoding import Refusal, decode
 from privfed.engines.logs import ClientLogs
 from privfed.errors import ArgumentError, DataError, MessageError, PolicyError, ProtocolError, RefusedError
 from privfed.protocols import CKKS, GroupMasked, Masked, Plain, Slotted

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from privfed.core.agreed.policy import ClientPolicy
-from privfed.core.stored.messages import decode, encode
+from privfed.core.stored.encoding import decode, encode
 from privfed.errors import ArgumentError, MessageError
 from privfed.protocols import Masked, Slotted
 from privfed.protocols.setup.advertising import advertise_request, read_advertisement
-from privfed.protocols.setup.messages import Listed
+from privfed.protocols.setup.messages import Advertisement
 from privfed.protocols.setup.simulated import fresh_agreement
 from privfed.protocols.slotted import PART, ForGroup
 from tests.protocols.federations import Sums
@@ -26,8 +26,8 @@ def test_a_key_for_the_group_is_no_key_for_the_inner_sum() -> None:
     _, inner = side.step(side.initial(), asked[agreement], run.answerer(2))
     _, outer = side.step(side.initial(), encode(ForGroup(asked[group])), run.answerer(2))
     for_group = decode(outer, ForGroup, sender="client", stage="advertise").data
-    assert isinstance(read_advertisement(agreement, 2, "client", inner, FIT), Listed)
-    assert isinstance(read_advertisement(group, 2, "client", for_group, FIT), Listed)
+    assert isinstance(read_advertisement(agreement, 2, "client", inner, FIT), Advertisement)
+    assert isinstance(read_advertisement(group, 2, "client", for_group, FIT), Advertisement)
     for other, data in ((agreement, for_group), (group, inner)):
         with pytest.raises(MessageError, match="signature does not hold"):
             read_advertisement(other, 2, "client", data, FIT)

@@ -10,7 +10,7 @@ from privfed.core.agreed.configuration import Configuration, Terms
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import ClientData, Question
 from privfed.core.asking.statistics import Statistics
-from privfed.core.stored.messages import Array, Refusal, decode, encode
+from privfed.core.stored.encoding import Array, Refusal, decode, encode
 from privfed.core.values.domain import Ranges
 from privfed.protocols.plain import PlainAnswer, PlainClient, PlainRequest, PlainSession
 from privfed.questions.lloyd import LloydSums
@@ -106,7 +106,7 @@ def told(reply: bytes) -> Any:
 
 
 def answer_of(*values: float, number: int = 1, clipped: int = 0) -> bytes:
-    return encode(PlainAnswer(number, Array.of(np.array(values)), clipped))
+    return encode(PlainAnswer(number, Array.from_numpy(np.array(values)), clipped))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,9 @@ def answer_of(*values: float, number: int = 1, clipped: int = 0) -> bytes:
         pytest.param(lambda: answer_of(0.0, 0.0, 0.0), "statistics of another layout", id="short"),
         pytest.param(lambda: answer_of(0, 0, 0, 0, number=2), "answers sum 2, asked was 1", id="other-sum"),
         pytest.param(
-            lambda: answer_of(0, 0, 0, 0, clipped=-1), "a negative count of clipped entries", id="clipped"
+            lambda: answer_of(0, 0, 0, 0, clipped=-1),
+            "not a well-formed PlainAnswer or Refusal",
+            id="clipped",
         ),
         pytest.param(
             lambda: encode(PlainAnswer(1, Array((4,), b"\x00" * 31), 0)),

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 
 import pytest
 
-from privfed.core.record.transcript import Summed
-from privfed.engines.faults import Fault
+from privfed.core.record.records import Summed
+from privfed.engines.in_process import Fault
 from privfed.errors import NotEnoughClientsError
 from privfed.protocols import Masked
 from privfed.protocols.setup.rules import needed_to_open
 from tests.protocols.federations import Sums, names, vectors, wide_vectors
 
-STAGES = ("advertise", "prepare", "collect", "unmask")
+STAGES = ("advertise", "agree", "prepare", "collect", "unmask")
 QUESTIONS = (vectors(), wide_vectors(), vectors(17, 0.0, 1e6, 1e-4))
 
 
@@ -50,7 +50,7 @@ class Schedule:
         question, label = rng.choice(QUESTIONS), rng.choice(labels)
         upcoming = tuple(rng.sample(labels, rng.randint(0, len(labels))))
         began = bool(run.session._channels)  # type: ignore[attr-defined]
-        stages = STAGES[2:] if began and rng.random() < 0.8 else STAGES
+        stages = STAGES[3:] if began and rng.random() < 0.8 else STAGES
         lost = {i: rng.choice(stages) for i in range(self.n) if rng.random() < self.rate}
         faults = [Fault(i, stage, rng.choice(["drop", "lost-reply"])) for i, stage in lost.items()]  # type: ignore[arg-type]
         seen, opened = len(run.engine.log), len(run.transcript.of(Summed))
@@ -89,7 +89,7 @@ class Schedule:
             self.gone = frozenset(dropped)
         dropped = dict.fromkeys(self.gone & set(members), "advertise")
         for stage in STAGES[1:]:
-            if stage != "prepare" or stage in happened:
+            if stage not in ("agree", "prepare") or stage in happened:
                 dropped |= {i: stage for i in members if lost.get(i) == stage and i not in dropped}
             if len(members) - len(dropped) < needed_to_open(len(members), terms):
                 return dropped, stage
@@ -99,7 +99,7 @@ class Schedule:
 @pytest.mark.slow
 def test_many_short_schedules() -> None:
     counts = Counter[str]()
-    for seed in range(150):
+    for seed in range(300):
         schedule = Schedule(seed, 50 if seed % 10 == 0 else 20, counts)
         for _ in range(4):
             schedule.one()

@@ -18,21 +18,20 @@ from privfed.core.asking.question import question_from_bytes
 from privfed.core.roles.conversation import Ask, Total
 from privfed.core.roles.engine import ClientSide
 from privfed.core.roles.secure_sum import Session
-from privfed.core.stored.messages import decode, encode
+from privfed.core.stored.encoding import decode, encode
 from privfed.core.values.domain import Box, Ranges
-from privfed.engines.faults import Fault
+from privfed.engines.in_process import Fault
 from privfed.errors import (
     ArgumentError,
     BudgetError,
     IntegrityError,
     PrivacyError,
     ProtocolError,
-    RefusedError,
 )
 from privfed.federation.clients import gather
-from privfed.privacy import server_noise
+from privfed.privacy import pricing
 from privfed.privacy.noised import Noised
-from privfed.privacy.server_noise import Drawn, ServerNoise
+from privfed.privacy.pricing import Drawn, ServerNoise
 from privfed.protocols import CKKS, GroupMasked, Masked, Plain
 from privfed.protocols.ckks.checks import CHECK_SLOTS
 from privfed.protocols.ckks.cipher import with_noise
@@ -327,7 +326,7 @@ def test_clients_of_sums_that_the_server_reads_do_not_answer_without_noise(
     protocol: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A configuration that no estimator makes: the clients refuse by themselves.
-    monkeypatch.setattr(type(protocol), "opens_to", "clients")
+    monkeypatch.setattr(type(protocol), "recipient", "clients")
     run = served(protocol, ROWS, Asks(cells()))
     with pytest.raises(ProtocolError, match="policy:noise"):
         run.run(Asks(cells()))
@@ -355,24 +354,16 @@ def test_a_later_sum_without_room_is_an_error_before_the_first_is_paid(tmp_path:
     assert not list(tmp_path.rglob("*.ledger"))
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
-@pytest.mark.parametrize("policy", [ClientPolicy(probing_guard=True), ClientPolicy(max_jumps=3)])
-def test_clients_whose_refusals_would_follow_from_totals_do_not_join(name: str, policy: ClientPolicy) -> None:
-    words: dict[str, Any] = {"local_iter": 1, "tol": 0, "max_iter": 2, "protocol": name}
-    with pytest.raises(RefusedError, match="policy:guards"):
-        DWFKMeans(2, privacy=by_server(), policy=policy, **words).fit(ROWS)
-
-
 @pytest.mark.parametrize("far", [-1.0, 1.0])
 def test_noise_as_far_as_ranges_reach_opens_exactly(
     name: str, far: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        server_noise,
+        pricing,
         "discrete_gaussian",
         lambda sigma, size, source: np.rint(far * 1e3 * sigma).astype(np.int64),
     )
     run = asked(name, cells(9))
     question = run.heard[0][0].question
-    tail = np.ceil(server_noise.TAIL * question._per_value(question.sigma))
+    tail = np.ceil(pricing.TAIL * question._per_value(question.sigma))
     np.testing.assert_array_equal(noise_of(run, ROWS)[0], far * tail)

@@ -16,12 +16,12 @@ from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Ask, Total
 from privfed.core.roles.secure_sum import SecureSum
 from privfed.core.values.domain import Ranges
-from privfed.engines.faults import Fault
+from privfed.engines.in_process import Fault
 from privfed.errors import ArgumentError, NotEnoughClientsError, PolicyError, RefusedError
 from privfed.protocols import CKKS, GroupMasked, Masked, Plain, Slotted
 from privfed.protocols.client_opened.slot_permutation import check_slots, moved, slot_key
 from privfed.protocols.crypto.keys import digest
-from privfed.questions.slots import Slots
+from privfed.questions.gathered import Slots
 from tests.protocols.federations import ANY_DATA, Sums, Vectors, vectors
 
 N = 6
@@ -199,7 +199,7 @@ def test_a_policy_sees_the_question_in_the_slots() -> None:
 @pytest.mark.parametrize("stage", ["invite"])
 @pytest.mark.parametrize("kind", ["drop", "lost-reply", "garbage"])
 def test_a_client_that_misses_the_secret_answers_no_sum_with_slots(stage: Any, kind: Any) -> None:
-    run = Contributions(Slotted(Masked(), sums=2), N)
+    run = Contributions(Slotted(Masked(losses=3), sums=2), N)
     run.draw(OWN)
     run.faults[:] = [Fault(1, stage, kind)]
     total = run.federation.ask(Ask(slots()))
@@ -253,7 +253,7 @@ def test_words_out_of_bounds(make: Callable[[], object], match: str) -> None:
 
 def test_a_slotted_sum_says_what_it_reveals() -> None:
     protocol = Slotted(Masked())
-    assert (protocol.name, protocol.opens_to, protocol.reveals) == (
+    assert (protocol.name, protocol.recipient, protocol.reveals) == (
         "slotted masked",
         "server",
         "unlinked contributions",

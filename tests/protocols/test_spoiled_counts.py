@@ -11,10 +11,10 @@ import pytest
 
 from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics
-from privfed.core.record.transcript import Summed
+from privfed.core.record.records import Summed
 from privfed.core.roles.engine import Answerer
 from privfed.core.roles.secure_sum import SecureSum
-from privfed.core.stored.messages import Array, decode, encode
+from privfed.core.stored.encoding import Array, decode, encode
 from privfed.errors import IntegrityError
 from privfed.protocols import CKKS, GroupMasked, Masked, Plain, Slotted
 from privfed.protocols.ckks.grid import SlotGrid
@@ -96,7 +96,7 @@ def test_over_plain_sums_an_answer_out_of_range_is_thrown_away_by_name() -> None
 
     def lies(data: bytes) -> bytes:
         answer: PlainAnswer = decode(data, PlainAnswer, sender="", stage="")
-        return encode(msgspec.structs.replace(answer, vector=Array.of(np.full(3, 99.0))))
+        return encode(msgspec.structs.replace(answer, vector=Array.from_numpy(np.full(3, 99.0))))
 
     run.engine.change_replies = lambda exchange, replies: [
         (i, lies(one) if i == SPOILER else one) for i, one in replies

@@ -5,10 +5,10 @@ import pytest
 from sklearn.cluster import KMeans
 
 from privfed import metrics
-from privfed.core.record.transcript import Exchanged
+from privfed.core.record.records import Exchanged
 from privfed.core.roles.conversation import Ask
 from privfed.core.values.domain import Ranges
-from privfed.federation.over import open_over
+from privfed.federation.opening import open_over
 from privfed.questions.inertia import ClientScores, Inertia, largest_distance
 from tests.reference import dwf_reference as oracle
 from tests.undeclared import ANYTHING

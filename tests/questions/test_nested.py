@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import privfed
 from privfed.core.asking.question import ClientData, question_from_bytes
-from privfed.core.record.transcript import Asked
+from privfed.core.record.records import Asked
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, PrivacyError
-from privfed.questions.nested import NestedCells
+from privfed.questions.cells import NestedCells
 from tests.default_run import examples
 from tests.some import some
 

@@ -14,7 +14,7 @@ from privfed.core.asking.question import ClientData
 from privfed.core.roles.conversation import Setting, Total
 from privfed.core.values.domain import Domain
 from privfed.errors import DataError
-from privfed.federation.over import open_over
+from privfed.federation.opening import open_over
 from privfed.questions.ranges import LARGEST, FeatureRanges, Located, edges, locate, subdivisions
 from tests.undeclared import ANYTHING
 

@@ -44,7 +44,7 @@ def words(model: str) -> dict[str, Any]:
 
 
 def privacy(noise: str = "distributed", unit: str = "record") -> privfed.Privacy:
-    """Return a rehearsal: its noise repeats."""
+    """Return a seeded run: its noise repeats."""
     return privfed.Privacy(
         epsilon=2.0,
         delta=1e-5,

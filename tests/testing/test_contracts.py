@@ -12,7 +12,7 @@ import pytest
 
 from privfed import DWFKMeans, metrics
 from privfed.attacks import Linkage, PassiveAttack
-from privfed.core.asking.declaration import Declaration, RowCounts
+from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.question import AdditiveOver, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.roles.conversation import Total
@@ -39,7 +39,7 @@ class BrokenCount(RecordBounded):
 
     @property
     def declaration(self) -> Declaration:
-        return Declaration((RowCounts("count"),))
+        return Declaration(("count",))
 
     @property
     def bounds(self) -> Any:

@@ -15,7 +15,7 @@ from privfed.attacks.base.preparation import Target
 from privfed.attacks.registry import ATTACKS, attack_class
 from privfed.core.record.transcript import Transcript
 from privfed.deep import DCFL
-from privfed.estimators.weighted import lloyd
+from privfed.estimators.local_steps import lloyd
 from privfed.metrics import fuzzy_davies_bouldin
 from privfed.testing import AttackContract
 from tests.default_run import slow_but
@@ -71,7 +71,7 @@ class TestOwnAttacks(AttackContract):
         words: dict[str, Any] = {"protocol": self.over, "run_dir": run_dir}
         short = {"max_iter": 4, "tol": 0, **words}
         if self.name == "noisy-differencing":
-            rehearsed = Privacy(
+            seeded = Privacy(
                 epsilon=10.0,
                 delta=1e-6,
                 unit="record",
@@ -79,7 +79,7 @@ class TestOwnAttacks(AttackContract):
                 domain=Box(-10.0, 20.0, max_rows=60),
                 noise_seed=0,
             )
-            return DPKMeans(3, privacy=rehearsed, **words).fit(self.clients()).transcript_
+            return DPKMeans(3, privacy=seeded, **words).fit(self.clients()).transcript_
         if self.name == "equal-weight-counts":
             return EWFKMeans(3, **short).fit(self.clients()).transcript_
         if self.name in TRAINED_ON:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from privfed.metrics.registry import METRICS
+from privfed.metrics.named import METRICS
 from privfed.testing import MetricContract
 from tests.default_run import slow_but
 

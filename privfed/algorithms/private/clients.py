@@ -1,7 +1,7 @@
 """Differential privacy of a whole client: each client counts as one record that is spread over cells.
 
 A client divides its counts and sums by a common number of rows B, or by its own number where that is larger.
-So its counts add up to at most 1, its sum of clipped offsets is at most as long as the radius, and the bounds
+So its counts add up to at most 1, and its sum of clipped offsets is at most as long as the radius. The bounds
 of one record hold for the client as a whole. Usually its answer is much shorter than these bounds: a client
 whose rows spread evenly over k clusters has counts of L2 norm 1 / sqrt(k). So each answer also includes the
 norms of its counts and sums, and the next question of the same class clips to about their mean.
@@ -17,22 +17,26 @@ the questions; and the mean norms of the clients' counts and sums.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
+from privfed.algorithms.private.noised_rounds import described_sums
 from privfed.algorithms.private.scale import Frame, Scale, octave, radius_rule
+from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.phases import Cycle, Form, Near, Phase, Phases, Shape, Within
-from privfed.core.asking.question import AdditiveOver, register
+from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.roles.conversation import Ask, Conversation, Total
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
-from privfed.privacy.bounds import HAIR, step_of
+from privfed.privacy.bounds import HAIR, check_sizes, step_of
 from privfed.questions.bounded.bounded_sums import HashSums, SumsInCells
 from privfed.questions.bounded.whole_clients import SharesOfARecord
+from privfed.questions.lloyd import check_centers
 
 LENGTH_SHARE = 0.02
 """Share of a question's weight for the norms of counts and sums."""
@@ -233,3 +237,77 @@ def _next_limits(total: Total) -> Lengths:
     unsure = (total.noise_std or {})["length"] / n_clients
     means: FloatArray = total.statistics["length"] / n_clients
     return Lengths(*np.clip(_MARGIN * means + unsure, 0.02, 1.0).tolist())
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LocalMovements(SumsInCells):
+    """Ask for the results of several local steps: weights, and weighted movements clipped to a radius.
+
+    Statistics: `count` (n_clusters,), the weights; `sum` (n_clusters, n_features), each weight times the
+    clipped movement of its center.
+
+    Args:
+        steps: asks for weights, and for weighted local centers or weighted movements, as its first and
+            second entry; its ranges are those of this question.
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+    steps: Question
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_centers(self._centers, self.ranges)
+        check_sizes("centers", self._centers)
+        mine, theirs = self.ranges, self.steps.ranges
+        same = np.array_equal(mine.low, theirs.low) and np.array_equal(mine.high, theirs.high)
+        if not same or mine.rows != theirs.rows:
+            raise ArgumentError("movements must have the ranges of their local steps.")
+        if [entry.shape for entry in self.steps.spec.entries] != [
+            self._centers.shape[:1],
+            self._centers.shape,
+        ]:
+            raise ArgumentError("local steps need a weight and a sum for each center.")
+
+    @property
+    def declaration(self) -> Declaration | None:
+        """Row counts, where the weights of the local steps count rows."""
+        inner = self.steps.declaration
+        counts = ("count",) if inner and inner.row_counts else ()
+        return inner and Declaration(counts, can_fail=inner.can_fail)
+
+    @property
+    def _centers(self) -> FloatArray:
+        declared = self.steps.declaration
+        if declared is None or len(declared.centers) != 1:
+            raise ArgumentError(f"{type(self.steps).__name__} declares no local steps from centers.")
+        return declared.centers[0]
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """Weights of at most those of the local steps, and movements of at most that many radii."""
+        rows = float(np.max(np.asarray(self.steps.spec.entries[0].high)))
+        return described_sums({"count": 1.0, "sum": self.radius}, self._centers.shape, max(rows, 1.0))
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients in one pass; weights that are no valid numbers count as zero."""
+        with np.errstate(all="ignore"):  # A warning would depend on the rows.
+            weight, total = (entry.name for entry in self.steps.spec.entries)
+            declared = self.steps.declaration
+            moved = declared is not None and declared.movements
+            answers = self.steps.answer_all(clients, generators)
+            return [self._one(answer[weight], answer[total], moved=moved) for answer in answers]
+
+    def _one(self, weight: FloatArray, total: FloatArray, *, moved: bool) -> Statistics:
+        # A user's weighting may give NaN, infinite or negative weights for some rows; these count as zero.
+        kept, high = np.isfinite(weight) & (weight >= 0.0), np.asarray(self.steps.spec.entries[0].high)
+        kept &= np.isfinite(total).all(axis=1)
+        within = np.where(kept, high / np.fmax(weight, high), 0.0)
+        weight = np.where(kept, weight, 0.0) * within
+        total = np.where(kept[:, None], total, 0.0) * within[:, None]
+        movement = total if moved else total - weight[:, None] * self._centers
+        length, reach = np.linalg.norm(movement, axis=1), weight * self.radius * HAIR
+        shorter = np.divide(reach, length, out=np.ones_like(length), where=length > reach)
+        return Statistics(count=weight, sum=movement * shorter[:, None])

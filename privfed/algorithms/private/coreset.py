@@ -1,9 +1,15 @@
 """A coreset, weighted points that represent all rows, from one or two noised sums; its clustering is free.
 
 With few features its cells form a grid (`.grids`). With more they lie between random hyperplanes through the
-centre, as many as noise allows, and the table of their sums is denoised as a whole: its singular values are
+centre, as many as noise allows. The table of their sums is then denoised as a whole: its singular values are
 shrunk optimally for noise of known variance (Gavish and Donoho 2017, IEEE Trans. Inf. Theory 63, section III,
 Frobenius loss).
+
+Clustering ends with an exchange: points change clusters one by one, and leave optima that Lloyd steps rest
+in. A heavy point moves its cluster's mean when it leaves or joins. Lloyd steps compare its distances to means
+as they are; here they are compared as they would be after the change (Hartigan 1975, "Clustering Algorithms",
+chapter 4; Telgarsky and Vattani, "Hartigan's method: k-means clustering without Voronoi", AISTATS 2010). So
+every result rests under Lloyd steps too, but not the other way round.
 
 Reveals to whoever opens the total: noised counts and sums of rows in public cells.
 """
@@ -11,18 +17,20 @@ Reveals to whoever opens the total: noised counts and sums of rows in public cel
 from __future__ import annotations
 
 from dataclasses import replace
-from math import floor, log2, sqrt
+from math import ceil, floor, log2, sqrt
 
 import numpy as np
 
-from privfed.algorithms.private.exchange import exchanged
 from privfed.algorithms.private.grids import (
     COARSE,
     CUT_SHARE,
     GRID_SHARE,
     LEAST_PER_AXIS,
     MOST_PER_AXIS,
+    Coreset,
     cut,
+    cut_always,
+    cut_always_phases,
     cut_phase,
     grid_form,
     grid_plan,
@@ -30,18 +38,16 @@ from privfed.algorithms.private.grids import (
     per_axis_for,
     whole_per_axis,
 )
-from privfed.algorithms.private.points import BoolArray, Coreset
 from privfed.algorithms.private.scale import Frame, Scale, clipped, radius_rule
-from privfed.core.asking.justified import GRID_FEATURES
 from privfed.core.asking.phases import Among, Form, Phase, Phases, Shape, Within
 from privfed.core.roles.conversation import Ask, Conversation, Total
-from privfed.core.values.alone import products
 from privfed.core.values.domain import FloatArray
-from privfed.numerics.distances import IntArray
-from privfed.numerics.weighted_kmeans import weighted_kmeans
+from privfed.core.values.numbers import products
+from privfed.numerics.kernels.interpreted import IntArray
+from privfed.numerics.kmeans import many_distances, nearest, weighted_kmeans
 from privfed.questions.bounded.bounded_sums import HashSums
-from privfed.questions.bounded.slabs import SlabSums
-from privfed.questions.cells import drawn_normals, normals_rule
+from privfed.questions.bounded.shells import SlabSums
+from privfed.questions.cells import GRID_FEATURES, drawn_normals, normals_rule
 
 # How these constants, and those of `privfed.algorithms.private.kmeans`, were found is said in
 # docs/algorithms/dp_kmeans.md, "Where the constants come from".
@@ -80,6 +86,9 @@ def _cell_share(n_features: int) -> float:
 
 MOST_PLANES = 12
 """Most hyperplanes."""
+
+GRID_CELLS, HASH_CELLS = 12, 2
+"""Number of cells of a coreset that no total changes, for each cluster."""
 
 
 def wide_clusters(scale: Scale, n_clusters: int) -> bool:
@@ -134,13 +143,40 @@ def hash_form(frame: Frame, least: int, most: int, rng: np.random.Generator) -> 
     return Form(HashSums, center=Shape(d), radius=radius_rule(frame), normals=normals)
 
 
-def coreset_phases(frame: Frame, rng: np.random.Generator) -> Phases:
-    """Return what `coreset` asks; `rng` is kept as it is."""
+def coreset_phases(frame: Frame, n_clusters: int, rng: np.random.Generator) -> Phases:
+    """Return what `coreset` asks, then `slabbed`, which may be left out; `rng` is kept as it is."""
     hashes, d = hash_form(frame, 0, MOST_PLANES, rng), frame.ranges.n_features
+    # Slabs may follow a grid's place too: cells between few hyperplanes, where rows are few.
+    slabs = Phase(_slab_form(frame, Within(1, max(1, MOST_SLABS * n_clusters))), least=0)
     if d > GRID_FEATURES:
-        return (Phase(hashes),)
+        return (Phase(hashes), slabs)
     grids = grid_form(frame, LEAST_PER_AXIS, MOST_PER_AXIS[d - 1])
-    return (Phase(Among((*grids.rules, hashes))), cut_phase(frame))
+    return (Phase(Among((*grids.rules, hashes))), cut_phase(frame), slabs)
+
+
+def _always(n_clusters: int, n_features: int) -> int:
+    """Return the number of cells along an axis, or of hyperplanes, that no total changes."""
+    if n_features > GRID_FEATURES:
+        return min(ceil(log2(HASH_CELLS * n_clusters)), MOST_PLANES)
+    return whole_per_axis(ceil((GRID_CELLS * n_clusters) ** (1.0 / n_features)), n_features)
+
+
+def coreset_always(scale: Scale, n_clusters: int, rng: np.random.Generator) -> Conversation[Coreset]:
+    """Ask for a coreset and a second look at it, with lengths and noise that no total changes."""
+    size = _always(n_clusters, len(scale.center))
+    if len(scale.center) <= GRID_FEATURES:
+        return (yield from cut_always(scale, n_clusters, size))
+    found = yield from hashed(scale, rng, HASH_SHARE, size)
+    return (yield from slabbed_always(scale, found, n_clusters)) if n_clusters > 2 else found
+
+
+def coreset_always_phases(frame: Frame, n_clusters: int, rng: np.random.Generator) -> Phases:
+    """Return what `coreset_always` asks; `rng` is kept as it is."""
+    size = _always(n_clusters, len(frame.middle))
+    if len(frame.middle) <= GRID_FEATURES:
+        return cut_always_phases(frame, n_clusters, size)
+    slabs = (Phase(_slab_form(frame, SLABS_ALWAYS * n_clusters)),) if n_clusters > 2 else ()
+    return (Phase(hash_form(frame, size, size, rng)), *slabs)
 
 
 def hashed(scale: Scale, rng: np.random.Generator, share: float, n_planes: int) -> Conversation[Coreset]:
@@ -233,16 +269,6 @@ def _sliced(scale: Scale, axis: FloatArray, n_slabs: int) -> Conversation[Corese
     return (yield from _averaged(scale, question, WIDE_SHARE, single=False))
 
 
-def slab_phase(frame: Frame, n_clusters: int) -> Phase:
-    """Return what `slabbed` asks, which may be left out."""
-    return Phase(_slab_form(frame, Within(1, max(1, MOST_SLABS * n_clusters))), least=0)
-
-
-def slab_always_phase(frame: Frame, n_clusters: int) -> Phase:
-    """Return what `slabbed_always` asks."""
-    return Phase(_slab_form(frame, SLABS_ALWAYS * n_clusters))
-
-
 def _slab_form(frame: Frame, n_slabs: Within | int) -> Form:
     d, radius = frame.ranges.n_features, radius_rule(frame)
     reach = Within(0.0, SLABS_REACH * radius.high)
@@ -262,49 +288,38 @@ def denoised(sums: FloatArray, noise: float) -> FloatArray:
     return np.asarray((left * shrunk) @ right)
 
 
-def clustered(
-    scale: Scale,
-    points: FloatArray,
-    weights: FloatArray,
-    n_clusters: int,
-    rng: np.random.Generator,
-    doubtful: BoolArray | None = None,
-) -> FloatArray:
+def clustered(scale: Scale, found: Coreset, n_clusters: int, rng: np.random.Generator) -> FloatArray:
     """Return k-means centers of a coreset, (n_clusters, n_features), which costs no budget.
 
     Doubtful points that would be clusters of their own are left out, if enough others remain. With too few
     points, each is a center, and the other centers lie near the centre of all rows.
     """
-    if doubtful is not None:
-        points, weights = _sure(points, weights, n_clusters, rng, doubtful)
+    found = _sure(found, n_clusters, rng)
+    points = found.points
     if len(points) >= n_clusters:
-        return _inside(scale, _best(points, weights, n_clusters, rng)[0])
+        return _inside(scale, _best(found, n_clusters, rng)[0])
     missing = n_clusters - len(points)
     near = scale.center + 1e-3 * scale.frame.unit * rng.standard_normal((missing, len(scale.center)))
     return _inside(scale, np.concatenate([points, near]))
 
 
-def _sure(
-    points: FloatArray, weights: FloatArray, n_clusters: int, rng: np.random.Generator, doubtful: BoolArray
-) -> tuple[FloatArray, FloatArray]:
+def _sure(found: Coreset, n_clusters: int, rng: np.random.Generator) -> Coreset:
     """Leave out doubtful points that k-means makes clusters of their own."""
     for _ in range(MOST_SIFTINGS):
-        if not doubtful.any() or len(points) <= n_clusters:
+        if found.doubtful is None or not found.doubtful.any() or len(found.points) <= n_clusters:
             break
-        labels = _best(points, weights, n_clusters, rng)[1]
-        left = ~(doubtful & (np.bincount(labels, minlength=n_clusters)[labels] == 1))
+        labels = _best(found, n_clusters, rng)[1]
+        left = ~(found.doubtful & (np.bincount(labels, minlength=n_clusters)[labels] == 1))
         if left.all() or left.sum() < n_clusters:
             break
-        points, weights, doubtful = points[left], weights[left], doubtful[left]
-    return points, weights
+        found = found.only(left)
+    return found
 
 
-def _best(
-    points: FloatArray, weights: FloatArray, n_clusters: int, rng: np.random.Generator
-) -> tuple[FloatArray, IntArray]:
+def _best(found: Coreset, n_clusters: int, rng: np.random.Generator) -> tuple[FloatArray, IntArray]:
     """Return centers and labels of the best restart of k-means, after points changed clusters one by one."""
-    found = weighted_kmeans(points, weights, n_clusters, rng, n_init=RESTARTS)
-    return exchanged(points, weights, found.centers)
+    centers = weighted_kmeans(found.points, found.weights, n_clusters, rng, n_init=RESTARTS).centers
+    return exchanged(found.points, found.weights, centers)
 
 
 def _inside(scale: Scale, points: FloatArray) -> FloatArray:
@@ -313,3 +328,62 @@ def _inside(scale: Scale, points: FloatArray) -> FloatArray:
 
 def _stds(total: Total) -> dict[str, float]:
     return dict(total.noise_std or {})
+
+
+MOST_EXCHANGES = 500
+"""Most changes; each lowers the inertia."""
+
+_LEAST_GAIN = 1e-9
+"""Least gain of a change, as a share of what all points together would save by leaving their clusters."""
+
+
+def exchanged(points: FloatArray, weights: FloatArray, centers: FloatArray) -> tuple[FloatArray, IntArray]:
+    """Move the one point whose change of cluster saves most, until none saves anything.
+
+    Property: no clustering that is returned has a higher inertia than the one that the centers begin with.
+
+    Args:
+        points: float64 of shape (n_points, n_features).
+        weights: float64 of shape (n_points,), positive.
+        centers: to begin with, float64 of shape (n_clusters, n_features).
+
+    Returns:
+        The clusters' means, a cluster without points keeping its center; and each point's cluster.
+    """
+    labels = nearest(points, centers)
+    for _ in range(MOST_EXCHANGES):
+        centers, total = _means(points, weights, labels, centers)
+        squares = many_distances(points, centers[None])[0].T
+        saved, added = _changes(squares, weights, labels, total)
+        gain = saved - added.min(axis=1)
+        point = int(gain.argmax())
+        if gain[point] <= _LEAST_GAIN * saved.sum():
+            break
+        labels[point] = added[point].argmin()
+    return _means(points, weights, labels, centers)[0], labels
+
+
+def _changes(
+    squares: FloatArray, weights: FloatArray, labels: IntArray, total: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return what a point saves by leaving its cluster, (n,), and adds by joining each, (n, n_clusters)."""
+    own, rows = total[labels], np.arange(len(labels))
+    left = own - weights
+    alone = left <= 1e-9 * own
+    saved = np.where(alone, 0.0, own * weights / np.where(alone, 1.0, left) * squares[rows, labels])
+    added = total * weights[:, None] / (total + weights[:, None]) * squares
+    added[rows, labels] = np.inf
+    return saved, added
+
+
+def _means(
+    points: FloatArray, weights: FloatArray, labels: IntArray, centers: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return each cluster's weighted mean, or its center where it has no points; and its weight."""
+    k = len(centers)
+    total = np.asarray(np.bincount(labels, weights, k), dtype=np.float64)
+    sums = np.stack([np.bincount(labels, weights * column, k) for column in points.T], axis=1)
+    held = total > 0.0
+    found = centers.copy()
+    found[held] = sums[held] / total[held, None]
+    return found, total

@@ -16,14 +16,14 @@ from dataclasses import dataclass, replace
 from math import floor, sqrt
 
 import numpy as np
+import numpy.typing as npt
 from scipy.stats import norm
 
-from privfed.algorithms.private.points import BoolArray, Coreset
 from privfed.algorithms.private.scale import Frame, Scale, octave, radius_rule
 from privfed.core.asking.phases import Among, Form, Phase, Phases, Shape, Within
 from privfed.core.roles.conversation import Ask, Conversation
 from privfed.core.values.domain import FloatArray
-from privfed.numerics.distances import IntArray
+from privfed.numerics.kernels.interpreted import IntArray
 from privfed.questions.bounded.bounded_sums import MOST_CUTS, GridSums
 
 # docs/algorithms/dp_kmeans.md, "Where the constants come from", says how these were found.
@@ -361,3 +361,39 @@ def _level(n_cells: int) -> float:
     """Return the count, in standard deviations of its noise, above which a cell is beyond doubt."""
     level: float = norm.isf(FALSE_CELLS / max(n_cells, 1))
     return level
+
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Coreset:
+    """Points, and how many rows each represents.
+
+    Args:
+        points: float64 of shape (n_points, n_features).
+        weights: noised number of rows of each point, float64 of shape (n_points,), at least 1.
+        noise: standard deviation of the noise in a point's sum of offsets, scaled to offsets clipped to
+            the scale's radius.
+        single: whether there was only one cell, for all rows.
+        hashed: whether cells lay between hyperplanes.
+        spent: share of the budget that was spent on it.
+        sizes: about how far a point's rows lie from it, float64 of shape (n_points,); None if unknown.
+        doubtful: whether noise alone may have made a point, bool of shape (n_points,); None if unknown.
+    """
+
+    points: FloatArray
+    weights: FloatArray
+    noise: float
+    single: bool
+    hashed: bool
+    spent: float
+    sizes: FloatArray | None = None
+    doubtful: BoolArray | None = None
+
+    def only(self, chosen: BoolArray) -> Coreset:
+        """Return the chosen points."""
+        sizes = None if self.sizes is None else self.sizes[chosen]
+        doubtful = None if self.doubtful is None else self.doubtful[chosen]
+        points, weights = self.points[chosen], self.weights[chosen]
+        return replace(self, points=points, weights=weights, sizes=sizes, doubtful=doubtful)

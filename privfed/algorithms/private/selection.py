@@ -15,30 +15,28 @@ from typing import ClassVar
 
 import numpy as np
 
-from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.private.coreset import (
     WIDE_SHARE,
     clustered,
     coreset,
     coreset_phases,
-    slab_phase,
     slabbed,
 )
-from privfed.algorithms.private.grids import ROUNDS_SHARE
+from privfed.algorithms.private.grids import ROUNDS_SHARE, Coreset
 from privfed.algorithms.private.kmeans import PrivateKMeans, begun
-from privfed.algorithms.private.points import Coreset
-from privfed.algorithms.private.rounds import round_phase
+from privfed.algorithms.private.noised_rounds import round_phase
 from privfed.algorithms.private.scale import Scale, frame_of, scale_phases, scaled
-from privfed.core.asking.justified import GRID_FEATURES
+from privfed.algorithms.rounds import ClusteringOutcome
 from privfed.core.asking.phases import Among, Phase, Phases
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Conversation, Setting
 from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.core.values.guarantee import Unit
 from privfed.errors import PrivacyError
-from privfed.numerics.kernels.steps import assign
+from privfed.numerics.kernels.dispatch import assign
 from privfed.numerics.memberships import memberships
-from privfed.questions.fuzzy_spread import index_from
+from privfed.questions.cells import GRID_FEATURES
+from privfed.questions.cluster_spread import index_from
 
 CORESET_SHARE = 0.75
 """Share of the budget for the coreset, which gives the choice and the start."""
@@ -123,7 +121,7 @@ class PrivateSelection:
         rng, frame = np.random.default_rng(self.algorithm.seed), frame_of(setting)
         most, steps = self.algorithm.max_iter, self.algorithm.steps
         rounds = [round_phase(frame, k, most, steps.example(frame, k)).form for k in self.candidates]
-        cells = (*coreset_phases(frame, rng), slab_phase(frame, max(self.candidates)))
+        cells = coreset_phases(frame, max(self.candidates), rng)
         return (*scale_phases(setting), *cells, Phase(Among(tuple(rounds)), 1, most))
 
     def run(self, setting: Setting) -> Conversation[Selected]:
@@ -138,9 +136,7 @@ class PrivateSelection:
         most = max(self.candidates)
         scale = yield from scaled(setting, most)
         found = yield from self._coreset(scale, rng)
-        fits = [
-            clustered(scale, found.points, found.weights, k, rng, found.doubtful) for k in self.candidates
-        ]
+        fits = [clustered(scale, found, k, rng) for k in self.candidates]
         tried = [self._tried(found, centers) for centers in fits]
         place = int(np.argmin([index for _, index in tried]))
         k = self.candidates[place]

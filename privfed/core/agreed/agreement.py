@@ -2,20 +2,29 @@
 
 It is public. Parties exchange it as bytes and compare its digest among themselves: whoever writes it alone
 decides who takes part.
+
+What it names has absolute bounds, checked before anything is built from it. An agreement is a short text, and
+what follows from it need not be: phases and geometry for each restart, a direction for each column, shares of
+a budget for each cluster. Whoever writes one could have all who join it fill their memory. Each number is
+compared before an algorithm is built; so is that a client's own rows have as many columns as agreed. What
+follows from products of these numbers, an algorithm says itself (`Sized`), before its phases or its run are
+made. Property (`tests/party/test_largest.py`): whatever whole numbers an agreement names, singly and all
+together, to join takes at most 640 MiB and a minute, or is refused by one code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import msgspec
 
-from privfed.core.agreed.configuration import Configuration
-from privfed.core.stored.codec import Codec
-from privfed.core.stored.hashing import digest
+from privfed.core.agreed.configuration import MOST_BYTES, Configuration
+from privfed.core.agreed.program import Listed, Of, Value, values_of
+from privfed.core.stored.encoding import Codec, digest
+from privfed.core.values.numbers import Items
 from privfed.errors import ArgumentError
 
 PUBLIC_KEY_BYTES = 32
@@ -34,8 +43,8 @@ class Signer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a party's journal stands: what it shows others, who notice an older copy.
+class JournalCounter:
+    """A party's journal counter: it shows it to others, who notice an older copy.
 
     Args:
         counter: number of entries; 0 where no journal is kept.
@@ -50,14 +59,14 @@ class Standing:
 class Remembering(Protocol):
     """A long-term key whose party keeps a journal over all its fits."""
 
-    def standing(self) -> Standing:
-        """Return where the party's journal stands now."""
+    def journal_counter(self) -> JournalCounter:
+        """Return the party's journal counter as it is now."""
 
-    def meets(self, peers: Mapping[bytes, Standing], since: int) -> bytes | None:
-        """Remember where the journals of others stand; return the key of one that stands further back.
+    def meets(self, peers: Mapping[bytes, JournalCounter], since: int) -> bytes | None:
+        """Remember the journal counters of others; return the key of one that shows a lower one.
 
         Args:
-            peers: public key -> where that party's journal stood at a set-up, as it signed.
+            peers: public key -> that party's journal counter at a set-up, as it signed.
             since: number of entries that this party's own journal had at that set-up. What it met only after
                 may have been shown there later: several set-ups may run at once.
         """
@@ -73,7 +82,7 @@ class Registry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         server: public key of the coordinator.
     """
 
-    clients: tuple[bytes, ...]
+    clients: Items[bytes]
     server: bytes
 
     def __post_init__(self) -> None:
@@ -170,4 +179,120 @@ class Agreement:
         return cls(read.configuration, read.registry, read.part)
 
 
-_CODEC: Codec[_Written] = Codec(_Written, "agreement", 2)
+_CODEC: Codec[_Written] = Codec(_Written, "agreement", 3, most=MOST_BYTES)
+
+
+MOST_CLUSTERS = 1 << 14
+"""Most clusters of an algorithm; all candidates of a selection together."""
+
+N_CLUSTERS = ("n_clusters", "n_local_clusters", "candidates")
+"""Parameters of algorithms that are numbers of clusters."""
+
+MOST_RESTARTS = 1 << 12
+
+MOST_COLUMNS = 1 << 20
+
+MOST_DIRECTIONS = 1 << 20
+"""Most restarts times columns: each restart has a few directions in all columns, or 128 MiB of them."""
+
+MOST_NUMBER = 1 << 20
+"""Most of all other whole numbers of an algorithm, but for those of which nothing is built."""
+
+MOST_METRICS = 64
+"""Most metrics that may follow."""
+
+MOST_BUILT = 1 << 25
+"""Most numbers of eight bytes of all models that an algorithm begins with: 256 MiB."""
+
+MOST_KEPT = 10**9 // 8
+"""Most numbers of the totals that a client of verified sums keeps: a journal holds no larger value."""
+
+_OWN = {"rounds": 1 << 14, "n_classes": 1 << 12}
+"""Parameters for each of which forms, or parts of a model, are built."""
+
+_FREE = ("seed", "index", "rows")
+
+
+class Size(NamedTuple):
+    """How large an algorithm is, in numbers of eight bytes.
+
+    Args:
+        built: what its phases hold, or its run before the first total.
+        kept: all totals of its run, where these are known to be as many before it.
+    """
+
+    built: int
+    kept: int = 0
+
+
+@runtime_checkable
+class Sized(Protocol):
+    """An algorithm whose phases or run hold products of its numbers."""
+
+    def size(self, setting: Any) -> Size:
+        """Return how large it is; nothing of that size is made for it."""
+
+
+def size_of(algorithm: object, setting: Any) -> Size:
+    """Return what an algorithm says of its size; nothing for one whose own numbers bound it."""
+    return algorithm.size(setting) if isinstance(algorithm, Sized) else Size(0)
+
+
+def check_built(size: Size, *, totals: bool) -> None:
+    """Check that an algorithm is not too large to be followed.
+
+    Args:
+        size: its own.
+        totals: whether its totals are kept, as by a client of verified sums.
+
+    Raises:
+        ArgumentError: it is.
+    """
+    _check("the numbers of all models together", size.built, MOST_BUILT)
+    if totals:
+        _check("the numbers of all totals together", size.kept, MOST_KEPT)
+
+
+def check_size(configuration: Configuration) -> None:
+    """Check that nothing that is agreed on is too large to be built by every client.
+
+    Raises:
+        ArgumentError: something is.
+    """
+    agreed = None if configuration.program is None else configuration.program.algorithm
+    restarts = max(_whole(values_of(agreed, "n_init")), default=1)
+    clusters = max(sum(_whole(values_of(agreed, *N_CLUSTERS))), configuration.n_clusters or 0)
+    _check("n_features", configuration.n_features, MOST_COLUMNS)
+    _check("n_init", restarts, MOST_RESTARTS)
+    _check("n_init times n_features", restarts * configuration.n_features, MOST_DIRECTIONS)
+    _check("the numbers of clusters together", clusters, MOST_CLUSTERS)
+    metrics = () if configuration.program is None else configuration.program.metrics
+    _check("metrics", len(metrics), MOST_METRICS)
+    for one in (agreed, *metrics):
+        for name, number in _numbers(one):
+            _check(name, number, _OWN.get(name, MOST_NUMBER))
+
+
+def _check(name: str, number: int, most: int) -> None:
+    if number > most:
+        raise ArgumentError(
+            f"{name} must be at most {most} in an agreement, which every client builds before it joins; got "
+            f"{number}. Take fewer.",
+            parameters=[name],
+        )
+
+
+def _whole(values: Iterator[Value]) -> list[int]:
+    return [one for one in values if type(one) is int]
+
+
+def _numbers(value: Value, name: str = "") -> Iterator[tuple[str, int]]:
+    """Yield the whole numbers in a value, by the name of their field; an array is as large as its bytes."""
+    if isinstance(value, Of):
+        for field, one in value.fields.items():
+            yield from _numbers(one, field)
+    elif isinstance(value, Listed):
+        for one in value.items:
+            yield from _numbers(one, name)
+    elif type(value) is int and name not in _FREE:
+        yield name, abs(value)

@@ -50,6 +50,11 @@ def answer_stages(stages: Iterable[Stage]) -> tuple[str, ...]:
     return tuple(one.name for one in stages if one.answers)
 
 
+def declared(promise: str) -> str:
+    """Return what a secure sum promises that is not privfed's own, marked as its author's word."""
+    return f"{promise} (what the secure sum promises, declared by its author)"
+
+
 @dataclass(frozen=True, slots=True)
 class Sight:
     """Describes in words what the opener of totals sees.

@@ -13,15 +13,16 @@ from typing import Literal
 import msgspec
 
 from privfed.core.agreed.program import AgreedProgram
-from privfed.core.asking.justified import most_cells, most_centers
-from privfed.core.asking.question import Part, Question
+from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Entry, StatisticsSpec
-from privfed.core.stored.codec import Codec
-from privfed.core.stored.messages import Array, encode
+from privfed.core.stored.encoding import Array, Codec, encode
 from privfed.core.values.domain import Ranges, check_private
-from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit
-from privfed.core.values.steps import SampledSteps
+from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, SampledSteps, Unit
+from privfed.core.values.numbers import Count, Integer, Items, Number
 from privfed.errors import ArgumentError
+
+MOST_BYTES = 1 << 26
+"""Most bytes of an agreement."""
 
 
 class CohortRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,9 +38,9 @@ class CohortRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """
 
     kind: Literal["all", "sampled", "schedule"] = "all"
-    size: int = 0
-    seed: int = 0
-    rounds: tuple[tuple[int, ...], ...] = ()
+    size: Number = 0
+    seed: Integer = 0
+    rounds: Items[Items[Number]] = ()
 
     def __post_init__(self) -> None:
         if self.kind == "sampled" and self.size < 1:
@@ -113,17 +114,17 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             only what follows from it.
     """
 
-    min_clients: int = 1
-    colluders: int = 0
-    honest: int = 1
-    max_sums: int = 1 << 20
-    threshold: int = 0
+    min_clients: Number = 1
+    colluders: Number = 0
+    honest: Number = 1
+    max_sums: Number = 1 << 20
+    threshold: Number = 0
     dropouts: float = 0.1
-    repeats: int = 0
-    slotted: int = 0
-    slot_contributors: int = 0
+    repeats: Number = 0
+    slotted: Number = 0
+    slot_contributors: Number = 0
     verified: bool = False
-    losses: int | None = None
+    losses: Number | None = None
 
     def __post_init__(self) -> None:
         lows = dict.fromkeys(("colluders", "threshold", "repeats", "slotted", "slot_contributors"), 0)
@@ -132,7 +133,9 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ArgumentError(f"losses must be None or at least 0, got losses={self.losses}.")
         for name, low in lows.items():
             if getattr(self, name) < low:
-                raise ArgumentError(f"{name} must be at least {low}, got {name}={getattr(self, name)}.")
+                raise ArgumentError(
+                    f"{name} must be at least {low}, got {name}={getattr(self, name)}.", parameters=[name]
+                )
         if not 0 <= self.dropouts < 1:
             raise ArgumentError(f"dropouts must lie in [0, 1), got dropouts={self.dropouts}.")
 
@@ -150,10 +153,10 @@ class AddedNoise(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         high: highest value of a client's answer.
     """
 
-    sizes: tuple[int, ...]
-    sigma: tuple[float, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
+    sizes: Items[Count]
+    sigma: Items[float]
+    low: Items[float]
+    high: Items[float]
 
     @property
     def spec(self) -> StatisticsSpec:
@@ -175,7 +178,7 @@ class PrivacyTerms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         noise: who adds it.
         budget: what all releases may cost together: mu^2 of the Gaussian-DP curve through (epsilon, delta);
             for Skellam noise the smaller budget of the Renyi bound.
-        rehearsal: whether noise repeats with the configuration's seed; such a run protects nobody.
+        seeded: whether noise repeats with the configuration's seed; such a run protects nobody.
         schedule: the server's noise for each sum of the fit, fixed before the first; empty for other noise.
         mechanism: distribution of the noise.
         steps: the steps of DP-SGD by which each client trains, where the noise is in these and not in
@@ -190,15 +193,15 @@ class PrivacyTerms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     neighbours: Neighbours
     noise: Noise
     budget: float
-    rehearsal: bool = False
-    schedule: tuple[AddedNoise, ...] = ()
+    seeded: bool = False
+    schedule: Items[AddedNoise] = ()
     mechanism: Mechanism = Mechanism.GAUSSIAN
     steps: SampledSteps | None = None
     spare: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.spare < 1:
-            raise ArgumentError(f"spare must lie in [0, 1), got spare={self.spare}.")
+            raise ArgumentError(f"spare must lie in [0, 1), got spare={self.spare}.", parameters=["spare"])
         if not (0 < self.epsilon < float("inf") and 0 < self.delta < 1 and 0 < self.budget < float("inf")):
             raise ArgumentError(
                 f"privacy needs epsilon > 0, delta in (0, 1) and a positive budget, got "
@@ -214,8 +217,9 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         algorithm: what was asked for, as text for people; no check goes by it.
         clients: names of the clients; a client's position in it is its number on the wire.
         n_features: number of columns.
-        n_clusters: number of clusters of the fit, or of a client's own clustering where that is larger; it
-            bounds the centers and cells of questions (`privfed.core.asking.justified`). None for metrics.
+        columns: their names, in order, by which each party reads its table; None where they have none.
+        n_clusters: number of clusters of the fit, or of a client's own clustering where that is larger. None
+            for metrics.
         cohorts: the rule that determines each round's clients.
         terms: the bounds that protect a client.
         seed: of the clients' simulation randomness, together with client name and index of the sum.
@@ -224,7 +228,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         max_rows: bound on the rows of a client where one is declared.
         privacy: the differential privacy guarantee of the fit; None where none is claimed.
         numerics: digest of the known answers that every client must compute too
-            (`privfed.numerics.known_answers`), where clients run the algorithm themselves; empty elsewhere.
+            (`privfed.numerics.kmeans`), where clients run the algorithm themselves; empty elsewhere.
         program: what runs. None where nothing is declared of it: then clients cannot check what they are
             asked, and take part only if their policy says so (`undeclared`).
         nonce: makes fits with equal parameters two agreements, as one agreement runs once; empty in a
@@ -233,15 +237,16 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     protocol: str
     algorithm: str
-    clients: tuple[str, ...]
-    n_features: int
-    n_clusters: int | None = None
+    clients: Items[str]
+    n_features: Count
+    columns: Items[str] | None = None
+    n_clusters: Count | None = None
     cohorts: CohortRule = CohortRule()
     terms: Terms = Terms()
-    seed: int = 0
+    seed: Integer = 0
     low: Array | None = None
     high: Array | None = None
-    max_rows: int | None = None
+    max_rows: Count | None = None
     privacy: PrivacyTerms | None = None
     numerics: str = ""
     program: AgreedProgram | None = None
@@ -281,16 +286,22 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return low.shape == high.shape == (self.n_features,) and bool((low <= high).all())
 
     def check_clients(self) -> None:
-        """Check a configuration that came from elsewhere: its clients, and cohorts of them.
+        """Check a configuration that came from elsewhere: its clients, their columns, and cohorts of them.
 
         Raises:
-            ArgumentError: no clients, two of one name, no columns, or a cohort of clients it does not list.
+            ArgumentError: no clients, two of one name, no columns, names of columns that do not fit, or a
+                cohort of clients it does not list.
         """
         n_clients = len(self.clients)
         if not n_clients or len(set(self.clients)) < n_clients or self.n_features < 1:
             raise ArgumentError(
                 f"a configuration needs columns, and clients of different names; got n_features="
                 f"{self.n_features}, {n_clients} clients of {len(set(self.clients))} names."
+            )
+        if self.columns is not None and (len(set(self.columns)), len(self.columns)) != (self.n_features,) * 2:
+            raise ArgumentError(
+                f"a configuration names each of its {self.n_features} columns once; got {len(self.columns)} "
+                f"names, {len(set(self.columns))} different ones."
             )
         highest = max((max(members) for members in self.cohorts.rounds), default=0)
         if highest >= n_clients or self.cohorts.size > n_clients:
@@ -341,16 +352,5 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             return None
         return Ranges(self.low.to_numpy(), self.high.to_numpy(), self.max_rows or 1)
 
-    def unjustified(self, asked: Question | Part) -> str | None:
-        """Return of what a question or part names more than is justified: "centers", "cells", or None."""
-        declared = asked.declaration
-        if declared is None or self.privacy is not None:
-            return None
-        centers = max((len(one) for one in declared.centers), default=0)
-        if max(centers, declared.n_clusters) > most_centers(self.n_clusters):
-            return "centers"
-        most = most_cells(self.n_clusters, self.n_features, len(self.clients), self.max_rows)
-        return "cells" if declared.n_cells > most else None
 
-
-_CODEC: Codec[Configuration] = Codec(Configuration, "configuration", 2)
+_CODEC: Codec[Configuration] = Codec(Configuration, "configuration", 3, most=MOST_BYTES)

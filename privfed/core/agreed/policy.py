@@ -1,149 +1,259 @@
-"""A client's own policy: what it answers, whatever the other parties agree on."""
+"""A client's own policy: what it answers, whatever the other parties agree on.
+
+Everything here depends on messages, the agreement and the journal only, never on rows: a refusal tells
+nothing of them. Absolute bounds, which hold for every client, stand in `privfed.core.agreed.agreement` and
+`privfed.core.asking.declaration`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from math import ceil, inf
+from typing import Any, Self
 
 from privfed.core.agreed.configuration import Configuration
-from privfed.core.agreed.given import Given
-from privfed.core.agreed.insisted import Insisted, check_listed
-from privfed.core.asking.coarseness import Coarseness
+from privfed.core.agreed.program import AgreedProgram
 from privfed.core.asking.question import Question, parts_of, wire_name
 from privfed.core.values.domain import Ball, Box, Domain
+from privfed.core.values.guarantee import Neighbours, Noise, Unit, Word
 from privfed.core.values.numbers import check_whole
 from privfed.errors import ArgumentError
 
+HIDING = frozenset({"masked", "masked-verified", "group-masked", "ckks"})
+"""Secure sums that show nobody a single answer."""
 
-@dataclass(frozen=True, kw_only=True)
-class ClientPolicy(Insisted):
-    """States what a client answers, whatever the others agree on. Refusals never depend on its data.
+GROUP_SIZE, MOST_FITS = 5, 10
+"""Groups of rows, and fits on the same rows, where the owner of a node says nothing else."""
 
-    The parameters from `fixed_cohorts` to `count_multiple` are defences (`privfed.party.guard`,
-    docs/threat-model.md): each counters an attack, none is a guarantee. Those after them are about fits as a
-    whole (`privfed.core.agreed.insisted`).
+MOST_DELTA = 1e-5
+"""Most delta of all fits together, where a policy bounds epsilon and says nothing of delta."""
+
+
+FEW = 30
+"""Fewest clients of which a tenth may be lost, where nothing else is said; of fewer one."""
+
+
+def default_losses(clients: int) -> int:
+    """Return in how many sums other clients may be lost than before, where nothing else is said.
+
+    Two totals over sets of clients that differ by one show its answer, and a server can invent losses.
+    """
+    return 1 if clients < FEW else ceil(clients / 10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One fit's guarantee, as a journal keeps it.
 
     Args:
-        undeclared: take part also where no program is agreed (`Configuration.program`), so that any question
-            may be asked, within this policy. Without it such a fit is not joined.
-        protocols: names of the secure sums that it takes part in; None for all, `plain` too, over which the
-            coordinator reads its answers.
-        questions: names of the questions that it answers, nested ones included; None for all that it knows.
-        min_clients: fewest clients in the list, and in a cohort, that it joins.
-        min_honest: smallest group of honest clients that it agrees to be summed with.
-        min_colluders: how many colluding clients its sums must at least withstand.
-        verified: whether clients must verify totals that the server opens (True), which shows every client
-            every total, or must not (False); None accepts both.
-        max_sums: most sums that it answers in a fit; None to accept the configuration's number.
-        domain: domain that every question's ranges must equal; None to accept the configuration's.
-        fixed_cohorts: join only where cohorts are fixed groups of clients, so that no combination of totals
-            isolates a smaller group (against disaggregation).
-        max_answers: most questions that it answers in a fit (against differencing and probing).
-        max_jumps: most jumps that it answers in a fit: far movements of the centroids from one question to
-            the next, as at a restart, and changes of the cells that rows are counted in. It needs a declared
-            domain.
-        probing_guard: refuse centroids on a line or far outside the domain (against probing). It needs a
-            domain that the configuration or this policy declares.
-        min_count: groups of fewer of its rows are answered as empty in every question: clusters, cells, the
-            rows of its own local centers, rows beyond its range. A client with fewer rows in all answers as
-            one without rows. 1 suppresses nothing.
-        count_multiple: counts of rows are rounded to multiples of it, and sums are scaled along; 1 changes
-            nothing.
-        algorithms: algorithms that it takes part in, by their registered names
-            (`privfed.core.names.own_programs`), and questions of metrics that are asked alone. None for all.
-        inits: initialisations that it takes part in: names, or arrays by
-            `privfed.core.agreed.described.named_start`, as whoever chooses the first centers chooses what is
-            asked. None for all.
-        max_restarts: most restarts (`n_init`) of an algorithm.
-        rows_per_cluster: fewest agreed rows (clients times `max_rows`) for each agreed cluster; with it, a
-            clustering without declared `max_rows` is refused.
-        require_privacy: join only fits under differential privacy, and only with rows of which no other fit
-            was, as far as the journal knows.
-        max_epsilon: most epsilon of all fits on the same rows together, added up, this one's included; where
-            no journal is kept, of this one. It implies `require_privacy`.
-        max_delta: most delta of all fits on the same rows together; it implies `require_privacy`.
-        units: units of protection that it accepts where privacy is claimed.
-        neighbours: meanings of neighbouring that it accepts where privacy is claimed.
-        noise: who may add the noise where privacy is claimed.
-        max_fits: most fits on the same rows, by the journal.
-        max_losses: most losses of clients in all fits on the same rows, by the journal.
-        max_starts: in how many different sets of cells the same rows are counted in all fits, by the
-            journal. The cells of `init="nested"` are the same in each fit, up to their number and the ranges.
+        epsilon: agreed.
+        delta: of the same guarantee.
+        unit: what it protects.
+        neighbours: which data sets it compares.
+        mechanism: "gaussian" or "skellam" noise of totals, or "dp-sgd" (noise in the clients' training).
     """
 
-    undeclared: bool = False
+    epsilon: float
+    delta: float
+    unit: str
+    neighbours: str
+    mechanism: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """Counts what one data set has given, from a party's journal.
+
+    Args:
+        fits: fits that began.
+        sums: sums that were answered.
+        starts: in how many different sets of cells rows were counted.
+        losses: how often clients were lost in those fits; and one for each set of clients and rule of cohorts
+            beyond the first, since totals over two sets show the difference.
+        claims: the fits' agreed guarantees; `privfed.privacy.ledger` composes them. Nothing bounds what fits
+            that claimed none gave.
+        unprotected: fits that claimed no guarantee.
+    """
+
+    fits: int = 0
+    sums: int = 0
+    starts: int = 0
+    losses: int = 0
+    claims: tuple[Claim, ...] = ()
+    unprotected: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientPolicy:
+    """States what a client answers, whatever the others agree on: to whom, what, and how much.
+
+    Where a parameter is None, everything is accepted. What a journal counts (*) is counted over all fits on
+    the same rows; where none is kept, nothing is.
+
+    | parameter | a client takes part only |
+    |---|---|
+    | **who** | |
+    | `protocols` | over these secure sums, by name; `plain` shows the coordinator its answers |
+    | `min_clients` | with at least so many clients in the list and in each cohort |
+    | `min_honest` | summed with at least so many honest clients |
+    | `min_colluders` | in sums that withstand at least so many colluding clients |
+    | `fixed_cohorts` | where cohorts are fixed groups of clients: no combination of totals isolates fewer |
+    | `verified` | where clients verify totals (True), which shows every client every total, or not (False) |
+    | `max_losses` | while sums with other clients lost than before, or asked again, and fits of other \
+clients or cohorts are at most so many *; by default 1, or a tenth of 30 clients or more; any under privacy |
+    | **what** | |
+    | `algorithms` | in these algorithms, by registered name, and questions of metrics asked alone |
+    | `questions` | in these questions, by name, nested ones included |
+    | `models` | True: in trainings of models, too, without differential privacy; else in none without |
+    | `undeclared` | in an agreed program; True: also where none is agreed and any question may be asked |
+    | `domain` | with ranges that equal this domain |
+    | `group_size` | with groups of at least so many ids (without ids, rows), whose means stand for rows \
+(`privfed.party.groups`), and not under differential privacy, as a row moves a group; 1: rows as they are |
+    | `require_privacy` | under differential privacy, with rows of no fit without *; needs `max_epsilon` |
+    | `units` | with these units of protection, where privacy is claimed |
+    | `neighbours` | with these meanings of neighbouring, likewise |
+    | `noise` | with noise by these, likewise |
+    | **how much** | |
+    | `max_sums` | in fits of at most so many sums |
+    | `max_fits` | in so many fits * |
+    | `max_starts` | while rows are counted in at most so many sets of cells *; those of `init="nested"` are \
+the same in each fit, up to their number and the ranges |
+    | `max_epsilon` | while all fits together spend at most this *; it implies `require_privacy` |
+    | `max_delta` | at this delta of all fits together (1e-5 by default); needs `max_epsilon` |
+    """
+
     protocols: frozenset[str] | None = None
-    questions: frozenset[str] | None = None
     min_clients: int = 1
     min_honest: int = 1
     min_colluders: int = 0
-    verified: bool | None = None
-    max_sums: int | None = None
-    domain: Domain | None = None
     fixed_cohorts: bool = False
-    max_answers: int | None = None
-    max_jumps: int | None = None
-    probing_guard: bool = False
-    min_count: int = 1
-    count_multiple: int = 1
+    verified: bool | None = None
+    max_losses: int | None = None
+
+    algorithms: frozenset[str] | None = None
+    questions: frozenset[str] | None = None
+    models: bool = True
+    undeclared: bool = False
+    domain: Domain | None = None
+    group_size: int = 1
+    require_privacy: bool = False
+    units: frozenset[str] | None = None
+    neighbours: frozenset[str] | None = None
+    noise: frozenset[str] | None = None
+
+    max_sums: int | None = None
+    max_fits: int | None = None
+    max_starts: int | None = None
+    max_epsilon: float | None = None
+    max_delta: float | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("min_clients", "min_honest", "min_count", "count_multiple"):
+        for name in ("min_clients", "min_honest", "group_size"):
             check_whole(name, getattr(self, name), 1)
         check_whole("min_colluders", self.min_colluders, 0)
-        for name in ("max_sums", "max_answers", "max_jumps"):
+        for name in ("max_losses", "max_sums", "max_fits", "max_starts"):
             check_whole(name, getattr(self, name), 0, or_none=True)
-        for name in ("undeclared", "fixed_cohorts", "probing_guard"):
+        for name in ("models", "undeclared", "fixed_cohorts", "require_privacy"):
             if not isinstance(getattr(self, name), bool):
-                raise ArgumentError(f"{name} must be True or False, got {name}={getattr(self, name)!r}.")
+                raise ArgumentError(
+                    f"{name} must be True or False, got {name}={getattr(self, name)!r}.", parameters=[name]
+                )
         if not (self.verified is None or isinstance(self.verified, bool)):
             raise ArgumentError(f"verified must be None, True or False, got verified={self.verified!r}.")
         if self.domain is not None and not isinstance(self.domain, Box | Ball):
-            raise ArgumentError(f"domain must be None or a Box or Ball, got domain={self.domain!r}.")
-        for name in ("protocols", "questions"):
-            check_listed(name, getattr(self, name))
+            raise ArgumentError(
+                f"domain must be None or a Box or Ball, got domain={self.domain!r}.", parameters=["domain"]
+            )
+        for name in ("protocols", "algorithms", "questions"):
+            _check_listed(name, getattr(self, name))
+        words: dict[str, type[Word]] = {"units": Unit, "neighbours": Neighbours, "noise": Noise}
+        for name, kind in words.items():
+            _check_listed(name, getattr(self, name))
+            for word in getattr(self, name) or ():
+                kind.read(name, word)
+        self._check_spending()
+
+    def _check_spending(self) -> None:
+        for name in ("max_epsilon", "max_delta"):
+            value = getattr(self, name)
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if value is not None and not (number and 0 < value < inf):
+                raise ArgumentError(
+                    f"{name} must be None or a number above 0 and finite, got {name}={value!r}.",
+                    parameters=[name],
+                )
+        if self.claims and self.max_epsilon is None:
+            insists = "require_privacy" if self.require_privacy else "max_delta"
+            raise ArgumentError(
+                f"{insists} needs max_epsilon: a guarantee of any epsilon protects nobody. Say how much all "
+                "fits on the same rows may spend together, such as max_epsilon=1."
+            )
+        if self.max_delta is not None and not 1e-300 <= self.max_delta < 1:
+            raise ArgumentError(f"max_delta must lie in [1e-300, 1), got max_delta={self.max_delta}.")
+
+    @classmethod
+    def closed(cls, **approved: Any) -> Self:
+        """Return the policy of a node: it refuses what its owner does not name.
+
+        Without a word it answers no algorithm. It answers over sums that hide answers, from groups of 5 (rows
+        as they are where privacy is required, whose noise groups would void), in ten fits, and trains models
+        under differential privacy only.
+
+        Args:
+            **approved: what the owner approves, as parameters of a policy.
+        """
+        private = approved.get("require_privacy") or approved.get("max_epsilon") is not None
+        closed: dict[str, Any] = {
+            "protocols": HIDING,
+            "algorithms": frozenset(),
+            "group_size": 1 if private else GROUP_SIZE,
+            "models": False,
+            "max_fits": MOST_FITS,
+        }
+        return cls(**closed | approved)
 
     @property
-    def guards(self) -> bool:
-        """Whether each question or answer must be checked by `privfed.party.guard`."""
-        return self.max_answers is not None or self.measures or self.coarsens
+    def claims(self) -> bool:
+        """Whether only fits under differential privacy are joined."""
+        return self.require_privacy or self.max_epsilon is not None or self.max_delta is not None
 
     @property
-    def coarseness(self) -> Coarseness | None:
-        """How coarse the answers are; None where they are exact."""
-        coarse = self.min_count > 1 or self.count_multiple > 1
-        return Coarseness(self.min_count, self.count_multiple) if coarse else None
+    def epsilon_bound(self) -> tuple[float, float] | None:
+        """Most epsilon of all fits on the same rows together, and the delta at which; None for no bound."""
+        if self.max_epsilon is None:
+            return None
+        return self.max_epsilon, MOST_DELTA if self.max_delta is None else self.max_delta
 
-    @property
-    def coarsens(self) -> bool:
-        """Whether answers are changed in a way that depends on the data."""
-        return self.coarseness is not None
+    def most_losses(self, configuration: Configuration) -> int | None:
+        """Return the most losses in all fits on the same rows; None for no limit.
 
-    @property
-    def measures(self) -> bool:
-        """Whether the positions of centroids are checked against the domain."""
-        return self.probing_guard or self.max_jumps is not None
+        Where nothing is said they are as many as those of one fit, and under differential privacy any number,
+        as both totals are noised and paid for.
+        """
+        if self.max_losses is not None:
+            return self.max_losses
+        return None if configuration.privacy is not None else default_losses(len(configuration.clients))
 
     def refuses_configuration(self, configuration: Configuration, given: Given | None = None) -> str | None:
-        """Return the code of the refusal to join, or None.
+        """Return the code of the refusal to join, or None. See `privfed.privacy.ledger.refuses_fit`.
 
         Args:
             configuration: what was agreed.
             given: what the same rows have given before; None where no journal is kept.
         """
         return (
-            self._refuses_terms(configuration)
-            or self.refuses_algorithm(configuration)
-            or self.refuses_claim(configuration)
-            or self.refuses_after(configuration, given or Given())
+            self._refuses_parties(configuration)
+            or self._refuses_program(configuration)
+            or self._refuses_after(configuration, given or Given())
         )
 
-    def _refuses_terms(self, configuration: Configuration) -> str | None:
-        terms = configuration.terms
+    def _refuses_parties(self, configuration: Configuration) -> str | None:
+        """Return the code of the refusal of who takes part, how they are summed and how often, or None."""
+        terms, n_clients = configuration.terms, len(configuration.clients)
         if self.protocols is not None and configuration.protocol not in self.protocols:
             return "policy:protocol"
-        smallest = min(len(configuration.clients), configuration.cohorts.smallest(len(configuration.clients)))
-        if smallest < self.min_clients:
+        if min(n_clients, configuration.cohorts.smallest(n_clients)) < self.min_clients:
             return "policy:min_clients"
         if terms.honest < self.min_honest:
             return "policy:min_honest"
@@ -153,26 +263,48 @@ class ClientPolicy(Insisted):
             return "policy:verified"
         if self.max_sums is not None and terms.max_sums > self.max_sums:
             return "policy:max_sums"
-        if self.fixed_cohorts and not configuration.cohorts.fixed(len(configuration.clients)):
+        if self.fixed_cohorts and not configuration.cohorts.fixed(n_clients):
             return "policy:cohorts"
-        if self.coarsens and configuration.privacy is not None:
-            # Coarsening depends on the data outside the noised totals, which would void the guarantee.
-            return "policy:coarse"
-        if self.measures and self.domain is None and configuration.box is None:
+        return None
+
+    def _refuses_program(self, configuration: Configuration) -> str | None:
+        """Return the code of the refusal of what runs and of its guarantee, or of their absence, or None."""
+        terms = configuration.privacy
+        if self.algorithms is not None and not _runs_only(self.algorithms, configuration.program):
+            return "policy:algorithm"
+        if terms is None:
+            return "policy:privacy" if self.claims else None
+        if self.group_size > 1:
+            return "policy:groups"
+        if not configuration.bounded:
             return "policy:domain"
-        if configuration.noised_by_server and self.measures:
-            # Refusals by centroids depend on totals, and the server, which knows its noise, would see them.
-            return "policy:guards"
-        if configuration.privacy is not None and not configuration.bounded:
-            return "policy:domain"
+        if self.claims and terms.seeded:
+            return "policy:seeded"
+        for name, word in (("unit", terms.unit), ("neighbours", terms.neighbours), ("noise", terms.noise)):
+            listed = getattr(self, "units" if name == "unit" else name)
+            if listed is not None and word not in listed:
+                return f"policy:{name}"
+        return None
+
+    def _refuses_after(self, configuration: Configuration, given: Given) -> str | None:
+        """Return the code of the refusal of one more fit after what was given, or None.
+
+        What fits spend together is compared by `privfed.privacy.ledger.refuses_fit`.
+        """
+        if self.max_fits is not None and given.fits >= self.max_fits:
+            return "policy:max_fits"
+        most = self.most_losses(configuration)
+        if most is not None and given.losses > most:
+            return "policy:max_losses"
+        if self.claims and given.unprotected:
+            return "policy:unprotected"
         return None
 
     def refuses_question(self, question: Question, configuration: Configuration) -> str | None:
         """Return the code of the refusal to answer, or None. All nested questions must pass too."""
         for asked in parts_of(question):
-            unjustified = configuration.unjustified(asked)
-            if unjustified is not None:
-                return f"policy:{unjustified}"
+            if asked.trains and not self.models and configuration.privacy is None:
+                return "policy:models"
             if not isinstance(asked, Question):
                 continue
             if self.questions is not None and wire_name(type(asked)) not in self.questions:
@@ -184,3 +316,21 @@ class ClientPolicy(Insisted):
                 if low.tolist() != asked.ranges.low.tolist() or high.tolist() != asked.ranges.high.tolist():
                     return "policy:ranges"
         return None
+
+
+def _runs_only(names: Collection[str], program: AgreedProgram | None) -> bool:
+    """Say whether an algorithm of these names runs, or questions of metrics of these names alone."""
+    if program is None:
+        return False
+    if program.algorithm is not None:
+        return program.algorithm.name in names
+    return all(str(one.fields.get("name", one.name)) in names for one in program.metrics)
+
+
+def _check_listed(name: str, value: object) -> None:
+    """Check that a setting of a policy is None or a set of names; raises `ArgumentError`."""
+    listed = isinstance(value, frozenset | set | list | tuple) and all(isinstance(one, str) for one in value)
+    if value is not None and not listed:
+        raise ArgumentError(
+            f"{name} must be None or a set of names, got {name}={value!r}.", parameters=[name]
+        )

@@ -6,7 +6,7 @@ know what may be asked. Values keep their types: 1, 1.0 and True are three agree
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib.metadata import version
@@ -17,10 +17,10 @@ import msgspec
 import numpy as np
 
 from privfed.core.asking.question import Question, kind_named, wire_name
-from privfed.core.names.own_programs import ALGORITHMS
-from privfed.core.stored.held import held, types_of
-from privfed.core.stored.messages import Array
+from privfed.core.names import ALGORITHMS
+from privfed.core.stored.encoding import Array, asdict, types_of
 from privfed.core.values.guarantee import Word
+from privfed.core.values.numbers import Integer, Items, Named
 from privfed.errors import ArgumentError
 
 
@@ -33,13 +33,13 @@ class Of(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="of"):
     """
 
     name: str
-    fields: dict[str, Value]
+    fields: Named[Value]
 
 
 class Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="list"):
     """A tuple of values."""
 
-    items: tuple[Value, ...]
+    items: Items[Value]
 
 
 class Numbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="array"):
@@ -54,7 +54,14 @@ class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="questi
     name: str
 
 
-Value = Union[None, bool, int, float, str, "Of", "Listed", "Numbers", "Asked"]
+Value = Union[None, bool, Integer, float, str, "Of", "Listed", "Numbers", "Asked"]
+
+
+KEPT_START = "KeptStart"
+"""How agreements call the class that names a start total of an earlier fit."""
+
+START_MISSING = "start:missing"
+"""Code of the refusal of a client that has no such total in its journal."""
 
 
 class AgreedProgram(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,8 +75,8 @@ class AgreedProgram(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """
 
     algorithm: Of | None
-    metrics: tuple[Of, ...] = ()
-    versions: dict[str, str]
+    metrics: Items[Of] = ()
+    versions: Named[str]
 
     @classmethod
     def of(cls, algorithm: object | None, metrics: tuple[object, ...] = ()) -> AgreedProgram:
@@ -97,6 +104,21 @@ class AgreedProgram(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 )
 
 
+def values_of(agreed: Of | None, *names: str) -> Iterator[Value]:
+    """Yield the values of parameters of an algorithm, and of the algorithms and parts in it."""
+    for name, value in ({} if agreed is None else agreed.fields).items():
+        if name in names:
+            yield from value.items if isinstance(value, Listed) else (value,)
+        if isinstance(value, Of):
+            yield from values_of(value, *names)
+
+
+def kept_starts(program: AgreedProgram | None) -> tuple[Of, ...]:
+    """Return the start totals of earlier fits from which an agreed algorithm begins."""
+    inits = values_of(None if program is None else program.algorithm, "init")
+    return tuple(one for one in inits if isinstance(one, Of) and one.name == KEPT_START)
+
+
 def own_versions() -> dict[str, str]:
     """Return the versions that this party runs, as agreements name them."""
     return {"numpy": ".".join(np.__version__.split(".")[:2]), "privfed": _own_version()}
@@ -105,6 +127,28 @@ def own_versions() -> dict[str, str]:
 @cache
 def _own_version() -> str:
     return version("privfed")
+
+
+def check_parameters(kind: Any) -> None:
+    """Check that values of a class can be agreed on, so that clients compare each of its parameters.
+
+    Raises:
+        ArgumentError: a field is of a type that is not.
+    """
+    for one in fields(kind):
+        if not _is_written(hint := types_of(kind)[one.name]):
+            raise ArgumentError(
+                f"{kind.__name__}.{one.name} is a {hint}, which no agreement holds and no client "
+                "compares: take numbers, words, tuples, arrays, questions or frozen dataclasses of these."
+            )
+
+
+def _is_written(hint: Any) -> bool:
+    kind, plain = get_origin(hint) or hint, (bool, int, float, str, NoneType, np.ndarray, Mapping)
+    if kind in (Union, UnionType, tuple):
+        return all(one is Ellipsis or _is_written(one) for one in get_args(hint))
+    named = kind in (None, Literal, type) or is_protocol(kind) or is_dataclass(kind)
+    return named or (isinstance(kind, type) and issubclass(kind, plain))
 
 
 def name_of(kind: type[Any]) -> str:
@@ -123,12 +167,12 @@ def written(value: object) -> Of:
             f"{type(value).__name__} cannot be agreed on: write it as a frozen dataclass of numbers, words, "
             "arrays and other such dataclasses."
         )
-    return Of(name_of(type(value)), {name: _written(one) for name, one in held(value).items()})
+    return Of(name_of(type(value)), {name: _written(one) for name, one in asdict(value).items()})
 
 
 def _written(value: object) -> Value:
     if isinstance(value, np.ndarray):
-        return Numbers(Array.of(value))
+        return Numbers(Array.from_numpy(value))
     if isinstance(value, np.generic):
         return _written(value.item())
     if isinstance(value, Word):

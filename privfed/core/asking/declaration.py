@@ -1,35 +1,28 @@
-"""Declarations of questions about their statistics, so that nothing has to be guessed from names.
+"""Declarations of questions: of their statistics, their cost, and what they have a client remember.
 
-A client's policy relies on these declarations only. A policy that needs one refuses a question without.
+Clients and verifiers rely on these declarations only, so that nothing has to be guessed from names.
+
+Cost follows from a question's arrays, the layout of its answer and its options, never from rows: a refusal
+that depended on them would tell how many there are. So parts that grow with the rows have ceilings for each
+row. All are compared before anything is allocated. Questions whose options multiply work say so
+(`Question.effort`, `Part.effort`), and a question pays for those nested in it. `tests/core/test_cost.py`
+measures memory and work against it.
+
+Memory is what cannot be computed again from rows and questions (the cluster that a client took in the last
+round, its last update); the rest may lie in its cache. Where each message is answered by a new process, it
+lies on the client's own disk, beside the state of its fit, and is removed when the fit ends. It never leaves.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, astuple, dataclass
+from typing import Generic, TypeVar
 
+from privfed.core.stored.encoding import StateCodec
 from privfed.core.values.domain import FloatArray
-from privfed.core.values.steps import SampledSteps
-
-
-@dataclass(frozen=True, slots=True)
-class RowCounts:
-    """An entry that counts a client's rows, and the other entries that are computed from the same rows.
-
-    The entry's values are counts of rows in cells, or sums of memberships; a row adds at most 1 to all of
-    them together. Where the entry is one number, it counts the client's rows, and entries in `sums` and
-    `means` may have any shape. Otherwise the leading dimensions of those entries are the entry's shape.
-
-    Args:
-        entry: name of the entry.
-        sums: entries that add up values of these rows, cell by cell.
-        means: entries that are means of these rows, cell by cell; zero where there are none.
-        totals: entries that add up values of the rows of all cells together.
-    """
-
-    entry: str
-    sums: tuple[str, ...] = ()
-    means: tuple[str, ...] = ()
-    totals: tuple[str, ...] = ()
+from privfed.core.values.guarantee import SampledSteps
+from privfed.errors import ArgumentError
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +43,125 @@ class Declaration:
     """States what a question, or a part of one, counts and asks about.
 
     Args:
-        row_counts: the entries that count rows; empty where none does, because entries count clients or
-            local centers, or describe a client as a whole.
+        row_counts: names of the entries that count a client's rows: in cells, by memberships, or as one
+            number. A row adds at most 1 to all values of an entry together.
         centers: points that rows are assigned to, each float64 of shape (n, n_features).
         n_cells: cells that rows or local centers are counted in; 0 where they are assigned to centers.
-        n_clusters: clusters that a client looks for among its rows.
         movements: whether what is added up are movements from the centers, not positions.
         can_fail: whether some rows may raise an error, as in a user's function. Noised answers do not show
             it: a client that fails answers zeros with noise (`privfed.privacy.noised`).
+        classes: classes that rows' labels must tell apart; 0 where no labels are needed.
+        times: whether the last two columns are used as times of rows.
         trained: whether rows show only through trainings by DP-SGD, and through which; None otherwise.
     """
 
-    row_counts: tuple[RowCounts, ...] = ()
+    row_counts: tuple[str, ...] = ()
     centers: tuple[FloatArray, ...] = ()
     n_cells: int = 0
-    n_clusters: int = 0
     movements: bool = False
     can_fail: bool = False
+    classes: int = 0
+    times: bool = False
     trained: Trained | None = None
+
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered(Generic[Value]):
+    """Declares what questions have a client remember (`Question.remembers`).
+
+    Property: whatever a question leaves in it, `codec` reads back to the last bit. Questions that share it
+    name the same one.
+
+    Args:
+        name: under which it is kept.
+        empty: returns what a client remembers before the first question.
+        codec: how it is stored, with the version of its form.
+    """
+
+    name: str
+    empty: Callable[[], Value]
+    codec: StateCodec
+
+    def of(self, memory: dict[str, object]) -> Value:
+        """Return what a client remembers, empty at first; it is changed in place.
+
+        Args:
+            memory: the client's (`ClientData.memory`).
+        """
+        kept: Value = memory.setdefault(self.name, self.empty())  # type: ignore[assignment]
+        return kept
+
+
+TOO_LARGE = "agreement:size"
+"""Code of the refusal of an agreement or a question with larger numbers."""
+
+STEP = 1 << 12
+"""Multiply-adds that one step of Python takes as long as."""
+
+WORKINGS = 8
+"""Arrays as large as an answer that are held beside it: its ranges and steps, and the answer encoded."""
+
+
+class CostError(ArgumentError):
+    """A question costs more than any client gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What options of a question, or of a part of one, add to what follows from its arrays and its layout.
+
+    Args:
+        turns: how often each row meets each array, and each of `vectors`: local steps, epochs, iterations.
+        vectors: vectors of n_features that a client makes itself, and that each row meets.
+        held: numbers that are held whatever the rows.
+        work: multiply-adds whatever the rows.
+        row_work: multiply-adds for each row.
+    """
+
+    turns: int = 1
+    vectors: int = 0
+    held: int = 0
+    work: int = 0
+    row_work: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one client's answer takes at most, up to a constant factor.
+
+    Args:
+        numbers: of eight bytes that are held whatever the rows.
+        row_numbers: that are held for each row, beside copies of the row.
+        work: multiply-adds whatever the rows.
+        row_work: multiply-adds for each row.
+    """
+
+    numbers: int = 0
+    row_numbers: int = 0
+    work: int = 0
+    row_work: int = 0
+
+    @classmethod
+    def of_layout(cls, size: int) -> Cost:
+        """Return what an answer of so many numbers takes besides."""
+        return cls(numbers=WORKINGS * size, work=STEP + WORKINGS * size)
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*(one + more for one, more in zip(astuple(self), astuple(other), strict=True)))
+
+    def check(self) -> None:
+        """Compare with `CEILING`; raises `CostError`, also for what is negative or no number."""
+        for name, most in asdict(CEILING).items():
+            own = getattr(self, name)
+            if not 0 <= own <= most:
+                raise CostError(
+                    f"a question needs {name.replace('_', ' ')} of {own:.3g}, and clients give {most:.3g} "
+                    "at most: ask about fewer centers or cells, or take fewer local steps or epochs."
+                )
+
+
+CEILING = Cost(numbers=1 << 29, row_numbers=1 << 16, work=1 << 41, row_work=1 << 33)
+"""4 GiB and an hour whatever the rows; half a MiB and some seconds for each row."""

@@ -4,7 +4,8 @@ An algorithm whose questions are to be checked has a method `phases(setting)`. I
 be asked: a `Phase` is a form of question and how often it may come in a row; a `Cycle` repeats several.
 A `Form` names the class of a question (or of a part of one) and a rule for each of its fields. A plain value
 means that the field must have just this value. A field that is not named must have its default; one without
-default must be named, so that a field that is added later is closed until somebody opens it.
+default must be named, so that a field that is added later is closed until somebody opens it. So forms say of
+each value where it comes from (`Origin`); docs/values.md lists what they say.
 
     def phases(self, setting):
         centers = Shape(self.n_clusters, setting.n_features)
@@ -21,16 +22,16 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field
+from enum import Enum
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
 
-from privfed.core.asking.question import Part, Question, wire_name
-from privfed.core.stored.held import held
-from privfed.core.stored.messages import Array
+from privfed.core.asking.question import COMPARED, Part, Question, fields_of, parts_of, wire_name
+from privfed.core.stored.encoding import Array, asdict
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError
 
@@ -41,8 +42,33 @@ NEAR = 1e-9
 """Largest difference between public arrays that two machines compute from one seed."""
 
 
+class Origin(Enum):
+    """Where a value comes from that reaches a client, from what is compared most to what is not compared.
+
+    Attributes:
+        EQUAL: it is what was agreed.
+        DERIVED: it follows from what was agreed, the seed, the position and earlier values.
+        ANY: whoever asks chooses it. What protects a client's answers holds whatever it is: groups of rows,
+            or noise that is charged for. Exact rows have no such protection.
+    """
+
+    EQUAL = "equal"
+    DERIVED = "derived"
+    ANY = "any"
+
+    @classmethod
+    def weakest(cls, origins: Iterable[Origin]) -> Origin:
+        """Return the one that is compared least; EQUAL of none."""
+        return max(origins, key=list(cls).index, default=cls.EQUAL)
+
+
 class Rule(ABC):
     """What a field of a question may be."""
+
+    @property
+    def origin(self) -> Origin | None:
+        """Where its values come from; a class of one's own says it, or no form may hold its rules."""
+        return None
 
     @abstractmethod
     def read(self, value: object, kept: Kept) -> Kept | None:
@@ -119,7 +145,8 @@ class Same(Rule):
 
     Args:
         name: under which it is remembered. A `Cycle` may forget it.
-        rule: for the first value; None allows all.
+        rule: for the first value that a client sees, which may be a later one of the run. None allows all, as
+            only `OF_THE_RUN` may.
     """
 
     name: str
@@ -154,13 +181,14 @@ class Form(Rule):
     rules: Mapping[str, object] = field(repr=False)
 
     def __init__(self, kind: type[Question | Part], **rules: object) -> None:
-        known = {one.name: one for one in _fields(kind)}
+        known = {one.name: one for one in fields_of(kind)}
         found: dict[str, object] = {}
         for name, one in known.items():
             default = OF_THE_RUN if name == "ranges" else one.default
             found[name] = rules.pop(name, default)
             if found[name] is MISSING:
                 raise ArgumentError(f"a form of {kind.__name__} needs a rule for its field {name}.")
+            origin_of(found[name], f"{kind.__name__}.{name}")
         if rules:
             raise ArgumentError(f"{kind.__name__} has no field {sorted(rules)[0]}; it has {sorted(known)}.")
         object.__setattr__(self, "kind", kind)
@@ -169,14 +197,10 @@ class Form(Rule):
     @classmethod
     def like(cls, example: Question | Part, **rules: object) -> Form:
         """Return the form of questions like an example: same class and options, arrays of the same shapes."""
-        found: dict[str, object] = {}
-        for name, value in held(example).items():
-            if isinstance(value, np.ndarray):
-                found[name] = Shape(*value.shape)
-            elif isinstance(value, Question | Part):
-                found[name] = cls.like(value)
-            elif not isinstance(value, Ranges):
-                found[name] = value
+        found = {name: one for name, one in asdict(example).items() if not isinstance(one, Ranges)}
+        for name, value in found.items():
+            nested = cls.like(value) if isinstance(value, Question | Part) else value
+            found[name] = Shape(*value.shape) if isinstance(value, np.ndarray) else nested
         return cls(type(example), **(found | rules))
 
     def read(self, value: object, kept: Kept) -> Kept | None:
@@ -184,7 +208,7 @@ class Form(Rule):
         if type(value) is not self.kind:
             return None
         found: Kept | None = kept
-        for name, one in held(value).items():
+        for name, one in asdict(value).items():
             found = None if found is None else _read(self.rules[name], one, found)
         return found
 
@@ -197,11 +221,14 @@ class Phase:
         form: theirs.
         least: fewest of them.
         most: most of them.
+        purpose: of their asks (`Ask.purpose`), where the coordinator could not tell them from others that may
+            be asked instead; clients do not see it.
     """
 
     form: Form | Among
     least: int = 1
     most: int = 1
+    purpose: str = ""
 
     def __post_init__(self) -> None:
         _check_counts(self.least, self.most)
@@ -230,6 +257,23 @@ class Cycle:
 Phases = tuple[Phase | Cycle, ...]
 
 
+def each(phases: Iterable[Phase | Cycle]) -> Iterator[Phase]:
+    """Yield all phases, those in cycles too."""
+    for one in phases:
+        yield from each(one.body) if isinstance(one, Cycle) else (one,)
+
+
+def fixed(phases: Iterable[Phase | Cycle]) -> Iterator[Question | Part]:
+    """Yield the parts of questions that phases fix, such as a round's training."""
+    rules: list[object] = [one.form for one in each(phases)]
+    while rules:
+        rule = rules.pop(0)
+        if isinstance(rule, Question | Part):
+            yield from parts_of(rule)
+        rules += rule.rules.values() if isinstance(rule, Form) else ()
+        rules += rule.rules if isinstance(rule, Among) else ()
+
+
 @runtime_checkable
 class Phased(Protocol):
     """An algorithm (or a metric) that declares what it asks."""
@@ -238,22 +282,52 @@ class Phased(Protocol):
         """Return what may be asked, in order, given what the algorithm may know before it asks."""
 
 
-class Metric(Phased, Protocol):
-    """A metric that an agreement names."""
+def origins(rule: object, name: str = "") -> Iterator[tuple[str, Origin]]:
+    """Yield where each value comes from that a rule allows, by question.field or question.field.of_a_part."""
+    inner = rule
+    while isinstance(inner, Same) and inner.rule is not None:
+        inner = inner.rule
+    forms = [one for one in inner.rules if isinstance(one, Form)] if isinstance(inner, Among) else [inner]
+    for form in forms:
+        if isinstance(form, Form):
+            where = wire_name(form.kind) if issubclass(form.kind, Question) else name
+            for field_name, one in form.rules.items():
+                yield from origins(one, f"{where}.{field_name}")
+    if not any(isinstance(form, Form) for form in forms):
+        yield name, origin_of(rule, name)
 
-    @property
-    def name(self) -> str:
-        """What is asked, in a word."""
 
-    @property
-    def n_clusters(self) -> int | None:
-        """About how many centers it asks; None about none."""
+def origin_of(rule: object, name: str = "a value") -> Origin:
+    """Return where the values come from that a rule allows: one of several values is any of them.
 
-    def after_a_fit(self) -> Metric:
-        """Return it as it follows a fit, which has found the ranges."""
-
-    def alone(self) -> Metric:
-        """Return it as it is asked alone, so that ranges are found first."""
+    Raises:
+        ArgumentError: a rule does not say, or no client can compare it with what it gets.
+    """
+    found: Origin | None = Origin.EQUAL if isinstance(rule, (np.generic, *COMPARED)) else None
+    if isinstance(rule, Shape):
+        found = Origin.EQUAL if 0 in rule.sizes else Origin.ANY
+    elif isinstance(rule, Within):
+        same = rule.high - rule.low <= 4.0 * NEAR * abs(rule.high)
+        found = Origin.ANY if not same else Origin.DERIVED if rule.low < rule.high else Origin.EQUAL
+    elif isinstance(rule, Near):
+        found = Origin.DERIVED if len(rule.arrays) == 1 else Origin.ANY
+    elif isinstance(rule, Among):
+        inner = [origin_of(one, name) for one in rule.rules]
+        found = Origin.ANY if len(inner) > 1 else Origin.weakest(inner)
+    elif isinstance(rule, Same):
+        # What comes later in the run is derived from its first value, which a client may have missed.
+        found = origin_of(rule.rule, name) if rule.rule is not None else None
+        found = Origin.ANY if rule is OF_THE_RUN else found
+    elif isinstance(rule, Form):
+        found = Origin.weakest(origin_of(one) for one in rule.rules.values())
+    elif isinstance(rule, Rule):
+        found = rule.origin
+    if found is None:
+        raise ArgumentError(
+            f"{name} may be {rule!r}, which does not say where values come from: take a number, word, array, "
+            "question, part or rule of privfed.core.asking.phases, or give your own rule an `origin`."
+        )
+    return found
 
 
 def _check_counts(least: int, most: int) -> None:
@@ -269,18 +343,13 @@ def _read(rule: object, value: object, kept: Kept) -> Kept | None:
     return kept if same else None
 
 
-def _fields(kind: Any) -> tuple[Field[Any], ...]:
-    """Return the fields of a class of questions or parts, all of which are dataclasses."""
-    return fields(kind)
-
-
 def _plain(value: object) -> object:
     if isinstance(value, np.ndarray):
-        return Array.of(value)
+        return Array.from_numpy(value)
     if isinstance(value, Ranges):
-        return [Array.of(value.low), Array.of(value.high), value.rows]
+        return [Array.from_numpy(value.low), Array.from_numpy(value.high), value.rows]
     if isinstance(value, Part | Question):
-        named = [[name, _plain(one)] for name, one in held(value).items()]
+        named = [[name, _plain(one)] for name, one in asdict(value).items()]
         return [wire_name(type(value)), named]
     return value.item() if isinstance(value, np.generic) else value
 

@@ -1,36 +1,34 @@
 """Questions: the only code that touches a client's data.
 
 A question is a frozen value of public arrays and options. It has the specification of its statistics,
-and computes the answer of one client, or of many simulated clients in one pass.
+and computes the answer of one client, or of many simulated clients in one pass. On the wire it states its
+position in the program.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from copy import copy
+from dataclasses import Field, dataclass, fields
 from enum import Enum
 from functools import lru_cache
 from importlib import import_module
-from types import UnionType
-from typing import Any, ClassVar, TypeVar, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Self, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from privfed.core.asking.coarseness import Coarseness
-from privfed.core.asking.declaration import Declaration
-from privfed.core.asking.memory import Remembered
-from privfed.core.asking.stack import Stack
+from privfed.core.asking.data import ClientData as ClientData
+from privfed.core.asking.declaration import TOO_LARGE, Cost, CostError, Declaration, Effort, Remembered
 from privfed.core.asking.statistics import Statistics, StatisticsSpec
-from privfed.core.names.definitions import same_definition
-from privfed.core.names.own_questions import PLACES
-from privfed.core.stored.held import held, types_of
-from privfed.core.stored.messages import Array, encode
-from privfed.core.values.domain import Domain, FloatArray, Ranges, frozen_array
+from privfed.core.names import PLACES, same_definition
+from privfed.core.stored.encoding import Array, asdict, encode, types_of
+from privfed.core.values.domain import FloatArray, Ranges
 from privfed.core.values.guarantee import Word
-from privfed.errors import ArgumentError, DataError, MessageError, PolicyError, PrivacyError
+from privfed.core.values.numbers import Integer, Items, Named
+from privfed.errors import ArgumentError, MessageError, PolicyError, PrivacyError
 
 ERRORS = (BaseException,)
 """Errors of a question's code that are caught: all, for a panic of compiled code is no Exception. Before it
@@ -44,104 +42,48 @@ class AdditiveOver(Enum):
     CLIENTS = "clients"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ClientData:
-    """One client's rows, and their labels where it has them.
+Option = Integer | float | str | bool | None
+
+
+Place = Items[Integer]
+"""A place in phases: (part, turn), and for a cycle the place within its body after it; empty at the start."""
+
+
+class Position(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, cache_hash=True):
+    """Where a question stands in a program.
 
     Args:
-        features: float64 of shape (n_rows, n_features), finite. A client without rows is asked only
-            questions whose answers are noised.
-        labels: int64 codes of shape (n_rows,), or None.
-        cache: what questions would compute again (local centroids, clipped rows); it never leaves the client.
-        memory: what questions have the client remember until its fit ends (`Question.remembers`), by name.
-        errors: errors in whose place zeros were answered (`Noised`), for the client's own log.
-        stack: the table in which the rows lie with those of other simulated clients, or None.
-        place: position of the client in the stack.
+        used: metrics that were asked, ascending but for the last of them, which may not have ended.
+        place: within the algorithm's phases, or within those of the last metric; empty before the first.
     """
 
-    features: FloatArray
-    labels: npt.NDArray[np.int64] | None = None
-    cache: dict[object, object] = field(default_factory=dict, repr=False)
-    errors: list[BaseException] = field(default_factory=list, repr=False)
-    stack: Stack | None = field(default=None, repr=False)
-    place: int = 0
-    memory: dict[str, object] = field(default_factory=dict, repr=False)
-
-    def __post_init__(self) -> None:
-        features = frozen_array(self.features) if self.stack is None else self.features
-        if features.ndim != 2 or features.shape[1] == 0:
-            raise DataError(f"a client's data needs rows and columns, got shape {features.shape}.")
-        object.__setattr__(self, "features", features)
-        # Extremes are kept, for ranges; they are NaN or infinite where a value is.
-        if self.n_rows and not np.isfinite(self.extremes).all():
-            raise DataError("a client's data holds NaN or infinity; drop or impute these rows.")
-        if self.labels is not None and np.shape(self.labels) != (features.shape[0],):
-            raise DataError(f"{np.shape(self.labels)} labels do not fit {features.shape[0]} rows.")
-
-    @property
-    def extremes(self) -> FloatArray:
-        """Smallest and largest value of each feature, float64 of shape (2, n_features), if there are rows."""
-        key = ("extremes",)
-        if key not in self.cache:
-            self.cache[key] = np.stack([self.features.min(axis=0), self.features.max(axis=0)])
-        kept: FloatArray = self.cache[key]  # type: ignore[assignment]
-        return kept
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return int(self.features.shape[0])
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns."""
-        return int(self.features.shape[1])
-
-    def inside(self, domain: Domain) -> ClientData:
-        """Return the data with each row outside the domain moved to its nearest point, independently.
-
-        The result for a row depends on no other row: a bound on one record's contribution to a total assumes
-        that the contributions of all other records stay the same.
-        """
-        # Clipping may return 0.0 or -0.0 depending on a value's position; adding 0.0 makes both 0.0.
-        moved = domain.clip(self.features) + 0.0
-        same = np.array_equal(moved.view(np.int64), self.features.view(np.int64))
-        return self if same else ClientData(moved, self.labels, memory=self.memory)
-
-    def within(self, ranges: Ranges) -> tuple[ClientData, int]:
-        """Return the data with its rows clipped to `ranges`, and the number of rows that clipping moved."""
-        low, high = self.extremes if self.n_rows else (ranges.low, ranges.high)
-        if (low >= ranges.low).all() and (high <= ranges.high).all():
-            return self, 0
-        key = ("within", ranges.low.tobytes(), ranges.high.tobytes())
-        if key not in self.cache:
-            stack = None if self.stack is None else self.stack.within(ranges)
-            clipped = ranges.clip(self.features) if stack is None else stack.part(self.place)
-            moved = int(np.count_nonzero((clipped != self.features).any(axis=1)))
-            own = {"stack": stack, "place": self.place, "memory": self.memory}
-            self.cache[key] = (ClientData(clipped, self.labels, **own), moved)  # type: ignore[arg-type]
-        kept: tuple[ClientData, int] = self.cache[key]  # type: ignore[assignment]
-        return kept
-
-
-Option = int | float | str | bool | None
+    used: Items[Integer] = ()
+    place: Place = ()
 
 
 class QuestionMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A question on the wire: its registered name, its arrays and its options."""
+    """A question on the wire: its registered name, arrays and options, and its position in the program."""
 
     name: str
-    arrays: dict[str, Array]
-    options: dict[str, Option]
+    arrays: Named[Array]
+    options: Named[Option]
+    position: Position | None = None
 
 
 class Part:
     """A public component of questions: a frozen dataclass of arrays and scalars."""
 
+    trains: ClassVar[bool] = False
+    """Whether clients train models on their rows by it."""
+
     @property
     def declaration(self) -> Declaration | None:
-        """What the part declares to a client's policy; None declares nothing."""
+        """What the part declares; None declares nothing."""
         return None
+
+    def effort(self, n_features: int) -> Effort:
+        """Return what its options add to the cost of a question about rows of so many columns."""
+        return Effort()
 
 
 _REGISTRY: dict[str, type[Question | Part]] = {}
@@ -171,9 +113,19 @@ def register(kind: Registered) -> Registered:
     The same definition may be run again, as in a notebook.
 
     Raises:
-        ArgumentError: another class has the name, or the class was defined with other code before.
+        ArgumentError: another class has the name, or the class was defined with other code before; or a field
+            holds what no form can declare.
     """
     name = wire_name(kind)
+    hints: Mapping[str, Any] = get_type_hints(kind)
+    for one in fields_of(kind):
+        if not all(
+            isinstance(kind, type) and issubclass(kind, COMPARED) for kind in _allowed(hints[one.name])
+        ):
+            raise ArgumentError(
+                f"{name}.{one.name} is a {hints[one.name]}, which no client can compare with what is agreed: "
+                "take float64 arrays, numbers, words, None, Ranges, questions or parts."
+            )
     known = _REGISTRY.get(name)
     place = PLACES.get(name, kind.__module__) if known is None else known.__module__
     if place != kind.__module__ or (known is not None and not same_definition(known, kind)):
@@ -220,18 +172,25 @@ class Question(ABC):
     additive_over: ClassVar[AdditiveOver]
     alternative: ClassVar[str] = 'Use DPKMeans, one local step (local_iter=1), or unit="client".'
     """What to ask under differential privacy instead, where there is no bounded form."""
+    trains: ClassVar[bool] = False
+    """Whether clients train models on their rows by it."""
     remembers: ClassVar[Remembered[Any] | None] = None
     """What it has a client remember until its fit ends; None for nothing. No answer may rely on more."""
     ranges: Ranges
 
     @property
-    def declaration(self) -> Declaration | None:
-        """What the question declares to a client's policy; None declares nothing.
+    def asks_all_clients(self) -> bool:
+        """Whether clients without rows are asked, too; elsewhere they answer zeros."""
+        return False
 
-        User-defined questions should have one: clients with a `min_count` or `count_multiple` refuse
-        questions without.
-        """
+    @property
+    def declaration(self) -> Declaration | None:
+        """What the question declares; None declares nothing."""
         return None
+
+    def effort(self, n_features: int) -> Effort:
+        """Return what its options add to its cost, beside what its arrays and its layout say."""
+        return Effort()
 
     def bounded(self, reach: float | None = None) -> Question:
         """Return the same question with a proven bound on one record's contribution (sensitivity).
@@ -250,7 +209,7 @@ class Question(ABC):
                 f"{type(self).__name__} has no proven bound for one record: a client's answer to it may "
                 f"depend on each of its rows as a whole. {self.alternative}"
             )
-        bounded: Question = form(**held(self), reach=reach)
+        bounded: Question = form(**asdict(self), reach=reach)
         return bounded
 
     @property
@@ -269,41 +228,39 @@ class Question(ABC):
     ) -> Sequence[Statistics]:
         """Answer for several clients in one pass, each exactly as if it were asked alone."""
 
-    def answer_coarsely(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
-    ) -> Sequence[Statistics]:
-        """Answer for several clients of at least `min_count` rows each, without showing smaller groups.
-
-        Declared counts, and the sums over the same rows, are coarsened here. A question whose statistics
-        come from a client's own clusters overrides this, and leaves out small clusters before.
-
-        Raises:
-            PolicyError: the question declares nothing.
-        """
-        declared = self.declaration
-        if declared is None:
-            raise PolicyError("policy:undeclared")
-        answers = self.answer_all(clients, generators)
-        return [coarseness.of(answer, declared.row_counts, self.spec) for answer in answers]
-
     def answer(self, data: ClientData, generator: np.random.Generator) -> Statistics:
         """Answer for one client."""
         return self.answer_all([data], [generator])[0]
+
+    @property
+    def position(self) -> Position | None:
+        """Where it stands in the agreed program; None where that was not stated. It is part of no answer."""
+        return self.__dict__.get("_position")
+
+    def at(self, position: Position | None) -> Self:
+        """Return the same question, which states a position."""
+        placed = copy(self)
+        placed.__dict__["_position"] = position
+        return placed
 
     def to_bytes(self) -> bytes:
         """Return the canonical encoding, which is sent and which masks are bound to."""
         arrays: dict[str, Array] = {}
         options: dict[str, Option] = {}
         _write(self, "", arrays, options)
-        return encode(QuestionMessage(wire_name(type(self)), arrays, options))
+        return encode(QuestionMessage(wire_name(type(self)), arrays, options, self.position))
+
+
+COMPARED = (np.ndarray, bool, int, float, str, NoneType, Ranges, Word, Question, Part)
+"""What fields of questions and parts may hold."""
 
 
 def _write(value: Any, prefix: str, arrays: dict[str, Array], options: dict[str, Option]) -> None:
     """Write the fields of a dataclass; those of a nested value get its name as a prefix."""
-    for field_name, one in held(value).items():
+    for field_name, one in asdict(value).items():
         name = prefix + field_name
         if isinstance(one, np.ndarray):
-            arrays[name] = Array.of(one)
+            arrays[name] = Array.from_numpy(one)
         elif isinstance(one, Ranges):
             options[name] = RANGES
             _write(one, f"{name}.", arrays, options)
@@ -317,7 +274,7 @@ def _write(value: Any, prefix: str, arrays: dict[str, Array], options: dict[str,
 def parts_of(question: Any) -> Iterator[Question | Part]:
     """Yield a question or part, then all questions and parts nested in it."""
     yield question
-    for one in held(question).values():
+    for one in asdict(question).values():
         if isinstance(one, Question | Part):
             yield from parts_of(one)
 
@@ -334,9 +291,43 @@ def centers_of(question: Question) -> tuple[FloatArray, ...]:
     return tuple(center for one in declared if one is not None for center in one.centers)
 
 
-def _fits(value: object, hint: Any) -> bool:
+def cost_of(question: Question) -> Cost:
+    """Return what one client's answer takes; nothing of its layout's size is made.
+
+    Raises:
+        CostError: it is beyond the ceiling.
+    """
+    n_features, parts = question.ranges.n_features, tuple(parts_of(question))
+    found = Cost()
+    for part in parts:
+        arrays = [one for one in asdict(part).values() if isinstance(one, np.ndarray)]
+        size, effort = sum(one.size for one in arrays), part.effort(n_features)
+        vectors = effort.vectors + sum(len(one) if one.ndim > 1 else 1 for one in arrays)
+        met = size + (effort.vectors + 1) * n_features
+        own = Cost(size + effort.held, vectors, effort.work, effort.turns * met + effort.row_work)
+        own.check()  # One by one: what a part's options take off would pay for another.
+        found += own
+    found.check()
+    # Only what is not too much already has a layout; where a bound overflows, its entry is an error.
+    with np.errstate(all="ignore"):
+        found += Cost.of_layout(sum(part.spec.size for part in parts if isinstance(part, Question)))
+    found.check()
+    return found
+
+
+def fields_of(kind: Any) -> tuple[Field[Any], ...]:
+    """Return the fields of a class of questions or parts, all of which are dataclasses."""
+    return fields(kind)
+
+
+def _allowed(hint: Any) -> set[Any]:
+    """Return the classes that a type allows."""
     kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-    allowed = {get_origin(kind) or kind for kind in kinds}
+    return {get_origin(kind) or kind for kind in kinds}
+
+
+def _fits(value: object, hint: Any) -> bool:
+    allowed = _allowed(hint)
     if isinstance(value, Part | Question):
         return any(isinstance(value, kind) for kind in allowed)
     return type(value) in allowed or (float in allowed and type(value) is int)
@@ -355,7 +346,12 @@ def _read(kind: Any, prefix: str, values: dict[str, object]) -> Any:
         if not _fits(value, hint):
             raise TypeError(name)
         built[one.name] = value
-    return kind(**built)
+    made = kind(**built)
+    if isinstance(made, Question):
+        # Before a question around it asks for its layout. What overflows is refused where it matters.
+        with np.errstate(all="ignore"):
+            cost_of(made)
+    return made
 
 
 def _rebuild(message: QuestionMessage) -> Question:
@@ -364,19 +360,22 @@ def _rebuild(message: QuestionMessage) -> Question:
     question = _read(kind_named(message.name), "", values)
     if values or not isinstance(question, Question):
         raise TypeError("not a question, or fields that it does not have")
-    return question
+    return question if message.position is None else question.at(message.position)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=2)
 def question_from_bytes(data: bytes) -> Question:
     """Return the question that `data` encodes.
 
     Raises:
         MessageError: not a well-formed question, or one that this party does not know.
+        PolicyError: it takes too much memory or work (`cost_of`); the text is the code of the refusal.
     """
     try:
         question = _rebuild(_DECODER.decode(data))
-    except (msgspec.MsgspecError, ArgumentError, KeyError, TypeError, ValueError):
+    except CostError:
+        raise PolicyError(TOO_LARGE) from None
+    except (msgspec.MsgspecError, ArgumentError, KeyError, TypeError, ValueError, RecursionError):
         raise MessageError("not a well-formed question", sender="the coordinator", stage="question") from None
     if question.to_bytes() != data:
         raise MessageError(

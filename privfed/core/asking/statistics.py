@@ -1,12 +1,12 @@
 """Statistics that add up, and the specification of their layout and ranges.
 
-Law (`tests/core/test_statistics.py`): for all statistics a, b of one specification,
+Property (`tests/core/test_statistics.py`): for all statistics a, b of one specification,
 `spec.unflatten(spec.flatten(a) + spec.flatten(b)) == a + b`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -133,39 +133,6 @@ class StatisticsTable(Sequence[Statistics]):
         return self._held[1]
 
 
-class Contributions(Mapping[int, Statistics]):
-    """Several clients' statistics by client, in one table.
-
-    Args:
-        clients: positions of the clients, one a row of the table.
-        table: returns it; called when it is first looked at.
-    """
-
-    def __init__(self, clients: tuple[int, ...], table: Callable[[], StatisticsTable]) -> None:
-        self._clients, self._table = clients, table
-
-    @cached_property
-    def table(self) -> StatisticsTable:
-        """The table."""
-        return self._table()
-
-    @cached_property
-    def _places(self) -> dict[int, int]:
-        return {client: place for place, client in enumerate(self._clients)}
-
-    def __getitem__(self, client: int) -> Statistics:
-        return self.table[self._places[client]]
-
-    def __contains__(self, client: object) -> bool:
-        return client in self._places
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._clients)
-
-    def __len__(self) -> int:
-        return len(self._clients)
-
-
 def table_of(several: Sequence[Statistics]) -> StatisticsTable:
     """Return statistics of one layout as a table: the one whose rows they are, or a new one."""
     first = several[0]
@@ -202,18 +169,23 @@ class Entry:
 
     def __post_init__(self) -> None:
         for field in ("low", "high", "resolution"):
-            given = np.asarray(getattr(self, field), dtype=np.float64)
+            given = frozen_array(getattr(self, field))
             if not np.isfinite(given).all():
                 raise ArgumentError(f"{field} of entry {self.name!r} must be finite.")
-            object.__setattr__(self, field, frozen_array(np.broadcast_to(given, self.shape)))
+            object.__setattr__(self, field, given)
         if np.any(np.asarray(self.low) > np.asarray(self.high)):
             raise ArgumentError(f"entry {self.name!r} has a low above its high.")
         if np.any(np.asarray(self.resolution) <= 0):
             raise ArgumentError(f"entry {self.name!r} needs a positive resolution.")
+        # Views: an entry takes no more memory than what was given for it, whatever its shape.
+        for field in ("low", "high", "resolution"):
+            object.__setattr__(self, field, np.broadcast_to(getattr(self, field), self.shape))
 
 
 class StatisticsSpec:
     """Names, shapes and per-entry ranges of one question's statistics; fixes the flat layout.
+
+    Ranges and steps are as long as an answer, and are made when they are first asked for.
 
     Args:
         entries: the named arrays, in the order of the flat layout.
@@ -224,11 +196,23 @@ class StatisticsSpec:
             raise ArgumentError("a specification needs at least one entry, and each name once.")
         self.entries = entries
         self.size = sum(prod(entry.shape) for entry in entries)
-        self.low = self._flat("low")
-        self.high = self._flat("high")
-        self.resolution = self._flat("resolution")
         self.layout = tuple((entry.name, entry.shape) for entry in entries)
         """Names and shapes, in order."""
+
+    @cached_property
+    def low(self) -> FloatArray:
+        """Smallest value of each number of an answer, float64 of shape (size,)."""
+        return self._flat("low")
+
+    @cached_property
+    def high(self) -> FloatArray:
+        """Largest value of each number, likewise."""
+        return self._flat("high")
+
+    @cached_property
+    def resolution(self) -> FloatArray:
+        """Coarsest step of each number, likewise."""
+        return self._flat("resolution")
 
     def _flat(self, field: str) -> FloatArray:
         return frozen_array(np.concatenate([np.ravel(getattr(entry, field)) for entry in self.entries]))

@@ -1,35 +1,46 @@
-"""The records of a run's transcript, one JSON object a line on disk."""
+"""The records of a run's transcript, one JSON object a line on disk, and the tables of answers beside them.
+
+From one round to the next most of the clients' clusters stay as they are. So a table of answers is kept as
+its exclusive or with the last table of the same shape, or with zeros, compressed by zlib. A large one lies in
+a file beside the transcript's lines. Decision 025 has the measurement.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import os
+import zlib
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from privfed.core.agreed.assumptions import COLLECT
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.asking.question import Question, question_from_bytes, unknown_name
-from privfed.core.asking.statistics import Statistics
-from privfed.core.record.shown import Shown
-from privfed.core.roles.conversation import Total
-from privfed.core.stored.formats import Format
-from privfed.core.stored.messages import Array
-from privfed.errors import MessageError, RunFolderError
+from privfed.core.asking.statistics import Statistics, table_of
+from privfed.core.roles.conversation import Contributions, Total
+from privfed.core.stored.encoding import Array
+from privfed.core.stored.files import Format, open_file
+from privfed.core.values.domain import FloatArray, frozen
+from privfed.errors import MessageError, PolicyError, RunFolderError
 
-FORMAT = 5
-"""Format of transcripts. The agreement of format 1 named no number of clusters; format 2 named no stages in
-which clients answer, for all sums of that time had one of the same name; format 3 kept each contribution by
-itself, as text; format 4 kept them uncompressed, in the lines."""
+FILE, VALUES = "transcript.jsonl", "transcript.values"
+"""In a run's folder: the records, and large tables of answers."""
 
-TRANSCRIPTS = Format(name="transcript.jsonl", version=FORMAT, again="start a new run in another folder")
+MODEL, CLIENTS, LOCAL = "model.npz", "clients", "local"
+"""In a run's folder: the fitted model, what simulated clients keep, and the clients' own runs by position."""
 
-RESUMED_FROM = 2
-"""Oldest format of a run that can be resumed."""
+TRANSCRIPTS = Format(name=FILE, version=7, again="start a new run in another folder")
 
+INLINE = 1 << 14
+"""Most bytes of a table that is kept in the transcript's line itself."""
 
-Kind = TypeVar("Kind")
+RecordType = TypeVar("RecordType")
 
 
 class Record(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True, kw_only=True):
@@ -37,27 +48,17 @@ class Record(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True, 
 
 
 class Began(Record, frozen=True):
-    """A run began: what the parties agreed on, who opens its totals, and in which stages clients answer."""
+    """A run began: what the parties agreed on, who opens its totals, and in which stages clients answer.
+
+    `by_author` says that the secure sum is not privfed's own: what it says of itself, only its author says.
+    """
 
     version: int
     configuration: Configuration
-    opens_to: str
+    recipient: str
     reveals: str
     answer_stages: tuple[str, ...] = (COLLECT,)
-
-    def check_format(self, path: Path, *, resumes: bool) -> None:
-        """Check that this privfed can read a run of this format and, with `resumes`, resume it.
-
-        Raises:
-            RunFolderError: it cannot.
-        """
-        TRANSCRIPTS.check(self.version, path)
-        if resumes and self.version < RESUMED_FROM:
-            raise RunFolderError(
-                f"{path} has format {self.version}, of an older privfed: its clients agreed on no number of "
-                "clusters, so that this version cannot resume the run. Finish it with the older version, or "
-                "start a new run in another folder."
-            )
+    by_author: bool = False
 
 
 class Asked(Record, frozen=True):
@@ -89,6 +90,79 @@ class Exchanged(Record, frozen=True):
     up: tuple[Sent, ...]
 
 
+class Table(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A packed table of the answers that a sum showed.
+
+    Args:
+        clients: positions of the contributors, one a row of the table.
+        size: number of its columns.
+        follows: index of the sum with whose table it was combined; None for zeros.
+        length: number of its packed bytes.
+        sha256: of these bytes, in hexadecimal digits.
+        data: these bytes; empty where they are in the file.
+        at: their position in the file; None where they are in `data`.
+    """
+
+    clients: tuple[int, ...]
+    size: int
+    follows: int | None
+    length: int
+    sha256: str
+    data: bytes = b""
+    at: int | None = None
+
+    @property
+    def end(self) -> int:
+        """Where it ends in the file; 0 where it is not there."""
+        return 0 if self.at is None else self.at + self.length
+
+    def check(self, index: int, clients: Collection[int], file_size: int) -> None:
+        """Check all of a sum's table that needs no other table.
+
+        Args:
+            index: of the sum.
+            clients: its contributors.
+            file_size: bytes in the file.
+
+        Raises:
+            ValueError: it is damaged, follows a later sum's, or has other clients.
+        """
+        if self.follows is not None and not 0 <= self.follows < index:
+            raise ValueError("a table of answers follows a later one")
+        if self.size < 0 or set(self.clients) != set(clients) or len(self.clients) != len(clients):
+            raise ValueError("a table of answers has other clients than the total")
+        if self.at is None:
+            self._bytes(None)
+        elif self.at < 0 or self.length < 0 or self.end > file_size:
+            raise ValueError("a table of answers is not in the file of values")
+
+    def _bytes(self, file: Path | None) -> bytes:
+        packed = self.data
+        if self.at is not None and file is not None and file.exists():
+            with file.open("rb") as opened:
+                opened.seek(self.at)
+                packed = opened.read(self.length)
+        if len(packed) != self.length or hashlib.sha256(packed).hexdigest() != self.sha256:
+            raise ValueError("a table of answers is damaged")
+        return packed
+
+    def unpacked(self, file: Path | None) -> npt.NDArray[np.int64]:
+        """Return the bits that its bytes hold, int64 of shape (n_clients, size).
+
+        Raises:
+            ValueError: the bytes are damaged, or not there.
+        """
+        size, found = 8 * len(self.clients) * self.size, zlib.decompressobj()
+        try:
+            # No more than these bytes are ever made of damaged ones.
+            bits = found.decompress(self._bytes(file), size + 1)
+        except zlib.error:
+            raise ValueError("a table of answers is damaged") from None
+        if len(bits) != size or not found.eof or found.unused_data:
+            raise ValueError("a table of answers has another size")
+        return np.frombuffer(bits, dtype="<i8").reshape(len(self.clients), self.size)
+
+
 class Summed(Record, frozen=True):
     """A sum was opened."""
 
@@ -98,7 +172,7 @@ class Summed(Record, frozen=True):
     dropped: dict[int, str]
     clipped: int
     rejected: dict[int, str]
-    contributions: dict[int, dict[str, Array]] | Shown | None = None
+    contributions: Table | None = None
     attempts: int = 1
 
 
@@ -120,9 +194,100 @@ decode = msgspec.json.Decoder(AnyRecord).decode
 encode = msgspec.json.Encoder().encode
 
 
+class Tables:
+    """Packs tables of answers as they come, and unpacks those of a transcript.
+
+    Args:
+        file: where large ones are kept; None to keep all in the records.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self.file = file
+        self._packed: tuple[int, npt.NDArray[np.int64]] | None = None
+        self._unpacked: tuple[int, npt.NDArray[np.int64]] | None = None
+
+    def pack(self, index: int, answers: Mapping[int, Statistics]) -> Table:
+        """Return the answers to a sum with this index as they are kept; in a file they are durable."""
+        table = answers.table if isinstance(answers, Contributions) else table_of(list(answers.values()))
+        # Combined as integers: zeros have signs, and NaN differs from itself.
+        bits = np.ascontiguousarray(table.vectors, dtype="<f8").view(np.int64)
+        follows, changed = None, bits
+        if self._packed is not None and self._packed[1].shape == bits.shape:
+            follows, changed = self._packed[0], bits ^ self._packed[1]
+        self._packed = index, bits
+        data = zlib.compress(changed.tobytes(), 1)
+        kept = Table(
+            tuple(answers), bits.shape[1], follows, len(data), hashlib.sha256(data).hexdigest(), data
+        )
+        if self.file is None or len(data) <= INLINE:
+            return kept
+        with open_file(self.file, "ab") as file:
+            at: int = file.seek(0, os.SEEK_END)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        return msgspec.structs.replace(kept, data=b"", at=at)
+
+    def unpack(self, index: int, kept: Mapping[int, Table]) -> FloatArray:
+        """Return the table of a sum, float64 of shape (n_clients, size).
+
+        Args:
+            index: of the sum.
+            kept: index of each sum -> its table, as checked.
+
+        Raises:
+            KeyError: it follows a sum that is not there.
+            ValueError: a record is damaged, or the file of values is.
+        """
+        chain, at = [kept[index]], kept[index].follows
+        while at is not None and (self._unpacked is None or self._unpacked[0] != at):
+            chain.append(kept[at])
+            at = kept[at].follows
+        bits = np.zeros((len(chain[-1].clients), chain[-1].size), np.int64)
+        if at is not None and self._unpacked is not None:
+            bits = self._unpacked[1]
+        for table in reversed(chain):
+            if bits.shape != (len(table.clients), table.size):
+                raise ValueError("a table of answers follows one of another shape")
+            bits = bits ^ table.unpacked(self.file)
+        self._unpacked = index, bits
+        return frozen(bits.view(np.float64))
+
+    @property
+    def file_size(self) -> int:
+        """Length of the file in bytes; 0 where there is none."""
+        return self.file.stat().st_size if self.file is not None and self.file.exists() else 0
+
+    def cut(self, size: int) -> None:
+        """Cut the file behind its first `size` bytes: no line refers to the rest."""
+        if self.file is not None and self.file_size > size:
+            with open_file(self.file, "r+b") as file:
+                file.truncate(size)
+
+
+class _Versioned(msgspec.Struct):
+    """The part of a transcript's first line that every format has."""
+
+    version: int
+
+
+_version = msgspec.json.Decoder(_Versioned).decode
+
+
+def check_version(first: Sequence[bytes], path: Path) -> None:
+    """Check that this privfed reads the format of a transcript, given its first line, or none.
+
+    Raises:
+        RunFolderError: it does not.
+    """
+    for line in first:
+        with suppress(msgspec.MsgspecError, ValueError):
+            TRANSCRIPTS.check(_version(line).version, path)
+
+
 def wire(statistics: Statistics) -> dict[str, Array]:
     """Return statistics as a record holds them."""
-    return {name: Array.of(array) for name, array in statistics.items()}
+    return {name: Array.from_numpy(array) for name, array in statistics.items()}
 
 
 def unwire(arrays: Mapping[str, Array]) -> Statistics:
@@ -134,11 +299,12 @@ def question_of(asked: Asked) -> Question:
     """Return the question that was sent.
 
     Raises:
-        RunFolderError: it is damaged, of a newer privfed, or of a class that is not imported here.
+        RunFolderError: it is damaged, of a newer privfed, or of a class that is not imported here, or it
+            costs more than any client gives.
     """
     try:
         return question_from_bytes(asked.question)
-    except MessageError:
+    except (MessageError, PolicyError):
         name = unknown_name(asked.question)
     if name is not None:
         raise RunFolderError(

@@ -18,38 +18,15 @@ import msgspec
 
 from privfed.core.agreed.assumptions import COLLECT
 from privfed.core.agreed.configuration import Configuration
-from privfed.core.asking.statistics import Contributions, Statistics, StatisticsTable
-from privfed.core.record.records import (
-    FORMAT,
-    AnyRecord,
-    Asked,
-    Began,
-    Ended,
-    Exchanged,
-    Kind,
-    Relayed,
-    Sent,
-    Summed,
-    decode,
-    encode,
-    question_of,
-    total_of,
-    unwire,
-    wire,
-)
-from privfed.core.record.shown import Shown, ShownTables
-from privfed.core.record.values import VALUES, ValuesFile
+from privfed.core.asking.statistics import Statistics, StatisticsTable
+from privfed.core.record import records
 from privfed.core.record.view import SumView, View
-from privfed.core.roles.conversation import Ask, Total
+from privfed.core.roles.conversation import Ask, Contributions, Total
 from privfed.core.roles.engine import Exchange, Replies
+from privfed.core.stored.encoding import Array
 from privfed.core.stored.files import make_folder, open_file
-from privfed.core.stored.messages import Array
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError, ResumeError, RunFolderError
-
-__all__ = ["FILE", "Asked", "Began", "Ended", "Exchanged", "Summed", "Transcript", "has_begun"]
-
-FILE = "transcript.jsonl"
 
 Kept = Literal["digests", "messages", "totals"]
 """What a transcript keeps of messages and answers."""
@@ -61,7 +38,7 @@ def has_begun(folder: Path) -> bool:
     Nothing is agreed on or asked before that line is written, so that a new run may begin there.
     """
     try:
-        with (folder / FILE).open("rb") as file:
+        with (folder / records.FILE).open("rb") as file:
             return file.readline().endswith(b"\n")
     except FileNotFoundError:
         return False
@@ -77,10 +54,10 @@ class Transcript:
     """
 
     def __init__(self, folder: Path | None = None, record: Kept = "digests") -> None:
-        self.records: list[AnyRecord] = []
+        self.records: list[records.AnyRecord] = []
         self._whole, self._shows = record == "messages", record != "totals"
-        self._tables = ShownTables(None if folder is None else ValuesFile(folder / VALUES))
-        self._path = None if folder is None else folder / FILE
+        self._tables = records.Tables(None if folder is None else folder / records.VALUES)
+        self._path = None if folder is None else folder / records.FILE
 
     @classmethod
     def load(cls, folder: str | Path, *, mend: bool = False, record: Kept = "digests") -> Transcript:
@@ -93,47 +70,46 @@ class Transcript:
 
         Raises:
             RunFolderError: there is no transcript, a line of it is damaged, its lines do not fit together,
-                or this privfed cannot read its format, or with `mend` cannot resume a run of it.
+                or this privfed cannot read its format.
         """
         folder = Path(folder)
-        transcript, path = cls(folder, record), folder / FILE
+        transcript, path = cls(folder, record), folder / records.FILE
         try:
             lines = path.read_bytes().splitlines(keepends=True)
         except OSError:
-            raise RunFolderError(f"{folder} holds no {FILE}; name the folder of a run.") from None
+            raise RunFolderError(f"{folder} holds no {records.FILE}; name the folder of a run.") from None
+        records.check_version(lines[:1], path)
         kept = 0
         for number, line in enumerate(lines, start=1):
             if number == len(lines) and not line.endswith(b"\n"):
                 break
             try:
-                transcript.records.append(decode(line))
+                transcript.records.append(records.decode(line))
             except (msgspec.MsgspecError, ValueError):
                 raise RunFolderError(
                     f"{path}, line {number}, is damaged; restore the file or start anew."
                 ) from None
             kept += len(line)
-        if not transcript.records or not isinstance(transcript.records[0], Began):
+        if not transcript.records or not isinstance(transcript.records[0], records.Began):
             raise RunFolderError(f"{path} does not begin with a run's configuration; start anew.")
-        transcript.records[0].check_format(path, resumes=mend)
         transcript.totals()
         if mend:
-            for one in (path, folder / VALUES):
+            for one in (path, folder / records.VALUES):
                 if one.is_symlink():
                     raise RunFolderError(f"{one} is a link, which is not written to; copy the file here.")
             make_folder(folder, ours=True)
             with open_file(path, "r+b") as file:
                 file.truncate(kept)
             # A table is written before the line that refers to it, which a crash may have cut off.
-            ends = [shown.end for shown in transcript._shown().values()]
-            ValuesFile(folder / VALUES).cut(max(ends, default=0))
+            transcript._tables.cut(max((one.end for one in transcript._kept().values()), default=0))
         return transcript
 
-    def _append(self, record: AnyRecord, durable: bool = False) -> None:
+    def _append(self, record: records.AnyRecord, durable: bool = False) -> None:
         self.records.append(record)
         if self._path is None:
             return
         with open_file(self._path, "ab") as file:
-            file.write(encode(record) + b"\n")
+            file.write(records.encode(record) + b"\n")
             file.flush()
             if durable:
                 os.fsync(file.fileno())
@@ -141,17 +117,19 @@ class Transcript:
     def begin(
         self,
         configuration: Configuration,
-        opens_to: str,
+        recipient: str,
         reveals: str,
         answer_stages: tuple[str, ...] = (COLLECT,),
+        by_author: bool = False,
     ) -> None:
         """Record the agreement of the run.
 
         Args:
             configuration: what the parties agreed on.
-            opens_to: who can read totals.
+            recipient: who can read totals.
             reveals: what the opener sees.
             answer_stages: names of the stages in which clients answer.
+            by_author: whether the secure sum is not privfed's own.
 
         Raises:
             RunFolderError: a run has begun in the folder.
@@ -163,15 +141,16 @@ class Transcript:
                 )
             # A crash may have left an incomplete first line, which records no agreement.
             self._path.unlink(missing_ok=True)
-            self._path.with_name(VALUES).unlink(missing_ok=True)
+            self._path.with_name(records.VALUES).unlink(missing_ok=True)
             make_folder(self._path.parent)
         self._append(
-            Began(
-                version=FORMAT,
+            records.Began(
+                version=records.TRANSCRIPTS.version,
                 configuration=configuration,
-                opens_to=opens_to,
+                recipient=recipient,
                 reveals=reveals,
                 answer_stages=answer_stages,
+                by_author=by_author,
             ),
             durable=True,
         )
@@ -193,7 +172,7 @@ class Transcript:
     def asked(self, index: int, ask: Ask, clients: tuple[int, ...]) -> None:
         """Record a question before it is sent."""
         self._append(
-            Asked(
+            records.Asked(
                 index=index,
                 question=ask.question.to_bytes(),
                 cohort=ask.cohort,
@@ -205,23 +184,25 @@ class Transcript:
     def exchanged(self, index: int, exchange: Exchange, replies: Replies) -> None:
         """Record one exchange."""
         down, up = self._sent(exchange.requests.items()), self._sent(replies)
-        self._append(Exchanged(index=index, stage=exchange.stage, number=exchange.number, down=down, up=up))
+        self._append(
+            records.Exchanged(index=index, stage=exchange.stage, number=exchange.number, down=down, up=up)
+        )
 
-    def _sent(self, messages: Iterable[tuple[int, bytes]]) -> tuple[Sent, ...]:
-        sent, last, digest = list[Sent](), None, ""
+    def _sent(self, messages: Iterable[tuple[int, bytes]]) -> tuple[records.Sent, ...]:
+        sent, last, digest = list[records.Sent](), None, ""
         for client, data in messages:
             # Requests are often one object, sent to all.
             if data is not last:
                 last, digest = data, hashlib.sha256(data).hexdigest()
-            sent.append(Sent(client, len(data), digest, data if self._whole else None))
+            sent.append(records.Sent(client, len(data), digest, data if self._whole else None))
         return tuple(sent)
 
     def summed(self, index: int, total: Total) -> None:
         """Record an opened total; on disk it is durable when this returns."""
         shown = total.contributions if self._shows else None
-        record = Summed(
+        record = records.Summed(
             index=index,
-            statistics=wire(total.statistics),
+            statistics=records.wire(total.statistics),
             contributors=total.contributors,
             dropped=dict(total.dropped),
             clipped=total.clipped,
@@ -233,90 +214,91 @@ class Transcript:
 
     def relayed(self, index: int, data: bytes) -> None:
         """Record what a session keeps of a sum (`Relays`), before its total is recorded."""
-        self._append(Relayed(index=index, data=data), durable=True)
+        self._append(records.Relayed(index=index, data=data), durable=True)
 
     def recalled(self) -> list[bytes]:
         """Return what sessions kept of all opened sums, in order; of one that was asked again, the last."""
-        opened, kept = {one.index for one in self.of(Summed)}, dict[int, bytes]()
-        for one in self.of(Relayed):
+        opened, kept = {one.index for one in self.of(records.Summed)}, dict[int, bytes]()
+        for one in self.of(records.Relayed):
             kept[one.index] = one.data
         return [kept[index] for index in sorted(opened & kept.keys())]
 
     def ended(self, result: Mapping[str, Array]) -> None:
         """Record the public result."""
-        self._append(Ended(result=dict(result)), durable=True)
+        self._append(records.Ended(result=dict(result)), durable=True)
 
     @property
     def configuration(self) -> Configuration:
         """What the parties agreed on."""
         return self._began().configuration
 
-    def _began(self) -> Began:
-        if not self.records or not isinstance(self.records[0], Began):
+    def _began(self) -> records.Began:
+        if not self.records or not isinstance(self.records[0], records.Began):
             raise RunFolderError("the transcript is empty: no run has begun.")
         return self.records[0]
 
-    def of(self, kind: type[Kind]) -> list[Kind]:
-        """Return the records of one kind, in order."""
+    def of(self, kind: type[records.RecordType]) -> list[records.RecordType]:
+        """Return the records of one type, in order."""
         return [record for record in self.records if isinstance(record, kind)]
 
-    def totals(self) -> list[tuple[Asked, Total]]:
+    def totals(self) -> list[tuple[records.Asked, Total]]:
         """Return each opened sum, in order, with the question that asked for it."""
         asked = self._asked()
-        held = 0 if self._tables.file is None else self._tables.file.size
+        file_size = self._tables.file_size
         try:
-            sums = self.of(Summed)
+            sums = self.of(records.Summed)
             if len({one.index for one in sums}) < len(sums):
                 raise ValueError("the same sum twice")
             for record in sums:
-                self._check(record, held)
-            return [(asked[r.index], total_of(r, self._contributions(r))) for r in sums]
+                self._check(record, file_size)
+            return [(asked[r.index], records.total_of(r, self._contributions(r))) for r in sums]
         except (KeyError, ValueError):
             raise self._damaged("its lines do not fit together") from None
 
-    def _check(self, record: Summed, held: int) -> None:
+    def _check(self, record: records.Summed, file_size: int) -> None:
         """Check a sum's clients, and its contributions as far as that needs no table."""
         known = range(len(self.configuration.clients))
         if len(record.contributors) > len({i for i in record.contributors if i in known}):
             raise ValueError("contributors that are no clients, or the same twice")
         if not 1 <= record.attempts <= 1 + self.configuration.terms.repeats:
             raise ValueError("more attempts than were agreed on")
-        if isinstance(record.contributions, Shown):
-            record.contributions.check(record.index, record.contributors, held)
+        if record.contributions is not None:
+            record.contributions.check(record.index, record.contributors, file_size)
 
     def _damaged(self, why: str) -> RunFolderError:
         where = "the transcript" if self._path is None else str(self._path)
         return RunFolderError(f"{where} is damaged: {why}; start anew.")
 
-    def _contributions(self, record: Summed) -> Mapping[int, Statistics] | None:
+    def _contributions(self, record: records.Summed) -> Mapping[int, Statistics] | None:
         """Return the contributions to a sum, where it showed them and they were kept."""
-        shown, index = record.contributions, record.index
-        if not isinstance(shown, Shown):
-            return None if shown is None else {i: unwire(arrays) for i, arrays in shown.items()}
+        table, index = record.contributions, record.index
+        if table is None:
+            return None
         layout = tuple((name, array.shape) for name, array in record.statistics.items())
-        if sum(prod(shape) for _, shape in layout) != shown.size:
+        if sum(prod(shape) for _, shape in layout) != table.size:
             raise ValueError("contributions of another layout than the total")
-        return Contributions(shown.clients, lambda: StatisticsTable(layout, self._unpacked(index)))
+        return Contributions(table.clients, lambda: StatisticsTable(layout, self._unpacked(index)))
 
     def _unpacked(self, index: int) -> FloatArray:
         try:
-            return self._tables.unpack(index, self._shown())
+            return self._tables.unpack(index, self._kept())
         except (KeyError, ValueError):
             raise self._damaged(f"the answers to sum {index} are not those that were written") from None
 
-    def _shown(self) -> dict[int, Shown]:
-        kept = {record.index: record.contributions for record in self.of(Summed)}
-        return {index: shown for index, shown in kept.items() if isinstance(shown, Shown)}
+    def _kept(self) -> dict[int, records.Table]:
+        return {
+            one.index: one.contributions for one in self.of(records.Summed) if one.contributions is not None
+        }
 
-    def _asked(self) -> dict[int, Asked]:
+    def _asked(self) -> dict[int, records.Asked]:
         """Return the last question of each index, since a resumed run repeats an interrupted sum."""
-        return {record.index: record for record in self.of(Asked)}
+        return {record.index: record for record in self.of(records.Asked)}
 
     def view(self, party: str = "server", colluding: Iterable[int] = ()) -> View:
         """Return what one party saw of the run.
 
-        Where clients open the totals, the transcript is kept on their side: the server alone saw none of its
-        questions and totals, and every client saw all of them, including those of sums without it. Otherwise
+        Where clients open the totals, the transcript is kept on their side. The server alone saw none of its
+        questions and totals. Every client saw all of them, including those of sums without it. Otherwise
         a client saw the questions to its cohorts; with verified totals, also the other questions and all
         totals. Encrypted answers are not in the view, although with one
         key for all clients (`ckks`) a server with a colluder could decrypt each of them.
@@ -331,20 +313,22 @@ class Transcript:
             attacker, who has its colluders' data, can compute them from the questions in the view.
         """
         if party not in ("server", "observer", "clients"):
-            raise ArgumentError(f'party must be "server", "observer" or "clients", got {party!r}.')
+            raise ArgumentError(
+                f'party must be "server", "observer" or "clients", got {party!r}.', parameters=["party"]
+            )
         began, colluders = self._began(), tuple(sorted(set(colluding)))
         unknown = [i for i in colluders if not 0 <= i < len(began.configuration.clients)]
         if unknown:
             raise ArgumentError(
                 f"clients {unknown} are not in this run of {len(began.configuration.clients)}."
             )
-        ended = [record for record in self.records if isinstance(record, Ended)]
+        ended = [record for record in self.records if isinstance(record, records.Ended)]
         result = {name: array.to_numpy() for name, array in ended[-1].result.items()} if ended else {}
         if party == "observer" and not colluders:
             return View("observer", (), began.configuration.clients, (), result)
-        server, opens = party == "server", began.opens_to == "clients"
-        told = opens or began.configuration.terms.verified
-        reads_totals = began.opens_to == party or (told and (party == "clients" or bool(colluders)))
+        server, opens = party == "server", began.recipient == "clients"
+        all_read = opens or began.configuration.terms.verified
+        reads_totals = began.recipient == party or (all_read and (party == "clients" or bool(colluders)))
         # Where clients open totals, they derive the questions themselves: a server only relays messages.
         reads_questions = reads_totals or (server and not opens)
         sums = tuple(
@@ -357,13 +341,15 @@ class Transcript:
 
     def _sum_view(
         self,
-        asked: Asked,
+        asked: records.Asked,
         server: bool,
         reads_totals: bool,
         reads_questions: bool,
         colluders: tuple[int, ...],
     ) -> SumView:
-        summed = next((r for r in self.records if isinstance(r, Summed) and r.index == asked.index), None)
+        summed = next(
+            (r for r in self.records if isinstance(r, records.Summed) and r.index == asked.index), None
+        )
         asks = reads_questions or not set(asked.clients).isdisjoint(colluders)
         answers = (None if summed is None else self._contributions(summed)) or {}
         if not server:
@@ -371,10 +357,10 @@ class Transcript:
         return SumView(
             index=asked.index,
             purpose=asked.purpose if asks else "",
-            question=question_of(asked) if asks else None,
+            question=records.question_of(asked) if asks else None,
             cohort=asked.clients,
             contributors=summed.contributors if summed and (server or reads_totals) else (),
-            total=unwire(summed.statistics) if summed and reads_totals else None,
+            total=records.unwire(summed.statistics) if summed and reads_totals else None,
             answers=answers,
             upload_bytes=self._upload_bytes(asked.index) if server else {},
         )
@@ -382,7 +368,7 @@ class Transcript:
     def _upload_bytes(self, index: int) -> dict[int, int]:
         sizes: dict[int, int] = {}
         for record in self.records:
-            if isinstance(record, Exchanged) and record.index == index:
+            if isinstance(record, records.Exchanged) and record.index == index:
                 for sent in record.up:
                     sizes[sent.client] = sizes.get(sent.client, 0) + sent.size
         return sizes

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from functools import cached_property
+from typing import Any, Protocol, TypeVar
 
 from privfed.core.agreed.configuration import PrivacyTerms
+from privfed.core.asking.phases import Phased
 from privfed.core.asking.question import Question
-from privfed.core.asking.statistics import Statistics
-from privfed.core.values.domain import Domain
+from privfed.core.asking.statistics import Statistics, StatisticsTable
+from privfed.core.values.domain import Domain, FloatArray, Ranges
 
 EVERYONE = 0
 """Cohort label of all clients; label t >= 1 is the cohort of round t by the configuration's rule."""
@@ -27,7 +29,7 @@ class Ask:
         cohort: label of the cohort that is asked.
         upcoming: labels that the next asks may have, likeliest first. Secure sums prepare key material
             one sum ahead, so that a cohort named here costs no further exchange.
-        purpose: what the total is for, in one word for people. Three words mean something: `RANGE` (what is
+        purpose: what the total is for, in one word for people. Three have a meaning: `RANGE` (what is
             asked takes ranges from it), `ROUND` (a round of the algorithm) and `SCORE` (a restart's end).
         weights: under differential privacy, entry of the statistics -> its share of the budget, chosen
             before the question is asked; the shares of a run sum to at most 1. None otherwise.
@@ -40,6 +42,44 @@ class Ask:
     purpose: str = ROUND
     weights: Mapping[str, float] | None = None
     limits: Mapping[str, float] | None = None
+
+
+def known_ranges(ask: Ask) -> Ranges | None:
+    """Return the ranges that a run has found when it asks a question; None while it looks for them."""
+    return None if ask.purpose == RANGE else ask.question.ranges
+
+
+class Contributions(Mapping[int, Statistics]):
+    """Several clients' statistics by client, in one table.
+
+    Args:
+        clients: positions of the clients, one a row of the table.
+        table: returns it; called when it is first looked at.
+    """
+
+    def __init__(self, clients: tuple[int, ...], table: Callable[[], StatisticsTable]) -> None:
+        self._clients, self._table = clients, table
+
+    @cached_property
+    def table(self) -> StatisticsTable:
+        """The table."""
+        return self._table()
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        return {client: place for place, client in enumerate(self._clients)}
+
+    def __getitem__(self, client: int) -> Statistics:
+        return self.table[self._places[client]]
+
+    def __contains__(self, client: object) -> bool:
+        return client in self._places
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._clients)
+
+    def __len__(self) -> int:
+        return len(self._clients)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,3 +169,36 @@ class Algorithm(Protocol[Outcome_co]):
 
     def run(self, setting: Setting) -> Generator[Ask, Total, Outcome_co]:
         """Yield questions, receive their totals, return the outcome."""
+
+
+class Metric(Phased, Protocol):
+    """A metric that an agreement names."""
+
+    @property
+    def name(self) -> str:
+        """What is asked, in a word."""
+
+    @property
+    def n_clusters(self) -> int | None:
+        """About how many centers it asks; None about none."""
+
+    @property
+    def centers(self) -> FloatArray | None:
+        """The centers; None about none, and where they are those that a fit has found."""
+
+    def run(
+        self,
+        setting: Any,
+        ranges: Ranges | None = None,
+        centers: FloatArray | None = None,
+        *,
+        purpose: str = ...,
+        divisors: tuple[str, ...] = ...,
+    ) -> Any:
+        """Return a conversation that asks it (`privfed.metrics.asked.AskedMetric.run`)."""
+
+    def after_a_fit(self) -> Metric:
+        """Return it as it follows a fit, which has found the ranges."""
+
+    def alone(self) -> Metric:
+        """Return it as it is asked alone, so that ranges are found first."""

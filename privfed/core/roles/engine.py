@@ -1,12 +1,13 @@
 """Carriers, which bring bytes from the coordinator to clients and back, and clients, which answer requests.
 
-Law (`tests/protocols/test_errors.py`): whatever fails in a client, its reply is a coded refusal that looks
-the same for every error, and no request makes it read its data twice. An error that reached the server, or
-that left the client's state unchanged, would tell the server about the data, as often as it asks.
+Property (`tests/protocols/test_errors.py`): whatever fails in a client, its reply is a coded refusal that
+looks the same for every error, and no request makes it read its data twice. An error that reached the server
+would tell it about the data. So would an error that left the client's state unchanged, as often as it asks.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -14,11 +15,17 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
+
 from privfed.core.asking.question import ERRORS, Question
-from privfed.core.asking.statistics import Statistics, StatisticsTable
-from privfed.core.stored.codec import StateCodec
-from privfed.core.stored.messages import CODE, Refusal, encode
-from privfed.errors import FAILED, MessageError, PolicyError, StateError
+from privfed.core.asking.statistics import Statistics
+from privfed.core.stored.encoding import CODE, Refusal, StateCodec, encode
+from privfed.errors import (
+    FAILED,
+    MessageError,
+    PolicyError,
+    StateError,
+)
 
 Reply = TypeVar("Reply")
 
@@ -36,12 +43,15 @@ class Exchange:
         requests: position of the client -> bytes.
         answering: for simulation, the positions of the clients that will be asked for an answer, if not all
             that get a request; never sent. None for all.
+        metrics: which agreed metrics were asked so far, in order, by their place in the agreement; sent with
+            each request to clients that run the program themselves.
     """
 
     stage: str
     number: int
     requests: Mapping[int, bytes]
     answering: tuple[int, ...] | None = None
+    metrics: tuple[int, ...] = ()
 
 
 class Carrier(Protocol):
@@ -58,11 +68,10 @@ Returns the statistics and how many rows were clipped into the question's ranges
 """
 
 
-TableAnswerer = Callable[[Question, int], tuple[StatisticsTable, Sequence[int]] | None]
-"""Answers a question for several simulated clients, given the index of the sum in the run.
+Check = Callable[[Question, int], None]
+"""Admits a question as the sum with an index in the run, and keeps what follows from that before an answer.
 
-Returns their statistics, all in the question's ranges, and how many rows each has clipped; None where each is
-to be asked by itself, as where one refuses or fails.
+Raises `PolicyError` where it does not; the text is the code of the refusal. It depends on no row.
 """
 
 
@@ -81,23 +90,6 @@ class ClientSide(Protocol):
 
         Everything that depends on messages only is checked before the answerer is called. Calling it closes
         the sum: where the answerer refuses, the next state is the same as after an answer.
-        """
-
-
-@runtime_checkable
-class StepsTogether(Protocol):
-    """A side of which several simulated clients, alike but for state and rows, can do a step in one pass."""
-
-    def initial(self) -> Any:
-        """Return the state before the first request."""
-
-    def steps(
-        self, states: Sequence[Any], request: bytes, answerer: TableAnswerer
-    ) -> tuple[Any, list[bytes]] | None:
-        """Return the state that all have next, and their replies: what `ClientSide.step` gives for each.
-
-        Returns:
-            None where one of them would refuse: then nothing was changed, and each is asked by itself.
         """
 
 
@@ -125,6 +117,30 @@ class StateTransaction(Protocol):
 
     def save(self, state: Any) -> None:
         """Store the state durably: once this returns, it survives a crash."""
+
+
+class Admitting:
+    """A client's answerer of what all of its checks admit: the only way from a question to its rows.
+
+    Args:
+        answerer: answers from the client's rows.
+        checks: asked in order, each before the next: what one refuses, those after it do not keep.
+        silent: return 0 as the number of clipped rows, which would depend on rows under differential privacy.
+    """
+
+    def __init__(self, answerer: Answerer, checks: Sequence[Check], *, silent: bool = False) -> None:
+        self._answerer, self._checks, self._silent = answerer, tuple(checks), silent
+
+    def __call__(self, question: Question, index: int) -> tuple[Statistics, int]:
+        """Answer a question that every check admits.
+
+        Raises:
+            PolicyError: one does not; the text is the code of the refusal.
+        """
+        for check in self._checks:
+            check(question, index)
+        statistics, clipped = self._answerer(question, index)
+        return statistics, 0 if self._silent else clipped
 
 
 class ErrorLog(Protocol):
@@ -158,7 +174,7 @@ class Client:
         self._log = PythonLog() if log is None else log
 
     def handle(self, request: bytes) -> bytes:
-        """Answer one request. The new state is stored before the reply is returned.
+        """Answer one request. A new state is stored before the reply is returned.
 
         Raises:
             StateError: the client's state or ledger cannot be read or stored, and no reply is sent. This
@@ -169,8 +185,10 @@ class Client:
                 state = transaction.load()
                 if state is None:
                     state = self._side.initial()
-                state, reply = self._step(state, request)
-                transaction.save(state)
+                after, reply = self._step(state, request)
+                # A message that changes nothing, as one that is refused, leaves no trace.
+                if after != state:
+                    transaction.save(after)
             return reply
         except PolicyError as error:
             # The store refuses the new state, as a journal with too many losses: nothing of it was kept.
@@ -239,3 +257,9 @@ def gather(
             except MessageError as error:
                 rejected[client] = error.reason
     return accepted, rejected
+
+
+def client_generator(seed: int, name: str, index: int) -> np.random.Generator:
+    """Return the simulation generator of one client for one sum, seeded by its name, not its position."""
+    key = hashlib.sha256(f"privfed client generator|{seed}|{index}|{name}".encode()).digest()
+    return np.random.default_rng(np.frombuffer(key, dtype=np.uint32))

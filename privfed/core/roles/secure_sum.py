@@ -58,15 +58,17 @@ class Relays(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Posed:
-    """What a replica's algorithm asks next.
+    """What a replica's run asks next.
 
     Args:
         question: the encoded question.
         cohort: label of the cohort.
+        metric: which of the agreed metrics asks it; -1 for the algorithm, and where nobody needs to know.
     """
 
     question: bytes
     cohort: int
+    metric: int = -1
 
 
 class Replica(Protocol):
@@ -76,6 +78,10 @@ class Replica(Protocol):
     def told(self) -> int:
         """How many totals it has when a set-up begins."""
 
+    @property
+    def ended(self) -> bool:
+        """Whether it asks nothing more after the totals that it has, as long as no metric is asked for."""
+
     def ask(self, index: int) -> Posed:
         """Return what sum `index` asks.
 
@@ -84,18 +90,18 @@ class Replica(Protocol):
         """
 
     def tell(self, index: int, total: Total) -> None:
-        """Take an opened total. The same one may be told again, after a crash of the client."""
+        """Take an opened total. The same one may come again, after a crash of the client."""
 
 
 class TotalReader(Protocol):
     """Whoever drives a run of sums that clients open knows the totals from one of these clients."""
 
     def read(self, index: int) -> Total | None:
-        """Return the total of sum `index`; None where the client has not told it."""
+        """Return the total of sum `index`; None where the client has not passed it on."""
 
 
 DECLARED = (
-    *("name", "opens_to", "reveals", "one_key", "slotted_sums", "verified"),
+    *("name", "recipient", "reveals", "one_key", "slotted_sums", "verified"),
     *("assumptions", "stages", "terms", "parties"),
 )
 """What every secure sum has, whoever wrote it."""
@@ -109,7 +115,7 @@ class SecureSum(Protocol):
         """Its name, as users write it."""
 
     @property
-    def opens_to(self) -> Literal["server", "clients"]:
+    def recipient(self) -> Literal["server", "clients"]:
         """Who can read a total."""
 
     @property
@@ -130,7 +136,7 @@ class SecureSum(Protocol):
 
     @property
     def assumptions(self) -> Assumptions:
-        """What must hold for what it promises, in words for reports."""
+        """The conditions of its promises, as text for reports."""
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -151,7 +157,7 @@ class SecureSum(Protocol):
         Args:
             agreement: the configuration and the public keys of all.
             identity: the coordinator's own key.
-            totals: where clients open the totals, who tells them to whoever drives the run; None for a
+            totals: where clients open the totals, who passes them on to whoever drives the run; None for a
                 session that only relays. Not used where the server opens.
         """
 

@@ -1,8 +1,8 @@
-"""Files and folders that only their owner may read, whatever the umask is.
+"""Files and folders that only their owner may read, whatever the umask is, and the versions of stored forms.
 
-Everything that privfed writes goes through here: a run's folder holds questions and totals, with plain sums
-also every answer, under differential privacy also the clients' ledgers. File modes keep out the other
-accounts of the machine, but not root, nor anyone who reads the disk or a copy of it.
+All that privfed writes goes through here. A run's folder holds questions and totals; with plain sums also
+every answer; under differential privacy also the clients' ledgers. File modes keep out the other accounts of
+the machine, but not root, nor anyone who reads the disk or a copy of it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ import shlex
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
+
+from privfed.errors import RunFolderError
 
 OWNERS_FOLDER, OWNERS_FILE = 0o700, 0o600
 _OTHERS = 0o077
@@ -58,9 +61,9 @@ def _made(path: Path) -> bool:
     return bool(missing)
 
 
-def open_file(path: Path, mode: str, **words: Any) -> IO[Any]:
-    """Open a file for writing that only its owner may read; `mode` and `words` are passed to `open`."""
-    return open(path, mode, opener=_owners, **words)
+def open_file(path: Path, mode: str, **options: Any) -> IO[Any]:
+    """Open a file for writing that only its owner may read; `mode` and `options` are passed to `open`."""
+    return open(path, mode, opener=_owners, **options)
 
 
 def _owners(path: str, flags: int) -> int:
@@ -89,3 +92,38 @@ def replaced(path: Path) -> Iterator[Path]:
         os.replace(fresh, path)
     finally:
         fresh.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """The version of one stored form. Files of any other version are refused by name.
+
+    Args:
+        name: of the file.
+        version: that is written and read.
+        again: how to write the file anew, for messages.
+    """
+
+    name: str
+    version: int
+    again: str
+
+    def check(self, found: object, where: object) -> int:
+        """Return the version of a file.
+
+        Args:
+            found: as the file has it.
+            where: the file.
+
+        Raises:
+            RunFolderError: it is of a newer or an older privfed, or no version at all.
+        """
+        if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+            raise RunFolderError(f"{where} is damaged: it names no format; {self.again}.")
+        if found != self.version:
+            other = "a newer" if found > self.version else "an older"
+            raise RunFolderError(
+                f"{where} has format {found}, of {other} privfed, and this one reads format {self.version}; "
+                f"use the privfed that wrote it, or {self.again}."
+            )
+        return found

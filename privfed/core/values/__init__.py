@@ -1,1 +1,1 @@
-"""Numbers, domains and ranges, and the words of a privacy guarantee."""
+"""Numbers, domains and ranges, and the terms of a privacy guarantee."""

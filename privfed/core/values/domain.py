@@ -3,8 +3,8 @@
 A domain is declared, never computed from rows outside a secure sum. `Box` and `Ball` are what users write;
 `Ranges` is what questions carry: one low and one high per feature and a bound on the rows of a client.
 
-Under differential privacy each row is clipped to the domain independently: its image depends on no other
-row, not even in the last bit, and a row inside the domain is left unchanged.
+Under differential privacy each row is clipped to the domain by itself. Its image depends on no other row, not
+even in the last bit. A row inside the domain is left unchanged.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from privfed.core.values.alone import lengths
-from privfed.core.values.numbers import as_numbers, check_whole
+from privfed.core.values.numbers import as_numbers, check_whole, lengths
 from privfed.errors import ArgumentError
 
 FloatArray = npt.NDArray[np.float64]
@@ -120,10 +119,14 @@ class Box:
                 f"Box needs one bound, or one a feature, got shapes {low.shape} and {high.shape}."
             )
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
-            raise ArgumentError(f"low and high must be finite, got low={self.low}, high={self.high}.")
+            raise ArgumentError(
+                f"low and high must be finite, got low={self.low}, high={self.high}.",
+                parameters=["low", "high"],
+            )
         if not (low < high).all():
             raise ArgumentError(
-                f"low must be below high in each feature, got low={self.low}, high={self.high}."
+                f"low must be below high in each feature, got low={self.low}, high={self.high}.",
+                parameters=["low"],
             )
         check_whole("max_rows", self.max_rows, 1, 2**40, or_none=True)
 
@@ -219,8 +222,8 @@ class Ball:
     def clip(self, rows: FloatArray) -> FloatArray:
         """Return `rows` (n, n_features) with those outside moved to the nearest point of the ball.
 
-        Law: the image of a row depends on that row only; it lies within the radius of the center in float64
-        arithmetic, without tolerance; and `clip(clip(rows))` equals `clip(rows)`, bit for bit.
+        Properties: the image of a row depends on that row only. It lies within the radius of the center in
+        float64 arithmetic, without tolerance. `clip(clip(rows))` equals `clip(rows)`, bit for bit.
         """
         center, (low, high) = self._center(rows.shape[1]), self.bounds(rows.shape[1])
         found, left = np.array(rows), np.flatnonzero(~self._within(rows))

@@ -1,7 +1,7 @@
-"""The words of a guarantee of differential privacy: whom it protects, and whose noise of which kind does it.
+"""Terms of a guarantee of differential privacy: whom it protects, who adds which noise, steps of DP-SGD.
 
-Each is an enum whose values are the strings that users write and that messages and files hold: a string is
-taken wherever a user or a file gives one, and equals its member.
+Unit, neighbours, noise and mechanism are enums. Their values are the strings that users write and that
+messages and files hold. A string is taken wherever a user or a file gives one, and equals its member.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal, Self
 
+import msgspec
+
+from privfed.core.values.numbers import Number, check_bound
 from privfed.errors import ArgumentError
 
 
@@ -19,7 +22,7 @@ class Word(StrEnum):
 
     @classmethod
     def read(cls, name: str, value: object) -> Self:
-        """Return the member that a user's value stands for.
+        """Return the member that a user's value names.
 
         Args:
             name: of the parameter, for the message.
@@ -32,7 +35,7 @@ class Word(StrEnum):
             if isinstance(value, str) and one == value:
                 return one
         allowed = " or ".join(map(repr, cls))
-        raise ArgumentError(f"{name} must be {allowed}, got {name}={value!r}.")
+        raise ArgumentError(f"{name} must be {allowed}, got {name}={value!r}.", parameters=[name])
 
     @classmethod
     def words(cls) -> tuple[str, ...]:
@@ -92,3 +95,91 @@ AnyUnit = Unit | Literal["record", "client"]
 AnyNeighbours = Neighbours | Literal["add-remove", "replace-one"]
 AnyNoise = Noise | Literal["distributed", "local", "server"]
 AnyMechanism = Mechanism | Literal["gaussian", "skellam"]
+
+
+LEAST_NOISE, MOST_NOISE = 2.0**-4, 2.0**10
+"""Least and largest noise multiplier: what accounting takes grows with the inverse square, and draws on the
+grid stay within int64."""
+
+LEAST_RATE = 2.0**-40
+"""Least chance of a record to be in a batch."""
+
+MOST_CHOICE_NOISE = 2.0**20
+"""Largest noise multiplier of a choice."""
+
+MOST_STEPS = 1_000_000
+"""Most steps of one training."""
+
+MOST_IN_ALL = 1 << 21
+"""Most steps of all trainings of a fit: whoever joins it accounts for them before."""
+
+
+class SampledSteps(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The steps of a client's training: Poisson-sampled rows, clipped gradients, Gaussian noise.
+
+    Args:
+        noise_multiplier: ratio of the noise's standard deviation to `max_grad_norm`.
+        sample_rate: chance of each row to be in a step's batch.
+        max_grad_norm: L2 norm that a row's gradient is clipped to.
+        steps: of one training.
+        trainings: how often a client trains in a fit at most.
+        first_rate: `sample_rate` of the first round's training, where it is another one; 0 for none. A client
+            that paid before does not take part in it.
+        first_steps: steps of that training; 0 for none.
+        choice_noise: a client may choose among models by how many of its rows each gets right. This is the
+            ratio of these counts' noise to their L2 sensitivity; 0 for no choices. Each training comes with
+            one choice at most.
+    """
+
+    noise_multiplier: float
+    sample_rate: float
+    max_grad_norm: float
+    steps: Number
+    trainings: Number
+    first_rate: float = 0.0
+    first_steps: Number = 0
+    choice_noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (LEAST_NOISE <= self.noise_multiplier <= MOST_NOISE and LEAST_RATE <= self.sample_rate <= 1.0):
+            raise ArgumentError(
+                f"DP-SGD needs a noise_multiplier in [{LEAST_NOISE:g}, {MOST_NOISE:g}] and a sample_rate in "
+                f"[2**-40, 1], got {self.noise_multiplier} and {self.sample_rate}.",
+                parameters=["noise_multiplier", "sample_rate"],
+            )
+        check_bound("max_grad_norm", self.max_grad_norm)
+        if not (
+            1 <= self.steps <= MOST_STEPS and self.trainings >= 1 and 0.0 < self.max_grad_norm < 2.0**100
+        ):
+            raise ArgumentError(
+                f"DP-SGD takes 1 to {MOST_STEPS} steps in a training and at least one training, and needs a "
+                f"positive max_grad_norm; got {self.steps}, {self.trainings} and {self.max_grad_norm}.",
+                parameters=["max_grad_norm"],
+            )
+        first = LEAST_RATE <= self.first_rate <= 1.0 and 1 <= self.first_steps <= MOST_STEPS
+        if not (first or (self.first_rate, self.first_steps) == (0.0, 0)):
+            raise ArgumentError(
+                f"a first training of its own takes 1 to {MOST_STEPS} steps at a rate in [2**-40, 1], got "
+                f"{self.first_steps} and {self.first_rate}."
+            )
+        if self.choice_noise != 0.0 and not LEAST_NOISE <= self.choice_noise <= MOST_CHOICE_NOISE:
+            raise ArgumentError(
+                f"choice_noise must be 0 or lie in [{LEAST_NOISE:g}, {MOST_CHOICE_NOISE:g}], got "
+                f"{self.choice_noise}.",
+                parameters=["choice_noise"],
+            )
+        if self.total > MOST_IN_ALL:
+            raise ArgumentError(
+                f"a fit takes at most {MOST_IN_ALL} steps of DP-SGD, got {self.total}; take fewer rounds or "
+                "epochs, or a larger sample_rate.",
+                parameters=["sample_rate"],
+            )
+
+    @property
+    def total(self) -> int:
+        """Steps of all trainings."""
+        return self.steps * self.trainings if not self.first_steps else self.first_steps + self._later
+
+    @property
+    def _later(self) -> int:
+        return self.steps * (self.trainings - 1)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from privfed.core.agreed.agreement import Size
 from privfed.core.asking.phases import Phases
 from privfed.core.roles.conversation import Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges, frozen_array
@@ -64,6 +65,10 @@ class Averaging:
     @property
     def _choice(self) -> str:
         return "lowest-loss" if self.n_clusters > 1 else "kept"
+
+    def size(self, setting: Setting) -> Size:
+        """Return how large its models are, and all totals of its rounds."""
+        return self.plan.size(setting, self.n_clusters)
 
     def phases(self, setting: Setting) -> Phases:
         """Return what a run asks: the ranges where none are declared, then one question a round."""

@@ -30,6 +30,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from privfed.core.agreed.agreement import Size
 from privfed.core.asking.phases import Form, Phases, Shape
 from privfed.core.roles.conversation import Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges, frozen_array
@@ -41,7 +42,7 @@ from privfed.deep.training.mixed import PLANE, MixedUpdates, Mixture
 from privfed.deep.training.regrouping import Regrouping
 from privfed.deep.training.rounds import SketchedUpdates
 from privfed.errors import DataError
-from privfed.questions.slots import Slots
+from privfed.questions.gathered import Slots
 
 METRIC = "complete"
 """How one that comes late is compared with clusters."""
@@ -69,6 +70,10 @@ class MixtureLearning:
     def max_sums(self) -> int:
         """Most sums: the range, and one a round."""
         return 1 + self.plan.rounds
+
+    def size(self, setting: Setting) -> Size:
+        """Return how large its models are, and all totals of its rounds."""
+        return self.plan.size(setting, self.n_clusters or 1)
 
     def phases(self, setting: Setting) -> Phases:
         """Return what a run asks: the ranges where none are declared, updates, then averages."""

@@ -8,8 +8,8 @@ from privfed.deep.algorithms.plan import Plan
 from privfed.deep.training.mixed import MixedUpdates
 from privfed.deep.training.regrouping import Regrouping
 from privfed.deep.training.rounds import MOST_CLUSTERS, AveragedUpdates, ClusterSizes, SketchedUpdates
+from privfed.questions.gathered import Slots
 from privfed.questions.ranges import range_phases
-from privfed.questions.slots import Slots
 
 _OF_A_ROUND = ("models", "structure", "before")
 """What both questions of a round have in common."""

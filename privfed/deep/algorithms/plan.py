@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from privfed.core.agreed.agreement import Size
 from privfed.core.roles.conversation import EVERYONE, Conversation, Setting
-from privfed.core.values.domain import FloatArray, Ranges, frozen_array
+from privfed.core.values.domain import FloatArray, Ranges, frozen, frozen_array
 from privfed.deep.training.local import TIMES, Training
 from privfed.deep.training.trainer import Trainer, trainer_of
 from privfed.questions.ranges import locate
@@ -45,7 +46,6 @@ class Plan:
         trainings: how often a client trains by DP-SGD at most; 0 for once a round. More are for a run that is
             resumed, whose clients have forgotten their clusters.
         choice_noise: noise of choices among models under DP-SGD; 0 where clients choose nothing.
-        rehearsal: noise repeats, and protects nobody.
     """
 
     model: str
@@ -68,7 +68,6 @@ class Plan:
     first_rate: float = 0.0
     trainings: int = 0
     choice_noise: float = 0.0
-    rehearsal: bool = False
 
     def training(self, round_number: int) -> Training:
         """Return the training of a round."""
@@ -90,7 +89,6 @@ class Plan:
             trainings=self.trainings or self.rounds,
             first_rate=self.first_rate if self.noise_multiplier else 0.0,
             choice_noise=self.choice_noise,
-            rehearsal=self.rehearsal,
         )
 
     def trainer(self, n_columns: int) -> Trainer:
@@ -102,8 +100,15 @@ class Plan:
         trainer = self.trainer(n_columns)
         if self.start is not None and n == 1:
             return frozen_array(self.start[None])
-        seeds = np.random.SeedSequence(self.seed).generate_state(n)
-        return frozen_array(np.stack([trainer.initial(int(seed)) for seed in seeds]))
+        models = np.empty((n, trainer.n_parameters))
+        for place, seed in enumerate(np.random.SeedSequence(self.seed).generate_state(n)):
+            models[place] = trainer.initial(int(seed))
+        return frozen(models)
+
+    def size(self, setting: Setting, n: int) -> Size:
+        """Return how large a run with n models is: each round's total has a number for each of theirs."""
+        numbers = n * self.trainer(setting.n_features).n_parameters
+        return Size(numbers, numbers * self.rounds)
 
     def label(self, round_number: int) -> int:
         """Return the cohort of a round."""

@@ -30,6 +30,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from privfed.core.agreed.agreement import Size
 from privfed.core.asking.phases import Phases
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting, Total
@@ -42,8 +43,8 @@ from privfed.deep.clustering.sketch import sketch_size, sketched
 from privfed.deep.training.regrouping import Regrouping
 from privfed.deep.training.rounds import AveragedUpdates, ClusterSizes, SketchedUpdates, averaged
 from privfed.errors import ArgumentError
-from privfed.numerics.distances import IntArray
-from privfed.questions.slots import Slots
+from privfed.numerics.kernels.interpreted import IntArray
+from privfed.questions.gathered import Slots
 
 SKETCH_SHARE = 0.5
 """Share of a round's budget for sketches, under differential privacy; the averages have the rest."""
@@ -154,6 +155,10 @@ class RegroupedLearning:
     def tag_size(self, size: int, n_parameters: int) -> int:
         """Return how many numbers a landmark has."""
         return min(TAG_SIZE, size) if self.rule.tags and size == n_parameters else size
+
+    def size(self, setting: Setting) -> Size:
+        """Return how large its models are, and all totals of its rounds."""
+        return self.plan.size(setting, 1)
 
     def phases(self, setting: Setting) -> Phases:
         """Return what a run asks: the ranges where none are declared, one or two questions a round, sizes."""

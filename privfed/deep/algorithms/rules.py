@@ -38,7 +38,9 @@ class PropagationRule:
 
     def __post_init__(self) -> None:
         if self.metric not in METRICS:
-            raise ArgumentError(f"metric must be one of {METRICS}, got metric={self.metric!r}.")
+            raise ArgumentError(
+                f"metric must be one of {METRICS}, got metric={self.metric!r}.", parameters=["metric"]
+            )
         if self.after < 0:
             raise ArgumentError(f"the rounds before the first clustering are at least 0, got {self.after}.")
 

@@ -29,8 +29,8 @@ from privfed.deep.attacks.membership import check_alone, round_of
 from privfed.deep.training.rounds import Round, SketchedUpdates
 from privfed.deep.training.trainer import Labels
 from privfed.errors import ArgumentError
-from privfed.numerics.distances import IntArray
-from privfed.questions.slots import Slots
+from privfed.numerics.kernels.interpreted import IntArray
+from privfed.questions.gathered import Slots
 
 
 @dataclass(frozen=True)
@@ -123,15 +123,16 @@ class SketchLinkage(PassiveAttack[SketchLinks]):
     algorithms: ClassVar[tuple[str, ...]] = ("cfl", "dcfl", "rdpcfl")
     prior: ClassVar[str] = "none"
     defence: ClassVar[str] = "noise: DP-SGD or noised updates; FedAvg or IFCA, which need no sketches"
+    links: ClassVar[bool] = True
 
     @classmethod
-    def prepare(cls, target: Target, words: Mapping[str, Any]) -> Prepared[Self]:
+    def prepare(cls, target: Target, parameters: Mapping[str, Any]) -> Prepared[Self]:
         """Have the truth know the clients' labels, so that it can train again."""
         truth = target.truth
         if target.labels is not None:
             check_alone(cls.name, target)
             truth = LabelledTruth(truth.clients, colluding=truth.colluding, labels=target.labels)
-        return Prepared(cls._made(words), target.prior, truth)
+        return Prepared(cls._made(parameters), target.prior, truth)
 
     @property
     def reads(self) -> tuple[Reads, ...]:

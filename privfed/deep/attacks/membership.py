@@ -27,7 +27,7 @@ from privfed.deep.training.rounds import Round
 from privfed.deep.training.trainer import Labels
 from privfed.errors import ArgumentError
 from privfed.privacy.noised import Noised
-from privfed.questions.slots import Slots
+from privfed.questions.gathered import Slots
 
 
 def round_of(question: Question | None) -> Round | None:
@@ -74,12 +74,12 @@ class ModelMembership(PassiveAttack[MembershipScores]):
     public_rows: ClassVar[int] = 2
 
     @classmethod
-    def prepare(cls, target: Target, words: Mapping[str, Any]) -> Prepared[Self]:
+    def prepare(cls, target: Target, parameters: Mapping[str, Any]) -> Prepared[Self]:
         """Take rows that were trained on for candidates, and public rows with labels that were not."""
         if target.labels is None:
             # Such a run trains on nothing: the attack has nothing to read there.
             empty = {"candidates": target.clients[0][:0], "labels": np.zeros(0, dtype=np.int64)}
-            return Prepared(cls._made({**words, **empty}), target.prior, target.truth)
+            return Prepared(cls._made({**parameters, **empty}), target.prior, target.truth)
         if target.public is None or target.public_labels is None:
             raise ArgumentError(
                 "model membership compares with public rows that were not trained on: pass some with labels."
@@ -89,7 +89,7 @@ class ModelMembership(PassiveAttack[MembershipScores]):
         public = _beside(target.public, target.public_labels)
         members, others, _ = candidates_of(replace(target, clients=rows), public)
         both = np.concatenate([members, others])
-        made = cls._made({**words, "candidates": both[:, :-1], "labels": both[:, -1].astype(np.int64)})
+        made = cls._made({**parameters, "candidates": both[:, :-1], "labels": both[:, -1].astype(np.int64)})
         inside = np.arange(len(both)) < len(members)
         return Prepared(made, target.prior, replace(target.truth, members=inside))
 

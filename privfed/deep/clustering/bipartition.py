@@ -20,7 +20,7 @@ from scipy.spatial.distance import squareform
 
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
-from privfed.numerics.distances import IntArray
+from privfed.numerics.kernels.interpreted import IntArray
 
 Linkage = Literal["complete", "single"]
 LINKAGES = ("complete", "single")
@@ -46,7 +46,9 @@ class SplitRule:
 
     def __post_init__(self) -> None:
         if self.linkage not in LINKAGES:
-            raise ArgumentError(f"linkage must be one of {LINKAGES}, got linkage={self.linkage!r}.")
+            raise ArgumentError(
+                f"linkage must be one of {LINKAGES}, got linkage={self.linkage!r}.", parameters=["linkage"]
+            )
         if self.min_size < 2 or self.after < 0 or not (self.mean_norm >= 0 and self.max_norm >= 0):
             raise ArgumentError(
                 "a split needs norms and rounds of at least 0 and min_size >= 2, got "

@@ -8,8 +8,8 @@ between AB and the way from D to B, and beta that between CD and the way from B 
     omega = (|AB| cos alpha + |CD| cos beta) / (|AB| + |CD|)      (equation 1), in [-1, 1]
     d     = |BD| exp(2 omega)                                     (equation 2)
 
-Law (`tests/deep/clustering/test_distances.py`): d is symmetric, no less than 0, and the same after the plane
-is moved, turned or mirrored; |BD| e^-2 <= d <= |BD| e^2.
+Property (`tests/deep/clustering/test_distances.py`): d is symmetric, no less than 0, and the same after the
+plane is moved, turned or mirrored; |BD| e^-2 <= d <= |BD| e^2.
 
 Where the paper is silent: two updates of length zero diverge by 0, so that d = |BD|; updates that end in the
 same point have distance 0 by every measure but "cosine". The divergence alone (table II) is taken as exp(2
@@ -115,4 +115,4 @@ def _check(starts: FloatArray, ends: FloatArray, metric: str) -> None:
     if not (np.isfinite(starts).all() and np.isfinite(ends).all()):
         raise ArgumentError("models must be finite; lower the learning rate, or clip updates.")
     if metric not in METRICS:
-        raise ArgumentError(f"metric must be one of {METRICS}, got metric={metric!r}.")
+        raise ArgumentError(f"metric must be one of {METRICS}, got metric={metric!r}.", parameters=["metric"])

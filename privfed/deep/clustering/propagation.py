@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
-from privfed.numerics.distances import IntArray
+from privfed.numerics.kernels.interpreted import IntArray
 
 Similarity = Literal["negative", "negative-squared"]
 SIMILARITIES = ("negative", "negative-squared")
@@ -60,13 +60,20 @@ class Propagation:
 
     def __post_init__(self) -> None:
         if self.similarity not in SIMILARITIES:
-            raise ArgumentError(f"similarity must be one of {SIMILARITIES}, got {self.similarity!r}.")
+            raise ArgumentError(
+                f"similarity must be one of {SIMILARITIES}, got {self.similarity!r}.",
+                parameters=["similarity"],
+            )
         if not 0.0 <= self.quantile <= 1.0:
             raise ArgumentError(f"the quantile of preferences must lie in [0, 1], got {self.quantile}.")
         if not 0.5 <= self.damping < 1.0:
-            raise ArgumentError(f"damping must lie in [0.5, 1), got damping={self.damping}.")
+            raise ArgumentError(
+                f"damping must lie in [0.5, 1), got damping={self.damping}.", parameters=["damping"]
+            )
         if self.max_iter < 1 or self.convergence_iter < 1:
-            raise ArgumentError("affinity propagation needs max_iter >= 1 and convergence_iter >= 1.")
+            raise ArgumentError(
+                "affinity propagation needs max_iter >= 1 and convergence_iter >= 1.", parameters=["max_iter"]
+            )
 
     def cluster(self, distances: FloatArray, seed: int = 0) -> Clustering | None:
         """Return the clusters of updates; None where the algorithm did not converge.

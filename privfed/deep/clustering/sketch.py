@@ -4,9 +4,9 @@ A sketch is linear in the update up to rounding, so that the sketch of a start a
 the end, and whoever knows the models can compute equations 1 and 2 of DCFL from sketches of updates. It hides
 nothing by itself: its numbers are chosen by a seed that everybody knows.
 
-Law: a vector's sketch is the same to the last bit whatever is sketched beside it, in any order of additions.
-Its values are rounded to a grid of its own first, 2^-51 of its largest value times the number of values, so
-that all sums are of whole numbers below 2^53.
+Property: a vector's sketch is the same to the last bit whatever is sketched beside it, in any order of
+additions. Its values are rounded to a grid of its own first, 2^-51 of its largest value times the number of
+values, so that all sums are of whole numbers below 2^53.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 
-_BLOCK = 1 << 22
+SKETCHED = 1 << 22
 """Entries of the projection that are held at a time."""
 
 _BITS = 51
@@ -57,7 +57,7 @@ def sketched(vectors: FloatArray, size: int, seed: int) -> FloatArray:
         return vectors
     grid = _grid(vectors)
     whole, total = np.rint(vectors / grid), np.zeros((len(vectors), size))
-    height = max(1, _BLOCK // size)
+    height = max(1, SKETCHED // size)
     for first in range(0, n_parameters, height):
         part = whole[:, first : first + height]
         # With signs of 2 b - 1: twice what the ones add up to, less all.

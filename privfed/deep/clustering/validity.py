@@ -8,7 +8,7 @@ import numpy as np
 
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
-from privfed.numerics.distances import IntArray
+from privfed.numerics.kernels.interpreted import IntArray
 
 
 def dunn_index(distances: FloatArray, labels: IntArray) -> float:

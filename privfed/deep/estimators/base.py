@@ -9,53 +9,48 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from privfed.core.asking.question import ClientData
 from privfed.core.connection import Engine
-from privfed.core.federation import Federation, Watcher
 from privfed.core.roles.conversation import Algorithm
 from privfed.core.roles.secure_sum import SecureSum
-from privfed.core.stored.messages import Array
+from privfed.core.stored.encoding import Array
 from privfed.core.values.domain import Domain, FloatArray
 from privfed.core.values.guarantee import Unit
+from privfed.data import ClientTables
 from privfed.deep.algorithms.plan import ModelsOutcome, Plan, as_table, from_table
 from privfed.deep.estimators.parameters import ModelParameters
+from privfed.deep.estimators.predicting import Predicting, kind_of
 from privfed.deep.estimators.resuming import remembered
 from privfed.deep.estimators.words import (
     check_model,
     check_private,
     check_travels,
     check_words,
-    model_name,
     noised_plan,
     plan_of,
     timed_domain,
 )
-from privfed.deep.training.local import TIMES
 from privfed.deep.training.memory import memory_of
-from privfed.deep.training.trainer import MODELS, Labels, Trainer, trainer_of
-from privfed.errors import ArgumentError, ResumeError
-from privfed.estimators.common.not_fitted import NotFittedError
-from privfed.estimators.common.plain import NOT_PART_OF_THE_AGREEMENT, plain_params
-from privfed.estimators.common.resolved import described
-from privfed.estimators.common.saved import Arrays, Saved
-from privfed.estimators.parameters.declaring import parameters
+from privfed.deep.training.trainer import MODELS
+from privfed.errors import ArgumentError, DataError, ResumeError
+from privfed.estimators.declaring import parameters
+from privfed.estimators.fitting import described, keep_columns
 from privfed.estimators.registry import stored_name
-from privfed.federation.builder import (
-    FederationRequest,
-    cohort_rule,
-    open_federation,
-    protocol_of,
-    seed_of_fit,
-)
-from privfed.federation.claim import claim_of
+from privfed.estimators.saving import NOT_PART_OF_THE_AGREEMENT, Arrays, Saved, plain_params
 from privfed.federation.clients import Clients, gather, gathered
-from privfed.privacy.privacy import Privacy
+from privfed.federation.driver import Federation, Watcher
+from privfed.federation.opening import claim_of, open_federation
+from privfed.federation.request import FederationRequest, as_agreed, cohort_rule, protocol_of, seed_of_fit
+from privfed.privacy.claim import Privacy
 from privfed.protocols.slotted import Slotted
+
+SHOWN = 8
+"""Most labels that an error lists."""
 
 
 @parameters
-class FederatedModel(ModelParameters, Saved):
+class FederatedModel(Predicting, ModelParameters, Saved):
     """Base of the estimators of models. Subclasses name their algorithm, and may add parameters of their own.
 
     Attributes:
@@ -126,12 +121,19 @@ class FederatedModel(ModelParameters, Saved):
 
     def _gather(self, X: Any, y: Any, names: Iterable[Any] | None) -> Clients:
         self._check()
-        if X is not None and y is None:
-            raise ArgumentError("training needs labels: pass y, a list with one array of integers a client.")
+        own = isinstance(X, ClientTables) and X.labels is not None
+        if X is not None and y is None and not own:
+            raise ArgumentError(
+                "training needs labels: pass y, a list with one array of integers a client, or "
+                "ClientTables with labels."
+            )
         private = self.privacy is not None
         clients = gathered(self.engine, X, None, y, names=names, private=private)
         if clients.data is None:
             check_travels(self.model)
+        elif not private:
+            self._planned(clients.n_features, 0)  # Its errors come before those of rows.
+            self._check_labels(clients)
         domain = self._declared(clients.n_features)
         if domain is None or clients.data is None:
             return clients
@@ -139,6 +141,24 @@ class FederatedModel(ModelParameters, Saved):
             return gather(X, None, y, names=names, domain=domain)
         # Each client moves its own rows into the domain: that rows lay outside is not told.
         return replace(clients, data=tuple(data.inside(domain) for data in clients.data))
+
+    def _check_labels(self, clients: Clients) -> None:
+        """Check that labels are classes; where it would tell of rows, those of other labels are left out.
+
+        Raises:
+            DataError: some are not; the message names the client, the labels, and of how many rows they are.
+        """
+        for name, data in zip(clients.names, clients.here, strict=True):
+            labels = np.zeros(0) if data.labels is None else data.labels
+            odd = labels[(labels < 0) | (labels >= self.n_classes)]
+            if odd.size:
+                first = np.unique(odd)
+                listed = ", ".join(map(str, first[:SHOWN].tolist())) + ", ..." * (len(first) > SHOWN)
+                raise DataError(
+                    f"client {name} has {odd.size} rows whose labels are none of the classes 0 to "
+                    f"{self.n_classes - 1}, but {listed}; pass n_classes= (by default 2), encode the labels, "
+                    "or leave these rows out."
+                )
 
     def _declared(self, n_columns: int) -> Domain | None:
         """Return the declared domain, of all columns."""
@@ -149,6 +169,7 @@ class FederatedModel(ModelParameters, Saved):
         self, clients: Clients, *, resume: bool = False, watch: Watcher | None = None
     ) -> FederatedModel:
         """Train on named clients; `watch` is called after every sum with its index, question and total."""
+        clients = as_agreed(clients, self.run_dir) if resume else clients
         seed = self._seed(resume)
         plan, algorithm = self._planned(clients.n_features, seed)
         self.federation_: Federation = open_federation(
@@ -157,8 +178,9 @@ class FederatedModel(ModelParameters, Saved):
         if resume and self._by_dp_sgd is not None and not self.federation_.finished:
             self._check_spare(self._by_dp_sgd, self.engine)
         if resume and self._by_dp_sgd is None and clients.data is not None:
-            remembered(self.federation_, clients, seed)
+            remembered(self.federation_, clients.names, self._data(clients), seed)
         self._keep(self.federation_.run(algorithm), plan, clients)
+        self._save_in(self.run_dir)
         return self
 
     @staticmethod
@@ -249,13 +271,14 @@ class FederatedModel(ModelParameters, Saved):
 
     def _keep(self, outcome: ModelsOutcome, plan: Plan, clients: Clients) -> None:
         if not self.federation_.finished:
-            self.federation_.transcript.ended({"models": Array.of(outcome.models)})
+            self.federation_.transcript.ended({"models": Array.from_numpy(outcome.models)})
         self.transcript_ = self.federation_.transcript
+        keep_columns(self, self.transcript_.configuration.columns)
         self.models_ = np.array(outcome.models)
         self.history_ = [np.array(models) for models in outcome.history]
         self.regrouped_ = list(outcome.regrouped)
         self.n_iter_, self.n_features_in_ = plan.rounds, clients.n_features
-        self._plan_ = plan
+        self._plan_, self._kind_ = plan, kind_of(plan.trainer(clients.n_features))
         self.privacy_claim_ = claim_of(self.federation_, self._secure_sum())
         self._remember(outcome, plan, clients)
 
@@ -265,11 +288,15 @@ class FederatedModel(ModelParameters, Saved):
             self.__dict__.pop("labels_", None)
             self.__dict__.pop("labels_history_", None)
             return
-        memories = [memory_of(data) for data in clients.data]
+        memories = [memory_of(data) for data in self._data(clients)]
         rounds = range(1, plan.rounds + 1)
         self.labels_history_ = np.array([[one.labels.get(t, -1) for one in memories] for t in rounds])
         current = [one.label if one.structure == outcome.structure else -1 for one in memories]
         self.labels_ = np.array(current, dtype=np.int64)
+
+    def _data(self, clients: Clients) -> tuple[ClientData, ...]:
+        """Return what clients in this process train on."""
+        return clients.answering(self.policy) or ()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy holds; under differential privacy nothing that clients know of their rows."""
@@ -289,7 +316,9 @@ class FederatedModel(ModelParameters, Saved):
             "sizes": np.array([len(models) for models in self.history_], dtype=np.float64),
             "regrouped": as_table(self.regrouped_),
         }
-        return arrays, {**facts, "timed": plan.timed, "rounds": plan.rounds}
+        names = vars(self).get("feature_names_in_")
+        facts["columns"] = None if names is None else list(map(str, names))
+        return arrays, {**facts, "timed": plan.timed, "rounds": plan.rounds, "module": self._kind_}
 
     def _restore(self, arrays: Arrays, facts: dict[str, Any]) -> None:
         sizes, models = arrays["sizes"].astype(np.intp), arrays["models"]
@@ -299,54 +328,16 @@ class FederatedModel(ModelParameters, Saved):
         if not np.array_equal(history[-1], models):
             raise ValueError("the history does not end with the models")
         words = {name: facts[name] for name in ("model", "n_classes", "timed", "rounds")}
-        if not isinstance(words["model"], str):
+        self._kind_ = facts.get("module", "")  # Not in files of format 2.
+        if not (isinstance(words["model"], str) and isinstance(self._kind_, str)):
             raise ValueError("no name of a model")
         self._plan_ = Plan(**words)
         self.models_, self.history_ = models, history
         self.regrouped_ = from_table(arrays["regrouped"])
         self.n_iter_, self.n_features_in_ = self._plan_.rounds, int(facts["n_features"])
+        names = facts.get("columns")
+        if names is not None and len(names) != self.n_features_in_:
+            raise ValueError("names that do not fit the columns")
+        keep_columns(self, names)
         if self._plan_.model in MODELS:
-            self._trainer(self.n_features_in_ - TIMES * self._plan_.timed)
-
-    def _trainer(self, width: int) -> Trainer:
-        """Return the model for rows of so many features.
-
-        Raises:
-            ArgumentError: a torch module of another process is not there, or another one is.
-        """
-        name = self._plan_.model
-        if name not in MODELS and isinstance(self.model, str):
-            raise ArgumentError(
-                "this model was trained with a torch module, which files do not hold: pass one of the same "
-                "layers, set_params(model=module), before it predicts."
-            )
-        trainer = trainer_of(
-            name if name in MODELS else model_name(self.model, self.loss), width, self._plan_.n_classes
-        )
-        if trainer.n_parameters != self.models_.shape[1]:
-            raise ArgumentError(
-                f"the model has {trainer.n_parameters} parameters, the trained one {self.models_.shape[1]}: "
-                "pass rows without times, of as many features as it was trained on, and the same module."
-            )
-        return trainer
-
-    def _model(self, cluster: int) -> FloatArray:
-        if not hasattr(self, "models_"):
-            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first.")
-        if not 0 <= cluster < len(self.models_):
-            raise ArgumentError(f"cluster must lie in [0, {len(self.models_) - 1}], got cluster={cluster}.")
-        return np.asarray(self.models_[cluster])
-
-    def predict(self, X: npt.ArrayLike, cluster: int = 0) -> Labels:
-        """Return the classes that a cluster's model gives, int64 of shape (n_rows,).
-
-        Args:
-            X: features, float64 of shape (n_rows, n_features), without times.
-            cluster: whose model; a client's own is in `labels_`.
-        """
-        return self.classify(self._model(cluster), X)
-
-    def classify(self, parameters: FloatArray, X: npt.ArrayLike) -> Labels:
-        """Return the classes that any parameters of the model give, such as those of `history_`."""
-        rows = np.asarray(X, dtype=np.float64)
-        return self._trainer(rows.shape[1]).predict(parameters, rows)
+            self._trainer()

@@ -8,13 +8,13 @@ from privfed.deep.algorithms.averaging import Averaging
 from privfed.deep.algorithms.plan import ModelsOutcome, Plan
 from privfed.deep.algorithms.regrouped import RegroupedLearning, Rule
 from privfed.deep.algorithms.rules import BipartitionRule, PropagationRule
-from privfed.deep.clustering.bipartition import Linkage, SplitRule
-from privfed.deep.clustering.propagation import Propagation, Similarity
+from privfed.deep.clustering.bipartition import SplitRule
+from privfed.deep.clustering.propagation import Propagation
 from privfed.deep.estimators.base import FederatedModel
-from privfed.deep.estimators.parameters import Comparing, Distances
+from privfed.deep.estimators.parameters import Comparing, KnownNumber, Propagating, Splitting
 from privfed.errors import ArgumentError, PrivacyError
-from privfed.estimators.common.checks import check_integer, check_number
-from privfed.estimators.parameters.declaring import parameter, parameters
+from privfed.estimators.declaring import parameters
+from privfed.estimators.fitting import check_integer, check_number
 from privfed.protocols.slotted import Slotted
 
 MERGES = ("slotted", "gathered")
@@ -27,7 +27,7 @@ def check_merge(merge: str, protocol: SecureSum) -> bool:
         ArgumentError: it does not, or there is no such way to merge.
     """
     if merge not in MERGES:
-        raise ArgumentError(f"merge must be one of {MERGES}, got merge={merge!r}.")
+        raise ArgumentError(f"merge must be one of {MERGES}, got merge={merge!r}.", parameters=["merge"])
     slotted = merge == "slotted"
     if slotted and not isinstance(protocol, Slotted):
         raise ArgumentError(
@@ -54,13 +54,11 @@ class FedAvg(FederatedModel):
 
 
 @parameters
-class IFCA(FederatedModel):
+class IFCA(KnownNumber, FederatedModel):
     """A known number of models (Ghosh et al. 2020): each client trains that of the lowest loss on its rows.
 
     Reveals: `privfed.deep.algorithms.averaging`. Not with DP-SGD: the choice is made on exact rows.
     """
-
-    n_clusters: int = parameter(default=2, text="number of models.")
 
     def make_algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
         """Check the parameters and return the algorithm."""
@@ -96,24 +94,11 @@ class _Regrouped(Comparing, FederatedModel):
 
 
 @parameters
-class CFL(_Regrouped):
+class CFL(Splitting, _Regrouped):
     """Clusters that are split in two, as their members' updates part (Sattler, Mueller, Samek 2021).
 
     Reveals: `privfed.deep.algorithms.regrouped`.
     """
-
-    split_mean_norm: float = parameter(
-        default=0.4,
-        text="eps_1: a cluster is split only where the mean of its updates is shorter; it depends on data "
-        "and model.",
-    )
-    split_max_norm: float = parameter(default=1.6, text="eps_2: and where the longest of them is longer.")
-    split_after: int = parameter(default=20, text="rounds before the first split.")
-    min_cluster_size: int = parameter(default=3, text="fewest members in a round that are split.")
-    linkage: Linkage = parameter(
-        default="complete",
-        text='how the halves are found, "complete" (the authors\' code) or "single" (their proof).',
-    )
 
     def _rule(self) -> Rule:
         return BipartitionRule(
@@ -128,26 +113,11 @@ class CFL(_Regrouped):
 
 
 @parameters
-class DCFL(Distances, _Regrouped):
+class DCFL(Propagating, _Regrouped):
     """Clusters that are found anew wherever they no longer fit (Augello, Falzone, Lo Re 2023).
 
     Reveals: `privfed.deep.algorithms.regrouped`.
     """
-
-    similarity: Similarity = parameter(
-        default="negative", text='of affinity propagation; "negative" or "negative-squared" distances.'
-    )
-    preference: float | None = parameter(
-        default=None,
-        text="of affinity propagation: lower for fewer clusters; None takes `preference_quantile`.",
-    )
-    preference_quantile: float = parameter(
-        default=0.5,
-        text="of affinity propagation: which quantile of the pairs' similarities is the preference: 0.5 for "
-        "the median, as usual; more for more clusters, where models lie farther apart than updates reach.",
-    )
-    damping: float = parameter(default=0.5, text="of affinity propagation, in [0.5, 1).")
-    cluster_after: int = parameter(default=0, text="rounds before the first clustering; 0 as published.")
 
     def _rule(self) -> Rule:
         words = Propagation(

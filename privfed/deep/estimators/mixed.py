@@ -2,48 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from privfed.core.roles.conversation import Algorithm
-from privfed.core.values.steps import MOST_CHOICE_NOISE
+from privfed.core.values.guarantee import MOST_CHOICE_NOISE
 from privfed.deep.algorithms.mixing import MixtureLearning
 from privfed.deep.algorithms.plan import ModelsOutcome, Plan
 from privfed.deep.estimators.base import FederatedModel
 from privfed.deep.estimators.clustered import check_merge
+from privfed.deep.estimators.parameters import Mixing
 from privfed.errors import ArgumentError, PrivacyError
-from privfed.estimators.common.checks import check_integer, check_number
-from privfed.estimators.parameters.declaring import parameter, parameters
+from privfed.estimators.declaring import parameters
+from privfed.estimators.fitting import check_integer, check_number
 
 
 @parameters
-class RDPCFL(FederatedModel):
+class RDPCFL(Mixing, FederatedModel):
     """Clusters by the first round's updates, then by clients' choices (Malekmohammadi et al. 2025, R-DPCFL).
 
     Made for DP-SGD at each client (`privacy` at unit "record"); without privacy it trains by plain SGD.
 
     Reveals: `privfed.deep.algorithms.mixing`.
     """
-
-    n_clusters: int | None = parameter(
-        default=None,
-        text="number of models; None takes the number whose Gaussians are farthest apart in the first round.",
-    )
-    first_rate: float = parameter(
-        default=1.0,
-        text="with DP-SGD: chance of a row to be in a step's batch in the first round; 1 takes all rows.",
-    )
-    choosing_share: float = parameter(
-        default=0.1, text="share of the rounds in which clients choose their cluster by their rows."
-    )
-    choice_noise: float = parameter(
-        default=20.0,
-        text="with DP-SGD: ratio of the noise of a choice's counts to their L2 sensitivity.",
-    )
-    merge: Literal["slotted", "gathered"] = parameter(
-        default="slotted",
-        text='how the first round\'s updates meet; "slotted": the server does not see whose they are, or '
-        '"gathered": it sees every client\'s (only with `protocol="plain"`).',
-    )
 
     @property
     def slotted_sums(self) -> int:

@@ -1,22 +1,21 @@
-"""Parameters that the estimators of models share."""
+"""Parameters of the estimators of models, in groups that their classes inherit; it imports nothing heavy."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from privfed.deep.clustering.distances import Metric
-from privfed.estimators.parameters.declaring import parameter, parameters
-from privfed.estimators.parameters.shared import Cohorts, Surroundings
+from privfed.estimators.declaring import parameter, parameters
+from privfed.estimators.parameters import Cohorts, Surroundings
 
 if TYPE_CHECKING:
-    from privfed.privacy.privacy import Privacy
+    from privfed.privacy.claim import Privacy
 
 
 @parameters
 class Models:
     """What is trained."""
 
-    model: Any = parameter(
+    model: str | Any = parameter(
         default="softmax",
         text='a registered model ("softmax"), or a torch module of rows of flat float64 features.',
         kw_only=False,
@@ -37,7 +36,7 @@ class LocalTraining:
     batch_size: int | None = parameter(
         default=32, text="rows of a batch; None takes all of a client's rows at once."
     )
-    learning_rate: float = parameter(default=0.1, text="of the clients' SGD.")
+    learning_rate: float = parameter(default=0.1, text="learning rate of the clients' SGD.")
     learning_rate_decay: float = parameter(
         default=1.0, text="factor of the learning rate from round to round."
     )
@@ -111,7 +110,78 @@ class Comparing:
 class Distances:
     """How updates are compared."""
 
-    metric: Metric = parameter(
+    metric: Literal["complete", "divergence", "cosine", "euclidean"] = parameter(
         default="complete",
         text='distance of updates; "complete" (equation 2), or alone "divergence", "cosine", "euclidean".',
+    )
+
+
+@parameters
+class KnownNumber(ModelParameters):
+    """Declares how many models IFCA trains."""
+
+    n_clusters: int = parameter(default=2, text="number of models.")
+
+
+@parameters
+class Splitting(Comparing, ModelParameters):
+    """Declares when CFL splits a cluster."""
+
+    split_mean_norm: float = parameter(
+        default=0.4,
+        text="eps_1: a cluster is split only where the mean of its updates is shorter; it depends on data "
+        "and model.",
+    )
+    split_max_norm: float = parameter(default=1.6, text="eps_2: and where the longest of them is longer.")
+    split_after: int = parameter(default=20, text="rounds before the first split.")
+    min_cluster_size: int = parameter(default=3, text="fewest members in a round that are split.")
+    linkage: Literal["complete", "single"] = parameter(
+        default="complete",
+        text='how the halves are found, "complete" (the authors\' code) or "single" (their proof).',
+    )
+
+
+@parameters
+class Propagating(Distances, Comparing, ModelParameters):
+    """Declares how DCFL finds clusters."""
+
+    similarity: Literal["negative", "negative-squared"] = parameter(
+        default="negative", text='of affinity propagation; "negative" or "negative-squared" distances.'
+    )
+    preference: float | None = parameter(
+        default=None,
+        text="of affinity propagation: lower for fewer clusters; None takes `preference_quantile`.",
+    )
+    preference_quantile: float = parameter(
+        default=0.5,
+        text="of affinity propagation: which quantile of the pairs' similarities is the preference: 0.5 for "
+        "the median, as usual; more for more clusters, where models lie farther apart than updates reach.",
+    )
+    damping: float = parameter(default=0.5, text="of affinity propagation, in [0.5, 1).")
+    cluster_after: int = parameter(default=0, text="rounds before the first clustering; 0 as published.")
+
+
+@parameters
+class Mixing(ModelParameters):
+    """Declares how R-DPCFL finds clusters and chooses among them."""
+
+    n_clusters: int | None = parameter(
+        default=None,
+        text="number of models; None takes the number whose Gaussians are farthest apart in the first round.",
+    )
+    first_rate: float = parameter(
+        default=1.0,
+        text="with DP-SGD: chance of a row to be in a step's batch in the first round; 1 takes all rows.",
+    )
+    choosing_share: float = parameter(
+        default=0.1, text="share of the rounds in which clients choose their cluster by their rows."
+    )
+    choice_noise: float = parameter(
+        default=20.0,
+        text="with DP-SGD: ratio of the noise of a choice's counts to their L2 sensitivity.",
+    )
+    merge: Literal["slotted", "gathered"] = parameter(
+        default="slotted",
+        text='how the first round\'s updates meet; "slotted": the server does not see whose they are, or '
+        '"gathered": it sees every client\'s (only with `protocol="plain"`).',
     )

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from privfed.core.asking.question import Question, question_from_bytes
-from privfed.core.federation import Federation, client_generator
+from collections.abc import Sequence
+
+from privfed.core.asking.question import ClientData, Question, question_from_bytes
+from privfed.core.roles.engine import client_generator
 from privfed.deep.training.rounds import ClusterSizes, Round
-from privfed.federation.clients import Clients
+from privfed.federation.driver import Federation
 from privfed.privacy.noised import Noised
-from privfed.questions.slots import Slots
+from privfed.questions.gathered import Slots
 
 
-def remembered(federation: Federation, clients: Clients, seed: int) -> None:
+def remembered(
+    federation: Federation, names: Sequence[str], clients: Sequence[ClientData], seed: int
+) -> None:
     """Have each client answer the recorded questions again, to itself: nothing is sent.
 
     Training repeats to the last bit, so that a client remembers what it did before.
 
     Args:
         federation: whose transcript is replayed.
-        clients: with their rows.
+        names: the clients', by position.
+        clients: what they train on.
         seed: of the clients' randomness.
     """
     for index, (asked, total) in enumerate(federation.transcript.totals()):
@@ -25,8 +30,8 @@ def remembered(federation: Federation, clients: Clients, seed: int) -> None:
         if not isinstance(question, Round | ClusterSizes):
             continue
         for i in total.contributors:
-            data, _ = clients.here[i].within(question.ranges)
-            question.answer(data, client_generator(seed, clients.names[i], index))
+            data, _ = clients[i].within(question.ranges)
+            question.answer(data, client_generator(seed, names[i], index))
 
 
 def _inner(question: Question) -> Question:

@@ -12,16 +12,15 @@ import msgspec
 import numpy as np
 
 from privfed.core.values.domain import Box, Domain
-from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit
-from privfed.core.values.steps import MOST_NOISE, SampledSteps
+from privfed.core.values.guarantee import MOST_NOISE, Mechanism, Neighbours, Noise, SampledSteps, Unit
 from privfed.deep.algorithms.plan import Plan
 from privfed.deep.training.local import TIMES
 from privfed.deep.training.probing import check_repeats, private_trainer_of
 from privfed.deep.training.trainer import MODELS
 from privfed.errors import ArgumentError, BudgetError, PrivacyError
-from privfed.estimators.common.checks import check_integer, check_number
-from privfed.privacy.privacy import Privacy
-from privfed.privacy.sampled import epsilon_of_fit, noise_of_fit
+from privfed.estimators.fitting import check_integer, check_number
+from privfed.privacy.claim import Privacy
+from privfed.privacy.dp_sgd import epsilon_of_fit, noise_of_fit
 
 LAST_ROUND = 2.0**20
 """Latest time of a row."""
@@ -43,7 +42,8 @@ def model_name(model: Any, loss: Any) -> str:
     if find_spec("torch") is None or find_spec("opacus") is None:
         raise ArgumentError(
             f"model must be one of {', '.join(MODELS.names())}, or a torch module, with torch and opacus "
-            f"installed (pip install 'privfed[deep]'); got {type(model).__name__}."
+            f"installed (pip install 'privfed[deep]'); got {type(model).__name__}.",
+            parameters=["model"],
         )
     from privfed.deep.training.torch_trainer import TorchTrainer
 
@@ -83,7 +83,9 @@ def check_words(words: Mapping[str, Any]) -> None:
     if words["noise_multiplier"] is not None:
         check_number("noise_multiplier", words["noise_multiplier"], 0.0, MOST_NOISE, open_low=True)
     if words["weighting"] not in WEIGHTINGS:
-        raise ArgumentError(f"weighting must be one of {WEIGHTINGS}, got {words['weighting']!r}.")
+        raise ArgumentError(
+            f"weighting must be one of {WEIGHTINGS}, got {words['weighting']!r}.", parameters=["weighting"]
+        )
 
 
 def check_private(words: Mapping[str, Any], privacy: Privacy) -> None:
@@ -110,11 +112,9 @@ def check_private(words: Mapping[str, Any], privacy: Privacy) -> None:
     if words["rows_per_client"] is None:
         raise PrivacyError(
             "DP-SGD divides sums of gradients by a public number of rows: pass rows_per_client, about what a "
-            "client holds, known without looking."
+            "client holds, known without looking.",
+            parameters=["rows_per_client"],
         )
-    policy = words["policy"]
-    if policy is not None and policy.coarsens:
-        raise PrivacyError("min_count and count_multiple depend on the data; leave them out under privacy.")
 
 
 def timed_domain(domain: Domain | None, timed: bool, n_columns: int) -> Domain | None:
@@ -166,7 +166,6 @@ def noised_plan(words: Mapping[str, Any], privacy: Privacy, seed: int, sampled: 
         rows=words["rows_per_client"],
         trainings=math.ceil(words["rounds"] / (1.0 - privacy.spare)),
         choice_noise=words.get("choice_noise", 0.0),
-        rehearsal=privacy.noise_seed is not None,
     )
     steps = plan.training(1).sampled_steps
     if multiplier is None:

@@ -6,8 +6,8 @@ greatest is taken, which composes exactly with the steps of DP-SGD: a row added 
 counts by at most one, and all together by at most sqrt(k) in L2 norm. With `choice_noise` z the release is
 that of a Gaussian of standard deviation z sqrt(k) and of post-processing (docs/privacy/accounting.md).
 
-Law: with the same places, one row more changes each count by 0 or 1, whatever a model's rounding does: rows
-are classified in blocks of a fixed shape, each in a place that it draws by itself, as in DP-SGD
+Property: with the same places, one row more changes each count by 0 or 1, whatever a model's rounding does:
+rows are classified in blocks of a fixed shape, each in a place that it draws by itself, as in DP-SGD
 (`privfed.deep.training.dp_sgd`).
 """
 

@@ -7,8 +7,8 @@ noise to the sum: whole numbers, which add up exactly. The release is that of a 
 steps (docs/privacy/accounting.md: a discrete Gaussian of variance s^2 is a randomised rounding of a Gaussian
 of variance s^2 - 9).
 
-Law: with the same draws, one row more moves the sum by that row's own truncated gradient, to the last bit,
-and so by at most C (docs/decisions/019-dp-sgd.md). In float64 a row's gradient may depend on how
+Property: with the same draws, one row more moves the sum by that row's own truncated gradient, to the last
+bit, and so by at most C (docs/decisions/019-dp-sgd.md). In float64 a row's gradient may depend on how
 many rows it is computed with, and on its place among them. So gradients are computed in blocks of a fixed
 number of rows. Each row draws its place in a block by itself, those of one place go into one block after the
 other, and places that stay empty hold zeros: what a row's gradient is computed with depends on its own draw
@@ -33,6 +33,7 @@ from privfed.core.asking.question import ERRORS
 from privfed.core.values.domain import FloatArray
 from privfed.deep.training.trainer import Labels, Trainer
 from privfed.privacy.accounting import LEAST_SIGMA, ROUNDING_VARIANCE
+from privfed.privacy.bounds import shortened
 from privfed.privacy.sampler import Integers, RandomBits, discrete_gaussian
 
 STEPS = 2.0**38
@@ -164,13 +165,8 @@ def _in_steps(
     step: float,
 ) -> FloatArray:
     """Return the clipped and truncated gradients of the places that hold a row, whole numbers of steps."""
-    rows = _own_gradients(trainer, model, block, classes, held)[held]
-    with np.errstate(over="ignore", invalid="ignore"):
-        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    # A row whose gradient is no number, or longer than numbers go, adds nothing.
-    none = ~np.isfinite(lengths[:, 0])
-    rows[none], lengths[none] = 0.0, 0.0
-    rows *= np.minimum(1.0, limit * (1.0 - 2.0**-40) / np.maximum(lengths, limit * 2.0**-60))
+    # A row whose gradient is no number adds nothing.
+    rows = shortened(_own_gradients(trainer, model, block, classes, held)[held], limit)
     rows /= step
     return np.trunc(rows, out=rows)
 

@@ -7,18 +7,21 @@ With `noise_multiplier` it is DP-SGD (Abadi et al. 2016, arXiv 1607.00133, algor
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from privfed.core.asking.declaration import Declaration, Trained
 from privfed.core.asking.question import ClientData, Part, register
 from privfed.core.values.domain import FloatArray
-from privfed.core.values.steps import SampledSteps
+from privfed.core.values.guarantee import SampledSteps
+from privfed.core.values.numbers import check_bound
 from privfed.deep.training.dp_sgd import private_sgd
 from privfed.deep.training.probing import private_trainer_of
 from privfed.deep.training.trainer import MODELS, Labels, Trainer, trainer_of
 from privfed.errors import ArgumentError, DataError
-from privfed.privacy.sampler import RehearsalBits, SecureBits
+from privfed.privacy.bounds import shortened
+from privfed.privacy.sampler import noise_source
 
 TIMES = 2
 """Columns that say when a row is there, where rows have times: first round, and first round without it."""
@@ -47,9 +50,9 @@ class Training(Part):
         trainings: how often a client trains in a fit at most.
         first_rate: in place of `sample_rate` in the first round; 0 for the same.
         choice_noise: of choices among models under DP-SGD (`privfed.deep.training.choosing`).
-        rehearsal: draw batches and noise from the simulation's generator: they repeat, and protect nobody.
     """
 
+    trains: ClassVar[bool] = True
     model: str
     n_classes: int
     timed: bool
@@ -67,17 +70,21 @@ class Training(Part):
     trainings: int = 0
     first_rate: float = 0.0
     choice_noise: float = 0.0
-    rehearsal: bool = False
 
     def __post_init__(self) -> None:
         at_least_one = {"round": self.round, "epochs": self.epochs, "rows": self.rows}
         at_least_one |= {} if self.batch_size is None else {"batch_size": self.batch_size}
         for name, value in at_least_one.items():
             if value < 1:
-                raise ArgumentError(f"{name} must be at least 1, got {name}={value}.")
+                raise ArgumentError(f"{name} must be at least 1, got {name}={value}.", parameters=[name])
+        for name in ("max_update_norm", "max_grad_norm"):
+            check_bound(name, getattr(self, name))
         for name in ("learning_rate", "max_update_norm", "max_grad_norm"):
             if not 0.0 < getattr(self, name) < 2.0**100:
-                raise ArgumentError(f"{name} must be positive and finite, got {name}={getattr(self, name)}.")
+                raise ArgumentError(
+                    f"{name} must be positive and finite, got {name}={getattr(self, name)}.",
+                    parameters=[name],
+                )
         if not 0 <= self.seed < 2**32:
             raise ArgumentError(f"seed must lie in [0, 2**32), got seed={self.seed}.")
         self._check_private()
@@ -88,10 +95,14 @@ class Training(Part):
         if self.by_rows:
             raise ArgumentError("DP-SGD counts all clients alike, since numbers of rows are not noised.")
         if not 2.0**-40 <= self.sample_rate <= 1.0:
-            raise ArgumentError(f"sample_rate must lie in [2**-40, 1], got sample_rate={self.sample_rate}.")
+            raise ArgumentError(
+                f"sample_rate must lie in [2**-40, 1], got sample_rate={self.sample_rate}.",
+                parameters=["sample_rate"],
+            )
         if not (self.first_rate == 0.0 or 2.0**-40 <= self.first_rate <= 1.0):
             raise ArgumentError(
-                f"first_rate must be 0 or lie in [2**-40, 1], got first_rate={self.first_rate}."
+                f"first_rate must be 0 or lie in [2**-40, 1], got first_rate={self.first_rate}.",
+                parameters=["first_rate"],
             )
         _ = self.sampled_steps
 
@@ -136,7 +147,8 @@ class Training(Part):
     def declaration(self) -> Declaration:
         """A user's own model is the parties' code, which may fail on some rows; DP-SGD is declared."""
         trained = Trained(self.round, self.sampled_steps) if self.private else None
-        return Declaration(can_fail=self.model in MODELS.added(), trained=trained)
+        can_fail = self.model in MODELS.added()
+        return Declaration(can_fail=can_fail, classes=self.n_classes, times=self.timed, trained=trained)
 
     def trainer(self, n_columns: int) -> Trainer:
         """Return the model of rows with so many columns.
@@ -150,10 +162,10 @@ class Training(Part):
     def rows_of(self, client: ClientData) -> tuple[FloatArray, Labels]:
         """Return the rows that a client holds in this round, and their labels.
 
-        With DP-SGD rows whose label is no class are left out: an error would tell of them.
+        Rows whose label is no class are left out: an error would tell of them.
 
         Raises:
-            DataError: it has no labels, or without DP-SGD some that are no class.
+            DataError: it has no labels.
         """
         if client.labels is None:
             raise DataError("training needs labels: pass y, one array of integer codes a client.")
@@ -162,11 +174,7 @@ class Training(Part):
             now = (features[:, -2] <= self.round) & (self.round < features[:, -1])
             features, labels = features[now, :-TIMES], labels[now]
         known = (labels >= 0) & (labels < self.n_classes)
-        if self.private:
-            return features[known], labels[known]
-        if not known.all():
-            raise DataError(f"labels must be classes 0 to {self.n_classes - 1}; encode them.")
-        return features, labels
+        return features[known], labels[known]
 
     def update(self, client: ClientData, start: FloatArray, generator: np.random.Generator) -> FloatArray:
         """Return how far training moves a model, clipped, float64 of shape (n_parameters,).
@@ -176,21 +184,15 @@ class Training(Part):
         Args:
             client: with its rows.
             start: the model, float64 of shape (n_parameters,).
-            generator: of a rehearsal of DP-SGD.
+            generator: the client's; it names where noise comes from.
         """
         trainer = self.trainer(client.n_features)
         features, labels = self.rows_of(client)
         if self.private:
-            bits = RehearsalBits(generator) if self.rehearsal else SecureBits()
-            moved = private_sgd(trainer, start, features, labels, self, bits) - start
+            moved = private_sgd(trainer, start, features, labels, self, noise_source(generator)) - start
         else:
             moved = self._sgd(trainer, start, features, labels) - start
-        if not np.isfinite(moved).all():
-            return np.zeros_like(start)
-        # A hair below the bound: the quotient's rounding must not reach beyond it.
-        length = float(np.linalg.norm(moved))
-        limit = self.max_update_norm * (1.0 - 2.0**-40)
-        return np.asarray(moved * min(1.0, limit / length)) if length > 0.0 else moved
+        return np.asarray(shortened(moved[None], self.max_update_norm)[0])
 
     def _sgd(self, trainer: Trainer, start: FloatArray, features: FloatArray, labels: Labels) -> FloatArray:
         rng = np.random.default_rng([self.seed, self.round])

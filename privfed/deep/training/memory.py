@@ -1,7 +1,7 @@
 """What a client remembers between the questions of a fit: its cluster and its last update. None of it leaves.
 
-Clients on machines of their own keep it on their disk (`privfed.core.asking.memory`). A simulation that is
-resumed rebuilds it: each client answers the recorded questions again, to itself
+Clients on machines of their own keep it on their disk (`privfed.core.asking.declaration`). A simulation that
+is resumed rebuilds it: each client answers the recorded questions again, to itself
 (`privfed.deep.estimators.resuming`). With DP-SGD that would be another, unpaid release: there a simulated
 client joins anew, and pays.
 """
@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from privfed.core.asking.memory import Remembered
+from privfed.core.asking.declaration import Remembered
 from privfed.core.asking.question import ClientData
-from privfed.core.stored.codec import Codec
-from privfed.core.stored.messages import Array
+from privfed.core.stored.encoding import Array, Codec
 from privfed.core.values.domain import FloatArray
 
 
@@ -78,7 +77,7 @@ class MemoryCodec:
 
     def to_bytes(self, value: Memory) -> bytes:
         """Return a memory as bytes."""
-        sketch = None if value.sketch is None else (*value.sketch[:2], Array.of(value.sketch[2]))
+        sketch = None if value.sketch is None else (*value.sketch[:2], Array.from_numpy(value.sketch[2]))
         stored = _Stored(
             structure=value.structure,
             label=value.label,
@@ -112,7 +111,7 @@ class MemoryCodec:
 
 
 def _array(numbers: FloatArray | None) -> Array | None:
-    return None if numbers is None else Array.of(np.ascontiguousarray(numbers))
+    return None if numbers is None else Array.from_numpy(np.ascontiguousarray(numbers))
 
 
 def _numbers(array: Array | None) -> FloatArray | None:

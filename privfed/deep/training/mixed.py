@@ -20,7 +20,7 @@ from privfed.deep.training.choosing import noised_choice
 from privfed.deep.training.memory import Memory
 from privfed.deep.training.rounds import AveragedUpdates
 from privfed.errors import ArgumentError
-from privfed.privacy.sampler import RehearsalBits, SecureBits
+from privfed.privacy.sampler import noise_source
 
 PLANE = 2
 """Principal components that updates are compared in."""
@@ -104,7 +104,9 @@ class MixedUpdates(AveragedUpdates):
                 f"a mixture of {len(self.mixture.means)} clusters does not fit {len(self.models)} models."
             )
         if self.training.private and self.choice == "most-right" and not self.training.choice_noise:
-            raise ArgumentError("under DP-SGD a choice by rows needs choice_noise.")
+            raise ArgumentError(
+                "under DP-SGD a choice by rows needs choice_noise.", parameters=["choice_noise"]
+            )
 
     def _own(self, client: ClientData, memory: Memory, generator: np.random.Generator) -> int:
         """Return a client's cluster in this round."""
@@ -128,7 +130,7 @@ class MixedUpdates(AveragedUpdates):
         trainer = training.trainer(client.n_features)
         features, labels = training.rows_of(client)
         if training.private:
-            bits = RehearsalBits(generator) if training.rehearsal else SecureBits()
+            bits = noise_source(generator)
             return noised_choice(trainer, self.models, features, labels, training.choice_noise, bits)
         right = [int((trainer.predict(one, features) == labels).sum()) for one in self.models]
         return int(np.argmax(right)) if len(features) else 0

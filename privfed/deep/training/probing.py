@@ -13,8 +13,8 @@ from functools import lru_cache
 import numpy as np
 
 from privfed.core.values.domain import FloatArray
-from privfed.deep.training.trainer import MODELS, Labels, Trainer, trainer_of
-from privfed.errors import ArgumentError, PrivacyError
+from privfed.deep.training.trainer import MODELS, Labels, Trainer, one_line, trainer_of
+from privfed.errors import ArgumentError, PrivacyError, PrivFedError
 
 ROWS = 6
 """Rows that a model is tried on."""
@@ -41,23 +41,55 @@ def check_repeats(model: str, n_features: int, n_classes: int) -> None:
     """Check that training repeats: whoever resumes a run trains again what was trained before.
 
     Raises:
-        ArgumentError: two gradients of the same rows differ.
+        ArgumentError: two gradients of the same rows differ, or the loss is no mean over rows.
     """
     trainer = trainer_of(model, n_features, n_classes)
     if model not in MODELS.added():
         return
     at, rows, labels = _probe(trainer, n_features, n_classes)
-    first = trainer.gradient(at, rows, labels)
+    first = _gradient(trainer, at, rows, labels)
     trainer.gradient(at, rows[::-1] ** 2, labels)
     if not _same(first, trainer.gradient(at, rows, labels)):
         raise ArgumentError(
             "the model computes two gradients of the same rows: it draws at random, or keeps something from "
             "earlier rows. A fit must repeat; draw with dropout that asks module.training, which is off."
         )
+    _check_mean(trainer, at, rows, labels)
+
+
+def _gradient(trainer: Trainer, at: FloatArray, rows: FloatArray, labels: Labels) -> FloatArray:
+    """Return the gradient of the mean loss.
+
+    Raises:
+        ArgumentError: the model's own code fails.
+    """
+    try:
+        return trainer.gradient(at, rows, labels)
+    except PrivFedError:
+        raise
+    except Exception as error:
+        raise ArgumentError(
+            f"the model or its loss cannot be computed on rows of {rows.shape[1]} features: {one_line(error)}"
+        ) from error
+
+
+def _check_mean(trainer: Trainer, at: FloatArray, rows: FloatArray, labels: Labels) -> None:
+    """Check that rows that stand twice have the same gradient: only then batches of all sizes count alike.
+
+    Raises:
+        ArgumentError: they have another one.
+    """
+    once = _gradient(trainer, at, rows, labels)
+    if not _near(_gradient(trainer, at, np.tile(rows, (2, 1)), np.tile(labels, 2)), once):
+        raise ArgumentError(
+            "the gradient of rows is another one where each row stands twice: the loss must be the mean over "
+            'rows, as with reduction="mean".'
+        )
 
 
 def _check_rows(trainer: Trainer, n_features: int, n_classes: int) -> None:
     at, rows, labels = _probe(trainer, n_features, n_classes)
+    _gradient(trainer, at, rows, labels)
     try:
         first = trainer.gradients(at, rows, labels)
     except RuntimeError as error:
@@ -72,13 +104,13 @@ def _check_rows(trainer: Trainer, n_features: int, n_classes: int) -> None:
             "own must not draw (dropout goes into a layer by itself), nor keep anything."
         )
     alone = trainer.gradient(at, rows[:1], labels[:1])
-    near = np.allclose(first[0], alone, rtol=CLOSE, atol=CLOSE * np.abs(alone).max(initial=0), equal_nan=True)
-    if not (near and _same(first[0], beside[0])):
+    if not (_near(first[0], alone) and _same(first[0], beside[0])):
         raise PrivacyError(
             "a row's gradient depends on the other rows of its batch, as with means over a batch, or is not "
             "that of the row alone: one row would show in all the others' gradients, and DP-SGD's claim "
             "would not hold. Normalise each row by itself (LayerNorm, GroupNorm)."
         )
+    _check_mean(trainer, at, rows, labels)
 
 
 def _probe(trainer: Trainer, n_features: int, n_classes: int) -> tuple[FloatArray, FloatArray, Labels]:
@@ -86,6 +118,11 @@ def _probe(trainer: Trainer, n_features: int, n_classes: int) -> tuple[FloatArra
     rng = np.random.default_rng(0)
     at = trainer.initial(0) + 0.01 * rng.normal(size=trainer.n_parameters)
     return at, rng.uniform(size=(ROWS, n_features)), np.arange(ROWS) % n_classes
+
+
+def _near(one: FloatArray, other: FloatArray) -> bool:
+    least = CLOSE * np.abs(other).max(initial=0)
+    return one.shape == other.shape and np.allclose(one, other, rtol=CLOSE, atol=least, equal_nan=True)
 
 
 def _same(one: FloatArray, other: FloatArray) -> bool:

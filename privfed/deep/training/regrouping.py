@@ -16,11 +16,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from privfed.core.asking.declaration import Declaration
+from privfed.core.asking.declaration import Declaration, Effort
 from privfed.core.asking.question import Part, register
 from privfed.core.values.domain import FloatArray
 from privfed.deep.clustering.distances import METRICS, distances_to
-from privfed.deep.clustering.sketch import sketched
+from privfed.deep.clustering.sketch import SKETCHED, sketched
 from privfed.deep.training.memory import Memory
 from privfed.errors import ArgumentError
 
@@ -55,7 +55,9 @@ class Regrouping(Part):
     def __post_init__(self) -> None:
         n = len(self.landmarks)
         if self.metric not in METRICS:
-            raise ArgumentError(f"metric must be one of {METRICS}, got metric={self.metric!r}.")
+            raise ArgumentError(
+                f"metric must be one of {METRICS}, got metric={self.metric!r}.", parameters=["metric"]
+            )
         if self.landmarks.ndim != 2 or self.models.ndim != 2 or not 0 <= self.seed < 2**32:
             raise ArgumentError("landmarks and models must be tables, and the seed lie in [0, 2**32).")
         if self.origins.shape != (n,) or self.labels.shape != (n,):
@@ -92,6 +94,11 @@ class Regrouping(Part):
     def declaration(self) -> Declaration:
         """No centers of rows: models and updates."""
         return Declaration()
+
+    def effort(self, n_features: int) -> Effort:
+        """A projection of all models, where there are landmarks."""
+        size = self.models.shape[1] * (self.landmarks.shape[1] if len(self.landmarks) else 0)
+        return Effort(held=min(size, SKETCHED), work=size * (2 + len(self.models)))
 
     def apply(self, memory: Memory) -> None:
         """Have a client take its new cluster.

@@ -20,18 +20,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from privfed.core.asking.coarseness import Coarseness
-from privfed.core.asking.declaration import Declaration, RowCounts, Trained
-from privfed.core.asking.memory import Remembered
+from privfed.core.asking.declaration import STEP, Declaration, Effort, Remembered, Trained
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import FloatArray
 from privfed.deep.clustering.distances import METRICS, distances_to
-from privfed.deep.clustering.sketch import sketched
+from privfed.deep.clustering.sketch import SKETCHED, sketched
+from privfed.deep.training.dp_sgd import BLOCK
 from privfed.deep.training.local import Training
 from privfed.deep.training.memory import TRAINED, Memory, memory_of
 from privfed.deep.training.regrouping import Regrouping
 from privfed.errors import ArgumentError, PolicyError
+from privfed.privacy.bounds import shortened
 
 RESOLUTION = 2.0**-30
 """Coarsest accepted step of an entry, relative to its range."""
@@ -88,20 +88,25 @@ class Round(Question):
         if self.training.private and self.choice == "lowest-loss":
             raise ArgumentError("DP-SGD does not cover a choice by the loss on exact rows; keep clusters.")
 
-    def answer_coarsely(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
-    ) -> list[Statistics]:
-        """Answer for several clients; one with few rows in this round does not train, and answers zeros.
+    def effort(self, n_features: int) -> Effort:
+        """A client compares the models, and trains one or two of them in steps."""
+        one, n = self.training, self.models.shape[1]
+        steps = one.steps if one.private else one.epochs
+        batches = 0 if one.batch_size is None or one.private else one.epochs * STEP // one.batch_size
+        # A draw of noise takes about as long as 32 multiply-adds.
+        noise, block = (32 * n, 2 * BLOCK) if one.private else (0, 0)
+        return Effort(
+            turns=2 * one.epochs,
+            vectors=one.n_classes,
+            held=one.n_classes * n_features + block,
+            work=2 * steps * (STEP + noise),
+            row_work=2 * (batches + one.private * steps),
+        )
 
-        An update is a function of all rows that it was trained on, whatever weighs it.
-        """
-        held = [len(self.training.rows_of(client)[1]) for client in clients]
-        large = [i for i, n_rows in enumerate(held) if n_rows >= coarseness.min_count]
-        shown = [self.spec.unflatten(np.zeros(self.spec.size)) for _ in clients]
-        own = [clients[i] for i in large], [generators[i] for i in large]
-        for i, answer in zip(large, super().answer_coarsely(*own, coarseness), strict=True):
-            shown[i] = answer
-        return shown
+    @property
+    def asks_all_clients(self) -> bool:
+        """Clients are counted, also those without rows in a round."""
+        return True
 
     @property
     def _average(self) -> FloatArray:
@@ -141,7 +146,7 @@ class Round(Question):
     def _check_joins(self, memory: Memory) -> None:
         """Check that a client that trains by DP-SGD joins only after a round that it was not asked in.
 
-        Joining trains twice, which it pays for in such a round only (`privfed.privacy.stepped`). A client
+        Joining trains twice, which it pays for in such a round only (`privfed.privacy.dp_sgd`). A client
         that trained in the round before is told of every new clustering, so that it need not join.
 
         Raises:
@@ -208,6 +213,11 @@ class SketchedUpdates(Round):
         """No counts of rows; a user's own model may fail on some."""
         return self.training.declaration
 
+    def effort(self, n_features: int) -> Effort:
+        """A projection besides."""
+        found, size = super().effort(n_features), self.size * self.models.shape[1]
+        return replace(found, held=found.held + min(size, SKETCHED), work=found.work + size)
+
     @property
     def longest(self) -> float:
         """L2 norm that sketches are clipped to."""
@@ -239,8 +249,7 @@ class SketchedUpdates(Round):
         origin = np.zeros(len(self.models))
         origin[memory.origin] = 1.0
         memory.sketch = (self.size, self.seed, sketch)
-        length, limit = float(np.linalg.norm(sketch)), self.longest * (1.0 - 2.0**-40)
-        return Statistics(sketch=sketch * min(1.0, limit / length) if length else sketch, origin=origin)
+        return Statistics(sketch=shortened(sketch[None], self.longest)[0], origin=origin)
 
 
 @register
@@ -266,7 +275,7 @@ class AveragedUpdates(Round):
     @property
     def declaration(self) -> Declaration:
         """Rows of the clients in each cluster, where these weigh updates."""
-        counts = (RowCounts("rows", ("update", "origin")),) if self.training.by_rows else ()
+        counts = ("rows",) if self.training.by_rows else ()
         return replace(self.training.declaration, row_counts=counts)
 
     @cached_property
@@ -346,7 +355,15 @@ class ClusterSizes(Question):
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_clusters <= MOST_CLUSTERS:
-            raise ArgumentError(f"n_clusters must lie in [1, {MOST_CLUSTERS}], got {self.n_clusters}.")
+            raise ArgumentError(
+                f"n_clusters must lie in [1, {MOST_CLUSTERS}], got {self.n_clusters}.",
+                parameters=["n_clusters"],
+            )
+
+    @property
+    def asks_all_clients(self) -> bool:
+        """Clients are counted, also those without rows in a round."""
+        return True
 
     @property
     def declaration(self) -> Declaration:

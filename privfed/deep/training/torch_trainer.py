@@ -22,7 +22,7 @@ from opacus.validators import ModuleValidator
 
 from privfed.core.values.domain import FloatArray
 from privfed.deep.training.described import described
-from privfed.deep.training.trainer import MODELS, Labels
+from privfed.deep.training.trainer import MODELS, Labels, one_line
 from privfed.errors import ArgumentError, PrivacyError
 
 Loss = Callable[[Any, Any], Any]
@@ -43,7 +43,8 @@ class TorchTrainer:
     def __init__(self, module: Any, loss: Loss | None = None) -> None:
         if not isinstance(module, torch.nn.Module):
             raise ArgumentError(
-                f"model must be one of {', '.join(MODELS.names())}, or a torch module; got {module!r}."
+                f"model must be one of {', '.join(MODELS.names())}, or a torch module; got {module!r}.",
+                parameters=["model"],
             )
         self._module = copy.deepcopy(module).double().eval()
         self._loss = torch.nn.functional.cross_entropy if loss is None else loss
@@ -73,8 +74,34 @@ class TorchTrainer:
     def register(self) -> str:
         """Register the module as a model under its name; return the name."""
         if self.name not in MODELS:
-            MODELS.add(self.name, lambda n_features, n_classes: self)
+            MODELS.add(self.name, self._of)
         return self.name
+
+    def _of(self, n_features: int, n_classes: int) -> TorchTrainer:
+        """Return this trainer, whose module takes so many features and gives a score for each class.
+
+        Raises:
+            ArgumentError: it does not.
+        """
+        try:
+            with torch.no_grad():
+                scores = self._module(torch.zeros(2, n_features, dtype=torch.float64))
+        except Exception as error:
+            raise ArgumentError(
+                f"the torch module cannot take rows of {n_features} features: {one_line(error)}"
+            ) from error
+        shape = tuple(getattr(scores, "shape", ()))
+        if shape != (2, n_classes):
+            raise ArgumentError(
+                f"the torch module must give a score for each class (n_classes={n_classes}): of 2 rows of "
+                f"{n_features} features it gives an output of shape {shape}, not (2, {n_classes})."
+            )
+        return self
+
+    @property
+    def kind(self) -> str:
+        """The module's layers and their sizes, as text in one line; its parameters' values are not in it."""
+        return " ".join(repr(self._module).split())
 
     @staticmethod
     def _flat(tensors: Any) -> FloatArray:

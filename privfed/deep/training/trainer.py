@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from privfed.core.names.registry import Registry
+from privfed.core.names import Registry
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 
@@ -51,6 +51,11 @@ MODELS: Registry[Callable[[int, int], Trainer]] = Registry(
     "model", "privfed.models", {"softmax": "privfed.deep.training.softmax:SoftmaxRegression"}
 )
 """Models by the name under which they travel: from numbers of features and classes to a trainer."""
+
+
+def one_line(error: BaseException) -> str:
+    """Return the first line of what a model's own code says of an error."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 @lru_cache(maxsize=32)

@@ -5,38 +5,36 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from privfed.core.agreed.agreement import Agreement
-from privfed.core.agreed.described import START_MISSING
+from privfed.core.agreed.program import START_MISSING
 from privfed.core.connection import Connection, Engine, Members, Opening
 from privfed.core.record.transcript import Kept
 from privfed.core.roles.conversation import Total
 from privfed.core.roles.engine import Exchange, Replies
-from privfed.core.stored.messages import CODE, Refusal, encode
-from privfed.engines.flower.federation_file import FederationFile
-from privfed.engines.flower.messages import (
-    Answered,
-    Ask,
-    Declined,
-    Joined,
-    Up,
-    check_declined,
-    check_joined,
-    end,
-    join,
-    read_up,
-    unseal_told,
+from privfed.core.stored.encoding import CODE, Refusal, encode
+from privfed.engines.flower import node_messages as messages
+from privfed.engines.flower.network import (
+    BROKEN,
+    DISCONNECTED,
+    FAULTS,
+    DrivenRun,
+    Heard,
+    Network,
+    RunLostError,
+    linked,
 )
-from privfed.engines.flower.network import BROKEN, DISCONNECTED, FAULTS, Heard, Network, RunLostError
-from privfed.engines.flower.running import DrivenRun, submitted
-from privfed.errors import FAILED, IntegrityError, MessageError, ProtocolError, RefusedError
+from privfed.engines.flower.settings import FederationFile
+from privfed.errors import FAILED, ArgumentError, IntegrityError, MessageError, ProtocolError, RefusedError
 from privfed.party.identity import OwnIdentity, Parties, read_identity, read_parties
 from privfed.party.replica import TOTAL
+from privfed.party.signed import Requests
 from privfed.protocols.crypto.keys import CryptographyError, new_secret, public_key
 
 _STRANGER = "agreement:position"
@@ -56,7 +54,7 @@ class NodeFault:
         client: name of the client.
         stage: of the exchange.
         number: of the sum, 0 for the set-up.
-        what: what Flower says of it, in words; or that it refused to join, with the code.
+        what: the fault as Flower describes it; or that it refused to join, with the code.
     """
 
     client: str
@@ -68,35 +66,49 @@ class NodeFault:
 class FlowerEngine(Engine):
     """Clients are nodes of a Flower deployment; this process is the coordinator, on the SuperLink's machine.
 
-    It starts a Flower run when nodes are first asked, and ends it with `close`, or with this process. Where
-    the SuperLink is lost, a fit waits for it (`wait` in federation.toml) and goes on in another run; after
-    that it ends with `ProtocolError`, and `resume` goes on.
+    Where the SuperLink is lost, a fit waits for it (`wait` in federation.toml) and goes on once it is back;
+    after that it ends with `ProtocolError`, and `resume` goes on.
 
     Args:
         folder: of the federation, made by `privfed flower new`.
         network: the nodes, for a process that has them already, as a ServerApp of one's own
-            (`privfed.engines.flower.grid.GridNetwork(grid)`); None to start a run.
+            (`privfed.engines.flower.apps.GridNetwork(grid)`); None for the SuperLink's here.
         record: whether the transcript keeps masked bytes whole, as for `Simulation`.
+        clients: names of those that take part, of the list of parties; None for all. A list with a new client
+            need not be at all the others before they go on among themselves.
+
+    Raises:
+        ArgumentError: the folder lacks something, or one of `clients` is not in the list.
 
     Attributes:
         faults: clients that gave no reply so far, and what Flower said of it.
     """
 
     def __init__(
-        self, folder: str | Path, *, network: Network | None = None, record: Kept = "digests"
+        self,
+        folder: str | Path,
+        *,
+        network: Network | None = None,
+        record: Kept = "digests",
+        clients: Iterable[str] | None = None,
     ) -> None:
         self.file = FederationFile.read(Path(folder))
         self.own: OwnIdentity = read_identity(self.file.coordinator)
         self.parties: Parties = read_parties(self.file.parties)
-        self.network = DrivenRun(submitted(self.file)) if network is None else network
+        self.network = DrivenRun(linked(self.file)) if network is None else network
         self.faults: list[NodeFault] = []
         self._fits: list[FlowerFit] = []
         self._record: Kept = record
+        listed = tuple(one.name for one in self.parties.clients)
+        chosen = set(listed if clients is None else clients)
+        if unknown := sorted(chosen - set(listed)):
+            raise ArgumentError(f"clients={unknown[0]!r} is not in the list of parties: {', '.join(listed)}.")
+        self._names = tuple(name for name in listed if name in chosen)
 
     @property
     def members(self) -> Members:
-        """The clients in the list of parties."""
-        names = tuple(card.name for card in self.parties.clients)
+        """The clients in the list of parties that take part."""
+        names = self._names
         return Members(names, len(self.file.columns), self.file.columns, remember=True)
 
     @property
@@ -132,7 +144,7 @@ class FlowerEngine(Engine):
         self._fits = []
 
     def close(self) -> None:
-        """End the Flower run; fits stay open in the nodes' journals, so that they can be resumed."""
+        """Leave the SuperLink; fits stay open in the nodes' journals, so that they can be resumed."""
         self.network.close()
 
     def __enter__(self) -> Self:
@@ -145,7 +157,7 @@ class FlowerEngine(Engine):
 
 
 class FlowerFit:
-    """The nodes of one agreement: carries its exchanges, and keeps the totals that its clients told.
+    """The nodes of one agreement: carries its exchanges, and keeps the totals that its clients opened.
 
     Args:
         engine: has the network.
@@ -154,14 +166,17 @@ class FlowerFit:
 
     def __init__(self, engine: FlowerEngine, agreement: Agreement) -> None:
         self._engine, self._agreement = engine, agreement
+        self._requests = Requests(agreement, engine.own.key)
         self._secret = new_secret()
         self._reader = public_key(self._secret)
-        self._join = encode(join(agreement.to_bytes(), agreement.digest, self._reader, engine.own.key))
+        self._join = encode(
+            messages.join(agreement.to_bytes(), agreement.digest, self._reader, engine.own.key)
+        )
         self._nodes: dict[int, int] = {}
         self._known: set[int] = set()
         self._declined: dict[int, str] = {}
         self._unsigned: dict[str, str] = {}
-        self._told: dict[int, bytes] = {}
+        self._totals: dict[int, bytes] = {}
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -203,14 +218,18 @@ class FlowerFit:
         fresh = [node for node in self._engine.network.nodes() if node not in self._known]
         if not fresh:
             return
+        agreement = self._agreement
         heard = self._engine.network.send(dict.fromkeys(fresh, self._join), self._engine.file.timeout)
         for node, data in heard.replies.items():
             self._known.add(node)
             answer = self._read(data, f"node {node}")
-            if isinstance(answer, Joined):
-                self._place(node, answer)
-            elif isinstance(answer, Declined):
-                self._leave_out(answer)
+            if isinstance(answer, messages.Joined | messages.Declined):
+                # A message that another node sent in a client's place has not its signature.
+                with suppress(CryptographyError):
+                    messages.check_client(answer, agreement.digest, self._reader, agreement.registry.clients)
+                    self._place(node, answer) if isinstance(answer, messages.Joined) else self._leave_out(
+                        answer
+                    )
             elif isinstance(answer, Refusal) and answer.code != _STRANGER:
                 # Whoever is connected may say so; it is no client's word.
                 self._unsigned[f"node {node}"] = answer.code
@@ -218,31 +237,23 @@ class FlowerFit:
         for node, code in heard.faults.items():
             self._note(f"node {node}", "join", 0, FAULTS.get(code, FAULTS[0]))
 
-    def _leave_out(self, answer: Declined) -> None:
-        """Note that a client refuses, where it said so itself, and not another node in its place."""
-        try:
-            check_declined(answer, self._agreement.digest, self._reader, self._agreement.registry.clients)
-        except CryptographyError:
-            return
+    def _leave_out(self, answer: messages.Declined) -> None:
+        """Note that a client refuses."""
         code = answer.code if re.fullmatch(CODE, answer.code) else FAILED
         if answer.position not in self._nodes and self._declined.get(answer.position) != code:
             self._declined[answer.position] = code
             self._note(self._names[answer.position], "join", 0, f"refused: {code}")
             _LOG.warning("%s takes no part: %s", self._names[answer.position], code)
 
-    def _place(self, node: int, answer: Joined) -> None:
-        try:
-            check_joined(answer, self._agreement.digest, self._reader, self._agreement.registry.clients)
-        except CryptographyError:
-            return
+    def _place(self, node: int, answer: messages.Joined) -> None:
         self._nodes[answer.position] = node
         self._declined.pop(answer.position, None)
-        if answer.told:
-            self._keep(answer.position, answer.told)
+        if answer.totals:
+            self._keep(answer.position, answer.totals)
 
-    def _read(self, data: bytes, sender: str) -> Up | None:
+    def _read(self, data: bytes, sender: str) -> messages.Up | None:
         try:
-            return read_up(data, sender)
+            return messages.read_up(data, sender)
         except MessageError:
             return None
 
@@ -267,9 +278,10 @@ class FlowerFit:
         Raises:
             RunLostError: no other run could be started in the time to wait.
         """
+        signed = self._requests.signed(exchange)
         for left in reversed(range(_RUNS)):
             try:
-                return self._carried(exchange, timeout)
+                return self._carried(signed, timeout)
             except RunLostError as error:
                 if not left:
                     raise
@@ -298,7 +310,7 @@ class FlowerFit:
             self._ask_newcomers()
         nodes = {i: self._nodes[i] for i in exchange.requests if i in self._nodes}
         digest = self._agreement.digest
-        sent = {node: encode(Ask(digest, exchange.requests[i])) for i, node in nodes.items()}
+        sent = {node: encode(messages.Ask(digest, exchange.requests[i])) for i, node in nodes.items()}
         heard = self._engine.network.send(sent, self._engine.file.timeout if timeout is None else timeout)
         for i, node in nodes.items():
             if node in heard.faults:
@@ -319,10 +331,10 @@ class FlowerFit:
             if node not in replies:
                 continue
             answer = self._read(replies[node], self._names[i])
-            if isinstance(answer, Answered):
+            if isinstance(answer, messages.Answered):
                 found.append((i, answer.reply))
-                if answer.told:
-                    self._keep(i, answer.told)
+                if answer.totals:
+                    self._keep(i, answer.totals)
             elif isinstance(answer, Refusal):
                 found.append((i, encode(answer)))
         return found
@@ -330,9 +342,9 @@ class FlowerFit:
     def end(self) -> None:
         """Have the nodes close the fit; those that are not reached are faults."""
         engine = self._engine
-        said = encode(end(self._agreement.digest, engine.own.key))
+        over = encode(messages.end(self._agreement.digest, engine.own.key))
         try:
-            heard = engine.network.send(dict.fromkeys(self._nodes.values(), said), engine.file.timeout)
+            heard = engine.network.send(dict.fromkeys(self._nodes.values(), over), engine.file.timeout)
         except RunLostError:
             heard = Heard(faults=dict.fromkeys(self._nodes.values(), DISCONNECTED))
         for client, node in self._nodes.items():
@@ -340,10 +352,10 @@ class FlowerFit:
                 self._failed(self._names[client], "end", 0, heard.faults[node])
 
     def _keep(self, client: int, box: bytes) -> None:
-        for index, total in unseal_told(box, self._agreement.digest, client, self._secret):
-            if self._told.setdefault(index, total) != total:
-                raise IntegrityError(f"clients told different totals of sum {index}; begin a new fit.")
+        for index, total in messages.unseal_totals(box, self._agreement.digest, client, self._secret):
+            if self._totals.setdefault(index, total) != total:
+                raise IntegrityError(f"clients opened different totals of sum {index}; begin a new fit.")
 
     def read(self, index: int) -> Total | None:
-        """Return a total that clients opened and told; None where none did."""
-        return TOTAL.from_bytes(self._told[index]).total() if index in self._told else None
+        """Return a total that clients opened and passed on; None where none did."""
+        return TOTAL.from_bytes(self._totals[index]).total() if index in self._totals else None

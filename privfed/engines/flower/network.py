@@ -1,12 +1,26 @@
-"""What an engine needs of a network: its nodes, and a reply or a fault of each that was sent something."""
+"""The nodes of a Flower run, as the process that drives it reaches them: by a socket of this machine.
+
+The SuperLink only relays bytes between that socket and the nodes. So whoever fits, with keys, transcript and
+run folder, stays in the user's own process, and survives the SuperLink.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Protocol
 
-from privfed.errors import ProtocolError
+import msgspec
+
+from privfed.core.stored.encoding import Message, decode, encode
+from privfed.engines.flower.settings import HOME, FederationFile
+from privfed.errors import ArgumentError, MessageError, ProtocolError
 
 EXPIRED, DISCONNECTED = -1, 5
 """Faults of a node that has not replied while its message lived, and of one that is not connected."""
@@ -23,7 +37,7 @@ FAULTS = {
     7: "its Flower app is damaged",
     8: "its process died",
 }
-"""Code of an error of Flower -> what it says, in words. The text that comes with an error is never read."""
+"""Code of an error of Flower -> its description. The text that comes with an error is never read."""
 
 BROKEN = frozenset({1, 6, 7})
 """Faults of the installation: every further message would have them, too."""
@@ -33,8 +47,7 @@ class RunLostError(ProtocolError):
     """The Flower run is gone, or none can be started; what its nodes remember lies in their folders."""
 
 
-@dataclass(frozen=True)
-class Heard:
+class Heard(Message, frozen=True):
     """What came back of one exchange.
 
     Args:
@@ -42,8 +55,8 @@ class Heard:
         faults: node -> code of what went wrong (`FAULTS`).
     """
 
-    replies: Mapping[int, bytes] = field(default_factory=dict)
-    faults: Mapping[int, int] = field(default_factory=dict)
+    replies: dict[int, bytes] = msgspec.field(default_factory=dict)
+    faults: dict[int, int] = msgspec.field(default_factory=dict)
 
 
 class Network(Protocol):
@@ -61,3 +74,157 @@ class Network(Protocol):
 
     def close(self) -> None:
         """End the run. Nothing can be sent afterwards."""
+
+
+class List(Message, frozen=True):
+    """To the relay: which nodes are connected?"""
+
+
+class Send(Message, frozen=True):
+    """To the relay: send each node its message, which expires after that many seconds."""
+
+    messages: dict[int, bytes]
+    seconds: float
+
+
+class End(Message, frozen=True):
+    """To the relay: end the run."""
+
+
+class Nodes(Message, frozen=True):
+    """From the relay: the nodes that are connected."""
+
+    nodes: tuple[int, ...]
+
+
+def relay(network: Network, pipe: Any) -> None:
+    """Do what the driving process says until it ends the run, or is gone.
+
+    Args:
+        network: the nodes.
+        pipe: a `multiprocessing.connection.Connection` to the driving process; only bytes go through it.
+    """
+    while True:
+        try:
+            said = decode(pipe.recv_bytes(), List | Send | End, sender="the driver", stage="relay")
+        except (EOFError, OSError):
+            return
+        if isinstance(said, End):
+            return
+        if isinstance(said, List):
+            pipe.send_bytes(encode(Nodes(network.nodes())))
+        else:
+            pipe.send_bytes(encode(network.send(said.messages, said.seconds)))
+
+
+OFFLINE = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+"""Without these Flower and Ray call their makers' servers, and a run installs packages from an index."""
+
+_POLLING = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25"}
+"""Seconds after which Flower looks for the next message, by default 1."""
+
+_GRACE = 30.0
+SOCKET = "superlink"
+"""In the folder that Flower keeps for itself: how a coordinator's process reaches its SuperLink."""
+
+LONGEST = 100
+"""Most bytes of a socket's path."""
+
+
+def command(name: str) -> str:
+    """Return the path of one of Flower's commands, that of this Python where it has one.
+
+    Raises:
+        ArgumentError: it is not installed.
+    """
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        raise ArgumentError(f"{name} is not installed: pip install 'privfed[flower]'.")
+    return found
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Return the environment of Flower's commands: offline, with its files in `home`."""
+    # Flower finds its own commands by PATH.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return {**_POLLING, **os.environ, **OFFLINE, "PATH": path, "FLWR_HOME": str(home.absolute())}
+
+
+def socket_of(file: FederationFile) -> Path:
+    """Return the path of the socket by which a federation's coordinator reaches its SuperLink.
+
+    Raises:
+        ArgumentError: it is too long for this system.
+    """
+    path = (file.folder / HOME / SOCKET).absolute()
+    if len(os.fsencode(path)) > LONGEST:
+        raise ArgumentError(f"{path} is too long for a socket ({LONGEST} bytes); move the federation.")
+    return path
+
+
+def linked(file: FederationFile) -> Callable[[], Connection]:
+    """Return what connects to the SuperLink of a federation, which runs on this machine."""
+
+    def connect() -> Connection:
+        path = socket_of(file)
+        try:
+            with socket.socket(socket.AF_UNIX) as pipe:
+                pipe.connect(str(path))
+                return Connection(pipe.detach())
+        except OSError:
+            raise RunLostError(
+                f"no SuperLink of {file.folder} runs on this machine, as this user: start it with "
+                f"privfed flower superlink {file.folder}."
+            ) from None
+
+    return connect
+
+
+class DrivenRun:
+    """The nodes of a Flower run that this process reaches when it first needs them, and again once lost.
+
+    Args:
+        connect: returns a pipe to the run's relay.
+    """
+
+    def __init__(self, connect: Callable[[], Connection]) -> None:
+        self._connect = connect
+        self._pipe: Connection | None = None
+
+    def nodes(self) -> tuple[int, ...]:
+        """Return the nodes that are connected now."""
+        nodes: tuple[int, ...] = self._asked(List(), Nodes, 0.0).nodes
+        return nodes
+
+    def send(self, messages: Mapping[int, bytes], seconds: float) -> Heard:
+        """Send each node its message; return once all replied, or after `seconds`, when messages expire."""
+        heard: Heard = self._asked(Send(dict(messages), seconds), Heard, seconds)
+        return heard
+
+    def close(self) -> None:
+        """Leave the run; it is sought again when nodes are asked again."""
+        if self._pipe is not None:
+            with suppress(OSError):
+                self._pipe.send_bytes(encode(End()))
+            self._pipe.close()
+        self._pipe = None
+
+    def _asked(self, message: List | Send, expected: type[Message], seconds: float) -> Any:
+        if self._pipe is None:
+            self._pipe = self._connect()
+        try:
+            self._pipe.send_bytes(encode(message))
+            if self._pipe.poll(seconds + _GRACE):
+                return decode(self._pipe.recv_bytes(), expected, sender="the relay", stage="relay")
+        except (EOFError, OSError, MessageError):
+            pass
+        self.close()
+        raise RunLostError(
+            "the SuperLink ended. What was opened is kept: start it again, and resume the fit (run_dir=)."
+        )

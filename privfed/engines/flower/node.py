@@ -1,7 +1,7 @@
 """A node: a party that is asked over a network, a process of its own for every message.
 
-All that it remembers lies in its folder: identity, journal, settings, everybody's cards, and each agreement
-that it joined, by its digest. Nothing is kept in a module, as simulated nodes share their processes.
+All that it remembers lies in its folder: identity, journal, settings, everybody's signed public keys, and by
+its digest each agreement that it joined. Nothing is kept in a module, since simulated nodes share processes.
 """
 
 from __future__ import annotations
@@ -14,36 +14,31 @@ from typing import Any
 import msgspec
 
 from privfed.core.agreed.agreement import Agreement
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.asking.question import ERRORS
 from privfed.core.roles.engine import Client, ErrorLog, note
-from privfed.core.stored.codec import Codec
+from privfed.core.stored.encoding import CODE, Codec, Refusal, encode
 from privfed.core.stored.files import make_folder, open_file, replaced
-from privfed.core.stored.messages import CODE, Refusal, encode
-from privfed.engines.flower.messages import (
-    Answered,
-    Ask,
-    Declined,
-    Down,
-    End,
-    Ended,
-    Join,
-    Silent,
-    Told,
-    Up,
-    check_end,
-    check_join,
-    declined,
-    joined,
-    read_down,
-    seal_told,
-)
+from privfed.engines.flower import node_messages as messages
 from privfed.engines.flower.settings import PARTIES_FILE, NodeSettings
 from privfed.engines.logs import ClientLogs
-from privfed.errors import FAILED, ArgumentError, MessageError, PolicyError, PrivFedError, StateError
-from privfed.party.client import check_columns
-from privfed.party.identity import read_identity, read_parties
+from privfed.errors import (
+    FAILED,
+    ArgumentError,
+    ColumnsError,
+    DataError,
+    MessageError,
+    PolicyError,
+    PrivFedError,
+    StateError,
+)
+from privfed.party.client import check_uses
+from privfed.party.groups import OwnRows, RawTable
+from privfed.party.identity import Parties, read_identity, read_parties
 from privfed.party.joining import Party
 from privfed.party.program import agreed_program
 from privfed.party.replica import TOTAL, OpenedTotal
+from privfed.party.signed import read_request
 from privfed.protocols.agreed import agreed_sum
 from privfed.protocols.crypto.keys import CryptographyError, digest
 
@@ -66,7 +61,7 @@ class _Last(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     request: bytes
     reply: bytes
-    told: bytes
+    totals: bytes
 
     def __repr__(self) -> str:
         return "_Last(...)"
@@ -85,10 +80,10 @@ def answered(folder: Path, request: bytes) -> bytes:
     """
     log: ErrorLog = ClientLogs(folder / "log", silent=True).of(0)
     try:
-        return encode(Node(folder, log).answer(read_down(request)))
+        return encode(Node(folder, log).answer(messages.read_down(request)))
     except StateError as error:
         note(log, error)
-        return encode(Silent())
+        return encode(messages.Silent())
     except PolicyError as error:
         code = str(error) if re.fullmatch(CODE, str(error)) else FAILED
     except (MessageError, CryptographyError) as error:
@@ -100,15 +95,23 @@ def answered(folder: Path, request: bytes) -> bytes:
     return encode(_refusal(folder, request, code))
 
 
-def _refusal(folder: Path, request: bytes, code: str) -> Refusal | Declined:
+def _refusal(folder: Path, request: bytes, code: str) -> Refusal | messages.Declined:
     """Return a refusal; of a client that is asked to join a signed one, as far as it has its key."""
     with suppress(PrivFedError, OSError, ValueError):
-        message = read_down(request)
-        if isinstance(message, Join):
+        message = messages.read_down(request)
+        if isinstance(message, messages.Join):
             agreement, own = Agreement.from_bytes(message.agreement), read_identity(folder).key
             position = agreement.registry.clients.index(own.public)
-            return declined(agreement.digest, message.reader, position, code, own)
+            return messages.declined(agreement.digest, message.reader, position, code, own)
     return Refusal(code)
+
+
+def _listed(agreement: Agreement, parties: Parties) -> bool:
+    """Say whether an agreement's clients have the keys of a list of parties."""
+    try:
+        return agreement.registry == parties.registry(agreement.configuration.clients)
+    except ArgumentError:  # The list lacks one of them.
+        return False
 
 
 class Node:
@@ -124,78 +127,86 @@ class Node:
         self._settings = NodeSettings.read(folder)
         self._settings.register()
         self._party = Party(folder)
-        self._told: list[tuple[int, bytes]] = []
+        self._totals: list[tuple[int, bytes]] = []
 
-    def answer(self, message: Down) -> Up:
-        """Answer one message; raises what the law of clients lets it, and `PolicyError` with a code."""
-        if isinstance(message, End):
+    def answer(self, message: messages.Down) -> messages.Up:
+        """Answer one message; raises `StateError`, and `PolicyError` with a code."""
+        if isinstance(message, messages.End):
             return self._end(message)
-        return self._join(message) if isinstance(message, Join) else self._ask(message)
+        return self._join(message) if isinstance(message, messages.Join) else self._ask(message)
 
-    def _end(self, message: End) -> Up:
+    def _end(self, message: messages.End) -> messages.Up:
         """Close a fit, where the coordinator of this node's own list says that it is over."""
-        check_end(message, read_parties(self._folder / PARTIES_FILE).server.public)
+        messages.check_end(message, read_parties(self._folder / PARTIES_FILE).server.public)
         journal = self._party.journal
         for one in journal.fits:
             if one.agreement == message.digest.hex() and not one.closed:
                 journal.end(one.number)
         self._kept(message.digest, _LAST).unlink(missing_ok=True)
-        return Ended()
+        return messages.Ended()
 
-    def _join(self, message: Join) -> Up:
+    def _join(self, message: messages.Join) -> messages.Up:
         agreement = Agreement.from_bytes(message.agreement)
         # The list of parties is this node's own: whoever else wrote it would decide who takes part.
         parties = read_parties(self._folder / PARTIES_FILE)
         if self._party.own.key.public not in agreement.registry.clients:
             raise PolicyError("agreement:position")
-        if agreement.registry != parties.registry(agreement.configuration.clients):
+        if not _listed(agreement, parties):
             raise PolicyError("agreement:parties")
-        check_join(message, agreement.digest, parties.server.public)
+        messages.check_join(message, agreement.digest, parties.server.public)
         if not self._settings.approves(agreement):
             raise PolicyError("agreement:approved")
         self._check_program(agreement)
-        self._client(agreement)
+        try:
+            self._client(agreement)
+        except ColumnsError as error:
+            note(self._log, error)
+            raise PolicyError("agreement:columns") from None
         self._write(self._kept(agreement.digest), _JOINED, _Joined(message.agreement, message.reader))
         position, own = self._party.position(agreement), self._party.own.key
-        return joined(agreement.digest, message.reader, position, own, self._opened(agreement, position))
+        return messages.joined(
+            agreement.digest, message.reader, position, own, self._opened(agreement, position)
+        )
 
     def _check_program(self, agreement: Agreement) -> None:
         """Check that this node can build what was agreed; what it lacks stays in its log."""
         configuration = agreement.configuration
-        check_columns(self._settings.rows(private=configuration.privacy is not None), configuration)
         try:
-            agreed_program(configuration, self._settings.domain_of(configuration))
+            program = agreed_program(configuration, self._settings.domain_of(configuration))
         except ArgumentError as error:
             note(self._log, error)
             raise PolicyError("agreement:program") from None
+        check_uses(self._settings.declared(configuration), program)
 
-    def _opened(self, agreement: Agreement, position: int) -> Told:
-        """Return what clients have opened of a fit that is resumed, where this node tells it."""
+    def _opened(self, agreement: Agreement, position: int) -> messages.Totals:
+        """Return the totals that clients have opened of a resumed fit, where this node passes them on."""
         settings = self._settings
-        if not settings.tells or agreed_sum(agreement.configuration).opens_to != "clients":
+        if not settings.tells or agreed_sum(agreement.configuration).recipient != "clients":
             return ()
         fit = self._party.journal.begin(agreement, position, settings.data_set, settings.policy)
         with fit.opened.transaction() as kept:
             totals: tuple[OpenedTotal, ...] = kept.load() or ()
         return tuple((index, TOTAL.to_bytes(total)) for index, total in enumerate(totals))
 
-    def _ask(self, message: Ask) -> Up:
+    def _ask(self, message: messages.Ask) -> messages.Up:
         try:
             kept = _JOINED.from_bytes(self._kept(message.digest).read_bytes())
         except FileNotFoundError:
             raise PolicyError("agreement:unknown") from None
+        agreement = Agreement.from_bytes(kept.agreement)
+        position = self._party.position(agreement)
+        read_request(agreement, position, message.request)  # Before rows are read, or a reply is given again.
         request = digest("node request", message.request)
         if (last := self._last(message.digest)) is not None and last.request == request:
             # It came again because the reply was lost on its way; nothing is answered twice.
-            return Answered(last.reply, last.told)
-        agreement = Agreement.from_bytes(kept.agreement)
-        answer = Answered(self._client(agreement).handle(message.request))
-        if self._told and self._settings.tells:
-            told = seal_told(
-                tuple(self._told), agreement.digest, self._party.position(agreement), kept.reader
-            )
-            answer = Answered(answer.reply, told)
-        self._write(self._kept(message.digest, _LAST), _LAST_REPLY, _Last(request, answer.reply, answer.told))
+            return messages.Answered(last.reply, last.totals)
+        answer = messages.Answered(self._client(agreement).handle(message.request))
+        if self._totals and self._settings.tells:
+            totals = messages.seal_totals(tuple(self._totals), agreement.digest, position, kept.reader)
+            answer = messages.Answered(answer.reply, totals)
+        self._write(
+            self._kept(message.digest, _LAST), _LAST_REPLY, _Last(request, answer.reply, answer.totals)
+        )
         return answer
 
     def _last(self, fit: bytes) -> _Last | None:
@@ -218,7 +229,7 @@ class Node:
         return self._party.join(
             agreement,
             agreed_sum(configuration),
-            settings.rows(private=configuration.privacy is not None),
+            self._rows(configuration),
             data_set=settings.data_set,
             policy=settings.policy,
             domain=settings.domain_of(configuration),
@@ -226,8 +237,30 @@ class Node:
             tells=self._tell,
         )
 
+    def _rows(self, configuration: Configuration) -> OwnRows:
+        """Return how the rows are read. Whatever they are, the node answers: an error would tell of them."""
+        settings, agreed = self._settings, configuration.columns
+        without = settings.declared(configuration)
+
+        def read(columns: tuple[str, ...] | None) -> RawTable:
+            try:
+                found = settings.raw(columns or agreed)
+            except (DataError, KeyboardInterrupt):
+                raise
+            except ERRORS as error:
+                note(self._log, error)
+                found = RawTable(without.features, without.labels, whole=False)
+            if (own := found.features.shape[1]) != configuration.n_features and columns is None:
+                raise ColumnsError(
+                    f"{settings.data} has {own} feature columns, the agreement has "
+                    f"{configuration.n_features}."
+                )
+            return found
+
+        return OwnRows(read, agreed, n_classes=settings.classes, times=without.times)
+
     def _tell(self, index: int, total: OpenedTotal) -> None:
-        self._told.append((index, TOTAL.to_bytes(total)))
+        self._totals.append((index, TOTAL.to_bytes(total)))
 
 
 def check_node(folder: Path) -> str:
@@ -235,7 +268,7 @@ def check_node(folder: Path) -> str:
 
     Raises:
         ArgumentError: a file is missing or damaged.
-        DataError: its rows cannot be read.
+        DataError: there is no such table, or it lacks a column; no row is the cause.
         StateError: its journal cannot be used.
     """
     settings, own = NodeSettings.read(folder), Party(folder).own
@@ -245,3 +278,14 @@ def check_node(folder: Path) -> str:
     settings.register()
     settings.rows()
     return own.name
+
+
+def report(folder: Path) -> list[str]:
+    """Return what a node's rows are, what it answers, and how many ids wait: for its owner alone.
+
+    Raises:
+        DataError: as `NodeSettings.report`; or the table is of another kind than the one that was grouped.
+    """
+    settings, party = NodeSettings.read(folder), Party(folder)
+    said, m = settings.report(), settings.policy.group_size
+    return said if m == 1 else [*said, party.journal.data_set(settings.data_set).report(settings.raw(), m)]

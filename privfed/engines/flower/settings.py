@@ -1,10 +1,15 @@
-"""A node's own settings: which rows it answers from, and what it insists on. They lie with its identity."""
+"""The files in which people configure a deployment: a node's own settings, and the coordinator's federation.
+
+`node.toml` lies with the node's identity. It says which rows the node answers from, and its policy.
+`federation.toml` lies in a folder of `privfed flower new`. With it the coordinator's process finds the nodes.
+"""
 
 from __future__ import annotations
 
-import re
+import json
 import tomllib
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,18 +21,67 @@ from privfed.core.agreed.agreement import Agreement
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import ClientData
+from privfed.core.names import ALGORITHMS, PLACES
 from privfed.core.values.domain import Ball, Box, Domain
-from privfed.data import ClientTables, load_clients
-from privfed.data.table import LabelArray
+from privfed.core.values.numbers import check_whole
+from privfed.data.conversion import MOST_CLASSES
+from privfed.data.own import OwnFile
+from privfed.data.table import LEAVE_OUT, Missing, missing_rule
 from privfed.errors import ArgumentError, DataError
+from privfed.party.groups import RawTable
 
 SETTINGS, PARTIES_FILE, APPROVED = "node.toml", "parties", "approved"
-"""Files of a node's folder beside its identity: its settings, everybody's cards, agreements it approved."""
+"""In a node's folder beside its identity: settings, everybody's signed public keys, approved agreements."""
 
 PARTY, PARTITION = "party", "partition-id"
 """Keys of what Flower knows of a node: its party's folder; in a simulation, which of the folders it is."""
 
-KNOWN = ("data", "data_set", "columns", "labels", "separator", "tells", "domain", "modules", "policy")
+TEXT, TEXTS, NUMBER, SWITCH, TABLE = "a text", "a list of texts", "a number", "true or false", "a table"
+_IS: dict[str, Callable[[Any], bool]] = {
+    TEXT: lambda value: isinstance(value, str) and value != "",
+    TEXTS: lambda value: (
+        isinstance(value, list) and bool(value) and all(isinstance(one, str) for one in value)
+    ),
+    NUMBER: lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    SWITCH: lambda value: isinstance(value, bool),
+    TABLE: lambda value: isinstance(value, dict),
+    "": lambda value: True,
+}
+"""Type of a value in a file, as errors name it -> whether a value has it; the empty one is checked later."""
+
+_NODE = {
+    **dict.fromkeys(("data", "data_set", "labels", "id", "separator"), TEXT),
+    **dict.fromkeys(("columns", "times", "modules"), TEXTS),
+    **{"tells": SWITCH, "policy": TABLE, "domain": "", "missing": "", "classes": ""},
+}
+_FEDERATION = {
+    "columns": TEXTS,
+    **dict.fromkeys(("coordinator", "parties", "superlink", "root_certificates"), TEXT),
+    **dict.fromkeys(("timeout", "wait"), NUMBER),
+}
+
+
+def _read(path: Path, command: str, types: Mapping[str, str], needed: Collection[str]) -> dict[str, Any]:
+    """Return the table of a file, with known keys and values of their types.
+
+    Args:
+        path: of the file.
+        command: that writes it.
+        types: of its values, by name.
+        needed: names that must be there.
+
+    Raises:
+        ArgumentError: the file is missing, a key is not known, or a value has another type.
+    """
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        raise ArgumentError(f"{path} is missing or no TOML; make it with: {command}") from None
+    _check_keys(path, table, types)
+    for name in types:
+        if (name in table or name in needed) and not _IS[types[name]](table.get(name)):
+            raise ArgumentError(f"{path}: {name} must be {types[name]}, got {table.get(name)!r}.")
+    return table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +94,18 @@ class NodeSettings:
         data_set: the party's own name of these rows, for its journal.
         columns: feature columns, in the agreed order; None for all of the table.
         labels: column with each row's class, whole numbers from 0, for what trains models; None for none.
+        id: column with whose each row is, which is no feature. Groups of rows (`policy.group_size`) then have
+            so many ids, and follow the table. None for a table that is never read again once it is grouped.
+        classes: number of classes that labels tell apart; rows with other labels have none. None for any.
+        times: the two columns that say in which rounds a row is there, the last two that are agreed; None
+            where none may be used so.
+        missing: what becomes of rows without a number in some column: "leave-out", or a public number that
+            takes its place, row by row and in silence. None leaves them out, and `report` asks its owner.
         separator: between the fields of a CSV file; None to find it.
-        tells: whether it tells the process that drives the run totals that only clients open.
+        tells: whether it passes totals that only clients open on to the process that drives the run.
         domain: the declared domain, where that is a ball; a box is in the agreement.
         modules: modules of this machine that register own algorithms, questions or sums.
-        policy: what it answers, whatever the others agree on.
+        policy: what it answers, whatever the others agree on: what its owner approved, and nothing else.
     """
 
     folder: Path
@@ -52,11 +113,15 @@ class NodeSettings:
     data_set: str
     columns: tuple[str, ...] | None = None
     labels: str | None = None
+    id: str | None = None
+    classes: int | None = None
+    times: tuple[str, ...] | None = None
+    missing: Missing | None = None
     separator: str | None = None
     tells: bool = False
     domain: Domain | None = None
     modules: tuple[str, ...] = ()
-    policy: ClientPolicy = field(default_factory=ClientPolicy)
+    policy: ClientPolicy = field(default_factory=ClientPolicy.closed)
 
     @classmethod
     def read(cls, folder: Path) -> NodeSettings:
@@ -66,53 +131,100 @@ class NodeSettings:
             ArgumentError: they are missing, or a key or value is not known.
         """
         path = folder / SETTINGS
-        try:
-            table = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
-            raise ArgumentError(f"{path} is missing or no TOML; make it with: privfed flower join") from None
-        _check_keys(path, table, KNOWN)
-        for name in ("data", "data_set", "labels"):
-            if name == "labels" and name not in table:
-                continue
-            if not isinstance(table.get(name), str) or not table[name]:
-                raise ArgumentError(f"{path}: {name} must be a text, got {table.get(name)!r}.")
-        words: dict[str, Any] = {
-            name: table[name] for name in ("data_set", "labels", "separator", "tells") if name in table
-        }
-        words |= {name: _texts(path, name, table[name]) for name in ("columns", "modules") if name in table}
-        if not isinstance(words.get("tells", False), bool):
-            raise ArgumentError(f"{path}: tells must be true or false, got {words['tells']!r}.")
+        table = _read(path, "privfed flower join", _NODE, ("data", "data_set"))
+        plain = ("data_set", "labels", "id", "separator", "tells")
+        options: dict[str, Any] = {name: table[name] for name in plain if name in table}
+        options |= {name: tuple(table[name]) for name in ("columns", "times", "modules") if name in table}
         if "domain" in table:
-            words["domain"] = _domain(path, table["domain"])
-        return cls(folder=folder, data=folder / table["data"], policy=_policy(path, table), **words)
+            options["domain"] = _domain(path, table["domain"])
+        options |= _rules(path, table)
+        return cls(folder=folder, data=folder / table["data"], policy=_policy(path, table), **options)
 
-    def rows(self, *, private: bool = False) -> ClientData:
-        """Return the node's rows; raises `DataError` or `ArgumentError`, which quote no value.
+    @property
+    def table(self) -> OwnFile:
+        """Where the node's rows lie, and how they are read."""
+        return OwnFile(
+            path=self.data,
+            columns=self.columns,
+            label=self.labels,
+            id=self.id,
+            n_classes=self.classes,
+            separator=self.separator,
+            missing=LEAVE_OUT if self.missing is None else self.missing,
+        )
+
+    def raw(self, agreed: Sequence[str] | None = None) -> RawTable:
+        """Return the node's rows, whatever they are, under differential privacy or not.
 
         Args:
-            private: whether differential privacy is claimed, under which there may be none.
-        """
-        tables = load_clients(
-            self.data, columns=self.columns, label=self.labels, separator=self.separator, private=private
-        )
-        if len(tables.arrays) != 1:
-            raise ArgumentError(f"{self.data} has {len(tables.arrays)} clients; a node's table is its own.")
-        return ClientData(tables.arrays[0], None if self.labels is None else self._classes(tables))
-
-    def _classes(self, tables: ClientTables) -> LabelArray:
-        """Return the labels as they are written, which are codes that all clients agreed on.
+            agreed: names of the columns that all parties agreed on; None where they have none.
 
         Raises:
-            DataError: some are no whole numbers, or out of range; the message quotes none.
+            DataError: there is no such table, or it has other columns; no row is the cause.
         """
-        names = tables.label_names or ()
-        if not all(re.fullmatch("[0-9]{1,9}", one) for one in names):
+        found = self.table.read(agreed)
+        names = found.columns if self.table.named else ()
+        return RawTable(found.features, found.labels, found.ids, names)
+
+    def rows(self, agreed: Sequence[str] | None = None) -> ClientData:
+        """Return the node's rows as they are; arguments and errors are those of `raw`."""
+        return replace(self.raw(agreed).exact(), classes=self.classes)
+
+    def declared(self, configuration: Configuration) -> ClientData:
+        """Return what the owner says that rows may be used for in a fit, as a client without rows."""
+        labels = None if self.labels is None else np.empty(0, dtype=np.int64)
+        n_features, own = configuration.n_features, self.columns or ()
+        if not self.table.named:
+            own = own or tuple(f"x{i}" for i in range(n_features))
+        times = self.times is not None and self.times in (own[-2:], (configuration.columns or ())[-2:])
+        return ClientData(np.empty((0, n_features)), labels, classes=self.classes, times=times)
+
+    def report(self) -> list[str]:
+        """Return what the node's rows are, and how they fit its copies of agreements: for its owner alone.
+
+        Raises:
+            ColumnsError: a copy of an agreement has other columns.
+            DataError: there is no such table, no row of it is used, or nothing is declared of rows without a
+                number or a class.
+        """
+        found = self.table.read()
+        problems = found.problems()
+        if not len(found.features):
+            raise DataError(f"no row of {self.data} is used: {'; '.join(problems) or 'it has none'}.")
+        if problems and self.missing is None:
             raise DataError(
-                f"{self.data}: the labels {self.labels!r} must be whole numbers from 0 to {10**9 - 1}, the "
-                "same class by the same number for all clients; encode them, and leave no row without one."
+                f"{self.data}: {'; '.join(problems)}. Declare what becomes of such rows with "
+                'missing="leave-out", or missing= and a public number; a running node would leave them out.'
             )
-        codes = np.array([int(one) for one in names], dtype=np.int64)
-        return codes[tables.labels[0]] if tables.labels else np.zeros(0, dtype=np.int64)
+        agreed = [one.configuration for one in self._copies()]
+        for one in agreed:
+            self.table.read(one.columns)
+        domains = [self.domain_of(one) for one in agreed] or [self.domain]
+        counted = list(dict.fromkeys(line for domain in domains for line in found.report(domain)))
+        return [*counted, *self._approvals()]
+
+    def _approvals(self) -> list[str]:
+        """Return in options what the owner approves.
+
+        Raises:
+            ArgumentError: something that is approved is no algorithm, and no question of a metric.
+        """
+        policy, path = self.policy, self.folder / SETTINGS
+        self.register()
+        for name in sorted(policy.algorithms or ()):
+            if name not in ALGORITHMS and name not in PLACES:
+                raise ArgumentError(
+                    f"{path}: no algorithm is called {name!r}; known are {', '.join(ALGORITHMS.names())}."
+                )
+        if not policy.algorithms:
+            return [f"it answers nothing: name what may run on these rows as algorithms in {path}."]
+        rows = "single rows" if policy.group_size == 1 else f"means of groups of {policy.group_size} rows"
+        spent = "" if policy.max_epsilon is None else f", with epsilon {policy.max_epsilon:g} over all fits"
+        fits = "any number of" if policy.max_fits is None else f"at most {policy.max_fits}"
+        return [
+            f"it answers {', '.join(sorted(policy.algorithms))}, from {rows}{spent}, in {fits} fits, over "
+            f"{', '.join(sorted(policy.protocols or ['any sum']))}."
+        ]
 
     def register(self) -> None:
         """Import the modules that register what this node runs besides privfed's own."""
@@ -131,12 +243,15 @@ class NodeSettings:
 
         Without a folder of copies, everything within the policy is approved.
         """
-        folder = self.folder / APPROVED
-        if not folder.is_dir():
+        if not (self.folder / APPROVED).is_dir():
             return True
-        copies = (Agreement.from_bytes(one.read_bytes()) for one in sorted(folder.iterdir()))
         wanted = _without_nonce(agreement)
-        return any(_without_nonce(one) == wanted for one in copies)
+        return any(_without_nonce(one) == wanted for one in self._copies())
+
+    def _copies(self) -> Iterator[Agreement]:
+        """Yield the agreements of which the owner keeps copies."""
+        for one in sorted((self.folder / APPROVED).glob("*")):
+            yield Agreement.from_bytes(one.read_bytes())
 
 
 def _without_nonce(agreement: Agreement) -> bytes:
@@ -144,36 +259,121 @@ def _without_nonce(agreement: Agreement) -> bytes:
     return Agreement(configuration, agreement.registry, agreement.part).digest
 
 
-def _check_keys(path: Path, table: dict[str, Any], known: tuple[str, ...]) -> None:
+def _check_keys(path: Path, table: Mapping[str, Any], known: Collection[str]) -> None:
     if unknown := sorted(set(table) - set(known)):
         raise ArgumentError(f"{path}: {unknown[0]!r} is not known; known are {', '.join(known)}.")
 
 
-def _texts(path: Path, name: str, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not value or not all(isinstance(one, str) for one in value):
-        raise ArgumentError(f"{path}: {name} must be a list of texts, got {value!r}.")
-    return tuple(value)
+def _rules(path: Path, table: dict[str, Any]) -> dict[str, Any]:
+    """Return what the table says of rows without a number, and of labels."""
+    options: dict[str, Any] = {}
+    if len(named := table.get("times", ("", ""))) != 2:
+        raise ArgumentError(f"{path}: times must name two columns, got {named!r}.")
+    for name in ("labels", "id"):
+        if table.get(name) in table.get("columns", ()):
+            raise ArgumentError(f"{path}: {name} must be none of the feature columns, got {table[name]!r}.")
+    if "id" in table and table["id"] == table.get("labels"):
+        raise ArgumentError(f"{path}: labels and id must be two columns, got {table['id']!r} for both.")
+    try:
+        if "missing" in table:
+            options["missing"] = missing_rule(table["missing"], error=False)
+        if "classes" in table:
+            check_whole("classes", table["classes"], 2, MOST_CLASSES)
+            options["classes"] = table["classes"]
+    except ArgumentError as error:
+        raise ArgumentError(f"{path}: {error}") from None
+    return options
 
 
 def _policy(path: Path, table: dict[str, Any]) -> ClientPolicy:
     given = table.get("policy", {})
     known = tuple(one.name for one in fields(ClientPolicy) if one.name != "domain")
-    if not isinstance(given, dict):
-        raise ArgumentError(f"{path}: policy must be a table, got {given!r}.")
     _check_keys(path, given, known)
-    words: dict[str, Any] = {
+    options: dict[str, Any] = {
         name: frozenset(value) if isinstance(value, list) else value for name, value in given.items()
     }
-    return ClientPolicy(**words)
+    return ClientPolicy.closed(**options)
 
 
 def _domain(path: Path, given: Any) -> Domain:
-    kinds: dict[str, Any] = {"box": Box, "ball": Ball}
+    domains: dict[str, Any] = {"box": Box, "ball": Ball}
     try:
-        words = dict(given)
-        return kinds[words.pop("kind")](**words)  # type: ignore[no-any-return]
+        options = dict(given)
+        return domains[options.pop("kind")](**options)  # type: ignore[no-any-return]
     except (KeyError, TypeError, ValueError) as error:
         raise ArgumentError(
             f'{path}: domain must be kind = "box" with low and high, or kind = "ball" with center and '
             f"radius ({error})."
         ) from None
+
+
+FILE, APP, HOME = "federation.toml", "app", "flwr"
+"""In the folder: the file, the thin Flower app, and what Flower keeps for itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederationFile:
+    """A federation over Flower, as its coordinator keeps it.
+
+    Args:
+        folder: where the file lies; its paths start there.
+        coordinator: folder of the coordinator's identity.
+        parties: list of everybody's signed public keys.
+        columns: names of the columns, the same for all.
+        superlink: address of Flower's SuperLink, host:port.
+        root_certificates: of its TLS certificate; None for a SuperLink on this machine without TLS.
+        timeout: seconds that a node has for one reply; messages live as long.
+        wait: seconds to wait for nodes when a fit begins.
+    """
+
+    folder: Path
+    coordinator: Path
+    parties: Path
+    columns: tuple[str, ...]
+    superlink: str = "127.0.0.1:8000"
+    root_certificates: Path | None = None
+    timeout: float = 120.0
+    wait: float = 120.0
+
+    @classmethod
+    def read(cls, folder: Path) -> FederationFile:
+        """Return what is in a folder.
+
+        Raises:
+            ArgumentError: the file is missing, or a key or value is not known.
+        """
+        # Flower's commands run in a folder of their own.
+        folder = folder.absolute()
+        table = _read(folder / FILE, "privfed flower new", _FEDERATION, ("columns",))
+        return cls(folder=folder, **_options(folder, table), columns=tuple(table["columns"]))
+
+    def text(self) -> str:
+        """Return the file's text."""
+        lines = [
+            f"coordinator = {quoted(str(self.coordinator))}  # from privfed keys new, its own alone",
+            f"parties = {quoted(str(self.parties))}  # list of privfed keys registry; nodes have the same",
+            f"columns = [{', '.join(map(quoted, self.columns))}]  # the same for all, in this order",
+            f"superlink = {quoted(self.superlink)}",
+        ]
+        if self.root_certificates is not None:
+            lines.append(f"root_certificates = {quoted(str(self.root_certificates))}")
+        lines += [
+            f"timeout = {self.timeout:g}  # seconds for one reply; messages live as long",
+            f"wait = {self.wait:g}  # seconds to wait for nodes when a fit begins",
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def quoted(text: str) -> str:
+    """Return a text as TOML writes it."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _options(folder: Path, table: dict[str, Any]) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        name: table[name] for name in ("superlink", "timeout", "wait") if name in table
+    }
+    for name, usual in (("coordinator", "coordinator"), ("parties", "parties"), ("root_certificates", None)):
+        given = table.get(name, usual)
+        options[name] = None if given is None else folder / given
+    return options

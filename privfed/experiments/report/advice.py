@@ -1,19 +1,75 @@
-"""Recommends the cheapest configuration within bounds, with caveats to know before trusting it."""
+"""Advice on which configuration to use against whom, and what each adversary sees.
+
+Who is trusted decides what is safe. A run that shows an adversary every answer, or whose noise can be
+computed again, is never advised against it, whatever attacks found.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from html import escape
+from string import ascii_lowercase
+from typing import Any
 
-from privfed.experiments.report.summary import Row
-from privfed.experiments.study.factories import secure_sum
+from privfed.attacks import Status
+from privfed.attacks.base.coverage import in_words, read_by, unread
+from privfed.experiments.cells import secure_sum
+from privfed.experiments.planning import Plan
+from privfed.experiments.report.summary import Adversary, Row, Stat, adversary_of, attacks_by
+from privfed.experiments.report.tables import by_data, scrolled, short, stat
+from privfed.protocols.registry import by_author
 
 LOOSE = 4.0
 """Epsilon above which a guarantee alone is no reason for trust."""
 
-_CHEAPER = ("bytes", "leakage", "score_ratio")
-"""Measures by which configurations are compared; the first that differs decides."""
+BOUNDS = ((0.01, 1.05), (0.01, 1.5), (0.1, 1.05), (0.5, 1.05))
+"""Bounds on leakage and cost ratio for which every report gives advice."""
+
+
+MEASURES = {"leakage: {}": "leakage", "score_ratio": "cost ratio", "bytes": "bytes"}
+"""Measures that are shown beside an answer, and their names there."""
+
+
+class Sees(StrEnum):
+    """Names what an adversary sees of a run, besides who took part."""
+
+    NOTHING = "no answer, no total, no centers"
+    MODEL = "the final centers"
+    CENTERS = "the centers of each round, no total"
+    TOTALS = "totals"
+    ANSWERS = "every answer"
+
+
+class Evidence(StrEnum):
+    """Says what speaks for a configuration, the best first."""
+
+    NOTHING_SHOWN = "nothing to read: it sees no answer and no total"
+    NOT_READ = "no attack had anything to read"
+    NOTHING = "attacks read all that it sees and found nothing"
+    IN_PART = "attacks read a part of what it sees and found nothing"
+    FOUND = "attacks found something"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Holds what attacks by one adversary came to on a configuration.
+
+    Args:
+        evidence: `FOUND` whatever was found.
+        leakage: over the seeds; None where no attack ran.
+        unread: text that lists the sums that it sees and no attack read; empty if there are none.
+        attacks: titles of the attacks that ran.
+        not_applicable: titles of those that had nothing to read.
+    """
+
+    evidence: Evidence
+    leakage: Stat | None
+    unread: str
+    attacks: tuple[str, ...]
+    not_applicable: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -21,96 +77,261 @@ class Advice:
     """Holds an answer to "what should I use?".
 
     Args:
-        leakage: the bound on leakage that was asked for.
+        data: name of the data set and its partition.
+        adversary: against whom.
+        leakage: the bound on leakage to it that was asked for.
         score_ratio: the bound on the cost ratio that was asked for.
-        row: the cheapest configuration that is within both on average; None if there is none.
+        row: the configuration with the best evidence of those within both bounds on average; None if there
+            is none.
+        evidence: what speaks for it; None if there is none.
         caveats: what to know before trusting it.
     """
 
+    data: str
+    adversary: Adversary
     leakage: float
     score_ratio: float
-    row: Row | None
-    caveats: list[str]
+    row: Row | None = None
+    evidence: Evidence | None = None
+    caveats: tuple[str, ...] = ()
+
+    def plain(self) -> dict[str, Any]:
+        """Return the answer as values for JSON."""
+        return {
+            "data": self.data,
+            "adversary": self.adversary,
+            "leakage": self.leakage,
+            "score_ratio": self.score_ratio,
+            "configuration": None if self.row is None else self.row.id,
+            "evidence": self.evidence,
+            "caveats": list(self.caveats),
+        }
 
 
-def advise(rows: Sequence[Row], leakage: float, score_ratio: float) -> Advice:
-    """Find the configuration with the fewest bytes per client whose means are within both bounds.
+def answers(plan: Plan, rows: Sequence[Row]) -> list[Advice]:
+    """Answer "what should I use?" for each data set and partition, against each adversary of the study.
+
+    Only for clusterings: models have no cost ratio.
+
+    Args:
+        plan: plan of the study. Answers for the bounds that it asks for are always kept.
+        rows: its configurations.
+    """
+    want = plan.file.study.want
+    wanted = None if want is None else (want.leakage, want.score_ratio)
+    found = [
+        advise([row for _, row in own], adversary, leakage, score_ratio, name)
+        for name, own in by_data(rows)
+        if any("score_ratio" in row.stats for _, row in own)
+        for adversary in adversaries([row for _, row in own])
+        for leakage, score_ratio in dict.fromkeys((*([wanted] if wanted else []), *BOUNDS))
+    ]
+    return without_implied(found, wanted)
+
+
+def adversaries(rows: Sequence[Row]) -> list[Adversary]:
+    """Return those by whom a study has attacks."""
+    known = {adversary_of(attack) for row in rows for attack in row.setup.attacks}
+    return [one for one in Adversary if one in known]
+
+
+def sees(row: Row, adversary: Adversary) -> Sees:
+    """Return what an adversary sees of a run of this configuration, by what its secure sum declares."""
+    protocol = secure_sum(row.setup)
+    opened = Sees.TOTALS if protocol.reveals == "sums" else Sees.ANSWERS
+    server = protocol.recipient == "server"
+    if adversary is Adversary.OBSERVER:
+        return Sees.MODEL
+    if adversary is Adversary.CLIENTS:
+        return opened if not server or protocol.verified else Sees.CENTERS
+    if adversary is Adversary.HELPED:
+        # A client's key opens the uploads that the server relays.
+        return Sees.ANSWERS if protocol.one_key else opened
+    return opened if server else Sees.NOTHING
+
+
+def barred(row: Row, adversary: Adversary) -> str:
+    """Say why a configuration is never advised against an adversary; empty if it may be."""
+    if row.setup.privacy is not None and row.setup.privacy.seeded:
+        return "its noise repeats with a seed"
+    return f"{adversary} sees every answer" if sees(row, adversary) is Sees.ANSWERS else ""
+
+
+def measured(row: Row, adversary: Adversary) -> Measured | None:
+    """Return what attacks by an adversary came to; None where no attack by it was tried, or all failed."""
+    tried = {
+        name: each for name in attacks_by(adversary, row.setup.attacks) if (each := row.reports.get(name))
+    }
+    if not tried:
+        return None
+    ran = tuple(
+        name
+        for name, each in tried.items()
+        if any(one["status"] != Status.NOT_APPLICABLE for one in each.values())
+    )
+    leakage = row.stats.get(f"leakage: {adversary}")
+    left = unread(read_by({name: next(iter(each.values())) for name, each in tried.items()}))
+    if not ran:
+        nothing = sees(row, adversary) is Sees.NOTHING
+        evidence = Evidence.NOTHING_SHOWN if nothing else Evidence.NOT_READ
+    elif leakage is not None and leakage.mean > 0.0:
+        evidence = Evidence.FOUND
+    else:
+        evidence = Evidence.IN_PART if left else Evidence.NOTHING
+    return Measured(evidence, leakage, in_words(left), ran, tuple(name for name in tried if name not in ran))
+
+
+def advise(
+    rows: Sequence[Row], adversary: Adversary, leakage: float, score_ratio: float, data: str = ""
+) -> Advice:
+    """Find the configuration with the best evidence, and of these the one with the fewest bytes per client.
 
     Ties are decided by the least leakage, then by the least cost, then by the order in the study.
 
     Args:
-        rows: the configurations of one data set, all with attacks.
-        leakage: most leakage, in [0, 1].
+        rows: the configurations of one data set.
+        adversary: whom it is to protect from.
+        leakage: most leakage to it, in [0, 1].
         score_ratio: most cost relative to central k-means.
+        data: name of the data set and its partition.
     """
-    fitting = [
-        row
-        for row in rows
-        if {"leakage", "score_ratio", "bytes"} <= row.stats.keys()
-        and row.stats["leakage"].mean <= leakage
-        and row.stats["score_ratio"].mean <= score_ratio
-    ]
-    if not fitting:
-        return Advice(leakage, score_ratio, None, [])
-    # Ties are decided by measures that repeat exactly, never by seconds; then the study's first wins.
-    best = min(fitting, key=lambda row: tuple(row.stats[name].mean for name in _CHEAPER if name in row.stats))
-    return Advice(leakage, score_ratio, best, [*_caveats(best, leakage, score_ratio), *_alike(best, rows)])
+    ranked: list[tuple[tuple[float, ...], int, Measured]] = []
+    for i, row in enumerate(rows):
+        found = measured(row, adversary)
+        if found is None or barred(row, adversary) or not {"score_ratio", "bytes"} <= row.stats.keys():
+            continue
+        leaked, ratio = 0.0 if found.leakage is None else found.leakage.mean, row.stats["score_ratio"].mean
+        if leaked <= leakage and ratio <= score_ratio:
+            # Ties are decided by measures that repeat exactly, never by seconds; then the study's first wins.
+            order = (list(Evidence).index(found.evidence), row.stats["bytes"].mean, leaked, ratio)
+            ranked.append((order, i, found))
+    if not ranked:
+        return Advice(data, adversary, leakage, score_ratio)
+    _, i, found = min(ranked, key=lambda one: one[:2])
+    row = rows[i]
+    equal = [one for one in rows if one.same_as is not None and one.same_as.id == row.id]
+    caveats = _caveats(row, found, adversary, leakage, score_ratio)
+    caveats += [f"{one.name} {one.same_as}" for one in equal]
+    return Advice(data, adversary, leakage, score_ratio, row, found.evidence, tuple(caveats))
 
 
-def telling(
-    advice: Sequence[tuple[str, Advice]], wanted: tuple[float, float] | None = None
-) -> list[tuple[str, Advice]]:
-    """Leave out answers that another one implies.
+def without_implied(advice: Sequence[Advice], wanted: tuple[float, float] | None = None) -> list[Advice]:
+    """Leave out answers that another one on the same data and against the same adversary implies.
 
-    A configuration that is within stricter bounds is also within these; and if no configuration is within
-    some bounds, none is within stricter ones.
+    A configuration that is within stricter bounds is also within these. If no configuration is within some
+    bounds, none is within stricter ones.
 
     Args:
-        advice: name of a data set and its partition, and an answer for it.
+        advice: the answers.
         wanted: bounds on leakage and cost ratio whose answers are always kept.
     """
 
-    def says(one: Advice, other: Advice) -> bool:
+    def implies(one: Advice, other: Advice) -> bool:
         kept, within = (other, one) if one.row is None else (one, other)
         tighter = kept.leakage <= within.leakage and kept.score_ratio <= within.score_ratio
-        return one.row == other.row and tighter and one != other
+        same = (one.data, one.adversary, one.row) == (other.data, other.adversary, other.row)
+        return same and tighter and one != other
 
     return [
-        (data, one)
-        for data, one in advice
-        if (one.leakage, one.score_ratio) == wanted
-        or not any(data == place and says(other, one) for place, other in advice)
+        one
+        for one in advice
+        if (one.leakage, one.score_ratio) == wanted or not any(implies(other, one) for other in advice)
     ]
 
 
-def _caveats(row: Row, leakage: float, score_ratio: float) -> list[str]:
-    found = [f"only {', '.join(row.attacks)} was tried: another attack may find more"]
-    if row.not_applicable:
-        found.append(f"{', '.join(row.not_applicable)} had nothing to work on here: that is no measure of it")
-    least = min(row.stats[name].n for name in ("leakage", "score_ratio"))
-    if least < 5:
-        found.append(f"it rests on {least} {'seed' if least == 1 else 'seeds'}")
-    for name, bound in (("leakage", leakage), ("score_ratio", score_ratio)):
-        stat = row.stats[name]
-        if stat.mean + (0.0 if math.isnan(stat.sd) else stat.sd) > bound:
-            found.append(f"its {name.replace('_', ' ')} exceeds the bound within one standard deviation")
-    if row.setup.privacy is not None and row.setup.privacy.epsilon > LOOSE:
-        found.append(f"epsilon {row.setup.privacy.epsilon:g} promises little by itself")
-    if row.setup.privacy is not None and row.setup.privacy.rehearsal:
-        found.append("it is not private as it ran here: its noise is a rehearsal")
-    if row.setup.privacy is None:
-        found.append("it has no differential privacy: what totals give away has no proven bound")
-    told = row.opens_to == "clients" or secure_sum(row.setup).verified
-    if told and all(one.party != "clients" for one in row.setup.attacks):
-        found.append("clients read the totals: what they learn of each other was not attacked")
-    if row.unconverged:
-        found.append(f"{len(row.unconverged)} of its {len(row.cells)} fits did not converge")
-    if row.errors:
-        found.append(f"{len(row.errors)} of its measurements failed")
-    return found
+def _caveats(
+    row: Row, found: Measured, adversary: Adversary, leakage: float, score_ratio: float
+) -> list[str]:
+    ratio, privacy = row.stats["score_ratio"], row.setup.privacy
+    seeds = min(one.n for one in (ratio, found.leakage) if one is not None)
+
+    def over(one: Stat | None, bound: float) -> bool:
+        return one is not None and one.mean + (0.0 if math.isnan(one.sd) else one.sd) > bound
+
+    said = {
+        f"only {', '.join(found.attacks)} was tried: another attack may find more": found.attacks,
+        f"{', '.join(found.not_applicable)} had nothing to read here: that is no measure of it": (
+            found.not_applicable
+        ),
+        f"{adversary} sees {sees(row, adversary)}, and no attack read {found.unread}": found.unread,
+        f"it rests on {seeds} {'seed' if seeds == 1 else 'seeds'}": seeds < 5,
+        "its leakage exceeds the bound within one standard deviation": over(found.leakage, leakage),
+        "its score ratio exceeds the bound within one standard deviation": over(ratio, score_ratio),
+        f"epsilon {privacy.epsilon if privacy else 0.0:g} promises little by itself": (
+            privacy is not None and privacy.epsilon > LOOSE
+        ),
+        "it has no differential privacy: what it shows has no proven bound": privacy is None,
+        "what its secure sum hides is declared by its author": by_author(secure_sum(row.setup)),
+        f"{len(row.unconverged)} of its {len(row.cells)} fits did not converge": row.unconverged,
+        f"{len(row.errors)} of its measurements failed": row.errors,
+    }
+    return [text for text, holds in said.items() if holds]
 
 
-def _alike(best: Row, rows: Sequence[Row]) -> list[str]:
-    """Say which configurations are the same as the best one under another name."""
-    same = [row for row in rows if row.same_as is not None and row.same_as.id == best.id]
-    return [f"{row.name} {row.same_as}" for row in same]
+def advised(rows: Sequence[Row], advice: Sequence[Advice]) -> str:
+    """Return the section "What should I use?" as HTML; empty where there is nothing to advise on.
+
+    Args:
+        rows: configurations of the study.
+        advice: the answers.
+    """
+    if not advice:
+        return ""
+    numbers = {row.id: i for i, row in enumerate(rows, start=1)}
+    name, notes = short(rows), dict[str, str]()
+    lines = []
+    for one in advice:
+        asked = [escape(one.data), one.adversary, f"{one.leakage:g}", f"{one.score_ratio:g}"]
+        if one.row is None:
+            cells = "".join(f"<td>{text}</td>" for text in asked)
+            lines.append(f"<tr>{cells}<td colspan=6>nothing that was measured may be advised here</td></tr>")
+            continue
+        for caveat in one.caveats:
+            notes.setdefault(caveat, ascii_lowercase[len(notes) % 26])
+        found = [f"#{numbers[one.row.id]} {escape(name(one.row))}", str(one.evidence)]
+        found += [stat(one.row, measure.format(one.adversary)) for measure in MEASURES]
+        found.append(" ".join(notes[caveat] for caveat in one.caveats))
+        lines.append(f"<tr>{''.join(f'<td>{text}</td>' for text in (*asked, *found))}</tr>")
+    head = [
+        "data",
+        "against",
+        "leakage ≤",
+        "cost ratio ≤",
+        "use",
+        "because",
+        "leakage",
+        "cost ratio",
+        "bytes",
+        "caveats",
+    ]
+    return (
+        "<p>It depends on whom you do not trust. Each line has an adversary and two bounds: on what leaks to "
+        "it, and on the cost. It names the configuration within both, on average over the seeds, with the "
+        "best evidence. Of several it names the one with the fewest bytes of a client. Evidence, the best "
+        f"first: {'; '.join(Evidence)}.</p><p>A run that shows the adversary every answer is never advised "
+        "against it, whatever attacks found. Neither is a run whose noise repeats with a seed. Advice holds "
+        "for one fit: several fits of the same rows, and metrics on them, add up. It was measured here, on "
+        "this data, with these attacks. Other data and other attacks are another study.</p>"
+        f"{scrolled(head, ''.join(lines), 'advice')}"
+        f"<dl>{''.join(f'<dt>{letter}</dt><dd>{escape(text)}</dd>' for text, letter in notes.items())}</dl>"
+        f"{_views(rows)}"
+    )
+
+
+def _views(rows: Sequence[Row]) -> str:
+    """Return a table of what each adversary sees of each configuration, and what its attacks came to."""
+    known, name, lines = adversaries(rows), short(rows), ""
+    for i, row in enumerate(rows, start=1):
+        cells = ""
+        for one in Adversary:
+            found, refused = measured(row, one), barred(row, one)
+            said = [sees(row, one).value]
+            if one in known:
+                said.append("not attacked" if found is None else found.evidence)
+            if refused:
+                said.append(f"never advised: {refused}")
+            cells += f"<td>{escape('; '.join(said))}</td>"
+        lines += f"<tr><td>#{i}</td><td>{escape(name(row))}</td>{cells}</tr>"
+    left = " or ".join(one for one in Adversary if one not in known)
+    unmeasured = f"<p>No attack of this study is by {left}: nothing is advised there.</p>" if left else ""
+    return f"<h3>Who sees what</h3>{scrolled(('', 'configuration', *Adversary), lines)}{unmeasured}"

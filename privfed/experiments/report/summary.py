@@ -5,27 +5,54 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 from statistics import fmean, stdev
 from typing import Any
 
 from privfed.attacks import Status
-from privfed.experiments.report.claims import claim_of
-from privfed.experiments.running.measure import Part
-from privfed.experiments.running.planning import Plan
-from privfed.experiments.running.store import Store
-from privfed.experiments.study.cells import Setup, attack_id, attack_label, metric_id
+from privfed.attacks.base.coverage import read_by, unread
+from privfed.experiments.cells import Setup, attack_id, metric_id
+from privfed.experiments.measuring import Part
+from privfed.experiments.planning import Plan
+from privfed.experiments.running import Store
+from privfed.experiments.study import Attack
 from privfed.privacy.claim import PrivacySpent
 
 COSTS = ("bytes_up", "bytes_down", "exchanges", "rounds", "sums", "client_seconds", "server_seconds")
 """Measures of cost: bytes and seconds of one client; `server_seconds` are the server's own."""
 
-_OF_WORDS = ("ran", "remedy", "notes")
-"""Values of a fit that describe it in words and are not measures."""
+_TEXTS = ("ran", "remedy", "notes")
+"""Texts about a fit, which are no measures."""
 
 _OF_AN_ATTACK = ("recovered", "precision", "baseline", "bound", "advantage")
+
+_OWN_NAMES = ("estimator", "parameters")
+"""Parts of a configuration that describe its algorithm by the study's own name and parameters."""
+
+
+class Adversary(StrEnum):
+    """Names who attacks."""
+
+    SERVER = "the server"
+    HELPED = "the server with colluding clients"
+    CLIENTS = "colluding clients"
+    OBSERVER = "an observer of the model"
+
+
+def adversary_of(attack: Attack) -> Adversary:
+    """Return who carries out an attack of a study."""
+    if attack.party == "server":
+        return Adversary.HELPED if attack.colluding else Adversary.SERVER
+    return Adversary.CLIENTS if attack.party == "clients" else Adversary.OBSERVER
+
+
+def attacks_by(adversary: Adversary, attacks: Sequence[Attack]) -> list[str]:
+    """Return the titles of the attacks that an adversary can carry out; a helped server has its own too."""
+    own = {adversary} | ({Adversary.SERVER} if adversary is Adversary.HELPED else set())
+    return [one.title for one in attacks if adversary_of(one) in own]
 
 
 @dataclass(frozen=True)
@@ -97,12 +124,14 @@ class Row:
         setup: the configuration.
         cells: seed -> id of its cell, for cells with values.
         errors: (cell, part, error) for each measurement that failed.
-        stats: name -> figures; "leakage" is the mean over seeds of the largest advantage of any attack.
+        stats: name -> figures. "leakage" is the mean over seeds of the largest advantage of any attack. With
+            the name of an adversary after it, it is that of any attack by this adversary.
+        reports: label of each attack -> its report on each seed, from `attacks.Report.to_dict`.
         attacks: labels of the attacks that were run on at least one seed.
         not_applicable: label of each attack that had nothing to work on -> why, and on how many seeds.
         leaks: label of each attack -> its headline over the rounds.
         convergence: cost relative to central k-means over the rounds; round 0 is the start.
-        opens_to: who reads the totals.
+        recipient: who reads the totals.
         reveals: what the sum shows to them.
         against: party -> what the claim of differential privacy says against it; empty without a claim.
         notes: warnings of the cells.
@@ -118,11 +147,12 @@ class Row:
     cells: dict[int, str]
     errors: list[tuple[str, str, str]]
     stats: dict[str, Stat]
+    reports: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict, repr=False)
     attacks: list[str] = field(default_factory=list)
     not_applicable: dict[str, dict[str, int]] = field(default_factory=dict)
     leaks: dict[str, Curve] = field(default_factory=dict)
     convergence: Curve | None = None
-    opens_to: str = ""
+    recipient: str = ""
     reveals: str = ""
     against: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -131,11 +161,6 @@ class Row:
     ran: str = ""
     outcomes: dict[int, str] = field(default_factory=dict)
     same_as: Same | None = None
-
-    @property
-    def label(self) -> str:
-        """All axes in one line."""
-        return " / ".join(self.setup.labels.values())
 
     @property
     def name(self) -> str:
@@ -148,15 +173,176 @@ class Row:
         """Return how an attack ended, over all seeds on which it was run."""
         if attack not in self.attacks:
             return Status.NOT_APPLICABLE
-        return Status.FOUND if self.stats[f"{attack}: advantage"].mean > 0.0 else Status.NOTHING
+        if self.stats[f"{attack}: advantage"].mean > 0.0:
+            return Status.FOUND
+        ended = {one["status"] for one in self.reports.get(attack, {}).values()}
+        return next((one for one in (Status.NOT_READ, Status.IN_PART) if one in ended), Status.NOTHING)
+
+    @property
+    def unread(self) -> list[Mapping[str, Any]]:
+        """What was shown and read by no attack on it, on the first seed that was attacked."""
+        seed = next((seed for each in self.reports.values() for seed in each), None)
+        said = {name: each[seed] for name, each in self.reports.items() if seed in each}
+        return unread(read_by(said))
 
 
 def summarise(plan: Plan, store: Store) -> list[Row]:
-    """Return one row for each configuration, in the plan's order; cells not stored yet are left out."""
+    """Return one row for each configuration with a stored part, in the plan's order, and mark equal ones."""
     stored = store.read(setup.cell(seed) for setup in plan.setups for seed in plan.seeds)
-    return [
+    rows = [
         _row(setup, {seed: stored.get(setup.cell(seed), {}) for seed in plan.seeds}) for setup in plan.setups
     ]
+    return marked([row for row in rows if row.cells or row.errors])
+
+
+def _row(setup: Setup, parts: Mapping[int, Mapping[str, Part]]) -> Row:
+    known = {
+        seed: {name: one.values for name, one in own.items() if not one.error} for seed, own in parts.items()
+    }
+    fits = {seed: own["fit"] for seed, own in known.items() if "fit" in own}
+    measured: dict[str, list[float]] = defaultdict(list)
+    for seed, fit in fits.items():
+        for name, value in {**fit, **parts[seed]["fit"].timing}.items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                measured[name].append(float(value))
+    if fits:
+        measured["bytes"] = [fit["bytes_up"] + fit["bytes_down"] for fit in fits.values()]
+    first: Mapping[str, Any] = next(iter(fits.values()), {})
+    named = {attack_id(one): one.title for one in setup.attacks} | {f"audit:{setup.audit}": "audit"}
+    found = {
+        one.title: {seed: own[attack_id(one)] for seed, own in known.items() if attack_id(one) in own}
+        for one in setup.attacks
+    }
+    reports = {title: {seed: one["report"] for seed, one in each.items()} for title, each in found.items()}
+    not_applicable = _add_attacks(reports, measured)
+    _add_leakage(setup, reports, measured)
+    _add_parts(setup, known, measured)
+    curves = {
+        title: _curve((one["rounds"], one["recovered"]) for one in each.values())
+        for title, each in found.items()
+    }
+    return Row(
+        setup.id,
+        setup,
+        {seed: setup.cell(seed) for seed in fits},
+        [
+            (setup.cell(seed), named.get(name, name), part.error)
+            for seed, own in parts.items()
+            for name, part in own.items()
+            if part.error and name in setup.parts()
+        ],
+        {name: Stat.of(values) for name, values in measured.items()},
+        reports=reports,
+        attacks=[title for title in reports if f"{title}: advantage" in measured],
+        not_applicable=not_applicable,
+        leaks={title: curve for title, curve in curves.items() if curve is not None},
+        convergence=_curve((fit["marks"], fit["score_ratio_after"]) for fit in fits.values()),
+        recipient=first.get("recipient", ""),
+        reveals=first.get("reveals", ""),
+        against=first.get("against", {}),
+        notes=sorted({note for fit in fits.values() for note in fit.get("notes", [])}),
+        claim=None if not first or first["claim"] is None else PrivacySpent.from_dict(first["claim"]),
+        ran=first.get("ran", ""),
+        outcomes={seed: _outcome(fit) for seed, fit in fits.items()},
+        unconverged={seed: fit["remedy"] for seed, fit in fits.items() if fit["converged"] is False},
+    )
+
+
+def _outcome(values: Mapping[str, Any]) -> str:
+    """Return a hash of all that was measured of a fit: its centers to the last bit, its bytes and rounds."""
+    kept = {name: value for name, value in values.items() if name not in _TEXTS}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _add_attacks(
+    reports: Mapping[str, Mapping[int, Mapping[str, Any]]], measured: dict[str, list[float]]
+) -> dict[str, dict[str, int]]:
+    """Add the figures of the attacks that were run; return why others were not, and on how many seeds."""
+    left_out: dict[str, dict[str, int]] = {}
+    for title, each in reports.items():
+        why = Counter(one["why"] for one in each.values() if one["status"] == Status.NOT_APPLICABLE)
+        left_out |= {title: dict(why)} if why else {}
+        for report in each.values():
+            # An attack that was not run has no figures, and does not count towards leakage.
+            for name in _OF_AN_ATTACK if report["status"] != Status.NOT_APPLICABLE else ():
+                if report[name] is not None:
+                    measured[f"{title}: {name}"].append(float(report[name]))
+    return left_out
+
+
+def _add_leakage(
+    setup: Setup, reports: Mapping[str, Mapping[int, Mapping[str, Any]]], measured: dict[str, list[float]]
+) -> None:
+    """Add leakage: on each seed the largest advantage of any attack, and of those by each adversary."""
+    kinds = {"leakage": list(reports)}
+    kinds |= {f"leakage: {one}": attacks_by(one, setup.attacks) for one in Adversary}
+    for name, titles in kinds.items():
+        largest: dict[int, float] = {}
+        for seed, report in (pair for title in titles for pair in reports[title].items()):
+            if report["status"] != Status.NOT_APPLICABLE:
+                largest[seed] = max(largest.get(seed, 0.0), report["advantage"])
+        if largest:
+            measured[name] = list(largest.values())
+
+
+def _add_parts(
+    setup: Setup, known: Mapping[int, Mapping[str, Mapping[str, Any]]], measured: dict[str, list[float]]
+) -> None:
+    """Add the audit and the named metrics."""
+    for own in known.values():
+        if audit := own.get(f"audit:{setup.audit}"):
+            measured["audited_epsilon"].append(max(audit["epsilon"], audit["epsilon_gdp"] or 0.0))
+        for metric in setup.metrics:
+            # A metric that compares with labels has no value where the data have none.
+            if "value" in own.get(metric_id(metric), {}):
+                measured[metric_column(metric)].append(own[metric_id(metric)]["value"])
+
+
+def metric_column(metric: str) -> str:
+    """Return the name of a named metric among the measures, whose own names it cannot take."""
+    return f"metric: {metric}"
+
+
+def _curve(along: Iterable[tuple[list[int], list[float]]]) -> Curve | None:
+    """Average curves with different rounds and lengths."""
+    known = [
+        {at: value for at, value in zip(rounds, values, strict=False) if value is not None}
+        for rounds, values in along
+    ]
+    rounds = sorted({at for one in known for at in one})
+    values = [
+        Stat.of(
+            [
+                next(one[when] for when in reversed(one) if when <= at)
+                for one in known
+                if one and min(one) <= at
+            ]
+        )
+        for at in rounds
+    ]
+    return Curve(rounds, values) if rounds else None
+
+
+def computation(setup: Setup, ran: str) -> str:
+    """Return a configuration as text, with the algorithm that actually ran."""
+    content = {name: value for name, value in setup.content.items() if name not in _OWN_NAMES}
+    return json.dumps({**content, "ran": ran}, sort_keys=True)
+
+
+def marked(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows, marking those that equal an earlier one of the same data, sum and guarantee."""
+    first: dict[Hashable, Row] = {}
+    found = []
+    for row in rows:
+        same = None
+        results = (computation(row.setup, ""), *sorted(row.outcomes.items())) if row.outcomes else None
+        computed = computation(row.setup, row.ran) if row.ran else None
+        for key in filter(None, (results, computed)):
+            other = first.setdefault(key, row)
+            if other is not row:
+                same = Same(other.id, other.name, key is computed)
+        found.append(replace(row, same_as=same))
+    return found
 
 
 def claims_of(rows: Sequence[Row]) -> dict[str, PrivacySpent]:
@@ -166,126 +352,6 @@ def claims_of(rows: Sequence[Row]) -> dict[str, PrivacySpent]:
         if row.claim is not None and row.cells:
             found.setdefault(f"{row.setup.labels['sum']}, {row.setup.labels['privacy']}", row.claim)
     return found
-
-
-def _row(setup: Setup, parts: Mapping[int, Mapping[str, Part]]) -> Row:
-    fits = {s: own["fit"] for s, own in parts.items() if "fit" in own and not own["fit"].error}
-    named = {attack_id(one): attack_label(one) for one in setup.attacks} | {f"audit:{setup.audit}": "audit"}
-    errors = [
-        (setup.cell(seed), named.get(name, name), part.error)
-        for seed, own in parts.items()
-        for name, part in own.items()
-        if part.error and name in setup.parts()
-    ]
-    measured: dict[str, list[float]] = {}
-    for fit in fits.values():
-        for name, value in {**fit.values, **fit.timing}.items():
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                measured.setdefault(name, []).append(float(value))
-    if "bytes_up" in measured:
-        pairs = zip(measured["bytes_up"], measured["bytes_down"], strict=True)
-        measured["bytes"] = [up + down for up, down in pairs]
-    leaks, ran, left_out = _attacked(setup, parts, measured)
-    _audited(setup, parts, measured)
-    _scored(setup, parts, measured)
-    first = next(iter(fits.values()), None)
-    return Row(
-        setup.id,
-        setup,
-        {seed: setup.cell(seed) for seed in fits},
-        errors,
-        {name: Stat.of(values) for name, values in measured.items()},
-        attacks=ran,
-        not_applicable=left_out,
-        leaks=leaks,
-        convergence=_curve([(f.values["marks"], f.values["score_ratio_after"]) for f in fits.values()]),
-        opens_to="" if first is None else first.values["opens_to"],
-        reveals="" if first is None else first.values["reveals"],
-        against={} if first is None else first.values["against"],
-        notes=sorted({note for fit in fits.values() for note in fit.values.get("notes", [])}),
-        claim=None if first is None else claim_of(setup, first.values),
-        ran="" if first is None else first.values["ran"],
-        outcomes={seed: _outcome(fit.values) for seed, fit in fits.items()},
-        unconverged={seed: f.values["remedy"] for seed, f in fits.items() if f.values["converged"] is False},
-    )
-
-
-def _outcome(values: Mapping[str, Any]) -> str:
-    """Return a hash of all that was measured of a fit: its centers to the last bit, its bytes and rounds."""
-    kept = {name: value for name, value in values.items() if name not in _OF_WORDS}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _attacked(
-    setup: Setup, parts: Mapping[int, Mapping[str, Part]], measured: dict[str, list[float]]
-) -> tuple[dict[str, Curve], list[str], dict[str, dict[str, int]]]:
-    """Add the figures of the attacks; return their curves, which were run, and why others were not."""
-    largest: dict[int, float] = {}
-    curves: dict[str, Curve] = {}
-    left_out: dict[str, Counter[str]] = {}
-    ran = []
-    for attack in setup.attacks:
-        label, along = attack_label(attack), []
-        for seed, own in parts.items():
-            part = own.get(attack_id(attack))
-            if part is None or part.error:
-                continue
-            report = part.values["report"]
-            if report["status"] == Status.NOT_APPLICABLE:
-                # An attack that was not run has no figures, and does not count towards leakage.
-                left_out.setdefault(label, Counter())[report["why"]] += 1
-                continue
-            largest[seed] = max(largest.get(seed, 0.0), report["advantage"])
-            for name in _OF_AN_ATTACK:
-                if report[name] is not None:
-                    measured.setdefault(f"{label}: {name}", []).append(float(report[name]))
-            if part.values["rounds"]:
-                along.append((part.values["rounds"], part.values["recovered"]))
-        if f"{label}: advantage" in measured:
-            ran.append(label)
-        curve = _curve(along)
-        if curve is not None:
-            curves[label] = curve
-    if largest:
-        measured["leakage"] = list(largest.values())
-    return curves, ran, {label: dict(why) for label, why in left_out.items()}
-
-
-def _audited(setup: Setup, parts: Mapping[int, Mapping[str, Part]], measured: dict[str, list[float]]) -> None:
-    for own in parts.values():
-        part = own.get(f"audit:{setup.audit}")
-        if part is not None and not part.error:
-            by_curve = part.values["epsilon_gdp"]
-            measured.setdefault("audited_epsilon", []).append(max(part.values["epsilon"], by_curve or 0.0))
-
-
-def metric_column(metric: str) -> str:
-    """Return the name of a named metric among the measures, whose own names it cannot take."""
-    return f"metric: {metric}"
-
-
-def _scored(setup: Setup, parts: Mapping[int, Mapping[str, Part]], measured: dict[str, list[float]]) -> None:
-    for metric in setup.metrics:
-        for own in parts.values():
-            part = own.get(metric_id(metric))
-            # A metric that compares with labels has no value where the data have none.
-            if part is not None and not part.error and "value" in part.values:
-                measured.setdefault(metric_column(metric), []).append(part.values["value"])
-
-
-def _curve(along: Iterable[tuple[list[int], list[float]]]) -> Curve | None:
-    """Average curves with different rounds and lengths."""
-    known = [dict(zip(rounds, values, strict=False)) for rounds, values in along]
-    known = [{at: value for at, value in one.items() if value is not None} for one in known]
-    known = [one for one in known if one]
-    if not known:
-        return None
-    rounds = sorted({at for one in known for at in one})
-    values = []
-    for at in rounds:
-        reached = [[value for when, value in one.items() if when <= at] for one in known]
-        values.append(Stat.of([one[-1] for one in reached if one]))
-    return Curve(rounds, values)
 
 
 def plain(row: Row) -> dict[str, Any]:
@@ -302,9 +368,10 @@ def plain(row: Row) -> dict[str, Any]:
             name: {"status": row.status(name), "why": row.not_applicable.get(name, {})}
             for name in dict.fromkeys([*row.attacks, *row.not_applicable])
         },
+        "unread": row.unread,
         "leaks": {name: _plain_curve(curve) for name, curve in row.leaks.items()},
         "convergence": None if row.convergence is None else _plain_curve(row.convergence),
-        "opens_to": row.opens_to,
+        "recipient": row.recipient,
         "reveals": row.reveals,
         "against": row.against,
         "privacy": None if row.claim is None else row.claim.to_dict(),

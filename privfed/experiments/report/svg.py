@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -57,6 +57,12 @@ class Series:
     def ink(self) -> str:
         """Colour of the marks."""
         return COLOURS[(self.style if self.colour is None else self.colour) % len(COLOURS)]
+
+    @property
+    def stroke(self) -> str:
+        """Attributes of its line in SVG."""
+        dash = f' stroke-dasharray="{DASHES[self.dash]}"' if DASHES[self.dash] else ""
+        return f'stroke="{self.ink}" stroke-width="2"{dash}'
 
     @property
     def shape(self) -> str:
@@ -164,8 +170,7 @@ def legend(series: Sequence[Series]) -> str:
     """Return a legend of the marks, as HTML that wraps on a narrow page."""
     items = []
     for one in series:
-        dash = f' stroke-dasharray="{DASHES[one.dash]}"' if DASHES[one.dash] else ""
-        stroke = f'<path d="M0 8H30" stroke="{one.ink}" stroke-width="2"{dash}/>' if one.line else ""
+        stroke = f'<path d="M0 8H30" {one.stroke}/>' if one.line else ""
         items.append(
             f'<li><svg width="30" height="16" aria-hidden="true">{stroke}{_shape(one, 15, 8)}</svg>'
             f"{escape(one.name)}</li>"
@@ -181,15 +186,10 @@ def _svg(title: str, width: int, height: int, parts: Sequence[str]) -> str:
 
 
 def _kept(series: Series, across: Axis, up: Axis) -> Series:
-    points = [
-        p
-        for p in series.points
-        if math.isfinite(p.x)
-        and math.isfinite(p.y)
-        and (p.x > 0 or not across.log)
-        and (p.y > 0 or not up.log)
-    ]
-    return Series(series.name, points, series.style, series.line, series.colour, series.dash)
+    def shown(axis: Axis, value: float) -> bool:
+        return math.isfinite(value) and (value > 0 or not axis.log)
+
+    return replace(series, points=[p for p in series.points if shown(across, p.x) and shown(up, p.y)])
 
 
 def _scale(ends: tuple[float, float], log: bool, start: float, stop: float) -> Callable[[float], float]:
@@ -234,9 +234,8 @@ def _grid(
 
 
 def _line(one: Series, x: Callable[[float], float], y: Callable[[float], float]) -> str:
-    dash = f' stroke-dasharray="{DASHES[one.dash]}"' if DASHES[one.dash] else ""
     places = " ".join(f"{x(p.x):.1f},{y(p.y):.1f}" for p in one.points)
-    return f'<polyline points="{places}" fill="none" stroke="{one.ink}" stroke-width="2"{dash}/>'
+    return f'<polyline points="{places}" fill="none" {one.stroke}/>'
 
 
 def _marks(one: Series, x: Callable[[float], float], y: Callable[[float], float], log: bool) -> str:

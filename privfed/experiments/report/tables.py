@@ -1,57 +1,86 @@
-"""Writes the results of a study: CSV, Parquet and JSON for programs, Markdown and LaTeX for a paper."""
+"""Tables of a study's results: on the page, in files, and read again to compare two studies."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import polars as pl
 
 from privfed import __version__
-from privfed.core.stored.files import replaced
-from privfed.experiments.report.advice import Advice
-from privfed.experiments.report.claims import SCORED
-from privfed.experiments.report.compare import FORMAT
-from privfed.experiments.report.composed_budget import composed_budgets
-from privfed.experiments.report.remarks import remarks
-from privfed.experiments.report.summary import COSTS, Row, Stat, claims_of, metric_column, plain
-from privfed.experiments.running.planning import Plan
-from privfed.experiments.study.cells import AXES
-from privfed.experiments.study.study import MEASURES, Study
+from privfed.core.stored.files import Format, replaced
+from privfed.errors import RunFolderError
+from privfed.experiments.cells import AXES
+from privfed.experiments.planning import Plan
+from privfed.experiments.report.claims import SCORED, composed_budgets
+from privfed.experiments.report.summary import COSTS, Row, Stat, claims_of, metric_column, plain, shown
+from privfed.experiments.study import MEASURES, Study
 from privfed.privacy.claim import PrivacySpent, one_line
 
 NAMES = {
     "score_ratio": "cost ratio",
     "ari": "ARI",
     "v_measure": "v-measure",
-    "accuracy": "accuracy",
     "fuzzy_davies_bouldin": "FedFuzzDB",
-    "leakage": "leakage",
     "audited_epsilon": "audited epsilon",
     "bytes_up": "bytes up",
     "bytes_down": "bytes down",
-    "bytes": "bytes",
-    "exchanges": "exchanges",
-    "rounds": "rounds",
-    "sums": "sums",
     "client_seconds": "client CPU s",
     "server_seconds": "server CPU s",
 }
-"""Names of measures in tables."""
+"""Names of measures in tables, where they differ from those in the results."""
+
+RESULTS_FILE = "results.json"
+RESULTS = Format(name=RESULTS_FILE, version=2, again="write it anew with 'privfed tradeoff'")
+SAME = 1e-9
+"""Relative difference below which measures count as equal, as rounding differs between machines."""
+
+Configurations = dict[tuple[str, ...], dict[str, Any]]
 
 
-def columns(study: Study, rows: Sequence[Row]) -> list[str]:
-    """Return the measures that a table shows, in order: utility, privacy, leakage, cost."""
-    attacks = list(dict.fromkeys(attack for row in rows for attack in row.attacks))
-    utility = [name if name in MEASURES else metric_column(name) for name in study.metrics]
-    names = [*utility, "audited_epsilon", "leakage"]
-    for attack in attacks:
-        names += [f"{attack}: {word}" for word in ("recovered", "precision", "baseline", "bound")]
-    return [name for name in [*names, *COSTS] if any(name in row.stats for row in rows)]
+def figure(value: float, sd: float, n: int, row: Row, name: str) -> str:
+    """Return a measured number as HTML with its origin."""
+    text = str(Stat(value, sd, n)) if not math.isnan(sd) else shown(value)
+    cells = " ".join(row.cells.values())
+    return (
+        f'<data value="{value!r}" data-id="{row.id}" data-name="{escape(name)}" '
+        f'title="{n or len(row.cells)} cells: {cells}">{text}</data>'
+    )
+
+
+def stat(row: Row, name: str) -> str:
+    """Return a configuration's measure as HTML; empty where there is none."""
+    found = row.stats.get(name)
+    return "" if found is None else figure(found.mean, found.sd, found.n, row, f"stats.{name}")
+
+
+def scrolled(head: Sequence[str], lines: str, kind: str = "") -> str:
+    """Return a table that scrolls where it is wider than the page."""
+    named = "".join(f"<th>{escape(str(one))}</th>" for one in head)
+    style = f' class="{kind}"' if kind else ""
+    body = f"<thead><tr>{named}</tr></thead><tbody>{lines}</tbody>"
+    return f'<div class="scroll"><table{style}>{body}</table></div>'
+
+
+def listed(numbers: Iterable[int]) -> str:
+    """Return row numbers as the report shows them."""
+    return ", ".join(f"#{i}" for i in numbers)
+
+
+def remarks(row: Row) -> str:
+    """Return the remarks on a configuration, in one line."""
+    said = [] if row.same_as is None else [str(row.same_as)]
+    said += [f"not applicable: {name}" for name in row.not_applicable if name not in row.attacks]
+    if row.unconverged:
+        said.append(f"{len(row.unconverged)} of {len(row.cells)} fits did not converge")
+    return "; ".join(said)
 
 
 def axes(rows: Sequence[Row]) -> list[str]:
@@ -60,53 +89,55 @@ def axes(rows: Sequence[Row]) -> list[str]:
     return differing or ["algorithm"]
 
 
+def short(rows: Sequence[Row]) -> Callable[[Row], str]:
+    """Return a function that names a row by the axes on which the rows differ."""
+    differing = axes(rows)
+
+    def name(row: Row) -> str:
+        labels = row.setup.labels
+        return ", ".join(f"privacy {labels[one]}" if one == "privacy" else labels[one] for one in differing)
+
+    return name
+
+
+def by_data(rows: Sequence[Row]) -> list[tuple[str, list[tuple[int, Row]]]]:
+    """Return the rows of each data set and partition, with their numbers in the report."""
+    groups: dict[str, list[tuple[int, Row]]] = defaultdict(list)
+    for i, row in enumerate(rows, start=1):
+        groups[f"{row.setup.labels['data']}, {row.setup.labels['partition']} clients"].append((i, row))
+    return list(groups.items())
+
+
+def columns(study: Study, rows: Sequence[Row]) -> list[str]:
+    """Return the measures that a table shows, in order: utility, privacy, leakage, cost."""
+    names = [name if name in MEASURES else metric_column(name) for name in study.metrics]
+    names += ["audited_epsilon", "leakage"]
+    for attack in dict.fromkeys(attack for row in rows for attack in row.attacks):
+        names += [f"{attack}: {word}" for word in ("recovered", "precision", "baseline", "bound")]
+    return [name for name in [*names, *COSTS] if any(name in row.stats for row in rows)]
+
+
 def name_of(column: str) -> str:
     """Return the name of a measure in tables."""
     return NAMES.get(column, column)
 
 
-def write_tables(folder: Path, plan: Plan, rows: Sequence[Row], advice: Sequence[tuple[str, Advice]]) -> None:
-    """Write results.{csv,parquet,json}, table.md and table.tex, each atomically."""
-    study = plan.located.study
-    frame = _frame(rows)
+def write_tables(folder: Path, plan: Plan, rows: Sequence[Row], advice: Sequence[Mapping[str, Any]]) -> None:
+    """Write results.{csv,parquet,json}, table.md and table.tex, each atomically.
+
+    Args:
+        folder: folder of the study.
+        plan: plan of the study.
+        rows: its configurations.
+        advice: the answers of the report, as values for JSON.
+    """
+    study, frame = plan.file.study, _frame(rows)
     with replaced(folder / "results.csv") as path:
         frame.write_csv(path)
     with replaced(folder / "results.parquet") as path:
         frame.write_parquet(path)
-    with replaced(folder / "results.json") as path:
-        path.write_text(json.dumps(_document(plan, rows, advice), indent=2) + "\n", encoding="utf-8")
-    cells = [[row.setup.labels[axis] for axis in axes(rows)] for row in rows]
-    head = [*axes(rows), *map(name_of, columns(study, rows))]
-    stats = [[row.stats.get(name) for name in columns(study, rows)] for row in rows]
-    told = [remarks(row) for row in rows]
-    with replaced(folder / "table.md") as path:
-        text = _markdown(head, cells, stats) + _claims_markdown(rows) + _remarked(cells, told)
-        path.write_text(text, encoding="utf-8")
-    with replaced(folder / "table.tex") as path:
-        text = _latex(study.name, head, cells, stats, claims_of(rows)) + _remarked(cells, told, "% ")
-        path.write_text(text, encoding="utf-8")
-
-
-def _frame(rows: Sequence[Row]) -> pl.DataFrame:
-    names = list(dict.fromkeys(name for row in rows for name in row.stats))
-    table: dict[str, list[Any]] = {"id": [row.id for row in rows]}
-    table |= {axis: [row.setup.labels[axis] for row in rows] for axis in AXES}
-    for name in names:
-        stats = [row.stats.get(name) for row in rows]
-        table[name] = [None if one is None else one.mean for one in stats]
-        table[f"{name} (sd)"] = [None if one is None or math.isnan(one.sd) else one.sd for one in stats]
-        table[f"{name} (n)"] = [0 if one is None else one.n for one in stats]
-    table["privacy claim"] = [one_line(row.claim) for row in rows]
-    table["cells"] = [" ".join(row.cells.values()) for row in rows]
-    table["failed"] = [len(row.errors) for row in rows]
-    table["remarks"] = ["; ".join(remarks(row)) for row in rows]
-    return pl.DataFrame(table, strict=False)
-
-
-def _document(plan: Plan, rows: Sequence[Row], advice: Sequence[tuple[str, Advice]]) -> dict[str, Any]:
-    study = plan.located.study
-    return {
-        "format": FORMAT,
+    document = {
+        "format": RESULTS.version,
         "study": study.name,
         "about": study.about,
         "privfed": __version__,
@@ -114,66 +145,177 @@ def _document(plan: Plan, rows: Sequence[Row], advice: Sequence[tuple[str, Advic
         "configurations": [plain(row) for row in rows],
         "scored": SCORED,
         "together": [asdict(one) for one in composed_budgets(rows)],
-        "advice": [
-            {
-                "data": name,
-                "leakage": one.leakage,
-                "score_ratio": one.score_ratio,
-                "configuration": None if one.row is None else one.row.id,
-                "caveats": one.caveats,
-            }
-            for name, one in advice
-        ],
+        "advice": advice,
     }
-
-
-def _markdown(head: list[str], cells: list[list[str]], stats: list[list[Stat | None]]) -> str:
-    lines = [_line(head), _line(["---"] * len(head))]
-    for labels, own in zip(cells, stats, strict=True):
-        lines.append(_line([*labels, *("" if one is None else str(one) for one in own)]))
-    return "\n".join(lines) + "\n\nMean ± standard deviation over the seeds.\n"
-
-
-def _claims_markdown(rows: Sequence[Row]) -> str:
-    claims = [f"- {name}: {claim.line}." for name, claim in claims_of(rows).items()]
-    return "\n".join(["", *claims, f"- {SCORED}", ""]) if claims else ""
-
-
-def _remarked(cells: list[list[str]], told: list[list[str]], before: str = "") -> str:
-    """Return remarks on the table's rows, one line for each."""
-    lines = [
-        f"{before}{', '.join(own)}: {'; '.join(one)}." for own, one in zip(cells, told, strict=True) if one
+    head = [*axes(rows), *map(name_of, columns(study, rows))]
+    cells = [[row.setup.labels[axis] for axis in axes(rows)] for row in rows]
+    figures = [[str(row.stats.get(name, "")) for name in columns(study, rows)] for row in rows]
+    claims = [f"{name}: {claim.line}." for name, claim in claims_of(rows).items()]
+    claims += [SCORED] if claims else []
+    remarked = [
+        f"{', '.join(own)}: {said}." for own, row in zip(cells, rows, strict=True) if (said := remarks(row))
     ]
-    return "".join(f"\n{line}\n" for line in lines)
+    texts = {
+        RESULTS_FILE: json.dumps(document, indent=2) + "\n",
+        "table.md": _markdown(head, cells, figures, claims) + "".join(f"\n{line}\n" for line in remarked),
+        "table.tex": _latex(study.name, head, cells, figures, claims)
+        + "".join(f"\n% {line}\n" for line in remarked),
+    }
+    for name, text in texts.items():
+        with replaced(folder / name) as path:
+            path.write_text(text, encoding="utf-8")
 
 
-def _line(texts: Sequence[str]) -> str:
-    return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
+def _frame(rows: Sequence[Row]) -> pl.DataFrame:
+    table: dict[str, list[Any]] = {"id": [row.id for row in rows]}
+    table |= {axis: [row.setup.labels[axis] for row in rows] for axis in AXES}
+    for name in dict.fromkeys(name for row in rows for name in row.stats):
+        stats = [row.stats.get(name) for row in rows]
+        table[name] = [None if one is None else one.mean for one in stats]
+        table[f"{name} (sd)"] = [None if one is None or math.isnan(one.sd) else one.sd for one in stats]
+        table[f"{name} (n)"] = [0 if one is None else one.n for one in stats]
+    table["privacy claim"] = [one_line(row.claim) for row in rows]
+    table["cells"] = [" ".join(row.cells.values()) for row in rows]
+    table["failed"] = [len(row.errors) for row in rows]
+    table["remarks"] = [remarks(row) for row in rows]
+    return pl.DataFrame(table, strict=False)
+
+
+def _markdown(head: list[str], cells: list[list[str]], figures: list[list[str]], notes: list[str]) -> str:
+    lines = [
+        head,
+        ["---"] * len(head),
+        *([*own, *values] for own, values in zip(cells, figures, strict=True)),
+    ]
+    table = ["| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines]
+    said = ["", *(f"- {note}" for note in notes)] if notes else []
+    return "\n".join([*table, "", "Mean ± standard deviation over the seeds.", *said, ""])
 
 
 def _latex(
-    title: str,
-    head: list[str],
-    cells: list[list[str]],
-    stats: list[list[Stat | None]],
-    claims: Mapping[str, PrivacySpent],
+    title: str, head: list[str], cells: list[list[str]], figures: list[list[str]], notes: list[str]
 ) -> str:
-    notes = [f"{name}: {claim.line}." for name, claim in claims.items()] + [SCORED] * bool(claims)
     lines = [
         "% \\usepackage{booktabs}",
         "\\begin{table}",
         f"\\caption{{{_escaped(title)}: mean $\\pm$ standard deviation over the seeds.}}",
-        f"\\begin{{tabular}}{{{'l' * len(cells[0])}{'r' * len(stats[0])}}}",
+        f"\\begin{{tabular}}{{{'l' * len(cells[0])}{'r' * len(figures[0])}}}",
         "\\toprule",
         " & ".join(map(_escaped, head)) + " \\\\",
         "\\midrule",
     ]
-    for labels, own in zip(cells, stats, strict=True):
-        figures = ["" if one is None else f"${str(one).replace('±', chr(92) + 'pm')}$" for one in own]
-        lines.append(" & ".join([*map(_escaped, labels), *figures]) + " \\\\")
-    told = [f"\\par{{\\footnotesize {_escaped(note)}}}" for note in notes]
-    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", *told, "\\end{table}", ""])
+    for own, values in zip(cells, figures, strict=True):
+        numbers = [f"${value.replace('±', chr(92) + 'pm')}$" if value else "" for value in values]
+        lines.append(" & ".join([*map(_escaped, own), *numbers]) + " \\\\")
+    said = [f"\\par{{\\footnotesize {_escaped(note)}}}" for note in notes]
+    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", *said, "\\end{table}", ""])
 
 
 def _escaped(text: str) -> str:
     return "".join(f"\\{one}" if one in "&%$#_{}" else one for one in text)
+
+
+@dataclass(frozen=True)
+class Change:
+    """Describes a measure that differs between two studies.
+
+    Args:
+        configuration: labels of the configuration in one line.
+        measure: name of the measure.
+        before: mean in the first study.
+        after: mean in the second study.
+        spreads: difference in units of both standard deviations combined; infinite without any.
+    """
+
+    configuration: str
+    measure: str
+    before: float
+    after: float
+    spreads: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Holds the differences between two studies.
+
+    Args:
+        only_first: labels of configurations that only the first study has.
+        only_second: labels of configurations that only the second study has.
+        same: number of configurations that agree in every measure except seconds.
+        changes: all measures that differ, largest difference first; seconds only beyond two spreads.
+    """
+
+    only_first: list[str]
+    only_second: list[str]
+    same: int
+    changes: list[Change]
+
+
+def read_results(folder: Path) -> Configurations:
+    """Read the measures of each configuration of a study's folder, by the configuration's labels.
+
+    Raises:
+        RunFolderError: the folder holds no finished study, or its results are damaged or of another format.
+    """
+    return {labels: stats for labels, (stats, _) in _read(folder).items()}
+
+
+def read_claims(folder: Path) -> dict[str, str]:
+    """Return what is claimed of the differential privacy of each configuration, by its labels in one line.
+
+    Raises:
+        RunFolderError: as `read_results`.
+    """
+    return {" / ".join(labels): one_line(claim) for labels, (_, claim) in _read(folder).items()}
+
+
+def _read(folder: Path) -> dict[tuple[str, ...], tuple[dict[str, Any], PrivacySpent | None]]:
+    try:
+        document = msgspec.json.decode((folder / RESULTS_FILE).read_bytes())
+        RESULTS.check(document.get("format", 1), folder / RESULTS_FILE)
+        return {
+            tuple(one["labels"].values()): (
+                dict(one["stats"]),
+                None if one["privacy"] is None else PrivacySpent.from_dict(one["privacy"]),
+            )
+            for one in document["configurations"]
+        }
+    except OSError:
+        raise RunFolderError(
+            f"{folder} holds no {RESULTS_FILE}; name a folder that 'privfed tradeoff' wrote."
+        ) from None
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError):
+        raise RunFolderError(
+            f"{folder / RESULTS_FILE} is damaged; write it again with 'privfed tradeoff'."
+        ) from None
+
+
+def compare(first: Configurations, second: Configurations) -> Comparison:
+    """Compare two studies, configuration by configuration."""
+    found = {
+        labels: _changes(labels, first[labels], second[labels]) for labels in first.keys() & second.keys()
+    }
+    changes = [one for own in found.values() for one in own]
+    return Comparison(
+        sorted(" / ".join(labels) for labels in first.keys() - second.keys()),
+        sorted(" / ".join(labels) for labels in second.keys() - first.keys()),
+        sum(all(one.measure.endswith("_seconds") for one in own) for own in found.values()),
+        sorted(changes, key=lambda one: (-one.spreads, one.configuration, one.measure)),
+    )
+
+
+def _changes(labels: Sequence[str], first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Change]:
+    found = []
+    for measure in first.keys() | second.keys():
+        before, after = first.get(measure), second.get(measure)
+        a, b = (math.nan if one is None else float(one["mean"]) for one in (before, after))
+        if math.isclose(a, b, rel_tol=SAME, abs_tol=1e-12):
+            continue
+        spread = math.hypot(
+            *(one["sd"] for one in (before, after) if one is not None and one["sd"] is not None)
+        )
+        spreads = abs(a - b) / spread if spread > 0 and math.isfinite(a - b) else math.inf
+        # Seconds are never the same twice.
+        if not measure.endswith("_seconds") or spreads > 2:
+            found.append(Change(" / ".join(labels), measure, a, b, spreads))
+    return found

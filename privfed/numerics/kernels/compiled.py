@@ -1,17 +1,18 @@
 """The kernel compiled by numba: float32 scores with exact repair, and bounds that are kept between calls.
 
-It is imported where work is large (`privfed.numerics.kernels.choice`), as compiling takes seconds once a
-machine, loading half a second a process. Results are those of `.interpreted`, bit for bit.
+It is imported where work is large (`privfed.numerics.kernels.dispatch`), as compiling takes seconds once a
+machine, loading half a second a process. Results are those of `.interpreted`, bit for bit. "Exact" distances
+are those that `.interpreted` defines: sequential float64 sums of squared differences.
 
 How a row is decided, in this order:
 
-- Bounds (Hamerly, Making k-means even faster, SDM 2010): the gap between the distances to a row's own and to
-  any other center, at the time it was last decided, less what the centers have moved since.
+- Bounds (Hamerly, Making k-means even faster, SDM 2010). A bound is the gap between the distances to a row's
+  own and to any other center, when the row was last decided, less what the centers have moved since.
 - The same with the distance to its own center computed anew.
-- Scores |c|^2 - 2xc in float32, relative to the centers' mean, where the two least differ by more than twice
-  the error bound of a score and of the law's own rounding together.
-- Else the law, sequential float64 differences, among the centers whose scores are that close. Bounds and
-  scores may be added in any order, also by a BLAS: they only decide how a row is decided.
+- Scores |c|^2 - 2xc in float32, relative to the centers' mean. They decide where the two least differ by more
+  than twice the error bound of a score and of an exact distance's own rounding together.
+- Else exact distances, among the centers whose scores are that close. Bounds and scores may be added in any
+  order, also by a BLAS: they only decide how a row is decided.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ _UP, _DOWN = 1.0 + 2.0**-40, 1.0 - 2.0**-22
 """Factors that outweigh the rounding of a bound in float64, and of one that is kept in float32."""
 
 _LEAST, _MOST = 1e-140, 1e100
-"""Centers that lie closer together, or further apart, are compared by the law: elsewhere neither the squares
-of scores nor those of the law under- or overflow."""
+"""Centers that lie closer together, or further apart, are compared by exact distances: elsewhere neither the
+squares of scores nor exact squares under- or overflow."""
 _NEAREST, _FURTHEST = 1e-30, 1e37
 """Bounds outside are not kept: as float32 they would overflow, or lose digits."""
 _WORN = 2.0**16
-"""Bounds begin anew once centers have moved so many times as far as anything lies apart, as they would say
+"""Bounds begin anew once centers have moved so many times as far as anything lies apart. They would say
 little, and what is added to a path might be lost."""
 _BLOCK_ROWS = 256
 
@@ -38,7 +39,7 @@ _MOST_FEATURES = 1 << 20
 """Most columns for which a score's error is within its bound: 2 (d + 3) u / (1 - d u) < 2.2 (d + 4) u."""
 
 _FARTHEST = 1e36
-"""Scaled squared length above which float32 might overflow: such rows are decided by the law."""
+"""Scaled squared length above which float32 might overflow: such rows are decided by exact distances."""
 
 _any_order = {"fastmath": {"reassoc", "contract", "nsz", "nnan"}, "cache": True}
 
@@ -54,8 +55,8 @@ def _apart(rows, r, centers, j):
 
 
 @njit(cache=True)
-def _law(rows, r, centers, j):
-    """Return the squared distance of row r that the law compares: differences, added one after the other."""
+def _exact(rows, r, centers, j):
+    """Return the exact squared distance of row r: differences, added one after the other."""
     total = 0.0
     for t in range(centers.shape[1]):
         difference = rows[r, t] - centers[j, t]
@@ -108,12 +109,12 @@ def _moved(own, before, drift, far, moves):
 
 
 @njit(cache=True)
-def _decide_by_law(rows, pending, n_pending, own, best, first, second):
-    """Decide rows by the law alone; return distances to the nearest and the second, (n_pending,)."""
+def _decide_exactly(rows, pending, n_pending, own, best, first, second):
+    """Decide rows by exact distances alone; return distances to the nearest and the second, (n_pending,)."""
     for i in range(n_pending):
         least, next_least, label = np.inf, np.inf, 0
         for j in range(len(own)):
-            distance = _law(rows, pending[i], own, j)
+            distance = _exact(rows, pending[i], own, j)
             if distance < least:
                 least, next_least, label = distance, least, j
             elif distance < next_least:
@@ -187,7 +188,7 @@ def _measured(lengths, longest, scale, d, n_pending, least, next_least, margins,
 
 @njit(cache=True)
 def _decide(rows, pending, n_pending, own, scale, longest, work, best, first, second):
-    """Decide rows by scores, and by the law where these are too close; distances as `_decide_by_law`."""
+    """Decide rows by scores, and exactly where these are too close; distances as `_decide_exactly`."""
     origin, short, squares, block, products, scores, least, next_least, lengths, margins = work
     _shift(rows, pending, n_pending, origin, scale, block, lengths)
     for i in range(n_pending):
@@ -205,7 +206,7 @@ def _decide(rows, pending, n_pending, own, scale, longest, work, best, first, se
         label, smallest = -1, np.inf
         for j in range(len(own)):
             if far or scores[j, i] - least[i] <= margins[i]:
-                distance = _law(rows, pending[i], own, j)
+                distance = _exact(rows, pending[i], own, j)
                 if label < 0 or distance < smallest:
                     label, smallest = j, distance
         best[i] = label
@@ -279,7 +280,7 @@ def step(
 ):
     """Assign the rows of some clients to their nearest centers, and sum the rows of each center.
 
-    All but the first five are the state (`privfed.numerics.kernels.steps.Memory`), which is updated.
+    All but the first five are the state (`privfed.numerics.kernels.dispatch.Memory`), which is updated.
 
     Args:
         rows: of all clients, (n_rows, d).
@@ -353,7 +354,7 @@ def step(
             if safe:
                 _decide(rows, pending, n_pending, own, scale, longest, work, best, first, second)
             else:
-                _decide_by_law(rows, pending, n_pending, own, best, first, second)
+                _decide_exactly(rows, pending, n_pending, own, best, first, second)
             for p in range(n_pending):
                 q, new = pending[p], best[p]
                 old = labels[q]

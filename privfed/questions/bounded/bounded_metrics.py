@@ -19,19 +19,18 @@ import numpy as np
 from privfed.core.asking.question import AdditiveOver, ClientData, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import LARGEST, FloatArray
+from privfed.core.values.numbers import LEAST_BOUND, check_bound
 from privfed.errors import ArgumentError
-from privfed.numerics.kernels.by_law import distances as distances_by_law
-from privfed.numerics.kernels.by_law import nearest
+from privfed.numerics.kernels.dispatch import distances as distances_by_law
+from privfed.numerics.kernels.dispatch import nearest
 from privfed.numerics.kernels.interpreted import cell_sums
 from privfed.numerics.memberships import shares
 from privfed.privacy.bounds import (
     HAIR,
-    LEAST_BOUND,
     MOST_SHARED,
     Bound,
     RecordBounded,
     bounded_form_of,
-    check_bound,
     check_sizes,
     counted,
     in_cells,
@@ -46,9 +45,9 @@ from privfed.questions.cluster_spread import (
     ClusterQuestion,
     ClusterScatter,
     ClusterSilhouettes,
+    FuzzySpread,
 )
 from privfed.questions.contingency import Contingency
-from privfed.questions.fuzzy_spread import FuzzySpread
 from privfed.questions.inertia import Inertia, largest_distance
 
 

@@ -23,20 +23,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from privfed.core.asking.declaration import Declaration, RowCounts
+from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
-from privfed.core.values.alone import lengths, products
 from privfed.core.values.domain import FloatArray, Ranges
+from privfed.core.values.numbers import check_bound, lengths, products
 from privfed.errors import ArgumentError
-from privfed.numerics.distances import FEW_FEATURES, IntArray
-from privfed.numerics.kernels.interpreted import cell_sums
-from privfed.numerics.kernels.steps import assign
+from privfed.numerics.kernels.dispatch import assign
+from privfed.numerics.kernels.interpreted import FEW_FEATURES, IntArray, cell_sums
 from privfed.privacy.bounds import (
     HAIR,
     Bound,
     RecordBounded,
-    check_bound,
     check_sizes,
     counted,
     in_cells,
@@ -68,9 +66,8 @@ class SumsInCells(Question):
     radius: float
 
     @property
-    def _row_counts(self) -> tuple[RowCounts, ...]:
-        sums, totals = ("sum",) * ("sum" in self.asks), ("distance",) * ("distance" in self.asks)
-        return (RowCounts("count", sums, totals=totals),) if "count" in self.asks else ()
+    def _row_counts(self) -> tuple[str, ...]:
+        return ("count",) if "count" in self.asks else ()
 
     def __post_init__(self) -> None:
         check_bound("radius", self.radius)
@@ -285,6 +282,9 @@ class GridSums(OffsetSums):
             raise ArgumentError("each low of a grid's box must be at most its high.")
         if self.cuts is not None:
             _check_cuts(self.cuts, self.per_axis**d)
+            if (self.cuts**d).sum() > MOST_CELLS:
+                # Whole numbers of them would overflow.
+                raise ArgumentError(f"cells must be at most {MOST_CELLS}, got {(self.cuts**d).sum():g}.")
         super().__post_init__()
 
     @property

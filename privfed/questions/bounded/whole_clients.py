@@ -7,7 +7,7 @@ held just that many. A fifth of the budget finds the common number, which about 
 exceed.
 
 Reveals to whoever opens the totals, with noise: how many clients hold about how many rows
-(`privfed.questions.client_sizes`), and what the index's question reveals.
+(`privfed.questions.histograms`), and what the index's question reveals.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from privfed.core.asking.coarseness import Coarseness
 from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
@@ -58,15 +57,7 @@ class SharesOfARecord(Question):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients in one pass."""
-        return self._divided(clients, self.inner.answer_all(clients, generators))
-
-    def answer_coarsely(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
-    ) -> list[Statistics]:
-        """Answer for several clients, from sums that do not show small groups."""
-        return self._divided(clients, self.inner.answer_coarsely(clients, generators, coarseness))
-
-    def _divided(self, clients: Sequence[ClientData], answers: Sequence[Statistics]) -> list[Statistics]:
+        answers = self.inner.answer_all(clients, generators)
         return [self.divided(*pair) for pair in zip(answers, (one.n_rows for one in clients), strict=True)]
 
     @abstractmethod

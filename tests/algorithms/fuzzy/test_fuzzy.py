@@ -6,10 +6,10 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from privfed import Box, DWFKMeans
-from privfed.algorithms.fuzzy.fuzzy import movement
-from privfed.estimators.fuzzy import FederatedFuzzyCMeans
-from privfed.metrics.fuzzy_index import fuzzy_davies_bouldin
+from privfed.algorithms.fuzzy import movement
+from privfed.core.values.domain import Box
+from privfed.estimators.local_steps import DWFKMeans, FederatedFuzzyCMeans
+from privfed.metrics.functions import fuzzy_davies_bouldin
 from tests.default_run import covering, slow, slow_but
 from tests.opened import opened
 from tests.reference import fuzzy_reference as oracle

@@ -6,17 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed.algorithms.fuzzy.fuzzy import FuzzyCMeans
-from privfed.algorithms.fuzzy.fuzzy_sums import FuzzyCentroids, FuzzySums, WeightedFuzzyCentroids
+from privfed.algorithms.fuzzy import FuzzyCentroids, FuzzyCMeans, FuzzySums, WeightedFuzzyCentroids
 from privfed.core.asking.question import ClientData
-from privfed.core.record.transcript import Asked
+from privfed.core.record.records import Asked
 from privfed.core.roles.conversation import Ask, Total
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, DataError
-from privfed.estimators.fuzzy import FederatedFuzzyCMeans
+from privfed.estimators.local_steps import FederatedFuzzyCMeans
 from privfed.federation.clients import gather
-from privfed.federation.over import open_over
-from privfed.numerics.local_fuzzy import blocks, local_fits
+from privfed.federation.opening import open_over
+from privfed.numerics.memberships import blocks, local_fits
 from tests.opened import opened
 from tests.reference import fuzzy_reference as oracle
 from tests.some import some
@@ -165,7 +164,8 @@ def test_sums_are_foreseen_and_no_more_than_announced(words: dict[str, Any], ove
             assert ask.cohort in before.upcoming, (before.purpose, ask.purpose)
     if over == "masked":
         unforeseen = sum(ask.cohort not in before.upcoming for before, ask in pairwise(asks))
-        assert model.federation_.traffic.exchanges <= 2 * len(asks) + 2 + unforeseen
+        # Two exchanges a sum, three of the set-up, and one more where a sum's keys were not prepared ahead.
+        assert model.federation_.traffic.exchanges <= 2 * len(asks) + 3 + unforeseen
 
 
 def test_purposes_of_the_sums(papers_clients: Clients) -> None:

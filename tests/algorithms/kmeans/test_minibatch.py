@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from privfed import Box, DWFKMeans
-from privfed.algorithms.kmeans.minibatch import cohort_size
-from privfed.core.federation import client_generator
-from privfed.core.record.transcript import Asked
+from privfed.algorithms.minibatch import cohort_size
+from privfed.core.record.records import Asked
 from privfed.core.roles.conversation import Ask, Total
+from privfed.core.roles.engine import client_generator
 from privfed.errors import ArgumentError, ProtocolError
-from privfed.estimators.minibatch import FederatedMiniBatchKMeans
+from privfed.estimators.local_steps import FederatedMiniBatchKMeans
 from privfed.federation.clients import gather
 from tests.opened import opened
 from tests.reference import minibatch_reference as oracle
@@ -185,8 +185,8 @@ def test_masked_and_plain_sums_give_the_same_centers(blobs: Clients, batch_size:
     plain, masked = (FederatedMiniBatchKMeans(4, protocol=p, **words).fit(blobs) for p in ("plain", "masked"))
     np.testing.assert_allclose(masked.history_, plain.history_, rtol=0, atol=1e-6)
     assert masked.inertia_ == pytest.approx(plain.inertia_, rel=1e-6)
-    # Two exchanges a sum, and two to set up: each cohort was named one sum ahead.
-    assert masked.federation_.traffic.exchanges == 2 + 2 * len(masked.transcript_.totals())
+    # Two exchanges a sum, and three to set up: each cohort was named one sum ahead.
+    assert masked.federation_.traffic.exchanges == 3 + 2 * len(masked.transcript_.totals())
 
 
 # --- the server's step ---

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed.algorithms.kmeans.minibatch import MiniBatchMovements
+from privfed.algorithms.minibatch import MiniBatchMovements
+from privfed.core.asking.data import Stacked
 from privfed.core.asking.question import ClientData
-from privfed.core.asking.stack import Stacked
 from privfed.core.values.domain import Ranges
-from privfed.numerics.local_kmeans import local_updates
+from privfed.numerics.kmeans import local_updates
 from tests.some import some
 
 Clients = list[np.ndarray]

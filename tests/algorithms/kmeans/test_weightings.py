@@ -11,14 +11,14 @@ import pytest
 
 import privfed
 from privfed import WFKMeans
-from privfed.algorithms.kmeans.weightings import (
+from privfed.algorithms.weightings import (
     declared_name,
     known_weightings,
     register_weighting,
     weighting,
 )
 from privfed.core.asking.question import ClientData, question_from_bytes
-from privfed.core.record.transcript import Asked
+from privfed.core.record.records import Asked
 from privfed.errors import ArgumentError, MessageError, ResumeError
 
 SOURCE = """

@@ -8,16 +8,16 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from privfed import DWFKMeans, EWFKMeans, WFKMeans
-from privfed.algorithms.kmeans.weighted import WeightedCentroids
-from privfed.algorithms.kmeans.weightings import name_of
-from privfed.algorithms.private.steps import LocalMovements
+from privfed.algorithms.private.clients import LocalMovements
+from privfed.algorithms.weightings import name_of
+from privfed.algorithms.wf_kmeans import WeightedCentroids
 from privfed.core.asking.question import ClientData
-from privfed.core.record.transcript import Asked
+from privfed.core.record.records import Asked
 from privfed.core.roles.conversation import EVERYONE, Ask, Total
 from privfed.core.values.domain import Ranges
 from privfed.errors import RefusedError
 from privfed.federation.clients import gather
-from privfed.numerics.local_kmeans import LocalUpdate
+from privfed.numerics.kmeans import LocalUpdate
 from tests.opened import opened
 from tests.reference import dwf_reference as oracle
 from tests.some import some

@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
-from privfed.algorithms.local_centers.fkm import SeededMeans, SteppedMeans
+from privfed.algorithms.fkm import SeededMeans, SteppedMeans
 from privfed.core.asking.question import ClientData
-from privfed.core.record.transcript import Asked
+from privfed.core.record.records import Asked
 from privfed.core.roles.conversation import Ask, Conversation, Total
 from privfed.core.values.domain import Ranges
-from privfed.data.placement import by_cluster, by_distance
+from privfed.data.partition import by_cluster, by_distance
 from privfed.errors import DataError
 from privfed.estimators.local_centers import FKM
 from privfed.federation.clients import gather
-from privfed.numerics.kernels.steps import assign
-from privfed.numerics.weighted_kmeans import lloyd, seeds
+from privfed.numerics.kernels.dispatch import assign
+from privfed.numerics.kmeans import lloyd, seeds
 from privfed.questions.gathered import union
 from privfed.questions.local_points import LocalPoints, summed_kmeans
 from tests.default_run import examples

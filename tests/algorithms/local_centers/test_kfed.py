@@ -8,19 +8,19 @@ import pytest
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
-from privfed.algorithms.local_centers.kfed import (
+from privfed.algorithms.kfed import (
     LocalCentroids,
     awasthi_sheffet_start,
     farthest_start,
     split_means,
 )
 from privfed.core.asking.question import ClientData
-from privfed.core.record.transcript import Asked
+from privfed.core.record.records import Asked
 from privfed.core.roles.conversation import Ask, Total
 from privfed.errors import DataError
 from privfed.estimators.local_centers import KFED
 from privfed.federation.clients import gather
-from privfed.numerics.weighted_kmeans import lloyd, seeds
+from privfed.numerics.kmeans import lloyd, seeds
 from privfed.questions.gathered import union
 from privfed.questions.local_points import WeightedPoints
 from tests.opened import opened

@@ -7,23 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed.algorithms.private.baselines import LloydBaseline
+from privfed.algorithms.private.baselines import LloydBaseline, PrivateEvolution
 from privfed.algorithms.private.coreset import coreset
-from privfed.algorithms.private.evolution import PrivateEvolution
-from privfed.algorithms.private.fixed import FixedKMeans
 from privfed.algorithms.private.grids import ROUNDS_SHARE
-from privfed.algorithms.private.kmeans import PrivateKMeans
-from privfed.algorithms.private.moments import PrivateMoments
+from privfed.algorithms.private.kmeans import FixedKMeans, PrivateKMeans
 from privfed.algorithms.private.scale import Frame, Scale
 from privfed.algorithms.private.selection import PrivateSelection
+from privfed.algorithms.summary import PrivateMoments
 from privfed.core.agreed.configuration import PrivacyTerms
 from privfed.core.asking.question import ClientData
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Ask, Setting, Total
 from privfed.core.values.domain import Box, Ranges
 from privfed.core.values.guarantee import Unit
-from privfed.party.program import Program
-from privfed.party.readings import Followed
+from privfed.party.program import Followed, Program
 from privfed.privacy.accounting import gdp_mu
 from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import bounds_of
@@ -93,9 +90,8 @@ def held(algorithm: Any, setting: Setting) -> Generator[Ask, Total, None]:
             inner=ask.question,
             sigma=np.full(len(names), 1e3),
             limits=limits,
-            rehearsal=False,
         )
-        followed = program.after(followed, noised, number)
+        followed = program.after(followed, program.placed(followed, noised, ask.purpose), number)
         total = yield ask
         try:
             ask = running.send(total)

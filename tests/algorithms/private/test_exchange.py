@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privfed.algorithms.private.exchange import exchanged
-from privfed.numerics.weighted_kmeans import lloyd, nearest, weighted_kmeans
+from privfed.algorithms.private.coreset import exchanged
+from privfed.numerics.kmeans import lloyd, nearest, weighted_kmeans
 
 
 def inertia(points: np.ndarray, weights: np.ndarray, labels: np.ndarray, k: int) -> float:

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 
-from privfed.algorithms.private.fixed import FixedKMeans
 from privfed.algorithms.private.grids import parts_always
+from privfed.algorithms.private.kmeans import FixedKMeans
 from privfed.core.asking.question import ClientData
 from privfed.core.roles.conversation import Ask
-from privfed.numerics.distances import squared_distances
+from privfed.numerics.kernels.interpreted import squared_distances
 from privfed.questions.bounded.bounded_sums import MOST_CELLS, GridSums
-from privfed.questions.bounded.slabs import SlabSums
+from privfed.questions.bounded.shells import SlabSums
 from tests.algorithms.private.test_any_totals import of_rows, setting_of
 
 

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed.algorithms.private.fixed import FixedKMeans
-from privfed.algorithms.private.kmeans import PrivateKMeans, Steps
-from privfed.estimators.private_algorithms import FuzzyStep
-from privfed.numerics.distances import squared_distances
+from privfed.algorithms.private.kmeans import FixedKMeans, PrivateKMeans
+from privfed.algorithms.private.noised_rounds import Steps
+from privfed.estimators.private import FuzzyStep
+from privfed.numerics.kernels.interpreted import squared_distances
 from tests.algorithms.private.test_any_totals import of_rows, setting_of
 from tests.algorithms.private.test_fixed import on_a_line, scattered
 

@@ -10,10 +10,9 @@ import pytest
 from privfed.algorithms.private.baselines import packed
 from privfed.algorithms.private.clients import by_client
 from privfed.algorithms.private.coreset import clustered, count_share, denoised, slabbed, wide_clusters
+from privfed.algorithms.private.grids import Coreset
 from privfed.algorithms.private.kmeans import PrivateKMeans
-from privfed.algorithms.private.points import Coreset
-from privfed.algorithms.private.reseating import Seats
-from privfed.algorithms.private.rounds import lloyd_round, started, wanted_radius
+from privfed.algorithms.private.noised_rounds import Seats, lloyd_round, started, wanted_radius
 from privfed.algorithms.private.scale import Frame, Scale, clipped, frame_of
 from privfed.core.agreed.configuration import PrivacyTerms
 from privfed.core.asking.question import ClientData
@@ -21,9 +20,9 @@ from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Ask, Setting, Total
 from privfed.core.values.domain import Ball, Box, Domain, Ranges
 from privfed.errors import PrivacyError
-from privfed.numerics.distances import squared_distances
-from privfed.questions.bounded.slabs import SlabSums
-from privfed.questions.client_sizes import ClientSizes, typical_size
+from privfed.numerics.kernels.interpreted import squared_distances
+from privfed.questions.bounded.shells import SlabSums
+from privfed.questions.histograms import ClientSizes, typical_size
 
 RNG = np.random.default_rng(1)
 CENTERS = np.array([[-0.6, -0.5], [0.6, -0.5], [0.0, 0.6]])
@@ -154,7 +153,9 @@ def test_no_cluster_of_noise_is_left_where_there_is_budget_for_rounds() -> None:
 
 def seats_of(points: np.ndarray, weights: np.ndarray, k: int) -> Seats:
     none = np.zeros(k)
-    return Seats(points, weights, 0.01, scale_of(), np.zeros(len(points), dtype=np.bool_), none, none)
+    doubtful = np.zeros(len(points), dtype=np.bool_)
+    found = Coreset(points, weights, 0.0, single=False, hashed=False, spent=0.0, doubtful=doubtful)
+    return Seats(found, 0.01, scale_of(), none, none)
 
 
 def test_an_empty_center_moves_to_where_the_coreset_has_rows_and_the_others_stay() -> None:
@@ -166,7 +167,7 @@ def test_an_empty_center_moves_to_where_the_coreset_has_rows_and_the_others_stay
     before = started(centers, 1.0, 0.01)
     told = replace(before, found=np.array([500.0, 1000.0, 1.0]), count_noise=5.0)
     seats, after, new = seats_of(points, weights, 3).after(centers, told, np.random.default_rng(0))
-    assert len(seats.points) == 30 and new.tolist() == [False, True, True]
+    assert len(seats.coreset.points) == 30 and new.tolist() == [False, True, True]
     np.testing.assert_array_equal(after.centers[0], centers[0])
     assert np.linalg.norm(after.centers[1:][:, None] - CENTERS[1:], axis=2).min(axis=0).max() < 0.05
 
@@ -178,16 +179,17 @@ def test_a_center_that_only_noise_may_make_empty_stays(rows: float, noise: float
     told = replace(started(CENTERS, 1.0, 0.01), found=np.array([200.0, 200.0, rows]), count_noise=noise)
     seats = seats_of(points, np.array([100.0, 100.0, 50.0] * 2), 3)
     found, after, new = seats.after(CENTERS, told, np.random.default_rng(0))
-    assert not new.any() and len(found.points) == 6
+    assert not new.any() and len(found.coreset.points) == 6
     np.testing.assert_array_equal(after.centers, CENTERS)
 
 
 def test_a_cell_that_noise_alone_fills_becomes_no_cluster() -> None:
     points = np.concatenate([0.01 * RNG.standard_normal((40, 2)), [[0.9, 0.9]]])
     weights, doubtful = np.r_[np.full(40, 50.0), 12.0], np.r_[np.zeros(40, bool), True]
-    words = (scale_of(), points, weights, 3, np.random.default_rng(0))
-    assert np.abs(clustered(*words)).max() > 0.5
-    assert np.abs(clustered(*words, doubtful)).max() < 0.1
+    found = Coreset(points, weights, 0.0, single=False, hashed=False, spent=0.0)
+    for one, inside in ((found, False), (replace(found, doubtful=doubtful), True)):
+        reach = np.abs(clustered(scale_of(), one, 3, np.random.default_rng(0))).max()
+        assert reach < 0.1 if inside else reach > 0.5
 
 
 @pytest.mark.parametrize("epsilon_budget", [0.0008, 0.056])

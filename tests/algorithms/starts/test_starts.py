@@ -10,9 +10,9 @@ from hypothesis.extra.numpy import arrays
 from sklearn.cluster import KMeans
 
 from privfed import Box, DWFKMeans
-from privfed.algorithms.starts.starts import KMeansCentroids
+from privfed.algorithms.starts import KMeansCentroids
 from privfed.core.asking.question import ClientData
-from privfed.core.record.transcript import Asked
+from privfed.core.record.records import Asked
 from privfed.core.values.domain import Ranges
 from privfed.errors import DataError
 from privfed.questions.cells import CellSums, cells_wanted

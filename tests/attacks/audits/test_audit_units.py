@@ -16,10 +16,11 @@ from privfed import (
     FederatedMiniBatchKMeans,
     Privacy,
 )
-from privfed.algorithms.private import steps as dp_steps
+from privfed.algorithms.private import noised_rounds as dp_steps
 from privfed.attacks.audits import Claim, audit_run, audit_units
 from privfed.core.asking.question import question_from_bytes
-from privfed.core.record.transcript import Asked, Transcript
+from privfed.core.record.records import Asked
+from privfed.core.record.transcript import Transcript
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.privacy import pricing
 from privfed.questions.bounded import bounded_sums as dp_sums
@@ -79,7 +80,7 @@ def ran(
     estimator: str,
     unit: Any,
     neighbours: Any,
-    rehearsal: bool = True,
+    seeded: bool = True,
     protocol: str = "plain",
     **words: Any,
 ) -> Any:
@@ -92,7 +93,7 @@ def ran(
         unit=unit,
         domain=Box(-1, 1),
         neighbours=neighbours,
-        noise_seed=1 if rehearsal else None,
+        noise_seed=1 if seeded else None,
         **words,
     )
     return ESTIMATORS[estimator](3, privacy=privacy, protocol=protocol, random_state=0).fit(clients), clients
@@ -162,11 +163,11 @@ def test_other_noises_are_audited_alike(words: dict[str, Any]) -> None:
     assert audit_run(model.transcript_, clients).verdict == "not refuted"
 
 
-def test_an_audit_of_a_rehearsal_repeats_and_of_a_claim_does_not() -> None:
-    rehearsed, claimed = (
-        ran("DPKMeans", "record", "add-remove", rehearsal)[0].transcript_ for rehearsal in (True, False)
+def test_an_audit_of_a_seeded_run_repeats_and_of_a_claim_does_not() -> None:
+    seeded, claimed = (
+        ran("DPKMeans", "record", "add-remove", seeded)[0].transcript_ for seeded in (True, False)
     )
-    assert audit_units(rehearsed, trials=5000) == audit_units(rehearsed, trials=5000)
+    assert audit_units(seeded, trials=5000) == audit_units(seeded, trials=5000)
     first, second = (audit_units(claimed, trials=5000) for _ in range(2))
     assert first.epsilon_gdp != second.epsilon_gdp
     # Noise is drawn anew in each run of this test: at the default confidence chance would refute some.

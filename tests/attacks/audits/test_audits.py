@@ -24,10 +24,11 @@ from privfed.attacks.audits import (
 from privfed.attacks.audits.bounds import Rate, gaussian_delta, gaussian_epsilon, gaussian_mu
 from privfed.attacks.audits.canaries import one_run_epsilon, one_run_p_value
 from privfed.core.asking.question import ClientData, question_from_bytes
-from privfed.core.record.transcript import Asked, Summed
-from privfed.core.stored.messages import Array
+from privfed.core.record.records import Asked, Summed
+from privfed.core.stored.encoding import Array
 from privfed.errors import ArgumentError
 from tests.attacks.populations import mixture
+from tests.seeded import seeded
 
 DELTA = 1e-5
 MU = gaussian_mu(1.0, DELTA)
@@ -272,17 +273,17 @@ def test_noise_of_a_real_run_is_as_declared(protocol):
 def test_a_run_with_too_little_or_repeated_noise_is_caught():
     clients = mixture(0, n_clients=5, n_rows=60).clients
     model = DPKMeans(3, privacy=PRIVACY).fit(clients)
-    exact = np.random.default_rng(0)
+    exact = seeded(0)
     records = model.transcript_.records
     for number, record in enumerate(records):
         if isinstance(record, Summed):
             asked = next(r for r in records if isinstance(r, Asked) and r.index == record.index)
             question = question_from_bytes(asked.question)
-            silent = replace(question, sigma=np.full_like(question.sigma, 1e-3), rehearsal=True)
+            silent = replace(question, sigma=np.full_like(question.sigma, 1e-3))
             answers = silent.answer_all([ClientData(rows) for rows in clients], [exact] * 5)
             declared, drawn = question.noise_std(5), np.random.default_rng(7)
             statistics = {
-                name: Array.of(
+                name: Array.from_numpy(
                     sum(one[name] for one in answers) + 0.5 * declared[name] * drawn.normal(size=shape)
                 )
                 for name, shape in question.spec.layout

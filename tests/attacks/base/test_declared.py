@@ -111,9 +111,7 @@ def test_an_attack_of_ones_own_is_registered_by_name_or_module(monkeypatch: pyte
     own = f"{__name__}:Nameless"
     monkeypatch.setitem(ATTACKS._things, "nameless", Nameless)
     assert attack_class("nameless") is Nameless and "nameless" in ATTACKS.added()
-    monkeypatch.setattr(
-        "privfed.core.names.registry.import_module", lambda name: __import__("sys").modules[__name__]
-    )
+    monkeypatch.setattr("privfed.core.names.import_module", lambda name: __import__("sys").modules[__name__])
     assert attack_class(own) is Nameless
     with pytest.raises(ArgumentError, match="must declare name, paper, adversary, view, algorithms, prior"):
         attack_class(f"{__name__}:Silent")

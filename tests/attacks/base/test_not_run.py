@@ -24,7 +24,7 @@ from privfed.attacks import (
 from privfed.attacks.base.oracle import Oracle
 from privfed.core.record.view import View
 from privfed.errors import ArgumentError
-from privfed.federation.over import open_over
+from privfed.federation.opening import open_over
 from tests.attacks.populations import mixture
 from tests.undeclared import ANYTHING
 

@@ -6,16 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privfed import attacks
-from privfed.algorithms.fuzzy.fuzzy_sums import FuzzySums
+from privfed.algorithms.fuzzy import FuzzySums
 from privfed.attacks import Prior, Truth, evaluate
 from privfed.attacks.inversion.equations import Equations, count_rows, independent
 from privfed.core.asking.question import ClientData
 from privfed.core.roles.conversation import Ask
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError
-from privfed.federation.over import open_over
+from privfed.federation.opening import open_over
 from privfed.metrics import fuzzy_davies_bouldin
-from privfed.questions.fuzzy_spread import FuzzySpread
+from privfed.questions.cluster_spread import FuzzySpread
 from tests.attacks.populations import mixture
 from tests.undeclared import ANYTHING
 

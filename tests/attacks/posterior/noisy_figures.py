@@ -2,7 +2,7 @@
 
 `python -m tests.attacks.posterior.noisy_figures [part ...]` prints it.
 
-Noise is a rehearsal's: it repeats. Each line takes as many seeds as its part says.
+Noise is a seeded run's: it repeats. Each line takes as many seeds as its part says.
 """
 
 from __future__ import annotations

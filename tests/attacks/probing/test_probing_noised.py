@@ -8,7 +8,7 @@ from privfed import Box, DPKMeans, Privacy
 from privfed.attacks import Oracle, Prior, Probing, Report, Truth, evaluate
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import PrivacyError, RefusedError
-from privfed.federation.over import open_over
+from privfed.federation.opening import open_over
 from privfed.privacy.noised import Noised
 from privfed.questions.bounded.bounded_sums import RelativeSums
 from privfed.questions.lloyd import LloydSums

@@ -22,8 +22,7 @@ from privfed.attacks.base.evidence import Evidence, Observation, Scored
 from privfed.attacks.base.measures import matches
 from privfed.attacks.reconstruction.iterative_removal import removed
 from privfed.core.values.domain import FloatArray
-from privfed.numerics.distances import squared_distances
-from privfed.numerics.kernels.interpreted import cell_sums
+from privfed.numerics.kernels.interpreted import cell_sums, squared_distances
 from tests.attacks.figures import SEEDS, differenced, fitted, line, mixture, real
 
 

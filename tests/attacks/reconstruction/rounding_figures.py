@@ -6,13 +6,14 @@ and of columns of whole numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 from sklearn import datasets
 
-from privfed.attacks import Differencing, Prior, Truth, evaluate
+from privfed.attacks import Differencing, Points, Prior, Truth, evaluate
+from privfed.attacks.base.evidence import Observation, evidence_of
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.view import View
 from privfed.core.values.domain import FloatArray
@@ -86,6 +87,36 @@ def whole_numbers() -> None:
             line(f"digits (5 seeds), {init}, {name}", reports)
 
 
+def few_rows() -> None:
+    """Differences of sums of fewer than ten rows, which one decimal leaves exact, of grey levels."""
+    for init in ("kfed", "coreset"):
+        reports = []
+        for seed in range(5):
+            model = fitted(digits(seed), 10, seed, n_init=10, init=init)
+            seen = evidence_of(rounded(model.transcript_.view("server"), 1), 0).observations
+            points = np.array(sorted(_alone(seen))).reshape(-1, 64)
+            reports.append(evaluate(Points(attack="few rows", points=points, client=0), Truth(digits(seed))))
+        line(f"digits (5 seeds), {init}, 1 decimal, sums of fewer than ten rows", reports)
+
+
+def _alone(seen: Sequence[Observation]) -> set[tuple[float, ...]]:
+    """Return the grey levels that lie in their cell, of single rows and of differences of one row."""
+    exact: dict[int, dict[tuple[float, ...], tuple[Observation, int]]] = {0: {(0.0,) * 64: (seen[0], 0)}}
+    for one in seen:
+        for cell, count in enumerate(np.rint(one.counts).astype(int).tolist()):
+            if 0 < count < 10:
+                exact.setdefault(count, {})[tuple(np.rint(one.sums[cell]).tolist())] = (one, cell)
+    found: set[tuple[float, ...]] = set()
+    for count in range(1, 10):
+        for larger, (one, cell) in exact.get(count, {}).items():
+            for smaller in exact.get(count - 1, {}):
+                row = np.subtract(larger, smaller)
+                if row.min() >= 0 and row.max() <= 16 and one.cells.place(row[None])[0] == cell:
+                    found.add(tuple(row.tolist()))
+    return found
+
+
 if __name__ == "__main__":
     rounding()
     whole_numbers()
+    few_rows()

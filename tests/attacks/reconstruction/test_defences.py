@@ -13,7 +13,7 @@ from privfed.attacks.probing.probing import Probing
 from privfed.attacks.reconstruction.differencing import Differencing
 from privfed.attacks.reconstruction.tomography import Tomography
 from privfed.errors import PrivFedError
-from privfed.federation.over import open_over
+from privfed.federation.opening import open_over
 from tests.attacks.figures import fitted
 from tests.attacks.populations import mixture
 from tests.attacks.reconstruction.rounding_figures import digits, in_whole_numbers, rounded

@@ -9,8 +9,8 @@ from privfed import EWFKMeans
 from privfed.attacks import EqualWeightCounts, NotRun, Prior, Truth, evaluate
 from privfed.attacks.reconstruction.hidden_counts import hidden_counts
 from privfed.core.values.domain import FloatArray
+from privfed.numerics.kernels.dispatch import assign
 from privfed.numerics.kernels.interpreted import cell_sums
-from privfed.numerics.kernels.steps import assign
 from tests.attacks.figures import fitted, mixture
 
 

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from privfed.core.asking.question import Question, question_from_bytes
-from privfed.core.record.transcript import Asked
+from privfed.core.record.records import Asked
 from privfed.core.values.domain import Box
 from privfed.deep import CFL, DCFL, IFCA, RDPCFL, FedAvg
 from privfed.deep.training.regrouping import Regrouping
-from privfed.party.program import Program
-from privfed.party.readings import Followed
+from privfed.party.program import Followed, Program
 from privfed.privacy.noised import Noised
 from privfed.questions.inertia import Inertia
 from tests.deep.estimators.test_private import CLIENTS, RECORDS

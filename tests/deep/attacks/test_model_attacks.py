@@ -10,7 +10,7 @@ from privfed.deep import DCFL, FedAvg
 from privfed.deep.attacks.linkage import LabelledTruth, SketchLinkage
 from privfed.deep.attacks.membership import ModelMembership
 from privfed.errors import ArgumentError
-from privfed.privacy.privacy import Privacy
+from privfed.privacy.claim import Privacy
 from tests.deep.population import clients
 
 WORDS: dict[str, Any] = {

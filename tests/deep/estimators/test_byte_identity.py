@@ -10,7 +10,7 @@ from privfed.core.values.domain import Box
 from privfed.deep import CFL, DCFL, IFCA, RDPCFL, FedAvg
 from privfed.deep.estimators.base import FederatedModel
 from privfed.deep.training import local, mixed
-from privfed.privacy.privacy import Privacy
+from privfed.privacy.claim import Privacy
 from privfed.protocols import Slotted, slotted
 from privfed.protocols.client_opened.slot_permutation import slot_key
 from tests.privacy.tapes import Tape, seen

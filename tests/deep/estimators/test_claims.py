@@ -9,12 +9,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from privfed.cli.folder.claim import claim_of_run
+from privfed.cli.result import claim_of_run
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.asking.question import ClientData, question_from_bytes
 from privfed.core.record.transcript import Transcript
 from privfed.core.roles.conversation import Ask
-from privfed.core.values.steps import SampledSteps
+from privfed.core.roles.engine import Admitting
+from privfed.core.values.guarantee import SampledSteps
 from privfed.deep import CFL, DCFL, FedAvg
 from privfed.deep.training.memory import memory_of
 from privfed.deep.training.regrouping import Regrouping
@@ -22,11 +23,10 @@ from privfed.errors import ArgumentError, BudgetError, PolicyError, PrivacyError
 from privfed.party.answerer import own_answerer
 from privfed.party.state import MemoryStore
 from privfed.privacy.claim import PrivacySpent
-from privfed.privacy.sampled import epsilon_of
-from privfed.privacy.stepped import SteppedAnswerer, SteppedLedger, trained
+from privfed.privacy.dp_sgd import ClientSteps, SteppedLedger, epsilon_of, trained
 from privfed.questions.inertia import Inertia
 from tests.cli.wide import run
-from tests.deep.estimators.test_private import GATHERED, RECORDS, REHEARSED, WORDS
+from tests.deep.estimators.test_private import GATHERED, RECORDS, SEEDED, WORDS
 from tests.deep.population import clients
 
 
@@ -70,21 +70,21 @@ def test_the_ledger_pays_for_each_round_once(fitted: Any) -> None:
     assert model.federation_.ledger.spent == pytest.approx(1.0)
 
 
-def test_a_rehearsal_by_dp_sgd_is_shown_as_not_private(tmp_path: Path) -> None:
+def test_a_seeded_run_by_dp_sgd_is_shown_as_not_private(tmp_path: Path) -> None:
     X, y = clients(4)
-    model = FedAvg(**WORDS, protocol="plain", privacy=REHEARSED, run_dir=tmp_path / "r").fit(X, y)
+    model = FedAvg(**WORDS, protocol="plain", privacy=SEEDED, run_dir=tmp_path / "r").fit(X, y)
     assert model.privacy_spent_ is None
-    assert "not private: a rehearsal of epsilon 8" in " ".join(run("show", tmp_path / "r").stdout.split())
+    assert "not private: a seeded run of epsilon 8" in " ".join(run("show", tmp_path / "r").stdout.split())
 
 
 def asked(model: Any) -> list[Any]:
     return [question_from_bytes(one.question) for one, _ in model.transcript_.totals()]
 
 
-def answerer(model: Any, store: MemoryStore, client: ClientData | None = None) -> SteppedAnswerer:
+def answerer(model: Any, store: MemoryStore, client: ClientData | None = None) -> Admitting:
     X, y = clients(4)
     own = own_answerer("1", client or ClientData(X[1], y[1]), 0)
-    return SteppedAnswerer(own, model.federation_.configuration, store)
+    return Admitting(own, [ClientSteps(model.federation_.configuration, store)], silent=True)
 
 
 def test_a_client_pays_for_each_round_and_twice_where_it_may_join(fitted: Any) -> None:
@@ -153,7 +153,7 @@ def test_steps_that_come_to_more_than_the_claim_are_refused_before_the_fit(fitte
     for words in ({"epsilon": 1.0}, {"budget": 19.0}, {"unit": "client"}, {"noise": "distributed"}):
         other = msgspec.convert(msgspec.to_builtins(agreed.privacy) | words, type(agreed.privacy))
         with pytest.raises(PrivacyError, match="do not take part"):
-            SteppedAnswerer(None, msgspec.structs.replace(agreed, privacy=other), MemoryStore())  # type: ignore[arg-type]
+            ClientSteps(msgspec.structs.replace(agreed, privacy=other), MemoryStore())  # type: ignore[arg-type]
     assert epsilon_of(1.5, 0.2, 20, 1e-6) > 1.0
 
 

@@ -8,8 +8,8 @@ from sklearn.base import clone
 from privfed.core.values.domain import Ball, Box
 from privfed.deep import CFL, DCFL, IFCA, FedAvg
 from privfed.deep.training.softmax import SoftmaxRegression
-from privfed.engines.faults import Fault
-from privfed.errors import ArgumentError, DataError, ProtocolError
+from privfed.engines.in_process import Fault
+from privfed.errors import ArgumentError, DataError
 from privfed.federation.simulation import Simulation
 from privfed.protocols import Masked, Slotted
 from tests.deep.population import accuracy, clients, kinds, same
@@ -209,5 +209,9 @@ def test_what_is_not_fitted_or_has_no_labels_is_said() -> None:
         FedAvg(**WORDS).predict(X[0])
     with pytest.raises(ArgumentError, match="cluster must lie"):
         FedAvg(**WORDS, protocol="plain").fit(X, y).predict(X[0], cluster=3)
-    with pytest.raises((DataError, ProtocolError)):
+    odd = [int((own > 1).sum()) for own in y]
+    first = next(i for i, n in enumerate(odd) if n)
+    with pytest.raises(
+        DataError, match=f"client {first} has {odd[first]} rows whose labels are none of .* 0 to 1"
+    ):
         FedAvg(**{**WORDS, "n_classes": 2}, protocol="plain").fit(X, y)

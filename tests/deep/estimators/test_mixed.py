@@ -17,9 +17,9 @@ from privfed.deep.training.choosing import noised_choice
 from privfed.deep.training.mixed import MixedUpdates, Mixture
 from privfed.deep.training.softmax import SoftmaxRegression
 from privfed.errors import ArgumentError, PrivacyError
-from privfed.privacy.sampled import epsilon_of_fit
-from privfed.privacy.sampler import RehearsalBits, SecureBits
-from tests.deep.estimators.test_private import CLIENTS, RECORDS, REHEARSED
+from privfed.privacy.dp_sgd import epsilon_of_fit
+from privfed.privacy.sampler import SecureBits, SeededBits
+from tests.deep.estimators.test_private import CLIENTS, RECORDS, SEEDED
 from tests.deep.population import accuracy, clients, kinds, same
 
 WORDS: dict[str, Any] = {"n_classes": 3, "n_clusters": 3, "rounds": 8, "epochs": 2, "learning_rate": 0.5}
@@ -136,10 +136,10 @@ def test_a_run_that_is_resumed_is_the_run(tmp_path: Path) -> None:
     assert np.array_equal(again.models_, RDPCFL(**words).fit(X, y).models_)
 
 
-def test_a_rehearsal_repeats_choices_included() -> None:
+def test_a_seeded_run_repeats_choices_included() -> None:
     X, y = clients(6, rows=60)
     words = {**DPSGD, "choosing_share": 0.5}
-    one, other = (RDPCFL(**words, **GATHERED, privacy=REHEARSED).fit(X, y) for _ in range(2))
+    one, other = (RDPCFL(**words, **GATHERED, privacy=SEEDED).fit(X, y) for _ in range(2))
     assert np.array_equal(one.models_, other.models_) and one.privacy_spent_ is None
 
 
@@ -165,7 +165,7 @@ def test_a_choice_is_noised_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     right, wrong = np.zeros(15), np.zeros(15)
     right[12 + 0], wrong[12 + 1] = 9.0, 9.0
     labels = np.zeros(40, dtype=np.int64)
-    bits = RehearsalBits(np.random.default_rng(0))
+    bits = SeededBits(np.random.default_rng(0))
     found = [noised_choice(model, np.stack([wrong, right]), X[0], labels, 20.0, bits) for _ in range(800)]
     # Noise of the difference: sqrt(2 (2 * 400 + 9)), so that the chance is that of 40 / 40.2 = .994: .84.
     assert np.mean(found) == pytest.approx(0.84, abs=0.04)

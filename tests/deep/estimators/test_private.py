@@ -6,21 +6,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.values.domain import Box
+from privfed.core.values.guarantee import SampledSteps
 from privfed.deep import CFL, DCFL, IFCA, FedAvg
 from privfed.deep.training import local
 from privfed.errors import ArgumentError, BudgetError, PrivacyError, RefusedError, ResumeError
-from privfed.federation.run_dir import ledger_of
-from privfed.privacy.privacy import Privacy
-from privfed.privacy.sampled import epsilon_of, noise_for
+from privfed.federation.simulation import ledger_of
+from privfed.privacy.claim import Privacy
+from privfed.privacy.dp_sgd import epsilon_of, noise_of_fit
 from tests.deep.population import clients, kinds, same
 
 RECORDS = Privacy(
     epsilon=8.0, delta=1e-6, unit="record", domain=Box(0, 1), neighbours="add-remove", noise="local"
 )
 CLIENTS = Privacy(epsilon=8.0, delta=1e-6, unit="client", domain=Box(0, 1), neighbours="add-remove")
-REHEARSED = Privacy(
+SEEDED = Privacy(
     epsilon=8.0,
     delta=1e-6,
     unit="record",
@@ -38,6 +38,13 @@ WORDS: dict[str, Any] = {
     "noise_multiplier": 1.5,
 }
 GATHERED: dict[str, Any] = {**WORDS, "protocol": "plain", "merge": "gathered"}
+
+
+def noise_for(epsilon: float, delta: float, sample_rate: float, steps: int) -> float:
+    all_steps = SampledSteps(
+        noise_multiplier=1.0, sample_rate=sample_rate, max_grad_norm=1.0, steps=steps, trainings=1
+    )
+    return noise_of_fit(epsilon, delta, all_steps)
 
 
 def test_the_noise_for_a_claim_is_the_least() -> None:
@@ -88,7 +95,7 @@ def test_at_unit_client_updates_are_noised_through_the_ledger() -> None:
 
 def test_a_client_refuses_to_train_more_often_than_was_planned() -> None:
     X, y = clients(4)
-    fitted = FedAvg(**WORDS, protocol="plain", privacy=REHEARSED).fit(X, y)
+    fitted = FedAvg(**WORDS, protocol="plain", privacy=SEEDED).fit(X, y)
     from privfed.core.asking.question import ClientData, question_from_bytes
     from privfed.deep.training.memory import memory_of
     from privfed.errors import PolicyError
@@ -123,7 +130,7 @@ def test_nothing_but_noised_updates_depends_on_rows() -> None:
 
 def test_a_copy_holds_nothing_that_clients_know_of_their_rows() -> None:
     X, y = clients(4)
-    fitted = FedAvg(**WORDS, protocol="plain", privacy=REHEARSED).fit(X, y)
+    fitted = FedAvg(**WORDS, protocol="plain", privacy=SEEDED).fit(X, y)
     state = fitted.__getstate__()
     assert not {"labels_", "labels_history_", "federation_"} & set(state)
     assert fitted.privacy_spent_ is None and "not private" in fitted.privacy_claim_.line
@@ -131,9 +138,9 @@ def test_a_copy_holds_nothing_that_clients_know_of_their_rows() -> None:
     assert np.array_equal(again.models_, fitted.models_)
 
 
-def test_a_rehearsal_repeats() -> None:
+def test_a_seeded_run_repeats() -> None:
     X, y = clients(4)
-    one, other = (FedAvg(**WORDS, protocol="plain", privacy=REHEARSED).fit(X, y) for _ in range(2))
+    one, other = (FedAvg(**WORDS, protocol="plain", privacy=SEEDED).fit(X, y) for _ in range(2))
     assert np.array_equal(one.models_, other.models_)
 
 
@@ -160,7 +167,6 @@ def private(**words: Any) -> Privacy:
         (lambda: FedAvg(**{**WORDS, "rows_per_client": None}, privacy=RECORDS), "rows_per_client"),
         (lambda: FedAvg(**WORDS, weighting="rows", privacy=RECORDS), 'weighting="clients"'),
         (lambda: IFCA(**WORDS, privacy=RECORDS), 'unit="client"'),
-        (lambda: FedAvg(**WORDS, privacy=RECORDS, policy=ClientPolicy(min_count=5)), "min_count"),
     ],
 )
 def test_what_is_not_proven_is_an_error_that_names_the_alternative(make: Any, message: str) -> None:

@@ -19,8 +19,8 @@ from privfed.deep.training.softmax import SoftmaxRegression  # noqa: E402
 from privfed.deep.training.torch_trainer import TorchTrainer  # noqa: E402
 from privfed.deep.training.trainer import MODELS  # noqa: E402
 from privfed.errors import ArgumentError, PrivacyError  # noqa: E402
-from privfed.privacy.privacy import Privacy  # noqa: E402
-from privfed.privacy.sampled import epsilon_of  # noqa: E402
+from privfed.privacy.claim import Privacy  # noqa: E402
+from privfed.privacy.dp_sgd import epsilon_of  # noqa: E402
 
 WORDS: dict[str, Any] = {
     "n_classes": 3,

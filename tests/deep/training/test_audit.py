@@ -16,10 +16,10 @@ from privfed.deep.training.dp_sgd import private_sgd
 from privfed.deep.training.local import Training
 from privfed.deep.training.softmax import SoftmaxRegression
 from privfed.privacy.accounting import gdp_epsilon
+from privfed.privacy.claim import Privacy
+from privfed.privacy.dp_sgd import epsilon_of
 from privfed.privacy.noised import Noised
-from privfed.privacy.privacy import Privacy
-from privfed.privacy.sampled import epsilon_of
-from privfed.privacy.sampler import RehearsalBits
+from privfed.privacy.sampler import SeededBits
 from tests.deep.population import clients
 
 TRIALS, DELTA = 1200, 0.01
@@ -32,7 +32,7 @@ WORDS: dict[str, Any] = {
 
 def trained(n_rows: int, training: Training, rng: np.random.Generator) -> np.ndarray:
     """Return where DP-SGD ends, with a row whose gradient is as long as the bound, or without any."""
-    model, bits = SoftmaxRegression(1, 2), RehearsalBits(rng)
+    model, bits = SoftmaxRegression(1, 2), SeededBits(rng)
     row, label = np.full((n_rows, 1), 1e3), np.zeros(n_rows, dtype=np.int64)
     start = np.zeros(model.n_parameters)
     return private_sgd(model, start, row, label, training, bits) - start
@@ -81,7 +81,7 @@ def test_the_claim_of_noised_updates_is_not_refuted_and_is_no_idle_one(kind: Any
         assert isinstance(question, Noised)
         releases.append(_release(question, own, model.federation_.configuration.noising))
     lost = sum(np.square(one.shifts / one.sigma).sum() for one in releases)
-    bits = RehearsalBits(np.random.default_rng(2))
+    bits = SeededBits(np.random.default_rng(2))
     inside, outside = _drawn(releases, 0, 20_000, bits)
     found = audit_samples(inside, outside, claim=Claim(epsilon=3.0, delta=1e-5, noise="gaussian"))
     assert found.verdict == "not refuted" and found.epsilon > 0.1 * 3.0

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from privfed.core.roles.engine import Exchange, Replies
-from privfed.deploy.certificates import NODE_PUBLIC
-from privfed.deploy.folders import nodes_of
-from privfed.deploy.processes import Processes, free_port
+from privfed.deploy.folders import NODE_PUBLIC, nodes_of
+from privfed.deploy.node import Processes, free_port
 from privfed.engines.flower.engine import FlowerFit
-from privfed.engines.flower.federation_file import FederationFile
+from privfed.engines.flower.settings import FederationFile
 from tests.engines.flower.federations import federation
 
 TIMEOUT = 75.0
@@ -22,10 +21,17 @@ TIMEOUT = 75.0
 
 
 @contextmanager
-def deployed(folder: Path, *, launcher: bool = True, **words: Any) -> Iterator[Processes]:
-    """Start a federation's SuperLink and its four nodes; end them all."""
+def deployed(
+    folder: Path,
+    *,
+    launcher: bool = True,
+    before: Callable[[Path], None] = lambda folder: None,
+    **words: Any,
+) -> Iterator[Processes]:
+    """Start a federation's SuperLink and its four nodes, after a change of its folder; end them all."""
     address = f"127.0.0.1:{free_port()}"
     federation(folder, **{"timeout": TIMEOUT, "wait": 120.0, "superlink": address, **words})
+    before(folder)
     with Processes(FederationFile.read(folder)) as running:
         running.start_superlink([one / NODE_PUBLIC for one in nodes_of(folder)])
         for one in nodes_of(folder):

@@ -8,15 +8,26 @@ from typing import Any
 import numpy as np
 
 from privfed import Box, Privacy
-from privfed.core.record.transcript import Summed
+from privfed.core.agreed.policy import HIDING
+from privfed.core.names import ALGORITHMS, PLACES
+from privfed.core.record.records import Summed
 from privfed.deploy.folders import make_local
+from privfed.protocols.slotted import PREFIX
 
 N = 4
 DOMAIN = Box(-12.0, 12.0, max_rows=100)
 WORDS: dict[str, Any] = {"local_iter": 2, "max_iter": 3, "tol": 0, "random_state": 3}
-REHEARSED = Privacy(
-    epsilon=2.0, delta=1e-6, unit="record", domain=DOMAIN, neighbours="add-remove", noise_seed=7
-)
+CLAIM = Privacy(epsilon=2.0, delta=1e-6, unit="record", domain=DOMAIN, neighbours="add-remove")
+
+
+OPEN: dict[str, Any] = {
+    "algorithms": (*ALGORITHMS.names(), *PLACES),
+    "protocols": sorted(f"{slots}{name}" for name in (*HIDING, "plain") for slots in ("", PREFIX)),
+    "group_size": 1,
+    "models": True,
+    "max_fits": 1000,
+}
+"""Nodes that answer everything, from single rows, as clients simulated in one process do."""
 
 
 def rows(n: int = N) -> list[np.ndarray]:
@@ -33,7 +44,8 @@ def federation(folder: Path, n: int = N, *, labelled: bool = False, **words: Any
     """Make a federation of n nodes, named by their position."""
     tables = {f"c{i}": table for i, table in enumerate(rows(n))}
     classes = dict(zip(tables, labels(n), strict=True)) if labelled else None
-    make_local(folder, tables, ["x0", "x1"], classes, **{"timeout": 5.0, "wait": 0.0, **words})
+    words = {"timeout": 5.0, "wait": 0.0, "approved": OPEN, **words}
+    make_local(folder, tables, ["x0", "x1"], classes, **words)
     return folder
 
 

@@ -14,8 +14,9 @@ from privfed.engines.flower import FlowerEngine
 from privfed.party.identity import read_identity
 from privfed.party.journal import Journal
 from privfed.party.journalled import JournalledFit
-from privfed.party.remembering import Memories
+from privfed.party.state import Memories
 from tests.deep.population import clients
+from tests.engines.flower.federations import OPEN
 from tests.engines.flower.networks import Folders
 
 N = 6
@@ -26,14 +27,14 @@ WORDS |= {"random_state": 1, "domain": DOMAIN}
 CLAIM: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-5, "unit": "record", "noise": "local"}
 CLAIM |= {"neighbours": "add-remove", "domain": DOMAIN}
 BY_DP_SGD: dict[str, Any] = {"privacy": Privacy(**CLAIM), "rows_per_client": 40, "domain": None}
-REHEARSED: dict[str, Any] = {**BY_DP_SGD, "privacy": Privacy(**CLAIM, noise_seed=3)}
 
 
 def labelled(folder: Path, n: int = N, **words: Any) -> Path:
     """Make a federation of n nodes with labels."""
     X, y = clients(n)
     tables, classes = dict(zip(NAMES, X, strict=False)), dict(zip(NAMES, y, strict=False))
-    make_local(folder, tables, ["a", "b", "c", "d"], classes, **{"timeout": 5.0, "wait": 0.0, **words})
+    words = {"timeout": 5.0, "wait": 0.0, "approved": OPEN, **words}
+    make_local(folder, tables, ["a", "b", "c", "d"], classes, **words)
     return folder
 
 

@@ -21,15 +21,12 @@ from flwr.supercore.constant import TASK_TYPE_TO_COMMAND, TaskType
 from flwr.supercore.task_identity import TaskIdentity
 
 from privfed import DWFKMeans
-from privfed.core.stored.messages import Refusal, encode
+from privfed.core.stored.encoding import Refusal, encode
 from privfed.deploy import launcher
 from privfed.deploy.folders import nodes_of
 from privfed.engines.flower import FlowerEngine
-from privfed.engines.flower.client_app import client_app, folder_of
-from privfed.engines.flower.grid import QUERY, GridNetwork, packed, unpacked
-from privfed.engines.flower.network import EXPIRED, RunLostError
-from privfed.engines.flower.relay import relay
-from privfed.engines.flower.running import DrivenRun, environment
+from privfed.engines.flower.apps import QUERY, GridNetwork, client_app, folder_of, packed, unpacked
+from privfed.engines.flower.network import EXPIRED, DrivenRun, RunLostError, environment, relay
 from privfed.errors import ArgumentError, MessageError, ProtocolError
 from tests.engines.flower.federations import WORDS, assert_same, federation, here
 from tests.engines.flower.networks import Folders
@@ -116,15 +113,15 @@ def test_a_fit_is_driven_over_a_socket_and_goes_on_in_another_run(back: bool, tm
     pipes: list[Connection] = []
     gone = [False]
 
-    def submit(path: Path) -> None:
+    def connect() -> Connection:
         if gone[0]:
             raise RunLostError("no SuperLink is back in time")
-        connected = socket.socket(socket.AF_UNIX)
-        connected.connect(str(path))
-        pipes.append(Connection(connected.detach()))
+        ours, theirs = socket.socketpair(socket.AF_UNIX)
+        pipes.append(Connection(theirs.detach()))
         threading.Thread(target=relay, args=(Folders(nodes_of(folder)), pipes[-1]), daemon=True).start()
+        return Connection(ours.detach())
 
-    with FlowerEngine(folder, network=DrivenRun(submit)) as engine:
+    with FlowerEngine(folder, network=DrivenRun(connect)) as engine:
         words = {**WORDS, "run_dir": tmp_path / "run"}
         model = DWFKMeans(3, engine=engine, **words)
 

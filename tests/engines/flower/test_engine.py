@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 
 from privfed import DPKMeans, DWFKMeans, FederatedScaler, load, metrics
-from privfed.cli.commands import flower
+from privfed.cli import federations
 from privfed.core.agreed.agreement import Agreement, Registry
-from privfed.core.record.transcript import Summed
-from privfed.core.stored.messages import Refusal, encode
-from privfed.deploy.folders import nodes_of
+from privfed.core.record.records import Summed, question_of
+from privfed.core.stored.encoding import Refusal, encode
+from privfed.deploy.folders import new_party, nodes_of
 from privfed.engines.flower import FlowerEngine
-from privfed.engines.flower.federation_file import FederationFile
-from privfed.engines.flower.messages import (
+from privfed.engines.flower.network import Heard, RunLostError
+from privfed.engines.flower.node import answered
+from privfed.engines.flower.node_messages import (
     Answered,
     Ask,
     Declined,
@@ -28,17 +29,17 @@ from privfed.engines.flower.messages import (
     join,
     read_down,
     read_up,
-    unseal_told,
+    unseal_totals,
 )
-from privfed.engines.flower.network import Heard, RunLostError
-from privfed.engines.flower.node import answered
-from privfed.errors import MessageError, NotEnoughClientsError, ProtocolError, RefusedError
-from privfed.party.identity import read_identity
+from privfed.engines.flower.settings import FederationFile
+from privfed.errors import ArgumentError, MessageError, NotEnoughClientsError, ProtocolError, RefusedError
+from privfed.party.identity import PARTIES, Parties, read_identity, read_parties
 from privfed.party.journal import Journal
 from privfed.privacy.claim import PrivacySpent
 from privfed.protocols.crypto.keys import Identity, new_secret, public_key
+from privfed.questions.lloyd import LloydSums
 from tests.cli.wide import run
-from tests.engines.flower.federations import REHEARSED, WORDS, assert_same, federation, here
+from tests.engines.flower.federations import CLAIM, WORDS, N, assert_same, federation, here
 from tests.engines.flower.networks import Folders
 from tests.some import some
 
@@ -66,12 +67,12 @@ def test_a_fit_over_nodes_is_the_one_in_this_process(protocol: str, folder: Path
 
 @pytest.mark.parametrize(
     ("protocol", "each", "besides"),
-    [("plain", 1, 0), ("masked", 2, 2), ("group-masked", 1, 3), ("ckks", 1, 4)],
+    [("plain", 1, 0), ("masked", 2, 3), ("group-masked", 1, 3), ("ckks", 1, 3)],
 )
 def test_exchanges_a_sum_are_as_few_as_the_protocol_needs(
     protocol: str, each: int, besides: int, folder: Path
 ) -> None:
-    """Besides: the set-up, and what delivers the last total to clients that open it."""
+    """Besides: the set-up, and what brings the last total to clients that open it."""
     engine, network = over(folder)
     fitted = DWFKMeans(3, protocol=protocol, engine=engine, **{**WORDS, "max_iter": 1}).fit()
     sums = len(fitted.transcript_.of(Summed))
@@ -80,19 +81,21 @@ def test_exchanges_a_sum_are_as_few_as_the_protocol_needs(
 
 
 @pytest.mark.slow
-def test_rehearsed_noise_is_the_one_in_this_process(folder: Path) -> None:
+def test_a_claim_is_the_one_in_this_process(folder: Path) -> None:
     engine, _ = over(folder)
-    fitted = DPKMeans(3, privacy=REHEARSED, engine=engine, random_state=3).fit()
-    assert_same(fitted, here(DPKMeans(3, privacy=REHEARSED, random_state=3)))
+    fitted = DPKMeans(3, privacy=CLAIM, engine=engine, random_state=3).fit()
+    own = here(DPKMeans(3, privacy=CLAIM, random_state=3))
+    assert fitted.privacy_spent_.against == own.privacy_spent_.against
+    assert fitted.privacy_spent_.epsilon == 2.0
 
 
 @pytest.mark.parametrize("command", ["run", "simulate"])
 def test_a_run_from_the_command_line_ends_with_the_claim_that_python_makes(
     command: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flower, "FlowerEngine", lambda *_, **__: over(folder)[0])
-    monkeypatch.setattr(flower, "simulated", lambda _: None)
-    monkeypatch.setattr(flower, "DrivenRun", lambda _: None)
+    monkeypatch.setattr(federations, "FlowerEngine", lambda *_, **__: over(folder)[0])
+    monkeypatch.setattr(federations, "simulated", lambda _: None)
+    monkeypatch.setattr(federations, "SimulatedRun", lambda _: None)
     words = ("--algorithm", "dp", "-k", 3, "--low", -12, "--high", 12, "--max-rows", 100)
     claim = ("--epsilon", 2, "--delta", 1e-6, "--unit", "record", "--neighbours", "add-remove")
     said = run("flower", command, folder, *words, *claim, "--out", tmp_path / "run").output
@@ -109,7 +112,7 @@ def test_a_run_from_the_command_line_ends_with_the_claim_that_python_makes(
 def test_a_summary_from_the_command_line_ends_with_its_claim_in_both_forms(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flower, "FlowerEngine", lambda *_, **__: over(folder)[0])
+    monkeypatch.setattr(federations, "FlowerEngine", lambda *_, **__: over(folder)[0])
     words = ("--low", -12, "--high", 12, "--max-rows", 100, "--epsilon", 2, "--delta", 1e-6)
     words = (*words, "--unit", "record", "--neighbours", "add-remove")
     said = run("flower", "summary", folder, *words).output
@@ -223,7 +226,7 @@ def test_nodes_close_the_fits_that_their_coordinator_says_are_over(folder: Path)
     with pytest.raises(RefusedError):
         metrics.inertia(model.federation_, model.cluster_centers_)
     engine.end_fits()
-    assert network.trips == len(model.transcript_.of(Summed)) * 2 + 5
+    assert network.trips == len(model.transcript_.of(Summed)) * 2 + 6
 
 
 def test_a_fit_ends_where_no_other_run_can_be_started(folder: Path) -> None:
@@ -237,15 +240,43 @@ def test_a_fit_ends_where_no_other_run_can_be_started(folder: Path) -> None:
         DWFKMeans(3, engine=FlowerEngine(folder, network=Gone(nodes_of(folder))), **WORDS).fit()
 
 
-def test_a_client_whose_own_code_fails_says_nothing_of_why(folder: Path) -> None:
+def test_a_client_without_its_table_says_nothing_of_why(folder: Path) -> None:
     broken = nodes_of(folder)[1]
-    np.savez(broken / "rows.npz", X=np.array([[np.nan, 1234567.0]]))
+    (broken / "rows.npz").unlink()
     engine, network = over(folder)
     fitted = DWFKMeans(3, protocol="plain", engine=engine, **WORDS).fit()
     assert all(one.contributors == (0, 2, 3) for one in fitted.transcript_.of(Summed))
     assert [(one.client, one.stage, one.what) for one in engine.faults] == [("c1", "join", "refused: error")]
-    assert not any(b"NaN" in one or b"rows.npz" in one or b"missing" in one for one in network.up)
-    assert "missing or infinite" in (broken / "log" / "0.log").read_text()
+    assert not any(b"rows.npz" in one or b"exist" in one for one in network.up)
+    assert "does not exist" in (broken / "log" / "0.log").read_text()
+
+
+def test_a_client_whose_own_code_fails_on_its_rows_answers_as_one_without(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal would tell of its rows; what failed is in its own log."""
+    lloyd = LloydSums.answer_all
+
+    def failing(self: LloydSums, clients: Any, generators: Any) -> Any:
+        if any(one.n_rows == 1 for one in clients):
+            raise ArithmeticError("1234567.0")
+        return lloyd(self, clients, generators)
+
+    monkeypatch.setattr(LloydSums, "answer_all", failing)
+    np.savez(nodes_of(folder)[1] / "rows.npz", X=np.array([[0.5, 1234567.0]]))
+    engine, network = over(folder)
+    fitted = DWFKMeans(
+        3, engine=engine, **{**WORDS, "init": np.eye(3, 2), "local_iter": 1, "metrics": []}
+    ).fit()
+    totals = [
+        total.statistics["count"].sum()
+        for asked, total in fitted.transcript_.totals()
+        if isinstance(question_of(asked), LloydSums)
+    ]
+    n_rows = sum(len(np.load(node / "rows.npz")["X"]) for node in nodes_of(folder)) - 1
+    assert totals and totals == [n_rows] * len(totals) and not engine.faults
+    assert not any(b"1234567" in one for one in network.up)
+    assert "ArithmeticError: 1234567.0" in (nodes_of(folder)[1] / "log" / "0.log").read_text()
 
 
 def joined(folder: Path) -> tuple[Agreement, Folders]:
@@ -295,15 +326,41 @@ def test_a_node_with_copies_of_agreements_joins_only_these(folder: Path) -> None
 def test_what_clients_open_is_told_to_the_driving_process_alone(folder: Path) -> None:
     agreement, network = joined(folder)
     told = [
-        one for one in (read_up(data, "") for data in network.up) if isinstance(one, Answered) and one.told
+        one for one in (read_up(data, "") for data in network.up) if isinstance(one, Answered) and one.totals
     ]
     assert told
-    with pytest.raises(MessageError, match="told totals do not hold"):
-        unseal_told(told[0].told, agreement.digest, 0, new_secret())
+    with pytest.raises(MessageError, match="totals that do not authenticate"):
+        unseal_totals(told[0].totals, agreement.digest, 0, new_secret())
     for node in nodes_of(folder):
         settings = (node / "node.toml").read_text()
         (node / "node.toml").write_text(settings.replace("tells = true", "tells = false"))
     engine, network = over(folder)
     with pytest.raises(ProtocolError, match="only the clients have the total"):
         DWFKMeans(3, protocol="group-masked", engine=engine, **WORDS).fit()
-    assert not any(getattr(read_up(data, ""), "told", b"") for data in network.up)
+    assert not any(getattr(read_up(data, ""), "totals", b"") for data in network.up)
+
+
+def test_a_new_client_in_the_list_ends_no_fit_of_the_others(folder: Path, tmp_path: Path) -> None:
+    """The coordinator and one node have the new list; the others have not got it yet."""
+    old = [f"c{i}" for i in range(N)]
+    words: dict[str, Any] = {**WORDS, "protocol": "masked-verified", "run_dir": tmp_path / "run"}
+    engine, network = over(folder)
+    network.faults = {(6, node): 8 for node in network.folders}
+    with pytest.raises(NotEnoughClientsError):
+        DWFKMeans(3, engine=engine, **words).fit()
+    new = new_party(tmp_path / "c9", "c9")
+    parties = read_parties(folder / "parties")
+    listed = PARTIES.to_bytes(Parties.of(parties.server, [*parties.clients, new.signed_key]))
+    for place in (folder / "parties", nodes_of(folder)[0] / "parties"):
+        place.write_bytes(listed)
+    engine, _ = over(folder)
+    assert engine.members.names == (*old, "c9")
+    resumed = DWFKMeans(3, engine=engine, **words).resume()
+    assert_same(resumed, here(DWFKMeans(3, protocol="masked-verified", **WORDS)))
+    assert metrics.inertia(resumed.federation_, resumed.cluster_centers_ + 1) > 0  # Agreed on anew.
+    with pytest.raises(RefusedError, match="agreement:parties"):
+        DWFKMeans(3, engine=engine, **WORDS).fit()
+    engine = FlowerEngine(folder, network=Folders(nodes_of(folder)), clients=old)
+    assert_same(DWFKMeans(3, engine=engine, **WORDS).fit(), here(DWFKMeans(3, **WORDS)))
+    with pytest.raises(ArgumentError, match="clients='c8' is not in the list of parties: c0, c1, c2, c3, c9"):
+        FlowerEngine(folder, clients=["c8"])

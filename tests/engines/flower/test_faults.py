@@ -24,16 +24,14 @@ from privfed import (
     metrics,
     select_n_clusters,
 )
-from privfed.core.record.transcript import Summed
-from privfed.deploy.certificates import NODE_PUBLIC
+from privfed.core.record.records import Summed
 from privfed.deploy.folders import nodes_of
-from privfed.deploy.processes import Processes
-from privfed.deploy.simulating import simulated
+from privfed.deploy.node import Processes
+from privfed.deploy.simulating import SimulatedRun, simulated
 from privfed.engines.flower import FlowerEngine
-from privfed.engines.flower.running import DrivenRun
 from privfed.errors import ProtocolError, RefusedError
 from tests.engines.flower.deployments import TIMEOUT, before, deployed
-from tests.engines.flower.federations import REHEARSED, WORDS, assert_same, here, rows
+from tests.engines.flower.federations import CLAIM, WORDS, assert_same, here, rows
 
 pytestmark = pytest.mark.faults
 SHORT: dict[str, Any] = {**WORDS, "max_iter": 1}
@@ -60,9 +58,11 @@ def test_each_sum_is_the_one_in_this_process(protocol: str, engine: FlowerEngine
     assert_same(fitted, here(DWFKMeans(3, protocol=protocol, **SHORT)))
 
 
-def test_rehearsed_noise_is_the_one_in_this_process(engine: FlowerEngine) -> None:
-    fitted = DPKMeans(3, privacy=REHEARSED, engine=engine, random_state=3).fit()
-    assert_same(fitted, here(DPKMeans(3, privacy=REHEARSED, random_state=3)))
+def test_a_claim_is_the_one_in_this_process(engine: FlowerEngine) -> None:
+    fitted = DPKMeans(3, privacy=CLAIM, engine=engine, random_state=3).fit()
+    own = here(DPKMeans(3, privacy=CLAIM, random_state=3))
+    assert fitted.privacy_spent_.against == own.privacy_spent_.against
+    assert fitted.privacy_spent_.epsilon == 2.0
 
 
 def test_local_centers_and_fuzzy_memberships_with_their_index_are_the_same(engine: FlowerEngine) -> None:
@@ -90,7 +90,8 @@ def test_statistics_and_the_number_of_clusters_are_the_same(engine: FlowerEngine
 
 
 @pytest.mark.parametrize(
-    ("stage", "number"), [("advertise", 0), ("prepare", 1), ("collect", 2), ("unmask", 2), ("collect", 3)]
+    ("stage", "number"),
+    [("advertise", 0), ("agree", 1), ("prepare", 1), ("collect", 2), ("unmask", 2), ("collect", 3)],
 )
 def test_a_node_killed_in_a_stage_is_a_dropout(
     stage: str, number: int, running: Processes, engine: FlowerEngine, monkeypatch: pytest.MonkeyPatch
@@ -110,11 +111,13 @@ def test_a_node_that_is_too_slow_is_a_dropout_of_that_sum(
     assert left[0] == (0, 1, 2, 3) and left[1] == (0, 2, 3)
 
 
-def test_a_client_that_raises_refuses_and_says_nothing(running: Processes, engine: FlowerEngine) -> None:
+def test_a_client_without_its_table_refuses_and_says_nothing(
+    running: Processes, engine: FlowerEngine
+) -> None:
     FederatedSummary(protocol="plain", engine=engine).fit()  # All nodes run, and have read their rows once.
     table = nodes_of(running.file.folder)[1] / "rows.npz"
     kept = table.read_bytes()
-    np.savez(table, X=np.array([[np.nan, 1.0]]))
+    table.unlink()
     try:
         fitted = DWFKMeans(3, engine=engine, **SHORT).fit()
     finally:
@@ -127,11 +130,10 @@ def test_a_client_that_raises_refuses_and_says_nothing(running: Processes, engin
 def test_a_fit_goes_on_once_a_killed_superlink_is_back(
     protocol: str, running: Processes, engine: FlowerEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys = [one / NODE_PUBLIC for one in nodes_of(running.file.folder)]
-
     def restart() -> None:
+        # The nodes that were admitted are, without being named again.
         running.kill_superlink()
-        threading.Timer(5.0, running.start_superlink, [keys]).start()
+        threading.Timer(5.0, running.start_superlink).start()
 
     before(monkeypatch, "collect", 3, restart)
     fitted = DWFKMeans(3, protocol=protocol, engine=engine, **SHORT).fit()
@@ -145,10 +147,10 @@ def test_a_fit_whose_superlink_is_killed_is_resumed(
     engine.file = replace(engine.file, wait=1.0)
     before(monkeypatch, "collect", 3, running.kill_superlink)
     model = DWFKMeans(3, engine=engine, run_dir=tmp_path / "run", **SHORT)
-    with pytest.raises(ProtocolError, match="flwr run started none"):
+    with pytest.raises(ProtocolError, match=r"no SuperLink of .* runs on this machine"):
         model.fit()
     engine.file = replace(engine.file, wait=120.0)
-    running.start_superlink([one / NODE_PUBLIC for one in nodes_of(running.file.folder)])
+    running.start_superlink()
     assert_same(model.resume(), here(DWFKMeans(3, **SHORT)))
 
 
@@ -168,24 +170,28 @@ def test_a_node_restored_from_a_backup_is_refused_by_the_others(
 _FOREIGN = """\
 from pathlib import Path
 Path({path!r}).touch()
-import privfed.engines.flower.client_app
-app = privfed.engines.flower.client_app.app
+import privfed.engines.flower.apps
+app = privfed.engines.flower.apps.client
 """
 
 
 @pytest.mark.parametrize("launcher", [True, False])
-def test_the_code_of_a_run_is_run_by_a_plain_node_only(launcher: bool, tmp_path: Path) -> None:
-    """What the page on Flower says of whoever may submit a run, with the launcher and without."""
-    with (
-        deployed(tmp_path / "fed", launcher=launcher) as running,
-        FlowerEngine(running.file.folder) as engine,
-    ):
-        app, touched = running.file.folder / "app", tmp_path / "touched"
+def test_the_code_of_an_app_is_run_by_a_plain_node_only(launcher: bool, tmp_path: Path) -> None:
+    """What the page on Flower says of whoever runs the SuperLink, with the launcher and without."""
+    touched = tmp_path / "touched"
+
+    def other_app(folder: Path) -> None:
+        app = folder / "app"
         (app / "foreign.py").write_text(_FOREIGN.format(path=str(touched)))
         project = (app / "pyproject.toml").read_text()
-        assert "privfed.engines.flower.client_app:app" in project
-        foreign = project.replace("privfed.engines.flower.client_app:app", "foreign:app")
+        assert "privfed.engines.flower.apps:client" in project
+        foreign = project.replace("privfed.engines.flower.apps:client", "foreign:app")
         (app / "pyproject.toml").write_text(foreign)
+
+    with (
+        deployed(tmp_path / "fed", launcher=launcher, before=other_app) as running,
+        FlowerEngine(running.file.folder) as engine,
+    ):
         fitted = DWFKMeans(3, protocol="plain", engine=engine, **SHORT).fit()
         assert_same(fitted, here(DWFKMeans(3, protocol="plain", **SHORT)))
         assert touched.exists() is not launcher
@@ -193,6 +199,6 @@ def test_the_code_of_a_run_is_run_by_a_plain_node_only(launcher: bool, tmp_path:
 
 def test_a_simulation_is_the_deployment(running: Processes) -> None:
     """Simulated nodes share processes: nothing of one may be left for the next."""
-    with FlowerEngine(running.file.folder, network=DrivenRun(simulated(running.file))) as engine:
+    with FlowerEngine(running.file.folder, network=SimulatedRun(simulated(running.file))) as engine:
         fitted = DWFKMeans(3, engine=engine, **WORDS).fit()
     assert_same(fitted, here(DWFKMeans(3, **WORDS)))

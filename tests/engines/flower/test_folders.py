@@ -11,14 +11,19 @@ import numpy as np
 import pytest
 from cryptography import x509
 
-from privfed import Ball
-from privfed.deploy.certificates import write_certificates, write_node_key
-from privfed.deploy.folders import make_local, nodes_of, write_app, write_node
-from privfed.deploy.processes import superlink_words
-from privfed.engines.flower.federation_file import FederationFile
-from privfed.engines.flower.settings import NodeSettings
+from privfed import Ball, ClientPolicy
+from privfed.deploy.folders import (
+    make_local,
+    nodes_of,
+    write_app,
+    write_certificates,
+    write_node,
+    write_node_key,
+)
+from privfed.deploy.node import superlink_arguments
+from privfed.engines.flower.settings import FederationFile, NodeSettings
 from privfed.errors import ArgumentError
-from tests.engines.flower.federations import federation
+from tests.engines.flower.federations import OPEN, federation
 
 
 def test_a_new_app_has_no_code_of_its_own(tmp_path: Path) -> None:
@@ -28,8 +33,8 @@ def test_a_new_app_has_no_code_of_its_own(tmp_path: Path) -> None:
     assert [one.name for one in (tmp_path / "fed" / "app").iterdir()] == ["pyproject.toml"]
     app = tomllib.loads((tmp_path / "fed" / "app" / "pyproject.toml").read_text())
     assert app["tool"]["flwr"]["app"]["components"] == {
-        "serverapp": "privfed.engines.flower.server_app:app",
-        "clientapp": "privfed.engines.flower.client_app:app",
+        "serverapp": "privfed.engines.flower.apps:server",
+        "clientapp": "privfed.engines.flower.apps:client",
     }
     with pytest.raises(ArgumentError, match="is there already and is never replaced"):
         write_app(tmp_path / "fed", ["a"])
@@ -39,8 +44,8 @@ def test_a_new_app_has_no_code_of_its_own(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ("nodes = 3", "'nodes' is not known; known are columns, coordinator"),
-        ("columns = []", "columns must list the names"),
-        ('columns = ["a"]\ntimeout = "long"', "timeout must be int, got 'long'"),
+        ("columns = []", "columns must be a list of texts"),
+        ('columns = ["a"]\ntimeout = "long"', "timeout must be a number, got 'long'"),
         ("columns = [", "is missing or no TOML"),
     ],
 )
@@ -88,8 +93,21 @@ def test_a_node_that_joins_takes_no_part_in_plain_sums_unless_its_owner_says_so(
     assert (settings.data_set, settings.columns) == ('ward "3"', tuple(names))
     assert settings.data.name == "C:\\rows.npz"
     assert settings.policy.protocols == {"masked", "masked-verified", "group-masked", "ckks"}
-    # On one machine, for trials, they are all one owner's.
-    assert NodeSettings.read(nodes_of(federation(tmp_path / "fed", 1))[0]).policy.protocols is None
+    assert settings.policy.algorithms == frozenset() and settings.policy.group_size == 5
+    (tmp_path / "open").mkdir()
+    write_node(tmp_path / "open", "rows.npz", "rows", approved=OPEN)
+    assert NodeSettings.read(tmp_path / "open").policy == ClientPolicy.closed(
+        **{name: frozenset(one) if isinstance(one, list | tuple) else one for name, one in OPEN.items()}
+    )
+
+
+def test_what_is_approved_must_be_known(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="group_size"):
+        write_node(tmp_path, "rows.csv", "rows", approved={"group_size": 0})
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n3,4\n")
+    write_node(tmp_path, "rows.csv", "rows", approved={"algorithms": ["WeightedKMean"]})
+    with pytest.raises(ArgumentError, match="no algorithm is called 'WeightedKMean'"):
+        NodeSettings.read(tmp_path).report()
 
 
 @pytest.mark.parametrize("name", ["../../c0", "/c0", "..", "", "a/b", "a\\b", "a\0"])
@@ -120,21 +138,18 @@ def test_a_folder_may_be_named_from_where_one_stands(tmp_path: Path, monkeypatch
     federation(tmp_path / "fed")
     monkeypatch.chdir(tmp_path)
     file = FederationFile.read(Path("fed"))
-    words = superlink_words(file, "127.0.0.1")
-    paths = [Path(words[i + 1]) for i, word in enumerate(words) if word.startswith("--ssl")]
-    assert len(paths) == 3
+    folder = Path(superlink_arguments(file, "127.0.0.1")[-2])
     monkeypatch.chdir("/")
-    assert all(path.is_file() for path in (*paths, file.parties)) and file.coordinator.is_dir()
+    assert FederationFile.read(folder) == file
+    assert file.parties.is_file() and file.coordinator.is_dir()
 
 
 def test_a_superlink_serves_other_machines_with_tls_and_known_nodes_only(tmp_path: Path) -> None:
     pytest.importorskip("flwr")
     folder = federation(tmp_path / "fed", 1)
-    words = superlink_words(FederationFile.read(folder), "0.0.0.0")
-    assert "--enable-supernode-auth" in words and "--insecure" not in words
-    assert "--disable-runtime-dependency-installation" in words
+    assert superlink_arguments(FederationFile.read(folder), "0.0.0.0")[-1] == "0.0.0.0"
     bare = write_app(tmp_path / "bare", ["a"])
-    assert "--insecure" in superlink_words(bare, "127.0.0.1")
+    assert superlink_arguments(bare, "127.0.0.1")[-1] == "127.0.0.1"
     with pytest.raises(ArgumentError, match=r"serves 127\.0\.0\.1 only"):
-        superlink_words(bare, "0.0.0.0")
+        superlink_arguments(bare, "0.0.0.0")
     assert [one.name for one in nodes_of(folder)] == ["c0"]

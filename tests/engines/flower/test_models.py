@@ -13,25 +13,23 @@ import numpy as np
 import pytest
 
 from privfed import Box, load
-from privfed.cli.commands import flower
-from privfed.core.asking.question import ClientData
-from privfed.core.stored.messages import Refusal, decode
+from privfed.cli import federations
+from privfed.core.stored.encoding import Refusal, decode
 from privfed.deep import CFL, DCFL, IFCA, RDPCFL, FedAvg
 from privfed.deep.training.trainer import MODELS, trainer_of
 from privfed.deploy.folders import nodes_of, write_node
 from privfed.engines.flower import FlowerEngine
-from privfed.engines.flower.messages import Answered, Ask, Join, read_down, read_up
 from privfed.engines.flower.network import Heard
 from privfed.engines.flower.node import Node, answered, check_node
+from privfed.engines.flower.node_messages import Answered, Ask, Join, read_down, read_up
 from privfed.engines.flower.settings import NodeSettings
 from privfed.errors import ArgumentError, DataError, ProtocolError, RefusedError, ResumeError, StateError
 from privfed.party.identity import read_identity
 from privfed.party.journal import FILE, FitLine, Journal
-from privfed.party.remembering import Memories
+from privfed.party.state import Memories
 from tests.cli.wide import run
 from tests.engines.flower.models import (
     BY_DP_SGD,
-    REHEARSED,
     WORDS,
     assert_same_models,
     here,
@@ -78,9 +76,8 @@ CASES = {
     "dcfl-slotted": case(DCFL),
     "dcfl-coming-and-going": case(DCFL, **COMING, sketch_error=0.5),
     "rdpcfl": case(RDPCFL),
-    "dcfl-by-dp-sgd": case(DCFL, **REHEARSED),
-    "rdpcfl-by-dp-sgd": case(RDPCFL, **REHEARSED),
 }
+PRIVATE = {"dcfl": case(DCFL, **BY_DP_SGD), "rdpcfl": case(RDPCFL, **BY_DP_SGD)}
 
 
 @pytest.mark.parametrize(
@@ -100,15 +97,32 @@ def test_models_over_nodes_are_those_in_this_process(name: str, folder: Path) ->
     assert not hasattr(fitted, "labels_")
 
 
+@pytest.mark.parametrize("name", [pytest.param("rdpcfl", marks=pytest.mark.slow), "dcfl"])
+def test_models_by_dp_sgd_are_paid_by_every_node_and_claimed_as_in_this_process(
+    name: str, folder: Path
+) -> None:
+    engine, _ = over(folder)
+    fitted, own = PRIVATE[name](engine=engine).fit(), here(PRIVATE[name]())
+    assert fitted.privacy_spent_ == own.privacy_spent_ and fitted.privacy_spent_.epsilon == 8.0
+    assert len(fitted.history_) == len(own.history_)
+    for node in nodes_of(folder):
+        assert line(node).spent == pytest.approx(1.0)
+        assert (remembered(node)[0].trained, remembered(node)[1].trainings) == (4, 4)
+
+
 @pytest.mark.slow
-def test_without_its_memory_a_node_gives_other_models(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_memory_a_node_gives_other_models(
+    made: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The equality above is one of memories: what would be forgotten between messages shows."""
-    monkeypatch.setattr("privfed.party.remembering.Memories", lambda *_: Memories())
+    monkeypatch.setattr("privfed.party.state.Memories", lambda *_: Memories())
     engine, _ = over(folder)
     forgotten = CASES["rdpcfl"](engine=engine).fit()
     assert forgotten.models_.tobytes() != here(CASES["rdpcfl"]()).models_.tobytes()
+    # Rows that a fit without privacy used are in none with it.
+    engine, _ = over(Path(shutil.copytree(made, tmp_path / "private")))
     with pytest.raises(RefusedError, match="policy:budget"):
-        CASES["dcfl-by-dp-sgd"](engine=engine).fit()
+        PRIVATE["dcfl"](engine=engine).fit()
 
 
 def line(node: Path) -> FitLine:
@@ -150,7 +164,7 @@ class Lost(FlowerEngine):
 
 @pytest.mark.parametrize("trips", [3, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "words", [pytest.param({}, id="clear", marks=pytest.mark.slow), pytest.param(REHEARSED, id="by-dp-sgd")]
+    "words", [pytest.param({}, id="clear", marks=pytest.mark.slow), pytest.param(BY_DP_SGD, id="by-dp-sgd")]
 )
 def test_a_fit_is_resumed_with_what_nodes_remember(
     trips: int, words: dict[str, Any], folder: Path, tmp_path: Path
@@ -160,8 +174,11 @@ def test_a_fit_is_resumed_with_what_nodes_remember(
     model = DCFL(**words, engine=Lost(folder, trips), run_dir=tmp_path / "run")
     with pytest.raises(ProtocolError, match="the Flower run ended"):
         model.fit()
-    assert_same_models(model.resume(), here(DCFL(**words)))
-    if words.get("privacy") is not None:
+    resumed = model.resume()
+    if words.get("privacy") is None:
+        assert_same_models(resumed, here(DCFL(**words)))
+    else:
+        assert len(resumed.history_) == 5
         for node in nodes_of(folder):
             assert line(node).spent == pytest.approx(1.0)
             assert (remembered(node)[0].trained, remembered(node)[1].trainings) == (4, 4)
@@ -171,7 +188,7 @@ def test_a_simulated_fit_by_dp_sgd_still_needs_spare_trainings(tmp_path: Path) -
     def stop(index: int, ask: object, total: object) -> None:
         raise ProtocolError("stopped")
 
-    model = FedAvg(**{**WORDS, **REHEARSED}, protocol="plain", run_dir=tmp_path / "run")
+    model = FedAvg(**{**WORDS, **BY_DP_SGD}, protocol="plain", run_dir=tmp_path / "run")
     X, y = [np.full((5, 4), 0.5)] * 3, [np.zeros(5, dtype=np.int64)] * 3
     with pytest.raises(ProtocolError, match="stopped"):
         model.fit_clients(model._gather(X, y, None), watch=stop)
@@ -197,8 +214,8 @@ def trainings(node: Path) -> tuple[float, int, int]:
 @pytest.fixture
 def read(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have nodes take rows that were read before: what reads tables has threads, and hangs in a fork."""
-    data = NodeSettings.read(nodes_of(made)[0]).rows()
-    monkeypatch.setattr(NodeSettings, "rows", lambda *_, **__: ClientData(data.features, data.labels))
+    table = NodeSettings.read(nodes_of(made)[0]).raw()
+    monkeypatch.setattr(NodeSettings, "raw", lambda *_, **__: table)
 
 
 @pytest.mark.slow
@@ -246,16 +263,17 @@ def test_killed_before_its_last_reply_is_written_a_node_answers_no_more(
     assert isinstance(read_up(answered(node, second), "a node"), Answered)
 
 
-@pytest.mark.parametrize(
-    ("written", "why"),
-    [("0.5", "whole numbers from 0"), ("kind", "whole numbers"), ("-1", "whole"), ("", "without a value")],
-)
-def test_labels_that_are_no_codes_are_never_quoted(written: str, why: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("written", ["0.5", "illness", "-1", ""])
+def test_labels_that_are_no_codes_are_told_to_the_owner_and_never_quoted(
+    written: str, tmp_path: Path
+) -> None:
     (tmp_path / "rows.csv").write_text(f"a,kind\n1.0,0\n2.0,{written}\n")
     write_node(tmp_path, "rows.csv", "rows", labels="kind")
-    with pytest.raises(DataError, match=why) as raised:
-        NodeSettings.read(tmp_path).rows()
-    assert not written or f"{written!r}" not in str(raised.value).replace("'kind'", "")
+    with pytest.raises(DataError, match=r"1 of 2 rows have no class.*a whole number from 0") as raised:
+        NodeSettings.read(tmp_path).report()
+    assert not written or f"{written} " not in str(raised.value)
+    data = NodeSettings.read(tmp_path).rows()
+    assert data.labels is not None and data.labels.tolist() == [0, -1]
 
 
 def test_labels_are_the_numbers_that_are_written(tmp_path: Path) -> None:
@@ -268,17 +286,33 @@ def test_labels_are_the_numbers_that_are_written(tmp_path: Path) -> None:
         NodeSettings.read(tmp_path)
 
 
-def test_nodes_without_labels_refuse_and_say_why_to_their_owners_only(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("instead", "words", "code"),
+    [
+        ("# labels =", {}, "agreement:labels"),
+        ("labels =", {"n_classes": 2}, "agreement:labels"),
+        ("labels =", {"timed": True, "domain": None}, "agreement:times"),
+    ],
+)
+def test_what_a_nodes_owner_does_not_declare_is_not_used(
+    instead: str, words: dict[str, Any], code: str, folder: Path
+) -> None:
+    """Labels, another number of classes, times: a node joins no fit that needs them."""
     for node in nodes_of(folder):
         settings = (node / "node.toml").read_text()
-        (node / "node.toml").write_text(settings.replace("labels =", "# labels ="))
+        (node / "node.toml").write_text(settings.replace("labels =", instead))
         check_node(node)
-    engine, network = over(folder)
-    with pytest.raises(RefusedError) as refused:
-        FedAvg(**WORDS, engine=engine).fit()
-    assert set(refused.value.codes.values()) == {"error"}
-    assert "training needs labels" in (nodes_of(folder)[0] / "log" / "0.log").read_text()
-    assert not any(b"labels" in one for one in network.up)
+    engine, _ = over(folder)
+    with pytest.raises(RefusedError, match="owner declares no") as refused:
+        FedAvg(**WORDS | words, engine=engine).fit()
+    assert refused.value.stage == "join" and set(refused.value.codes.values()) == {code}
+
+
+def test_times_that_owners_declare_are_used(folder: Path) -> None:
+    for node in nodes_of(folder):
+        (node / "node.toml").write_text('times = ["x2", "x3"]\n' + (node / "node.toml").read_text())
+    words = {**WORDS, "timed": True, "domain": None}
+    assert_same_models(FedAvg(**words, engine=over(folder)[0]).fit(), here(FedAvg(**words)))
 
 
 OWN = """
@@ -339,7 +373,7 @@ def test_a_module_of_this_process_is_an_error_that_names_the_way(folder: Path) -
 def test_models_are_trained_from_the_command_line(
     algorithm: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flower, "FlowerEngine", lambda *_, **__: over(folder)[0])
+    monkeypatch.setattr(federations, "FlowerEngine", lambda *_, **__: over(folder)[0])
     words = ("--algorithm", algorithm, "--classes", "red,green,blue", "--rounds", 2, "--low", 0, "--high", 1)
     said = run("flower", "run", folder, *words, "--seed", 1, "--out", tmp_path / "run").stdout
     model = load(tmp_path / "run" / "model.npz")
@@ -360,7 +394,7 @@ def test_models_are_trained_from_the_command_line(
 def test_what_models_lack_on_the_command_line_is_said(
     words: tuple[str, ...], why: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flower, "FlowerEngine", lambda *_, **__: over(folder)[0])
+    monkeypatch.setattr(federations, "FlowerEngine", lambda *_, **__: over(folder)[0])
     found = run(
         "flower", "run", folder, "--algorithm", "fedavg", *words, "--out", tmp_path / "r", exit_code=2
     )

@@ -10,10 +10,11 @@ import msgspec
 import pytest
 
 from privfed import DWFKMeans
-from privfed.core.stored.messages import CODE, Refusal, encode
+from privfed.core.stored.encoding import CODE, Refusal, encode
 from privfed.deploy.folders import nodes_of
 from privfed.engines.flower import FlowerEngine
-from privfed.engines.flower.messages import (
+from privfed.engines.flower.node import answered
+from privfed.engines.flower.node_messages import (
     Answered,
     Declined,
     Ended,
@@ -23,7 +24,6 @@ from privfed.engines.flower.messages import (
     read_down,
     read_up,
 )
-from privfed.engines.flower.node import answered
 from privfed.party.identity import read_identity
 from privfed.party.journal import Journal
 from tests.engines.flower.federations import WORDS, federation

@@ -16,8 +16,10 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from privfed import DWFKMeans, load
-from privfed.deploy.processes import free_port
+from privfed import ClientPolicy, DWFKMeans, load
+from privfed.core.agreed.policy import GROUP_SIZE
+from privfed.data import ClientTable, ClientTables
+from privfed.deploy.node import free_port
 from privfed.party.identity import read_identity
 from privfed.party.journal import Journal
 from tests.test_documents import ROOT
@@ -69,7 +71,7 @@ def test_the_commands_of_the_page_lead_to_the_centroids_of_one_process(tmp_path:
     keys, join, new, registry, superlink, node, run = commands()
     hub, port, rng = tmp_path / "hub", free_port(), np.random.default_rng(1)
     rows = [rng.normal([40.0 + 10 * i, 25.0], [8.0, 3.0], (40, 2)).round(2) for i in range(3)]
-    for name in ("cards", "keys"):
+    for name in ("public", "keys"):
         (hub / name).mkdir(parents=True)
     for ward, table in zip(WARDS, rows, strict=True):
         own = tmp_path / ward
@@ -77,7 +79,7 @@ def test_the_commands_of_the_page_lead_to_the_centroids_of_one_process(tmp_path:
         np.savetxt(own / "rows.csv", table, delimiter=",", header="age,bmi", comments="")
         done(keys.replace("ward 3", f"ward {ward[-1]}"), own)
         done(join.replace("/srv/ward3.csv", str(own / "rows.csv")).replace("ward 3", ward), own)
-        shutil.copy(own / "party" / "public", hub / "cards" / ward)
+        shutil.copy(own / "party" / "public", hub / "public" / ward)
         shutil.copy(own / "party" / "flower-key.pub", hub / "keys" / f"{ward}.pub")
     done(f"{new.replace('10.0.0.5', '127.0.0.1')} --port {port}", hub)
     done(registry, hub)
@@ -95,7 +97,9 @@ def test_the_commands_of_the_page_lead_to_the_centroids_of_one_process(tmp_path:
         said = done(f"{run} --max-iter 1 --tol 0", hub)
     assert "3 clients" in said and "differential privacy: none claimed" in said
     names = [f"ward {ward[-1]}" for ward in WARDS]
-    here = DWFKMeans(3, max_iter=1, tol=0).fit(rows, client_names=names)
+    # Nodes answer from groups of rows where their owners say nothing else.
+    tables = ClientTables([ClientTable(*one) for one in zip(names, rows, strict=True)], ("age", "bmi"))
+    here = DWFKMeans(3, max_iter=1, tol=0, policy=ClientPolicy(group_size=GROUP_SIZE)).fit(tables)
     found = load(hub / "run" / "model.npz").cluster_centers_
     np.testing.assert_array_equal(found, here.cluster_centers_)
     for ward in WARDS:

@@ -8,27 +8,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from privfed import DWFKMeans
+from privfed import DPKMeans, DWFKMeans, Privacy
 from privfed.core.agreed.agreement import Agreement
-from privfed.core.record.transcript import Asked, Summed
-from privfed.core.stored.messages import Refusal, encode
+from privfed.core.record.records import Asked, Summed
+from privfed.core.stored.encoding import Refusal, encode
 from privfed.deploy.folders import new_party, nodes_of, write_node
 from privfed.engines.flower import FlowerEngine
-from privfed.engines.flower.messages import (
+from privfed.engines.flower.network import FAULTS, Heard
+from privfed.engines.flower.node import check_node
+from privfed.engines.flower.node_messages import (
     Declined,
     Join,
     declined,
     read_down,
 )
-from privfed.engines.flower.network import FAULTS, Heard
-from privfed.engines.flower.node import check_node
 from privfed.errors import ArgumentError, ProtocolError, RefusedError
 from privfed.party.identity import read_identity
 from privfed.party.journal import Journal
 from privfed.protocols.crypto.keys import Identity
-from tests.engines.flower.federations import WORDS, assert_same, federation, here
+from tests.engines.flower.federations import CLAIM, WORDS, assert_same, federation, here
 from tests.engines.flower.networks import Folders
 
 
@@ -53,6 +54,23 @@ def test_an_unlisted_node_takes_no_part_and_stops_nobody(folder: Path, tmp_path:
     assert_same(fitted, here(DWFKMeans(3, protocol="plain", **WORDS)))
     with pytest.raises(ArgumentError, match="has no client with the key of 'foreign'"):
         check_node(foreign)
+
+
+def test_nodes_refuse_seeded_noise_and_a_coordinator_is_told_before(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, network = over(folder)
+    with pytest.raises(ArgumentError, match=r"noise_seed=7\) makes noise that repeats"):
+        DPKMeans(3, privacy=replace(CLAIM, noise_seed=7), engine=engine).fit()
+    assert network.trips == 0
+    terms = Privacy.terms
+    monkeypatch.setattr(
+        Privacy, "terms", lambda *a, **k: msgspec.structs.replace(terms(*a, **k), seeded=True)
+    )
+    with pytest.raises(RefusedError) as refused:
+        DPKMeans(3, privacy=CLAIM, engine=engine).fit()
+    assert set(refused.value.codes.values()) == {"agreement:seeded"}
+    assert all(Journal(one, read_identity(one)).fits == () for one in nodes_of(folder))
 
 
 class Outsider(Folders):

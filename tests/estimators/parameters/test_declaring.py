@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sklearn.base import BaseEstimator, clone
 
-from privfed.estimators.parameters.declaring import parameter, parameters, parameters_of
+from privfed.estimators.declaring import parameter, parameters, parameters_of
 
 
 @parameters

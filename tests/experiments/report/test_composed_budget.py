@@ -5,28 +5,28 @@ import math
 import msgspec
 import pytest
 
-from privfed.experiments.report.composed_budget import composed_budgets
+from privfed.experiments.cells import CellPrivacy
+from privfed.experiments.planning import Plan
+from privfed.experiments.report.claims import composed_budgets
 from privfed.experiments.report.summary import Row
-from privfed.experiments.running.planning import Plan
-from privfed.experiments.study.cells import Privately
 from privfed.privacy.accounting import gdp_epsilon, gdp_mu
 
 
 def claim(
-    epsilon: float = 1.0, *, unit: str = "record", rehearsal: bool = False, mechanism: str = "gaussian"
-) -> Privately:
-    return Privately(
+    epsilon: float = 1.0, *, unit: str = "record", seeded: bool = False, mechanism: str = "gaussian"
+) -> CellPrivacy:
+    return CellPrivacy(
         epsilon=epsilon,
         delta=1e-6,
         unit=unit,
         neighbours="add-remove",
         noise="distributed",
-        rehearsal=rehearsal,
+        seeded=seeded,
         mechanism=mechanism,
     )
 
 
-def row(small: Plan, privacy: Privately | None, fits: int, **labels: str) -> Row:
+def row(small: Plan, privacy: CellPrivacy | None, fits: int, **labels: str) -> Row:
     setup = small.setups[0]
     setup = msgspec.structs.replace(setup, privacy=privacy, labels=setup.labels | labels)
     return Row(f"{privacy} {labels}", setup, {seed: str(seed) for seed in range(fits)}, [], {})
@@ -35,7 +35,7 @@ def row(small: Plan, privacy: Privately | None, fits: int, **labels: str) -> Row
 def test_one_fit_amounts_to_its_own_claim(small: Plan) -> None:
     (one,) = composed_budgets([row(small, claim(2.0), 1)])
     assert one.epsilon == pytest.approx(2.0, rel=1e-9)
-    assert (one.fits, one.rehearsed, one.open_fits, one.delta) == (1, 0, 0, 1e-6)
+    assert (one.fits, one.seeded, one.open_fits, one.delta) == (1, 0, 0, 1e-6)
 
 
 def test_the_costs_of_fits_add_up(small: Plan) -> None:
@@ -62,9 +62,9 @@ def test_clients_are_units_of_their_partition_and_rows_of_their_data(small: Plan
     assert found == {data: 2, f"{data} / a": 1, f"{data} / b": 1}
 
 
-def test_fits_without_a_guarantee_and_rehearsals_are_said(small: Plan) -> None:
-    (one,) = composed_budgets([row(small, claim(rehearsal=True), 2), row(small, None, 3)])
-    assert (one.rehearsed, one.open_fits) == (2, 3)
+def test_fits_without_a_guarantee_and_seeded_runs_are_said(small: Plan) -> None:
+    (one,) = composed_budgets([row(small, claim(seeded=True), 2), row(small, None, 3)])
+    assert (one.seeded, one.open_fits) == (2, 3)
     assert "nobody is protected" in str(one)
     assert "3 fits on the same rows have none" in str(one)
 

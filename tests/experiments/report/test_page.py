@@ -11,11 +11,10 @@ from statistics import fmean
 import polars as pl
 import pytest
 
-from privfed.experiments.report.report import PAGE, write_report
-from privfed.experiments.running.planning import Plan
-from privfed.experiments.running.running import missing
-from privfed.experiments.running.store import Store
-from privfed.experiments.study.cells import attack_id, attack_label
+from privfed.experiments.cells import attack_id
+from privfed.experiments.planning import Plan
+from privfed.experiments.report.page import PAGE, write_report
+from privfed.experiments.running import Store, missing
 from tests.experiments.small import SMALL
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -65,9 +64,7 @@ def recomputed(number: dict[str, str], small: Plan, store: Store) -> float:
     assert set(number["title"].split(": ")[1].split()) == set(cells)
     fits = [parts["fit"].values | parts["fit"].timing for parts in cells.values()]
     kind, _, name = number["data-name"].partition(".")
-    attacks = {
-        attack_label(one): [parts[attack_id(one)].values for parts in cells.values()] for one in setup.attacks
-    }
+    attacks = {one.title: [parts[attack_id(one)].values for parts in cells.values()] for one in setup.attacks}
     if kind == "convergence":
         return fmean(_at(one["marks"], one["score_ratio_after"], int(name)) for one in fits)
     if kind == "leaks":
@@ -76,6 +73,8 @@ def recomputed(number: dict[str, str], small: Plan, store: Store) -> float:
     if name == "leakage":
         (only,) = attacks.values()
         return fmean(one["report"]["advantage"] for one in only)
+    if name.startswith("leakage: "):
+        return fmean(one["report"]["advantage"] for one in next(iter(attacks.values())))
     if name == "bytes":
         return fmean(one["bytes_up"] + one["bytes_down"] for one in fits)
     if ": " in name:

@@ -8,17 +8,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from privfed.experiments.report.anchors import ANCHORS, EPSILONS
-from privfed.experiments.report.composed_budget import composed_budgets
-from privfed.experiments.report.pictures import _anchors, by_data, frontier
-from privfed.experiments.report.report import write_report
+from privfed.experiments.cells import attack_id
+from privfed.experiments.measuring import Part, measure
+from privfed.experiments.planning import Plan, plan
+from privfed.experiments.reading import parse_study
+from privfed.experiments.report.claims import composed_budgets
+from privfed.experiments.report.page import write_report
+from privfed.experiments.report.pictures import ANCHORS, EPSILONS, _anchors, frontier
 from privfed.experiments.report.summary import Row
-from privfed.experiments.running.measure import Part, measure
-from privfed.experiments.running.planning import Plan, plan
-from privfed.experiments.running.store import Store
-from privfed.experiments.study.cells import attack_id
-from privfed.experiments.study.reading import parse_study
-from privfed.experiments.study.study import Data
+from privfed.experiments.report.tables import by_data
+from privfed.experiments.running import Store
+from privfed.experiments.study import Data
 from tests.some import some
 
 STUDY = """\
@@ -80,9 +80,9 @@ def test_audits_stay_below_their_claims(private: tuple[Path, Plan, list[Row]]) -
         assert 0.0 < row.stats["audited_epsilon"].mean <= row.setup.privacy.epsilon
 
 
-def test_rehearsals_and_failures_are_told(private: tuple[Path, Plan, list[Row]]) -> None:
+def test_seeded_runs_and_failures_are_told(private: tuple[Path, Plan, list[Row]]) -> None:
     text = (private[0] / "report.html").read_text(encoding="utf-8")
-    assert "rehearsed noise: nobody is protected here" in text
+    assert "seeded noise: nobody is protected here" in text
     failed = text[text.index('<section id="failed">') :]
     assert len(re.findall(r"<td>linkage</td>", failed)) == 1 and "out of luck" in failed
 
@@ -97,7 +97,9 @@ def test_attacks_that_noise_leaves_nothing_to_read_are_no_zeros(
         ((why, seeds),) = row.not_applicable["disaggregation"].items()
         assert "totals of counts and sums" in why and "all noised" in why and seeds == 1
     text = (folder / "report.html").read_text(encoding="utf-8")
-    assert "What should I use?" not in text
+    # Its noise is seeded: that nothing was read is no reason to use it.
+    assert "nothing that was measured may be advised here" in text
+    assert text.count("never advised: its noise repeats with a seed") == 2 * 4
     section = text[text.index('<section id="each">') : text.index('<section id="privacy">')]
     assert "<td>disaggregation</td><td>#1, #2</td>" in section
     document = json.loads((folder / "results.json").read_text())
@@ -106,7 +108,7 @@ def test_attacks_that_noise_leaves_nothing_to_read_are_no_zeros(
     assert "not applicable: disaggregation" in (folder / "table.md").read_text()
 
 
-def test_a_rehearsed_cell_repeats(private: tuple[Path, Plan, list[Row]]) -> None:
+def test_a_seeded_cell_repeats(private: tuple[Path, Plan, list[Row]]) -> None:
     folder, checked, _ = private
     setup = checked.setups[0]
     stored = Store(folder).read([setup.cell(0)])[setup.cell(0)]

@@ -1,27 +1,14 @@
-"""Figures over the seeds, the front of the best known, and what to use."""
+"""Figures over the seeds, and the front of the best known."""
 
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privfed.experiments.report.advice import advise, telling
 from privfed.experiments.report.pictures import front
 from privfed.experiments.report.summary import Row, Stat, _curve, shown
-from privfed.experiments.running.planning import Plan
 from tests.some import some
-
-
-def row(small: Plan, leakage: float, ratio: float, n_bytes: float, sd: float = 0.0) -> Row:
-    stats = {
-        "leakage": Stat(leakage, sd, 5),
-        "score_ratio": Stat(ratio, 0.0, 5),
-        "bytes": Stat(n_bytes, 0.0, 5),
-        "client_seconds": Stat(1.0, 0.0, 5),
-    }
-    return Row(f"{leakage} {ratio} {n_bytes}", small.setups[0], {0: "a"}, [], stats, attacks=["some attack"])
 
 
 def test_figures_of_one_seed_have_no_deviation() -> None:
@@ -45,41 +32,6 @@ def test_a_curve_keeps_the_last_value_of_a_seed_that_has_ended() -> None:
     assert curve is not None
     assert curve.rounds == [1, 2, 5]
     assert [stat.mean for stat in curve.values] == pytest.approx([0.0, 0.3, 0.7])
-
-
-def test_the_cheapest_within_both_bounds_is_named(small: Plan) -> None:
-    rows = [row(small, 0.5, 1.0, 1.0), row(small, 0.1, 1.2, 30.0), row(small, 0.05, 1.1, 20.0)]
-    assert advise(rows, 0.1, 1.3).row is rows[2]
-    assert advise(rows, 0.6, 1.3).row is rows[0]
-    assert advise(rows, 0.01, 1.3).row is None
-    assert advise([replace(rows[0], stats={})], 1.0, 9.0).row is None
-
-
-def test_caveats_say_what_the_answer_rests_on(small: Plan) -> None:
-    sure = advise([row(small, 0.1, 1.0, 1.0)], 0.5, 1.1).caveats
-    close = advise([row(small, 0.49, 1.0, 1.0, sd=0.1)], 0.5, 1.1).caveats
-    assert any("some attack" in one for one in sure) and any("no differential privacy" in one for one in sure)
-    assert set(close) - set(sure) == {"its leakage exceeds the bound within one standard deviation"}
-
-
-def test_attacks_that_had_nothing_to_work_on_are_a_caveat(small: Plan) -> None:
-    some = replace(row(small, 0.0, 1.0, 1.0), not_applicable={"other": {"it reads nothing": 2}})
-    assert "other had nothing to work on here: that is no measure of it" in advise([some], 0.5, 1.1).caveats
-    assert some.status("other") == "not applicable"
-
-
-def test_who_reads_the_totals_instead_of_the_server_is_told(small: Plan) -> None:
-    opened = replace(row(small, 0.0, 1.0, 1.0), opens_to="clients")
-    assert any("clients read the totals" in one for one in advise([opened], 0.5, 1.1).caveats)
-
-
-def test_answers_that_say_no_more_than_stricter_ones_are_left_out(small: Plan) -> None:
-    good, cheap = row(small, 0.05, 1.1, 20.0), row(small, 0.3, 1.0, 1.0)
-    bounds = [(0.1, 1.2), (0.01, 1.05), (0.01, 1.5), (0.2, 1.2), (0.5, 1.05)]
-    told = [("d", advise([good, cheap], *each)) for each in bounds]
-    kept = [(one.leakage, one.score_ratio, one.row) for _, one in telling(told)]
-    assert kept == [(0.1, 1.2, good), (0.01, 1.5, None), (0.5, 1.05, cheap)]
-    assert [one.leakage for _, one in telling(told, wanted=(0.2, 1.2))] == [0.1, 0.01, 0.2, 0.5]
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12))

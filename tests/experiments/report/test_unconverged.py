@@ -6,13 +6,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from privfed.experiments.measuring import measure
+from privfed.experiments.planning import Plan, plan
+from privfed.experiments.reading import parse_study
 from privfed.experiments.report.advice import advise
-from privfed.experiments.report.report import write_report
-from privfed.experiments.report.summary import Row
-from privfed.experiments.running.measure import measure
-from privfed.experiments.running.planning import Plan, plan
-from privfed.experiments.running.store import Store
-from privfed.experiments.study.reading import parse_study
+from privfed.experiments.report.page import write_report
+from privfed.experiments.report.summary import Adversary, Row
+from privfed.experiments.running import Store
 from tests.experiments.small import SMALL
 
 STUDY = SMALL.replace("max_iter = 6\ntol = 0", "init = 'random'").replace(
@@ -26,7 +26,7 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Plan, list[Ro
     folder, checked = tmp_path_factory.mktemp("short"), plan(parse_study(STUDY, "study.toml"), Path())
     store = Store(folder)
     for setup in checked.setups:
-        if setup.protocol == "plain":
+        if setup.protocol == "masked":
             for seed in checked.seeds:
                 store.keep(setup.cell(seed), setup.content, measure(setup, seed, setup.parts(), Path()))
     return folder, checked, write_report(folder, checked, store)
@@ -56,5 +56,5 @@ def test_files_and_page_say_it(short: tuple[Path, Plan, list[Row]]) -> None:
 
 def test_advice_says_it(short: tuple[Path, Plan, list[Row]]) -> None:
     cut, whole = short[2]
-    assert "2 of its 2 fits did not converge" in advise([cut], 1.0, 99.0).caveats
-    assert not any("converge" in one for one in advise([whole], 1.0, 99.0).caveats)
+    assert "2 of its 2 fits did not converge" in advise([cut], Adversary.SERVER, 1.0, 99.0).caveats
+    assert not any("converge" in one for one in advise([whole], Adversary.SERVER, 1.0, 99.0).caveats)

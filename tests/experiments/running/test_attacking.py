@@ -8,11 +8,11 @@ import pytest
 
 from privfed.attacks import Prior, Report
 from privfed.attacks.membership.scores import chance
-from privfed.experiments.running import attacking
-from privfed.experiments.running.measure import Part, measure
-from privfed.experiments.running.planning import plan
-from privfed.experiments.study.cells import Setup, attack_id
-from privfed.experiments.study.reading import parse_study
+from privfed.experiments import attacking
+from privfed.experiments.cells import Setup, attack_id
+from privfed.experiments.measuring import Part, measure
+from privfed.experiments.planning import plan
+from privfed.experiments.reading import parse_study
 from tests.some import some
 
 STUDY = """\

@@ -4,15 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from privfed.experiments.report.composed_budget import composed_budgets
-from privfed.experiments.report.parties import saw
-from privfed.experiments.report.report import answers, write_report
-from privfed.experiments.running.measure import measure
-from privfed.experiments.running.planning import Plan, plan
-from privfed.experiments.running.store import Store
-from privfed.experiments.study.factories import secure_sum
-from privfed.experiments.study.located import StudyError
-from privfed.experiments.study.reading import parse_study
+from privfed.experiments.cells import secure_sum
+from privfed.experiments.measuring import measure
+from privfed.experiments.planning import Plan, plan
+from privfed.experiments.reading import StudyError, parse_study
+from privfed.experiments.report.advice import answers
+from privfed.experiments.report.claims import composed_budgets, saw
+from privfed.experiments.report.page import write_report
+from privfed.experiments.running import Store
 from privfed.privacy.claim import PrivacySpent
 from privfed.protocols.slotted import Slotted
 
@@ -100,8 +99,8 @@ def test_what_a_cell_claims_is_what_dp_sgd_claims(run: tuple[Path, Plan, Store])
     folder, checked, store = run
     claims = [row.claim for row in write_report(folder, checked, store)]
     assert [one is not None for one in claims] == [False, False, True, True, False]
-    assert isinstance(claims[2], PrivacySpent) and claims[2].rehearsal and claims[2].epsilon == 4.0
-    assert "not private: a rehearsal of epsilon 4" in claims[2].line
+    assert isinstance(claims[2], PrivacySpent) and claims[2].seeded and claims[2].epsilon == 4.0
+    assert "not private: a seeded run of epsilon 4" in claims[2].line
 
 
 HIDDEN = """\
@@ -162,7 +161,7 @@ def test_fits_by_dp_sgd_compose_by_adding_up(run: tuple[Path, Plan, Store]) -> N
     folder, checked, store = run
     (together,) = composed_budgets(write_report(folder, checked, store))
     assert (together.epsilon, together.delta, together.fits) == (12.0, 2e-5, 2)
-    assert together.rehearsed == 2 and together.open_fits == 3
+    assert together.seeded == 2 and together.open_fits == 3
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from privfed.errors import RunFolderError
-from privfed.experiments.running.measure import Part
-from privfed.experiments.running.planning import Plan, plan
-from privfed.experiments.running.running import DIED, Job, missing, run
-from privfed.experiments.running.store import Store
-from privfed.experiments.study.reading import parse_study
+from privfed.experiments.measuring import Part
+from privfed.experiments.planning import Plan, plan
+from privfed.experiments.reading import parse_study
+from privfed.experiments.running import DIED, Job, Store, missing, run
 from tests.default_run import slow
 from tests.experiments.small import SMALL, results, silent
 

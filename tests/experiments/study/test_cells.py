@@ -5,9 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from privfed.experiments.running.planning import Plan, plan
-from privfed.experiments.study.cells import attack_id
-from privfed.experiments.study.reading import parse_study
+from privfed.experiments.cells import attack_id
+from privfed.experiments.planning import Plan, plan
+from privfed.experiments.reading import parse_study
 from tests.experiments.small import SMALL
 
 

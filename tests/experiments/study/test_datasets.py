@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from privfed.errors import ArgumentError, DataError
-from privfed.experiments.study.datasets import load_table, split
-from privfed.experiments.study.study import Data, Partition
+from privfed.experiments.datasets import load_table, split
+from privfed.experiments.study import Data, Partition
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import tomllib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privfed.experiments.study.lines import line_of, lines_of
+from privfed.experiments.reading import line_of, lines_of
 
 TEXT = '''\
 # A comment.

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from privfed.errors import ArgumentError
-from privfed.experiments.running.planning import plan
-from privfed.experiments.study.located import Located, StudyError
-from privfed.experiments.study.reading import parse_study, read_study
-from privfed.experiments.study.study import Algorithm, Data, Guarantee, Partition, Study, Sum
+from privfed.experiments.planning import plan
+from privfed.experiments.reading import StudyError, StudyFile, parse_study, read_study
+from privfed.experiments.study import Algorithm, Data, Guarantee, Partition, Study, Sum
 from tests.experiments.small import SMALL
+from tests.some import some
 
 
 def line_with(text: str, word: str) -> int:
@@ -33,8 +33,15 @@ def failure(text: str) -> str:
 @pytest.mark.parametrize(
     ("before", "after", "problem"),
     [
-        pytest.param("clients = 5", 'clients = "5"', "clients must be an integer, got text.", id="kind"),
-        pytest.param("clients = 5", "client = 5", "client is no key of partition.", id="unknown key"),
+        pytest.param(
+            "clients = 5", 'clients = "5"', "clients: Expected `int`, got `str`; it is '5'.", id="kind"
+        ),
+        pytest.param(
+            "clients = 5",
+            "client = 5",
+            "unknown field `client`; partition takes clients, kind, name, alpha, beta.",
+            id="unknown key",
+        ),
         pytest.param("clients = 5", "clients = 900", "clients must", id="more clients than rows"),
         pytest.param("clients = 5", "clients = 5\nkind = 'dirichlet'", "alpha", id="option of a partition"),
         pytest.param("n_clusters = 3", "n_clusters = 0", "n_clusters must be an integer of at", id="bound"),
@@ -45,30 +52,44 @@ def failure(text: str) -> str:
         ),
         pytest.param('"DWFKMeans"', '"WFK"', "estimator must be one of", id="estimator"),
         pytest.param('"iris"', '"lilies"', "source must be one of", id="source"),
-        pytest.param("public = 0.3", "public = 1.0", "public must lie in [0, 0.9]", id="public"),
+        pytest.param(
+            "public = 0.3", "public = 1.0", "public: Expected `float` <= 0.9; it is 1.0.", id="public"
+        ),
         pytest.param("high = 8.0", "high = -1.0", "low must be below high", id="low above high"),
         pytest.param('"masked"', '"maskd"', "protocol must be one of", id="sum"),
         pytest.param('"masked"', '"masked"\ncolour = 1', "colour is no parameter of Masked", id="of a sum"),
         pytest.param('"Membership"', '"Guessing"', "kind must be one of", id="attack"),
-        pytest.param("rounds = [1, 2]", "rounds = [0]", "rounds must be at least 1", id="rounds"),
+        pytest.param("rounds = [1, 2]", "rounds = [0]", "rounds: Expected `int` >= 1; it is 0.", id="rounds"),
         pytest.param(
             "rounds = [1, 2]", "colour = 1", "colour is no parameter of Membership", id="of attacks"
         ),
         pytest.param("rounds = [1, 2]", "sums = ['x']", "sums must be one of", id="attack's sums"),
         pytest.param("rounds = [1, 2]", "colluding = [5]", "colluding must be positions", id="colluding"),
         pytest.param('"Membership"', '"Probing"', "rounds is for passive attacks", id="active"),
-        pytest.param("rounds = [1, 2]", "budget = 0", "budget must be at least 1", id="budget"),
+        pytest.param("rounds = [1, 2]", "budget = 0", "budget: Expected `int` >= 1; it is 0.", id="budget"),
         pytest.param("seeds = 2", "seeds = 0", "seeds must be a number above 0", id="seeds"),
         pytest.param("seeds = 2", "metrics = ['x']", "metrics must be some of", id="metrics"),
         pytest.param("seeds = 2", "seeds = ", "this is no TOML", id="syntax"),
         pytest.param(
-            "seeds = 2", "seeds = 'x'", "seeds must be an integer or a list, got text", id="seeds' kind"
+            "seeds = 2",
+            "seeds = 'x'",
+            "seeds: Expected `int | array`, got `str`; it is 'x'.",
+            id="seeds' kind",
         ),
         pytest.param("n_clusters = 3", "n_clusters = 300", "n_clusters must be at most the 105 rows", id="k"),
-        pytest.param("n_init = [1, 2]", "n_init = []", "grid needs at least one value", id="empty grid"),
-        pytest.param("n_init = [1, 2]", "n_init = 1", "grid must be a list", id="no grid"),
-        pytest.param("leakage = 0.2", "leakage = 2", "leakage must lie in [0, 1]", id="leakage"),
-        pytest.param("score_ratio = 1.5", "score_ratio = 0.5", "score_ratio must be at least", id="ratio"),
+        pytest.param(
+            "n_init = [1, 2]", "n_init = []", "grid: Expected `array` of length >= 1", id="empty grid"
+        ),
+        pytest.param("n_init = [1, 2]", "n_init = 1", "grid: Expected `array`, got `int`", id="no grid"),
+        pytest.param(
+            "leakage = 0.2", "leakage = 2", "leakage: Expected `float` <= 1.0; it is 2.", id="leakage"
+        ),
+        pytest.param(
+            "score_ratio = 1.5",
+            "score_ratio = 0.5",
+            "score_ratio: Expected `float` >= 1.0; it is 0.5.",
+            id="ratio",
+        ),
         pytest.param('[[sum]]\nprotocol = "plain"', "[sum]", "this is no TOML", id="table and list"),
     ],
 )
@@ -101,18 +122,22 @@ def test_a_wrong_study_gives_one_line_that_says_what_and_where(before: str, afte
 @pytest.mark.parametrize(
     ("table", "line", "problem"),
     [
-        ("[[privacy]]\nepsilon = [1.0, -1.0]\ndelta = 1e-6", 2, "epsilon must be above 0"),
-        ("[[privacy]]\ndelta = 1.0\nepsilon = 1.0", 2, "delta must lie in (0, 1)"),
+        (
+            "[[privacy]]\nepsilon = [1.0, -1.0]\ndelta = 1e-6",
+            2,
+            "epsilon: Expected `float` > 0.0; it is -1.0.",
+        ),
+        ("[[privacy]]\ndelta = 1.0\nepsilon = 1.0", 2, "delta: Expected `float` < 1.0; it is 1.0."),
         ("[[privacy]]\nepsilon = 1.0\ndelta = 1e-6\nalgorithms = ['X']", 4, "algorithms must be one of"),
         ("[[privacy]]\nepsilon = 1.0\ndelta = 1e-6\nunit = 'rows'", 4, "unit must be"),
         ("[[privacy]]\nepsilon = 1.0\ndelta = 1e-6\nmechanism = 'laplace'", 4, "mechanism must be"),
         ("[[defence]]\nname = 'few'\nclients_per_round = 1", 0, "a masked sum needs at least 3 clients"),
-        ("[[defence]]\nwords = 1", 1, "the key name is missing"),
+        ("[[defence]]\nwords = 1", 1, "missing required field `name`; defence takes name, algorithms"),
         ("[[defence]]\nname = 'a'\n[[defence]]\nname = 'b'", 0, "two configurations are the same"),
         (
             "[[defence]]\nname = 'a'\n[[defence]]\nname = 'a'\nmax_iter = 2",
             0,
-            "two configurations are called",
+            "two configurations have the same name",
         ),
         ("[[attack]]\nkind = 'Membership'\nparty = 'observer'\nname = 'membership'", 4, "name must differ"),
         ("[[attack]]\nkind = 'Differencing'\nclient = 5", 3, "client must be the position of one of the 5"),
@@ -129,7 +154,9 @@ def test_a_wrong_table_is_named_by_its_line(table: str, line: int, problem: str)
 
 
 def test_a_single_table_is_told_how_to_be_written() -> None:
-    assert "data is a list of tables: write [[data]]." in failure(SMALL.replace("[[data]]", "[data]"))
+    assert "data: Expected `array`, got `object`; it is a table; write [[data]]." in failure(
+        SMALL.replace("[[data]]", "[data]")
+    )
 
 
 def test_an_attack_on_members_needs_rows_held_back() -> None:
@@ -159,10 +186,12 @@ def test_noise_of_the_server_is_for_sums_that_it_cannot_read_and_for_runs_that_a
 
 
 def test_a_missing_table_and_a_missing_name_are_told() -> None:
-    assert "a study needs a table [[sum]]." in failure(
+    assert "missing required field `sum`; a study takes name" in failure(
         SMALL.replace('[[sum]]\nprotocol = "plain"\n\n[[sum]]\nprotocol = "masked"\n', "")
     )
-    assert "a study needs a name." in failure(SMALL.replace('name = "Small"\n', ""))
+    assert "missing required field `name`; a study takes name" in failure(
+        SMALL.replace('name = "Small"\n', "")
+    )
 
 
 def test_differential_privacy_needs_a_declared_domain() -> None:
@@ -175,11 +204,11 @@ def test_a_study_built_in_python_is_checked_alike() -> None:
         name="Python",
         data=[Data(source="iris")],
         partition=[Partition(clients=5)],
-        algorithm=[Algorithm(estimator="DWFKMeans", words={"n_clusters": 0})],
+        algorithm=[Algorithm(estimator="DWFKMeans", parameters={"n_clusters": 0})],
         sum=[Sum(protocol="plain")],
     )
     with pytest.raises(ArgumentError, match=r"^study, .*: n_clusters must be an integer"):
-        plan(Located(study), Path())
+        plan(StudyFile(study), Path())
 
 
 def test_guarantees_that_differ_are_told_apart() -> None:
@@ -207,76 +236,77 @@ CLAIM = "[[privacy]]\nepsilon = 1.0\ndelta = 1e-6\n"
     ("text", "lines", "problem"),
     [
         pytest.param(
-            SMALL + FEW, ["clients_per_round = 1", '"masked"'], "a masked sum", id="defence-and-sum"
+            SMALL + FEW,
+            ["clients_per_round = 1", "clients = 5", '"masked"'],
+            "a masked sum needs at least 3 clients in every cohort, got 1",
+            id="defence-and-sum",
         ),
         pytest.param(
             SMALL.replace("clients = 5", "clients = 2"),
             ["clients = 2", '"masked"'],
-            "a masked",
+            "a masked sum needs at least 3 clients in every cohort, got 2",
             id="partition",
         ),
         pytest.param(
-            SMALL.replace("grid = { n_init = [1, 2] }\n", "") + CLAIM,
-            ["estimator =", "epsilon = 1.0"],
-            "5 local steps have no",
+            SMALL.replace("grid = { n_init = [1, 2] }", "local_iter = 5") + CLAIM + "unit = 'record'\n",
+            ["local_iter = 5", "unit = 'record'"],
+            "5 local steps have no useful bound for one record; use DWFKMeans(local_iter=1), DPKMeans, or",
             id="algorithm-and-privacy",
         ),
         pytest.param(
             SMALL.replace("max_iter = 6", "local_iter = 1\nmax_iter = 6") + CLAIM,
-            ["n_init = [1, 2]", "epsilon = 1.0"],
-            "each restart would cost budget",
+            ["n_init = [1, 2]"],
+            "each restart would cost budget, got n_init=2; use n_init=1",
             id="grid-and-privacy",
         ),
         pytest.param(
             SMALL + "[[defence]]\nname = 'a'\n[[defence]]\nname = 'b'\n",
-            ["name = 'b'", "name = 'a'"],
+            ["[[defence]]\nname = 'b'", "[[defence]]\nname = 'a'"],
             "two configurations are the same",
             id="two-defences",
         ),
         pytest.param(
-            SMALL + "[[partition]]\nclients = 5\n",
-            ["clients = 5", "clients = 5"],
-            "are the same",
+            SMALL + "[[partition]]\nclients = 5\n\n",
+            ["[[partition]]\nclients = 5\n\n[[alg", "[[partition]]\nclients = 5\n\n"][::-1],
+            "two configurations are the same",
             id="partitions",
         ),
     ],
 )
-def test_where_tables_clash_the_lines_of_both_are_named(text: str, lines: list[str], problem: str) -> None:
+def test_tables_that_clash_are_named_by_line_and_by_configuration(
+    text: str, lines: list[str], problem: str
+) -> None:
+    places = sorted({text.rindex(one) for one in lines}, key=[text.rindex(one) for one in lines].index)
+    first, *others = (f"line {text.count(chr(10), 0, place) + 1}" for place in places)
+    beside = f" (with {' and '.join(others)})" if others else ""
     found = failure(text)
-    # What is the same is told of the tables: their first lines.
-    places = [i for word in lines for i, line in enumerate(text.splitlines(), start=1) if word in line]
-    own, other = dict.fromkeys(reversed(places)) if len(set(lines)) == 1 else places
-    if "two" in problem or "same" in problem:
-        own, other = own - 1, other - 1
-    assert found.startswith(f"study.toml, line {own} (with line {other}): ") and problem in found, found
+    assert found.startswith(f"study.toml, {first}{beside}: {problem}"), found
+    assert " The configuration is iris / " in found
 
 
-def test_every_mistake_is_told_with_its_line() -> None:
-    text = SMALL.replace("seeds = 2", "seeds = 'x'").replace("clients = 5", "client = 5\nkind = 3")
+def test_every_mistake_is_told_with_its_line_step_by_step() -> None:
+    """Keys and values are checked first, then names, then what tables are together."""
+    text = SMALL.replace("seeds = 2", "seeds = 'x'").replace("clients = 5", "clients = 5\nkind = 3")
     text = text.replace("n_clusters = 3", "n_clusters = 0\nmomentum = 3").replace('"Membership"', '"Guess"')
     text += "[[privacy]]\nepsilon = -1\n[[privacy]]\nepsilon = 1.0\ndelta = 1e-6\nunit = 'rows'\n"
     text += "[[defence]]\nname = 'c'\n[[defence]]\nname = 'd'\ncolour = 3\nalgorithms = ['DWF', 'X']\n"
-    found = mistakes(text)
-    wrong = ["client = 5", "kind = 3", "epsilon = -1", "unit = ", "seeds =", '"Guess"', "'X']"]
-    wrong += ["n_clusters = 0", "momentum = 3", "colour = 3"]
-    assert {one.partition(":")[0] for one in found} == {f"line {line_with(text, one)}" for one in wrong}
-    assert len(found) == len(wrong)
-
-
-def test_a_mistake_behind_another_is_found_too() -> None:
-    text = SMALL.replace("grid = { n_init = [1, 2] }\n", "") + CLAIM + "noise = 'server'\n"
-    found = mistakes(text)
-    assert [one.partition(": ")[2][:20] for one in found] == [
-        "5 local steps have n",
-        'noise="server" prote',  # over plain
-        'noise="server" prote',  # over masked
+    steps = [
+        {"seeds = 'x'": "seeds = 2", "kind = 3": "", "epsilon = -1": "", "unit = 'rows'": ""},
+        {'"Guess"': '"Membership"', "'DWF', 'X'": "", "colour = 3": "local_iter = 1"},
+        {"n_clusters = 0": "n_clusters = 3"},
+        {"momentum = 3": ""},
     ]
+    for wrong in some(steps):
+        found = [one.partition(":")[0] for one in mistakes(text)]
+        assert sorted(found) == sorted(f"line {line_with(text, one)}" for one in wrong)
+        for one, right in wrong.items():
+            text = text.replace(one, right)
 
 
 def test_one_line_says_that_there_are_more() -> None:
-    text = SMALL.replace("clients = 5", "client = 5").replace("n_clusters = 3", "n_clusters = 0")
+    text = SMALL.replace("clients = 5", "client = 5").replace("public = 0.3", "public = 3")
     with pytest.raises(
-        StudyError, match=r"line 12: client .*There are 1 more mistakes: 'privfed tradeoff --check'"
+        StudyError, match=r"line 9: public: .*There are 1 more mistakes: 'privfed tradeoff --check'"
     ):
         plan(parse_study(text, "study.toml"), Path())
 

@@ -16,7 +16,7 @@ from privfed import (
     Simulation,
 )
 from privfed.core.roles.conversation import Ask, Total
-from privfed.engines.faults import Fault
+from privfed.engines.in_process import Fault
 from privfed.errors import ArgumentError
 from privfed.federation.clients import gather
 from privfed.protocols import CKKS, by_name
@@ -44,7 +44,8 @@ def test_counts_are_exact_integers(few: Clients) -> None:
 def test_clients_that_are_lost_are_out_of_a_round_and_back_in_the_next(few: Clients) -> None:
     fourth = frozenset({4})
     faults = [Fault(2, "collect", "drop", fourth), Fault(3, "collect", "lost-reply", fourth)]
-    fitted = DWFKMeans(3, protocol="ckks", max_iter=4, tol=0, engine=Simulation(faults=faults)).fit(few)
+    words: dict[str, Any] = {"protocol": CKKS(losses=9), "engine": Simulation(faults=faults)}
+    fitted = DWFKMeans(3, max_iter=4, tol=0, **words).fit(few)
     contributors = [total.contributors for _, total in fitted.transcript_.totals()]
     assert [len(one) for one in contributors].count(3) == 1
     assert contributors[-1] == tuple(range(5))
@@ -98,4 +99,4 @@ def test_ranges_beyond_the_slots_are_an_error_before_anybody_is_asked() -> None:
 def test_ckks_is_known_by_its_name() -> None:
     protocol = by_name("ckks")
     assert isinstance(protocol, CKKS)
-    assert (protocol.name, protocol.opens_to, protocol.reveals) == ("ckks", "clients", "sums")
+    assert (protocol.name, protocol.recipient, protocol.reveals) == ("ckks", "clients", "sums")

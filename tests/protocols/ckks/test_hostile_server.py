@@ -14,7 +14,7 @@ from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.roles.engine import ClientSide
 from privfed.core.roles.secure_sum import Session
-from privfed.core.stored.messages import decode, encode
+from privfed.core.stored.encoding import decode, encode
 from privfed.errors import IntegrityError, MessageError, ProtocolError, RefusedError
 from privfed.protocols import CKKS
 from privfed.protocols.ckks import cipher

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from privfed.engines.faults import Fault
+from privfed.engines.in_process import Fault
 from privfed.errors import NotEnoughClientsError
 from privfed.protocols import CKKS
 from privfed.protocols.client_opened.relay import MAX_BEHIND

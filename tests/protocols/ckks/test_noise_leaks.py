@@ -17,7 +17,7 @@ from privfed.core.asking.statistics import Entry, StatisticsSpec
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError
 from privfed.privacy.noised import Noised
-from privfed.privacy.sampler import RehearsalBits, discrete_gaussian
+from privfed.privacy.sampler import SeededBits, discrete_gaussian
 from privfed.protocols.ckks.cipher import CipherSum, Key, with_noise
 from privfed.protocols.ckks.grid import SlotGrid, grid_of
 from privfed.protocols.ckks.parameters import RING, SLOTS, Capacity
@@ -38,7 +38,6 @@ def question(
         inner=inner,
         sigma=np.full(2, sigma),
         limits=np.array([]),
-        rehearsal=True,
         by_server=by_server,
         mechanism=mechanism,
     )
@@ -49,7 +48,7 @@ def question(
 
 def carries(first: int, sigma: float, low: int, runs: int) -> np.ndarray:
     """Return how often the low limbs of three answers carried, beside what their total tells."""
-    bits = RehearsalBits(np.random.default_rng(first))
+    bits = SeededBits(np.random.default_rng(first))
     answers = discrete_gaussian(sigma, (runs, 3), bits) + np.array([first, 5, 7])
     return np.floor_divide(np.mod(answers, low).sum(axis=1), low)
 

@@ -11,8 +11,8 @@ import pytest
 
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.roles.engine import Client
-from privfed.core.stored.messages import Refusal, decode, encode
-from privfed.engines.faults import Fault
+from privfed.core.stored.encoding import Refusal, decode, encode
+from privfed.engines.in_process import Fault
 from privfed.errors import IntegrityError, NotEnoughClientsError, RefusedError, RepeatsSpentError
 from privfed.party.state import FileStore
 from privfed.protocols import GroupMasked
@@ -181,7 +181,7 @@ def wrong_total(run: Sums) -> list[Fault]:
 @pytest.mark.parametrize("between", [in_flight, others_take_part, wrong_total])
 def test_a_new_set_up_gives_no_new_repeats(between: Callable[[Sums], list[Fault]]) -> None:
     # Else a server would ask each sum again, of other clients, once a set-up.
-    run = Sums(GroupMasked(repeats=1), 9)
+    run = Sums(GroupMasked(losses=9, repeats=1), 9)
     run.ask(QUESTION)
     faults = between(run)
     run.federation._opened = False
@@ -193,7 +193,7 @@ def test_a_new_set_up_gives_no_new_repeats(between: Callable[[Sums], list[Fault]
 
 
 def test_a_new_set_up_after_all_totals_were_heard_costs_no_repeat() -> None:
-    run = Sums(GroupMasked(repeats=0), 9)
+    run = Sums(GroupMasked(losses=9, repeats=0), 9)
     for _ in range(3):
         run.assert_exact(run.ask(QUESTION), QUESTION)
         run.federation.close()
@@ -268,7 +268,7 @@ def test_tags_show_nothing_to_who_has_not_the_secret() -> None:
 
 
 def test_a_client_answers_no_more_sums_than_agreed() -> None:
-    run = Sums(GroupMasked(repeats=1), 5, max_sums=3)
+    run = Sums(GroupMasked(losses=9, repeats=1), 5, max_sums=3)
     for _ in range(4):
         run.ask(QUESTION)
     with pytest.raises(RefusedError, match="policy:max_sums"):
@@ -276,7 +276,7 @@ def test_a_client_answers_no_more_sums_than_agreed() -> None:
 
 
 def test_a_new_set_up_does_not_start_the_count_of_sums_anew() -> None:
-    run = Sums(GroupMasked(repeats=0), 5, max_sums=3)
+    run = Sums(GroupMasked(losses=9, repeats=0), 5, max_sums=3)
     for _ in range(3):
         run.ask(QUESTION)
     run.federation.close()
@@ -297,12 +297,12 @@ def test_a_new_set_up_does_not_start_the_count_of_sums_anew() -> None:
 )
 def test_a_client_keeps_to_its_policy(policy: ClientPolicy, code: str) -> None:
     with pytest.raises(RefusedError, match=code):
-        Sums(GroupMasked(), 5, policy=policy).ask(QUESTION)
+        Sums(GroupMasked(losses=9), 5, policy=policy).ask(QUESTION)
 
 
 def test_the_run_goes_on_without_one_client_whose_policy_refuses() -> None:
     policies = {2: ClientPolicy(questions=frozenset({"Others"}))}
-    run = Sums(GroupMasked(), 6, policies=policies)
+    run = Sums(GroupMasked(losses=9), 6, policies=policies)
     total = run.ask(QUESTION)
     run.assert_exact(total, QUESTION)
     assert total.contributors == (0, 1, 3, 4, 5)
@@ -312,7 +312,7 @@ def test_the_run_goes_on_without_one_client_whose_policy_refuses() -> None:
 
 
 def test_repeats_are_used_up_and_the_error_says_so() -> None:
-    run = Sums(GroupMasked(repeats=2), 12)
+    run = Sums(GroupMasked(losses=9, repeats=2), 12)
     for client in (3, 5):
         total = run.ask(QUESTION, 0, (0,), Fault(client, "collect"))
         assert client not in total.contributors
@@ -322,7 +322,7 @@ def test_repeats_are_used_up_and_the_error_says_so() -> None:
 
 
 def test_with_too_few_left_nothing_is_opened() -> None:
-    run = Sums(GroupMasked(), 5)
+    run = Sums(GroupMasked(losses=9), 5)
     with pytest.raises(NotEnoughClientsError) as error:
         run.ask(QUESTION, 0, (0,), Fault(1, "collect"), Fault(2, "collect"))
     assert (error.value.left, error.value.needed, error.value.missing) == (3, 4, ("clinic-1", "clinic-2"))
@@ -343,7 +343,7 @@ class Process(Client):
 
 
 def test_a_run_over_files_opens_the_same_sums(tmp_path: Path) -> None:
-    run = Sums(GroupMasked(), 6, ((0, 1, 2, 3), (2, 3, 4, 5)))
+    run = Sums(GroupMasked(losses=9), 6, ((0, 1, 2, 3), (2, 3, 4, 5)))
     for i in range(6):
         run.clients[i] = Process(run, i, tmp_path)
     for label, question in enumerate([QUESTION, wide_vectors(), vectors(30), QUESTION]):

@@ -10,7 +10,7 @@ import pytest
 
 from privfed.core.roles.engine import Exchange, Replies
 from privfed.core.roles.secure_sum import SecureSum
-from privfed.core.stored.messages import decode, encode
+from privfed.core.stored.encoding import decode, encode
 from privfed.errors import PrivFedError
 from privfed.protocols import CKKS, GroupMasked
 from privfed.protocols.client_opened.messages import Contribution, Joined, OpenRequest

@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 
 from privfed import DWFKMeans
-from privfed.algorithms.outcome import ClusteringOutcome
+from privfed.algorithms.rounds import ClusteringOutcome
 from privfed.core.agreed.agreement import Agreement, Registry
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import ClientData, Question
 from privfed.core.asking.statistics import Statistics
-from privfed.core.federation import client_generator
+from privfed.core.record.records import question_of
 from privfed.core.roles.conversation import Ask, Setting, Total
-from privfed.core.roles.engine import Client
+from privfed.core.roles.engine import Client, client_generator
 from privfed.core.roles.secure_sum import Posed
 from privfed.engines.in_process import InProcessEngine
 from privfed.errors import IntegrityError, MessageError
-from privfed.federation.builder import cohort_rule
+from privfed.federation.request import cohort_rule
 from privfed.party.state import MemoryStore
 from privfed.protocols import by_name
 from privfed.protocols.ckks.scheme import CkksScheme
@@ -59,6 +59,10 @@ class OwnReplica:
     @property
     def told(self) -> int:
         return len(self.asks) - 1 if self.outcome is None else len(self.asks)
+
+    @property
+    def ended(self) -> bool:
+        return self.outcome is not None
 
     def ask(self, index: int) -> Posed:
         if index >= len(self.asks):
@@ -155,7 +159,8 @@ def test_all_replicas_arrive_where_the_simulation_does(
         assert replica.outcome is not None
         np.testing.assert_array_equal(replica.outcome.centers, fitted.cluster_centers_)
         assert replica.outcome.inertia == fitted.inertia_
-    asked = [question.question for question, _ in fitted.transcript_.totals()]
+    # These replicas state no positions.
+    asked = [question_of(one).at(None).to_bytes() for one, _ in fitted.transcript_.totals()]
     for replica in federates.replicas:
         assert [ask.question.to_bytes() for ask in replica.asks] == asked
 

@@ -8,16 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from privfed.core.stored.messages import Refusal, decode, encode
+from privfed.core.stored.encoding import Refusal, decode, encode
 from privfed.errors import ArgumentError, IntegrityError, RefusedError
 from privfed.protocols import GroupMasked
 from privfed.protocols.client_opened.bindings import needed
 from privfed.protocols.client_opened.messages import Joined
 from privfed.protocols.client_opened.session import GroupSession
-from privfed.protocols.crypto.keys import Identity, new_secret, public_key
-from privfed.protocols.setup.advertising import advertise_request, signed_roster
+from privfed.protocols.crypto.keys import Identity, encapsulation_key, new_secret, new_seed, public_key
+from privfed.protocols.setup.advertising import advertise_request, listed, signed_roster
 from privfed.protocols.setup.channel import Channel
-from privfed.protocols.setup.messages import Advertisement, AdvertiseRequest, Envelope, Listed
+from privfed.protocols.setup.hybrid import Keyring
+from privfed.protocols.setup.messages import Advertisement, AdvertiseRequest, Envelope, Joining, Listed
 from tests.protocols.federations import Sums
 from tests.protocols.groups import QUESTION, Played
 
@@ -28,11 +29,11 @@ def started(**options: Any) -> tuple[Sums, AdvertiseRequest, tuple[Listed, ...]]
     """Return a federation whose clients have advertised for a fit, and their list."""
     run = Sums(GroupMasked(**options), N)
     request = asking(run)
-    listed = []
+    entries = []
     for i in range(N):
         one = decode(run.clients[i].handle(encode(request)), Advertisement, sender="", stage="")
-        listed.append(Listed(i, one.key, one.signature))
-    return run, request, tuple(listed)
+        entries.append(listed(i, one))
+    return run, request, tuple(entries)
 
 
 def asking(run: Sums) -> AdvertiseRequest:
@@ -42,13 +43,16 @@ def asking(run: Sums) -> AdvertiseRequest:
 
 
 def roster(run: Sums, request: AdvertiseRequest, listed: tuple[Listed, ...], **changed: Any) -> bytes:
-    relay, key = run.session.relay, new_secret()  # type: ignore[attr-defined]
-    message = signed_roster(relay._identity, relay._agreement, request.fit, public_key(key), listed)
+    relay = run.session.relay  # type: ignore[attr-defined]
+    keys = public_key(new_secret()), encapsulation_key(new_seed())
+    message = signed_roster(relay._identity, relay._agreement, request.fit, *keys, listed)
     return encode(msgspec.structs.replace(message, **changed))
 
 
 def code(run: Sums, client: int, request: bytes) -> str:
-    reply = decode(run.clients[client].handle(request), Refusal | Envelope, sender="", stage="")
+    reply = decode(
+        run.clients[client].handle(request), Refusal | Joining | Advertisement, sender="", stage=""
+    )
     return reply.code if isinstance(reply, Refusal) else ""
 
 
@@ -56,7 +60,7 @@ def forged(listed: tuple[Listed, ...]) -> tuple[Listed, ...]:
     """Return the list with a key of the coordinator's in the place of client 3's."""
     false = Identity.generate()
     key = public_key(new_secret())
-    return (*listed[:3], Listed(3, key, false.sign(b"?")), *listed[4:])
+    return (*listed[:3], Listed(3, key, key, false.sign(b"?")), *listed[4:])
 
 
 LISTS: dict[str, tuple[str, Callable[[tuple[Listed, ...]], tuple[Listed, ...]]]] = {
@@ -73,36 +77,36 @@ LISTS: dict[str, tuple[str, Callable[[tuple[Listed, ...]], tuple[Listed, ...]]]]
 
 @pytest.mark.parametrize(("refusal", "change"), LISTS.values(), ids=LISTS.keys())
 def test_a_client_refuses_a_list(refusal: str, change: Callable[..., tuple[Listed, ...]]) -> None:
-    run, request, listed = started()
-    assert code(run, 1, roster(run, request, change(listed))) == refusal
-    assert code(run, 1, roster(run, request, listed)) == ""
+    run, request, entries = started()
+    assert code(run, 1, roster(run, request, change(entries))) == refusal
+    assert code(run, 1, roster(run, request, entries)) == ""
 
 
 def test_a_client_refuses_a_list_that_the_coordinator_did_not_sign() -> None:
-    run, request, listed = started()
-    assert code(run, 1, roster(run, request, listed, signature=bytes(64))) == "roster:signature"
+    run, request, entries = started()
+    assert code(run, 1, roster(run, request, entries, signature=bytes(64))) == "roster:signature"
 
 
 def test_a_second_list_under_the_same_key_is_refused() -> None:
-    run, request, listed = started()
-    assert code(run, 1, roster(run, request, listed)) == ""
-    assert code(run, 1, roster(run, request, listed[:4])) == "message"
+    run, request, entries = started()
+    assert code(run, 1, roster(run, request, entries)) == ""
+    assert code(run, 1, roster(run, request, entries[:4])) == "message"
 
 
 def test_another_agreement_is_refused_and_a_request_that_comes_again_gets_the_same_key() -> None:
-    run, request, listed = started()
+    run, request, entries = started()
     other = msgspec.structs.replace(request, agreement=bytes(32))
     assert code(run, 1, encode(other)) == "agreement"
     again = decode(run.clients[1].handle(encode(request)), Advertisement, sender="", stage="")
-    assert again.key == listed[1].key
-    assert code(run, 1, roster(run, request, listed)) == ""
+    assert again.key == entries[1].key
+    assert code(run, 1, roster(run, request, entries)) == ""
     assert code(run, 1, encode(request)) == "message"
 
 
 def test_nobody_but_the_coordinator_begins_a_fit_and_an_old_request_begins_none() -> None:
     # Whoever could send three unsigned messages closed a group's fit, and its agreement, for good.
-    run, request, listed = started()
-    assert code(run, 1, roster(run, request, listed)) == ""
+    run, request, entries = started()
+    assert code(run, 1, roster(run, request, entries)) == ""
     before = run.state(1)
     for forged in (
         msgspec.structs.replace(request, fit=new_secret()),
@@ -132,13 +136,31 @@ def test_the_lowest_on_the_list_draws_the_secret_and_all_others_get_it() -> None
     assert again.secret != groups[0].secret
 
 
+def joined(run: Sums, client: int, reply: bytes) -> Joined:
+    """Return what is in a client's answer to the list."""
+    group, joining = run.state(client).group, decode(reply, Joining, sender="", stage="")
+    envelope = decode(joining.envelope, Envelope, sender="", stage="")
+    inside: Joined = Channel(group.channel, group.session, client).open_up(envelope, Joined, "")
+    return inside
+
+
 def test_only_the_leader_sends_boxes_and_keys_are_erased() -> None:
-    run, request, listed = started()
-    replies = [run.clients[i].handle(roster(run, request, listed)) for i in range(N)]
-    sizes = [len(one) for one in replies]
-    assert sizes[0] > sizes[1] + 4 * 60 and len(set(sizes[1:])) == 1
-    assert all(run.state(i).key == b"" for i in range(N))
+    played = Played(n=N, sums=0)
+    run = played.run
+    run.federation._drive(played.relay.open(), 0)
+    replies = dict(run.engine.log[-1][1])
+    sent = {i: joined(run, i, reply) for i, reply in replies.items()}
+    assert [len(one.boxes) for one in sent.values()] == [4 * 60, 0, 0, 0, 0]
+    # The leader encapsulates to everybody; each pair of the others once.
+    assert len(sent[0].capsules) == 4 and sum(len(one.capsules) for one in sent.values()) == N * (N - 1) / 2
+    assert all((run.state(i).key, run.state(i).seed) == (b"", b"") for i in range(N))
     assert run.state(0).group.secret and not run.state(1).group.secret
+    assert all(run.state(i).group.ring.secret == b"" for i in range(N))
+    assert all(run.state(i).group.ring.seed for i in range(1, N))
+    run.federation._opened = True
+    run.ask(QUESTION)
+    assert all(run.state(i).group.ring == Keyring() for i in range(1, N))
+    assert not run.state(0).group.ring.seed
 
 
 CHANGES: dict[str, Callable[[dict[int, bytes]], bytes]] = {
@@ -154,7 +176,7 @@ def test_a_client_refuses_an_invitation(change: Callable[[dict[int, bytes]], byt
     played.run.federation._drive(played.relay.open(), 0)
     played.pose(0)
     boxes = dict(played.relay._invitations)
-    request = played.request(1, 0, totals=())
+    request = played.request(1, 0, totals=(), capsules=played.relay._pairing.capsules(1))
     assert played.code(1, 1, msgspec.structs.replace(request, invitation=change(boxes))) == "invitation"
     assert played.code(1, 1, request) == "message"
     assert played.code(1, 1, msgspec.structs.replace(request, invitation=boxes[1])) == ""
@@ -183,28 +205,26 @@ def test_a_leader_that_sends_different_secrets_opens_nothing() -> None:
 
 
 def test_boxes_of_another_length_cost_the_leader_its_place() -> None:
-    run = Sums(GroupMasked(), 6)
-    relay = run.session.relay  # type: ignore[attr-defined]
+    def led_with(run: Sums, boxes: bytes) -> Callable[[Any, Any], Any]:
+        def change(exchange: Any, replies: Any) -> Any:
+            if exchange.stage != "prepare" or 0 not in exchange.requests:
+                return replies
+            inside = joined(run, 0, replies[0][1])
+            ciphertext = decode(replies[0][1], Joining, sender="", stage="").ciphertext
+            group = run.state(0).group
+            channel = Channel(group.channel, group.session, 0)
+            sealed = channel.up(0, "prepare", msgspec.structs.replace(inside, boxes=boxes))
+            return [(0, encode(Joining(ciphertext, sealed))), *replies[1:]]
 
-    def cut(exchange: Any, replies: Any) -> Any:
-        if exchange.stage != "prepare" or 0 not in exchange.requests:
-            return replies
-        channel: Channel = relay._channels[0]
-        return [(0, channel.up(0, "prepare", Joined(b"12345", b"", 0))), *replies[1:]]
+        return change
 
     # Five boxes of one byte have the right length of the whole: nobody can open them.
-    run.engine.change_replies = cut
+    run = Sums(GroupMasked(), 6)
+    run.engine.change_replies = led_with(run, b"12345")
     with pytest.raises(RefusedError, match="invitation"):
         run.ask(QUESTION)
     run = Sums(GroupMasked(), 6)
-    relay = run.session.relay  # type: ignore[attr-defined]
-
-    def odd(exchange: Any, replies: Any) -> Any:
-        if exchange.stage != "prepare" or 0 not in exchange.requests:
-            return replies
-        return [(0, relay._channels[0].up(0, "prepare", Joined(b"1234567", b"", 0))), *replies[1:]]
-
-    run.engine.change_replies = odd
+    run.engine.change_replies = led_with(run, b"1234567")
     total = run.ask(QUESTION)
     run.assert_exact(total, QUESTION)
     assert total.dropped == {0: "prepare"} and total.rejected == {0: "boxes of another length"}

@@ -327,12 +327,17 @@ def test_sessions_differ_by_agreement_fit_and_list() -> None:
     run, other = Sums(Masked(), 3), Sums(Masked(), 3)
     agreements = [one.session._agreement for one in (run, other)]  # type: ignore[attr-defined]
     lists = [
-        tuple(Listed(i, key, bytes(64)) for i, key in enumerate(keys))
-        for keys in (SECRETS[:3], SECRETS[1:4], SECRETS[:2])
+        tuple(Listed(i, key, hashed, bytes(64)) for i, (key, hashed) in enumerate(keys))
+        for keys in (
+            [(one, one) for one in SECRETS[:3]],
+            [(one, one) for one in SECRETS[1:4]],
+            [(one, one) for one in SECRETS[:2]],
+            [(one, SECRETS[5]) for one in SECRETS[:3]],
+        )
     ]
     fits = (SECRETS[6], SECRETS[7])
     sessions = {session_of(*given) for given in itertools.product(agreements, fits, lists)}
-    assert len(sessions) == 12
+    assert len(sessions) == 16
 
 
 @pytest.mark.parametrize("number", [-1, 2**64])

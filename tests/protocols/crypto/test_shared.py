@@ -1,14 +1,19 @@
 """What two simulated clients share is computed once, and is what each would compute."""
 
+import itertools
+from dataclasses import dataclass
+
+import msgspec
 import numpy as np
 import pytest
 
 from privfed import DWFKMeans, Simulation
-from privfed.engines.faults import Fault
+from privfed.engines.in_process import Fault
 from privfed.errors import PolicyError
+from privfed.protocols import Masked
 from privfed.protocols.crypto import shared
 from privfed.protocols.crypto.fixed_point import Layout
-from privfed.protocols.crypto.keys import new_secret, public_key
+from privfed.protocols.crypto.keys import encapsulation_key, new_secret, new_seed, public_key
 from privfed.protocols.crypto.keystream import SHORT, Mask, Masker, keystream
 from privfed.protocols.crypto.shared import APART, InOneProcess, Shared, once
 from privfed.protocols.masked.bindings import pair_mask_key
@@ -16,9 +21,11 @@ from privfed.protocols.masked.boxes import Boxes
 from privfed.protocols.masked.checks import check_receipts
 from privfed.protocols.masked.masking import BoundTo
 from privfed.protocols.masked.messages import CollectRequest, Preparation
-from privfed.protocols.masked.pairs import with_pairs
 from privfed.protocols.masked.state import Fit, Pair, Pending, Secrets
 from privfed.protocols.setup.graph import Neighbours
+from privfed.protocols.setup.hybrid import Keyring, agreed_on, keyring
+from privfed.protocols.setup.journal_counter import hash_of
+from privfed.protocols.setup.messages import Listed, Offered
 
 
 def test_each_value_is_handed_over_once() -> None:
@@ -107,14 +114,40 @@ def test_receipts_hold_for_one_sum_and_way_only(together: Shared) -> None:
 
 
 def test_keys_for_a_fit_are_the_same_on_both_sides() -> None:
-    secrets = [new_secret(), new_secret()]
-    listed = b"".join(map(public_key, secrets))
-    found = []
-    for together in (APART, InOneProcess()):
-        for me in range(2):
-            fit = Fit(session=b"s", secret=secrets[me], listed=listed, channel=b"", pairs={})
-            found.append(with_pairs(fit, me, [1 - me], together).pairs[1 - me])
-    assert len({(one.box, one.receipt) for one in found}) == 1
+    for together, whole in itertools.product((APART, InOneProcess()), (True, False)):
+        one, other = ends(together, whole=whole)
+        ring, made, capsules = agreed_on(one.ring, b"s", 0, (), [Offered(1, other.key)], (), together)
+        assert agreed_on(ring, b"s", 0, made, [Offered(1, other.key)], (), together)[2] == capsules
+        brought = [msgspec.structs.replace(capsules[0], client=0)]
+        _, taken, none = agreed_on(other.ring, b"s", 1, (), (), brought, together)
+        assert made == {1: taken[0]} and none == ()
+        # Of bytes that were altered nothing is taken from the other end, and no key comes of them.
+        for name in ("ciphertext", "tag"):
+            altered = bytearray(getattr(brought[0], name))
+            altered[-1] ^= 1
+            lie = [msgspec.structs.replace(brought[0], **{name: bytes(altered)})]
+            assert agreed_on(other.ring, b"s", 1, (), (), lie, together)[1] == {}
+
+
+@dataclass
+class End:
+    """One of two clients: its ring, and its ML-KEM-768 key."""
+
+    ring: Keyring
+    key: bytes
+
+
+def ends(together: Shared, *, whole: bool) -> list[End]:
+    secrets, seeds = [new_secret(), new_secret()], [new_seed(), new_seed()]
+    keys = [encapsulation_key(one) for one in seeds]
+    listed = tuple(
+        Listed(i, public_key(secret), hash_of(key), b"")
+        for i, (secret, key) in enumerate(zip(secrets, keys, strict=True))
+    )
+    return [
+        End(keyring(secrets[i], seeds[i], i, listed, 2, b"s", whole=whole, shared=together), keys[i])
+        for i in range(2)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -143,6 +176,6 @@ def test_a_mask_shows_no_key() -> None:
 def test_a_fit_with_lost_clients_opens_the_same_totals(blobs: list[np.ndarray], kind: str) -> None:
     words = {"init": blobs[0][:3], "max_iter": 3, "random_state": 0}
     faults = [Fault(2, "collect", kind, frozenset({2})), Fault(4, "unmask", kind, frozenset({3}))]
-    model = DWFKMeans(3, protocol="masked", engine=Simulation(faults=faults), **words).fit(blobs)
+    model = DWFKMeans(3, protocol=Masked(losses=4), engine=Simulation(faults=faults), **words).fit(blobs)
     plain = DWFKMeans(3, protocol="plain", engine=Simulation(faults=faults[:1]), **words).fit(blobs)
     np.testing.assert_allclose(model.cluster_centers_, plain.cluster_centers_, atol=1e-6)

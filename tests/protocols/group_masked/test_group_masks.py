@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from privfed.core.stored.messages import decode, encode
-from privfed.engines.faults import Fault
+from privfed.core.stored.encoding import decode, encode
+from privfed.engines.in_process import Fault
 from privfed.errors import IntegrityError
 from privfed.protocols.client_opened.state import Group
 from privfed.protocols.client_opened.sum_attempt import SumAttempt

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from privfed.core.agreed.configuration import CohortRule
-from privfed.core.stored.messages import Refusal, decode
+from privfed.core.stored.encoding import Refusal, decode
 from privfed.errors import MessageError
 from privfed.protocols.crypto.keys import new_secret, public_key
 from privfed.protocols.masked.messages import Preparation, Prepared

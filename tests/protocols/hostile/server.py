@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from privfed.core.asking.question import question_from_bytes
-from privfed.core.stored.messages import Refusal, decode, encode
+from privfed.core.stored.encoding import Refusal, decode, encode
 from privfed.protocols.crypto.fixed_point import grid_of
 from privfed.protocols.crypto.keys import (
     RECEIPT_BYTES,
-    agree,
-    bound,
-    extract,
+    encapsulation_key,
     mac,
     new_secret,
+    new_seed,
     public_key,
 )
 from privfed.protocols.masked import client as code
 from privfed.protocols.masked.bindings import receipt_data
 from privfed.protocols.masked.messages import (
+    Agreed,
     CollectRequest,
     Preparation,
     Prepared,
@@ -31,18 +32,22 @@ from privfed.protocols.masked.messages import (
     UnmaskRequest,
     Upload,
 )
-from privfed.protocols.masked.pairs import pair_of
 from privfed.protocols.masked.state import BOX_BYTES, Pair, Secrets
-from privfed.protocols.setup.advertising import advertise_request, signed_roster
+from privfed.protocols.setup.advertising import advertise_request, listed, signed_roster, with_keys
 from privfed.protocols.setup.bindings import part
 from privfed.protocols.setup.channel import Channel
+from privfed.protocols.setup.hybrid import agreed_on, channel_from, keyring
 from privfed.protocols.setup.messages import (
     Advertisement,
+    Capsule,
     Envelope,
+    Joining,
     Listed,
+    Offered,
     RosterRequest,
     Slot,
 )
+from privfed.protocols.setup.pairing import encapsulates
 from privfed.protocols.setup.rules import bitmap
 from tests.protocols.hostile.model import Story
 from tests.protocols.hostile.world import Words, World, numbers_question
@@ -54,6 +59,7 @@ class Fit:
 
     fit: bytes
     key: bytes
+    seed: bytes
     listed: tuple[Listed, ...]
     session: bytes
     channels: dict[int, Channel]
@@ -61,6 +67,7 @@ class Fit:
     preparations: dict[tuple[int, int, int], Preparation] = field(default_factory=dict)
     requests: list[tuple[int, bytes]] = field(default_factory=list)
     pairs: dict[tuple[int, int], Pair] = field(default_factory=dict)
+    capsules: dict[tuple[int, int], Capsule] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -102,6 +109,7 @@ class HostileServer:
         self.answered: list[Answered] = []
         self.fits: list[Fit] = []
         self.refusals: list[str] = []
+        self.offers: dict[bytes, bytes] = {}
 
     @property
     def everyone(self) -> tuple[int, ...]:
@@ -116,37 +124,73 @@ class HostileServer:
             client, encode(advertise_request(self.agreement, self.world.server_identity, fit))
         )
         advertisement = decode(reply, Advertisement, sender="client", stage="advertise")
-        return Listed(client, advertisement.key, advertisement.signature)
+        one = listed(client, advertisement)
+        self.offers[one.encapsulation] = advertisement.encapsulation
+        return one
 
-    def fit_of(self, fit: bytes, listed: Iterable[Listed]) -> Fit:
+    def fit_of(self, fit: bytes, entries: Iterable[Listed]) -> Fit:
         """Return a set-up over a list of the server's choice."""
-        chosen, key = tuple(listed), new_secret()
+        chosen, key, seed = tuple(entries), new_secret(), new_seed()
         session = code.session_of(self.agreement, fit, chosen)
-        channels = {
-            one.client: Channel(
-                extract(agree(key, one.key), bound("channel", session, one.client)), session, one.client
-            )
-            for one in chosen
-        }
-        roster = signed_roster(self.world.server_identity, self.agreement, fit, public_key(key), chosen)
-        made = Fit(fit, key, chosen, session, channels, roster)
+        own = public_key(key), encapsulation_key(seed)
+        roster = signed_roster(self.world.server_identity, self.agreement, fit, *own, chosen)
+        made = Fit(fit, key, seed, chosen, session, {}, roster)
         self.fits.append(made)
         return made
 
+    def _offered(self, fit: Fit, client: int) -> tuple[Offered, ...]:
+        others = [one for one in fit.listed if one.client != client]
+        return tuple(
+            Offered(one.client, self.offers[one.encapsulation])
+            for one in others
+            if encapsulates(client, one.client)
+        )
+
+    def capsules(self, fit: Fit, client: int) -> tuple[Capsule, ...]:
+        """Return what others encapsulated to a client, as far as the server has it, and may use."""
+        for one in fit.listed:
+            maker = one.client in self.world.corrupted and encapsulates(one.client, client)
+            if maker and (one.client, client) not in fit.capsules:
+                with suppress(StopIteration):
+                    self.pair_key(fit, one.client, client)
+        made = [one for (maker, holder), one in fit.capsules.items() if holder == client]
+        return tuple(self.changed_capsules(fit, client, tuple(made)))
+
+    def changed_capsules(self, fit: Fit, client: int, capsules: tuple[Capsule, ...]) -> tuple[Capsule, ...]:
+        """Return what a client gets in the place of capsules; a server that lies about them changes it."""
+        return capsules
+
     def join(self, fit: Fit, client: int, slots: Iterable[tuple[int, int]] = ()) -> str:
-        """Send a client the list, and have it prepare (number, cohort) slots."""
+        """Send a client the list, and have it prepare (number, cohort) slots with the keys that it has."""
+        request = encode(with_keys(fit.roster, self._offered(fit, client)))
+        fit.requests.append((client, request))
+        reply = decode(self.world.ask(client, request), Joining | Refusal, sender="client", stage="agree")
+        if isinstance(reply, Refusal):
+            self.refusals.append(reply.code)
+            return reply.code
+        public = next(one.key for one in fit.listed if one.client == client)
+        key = channel_from(fit.key, fit.seed, public, fit.roster, fit.session, client, reply.ciphertext)
+        fit.channels[client] = Channel(key, fit.session, client)
+        envelope = decode(reply.envelope, Envelope, sender="client", stage="agree")
+        agreed: Agreed = fit.channels[client].open_up(envelope, Agreed, "client")
+        for one in agreed.capsules:
+            fit.capsules[client, one.client] = Capsule(client, one.ciphertext, one.tag)
         upcoming = tuple(Slot(number, cohort) for number, cohort in slots)
-        signer, key = self.world.server_identity, fit.roster.key
-        request = signed_roster(signer, self.agreement, fit.fit, key, fit.listed, upcoming)
-        return self._send(fit, client, encode(request), 0, "prepare")
+        return self.ask_to_prepare(fit, client, upcoming) if upcoming else ""
+
+    def ask_to_prepare(self, fit: Fit, client: int, upcoming: tuple[Slot, ...]) -> str:
+        """Have a client prepare sums, with all keys that it can have."""
+        request = PrepareRequest(upcoming, (), self.capsules(fit, client))
+        return self.send(fit, client, 0, "prepare", request)
 
     def open(self, slots: Iterable[tuple[int, int]] = ()) -> Fit:
         """Set up as an honest server would."""
         fit, slots = new_secret(), tuple(slots)
         made = self.fit_of(fit, [self.advertise(i, fit) for i in self.everyone])
+        assert {self.join(made, i) for i in self.everyone} == {""}
         for i in self.everyone:
-            mine = [slot for slot in slots if i in self.agreement.configuration.cohort(slot[1])]
-            assert self.join(made, i, mine) == ""
+            mine = tuple(Slot(*slot) for slot in slots if i in self.agreement.configuration.cohort(slot[1]))
+            assert self.ask_to_prepare(made, i, mine) == ""
         return made
 
     # Requests within a fit.
@@ -173,7 +217,7 @@ class HostileServer:
         """Have a cohort prepare for a number."""
         members = self.agreement.configuration.cohort(cohort)
         for i in members if clients is None else clients:
-            self.send(fit, i, 0, "prepare", PrepareRequest((Slot(number, cohort),)))
+            self.ask_to_prepare(fit, i, (Slot(number, cohort),))
 
     def collect(
         self,
@@ -244,13 +288,32 @@ class HostileServer:
         return bytes(RECEIPT_BYTES) if theirs is None else theirs.receipts.get(told.client, bytes(16))
 
     def pair_key(self, fit: Fit, corrupted: int, other: int) -> Pair:
-        """Return what a corrupted client shares with another under a list, also one it never joined."""
+        """Return what a corrupted client shares with another under a list, also one it never joined.
+
+        Raises:
+            StopIteration: it never held keys of this list, or the other has encapsulated nothing to it yet.
+        """
         if (corrupted, other) not in fit.pairs:
-            listed = {one.client: one for one in fit.listed}
-            keys = [state.key for state in self.world.spied[corrupted] if state.key]
-            own = next(key for key in keys if public_key(key) == listed[corrupted].key)
-            fit.pairs[corrupted, other] = pair_of(own, corrupted, other, listed[other].key, fit.session)
+            fit.pairs[corrupted, other] = self._pair(fit, corrupted, other)
         return fit.pairs[corrupted, other]
+
+    def _pair(self, fit: Fit, me: int, other: int) -> Pair:
+        states = self.world.spied[me]
+        for state in states:
+            keys = state.keys
+            if keys is not None and keys.session == fit.session and other in keys.pairs:
+                return keys.pairs[other]
+        mine = next(one.key for one in fit.listed if one.client == me)
+        held = next(state for state in states if state.key and public_key(state.key) == mine)
+        n = len(self.everyone)
+        ring = keyring(held.key, held.seed, me, fit.listed, n, fit.session, whole=False)
+        offered, brought = [one for one in self._offered(fit, me) if one.client == other], list[Capsule]()
+        if not offered:
+            brought = [next(one for ends, one in fit.capsules.items() if ends == (other, me))]
+        _, keys, made = agreed_on(ring, fit.session, me, (), offered, brought)
+        for one in made:
+            fit.capsules[me, other] = Capsule(me, one.ciphertext, one.tag)
+        return code.pair_of(keys[other], fit.session)
 
     def unmask(
         self,

@@ -3,7 +3,7 @@
 | attack | guard that is taken out in the second half |
 |---|---|
 | late upload | the own mask |
-| alive and dead | `check_stories`: the living are the others |
+| alive and dead | `check_reports`: the living are the others |
 | second story | `check_pending`: a client answers once |
 | restored state | the store keeps the last state (an assumption: such a client counts among c) |
 | reply before state | `Client.handle` stores first |

@@ -1,7 +1,7 @@
 """The eight weaknesses of Flower's SecAgg+ (1.42), each tried against masked sums: none of eight is there.
 
 They were found by running its own functions; each test is named after what was seen. Guards: the full
-key in the keystream (1), `check_stories` (2), the clients' own threshold and the signed list (3), the
+key in the keystream (1), `check_reports` (2), the clients' own threshold and the signed list (3), the
 channel and the masked entries (4), preparing one sum ahead (5), regular graphs and `check_cohort` (6),
 the count of what was clipped (7), AES and the erasure of secrets (8).
 """
@@ -20,9 +20,8 @@ from privfed.core.asking.statistics import Entry, Statistics
 from privfed.core.roles.conversation import Total
 from privfed.core.roles.engine import Answerer, Client
 from privfed.core.roles.secure_sum import Steps
-from privfed.core.stored.messages import decode
-from privfed.engines.faults import Fault
-from privfed.engines.in_process import InProcessEngine
+from privfed.core.stored.encoding import decode
+from privfed.engines.in_process import Fault, InProcessEngine
 from privfed.errors import ArgumentError, PrivFedError
 from privfed.party.state import MemoryStore
 from privfed.protocols import Masked
@@ -117,7 +116,7 @@ def test_2_client_listed_as_active_and_dead_loses_both_secrets() -> None:
     server.collect_all(fit, 1, range(6))
     # There is no list of the active: whoever is not dead is alive. More receipts than living are refused. By
     # `lost` clients only count, and no living neighbour may be in it.
-    assert UnmaskRequest.__struct_fields__ == ("dead", "receipts", "upcoming", "lost")
+    assert UnmaskRequest.__struct_fields__ == ("dead", "receipts", "upcoming", "lost", "keys", "capsules")
     near = server.agreement.neighbours(fit.session, 0, 5).clients
     told_both = server.unmask_all(fit, 1, {i: {5} for i in near}, receipts_of_dead=True)
     assert told_both == ["receipts:length"] * len(near)
@@ -160,7 +159,7 @@ def test_4_counts_and_metrics_are_sent_in_clear_beside_the_masked_vector() -> No
     server = HostileServer(World(6, answerer=silent))
     fit = server.open([(1, 0)])
     server.collect_all(fit, 1, range(6))
-    assert Upload.__struct_fields__ == ("words", "receipts", "preparations")
+    assert Upload.__struct_fields__ == ("words", "receipts", "preparations", "capsules", "invitations")
     lengths = set()
     for client, request in fit.requests[-6:]:
         reply = server.world.ask(client, request)

@@ -109,7 +109,7 @@ def single_survivor() -> tuple[HostileServer, list[str]]:
 
 def test_single_survivor(monkeypatch: pytest.MonkeyPatch) -> None:
     server, refusals = single_survivor()
-    assert refusals == ["stories:few"] * N
+    assert refusals == ["reports:few"] * N
     assert opened(server) == set()
 
     for guard, count in ((weaker.without_lock, N), (weaker.without_counts, 0)):

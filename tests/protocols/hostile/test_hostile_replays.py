@@ -21,6 +21,7 @@ import pytest
 
 from privfed.protocols.crypto.keys import new_secret, public_key
 from privfed.protocols.masked.client import MaskedClient
+from privfed.protocols.setup import roster
 from tests.protocols.hostile import weaker
 from tests.protocols.hostile.attack import (
     ALL,
@@ -45,11 +46,12 @@ def invented() -> tuple[HostileServer, str]:
     server = HostileServer(World(N, corrupted=OTHERS, impostors=OTHERS))
     fit_id = new_secret()
     fit = server.fit_of(fit_id, [server.advertise(i, fit_id) for i in server.everyone])
+    with pytest.MonkeyPatch.context() as patch:
+        weaker.without_signatures(patch)
+        assert {server.join(fit, i) for i in OTHERS} == {""}
+    roster._check_listed.cache_clear()
     refused = server.join(fit, VICTIM, [(1, 0)])
-    for i in OTHERS:
-        with pytest.MonkeyPatch.context() as patch:
-            weaker.without_signatures(patch)
-            assert server.join(fit, i, [(1, 0)]) == ""
+    server.prepare(fit, 1, 0, OTHERS)
     if not refused:
         server.collect(fit, VICTIM, 1)
     return server, refused
@@ -139,7 +141,11 @@ def test_preparation_of_an_old_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refusals == [f"box:{VICTIM}"] * (N - 1)
     assert opened(server) == {ALL}
 
+    # Even under the same keys and in the same session another ciphertext gives another K_ij.
     weaker.without_session(monkeypatch)
+    assert old_preparation(KeepsKeys, other_fit=True)[1] == [f"box:{VICTIM}"] * (N - 1)
+
+    weaker.with_ciphertexts_again(monkeypatch)
     server, refusals = old_preparation(KeepsKeys, other_fit=True)
     assert refusals == []
     assert frozenset({VICTIM}) in opened(server)

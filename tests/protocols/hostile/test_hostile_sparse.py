@@ -1,7 +1,7 @@
 """A hostile server on sparse graphs: what opens is what an honest sum would open, or nothing.
 
 Random servers play on graphs over a few clients; the built attacks over thirty; one over 202 of a real
-one. Guards: the lock, receipts, the clients' own graph and threshold, `check_stories`, one number once.
+one. Guards: the lock, receipts, the clients' own graph and threshold, `check_reports`, one number once.
 """
 
 from __future__ import annotations
@@ -175,7 +175,8 @@ def test_clients_left_out_of_the_list_bring_nobody_closer(monkeypatch: pytest.Mo
         left = [i for i in server.everyone if i not in gone]
         fit_id = new_secret()
         fit = server.fit_of(fit_id, [server.advertise(i, fit_id) for i in left])
-        assert {server.join(fit, i, [(1, 0)]) for i in left} == {""}
+        assert {server.join(fit, i) for i in left} == {""}
+        server.prepare(fit, 1, 0, left)
         assert server.agreement.threshold(0) == D // 2 + 1
         assert server.collect(fit, VICTIM, 1, prepared=left) == refused
 

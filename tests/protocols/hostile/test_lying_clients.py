@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 from privfed.core.roles.engine import Exchange, Replies
-from privfed.core.stored.messages import Refusal, decode, encode
+from privfed.core.stored.encoding import Refusal, decode, encode
 from privfed.errors import IntegrityError, ProtocolError
 from privfed.protocols import Masked
+from privfed.protocols.crypto.keys import ENCAPSULATION_BYTES
 from privfed.protocols.masked.messages import Prepared, Unmasking, Upload
+from privfed.protocols.setup.journal_counter import hash_of, signed
 from privfed.protocols.setup.messages import Advertisement, AdvertiseRequest
-from privfed.protocols.setup.standing import signed
 from tests.protocols.federations import Sums
 from tests.protocols.tapes import (
     QUESTION,
@@ -76,7 +77,7 @@ LIES = [
 def test_a_reply_that_is_well_sealed_and_wrong_is_thrown_away(
     forged: Callable[..., Forger], stage: str, lie: Callable[[Any], Any]
 ) -> None:
-    run = Sums(Masked(), N)
+    run = Sums(Masked(losses=9), N)
     run.ask(QUESTION)
 
     def forge(exchange: Exchange, client: int, reply: bytes) -> list[bytes]:
@@ -92,12 +93,12 @@ def test_a_reply_that_is_well_sealed_and_wrong_is_thrown_away(
 
 
 def test_a_client_whose_boxes_do_not_open_is_left_out_of_the_sum() -> None:
-    run = Sums(Masked(), N)
+    run = Sums(Masked(losses=9), N)
     stages: list[str] = []
 
     def change(exchange: Exchange, replies: Replies) -> Replies:
         stages.append(exchange.stage)
-        lie = prepared_as(boxes=lambda boxes: bytes(len(boxes)))
+        lie = prepared_as(boxes=lambda boxes: b"\1" * len(boxes))
         # In the first collect another client's bytes are damaged: it is named though it is asked again.
         damaged = 1 if stages.count("collect") == 1 and exchange.stage == "collect" else None
         return [
@@ -117,7 +118,7 @@ def test_a_client_whose_boxes_do_not_open_is_left_out_of_the_sum() -> None:
     run.assert_exact(total, QUESTION)
     assert total.contributors == (0, 1, 2, 4)
     assert total.dropped == {3: "prepare"} and set(total.rejected) == {1}
-    assert stages == ["advertise", "prepare", "collect", "prepare", "collect", "unmask"]
+    assert stages == ["advertise", "agree", "prepare", "collect", "prepare", "collect", "unmask"]
     # Above c accusers, it is out for good.
     for _ in range(2):
         assert run.ask(QUESTION).contributors == (0, 1, 2, 4)
@@ -147,7 +148,7 @@ def test_wrong_shares_of_one_client_do_not_spoil_the_sum(lie: Callable[[Any], An
 
 
 def test_a_contributor_that_counts_itself_twice_is_noticed() -> None:
-    run = Sums(Masked(), N)
+    run = Sums(Masked(losses=9), N)
     run.ask(QUESTION)
 
     def counted_twice(words: bytes) -> bytes:
@@ -186,7 +187,7 @@ def test_a_contributor_that_counts_itself_twice_is_noticed() -> None:
     ],
 )
 def test_whatever_code_a_client_refuses_with_the_sum_goes_on(code: str) -> None:
-    run = Sums(Masked(), N)
+    run = Sums(Masked(losses=9), N)
     run.engine.change_replies = lambda exchange, replies: [
         (
             i,
@@ -201,16 +202,21 @@ def test_whatever_code_a_client_refuses_with_the_sum_goes_on(code: str) -> None:
     assert total.dropped == {3: "collect"}
 
 
-def test_a_client_that_advertises_an_unusable_key_is_left_out() -> None:
-    run = Sums(Masked(), N)
+@pytest.mark.parametrize("which", ["key", "encapsulation"])
+def test_a_client_that_advertises_an_unusable_key_is_left_out(which: str) -> None:
+    run = Sums(Masked(losses=9), N)
+    bad = {"key": bytes(32), "encapsulation": b"\xff" * ENCAPSULATION_BYTES}[which]
 
     def unusable(exchange: Exchange, replies: Replies) -> Replies:
         if exchange.stage != "advertise":
             return replies
         request = decode(exchange.requests[3], AdvertiseRequest, sender="", stage="")
-        what = signed(3, request.fit, request.agreement, bytes(32), b"")
+        one = decode(dict(replies)[3], Advertisement, sender="", stage="")
+        one = msgspec.structs.replace(one, **{which: bad})
+        what = signed(3, request.fit, request.agreement, one.key, hash_of(one.encapsulation), b"")
         signature = run.sides[3]._identity.sign(what)  # type: ignore[attr-defined]
-        return [(i, encode(Advertisement(bytes(32), signature)) if i == 3 else one) for i, one in replies]
+        lie = encode(msgspec.structs.replace(one, signature=signature))
+        return [(i, lie if i == 3 else reply) for i, reply in replies]
 
     run.engine.change_replies = unusable
     total = run.ask(QUESTION)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 import pytest
 
-from privfed.protocols.crypto.keys import bound, expand, new_secret
+from privfed.protocols.crypto.keys import KEY_BYTES, bound, encapsulate, expand, new_seed
 from privfed.protocols.masked import boxes, checks, masking
 from privfed.protocols.masked import client as code
 from privfed.protocols.masked.client import MaskedClient
 from privfed.protocols.masked.messages import CollectRequest, Preparation, UnmaskRequest
 from privfed.protocols.masked.state import Fit, Pending, Secrets, State
-from privfed.protocols.setup import roster, rules
+from privfed.protocols.setup import hybrid, roster, rules
 from privfed.protocols.setup import sizes as numbers
 from privfed.protocols.setup.messages import AdvertiseRequest, RosterRequest, Slot
 from privfed.protocols.setup.rules import Rules, box_binding, sum_header
@@ -90,6 +91,11 @@ def without_session(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(code, "session_of", lambda agreement, fit, clients: agreement.digest)
 
 
+def with_ciphertexts_again(patch: pytest.MonkeyPatch) -> None:
+    """Encapsulate the same to the same key, whenever it comes."""
+    patch.setattr(hybrid, "encapsulate", lru_cache(encapsulate))
+
+
 def without_slots(patch: pytest.MonkeyPatch) -> None:
     """Prepare for any cohort that the server names."""
     patch.setattr(checks, "check_slot", lambda *told: None)
@@ -108,12 +114,12 @@ def without_larger_colluders(patch: pytest.MonkeyPatch) -> None:
 
 def with_overlap(patch: pytest.MonkeyPatch) -> None:
     """Let a server call a client both alive and dead: who is called dead stays among the living."""
-    real = checks.check_stories
+    real = checks.check_reports
 
     def overlap(agreement: Rules, pending: Pending, message: UnmaskRequest) -> Any:
         return pending.prepared, real(agreement, pending, message)[1]
 
-    patch.setattr(checks, "check_stories", overlap)
+    patch.setattr(checks, "check_reports", overlap)
 
 
 def with_numbers_again(patch: pytest.MonkeyPatch) -> None:
@@ -147,14 +153,15 @@ def with_threshold(t: int) -> Patch:
 
 
 class KeepsKeys(MaskedClient):
-    """Advertises the same key for every fit."""
+    """Advertises the same keys for every fit."""
 
     _kept = b""
 
     def _advertise(self, state: State, message: AdvertiseRequest) -> tuple[State, bytes]:
-        self._kept = self._kept or new_secret()
+        self._kept = self._kept or new_seed()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(code, "new_secret", lambda: self._kept)
+            patch.setattr(code, "new_secret", lambda: self._kept[:KEY_BYTES])
+            patch.setattr(code, "new_seed", lambda: self._kept)
             return super()._advertise(state, message)
 
 
@@ -171,11 +178,11 @@ class ReusesSecrets(MaskedClient):
 
     _first: Secrets | None = None
 
-    def _new_secrets(self, keys: Fit, slot: Slot) -> tuple[Fit, Secrets]:
+    def _new_secrets(self, keys: Fit, slot: Slot) -> Secrets:
         if self._first is not None:
-            return keys, share_again(self, self._first, keys, slot)
-        keys, self._first = super()._new_secrets(keys, slot)
-        return keys, self._first
+            return share_again(self, self._first, keys, slot)
+        self._first = super()._new_secrets(keys, slot)
+        return self._first
 
 
 class PreparesTwice(MaskedClient):
@@ -199,4 +206,4 @@ def share_again(client: MaskedClient, first: Secrets, keys: Fit, slot: Slot) -> 
     again = iter((first.mask, first.seed, first.answer))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(code, "new_secret", lambda: next(again))
-        return MaskedClient._new_secrets(client, keys, slot)[1]
+        return MaskedClient._new_secrets(client, keys, slot)

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed.core.federation import Federation
-from privfed.core.record.transcript import Exchanged, Transcript
+from privfed.core.record.records import Exchanged
+from privfed.core.record.transcript import Transcript
 from privfed.core.roles.conversation import Ask
 from privfed.core.roles.engine import Client, Exchange, Replies
-from privfed.core.stored.messages import Refusal, decode
-from privfed.engines.faults import Fault
-from privfed.engines.in_process import InProcessEngine
+from privfed.core.stored.encoding import Refusal, decode
+from privfed.engines.in_process import Fault, InProcessEngine
+from privfed.federation.driver import Federation
 from privfed.party.state import FileStore, MemoryStore
 from privfed.protocols import Masked
-from privfed.protocols.crypto.keys import public_key
+from privfed.protocols.crypto.keys import encapsulation_key, public_key
 from privfed.protocols.masked.client import MaskedClient
 from privfed.protocols.masked.session import MaskedSession
 from privfed.protocols.masked.state import CODEC
@@ -65,10 +65,10 @@ def play(run: Sums) -> list[tuple[str, list[tuple[int, bytes]]]]:
 
 def test_a_run_over_files_is_the_run_in_memory(tmp_path: Path) -> None:
     with seeded(1):
-        in_memory = Sums(Masked(), N, ROUNDS)
+        in_memory = Sums(Masked(losses=9), N, ROUNDS)
         expected = play(in_memory)
     with seeded(1):
-        on_disk = Sums(Masked(), N, ROUNDS, store=stored(tmp_path))
+        on_disk = Sums(Masked(losses=9), N, ROUNDS, store=stored(tmp_path))
         for i in range(N):
             on_disk.clients[i] = Process(on_disk, i, stored(tmp_path))
         assert play(on_disk) == expected
@@ -87,7 +87,7 @@ def test_every_state_of_a_run_survives_serialisation() -> None:
 
 
 def test_secrets_that_were_used_are_out_of_the_state() -> None:
-    run = Sums(Masked(), N)
+    run = Sums(Masked(losses=9), N)
     states: dict[str, bytes] = {}
 
     def look(exchange: Exchange) -> None:
@@ -142,10 +142,10 @@ class Retrying:
 
 
 @pytest.mark.parametrize("dies", ["before", "after"])
-@pytest.mark.parametrize("stage", ["advertise", "prepare", "collect", "unmask"])
+@pytest.mark.parametrize("stage", ["advertise", "agree", "prepare", "collect", "unmask"])
 def test_a_crash_before_the_reply_leaves_is_no_loss_when_asked_again(stage: str, dies: str) -> None:
     stores = {i: Crashing() for i in range(3)}
-    run = Sums(Masked(), 3, store=stores.__getitem__)
+    run = Sums(Masked(losses=9), 3, store=stores.__getitem__)
     engine = Retrying(run, stores)
     run.federation._carrier = engine
     engine.crash = (stage, 1, dies)
@@ -160,7 +160,7 @@ def test_a_crash_before_the_reply_leaves_is_no_loss_when_asked_again(stage: str,
 @pytest.mark.parametrize("stage", ["collect", "unmask"])
 def test_a_crash_after_the_state_was_stored_gives_the_stored_reply(stage: str) -> None:
     stores = {i: Crashing() for i in range(3)}
-    run = Sums(Masked(), 3, store=stores.__getitem__)
+    run = Sums(Masked(losses=9), 3, store=stores.__getitem__)
     run.ask(QUESTION)
     run.engine.change_replies = lambda exchange, replies: kept.update({exchange.stage: replies}) or replies
     kept: dict[str, Replies] = {}
@@ -183,7 +183,7 @@ def refusal_in_channel(run: Sums, client: int, reply: bytes) -> str:
 
 
 def test_a_client_that_lost_its_state_sits_out_until_the_next_set_up() -> None:
-    run = Sums(Masked(), N)
+    run = Sums(Masked(losses=9), N)
     run.ask(QUESTION)
     run.stores[2].save(None)
     for _ in range(2):
@@ -197,7 +197,7 @@ def test_a_client_that_lost_its_state_sits_out_until_the_next_set_up() -> None:
         again,
         Recorder(InProcessEngine(run.clients)),
         Transcript(),
-        opens_to="server",
+        recipient="server",
         reveals="sums",
     )
     assert sides is run.sides
@@ -214,12 +214,13 @@ def test_what_is_advertised_is_a_fresh_key_signed_for_this_fit_only() -> None:
         if one.stage == "advertise":
             reply = decode(one.reply, Advertisement, sender="", stage="")
             assert reply.key == public_key(one.after.key)
-            keys.add(reply.key)
-    assert len(keys) == 2 * N
+            assert reply.encapsulation == encapsulation_key(one.after.seed)
+            keys |= {reply.key, reply.encapsulation}
+    assert len(keys) == 4 * N
 
 
 def test_envelopes_hide_what_is_in_them() -> None:
-    run = Sums(Masked(), N, record="messages")
+    run = Sums(Masked(losses=9), N, record="messages")
     run.ask(QUESTION)
     for record in some(run.transcript.of(Exchanged)):
         for one in some((*record.down, *record.up)):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from privfed.core.record.transcript import Exchanged
-from privfed.engines.faults import Fault
+from privfed.core.record.records import Exchanged
+from privfed.engines.in_process import Fault
 from privfed.errors import ArgumentError, NotEnoughClientsError, PrivFedError
 from privfed.protocols import Masked
 from privfed.protocols.crypto.keys import Identity
@@ -24,6 +24,7 @@ from privfed.protocols.masked.state import (
     Secrets,
     State,
 )
+from privfed.protocols.setup.hybrid import Keyring
 from privfed.protocols.setup.posed import PosingSession
 from tests.protocols.federations import Sums
 
@@ -44,7 +45,7 @@ def assert_hidden(secrets: list[bytes], text: str) -> None:
 
 
 def some_state() -> tuple[State, list[bytes]]:
-    run = Sums(Masked(), 4)
+    run = Sums(Masked(losses=9), 4)
     run.ask()
     state = run.state(2)
     run.faults.append(Fault(0, "unmask"))
@@ -54,10 +55,10 @@ def some_state() -> tuple[State, list[bytes]]:
 def secrets_of(state: State) -> list[bytes]:
     """Return everything in a state that nobody else may learn, in pieces of 32 bytes."""
     if state.keys is None:
-        return [state.key] if state.key else []
-    keys = state.keys
+        return in_pieces(state.key, state.seed)
+    keys, ring = state.keys, state.keys.ring
     found = [
-        *([state.key] if state.key else []),
+        *in_pieces(state.key, state.seed, ring.secret, ring.seed, *ring.halves.values()),
         keys.channel,
         *(one for one in (keys.chain.secret, keys.chain.drawn) if one),
     ]
@@ -69,6 +70,10 @@ def secrets_of(state: State) -> list[bytes]:
         shares = keys.pending.shares
         found += [keys.pending.answer, *(shares[i : i + 32] for i in range(0, len(shares), 32))]
     return found
+
+
+def in_pieces(*secrets: bytes) -> list[bytes]:
+    return [one[i : i + 32] for one in secrets for i in range(0, len(one), 32)]
 
 
 def coordinator(run: Sums) -> MaskedSession:
@@ -96,7 +101,7 @@ class Collector:
 def test_repr_of_what_holds_secrets_shows_none() -> None:
     identity = Identity.generate()
     assert_hidden([identity.secret], f"{identity!r} {identity}")
-    run = Sums(Masked(verified=True), 4)
+    run = Sums(Masked(losses=9, verified=True), 4)
     held: list[State] = [run.sides[0].initial()]
     run.engine.before = lambda exchange: held.append(run.state(2) or State())
     run.ask()
@@ -107,6 +112,7 @@ def test_repr_of_what_holds_secrets_shows_none() -> None:
         if state.keys is not None:
             objects += [
                 state.keys,
+                state.keys.ring,
                 state.keys.chain,
                 *state.keys.pairs.values(),
                 *state.keys.secrets.values(),
@@ -115,7 +121,7 @@ def test_repr_of_what_holds_secrets_shows_none() -> None:
         kinds |= {type(one) for one in objects}
         text = " ".join(f"{one!r} {one} {[one]!r}" for one in objects)
         assert_hidden(secrets_of(state), text)
-    assert kinds == {State, Fit, Chain, Pair, Secrets, Pending}
+    assert kinds == {State, Fit, Keyring, Chain, Pair, Secrets, Pending}
 
 
 def test_a_damaged_state_is_an_error_that_shows_none_of_it() -> None:
@@ -137,7 +143,7 @@ def test_a_damaged_state_is_an_error_that_shows_none_of_it() -> None:
 )
 def test_no_secret_stands_in_the_transcript_of_a_run(record: str, verified: bool, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    run = Sums(Masked(verified=verified), 5, record=record, folder=folder)
+    run = Sums(Masked(losses=9, verified=verified), 5, record=record, folder=folder)
     collector = Collector(run)
     run.ask()
     run.ask(None, 0, (0,), Fault(1, "collect"))
@@ -157,11 +163,11 @@ def test_no_secret_stands_in_the_transcript_of_a_run(record: str, verified: bool
     # The search would find something that is there.
     assert run.state(0).keys.session not in secrets
     if record == "messages":
-        assert coordinator(run)._roster().key in carried
+        assert coordinator(run)._roster.key in carried
 
 
 def test_no_secret_stands_in_the_text_of_an_error() -> None:
-    run = Sums(Masked(), 5, max_sums=6)
+    run = Sums(Masked(losses=9), 5, max_sums=6)
     collector = Collector(run)
     failures = [
         [Fault(i, stage, kind) for i in range(3)]  # type: ignore[arg-type]

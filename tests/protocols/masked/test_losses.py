@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 
 from privfed import Box, DWFKMeans, Privacy, Simulation
 from privfed.core.agreed.configuration import Configuration
-from privfed.core.stored.messages import encode
-from privfed.engines.faults import Fault
-from privfed.errors import ArgumentError, RefusedError
+from privfed.core.stored.encoding import encode
+from privfed.engines.in_process import Fault
+from privfed.errors import ArgumentError, PolicyError, RefusedError
 from privfed.protocols import Masked
 from privfed.protocols.masked.round_state import RoundState
 from privfed.protocols.masked.state import closed
+from privfed.protocols.setup import losses
 from privfed.protocols.setup.advertising import advertise_request
-from privfed.protocols.setup.losses import Losses, after_sum, after_total, begun, unopened
-from privfed.testing.vectors import Sums
+from privfed.protocols.setup.losses import Losses, after_sum, after_total, before_answer, begun
+from privfed.testing.sum_runs import Sums
 from tests.protocols.sparse import small_graphs
 
 N = 12
@@ -44,14 +45,15 @@ def counts(run: Sums) -> list[int]:
 def test_so_many_losses_as_were_agreed_are_opened_and_no_more() -> None:
     run = Sums(Masked(losses=2), N)
     assert not refused(run)
-    assert not refused(run, Fault(3, "collect"))
-    # It comes back alone, which counts as much as its loss.
-    assert not refused(run)
-    assert set(counts(run)) - {counts(run)[3]} == {2}
+    for times in (1, 2):
+        assert not refused(run, Fault(3, "collect"))
+        # It comes back, so that all are there again: that is no other set of clients.
+        assert not refused(run)
+        assert {one for i, one in enumerate(counts(run)) if i != 3} == {times}
     with pytest.raises(RefusedError, match=r"\(losses=2\)\. More clients were lost.*Masked\(losses=\.\.\.\)"):
         run.ask(None, 0, (0,), Fault(5, "collect"))
     # Nothing was opened of that sum, and the fit goes on while nobody is lost.
-    assert run.transcript.totals()[-1][0].index == 2
+    assert run.transcript.totals()[-1][0].index == 4
 
 
 def test_two_equal_sums_with_one_client_lost_are_bounded_by_the_signed_number() -> None:
@@ -63,7 +65,7 @@ def test_two_equal_sums_with_one_client_lost_are_bounded_by_the_signed_number() 
     assert len(run.transcript.totals()) == 1 + singled_out
 
 
-def test_clients_that_are_lost_together_count_once_and_once_more_when_some_are_back() -> None:
+def test_clients_that_are_lost_together_count_once_and_once_more_when_only_some_are_back() -> None:
     run = Sums(Masked(losses=3, colluders=1), N)
     assert not refused(run)
     away = [Fault(i, stage) for i in (0, 1, 2) for stage in ("prepare", "collect")]
@@ -73,7 +75,7 @@ def test_clients_that_are_lost_together_count_once_and_once_more_when_some_are_b
     assert not refused(run, *away[2:], Fault(7, "collect"))
     assert {counts(run)[i] for i in range(3, N) if i != 7} == {2}
     assert not refused(run)
-    assert max(counts(run)) == 3
+    assert max(counts(run)) == 2
 
 
 def test_a_list_that_leaves_out_who_was_prepared_before_counts_too() -> None:
@@ -109,10 +111,10 @@ def test_a_new_set_up_goes_on_counting() -> None:
     run = Sums(Masked(losses=5), N)
     run.ask()
     run.ask(None, 0, (0,), Fault(3, "collect", "lost-reply"))
-    assert closed(run.state(0)).losses == run.state(0).keys.losses == Losses(1, (3,))
+    assert closed(run.state(0)).losses == run.state(0).keys.losses == Losses(1, (3,), asked=1)
     # The client that was lost has answered a sum that was not opened for it.
     assert run.state(3).keys.pending is not None
-    assert closed(run.state(3)).losses == Losses(1, ())
+    assert closed(run.state(3)).losses == Losses(1, (), asked=0)
     assert closed(closed(run.state(3))) == closed(run.state(3))
     assert closed(run.state(0)).losses_so_far == run.state(0).losses_so_far == 1
 
@@ -135,23 +137,56 @@ def test_who_was_lost_in_one_cohort_returns_only_in_a_cohort_of_its_own() -> Non
     assert counted == Losses(1, (1,))
     counted = after_sum(counted, (3, 4, 5), [], MANY)
     assert counted == Losses(1, (1,))
-    assert after_sum(counted, (1, 4, 5), [], MANY) == Losses(2, ())
-    assert unopened(counted, MANY).count == 2
+    assert after_sum(counted, (1, 4, 5), [], MANY) == Losses(1, ())
+    # Somebody else is still away: that set is another.
+    other = after_sum(counted, (3, 4, 5), [3], MANY)
+    assert after_sum(other, (1, 4, 5), [], MANY) == Losses(3, (3,))
+    assert before_answer(counted, 1, True, MANY).count == 2
 
 
-@given(st.lists(st.frozensets(st.integers(0, 5), max_size=3), min_size=1, max_size=12))
-def test_the_totals_of_a_fit_are_over_at_most_one_more_set_than_is_counted(
-    lost: list[frozenset[int]],
+def test_a_loss_serves_two_sums_that_are_asked_again_and_the_second_costs_the_repeat_alone() -> None:
+    counts, counted = [], begun(Losses(), [])
+    for index, lost in ((0, []), (0, [1]), (1, [1]), (1, []), (2, []), (2, [1])):
+        counted = after_sum(before_answer(counted, index, False, MANY), (0, 1, 2), lost, MANY)
+        counts.append(counted.count)
+    assert counts == [0, 2, 2, 3, 3, 5]
+
+
+def test_a_sum_that_is_asked_again_counts_once_whether_it_was_opened_or_not() -> None:
+    counted = before_answer(begun(Losses(), []), 0, False, MANY)
+    assert (counted.count, counted.asked) == (0, 0)
+    assert before_answer(counted, 1, False, MANY) == Losses(0, (), asked=1)
+    for pending in (False, True):
+        assert before_answer(counted, 0, pending, MANY) == Losses(1, (), asked=0)
+    # At the end of a set-up what was never opened counts, and the sum may then be asked again.
+    ended = losses.closed(counted, True)
+    assert ended.count == 1 and before_answer(ended, 0, False, MANY).count == 1
+    ended = losses.closed(counted, False)
+    assert ended.count == 0 and before_answer(ended, 0, False, MANY).count == 1
+    most = msgspec.structs.replace(counted, count=AGREED.most_losses or 0)
+    with pytest.raises(PolicyError, match="policy:losses"):
+        before_answer(most, 0, False, AGREED)
+
+
+MEMBERS = st.frozensets(st.integers(0, 5), min_size=3)
+
+
+@given(MEMBERS, st.lists(st.tuples(MEMBERS, st.frozensets(st.integers(0, 5), max_size=3)), max_size=12))
+def test_a_cohorts_totals_are_over_at_most_one_more_set_than_is_counted(
+    first: frozenset[int], sums: list[tuple[frozenset[int], frozenset[int]]]
 ) -> None:
-    """Law: rank of the differences of the sets that totals are over <= count."""
-    counted = begun(Losses(), [])
-    for one in lost:
-        counted = after_total(counted, range(6), one)
-    present = np.array([[i not in one for i in range(6)] for one in (frozenset[int](), *lost)], dtype=float)
-    assert len({*lost, frozenset[int]()}) <= counted.count + 1
-    assert np.linalg.matrix_rank(present[1:] - present[0]) <= counted.count
-    # Whoever loses nobody, or the same again, spends nothing.
-    assert after_total(counted, range(6), counted.away or ()) == counted
+    """Law: rank of the differences of the sets that totals of one cohort are over <= count."""
+    counted = begun(Losses(), set(range(6)) - first)
+    over: dict[frozenset[int], list[frozenset[int]]] = {}
+    for cohort, lost in [(frozenset(range(6)), frozenset(range(6)) - first), *sums]:
+        counted = after_total(counted, cohort, lost & cohort)
+        over.setdefault(cohort, []).append(cohort - lost)
+        # Whoever loses nobody, or the same again, spends nothing.
+        assert after_total(counted, cohort, lost & cohort) == counted
+    for sets in over.values():
+        present = np.array([[i in one for i in range(6)] for one in sets], dtype=float)
+        assert len(set(sets)) <= counted.count + 1
+        assert np.linalg.matrix_rank(present[1:] - present[0]) <= counted.count
 
 
 @given(st.lists(st.tuples(st.frozensets(st.integers(0, 5), min_size=3), st.booleans()), max_size=12))
@@ -200,15 +235,15 @@ def test_a_fit_that_ended_for_its_losses_is_resumed_with_a_larger_number(tmp_pat
         words |= {"protocol": Masked(losses=losses), "engine": Simulation(faults=faults), "run_dir": folder}
         return DWFKMeans(3, **words)
 
-    with pytest.raises(RefusedError, match=r"policy:losses.*\(losses=3\)"):
+    with pytest.raises(RefusedError, match=r"policy:losses.*\(losses=1\)"):
         model(None, tmp_path / "run").fit(clients)
     resumed = model(100, tmp_path / "run").resume(clients)
     assert resumed.n_iter_ == 10
     assert model(100, None).fit(clients).n_iter_ == 10
 
 
-@pytest.mark.parametrize(("n", "losses"), [(3, 3), (30, 3), (31, 4), (100, 10), (1001, 101)])
-def test_a_tenth_of_the_clients_and_at_least_three_may_be_lost_by_default(n: int, losses: int) -> None:
+@pytest.mark.parametrize(("n", "losses"), [(3, 1), (29, 1), (30, 3), (31, 4), (1001, 101)])
+def test_one_loss_or_a_tenth_of_30_clients_is_allowed_by_default(n: int, losses: int) -> None:
     assert Masked().terms(n, n, 1).losses == losses
 
 

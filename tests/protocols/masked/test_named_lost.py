@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from privfed.engines.faults import Fault
+from privfed.engines.in_process import Fault
 from privfed.protocols import Masked
 from tests.protocols.federations import EVERYONE, Sums, vectors
 

@@ -8,11 +8,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from privfed.core.asking.likeness import alike
 from privfed.core.roles.conversation import Total
 from privfed.core.values.domain import Ranges
 from privfed.privacy.noised import Noised
 from privfed.protocols.crypto.fixed_point import Grid
+from privfed.protocols.masked.likeness import alike
 from privfed.protocols.masked.messages import UnmaskRequest
 from privfed.protocols.masked.round_state import RoundState
 from privfed.protocols.masked.verifier import Checked, _rows_of, counts_plausible, in_ranges
@@ -39,14 +39,14 @@ def test_a_total_keeps_to_the_ranges_of_its_answers(value: float, holds: bool) -
 
 
 def test_noised_totals_may_leave_the_ranges() -> None:
-    noised = Noised(ranges=RANGES, inner=LLOYD, sigma=np.ones(2), limits=np.array([1.0, 1.0]), rehearsal=True)
+    noised = Noised(ranges=RANGES, inner=LLOYD, sigma=np.ones(2), limits=np.array([1.0, 1.0]))
     assert in_ranges(noised, np.full(noised.spec.size, 1e9), Grid(noised.spec, 3), 2)
     assert counts_plausible(noised.to_bytes(), counted(9.0, 9.0), 1.0)
 
 
-@pytest.mark.parametrize(("counts", "holds"), [((3.0, 4.0), True), ((7.0, 7.0), True), ((9.0, 7.0), False)])
+@pytest.mark.parametrize(("counts", "holds"), [((3.0, 4.0), True), ((4.0, 4.0), True), ((5.0, 4.0), False)])
 def test_clusters_count_no_more_rows_than_their_clients_hold(counts: tuple[float, ...], holds: bool) -> None:
-    # Twice as many are possible where a policy rounds counts.
+    # Sums on the grid may be one more.
     assert counts_plausible(LLOYD.to_bytes(), counted(*counts), 7.0) == holds
     assert counts_plausible(LLOYD.to_bytes(), counted(*counts), None)
 

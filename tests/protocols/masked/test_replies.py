@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from privfed.core.roles.engine import Exchange, Replies
-from privfed.core.stored.messages import Refusal, decode, encode
-from privfed.engines.faults import Fault
+from privfed.core.stored.encoding import Refusal, decode, encode
+from privfed.engines.in_process import Fault
 from privfed.errors import MessageError
 from privfed.protocols import Masked, Plain
 from privfed.protocols.setup.messages import Envelope
@@ -35,7 +35,7 @@ from tests.protocols.tapes import (
 def fuzz_server(forged: Callable[..., Forger], mutations: int, each: int, seed: int) -> None:
     rng, forger, count = random.Random(seed), None, 0
     while count < mutations:
-        run = Sums(Masked(), N, ROUNDS, seed=seed)
+        run = Sums(Masked(losses=9), N, ROUNDS, seed=seed)
         forger = forged(
             run,
             lambda exchange, client, reply: [rng.choice(ALTERED)(rng, reply) for _ in range(each)],
@@ -69,7 +69,7 @@ def test_a_hundred_thousand_altered_replies(forged: Callable[..., Forger]) -> No
 def test_altered_replies_instead_of_the_right_one_are_a_loss(forged: Callable[..., Forger]) -> None:
     rng, opened_sums = random.Random(8), 0
     for _ in range(12):
-        run = Sums(Masked(), N)
+        run = Sums(Masked(losses=9), N)
         run.ask(QUESTION)
         victim, stage = rng.randrange(N), rng.choice(["collect", "unmask"])
 
@@ -117,7 +117,7 @@ def test_replies_of_others_of_earlier_and_of_other_sessions_are_thrown_away(
 
 
 def test_replies_of_other_clients_in_the_same_exchange_are_thrown_away(forged: Callable[..., Forger]) -> None:
-    run = Sums(Masked(), N)
+    run = Sums(Masked(losses=9), N)
     seen: dict[tuple[str, int], list[bytes]] = {}
 
     def forge(exchange: Exchange, client: int, reply: bytes) -> list[bytes]:
@@ -131,13 +131,13 @@ def test_replies_of_other_clients_in_the_same_exchange_are_thrown_away(forged: C
         run.assert_exact(total, QUESTION)
         assert total.contributors == tuple(range(N))
     forger.assert_all_thrown_away()
-    assert {stage for stage, _ in forger.sent} == {"advertise", "prepare", "collect", "unmask"}
+    assert {stage for stage, _ in forger.sent} == {"advertise", "agree", "prepare", "collect", "unmask"}
 
 
-@pytest.mark.parametrize("stage", ["advertise", "prepare", "collect", "unmask"])
+@pytest.mark.parametrize("stage", ["advertise", "agree", "prepare", "collect", "unmask"])
 def test_a_forged_refusal_loses_one_client_for_one_sum(stage: str) -> None:
     # A refusal before there is a key travels in clear, so that anybody on the line can forge one.
-    run = Sums(Masked(), N)
+    run = Sums(Masked(losses=9), N)
     run.engine.change_replies = lambda exchange, replies: [
         (i, encode(Refusal("policy:forged")) if (exchange.stage, i) == (stage, 3) else reply)
         for i, reply in replies

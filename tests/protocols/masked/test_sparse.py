@@ -14,10 +14,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from privfed.core.record.transcript import Summed
+from privfed.core.record.records import Summed
 from privfed.core.roles.engine import Exchange
-from privfed.core.stored.messages import Refusal, decode
-from privfed.engines.faults import Fault
+from privfed.core.stored.encoding import Refusal, decode
+from privfed.engines.in_process import Fault
 from privfed.errors import NotEnoughClientsError
 from privfed.protocols import Masked
 from privfed.protocols.masked.messages import CollectRequest, Preparation
@@ -71,7 +71,7 @@ def test_losses_open_the_sum_of_the_rest_or_nothing(monkeypatch: pytest.MonkeyPa
     small_graphs(monkeypatch, D)
     rng, counts = random.Random(0), Counter[str]()
     for _ in range(30):
-        run = Sums(Masked(colluders=0, honest=2), N)
+        run = Sums(Masked(losses=9, colluders=0, honest=2), N)
         t = run.sides[0]._agreement.threshold(0)  # type: ignore[attr-defined]
         assert t == D // 2 + 1
         lost = {i: rng.choice(STAGES) for i in rng.sample(range(N), rng.randint(0, 4))}
@@ -117,11 +117,11 @@ def test_whoever_has_too_few_prepared_neighbours_is_left_out_before_it_is_asked(
 
 def test_a_bad_box_is_named_by_a_neighbour_and_its_sender_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     small_graphs(monkeypatch, 8)
-    run = Sums(Masked(colluders=1, honest=2), N)
+    run = Sums(Masked(losses=9, colluders=1, honest=2), N)
     run.ask()
     state = run.state(3)
     sent = max(state.keys.secrets.values(), key=lambda one: one.sent.number).sent
-    spoilt = Preparation(sent.number, 0, sent.mask_key, sent.seed_hash, bytes(len(sent.boxes)))
+    spoilt = Preparation(sent.number, 0, sent.mask_key, sent.seed_hash, b"\1" * len(sent.boxes))
     coming = run.session._announced.coming[sent.number]  # type: ignore[attr-defined]
     coming.preparations[3] = spoilt
     total = run.ask()
@@ -136,7 +136,7 @@ def test_a_bad_box_is_named_by_a_neighbour_and_its_sender_left_out(monkeypatch: 
 
 def test_keys_are_agreed_on_with_neighbours_only_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     small_graphs(monkeypatch, D)
-    run = Sums(Masked(colluders=0, honest=2), N, rounds=(tuple(range(8)), tuple(range(4, 12))))
+    run = Sums(Masked(losses=9, colluders=0, honest=2), N, rounds=(tuple(range(8)), tuple(range(4, 12))))
     run.ask(VECTORS, 1, (1,))
     near = run.session._agreement.neighbours(run.session._session, 1, 0).clients  # type: ignore[attr-defined]
     first = run.state(0).keys.pairs
@@ -151,7 +151,7 @@ def test_keys_are_agreed_on_with_neighbours_only_and_kept(monkeypatch: pytest.Mo
 
 def test_messages_name_the_neighbours_only(monkeypatch: pytest.MonkeyPatch) -> None:
     small_graphs(monkeypatch, D)
-    run = Sums(Masked(colluders=0, honest=2), N)
+    run = Sums(Masked(losses=9, colluders=0, honest=2), N)
     run.ask()
     request = run.engine.log[-2][0].requests[0]
     _, message = opened(run.state(0), 0, request)
@@ -161,7 +161,7 @@ def test_messages_name_the_neighbours_only(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_altered_replies_are_thrown_away(monkeypatch: pytest.MonkeyPatch, forged: type[Forger]) -> None:
     small_graphs(monkeypatch, D)
-    run, rng = Sums(Masked(colluders=0, honest=2), N), random.Random(2)
+    run, rng = Sums(Masked(losses=9, colluders=0, honest=2), N), random.Random(2)
     forger = forged(run, lambda exchange, client, reply: [rng.choice(ALTERED)(rng, reply) for _ in range(4)])
     for _ in range(3):
         run.assert_exact(run.ask(), VECTORS)
@@ -212,7 +212,7 @@ def fuzz(run: Sums, mutations: int, seed: int) -> tuple[int, int]:
 
 def test_altered_requests_are_refused_and_nonsense_never_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     small_graphs(monkeypatch, D)
-    refused, answered = fuzz(Sums(Masked(colluders=0, honest=2), N), 1500, 5)
+    refused, answered = fuzz(Sums(Masked(losses=9, colluders=0, honest=2), N), 1500, 5)
     assert refused > 1000 and answered < 500
 
 
@@ -220,12 +220,12 @@ def test_altered_requests_are_refused_and_nonsense_never_raises(monkeypatch: pyt
 @pytest.mark.timeout(3600)
 def test_a_hundred_thousand_altered_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     small_graphs(monkeypatch, D)
-    fuzz(Sums(Masked(colluders=0, honest=2), N), 100_000, 6)
+    fuzz(Sums(Masked(losses=9, colluders=0, honest=2), N), 100_000, 6)
 
 
 @pytest.mark.parametrize(("n", "share"), [slow((202, 0.1)), slow((1000, 0.1))])
 def test_a_real_graph_opens_without_a_tenth_of_its_clients(n: int, share: float) -> None:
-    run = Sums(Masked(), n)
+    run = Sums(Masked(losses=9), n)
     rng = np.random.default_rng(n)
     lost = rng.choice(n, int(share * n), replace=False).tolist()
     stages = ("advertise", "prepare", "collect", "unmask")
@@ -239,7 +239,7 @@ def test_a_real_graph_opens_without_a_tenth_of_its_clients(n: int, share: float)
 
 @pytest.mark.slow
 def test_too_many_lost_on_a_real_graph_are_an_error_that_says_how_many_may_be() -> None:
-    run = Sums(Masked(), 202)
+    run = Sums(Masked(losses=9), 202)
     with pytest.raises(NotEnoughClientsError) as error:
         run.ask(VECTORS, 0, (0,), *[Fault(i, "collect") for i in range(90)])
     assert (error.value.left, error.value.needed, error.value.stage) == (112, 182, "collect")

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from privfed.core.stored.messages import decode
-from privfed.engines.faults import Fault
+from privfed.core.stored.encoding import decode
+from privfed.engines.in_process import Fault
 from privfed.errors import IntegrityError, MessageError, NotEnoughClientsError
 from privfed.protocols import Masked
 from privfed.protocols.crypto.fixed_point import Grid, Words
@@ -89,7 +89,7 @@ class Observed:
 
     def _uploads(self, seen: int) -> Iterable[tuple[int, Words]]:
         for exchange, replies in self.run.engine.log[seen:]:
-            for i, data in () if exchange.stage == "advertise" else replies:
+            for i, data in () if exchange.stage in ("advertise", "agree") else replies:
                 envelope = decode(data, Envelope, sender="", stage="")
                 if envelope.stage == "collect":
                     channel = self.run.session._channels[i]  # type: ignore[attr-defined]

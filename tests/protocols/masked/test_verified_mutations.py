@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privfed.core.asking.likeness import alike
 from privfed.core.asking.question import question_from_bytes
-from privfed.core.stored.messages import Refusal, decode, encode
-from privfed.engines.faults import Fault
+from privfed.core.stored.encoding import Refusal, decode, encode
+from privfed.engines.in_process import Fault
 from privfed.protocols.crypto.keys import seal
+from privfed.protocols.masked.likeness import alike
 from privfed.protocols.masked.messages import Upload, VerifiedRequest
 from privfed.protocols.setup.messages import Envelope
 from tests.default_run import examples

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from privfed.core.agreed.policy import ClientPolicy
-from privfed.engines.faults import Fault
+from privfed.engines.in_process import Fault
 from privfed.errors import ArgumentError, RefusedError
 from privfed.protocols import CKKS, GroupMasked, Masked, Slotted
 from privfed.protocols.masked.messages import CollectRequest, VerifiedRequest

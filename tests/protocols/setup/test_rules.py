@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from privfed import Box, DWFKMeans
 from privfed.core.agreed.configuration import Terms
 from privfed.core.agreed.policy import ClientPolicy
-from privfed.engines.faults import Fault
+from privfed.engines.in_process import Fault
 from privfed.errors import ArgumentError, NotEnoughClientsError, RefusedError
 from privfed.protocols import Masked, Plain, by_name
 from privfed.protocols.setup.rules import (

@@ -1,1 +1,0 @@
-"""Federated fuzzy c-means."""

@@ -1,1 +1,0 @@
-"""Algorithms that combine the clients' own centroids: k-FED and FKM."""

@@ -1,0 +1,309 @@
+"""Federated mini-batch k-means: local epochs in batches and a server step with momentum, as secure sums.
+
+Triebe and Rajagopal: Federated K-Means: Clustering Algorithm and Proof of Concept, 2019, Algorithm 1. A
+client splits its rows into batches. In each epoch it moves its centroids by all batches, in random order. It
+answers with the last epoch's cluster sizes and with each centroid's movement times its size. The
+server moves each centroid by the mean of these movements.
+
+Where the paper is silent or its formula fails, the authors' code is followed: the update is divided by
+max(size, 1), so that a cluster without rows stays (the paper divides by zero there); an average over rounds
+(momentum) smooths the updates; a cluster is small if it has less than a given share of the rows of the
+round's clients. The authors' code ignores the batch size; here it is used as in Algorithm 1.
+
+Reveals to whoever opens the totals: in each round, how many of the cohort's rows are in each cluster, and
+their total movement; the start's totals (`privfed.algorithms.starts`), the range sum's
+(`privfed.questions.ranges`), and each restart's score. With one full-batch epoch these are counts and sums of
+rows, as in Lloyd's algorithm. Totals of repeated rounds can isolate single rows, more easily in small
+cohorts; only differential privacy bounds that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from privfed.algorithms.rounds import ClusteringOutcome, Restart, Restarts, in_rounds
+from privfed.algorithms.starts import MOST_START_SUMS
+from privfed.core.asking.declaration import STEP, Declaration, Effort
+from privfed.core.asking.phases import Form, Phase, Phases, Shape
+from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.roles.conversation import Ask, Conversation, Setting
+from privfed.core.values.domain import FloatArray, Ranges, frozen_array
+from privfed.errors import ArgumentError
+from privfed.numerics.kernels.dispatch import assign
+from privfed.numerics.kernels.interpreted import FEW_FEATURES, IntArray, cell_sums
+from privfed.questions.lloyd import RESOLUTION, box_entry, check_centers
+
+MOST_EPOCHS = 100_000
+"""Most epochs that a client answers for."""
+
+
+def cohort_size(fraction: float, n_clients: int) -> int:
+    """Return m = max(C * M, 1) of Algorithm 1, rounded down as in the authors' code.
+
+    Raises:
+        ArgumentError: the fraction lies outside [0, 1].
+    """
+    if not 0.0 <= fraction <= 1.0:
+        raise ArgumentError(f"fraction must lie in [0, 1], got fraction={fraction}.")
+    return max(1, int(fraction * n_clients))
+
+
+class _Stack:
+    """Stacked rows of several clients, with each client's own centroids and cluster sizes."""
+
+    def __init__(self, clients: Sequence[FloatArray], centers: FloatArray) -> None:
+        self.rows = clients[0] if len(clients) == 1 else np.concatenate(clients)
+        self.sizes = [len(rows) for rows in clients]
+        self.owner = np.repeat(np.arange(len(clients)), self.sizes)
+        self.centers = np.repeat(centers[None], len(clients), axis=0)
+        self.counts = np.zeros(self.centers.shape[:2])
+
+    def step(self, batch: IntArray | slice, rate: float) -> None:
+        """Move each client's centroids towards the means of its rows in the batch (Algorithm 1)."""
+        rows, owner = self.rows[batch], self.owner[batch]
+        n_clients, k, d = self.centers.shape
+        counts, sums = cell_sums(rows, owner * k + self._assign(rows, owner), n_clients * k)
+        counts = counts.reshape(n_clients, k)
+        self.counts += counts
+        # A centroid without rows in the batch has share zero, and stays.
+        share = rate * counts / np.maximum(self.counts, 1.0)
+        means = sums.reshape(n_clients, k, d) / np.maximum(counts, 1.0)[:, :, None]
+        self.centers += share[:, :, None] * (means - self.centers)
+
+    def _assign(self, rows: FloatArray, owner: IntArray) -> IntArray:
+        """Return each row's nearest centroid among those of its client."""
+        if rows.shape[1] > FEW_FEATURES:
+            # One matrix product a client, so that a client's result does not depend on the others.
+            firsts = np.flatnonzero(np.diff(owner, prepend=-1))
+            parts = zip(np.split(rows, firsts[1:]), owner[firsts], strict=True)
+            return np.concatenate([assign(own, self.centers[client]) for own, client in parts])
+        distances = np.zeros((len(rows), self.centers.shape[1]))
+        for feature in range(rows.shape[1]):
+            difference = self.centers[:, :, feature][owner]
+            difference -= rows[:, feature, None]
+            difference *= difference
+            distances += difference
+        return np.asarray(np.argmin(distances, axis=1), dtype=np.intp)
+
+
+def _split(first: int, n_rows: int, batch_size: int, generator: np.random.Generator) -> list[IntArray]:
+    """Split `n_rows` rows from `first` on into random batches; rows that fit into one keep their order."""
+    if n_rows <= batch_size:
+        return [np.arange(first, first + n_rows)]
+    order = first + generator.permutation(n_rows)
+    return np.split(order, range(batch_size, n_rows, batch_size))
+
+
+def _epochs(
+    sizes: Sequence[int],
+    epochs: int,
+    batch_size: int | None,
+    generators: Sequence[np.random.Generator],
+) -> Iterator[list[IntArray | slice]]:
+    """Yield each epoch's steps; a step has the rows of one batch of each client.
+
+    A client splits its rows once and shuffles the order of its batches in each epoch (Algorithm 1). A
+    client with one batch draws no random numbers.
+    """
+    if batch_size is None or max(sizes) <= batch_size:
+        for _ in range(epochs):
+            yield [slice(None)]
+        return
+    firsts = np.cumsum([0, *sizes[:-1]]).tolist()
+    of_client = [
+        _split(first, size, batch_size, generator)
+        for first, size, generator in zip(firsts, sizes, generators, strict=True)
+    ]
+    for _ in range(epochs):
+        steps: list[list[IntArray]] = [[] for _ in range(max(map(len, of_client)))]
+        for batches, generator in zip(of_client, generators, strict=True):
+            order = generator.permutation(len(batches)) if len(batches) > 1 else [0]
+            for step, chosen in zip(steps, order, strict=False):
+                step.append(batches[chosen])
+        yield [np.concatenate(step) for step in steps]
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MiniBatchMovements(Question):
+    """Ask for the movements of the centroids in local epochs: procedure ClientKMeans of Algorithm 1.
+
+    Statistics: `weight` (n_clusters,), the cluster sizes of the last epoch; `movement` (n_clusters,
+    n_features) = weight * (local centroid - received centroid).
+
+    Args:
+        centers: the server's centroids, float64 of shape (n_clusters, n_features).
+        epochs: passes over a client's rows (E).
+        batch_size: rows of a batch (B); None for all of a client's rows.
+        client_learning_rate: beta, in (0, 1].
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+    centers: FloatArray
+    epochs: int = 1
+    batch_size: int | None = None
+    client_learning_rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_centers(self.centers, self.ranges)
+        if not 1 <= self.epochs <= MOST_EPOCHS:
+            raise ArgumentError(
+                f"epochs must lie in [1, {MOST_EPOCHS}], got epochs={self.epochs}.", parameters=["epochs"]
+            )
+        if self.batch_size is not None and self.batch_size < 1:
+            raise ArgumentError(
+                f"batch_size must be at least 1 or None, got batch_size={self.batch_size}.",
+                parameters=["batch_size"],
+            )
+        if not 0.0 < self.client_learning_rate <= 1.0:
+            raise ArgumentError(
+                "client_learning_rate must lie in (0, 1], "
+                f"got client_learning_rate={self.client_learning_rate}.",
+                parameters=["client_learning_rate"],
+            )
+
+    def effort(self, n_features: int) -> Effort:
+        """Every epoch assigns all rows, and each batch is a step of Python."""
+        batches = 0 if self.batch_size is None else self.epochs * STEP // self.batch_size
+        return Effort(turns=self.epochs, work=self.epochs * STEP, row_work=batches)
+
+    @property
+    def _reach(self) -> tuple[FloatArray, FloatArray]:
+        # Rates are at most 1, so that a local centroid stays in the box around the ranges and its start.
+        return np.minimum(self.ranges.low, self.centers), np.maximum(self.ranges.high, self.centers)
+
+    @property
+    def declaration(self) -> Declaration:
+        """Counts of the last epoch's rows, and movements, which are multiplied by these counts."""
+        return Declaration(("weight",), (self.centers,), movements=True)
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """Weights of at most a client's rows; movements of at most that many times a centroid's reach."""
+        low, high = self._reach
+        low, high, rows = low - self.centers, high - self.centers, float(self.ranges.rows)
+        return StatisticsSpec(
+            Entry("weight", (len(self.centers),), 0.0, rows, RESOLUTION),
+            box_entry("movement", self.centers.shape, low, high, rows),
+        )
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> Sequence[Statistics]:
+        """Answer for several clients in one pass."""
+        stack = _Stack([client.features for client in clients], self.centers)
+        for steps in _epochs(stack.sizes, self.epochs, self.batch_size, generators):
+            stack.counts[:] = 0.0
+            for batch in steps:
+                stack.step(batch, self.client_learning_rate)
+        # Rounding may carry a centroid beyond the border in its last bit.
+        moved = np.clip(stack.centers, *self._reach) - self.centers
+        return self.spec.tabled(weight=stack.counts, movement=stack.counts[:, :, None] * moved)
+
+
+class _Server:
+    """The server's state: centroids, their smoothed update, and for how long each cluster has been small.
+
+    Args:
+        algorithm: has the rates, and the rule for small clusters.
+        ranges: the box from which new positions are drawn.
+        centers: start, float64 of shape (n_clusters, n_features).
+        rng: source of the new positions.
+    """
+
+    def __init__(
+        self, algorithm: FederatedMiniBatch, ranges: Ranges, centers: FloatArray, rng: np.random.Generator
+    ) -> None:
+        self.centers = frozen_array(centers)
+        self._algorithm, self._ranges, self._rng = algorithm, ranges, rng
+        self._smoothed = np.zeros(centers.shape)
+        self._small_for = np.zeros(len(centers), dtype=np.intp)
+
+    def move(self, weight: FloatArray, movement: FloatArray) -> None:
+        """Do the server's step with a round's totals, then draw new positions for small clusters.
+
+        A weight below 1, which noise can cause, counts as 1 and makes the step short.
+        """
+        rates = self._algorithm
+        update = movement / np.maximum(weight, 1.0)[:, None]
+        self._smoothed = rates.momentum * self._smoothed + (1.0 - rates.momentum) * update
+        moved = self.centers + rates.learning_rate * self._smoothed
+        for cluster in self._to_reassign(weight):
+            moved[cluster] = self._rng.uniform(self._ranges.low, self._ranges.high)
+            self._smoothed[cluster] = 0.0
+        self.centers = frozen_array(moved)
+
+    def _to_reassign(self, weight: FloatArray) -> list[int]:
+        """Return the clusters that have been small for `reassign_after` rounds."""
+        if self._algorithm.reassign_after is None:
+            return []
+        small = weight < self._algorithm.reassign_min * weight.sum()
+        self._small_for = np.where(small, self._small_for + 1, 0)
+        expired = self._small_for >= self._algorithm.reassign_after
+        self._small_for[expired] = 0
+        return np.flatnonzero(expired).tolist()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederatedMiniBatch(Restarts):
+    """Algorithm 1 of Triebe and Rajagopal.
+
+    Args:
+        epochs: passes over a client's rows in a round (E).
+        batch_size: rows of a batch (B); None for all of a client's rows.
+        learning_rate: alpha, the server's rate, in (0, 1].
+        momentum: mu in [0, 1): the server moves by m = mu m + (1 - mu) update; 0 is Algorithm 1.
+        client_learning_rate: beta, in (0, 1].
+        reassign_after: number of consecutive rounds after which a small cluster gets a new position, drawn
+            uniformly from the ranges; None never.
+        reassign_min: share of the rows of the round's clients below which a cluster is small.
+    """
+
+    epochs: int = 1
+    batch_size: int | None = None
+    learning_rate: float = 1.0
+    momentum: float = 0.0
+    client_learning_rate: float = 1.0
+    reassign_after: int | None = 20
+    reassign_min: float = 0.01
+    max_iter: int = 200
+    tol: float = 0.0
+
+    @property
+    def max_sums(self) -> int:
+        """Most sums: the ranges, and for each restart the start, the rounds and the score."""
+        return 1 + self.n_init * (MOST_START_SUMS + self.max_iter + 1)
+
+    @property
+    def _local(self) -> dict[str, Any]:
+        """Return the options of the clients' own epochs."""
+        names = ("epochs", "batch_size", "client_learning_rate")
+        return {name: getattr(self, name) for name in names}
+
+    def round_phases(self, setting: Setting, number: int) -> Phases:
+        """Return the questions of the rounds."""
+        centers = Shape(self.n_clusters, setting.n_features)
+        return (Phase(Form(MiniBatchMovements, centers=centers, **self._local), 1, self.max_iter),)
+
+    def restart(self, begun: Restart) -> Conversation[ClusteringOutcome]:
+        """Find the start, do the rounds, and ask for the score."""
+        ranges = begun.located.ranges
+        start = yield from begun.starts.next((self.cohort(1),), begun.geometry)
+        server = _Server(self, ranges, start, begun.rng)
+
+        def one_round(history: Sequence[FloatArray]) -> Conversation[FloatArray]:
+            question = MiniBatchMovements(ranges=ranges, centers=server.centers, **self._local)
+            number = len(history)
+            total = yield Ask(question, self.cohort(number), (self.cohort(number + 1),))
+            server.move(total.statistics["weight"], total.statistics["movement"])
+            return server.centers
+
+        rounds = in_rounds(server.centers, one_round, max_iter=self.max_iter, tol=self.tol)
+        history, stopped = yield from rounds
+        return (yield from self.scored(begun.located, history, stopped))

@@ -1,1 +1,0 @@
-"""Initialisations: starting centroids, found by questions to the clients."""

@@ -1,0 +1,268 @@
+"""Weighted federated k-means: WF, DWF and EWF k-means over any secure sum.
+
+Holzer, Jacob, Kavane: Dynamically Weighted Federated k-Means, 2023, Algorithm 1. Where the paper's
+Algorithm 3, line 8, divides by a total weight of zero, equation 4 is followed.
+
+Reveals to whoever opens the totals: in each round the cohort's total weight and weighted sum of each
+centroid; for centroids of zero total weight the sum of the cohort's local centroids; the start's
+totals (`privfed.algorithms.starts`), the range sum's (`privfed.questions.ranges`), and each restart's
+score. Totals of repeated rounds can isolate single rows; only differential privacy bounds that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from privfed.algorithms.rounds import ClusteringOutcome, RoundsAlgorithm
+from privfed.algorithms.starts import MOST_START_SUMS
+from privfed.algorithms.weightings import all_weights, is_known, known_weightings
+from privfed.core.asking.data import stacked
+from privfed.core.asking.declaration import STEP, Declaration, Effort
+from privfed.core.asking.phases import Cycle, Form, Phase, Phases, Same, Shape
+from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.roles.conversation import SCORE, Ask, Conversation, Setting
+from privfed.core.values.domain import FloatArray
+from privfed.errors import ArgumentError
+from privfed.numerics.kmeans import LocalUpdates, local_updates
+from privfed.questions.inertia import ClientScores
+from privfed.questions.lloyd import RESOLUTION, LloydSums, box_entry, check_centers
+from privfed.questions.ranges import Located
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedKMeans(RoundsAlgorithm):
+    """Algorithm 1 of Holzer et al.
+
+    Args:
+        weights: name of a registered weighting; "dynamic" is DWF, "equal" is EWF.
+        local_iter: most k-means steps of a client in a round.
+        local_tol: a client stops once its centroids move by less (Frobenius norm); None never.
+        learning_rate: step towards the aggregated centroids, in (0, 1] (eq. 6).
+        momentum: share of the last movement that is added, in [0, 1) (eq. 6).
+        score: "pooled" (all rows have equal weight) or "client-mean" (all clients do, Algorithm 4).
+        relocate_empty: move local centroids without rows onto far rows (Figure 1 warns of it).
+    """
+
+    weights: str = "dynamic"
+    local_iter: int = 5
+    local_tol: float | None = None
+    learning_rate: float = 1.0
+    momentum: float = 0.0
+    score: Literal["pooled", "client-mean"] = "pooled"
+    relocate_empty: bool = False
+
+    @property
+    def max_sums(self) -> int:
+        """Most sums: the ranges, the starts, two a round (the second for zero weights), the scores."""
+        return 1 + self.n_init * (MOST_START_SUMS + 2 * self.max_iter + 2)
+
+    def score_phases(self, setting: Setting) -> Phases:
+        """Return the question for the inertia, then that for the clients' scores where these are compared."""
+        clients = Form(ClientScores, centers=Shape(self.n_clusters, setting.n_features))
+        return (*super().score_phases(setting), *([Phase(clients)] if self.score == "client-mean" else []))
+
+    def round_phases(self, setting: Setting, number: int) -> Phases:
+        """Return the questions of the rounds, each with a second one for centroids of zero weight."""
+        centers = Shape(self.n_clusters, setting.n_features)
+        if self._one_step:
+            return (Phase(Form(LloydSums, centers=centers), 1, self.max_iter),)
+        steps = {
+            "centers": Same("round centers", centers),
+            "local_iter": self.local_iter,
+            "local_tol": self.local_tol,
+            "relocate_empty": self.relocate_empty,
+        }
+        weighted = Form(WeightedCentroids, weights=self.weights, **steps)
+        zero = Form(FallbackCentroids, clusters=Shape((1, self.n_clusters)), **steps)
+        return (Cycle((Phase(weighted), Phase(zero, 0)), 1, self.max_iter, ("round centers",)),)
+
+    @property
+    def _one_step(self) -> bool:
+        """Whether a round is a step of Lloyd's algorithm on all rows."""
+        return self.weights == "dynamic" and self.local_iter == 1 and not self.relocate_empty
+
+    def one_round(self, located: Located, history: Sequence[FloatArray]) -> Conversation[FloatArray]:
+        """Move the centroids towards the weighted mean of the cohort's local ones."""
+        current, previous = history[-1], history[-2] if len(history) > 1 else history[0]
+        aggregated = yield from self._aggregated(located, current, len(history))
+        # Equation 6; the movement before the start is zero.
+        moved = self.learning_rate * aggregated + (1.0 - self.learning_rate) * current
+        return moved + self.momentum * (current - previous)
+
+    def _aggregated(self, located: Located, centers: FloatArray, number: int) -> Conversation[FloatArray]:
+        """Return equation 5: the weighted mean of the cohort's local centroids in round `number`."""
+        label, then = self.cohort(number), self.cohort(number + 1)
+        if self._one_step:
+            total = yield Ask(LloydSums(ranges=located.ranges, centers=centers), label, (then,))
+            weight, weighted = total.statistics["count"], total.statistics["sum"]
+            # After one step, local centroids without rows equal the received one, and so does their mean.
+            return _divided(weighted, weight, centers)
+        steps = {
+            "ranges": located.ranges,
+            "centers": centers,
+            "local_iter": self.local_iter,
+            "local_tol": self.local_tol,
+            "relocate_empty": self.relocate_empty,
+        }
+        upcoming = (then, label) if then != label else (then,)
+        total = yield Ask(WeightedCentroids(weights=self.weights, **steps), label, upcoming)  # type: ignore[arg-type]
+        weight, weighted = total.statistics["weight"], total.statistics["weighted"]
+        zero = np.flatnonzero(weight <= 0)
+        fallback = centers.copy()
+        if zero.size:
+            question = FallbackCentroids(clusters=zero.astype(np.float64), **steps)  # type: ignore[arg-type]
+            second = yield Ask(question, label, (then,), purpose="fallback")
+            fallback[zero] = second.statistics["centroid"] / second.statistics["clients"][0]
+        return _divided(weighted, weight, fallback)
+
+    def scored(
+        self, located: Located, history: tuple[FloatArray, ...], stopped: bool
+    ) -> Conversation[ClusteringOutcome]:
+        """Ask for the pooled inertia, and for the mean of the clients' scores where restarts go by it."""
+        outcome = yield from super().scored(located, history, stopped)
+        if self.score == "pooled":
+            return outcome
+        mean = yield Ask(ClientScores(ranges=located.ranges, centers=outcome.centers), purpose=SCORE)
+        return replace(outcome, score=float(mean.statistics["score"][0] / mean.statistics["clients"][0]))
+
+
+def _divided(weighted: FloatArray, weight: FloatArray, otherwise: FloatArray) -> FloatArray:
+    held = weight > 0
+    return np.where(held[:, None], weighted / np.where(held, weight, 1.0)[:, None], otherwise)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _LocalSteps(Question):
+    """Questions that begin with local k-means steps from the global centroids.
+
+    Args:
+        centers: global centroids, float64 of shape (n_clusters, n_features).
+        local_iter: most local steps.
+        local_tol: a client stops once its centroids move by less (Frobenius norm); None never.
+        relocate_empty: move local centroids without rows onto far rows.
+    """
+
+    centers: FloatArray
+    local_iter: int
+    local_tol: float | None = None
+    relocate_empty: bool = False
+
+    def __post_init__(self) -> None:
+        check_centers(self.centers, self.ranges)
+        if not 1 <= self.local_iter <= 100_000:
+            raise ArgumentError(
+                f"local_iter must lie in [1, 100000], got local_iter={self.local_iter}.",
+                parameters=["local_iter"],
+            )
+
+    def effort(self, n_features: int) -> Effort:
+        """Every local step assigns all rows, and each is a step of Python."""
+        return Effort(turns=self.local_iter, work=self.local_iter * STEP)
+
+    def updates(self, clients: Sequence[ClientData]) -> LocalUpdates:
+        """Return the clients' local updates."""
+        return local_updates(
+            stacked(clients),
+            self.centers,
+            local_iter=self.local_iter,
+            local_tol=self.local_tol,
+            relocate_empty=self.relocate_empty,
+        )
+
+    def _centroid_bounds(self, clusters: slice | FloatArray = slice(None)) -> tuple[FloatArray, FloatArray]:
+        # A local centroid is a mean of rows, or the received centroid where it has none.
+        centers = self.centers[clusters if isinstance(clusters, slice) else clusters.astype(np.intp)]
+        return np.minimum(self.ranges.low, centers), np.maximum(self.ranges.high, centers)
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WeightedCentroids(_LocalSteps):
+    """Ask for weights and weighted local centroids: the two sums of equation 4.
+
+    Statistics: `weight` (n_clusters,), `weighted` (n_clusters, n_features) = weight * local centroid.
+
+    Args:
+        weights: name of a registered weighting. Its values must lie in [0, rows of a client]; others are
+            clipped, and counted as clipped like all values outside their ranges.
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+    weights: str = "dynamic"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not is_known(self.weights):
+            raise ArgumentError(f"weights={self.weights!r} is not registered; known: {known_weightings()}.")
+
+    @property
+    def declaration(self) -> Declaration:
+        """Dynamic weights count rows, other weights do not; a user's weighting may fail."""
+        counts = ("weight",) if self.weights == "dynamic" else ()
+        return Declaration(counts, (self.centers,), can_fail=self.weights not in ("dynamic", "equal"))
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """Weights of at most a client's rows (1 for "equal"); centroids in the ranges, times the weight."""
+        largest = 1.0 if self.weights == "equal" else float(self.ranges.rows)
+        low, high = self._centroid_bounds()
+        return StatisticsSpec(
+            Entry("weight", (len(self.centers),), 0.0, largest, RESOLUTION),
+            box_entry("weighted", self.centers.shape, low, high, largest),
+        )
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> Sequence[Statistics]:
+        """Answer for several clients in one pass."""
+        updates = self.updates(clients)
+        weight = all_weights(self.weights, updates)
+        return self.spec.tabled(weight=weight, weighted=weight[:, :, None] * updates.centers)
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FallbackCentroids(_LocalSteps):
+    """Ask for the unweighted mean of local centroids: equation 4 where a total weight is zero.
+
+    Statistics: `centroid` (n_asked, n_features), the local centroids; `clients` (1,).
+
+    Args:
+        clusters: indices of the clusters whose total weight is zero, float64 of shape (n_asked,).
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+    clusters: FloatArray
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known = set(range(len(self.centers)))
+        if self.clusters.ndim != 1 or not self.clusters.size or not set(self.clusters.tolist()) <= known:
+            raise ArgumentError(f"clusters must be indices below {len(self.centers)}.")
+
+    @property
+    def declaration(self) -> Declaration:
+        """No row counts: the entries are centroids, and a count of clients."""
+        return Declaration(centers=(self.centers,))
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """Centroids in the box around the ranges and the received centroids; one client."""
+        low, high = self._centroid_bounds(self.clusters)
+        return StatisticsSpec(
+            box_entry("centroid", low.shape, low, high),
+            Entry("clients", (1,), 0.0, 1.0, RESOLUTION),
+        )
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> Sequence[Statistics]:
+        """Answer for several clients in one pass."""
+        asked = self.updates(clients).centers[:, self.clusters.astype(np.intp)]
+        return self.spec.tabled(centroid=asked, clients=np.ones((len(asked), 1)))

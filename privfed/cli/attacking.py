@@ -1,0 +1,320 @@
+"""The work of `privfed attack`: attacks on a run, and their reports in `attacks.json`.
+
+Reports are stored after each attack, so that none runs twice. Each adversary (a party with those who collude
+with it) has a file and pictures of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Column, Table
+
+import privfed
+from privfed.attacks import PassiveAttack, Report, Status, evaluate
+from privfed.attacks.base.coverage import in_words, read_by, unread
+from privfed.attacks.base.preparation import Target
+from privfed.attacks.registry import ATTACKS, attack_class
+from privfed.cli.auditing import target_of
+from privfed.cli.described import know_questions
+from privfed.cli.output import echo
+from privfed.cli.program import in_options
+from privfed.cli.result import claim_of_run, to_json
+from privfed.cli.run_folder import read_transcript
+from privfed.core.record.records import FILE as TRANSCRIPT
+from privfed.core.record.view import View
+from privfed.core.stored.files import Format, make_folder, replaced
+from privfed.errors import ArgumentError, RunFolderError
+
+REPORT = "attacks.json"
+FORMAT = 3
+"""Format of the report; before 3, reports did not say what was read, and are made again."""
+
+REPORTS = Format(name=REPORT, version=FORMAT, again="name another folder with --out")
+
+_FIGURES = {
+    "recovered": "recovered",
+    "precision": "precision",
+    "claims": "claims",
+    "no access": "baseline",
+    "bound": "bound",
+}
+"""Heads of the table's columns, with the names of the figures in a report."""
+
+SCORED = "these figures are scored against the clients' rows: the claim does not cover what is printed here"
+
+
+def attack(
+    run_folder: Path,
+    wanted: tuple[str, ...],
+    algorithm: str | None,
+    random_state: int,
+    out: Path | None,
+    quiet: bool,
+    picture: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Do the work of `privfed attack`."""
+    transcript = read_transcript(run_folder)
+    know_questions(run_folder, algorithm, "attack")
+    view, target = target_of(run_folder, transcript, **given)
+    which = chosen(wanted)
+    out = run_folder / "attacks" if out is None else out
+    folder = folder_of(out, view)
+    claim = claim_of_run(run_folder, transcript)
+    keys = keys_of(run_folder, view, target, known() | which, random_state)
+    found: dict[str, Any] = {
+        "format": FORMAT,
+        "protocol": transcript.configuration.protocol,
+        "privacy": to_json(claim),
+        "party": view.party,
+        "colluding": [view.clients[i] for i in view.colluding],
+        "attacks": stored(folder, keys, pictured=picture),
+        "left_out": {},
+    }
+    before = [name for name in which if name in found["attacks"]]
+    if before:
+        echo(f"privfed: stored already: {', '.join(before)}", err=True)
+    for name in _shown([name for name in which if name not in before], quiet):
+        try:
+            used, report = run_one(view, target, which[name], random_state)
+        except ArgumentError as error:
+            found["left_out"][name] = in_options(str(error), error.parameters).removesuffix(".")
+            continue
+        # A picture that lies there shows an earlier report.
+        picture_of(folder, name).unlink(missing_ok=True)
+        if picture and not report.why:
+            make_folder(folder)
+            report.picture(picture_of(folder, name))
+        found["attacks"][name] = {"key": keys[name], **_described(used), **report.to_dict()}
+        keep(folder, found)
+    found["left_out"] |= {name: one["why"] for name, one in found["attacks"].items() if one["why"]}
+    # The file also lists what was left out, even if nothing was run.
+    keep(folder, found)
+    beside = others(out, folder)
+    if as_json:
+        click.echo(json.dumps({**found, "others": beside}, indent=2))
+        return
+    for one in (found, *beside):
+        _tell(one)
+    if claim is not None:
+        echo(f"{claim}\n{SCORED}")
+    drawn = picture and any(not one["why"] for one in found["attacks"].values())
+    echo(f"Written: {folder / REPORT}{', and a picture of each attack' * drawn}.")
+
+
+def _tell(found: dict[str, Any]) -> None:
+    """Print the reports of one adversary."""
+    ran = {name: one for name, one in found["attacks"].items() if not one["why"]}
+    helped = f" with {', '.join(found['colluding'])}" if found["colluding"] else ""
+    echo(f"What the {found['party']}{helped} could learn:")
+    if ran:
+        table = Table(Column("attack", no_wrap=True), *_FIGURES, box=box.SIMPLE_HEAD, pad_edge=False)
+        for name, one in ran.items():
+            table.add_row(name, *_figures(one))
+        echo(table)
+    for name, one in ran.items():
+        echo(f"{name}: {one['status']}; {_meaning(one)}{_unread(one)}")
+    for name, why in found["left_out"].items():
+        echo(f"{name} was left out: {in_options(why)}.")
+    left = unread(found["shown"])
+    if left:
+        echo(f"Shown, and read by no attack: {in_words(left)}.")
+
+
+def _unread(report: dict[str, Any]) -> str:
+    """Say what an attack did not read that found nothing in the rest."""
+    if report["status"] not in (Status.NOT_READ, Status.IN_PART):
+        return ""
+    return f" It did not read {in_words(report['not_read'])}."
+
+
+def _shown(which: list[str], quiet: bool) -> Iterator[str]:
+    """Yield the attacks, and show progress and remaining time on stderr."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True, markup=False, emoji=False, highlight=False)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task("attacks", total=len(which))
+        for name in which:
+            bar.update(task, description=name)
+            yield name
+            bar.advance(task)
+
+
+def _described(used: PassiveAttack[Any]) -> dict[str, str]:
+    return {
+        "paper": used.paper,
+        "adversary": used.adversary,
+        "view": used.view,
+        "prior": used.prior,
+        "defence": used.defence,
+    }
+
+
+def _meaning(report: dict[str, Any]) -> str:
+    """Say what the figures of a report measure."""
+    bound = f" Bound: {report['bound_of']}." if report.get("bound_of") else ""
+    above = " Recovered lies above it: it limits no other reasoning." if report.get("remark") else ""
+    return f"recovered is of {report['goal']}.{bound}{above}"
+
+
+def _figures(report: dict[str, Any]) -> list[str]:
+    figures = [report[name] for name in _FIGURES.values()]
+    return ["" if one is None else f"{one:.3g}" for one in figures]
+
+
+def known() -> dict[str, type[PassiveAttack[Any]]]:
+    """Return the registered attacks that work on a recorded run, by name."""
+    kinds = {name: attack_class(name) for name in ATTACKS}
+    return {name: kind for name, kind in kinds.items() if issubclass(kind, PassiveAttack)}
+
+
+def chosen(names: tuple[str, ...]) -> dict[str, type[PassiveAttack[Any]]]:
+    """Return the chosen attacks by name; a user's own is named "module:Class".
+
+    Raises:
+        ArgumentError: a name is unknown, or an attack asks questions of its own.
+    """
+    if not names or names == ("all",):
+        return known()
+    found: dict[str, type[PassiveAttack[Any]]] = {}
+    for name in names:
+        if name not in ATTACKS and ":" not in name:
+            raise ArgumentError(
+                f"no attack {name!r}; use all, {', '.join(known())}, or module:Class for your own."
+            )
+        kind = attack_class(name)
+        if not issubclass(kind, PassiveAttack):
+            raise ArgumentError(
+                f"{name} asks questions of its own, which a recorded run cannot answer: name it in an "
+                "[[attack]] of a study (privfed tradeoff)."
+            )
+        found[ATTACKS.canonical(name)] = kind
+    return found
+
+
+def run_one(
+    view: View, target: Target, kind: type[PassiveAttack[Any]], seed: int
+) -> tuple[PassiveAttack[Any], Report]:
+    """Run one attack; return it with its report.
+
+    Raises:
+        ArgumentError: the view or the public rows lack something that the attack needs.
+    """
+    made = kind.prepare(target, {})
+    result = made.attack.run(view, made.prior, np.random.default_rng(seed))
+    return made.attack, evaluate(result, made.truth)
+
+
+def folder_of(out: Path, view: View) -> Path:
+    """Return the folder of the reports on what one adversary saw: `out` itself for the server alone.
+
+    Clients' names are no file names, so a folder has a digest of those who collude.
+    """
+    if view.party == "server" and not view.colluding:
+        return out
+    helping = json.dumps([view.clients[i] for i in view.colluding]).encode()
+    return out / f"{view.party}{f'-{hashlib.sha256(helping).hexdigest()[:8]}' * bool(view.colluding)}"
+
+
+def others(out: Path, folder: Path) -> list[dict[str, Any]]:
+    """Return what is stored beside `folder` of further adversaries, the server alone first.
+
+    Raises:
+        RunFolderError: a file is damaged, or written by a newer privfed.
+    """
+    beside = [path for path in (out / REPORT, *sorted(out.glob(f"*/{REPORT}"))) if path.exists()]
+    return [_read(path) for path in beside if path.parent != folder]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        REPORTS.check(found.get("format"), path)
+        if not all(isinstance(report, dict) for report in found["attacks"].values()):
+            raise TypeError
+        return found
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise RunFolderError(
+            f"{path} is damaged; remove it to run the attacks again, or name another folder with --out."
+        ) from None
+
+
+def picture_of(folder: Path, name: str) -> Path:
+    """Return the path of an attack's picture."""
+    return folder / f"{name.replace(':', '.')}.png"
+
+
+def keys_of(
+    run_folder: Path, view: View, target: Target, kinds: Mapping[str, type], seed: int
+) -> dict[str, str]:
+    """Return for each attack a hash of all that its report depends on: run, view, target, parameters.
+
+    Args:
+        run_folder: folder whose transcript is attacked.
+        view: what the party saw.
+        target: what is attacked, and what attacks are scored against.
+        kinds: attacks by name. For one that is not privfed's own the hash includes its module's source.
+        seed: seed of the attacks' random choices.
+    """
+    digest = hashlib.sha256((run_folder / TRANSCRIPT).read_bytes())
+    known = [one for one in (target.public, target.public_labels) if one is not None]
+    for rows in (*target.clients, *(target.labels or ()), *known):
+        digest.update(f"{rows.shape}".encode() + np.ascontiguousarray(rows).tobytes())
+    settings = [privfed.__version__, view.party, view.colluding, target.client, seed]
+    settings += [target.most_rows, *(end.tolist() for end in target.ends or ())]
+    digest.update(json.dumps([*settings, target.public is None]).encode())
+    return {
+        name: hashlib.sha256(digest.digest() + name.encode() + _code(name, kind)).hexdigest()[:16]
+        for name, kind in kinds.items()
+    }
+
+
+def _code(name: str, kind: type) -> bytes:
+    """Return the source of a user's own attack, which may change while privfed's version stays."""
+    own = name not in ATTACKS or name in ATTACKS.added()
+    return inspect.getsource(sys.modules[kind.__module__]).encode() if own else b""
+
+
+def stored(folder: Path, keys: dict[str, str], *, pictured: bool) -> dict[str, dict[str, Any]]:
+    """Return the reports that a folder already holds under the same keys.
+
+    Args:
+        folder: folder of the reports.
+        keys: key of each attack.
+        pictured: whether only reports with a picture count, as pictures are wanted.
+
+    Raises:
+        RunFolderError: the file is damaged, or written by a newer privfed.
+    """
+    path = folder / REPORT
+    if not path.exists():
+        return {}
+    return {
+        name: report
+        for name, report in _read(path)["attacks"].items()
+        if name in keys
+        and report["key"] == keys[name]
+        and (report["why"] or picture_of(folder, name).exists() or not pictured)
+    }
+
+
+def keep(folder: Path, found: dict[str, Any]) -> None:
+    """Write all that was found so far, with what the adversary saw and who read it, atomically."""
+    found["shown"] = read_by(found["attacks"])
+    make_folder(folder)
+    with replaced(folder / REPORT) as path:
+        path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,275 @@
+"""The work of `privfed audit`; and the truth about a run, which audits and attacks are scored against."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from privfed.attacks.audits import (
+    Audit,
+    Claim,
+    RunAudit,
+    audit_one_run,
+    audit_run,
+    audit_samples,
+    audit_units,
+)
+from privfed.attacks.base.preparation import Target
+from privfed.cli.described import know_questions, load, models
+from privfed.cli.result import claim_of_run
+from privfed.cli.run_folder import RUN, Declared, Source, read_run, read_transcript, values_of
+from privfed.core.record.records import LOCAL
+from privfed.core.record.transcript import Transcript
+from privfed.core.record.view import View
+from privfed.core.stored.files import replaced
+from privfed.core.values.domain import FloatArray
+from privfed.core.values.guarantee import Mechanism
+from privfed.data import ClientTables, load_clients, load_features
+from privfed.errors import ArgumentError, DataError
+from privfed.privacy.claim import PrivacySpent
+
+STATED = (
+    "the claim is what was stated (--epsilon, --delta); what is protected (record or client, added or "
+    "replaced), by which noise and against whom, is what the releases were made for: the file does not say"
+)
+NOT_COVERED = "this audit is computed from the clients' rows: the claim does not cover what it prints"
+
+
+def audit(
+    subject: Path,
+    truth: Path | None,
+    group: str | None,
+    columns: tuple[str, ...],
+    algorithm: str | None,
+    trials: int,
+    out: Path | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Do the work of `privfed audit`."""
+    found: list[Audit | RunAudit]
+    if subject.is_dir():
+        transcript = read_transcript(subject)
+        claim = _claim(subject, transcript)
+        know_questions(subject, algorithm, "audit")
+        rows, *_ = true_rows(subject, transcript, truth, group, columns)
+        options: dict[str, Any] = values_of({"confidence": given["confidence"]})
+        found = [audit_run(transcript, rows, **options), audit_units(transcript, trials=trials, **options)]
+        plain = found[0].to_dict() | {"unit": found[1].to_dict(), "privacy": claim.to_dict()}
+        lines = [str(claim), NOT_COVERED]
+    else:
+        found = [_audit_file(subject, **given)]
+        plain = found[0].to_dict() | {"privacy": {"summary": STATED}}
+        lines = [STATED]
+    violated = any(one.verdict == "violated" for one in found)
+    plain["verdict"] = "violated" if violated else "not refuted"
+    if out is not None:
+        with replaced(out) as path:
+            path.write_text(json.dumps(plain, indent=2) + "\n", encoding="utf-8")
+    click.echo(json.dumps(plain, indent=2) if as_json else "\n".join([*lines, *map(str, found)]))
+    if violated:
+        raise click.exceptions.Exit(1)
+
+
+def _claim(folder: Path, transcript: Transcript) -> PrivacySpent:
+    """Return the claim of the run in a folder.
+
+    Raises:
+        ArgumentError: the run has no claim, or noise was not added to its totals.
+    """
+    claim = claim_of_run(folder, transcript)
+    if claim is None:
+        raise ArgumentError(
+            f"the run in {folder} claims no differential privacy: there is nothing to audit; name a run of "
+            "'privfed fit --epsilon', or a file of releases."
+        )
+    if transcript.configuration.privacy is not None and transcript.configuration.noising_terms is None:
+        raise ArgumentError(
+            f"the totals of the run in {folder} carry no noise: each client trained by DP-SGD, with noise in "
+            f"each of its steps, which a transcript does not hold, so that this command cannot audit them. "
+            f"{claim.line}."
+        )
+    if transcript.configuration.privacy is None:
+        raise ArgumentError(
+            f"the totals of the run in {folder} carry no noise: each client noised the centers that it "
+            f"showed in a run of its own ({folder / LOCAL}), which this command cannot audit. {claim.line}."
+        )
+    return claim
+
+
+def _audit_file(
+    path: Path, *, epsilon: float | None, delta: float | None, noise: Any, confidence: float | None
+) -> Audit:
+    if epsilon is None or delta is None:
+        raise ArgumentError("releases in a file are audited against a claim: give --epsilon and --delta.")
+    claim = Claim(epsilon=epsilon, delta=delta, noise=noise)
+    arrays = _arrays(path)
+    options: dict[str, Any] = values_of({"confidence": confidence})
+    if {"inside", "outside"} <= set(arrays):
+        return audit_samples(arrays["inside"], arrays["outside"], claim=claim, **options)
+    if {"scores", "included"} <= set(arrays):
+        return audit_one_run(arrays["scores"], arrays["included"], claim=claim, **options)
+    raise DataError(f'{path} needs arrays "inside" and "outside", or "scores" and "included".')
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (ValueError, EOFError, AttributeError):
+        raise DataError(f"{path} is no .npz file of numbers.") from None
+
+
+def target_of(
+    folder: Path,
+    transcript: Transcript,
+    *,
+    truth: Path | None,
+    group: str | None,
+    columns: tuple[str, ...],
+    sample: Path | None,
+    low: tuple[float, ...] | None,
+    high: tuple[float, ...] | None,
+    most_rows: int,
+    party: str,
+    colluding: tuple[str, ...],
+    client: str | None,
+) -> tuple[View, Target]:
+    """Read what attacks on a run's folder need: the view of the party, and the target.
+
+    Args:
+        folder: folder of the run.
+        transcript: transcript of the run.
+        truth: file with the clients' rows; None for the data that the run's folder names.
+        group: column that names each row's client; None for that of the run's folder.
+        columns: feature columns of the truth; empty for those of the run's folder, or all but the group.
+        sample: table of public rows; None without.
+        low: lowest value of all features, or one for each; None without.
+        high: highest value of all features, or one for each; None without.
+        most_rows: most rows of a target of noisy differencing.
+        party: "server", "observer", or "clients": those that collude.
+        colluding: names of clients that share all they know with the party.
+        client: name of the target of attacks on one client; None for the first honest client.
+
+    Raises:
+        ArgumentError: a client is not in the run, or no client is left to attack.
+        DataError: the rows are not those of the run's clients.
+        RunFolderError: the folder names no data, and none was given.
+    """
+    domain = Declared(low=low, high=high).domain()
+    rows, features, labels = true_rows(folder, transcript, truth, group, columns)
+    agreed = transcript.configuration
+    positions = [_position(name, agreed.clients) for name in colluding]
+    if party == "clients" and not positions:
+        raise ArgumentError("clients attack by what they see: name them with --colluding.")
+    if len(set(positions)) == len(agreed.clients):
+        raise ArgumentError("all clients collude: nobody is left to attack; name fewer with --colluding.")
+    honest = [i for i in range(len(rows)) if i not in positions]
+    first = next((i for i in honest if len(rows[i])), honest[0])
+    wanted = first if client is None else _position(client, agreed.clients)
+    if wanted in positions:
+        raise ArgumentError(f"client {client!r} colludes: its rows are the attacker's own; name another.")
+    if not len(rows[wanted]):
+        raise ArgumentError(
+            f"client {agreed.clients[wanted]!r} has no rows that an attack could find; name another."
+        )
+    view = transcript.view(party, colluding=positions)
+    public, public_labels = _public(folder, sample, features, labels is not None)
+    return view, Target(
+        clients=rows,
+        labels=labels,
+        colluding=view.colluding,
+        helping=view.colluding,
+        shows_answers=any(one.answers for one in view.sums),
+        client=wanted,
+        public=public,
+        public_labels=public_labels,
+        ends=None if domain is None else domain.bounds(len(features)),
+        most_rows=most_rows,
+        # Only Gaussian noise has a Gaussian trade-off curve.
+        gdp_mu=None
+        if agreed.noising_terms is None or agreed.noising_terms.mechanism != Mechanism.GAUSSIAN
+        else agreed.noising_terms.budget**0.5,
+    )
+
+
+def _public(
+    folder: Path, sample: Path | None, columns: tuple[str, ...], labelled: bool
+) -> tuple[FloatArray | None, Any | None]:
+    """Return public rows, and of a run that trained models their labels."""
+    if sample is None or not labelled:
+        return None if sample is None else load_features(sample, columns), None
+    source = read_run(folder).source
+    tables = load_clients(sample, label=source.label, columns=columns)
+    labels = np.concatenate(models().labels_of(tables, source.classes))
+    return np.concatenate(tables.arrays)[labels >= 0], labels[labels >= 0]
+
+
+def true_rows(
+    folder: Path,
+    transcript: Transcript,
+    truth: Path | None,
+    group: str | None,
+    columns: tuple[str, ...] = (),
+) -> tuple[list[FloatArray], tuple[str, ...], list[Any] | None]:
+    """Return the rows of every client of a run, by position, the names of their columns, and labels.
+
+    Labels are those that a run trained on; None for other runs.
+
+    Raises:
+        DataError: the rows are not those of the run's clients.
+        RunFolderError: the folder names no data, and none was given.
+    """
+    run = read_run(folder) if truth is None or (folder / RUN).exists() else None
+    known = None if run is None else run.source
+    source = Source(path="", group=None, label=None, columns=(), separator=None) if known is None else known
+    # The run names its clients. Only under differential privacy may some of them have no rows.
+    private = transcript.configuration.privacy is not None
+    private |= run is not None and run.parameters.declared.epsilon is not None
+    tables = load(
+        Source(
+            path=source.path if truth is None else str(truth.absolute()),
+            group=group or source.group,
+            label=source.label,
+            columns=columns or source.columns,
+            separator=source.separator,
+            missing=source.missing,
+            id=source.id,
+            clients=transcript.configuration.clients if private else (),
+        ),
+        private=private,
+    )
+    names = transcript.configuration.clients
+    # Of runs that trained models, the model says how many columns there are.
+    _check_rows(tables, names, None if source.classes else transcript.configuration.n_features)
+    place = {name: i for i, name in enumerate(tables.names)}
+    labels = models().labels_of(tables, source.classes) if source.classes else None
+    return (
+        [np.asarray(tables.arrays[place[name]]) for name in names],
+        tuple(tables.columns),
+        None if labels is None else [labels[place[name]] for name in names],
+    )
+
+
+def _check_rows(tables: ClientTables, names: tuple[str, ...], n_features: int | None) -> None:
+    """Check that rows are those of a run's clients, and have its number of columns, where that is given."""
+    if set(tables.names) != set(names):
+        raise DataError(
+            f"the rows are of {len(tables.names)} clients that are not the run's {len(names)} "
+            f"(the run has {names[0]!r}, the rows have {tables.names[0]!r}); name their column with --group."
+        )
+    if n_features is not None and len(tables.columns) != n_features:
+        raise DataError(
+            f"the rows have {len(tables.columns)} columns, the run has {n_features}; name those of the run "
+            "with --columns."
+        )
+
+
+def _position(name: str, clients: tuple[str, ...]) -> int:
+    if name not in clients:
+        raise ArgumentError(f"client {name!r} is not in this run; it has {', '.join(clients[:8])}.")
+    return clients.index(name)

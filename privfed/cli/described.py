@@ -1,0 +1,289 @@
+"""What options describe: the estimator, its clients and the metrics that are asked after its fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from privfed.cli.run_folder import RUN, Parameters, Run, Source, read_run
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.names import Registry
+from privfed.core.values.guarantee import Noise, Unit
+from privfed.data import ClientTables, load_clients
+from privfed.data.table import ERROR, missing_rule
+from privfed.errors import ArgumentError, RunFolderError, UndefinedIndexError
+from privfed.estimators.base import FederatedClusterer
+from privfed.estimators.registry import ESTIMATORS
+from privfed.estimators.selection import estimator_of
+from privfed.federation.clients import Clients, gather
+from privfed.federation.request import protocol_of
+from privfed.metrics.functions import labels_agreement
+from privfed.metrics.named import ASKS, METRICS, OF_LABELS, USUAL
+from privfed.protocols.registry import SECURE_SUMS, made
+from privfed.protocols.slotted import Slotted
+
+if TYPE_CHECKING:
+    from privfed.deep.estimators.base import FederatedModel
+
+OF_ONE = ("inertia", "mean_distance", "score")
+"""Metrics that one cluster has, too."""
+
+
+def models() -> Any:
+    """Return the module of runs that train models, which other runs do not import."""
+    from privfed.cli import models
+
+    return models
+
+
+def _trains(kind: object) -> bool:
+    """Say whether a class of estimators trains models; most cluster rows, and do without the import."""
+    clusters = not isinstance(kind, type) or issubclass(kind, FederatedClusterer)
+    return not clusters and issubclass(kind, models().FederatedModel)  # type: ignore[arg-type]
+
+
+def estimator(
+    parameters: Parameters, folder: Path, classes: tuple[str, ...] = ()
+) -> FederatedClusterer | FederatedModel:
+    """Return the estimator that the parameters describe.
+
+    Args:
+        parameters: of the run.
+        folder: of the run.
+        classes: that a model tells apart, once they are known.
+
+    Raises:
+        ArgumentError: it does not have one of the parameters, or domain or privacy is incomplete.
+    """
+    name, values = parameters.algorithm, dict[str, Any](parameters.values)
+    if name == "lloyd" and values.get("local_iter", 1) != 1:
+        steps = values["local_iter"]
+        raise ArgumentError(f"lloyd takes one local step, got --local-iter {steps}; take --algorithm dwf.")
+    kind = ESTIMATORS.resolve(name)
+    model: Any = kind() if _trains(kind) else estimator_of(name, {})
+    taken = model.get_params(deep=False)
+    values = surroundings_of({**values, **parameters.declared.parameters(), "run_dir": folder})
+    unknown = sorted(set(values) - set(taken))
+    if unknown:
+        listed = ", ".join(f"{one}=" for one in unknown)
+        raise ArgumentError(f"--algorithm {name} takes no {listed} here; leave it out.")
+    if "n_clusters" in taken:
+        values["n_clusters"] = parameters.n_clusters
+    if _trains(kind):
+        values |= {"n_classes": len(classes)} if classes else {}
+        values |= {"model": models().model_named(values["model"])} if "model" in values else {}
+    elif values.get("merge") == "slotted" and "gathered_sums" in dir(model):
+        # In Python slots belong to the secure sum. Here --merge asks for them, for as many sums as need them.
+        merged = model.set_params(**values)
+        values["protocol"] = Slotted(protocol_of(merged.protocol), sums=merged.gathered_sums)
+    chosen: FederatedClusterer | FederatedModel = model.set_params(**values)
+    return chosen
+
+
+def surroundings_of(values: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters with a secure sum in place of "module:Name", and a policy in place of a group size.
+
+    Raises:
+        ArgumentError: the sum cannot be imported, or not be made without arguments.
+    """
+    values = dict(values)
+    if (size := values.pop("group_size", None)) is not None:
+        values["policy"] = ClientPolicy(group_size=size)
+    typed = values.get("protocol")
+    if isinstance(typed, str) and typed not in SECURE_SUMS:
+        values["protocol"] = made(typed, SECURE_SUMS.resolve(typed))
+    return values
+
+
+def needed_by_a_claim(parameters: Parameters, classes: Sequence[str]) -> list[str]:
+    """Return the options that differential privacy needs for an algorithm, and that are missing.
+
+    Args:
+        parameters: of the run.
+        classes: that are declared.
+    """
+    kind, declared = ESTIMATORS.resolve(parameters.algorithm), parameters.declared
+    if not declared.claims or not _trains(kind):
+        return []
+    missing = [] if classes else ["--classes"]
+    if declared.unit != Unit.CLIENT:
+        missing += [] if "rows_per_client" in parameters.values else ["--rows-per-client"]
+        missing += [] if declared.noise == Noise.LOCAL else ["--noise local"]
+    return missing
+
+
+def check_own(
+    folder: Path,
+    parameters: Parameters,
+    algorithm: str | None,
+    protocol: str | None,
+    model: str | None,
+    command: str = "resume",
+) -> None:
+    """Check that whoever goes on with a run names the user's own classes again that its folder names.
+
+    Nothing is imported only because a file names it; `estimator` resolves names that a person typed.
+
+    Args:
+        folder: folder of the run.
+        parameters: of the run.
+        algorithm: the algorithm as it was typed now; None if it was not. Likewise the next two.
+        protocol: the secure sum.
+        model: the model.
+        command: the command that runs, for the message.
+
+    Raises:
+        RunFolderError: a class was not named again, or another one was named.
+    """
+    named: dict[str, tuple[str, str | None, Registry[Any]]] = {
+        "algorithm": (parameters.algorithm, algorithm, ESTIMATORS),
+        "protocol": (str(parameters.values["protocol"]), protocol, SECURE_SUMS),
+    }
+    if "model" in parameters.values or model is not None:
+        kept = str(parameters.values.get("model", "softmax"))
+        named["model"] = (kept, model, models().MODELS)
+    for option, (kept, given, registry) in named.items():
+        if given is not None and given != kept:
+            raise RunFolderError(f"{folder} was begun with --{option} {kept}, got --{option} {given}.")
+        if given is None and kept not in registry:
+            raise RunFolderError(
+                f"{folder} names {kept!r}, which is not registered here, and nothing is imported because a "
+                f"file names it; name it again: privfed {command} {folder} --{option} {kept}"
+            )
+
+
+def know_questions(folder: Path, algorithm: str | None, command: str) -> None:
+    """Import the algorithm of a run, so that what it asked can be read from its transcript.
+
+    Args:
+        folder: folder of the run; where it has no `run.json`, only what was typed is imported.
+        algorithm: the algorithm as it was typed now; None if it was not.
+        command: the command that runs, for messages.
+
+    Raises:
+        ArgumentError: nothing can be imported by this name.
+        RunFolderError: the run has an algorithm of the user's own, which was not named, or another one was.
+    """
+    if (folder / RUN).exists():
+        parameters = read_run(folder).parameters
+        protocol, model = str(parameters.values["protocol"]), parameters.values.get("model")
+        check_own(folder, parameters, algorithm, protocol, None if model is None else str(model), command)
+        ESTIMATORS.resolve(parameters.algorithm)
+    elif algorithm is not None:
+        ESTIMATORS.resolve(algorithm)
+
+
+def load(source: Source, *, private: bool) -> ClientTables:
+    """Load the clients of a run; under differential privacy they are declared, and may have no rows."""
+    return load_clients(
+        source.path,
+        group=source.group,
+        label=source.label,
+        id=source.id,
+        columns=source.columns or None,
+        separator=source.separator,
+        clients=source.clients or None,
+        private=private,
+        missing=ERROR if source.missing is None else missing_rule(source.missing),
+    )
+
+
+def check_several(tables: ClientTables, path: str, protocol: object) -> None:
+    """Check that a secure sum has several clients.
+
+    Raises:
+        ArgumentError: there is one, over a protocol that cannot protect it.
+    """
+    if len(tables.names) == 1 and protocol != "plain":
+        raise ArgumentError(
+            f"{path} holds one client, whom protocol {protocol!r} cannot protect; name the column that tells "
+            "clients apart with --group, or take --protocol plain."
+        )
+
+
+def clients_of(tables: ClientTables, run: Run) -> Clients:
+    """Return the clients, checked against the parameters of the run.
+
+    Raises:
+        ArgumentError: there are more clusters than rows, or one client over a protocol that needs several.
+        DataError: rows lie outside the declared domain.
+    """
+    private = run.parameters.declared.epsilon is not None
+    n_rows, wanted = sum(len(rows) for rows in tables.arrays), run.parameters.n_clusters
+    # Under differential privacy no error may depend on the number of rows or on rows outside the domain.
+    if wanted > n_rows and not private and not run.source.classes:
+        raise ArgumentError(f"{wanted} clusters cannot be found in {n_rows} rows; take a smaller -k.")
+    check_several(tables, run.source.path, run.parameters.values["protocol"])
+    labels: Any = None if run.source.label is None else tables.labels
+    if run.source.classes:
+        labels = models().labels_of(tables, run.source.classes)
+        if not private and run.source.missing is None:
+            models().check_labels(tables.names, labels)
+    domain = run.parameters.declared.domain()
+    return gather(labelled(tables, labels), domain=domain, private=private)
+
+
+def labelled(tables: ClientTables, labels: Sequence[Any] | None) -> ClientTables:
+    """Return clients with other labels, or without; their rows are grouped within classes."""
+    own = [None] * len(tables.tables) if labels is None else labels
+    found = (replace(table, labels=codes) for table, codes in zip(tables.tables, own, strict=True))
+    return replace(tables, tables=tuple(found), label_names=None)
+
+
+def check_metrics(names: Sequence[str], n_clusters: int, *, private: bool) -> None:
+    """Check the metrics that are asked for; own ones are imported, as a person typed them.
+
+    Raises:
+        ArgumentError: one is unknown, named twice, or compares clusters where there is one; or the run is
+            private, whose budget its fit spends.
+    """
+    known = [one for one in METRICS.names() if one not in OF_LABELS and (one in ASKS or is_own(one))]
+    for name in names:
+        if (name not in known and ":" not in name) or names.count(name) > 1:
+            raise ArgumentError(
+                f"--metrics takes each of {', '.join(known)}, or MODULE:NAME of your own, once, got {name!r}."
+            )
+        if not callable(METRICS.resolve(name)):
+            raise ArgumentError(f"--metrics takes functions of clients and centers, and {name} is none.")
+        if n_clusters < 2 and name not in OF_ONE and not is_own(name):
+            raise ArgumentError(f"--metrics {name} compares clusters; take -k 2 or more, or leave it out.")
+    if names and private:
+        raise ArgumentError(
+            "--metrics releases further totals, and --epsilon is spent on the fit; leave one of them out."
+        )
+
+
+def is_own(metric: str) -> bool:
+    """Say whether a metric is not privfed's own."""
+    return ":" in metric or metric in METRICS.added()
+
+
+def agree_on(model: FederatedClusterer, names: Sequence[str], n_labels: int | None) -> None:
+    """Set what the clients agree to be asked after the fit, where that is not the usual: metrics, labels.
+
+    An own metric does not say beforehand what it asks: each metric is then an agreement of its own.
+    """
+    if any(map(is_own, names)) or (not names and n_labels is None):
+        return
+    metrics: dict[str, dict[str, Any]] = {name: {} for name in names or USUAL}
+    if n_labels is not None:
+        metrics["labels_agreement"] = {"n_labels": n_labels}
+    model.set_params(metrics=metrics)
+
+
+def agreement(model: FederatedClusterer, n_labels: int) -> Any:
+    """Ask the model's federation how its clusters agree with the clients' labels."""
+    return labels_agreement(model.federation_, model.cluster_centers_, n_labels=n_labels)
+
+
+def measured(model: FederatedClusterer, names: Sequence[str]) -> dict[str, float | None]:
+    """Ask the fitted model's clients for each metric; None where an index is not defined."""
+    found: dict[str, float | None] = {}
+    for name in names:
+        try:
+            found[name] = float(METRICS.resolve(name)(model.federation_, model.cluster_centers_))
+        except UndefinedIndexError:
+            found[name] = None
+    return found

@@ -1,1 +1,0 @@
-"""Tables, pictures and progress for a person at the terminal."""

@@ -1,0 +1,272 @@
+"""The work of `privfed fit` and `privfed resume`: a fit of simulated clients, in a run's folder."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from privfed import __version__
+from privfed.cli.described import (
+    agree_on,
+    agreement,
+    check_metrics,
+    check_own,
+    clients_of,
+    estimator,
+    load,
+    measured,
+    models,
+    needed_by_a_claim,
+)
+from privfed.cli.output import RoundProgress, echo, in_results, result_table, write_results
+from privfed.cli.result import Result, TrainedResult, result_of, stating_the_claim
+from privfed.cli.run_folder import (
+    FORMAT,
+    DiskFullError,
+    Parameters,
+    Run,
+    Source,
+    create,
+    declared_of,
+    discard,
+    former_seconds,
+    locked,
+    pretty,
+    read_run,
+    read_transcript,
+    reporting_a_full_disk,
+    source_of,
+    values_of,
+)
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking.question import question_from_bytes
+from privfed.core.record.records import Ended
+from privfed.core.record.transcript import Transcript, has_begun
+from privfed.data import ClientTables
+from privfed.errors import (
+    ArgumentError,
+    DataError,
+    PrivFedError,
+    ProtocolError,
+    RunFolderError,
+)
+from privfed.estimators.base import FederatedClusterer
+from privfed.federation.clients import Clients
+from privfed.metrics.named import METRICS
+
+if TYPE_CHECKING:
+    from privfed.deep.estimators.base import FederatedModel
+
+    Labels = Any
+
+
+def fit(
+    data: Path,
+    out: Path,
+    algorithm: str,
+    n_clusters: int,
+    metrics: tuple[str, ...],
+    quiet: bool,
+    picture: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Do the work of `privfed fit`."""
+    source, declared = source_of(data, given), declared_of(given)
+    parameters = Parameters(
+        algorithm=algorithm,
+        n_clusters=n_clusters,
+        values=values_of(given),
+        declared=declared,
+        metrics=metrics,
+    )
+    declared.check_claim(*source.undeclared, *needed_by_a_claim(parameters, source.classes))
+    private = declared.epsilon is not None
+    model = estimator(parameters, out)
+    _check_options(model, source, metrics)
+    check_metrics(metrics, n_clusters, private=private)
+    tables = load(source, private=private)
+    # The columns that were found are stored, so that `resume` and `predict` use the same ones.
+    source = msgspec.structs.replace(source, columns=tables.columns)
+    if not isinstance(model, FederatedClusterer):
+        source = msgspec.structs.replace(source, classes=models().classes_of(source, tables))
+    run = Run(format=FORMAT, privfed=__version__, command="fit", source=source, parameters=parameters)
+    clients = clients_of(tables, run)
+    create(out, run)
+    try:
+        result = carry_out(out, run, tables, clients, quiet=quiet, picture=picture)
+    except DiskFullError:
+        raise  # `resume` can finish a run that has at least begun.
+    except PrivFedError:
+        if not has_begun(out):
+            discard(out)
+        raise
+    _show(result, out, as_json)
+
+
+def _check_options(
+    model: FederatedClusterer | FederatedModel, source: Source, metrics: Sequence[str]
+) -> None:
+    """Check that options which only some algorithms have were given to one of these.
+
+    Raises:
+        ArgumentError: one was not.
+    """
+    trains = not isinstance(model, FederatedClusterer)
+    if source.classes and not trains:
+        raise ArgumentError("--classes is for models (fedavg, ifca, cfl, dcfl, rdpcfl); leave it out.")
+    if trains and metrics:
+        raise ArgumentError("--metrics is for clusterings; leave it out.")
+    if trains and source.label is None:
+        raise ArgumentError("training needs labels: name their column with --label.")
+    asked = click.get_current_context().get_parameter_source("n_clusters")
+    if asked == click.core.ParameterSource.COMMANDLINE and "n_clusters" not in model.get_params(deep=False):
+        raise ArgumentError(f"{type(model).__name__} takes no --n-clusters here; leave it out.")
+
+
+def resume(
+    run_folder: Path,
+    data: Path | None,
+    algorithm: str | None,
+    protocol: str | None,
+    model: str | None,
+    metrics: tuple[str, ...],
+    quiet: bool,
+    picture: bool,
+    as_json: bool,
+) -> None:
+    """Do the work of `privfed resume`."""
+    run = read_run(run_folder)
+    check_own(run_folder, run.parameters, algorithm, protocol, model)
+    own = [one for one in run.parameters.metrics if one not in METRICS and one not in metrics]
+    if own:
+        raise RunFolderError(
+            f"{run_folder} names {own[0]!r}, which is not registered here, and nothing is imported because a "
+            f"file names it; name it again: privfed resume {run_folder} --metrics {','.join(own)}"
+        )
+    if data is not None:
+        run = msgspec.structs.replace(
+            run, source=msgspec.structs.replace(run.source, path=str(data.absolute()))
+        )
+    finished = has_begun(run_folder) and bool(read_transcript(run_folder).of(Ended))
+    tables = load(run.source, private=run.parameters.declared.epsilon is not None)
+    result = carry_out(run_folder, run, tables, clients_of(tables, run), quiet=quiet, picture=picture)
+    if finished:
+        echo(f"privfed: {run_folder} was finished already; its results were written again.", err=True)
+    _show(result, run_folder, as_json)
+
+
+def check_same_rows(clients: Clients, policy: ClientPolicy | None, transcript: Transcript) -> None:
+    """Compare the number of rows with the one in the run's first total, where an entry counts all rows.
+
+    Not for runs under differential privacy: no total shows the number, and an error would depend on it.
+
+    Raises:
+        DataError: the numbers differ, so the data is not what the run began with.
+    """
+    now = sum(own.n_rows for own in clients.answering(policy) or ())
+    for asked, total in transcript.totals()[:1]:
+        declared = question_from_bytes(asked.question).declaration
+        counted = [total.statistics[one] for one in (() if declared is None else declared.row_counts)]
+        whole = [round(float(one.ravel()[0])) for one in counted if one.size == 1]
+        everyone = len(total.contributors) == len(asked.clients) == len(clients.names)
+        if everyone and whole and whole[0] != now:
+            raise DataError(
+                f"the data has {now} rows, the run began with {whole[0]}; resume it with the same data "
+                "(--data)."
+            )
+
+
+def carry_out(
+    folder: Path, run: Run, tables: ClientTables, clients: Clients, *, quiet: bool, picture: bool
+) -> Result | TrainedResult:
+    """Fit, or finish the fit that has begun in the folder, and write all files of a run folder.
+
+    Args:
+        folder: folder of the run.
+        run: what is asked for.
+        tables: what was read.
+        clients: the clients that take part.
+        quiet: whether no progress is shown.
+        picture: whether the picture is among the files.
+    """
+    parameters, private = run.parameters, run.parameters.declared.epsilon is not None
+    model = estimator(parameters, folder, run.source.classes)
+    with (
+        locked(folder),
+        stating_the_claim(folder),
+        resumable(folder, f"privfed resume {shlex.quote(str(folder))}"),
+    ):
+        begun = read_transcript(folder) if has_begun(folder) else None
+        # Under differential privacy an error must not depend on the number of rows.
+        if begun is not None and not private:
+            check_same_rows(clients, model.policy, begun)
+        label = f"{parameters.algorithm}{' (noised)' if private else ''}"
+        # Under differential privacy the agreement with labels would be a further release without a budget.
+        scored = run.source.label is not None and not private
+        n_labels = len(tables.label_names or ()) if scored else None
+        began = time.monotonic()
+        if not isinstance(model, FederatedClusterer):
+            models().train(model, label, clients, begun is not None, quiet)
+        else:
+            agree_on(model, parameters.metrics, n_labels)
+            with RoundProgress(label, model.max_iter, model.n_init, quiet) as progress, in_results():
+                model.fit_clients(clients, resume=begun is not None, watch=progress)
+        seconds = time.monotonic() - began
+        if begun is not None and begun.of(Ended):
+            # Everything was replayed and nothing asked, so the time of the first run is kept.
+            seconds = former_seconds(folder) or seconds
+        if not isinstance(model, FederatedClusterer):
+            trained: TrainedResult = models().write_trained(folder, run, model, clients, seconds, picture)
+            return trained
+        result = result_of(
+            model,
+            algorithm=parameters.algorithm,
+            columns=tables.columns,
+            seconds=seconds,
+            agreement=None if n_labels is None else agreement(model, n_labels),
+            metrics=measured(model, parameters.metrics),
+        )
+        write_results(folder, result, model)
+        if picture:
+            from privfed.cli.pictures import draw_run
+
+            draw_run(folder / "picture.png", model.history_, result, model.tol)
+    return result
+
+
+@contextmanager
+def resumable(folder: Path, command: str) -> Iterator[None]:
+    """Say how to continue if a run is stopped, by Ctrl-C or because too few clients were left.
+
+    Args:
+        folder: that is written to.
+        command: that continues.
+    """
+    try:
+        with reporting_a_full_disk(folder, f"finish the run with: {command}"):
+            yield
+    except KeyboardInterrupt:
+        click.echo(f"privfed: stopped; finish the run with: {command}", err=True)
+        raise click.exceptions.Exit(130) from None
+    except ProtocolError as error:
+        raise ProtocolError(f"{error} What was summed is kept; finish the run with: {command}") from error
+
+
+def _show(result: Result | TrainedResult, folder: Path, as_json: bool) -> None:
+    """Print the result, and nothing else, to stdout."""
+    if as_json:
+        click.echo(pretty(result), nl=False)
+    else:
+        echo(
+            result_table(result, folder)
+            if isinstance(result, Result)
+            else models().show_trained(result, folder)
+        )

@@ -1,0 +1,142 @@
+"""What runs that train models have of their own (FedAvg, IFCA, CFL, DCFL): classes, training, results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from privfed.cli.output import RoundProgress, in_results, kilobytes, one_table, write_model
+from privfed.cli.result import Decided, TrainedResult, claim_from, facts_of_run
+from privfed.cli.run_folder import Run, Source
+from privfed.core.names import imported
+from privfed.core.roles.conversation import ROUND, Ask, Total
+from privfed.data import ClientTables
+from privfed.deep.attacks.membership import round_of
+from privfed.deep.estimators.base import FederatedModel
+from privfed.deep.training.trainer import MODELS
+from privfed.errors import ArgumentError, DataError
+from privfed.federation.clients import Clients
+
+
+def classes_of(source: Source, tables: ClientTables) -> tuple[str, ...]:
+    """Return the classes that a model tells apart, in the order of their codes: declared, or found."""
+    return source.classes or tuple(map(str, tables.label_names or ()))
+
+
+def labels_of(tables: ClientTables, classes: Sequence[str]) -> list[Any]:
+    """Return each client's labels as codes of the classes; -1 for a label that is none of them."""
+    codes = {name: code for code, name in enumerate(classes)}
+    known = [codes.get(str(name), -1) for name in tables.label_names or ()]
+    recoded = np.array([*known, -1], dtype=np.int64)
+    return [recoded[np.asarray(labels)] for labels in tables.labels or ()]
+
+
+def check_labels(names: Sequence[str], labels: Sequence[Any]) -> None:
+    """Check that each row has one of the classes.
+
+    Raises:
+        DataError: some have none; the message names the client and how many.
+    """
+    for name, codes in zip(names, labels, strict=True):
+        if odd := int((codes < 0).sum()):
+            raise DataError(
+                f"client {name!r} has {odd} rows whose labels are none of the classes; name all classes "
+                'with classes=, or leave such rows out of training with missing="leave-out".'
+            )
+
+
+def model_named(name: str) -> Any:
+    """Return what an estimator takes for --model: a registered name, or what "module:Name" stands for.
+
+    It is imported since a person typed it.
+
+    Raises:
+        ArgumentError: it is neither.
+    """
+    if name not in MODELS and ":" not in name:
+        raise ArgumentError(f"--model: {name!r} is none of {', '.join(MODELS.names())}, nor MODULE:NAME.")
+    return name if name in MODELS else imported(name)
+
+
+class _Rounds:
+    """Counts the rounds of training for the progress shown."""
+
+    def __init__(self, progress: RoundProgress) -> None:
+        self._progress, self._number = progress, 0
+
+    def __call__(self, index: int, ask: Ask, total: Total) -> None:
+        found = round_of(ask.question)
+        number = self._number if found is None else found.training.round
+        purpose = ROUND if number > self._number else "again"
+        self._number = number
+        self._progress(index, replace(ask, purpose=purpose), total)
+
+
+def train(model: FederatedModel, label: str, clients: Clients, resume: bool, quiet: bool) -> None:
+    """Train, and show the progress."""
+    with RoundProgress(label, model.rounds, 1, quiet) as progress, in_results():
+        model.fit_clients(clients, resume=resume, watch=_Rounds(progress))
+
+
+def write_trained(
+    folder: Path, run: Run, model: FederatedModel, clients: Clients, seconds: float, picture: bool
+) -> TrainedResult:
+    """Write model, result and picture. What is computed from rows is left out under differential privacy."""
+    private = model.privacy is not None
+    grouped = model.policy is not None and model.policy.group_size > 1
+    decided = [
+        Decided(one.round, one.n_clusters, one.index if np.isfinite(one.index) else None, one.changed)
+        for one in model.regrouped_
+    ]
+    result = TrainedResult(
+        algorithm=run.parameters.algorithm,
+        columns=run.source.columns,
+        classes=run.source.classes,
+        n_parameters=model.models_.shape[1],
+        n_clusters=len(model.models_),
+        clusters=None if private else dict(zip(clients.names, model.labels_.tolist(), strict=True)),
+        accuracy=None if private or grouped else _accuracy(model, clients),
+        decided=decided,
+        **facts_of_run(model, seconds, "n_clusters", "decided"),
+    )
+    write_model(folder, model, result)
+    if picture:
+        from privfed.cli.pictures import draw_models
+
+        draw_models(folder / "picture.png", model.history_, result)
+    return result
+
+
+def _accuracy(model: FederatedModel, clients: Clients) -> dict[str, float]:
+    """Return how many of its own rows each client's own model gets right, by name."""
+    found: dict[str, float] = {}
+    for name, data, cluster in zip(clients.names, clients.here, model.labels_.tolist(), strict=True):
+        if data.labels is not None and cluster >= 0 and data.n_rows:
+            found[name] = float((model.predict(data.features, cluster) == data.labels).mean())
+    return found
+
+
+def show_trained(result: TrainedResult, folder: Path) -> Table:
+    """Return the result as a table of two columns."""
+    sent, claim = result.traffic, claim_from(result.privacy)
+    changed = sum(one.changed for one in result.decided)
+    scores = [] if result.accuracy is None else list(result.accuracy.values())
+    accuracy = "not computed: it would tell of rows that nothing else tells of"
+    if scores:
+        accuracy = f"{np.mean(scores):.4f} on the rows trained on, {min(scores):.4f} to {max(scores):.4f}"
+    facts = {
+        "algorithm": f"{result.algorithm}, {result.n_parameters} parameters, {len(result.classes)} classes",
+        "protocol": result.protocol,
+        "the server saw": result.server_saw,
+        "clients": str(len(result.clients)),
+        "clusters": f"{result.n_clusters}, found anew in {changed} of {result.n_iter} rounds",
+        "accuracy": accuracy,
+        "sent": f"{kilobytes(sent.bytes_per_client)} a client, {sent.exchanges} exchanges",
+        "seconds": f"{sent.seconds:.2f}",
+    }
+    return one_table(folder, facts, claim, result.noised)

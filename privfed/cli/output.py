@@ -1,0 +1,376 @@
+"""Output for people: tables and progress; and the files of results in a run's folder."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import time
+import warnings
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import click
+import msgspec
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from privfed.cli.program import in_options
+from privfed.cli.result import (
+    ROWS,
+    Result,
+    SumRow,
+    began_of,
+    claim_from,
+    claim_of_run,
+    server_saw,
+    sum_rows,
+    to_json,
+)
+from privfed.cli.run_folder import MODEL, RESULT, pretty, read_transcript
+from privfed.core.asking.question import centers_of
+from privfed.core.record.records import Ended
+from privfed.core.record.transcript import Transcript
+from privfed.core.roles.conversation import ROUND, SCORE, Ask, Total
+from privfed.core.stored.files import replaced
+from privfed.core.values.domain import FloatArray
+from privfed.privacy.claim import PrivacySpent, facts_of, one_line, rows_mark
+
+if TYPE_CHECKING:
+    from privfed.estimators.base import FederatedClusterer
+    from privfed.estimators.saving import Saved
+
+
+def write_model(folder: Path, model: Saved, result: msgspec.Struct) -> None:
+    """Write the model and the result into the run's folder, each file atomically."""
+    with replaced(folder / MODEL) as path:
+        model.save(path)
+    with replaced(folder / RESULT) as path:
+        path.write_bytes(pretty(result))
+
+
+def write_results(folder: Path, result: Result, model: FederatedClusterer) -> None:
+    """Write the model, its centroids and the result into the run's folder, each file atomically."""
+    names, claim = (np.array(one, dtype=np.str_) for one in (result.columns, one_line(model.privacy_claim_)))
+    with replaced(folder / "centroids.npz") as path, path.open("wb") as file:
+        np.savez(file, centroids=model.cluster_centers_, columns=names, privacy=claim)
+    with replaced(folder / "centroids.csv") as path:
+        _write_csv(path, result.columns, model.cluster_centers_)
+    write_model(folder, model, result)
+
+
+def _write_csv(path: Path, header: Sequence[str], rows: FloatArray) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows.tolist())
+
+
+_UNBROKEN = 1_000_000
+"""Width, in characters, of what is no terminal: no line of a table is broken, and no number is cut."""
+
+
+def echo(*what: Table | str, err: bool = False) -> None:
+    """Print tables and lines for people, unless the command has the option --quiet.
+
+    What a program reads (`--json`) and errors are printed by `click.echo`.
+
+    Args:
+        what: printed one below the other; tables to stdout.
+        err: whether lines go to stderr.
+    """
+    context = click.get_current_context(silent=True)
+    if context is not None and context.params.get("quiet"):
+        return
+    for one in what:
+        if isinstance(one, str):
+            click.echo(one, err=err)
+        else:
+            width = None if sys.stdout.isatty() else _UNBROKEN
+            # Names of columns and clients are data: brackets and colons in them must not be read as markup.
+            Console(width=width, markup=False, emoji=False, highlight=False).print(one)
+
+
+def kilobytes(n_bytes: float) -> str:
+    """Return a number of bytes in kB (1000 bytes)."""
+    return f"{n_bytes / 1000:,.1f} kB"
+
+
+_FILES = (RESULT, "centroids.csv", "centroids.npz", MODEL, "picture.png")
+
+
+def result_table(result: Result, folder: Path) -> Table:
+    """Return the result as a table of two columns."""
+    end = {True: "converged", False: "not converged", None: "as many as were asked for"}[result.converged]
+    sent, claim = result.traffic, claim_from(result.privacy)
+    rows = "not asked" if result.rows is None else f"{result.rows}{rows_mark(claim)}"
+    lost = sum(len(row.dropped) for row in result.sums)
+    facts = {
+        "algorithm": f"{result.algorithm}, {result.n_clusters} clusters",
+        "protocol": result.protocol,
+        "the server saw": result.server_saw,
+        **claim_lines(claim, result.noised),
+        "clients, rows": f"{len(result.clients)}, {rows}",
+        "rounds": f"{result.n_iter} ({end})",
+        **({"not converged": in_options(result.remedy)} if result.remedy else {}),
+        "score": _score(result),
+        **_agreement(result),
+        **{
+            name: "not defined" if one is None else f"{one:.6g}{_of(result)}"
+            for name, one in result.metrics.items()
+        },
+        "sent": f"{kilobytes(sent.bytes_per_client)} a client, {sent.exchanges} exchanges",
+        "dropouts": f"{lost} in {len(result.sums)} sums",
+        "seconds": f"{sent.seconds:.2f}",
+        "files": ", ".join(name for name in _FILES if (folder / name).exists()),
+    }
+    return facts_table(folder, facts)
+
+
+def claim_lines(claim: PrivacySpent | None, noised: Sequence[str] = ()) -> dict[str, str]:
+    """Return the facts about a claim, and the names of the noised numbers."""
+    return facts_of(claim) | ({"noised numbers": ", ".join(noised)} if noised else {})
+
+
+def _of(result: Result) -> str:
+    return "" if result.of == ROWS else f" of {result.of}"
+
+
+def _score(result: Result) -> str:
+    if result.score is None:
+        return "not asked" + ": nothing of the privacy budget was spent on it" * (result.privacy is not None)
+    return f"{result.score:.6g}{_of(result)} (inertia {result.inertia:.6g} / rows)"
+
+
+def facts_table(folder: Path, facts: Mapping[str, str]) -> Table:
+    """Return names and values as a table of two columns."""
+    table = Table(title=f"Run in {folder}", show_header=False, title_justify="left")
+    for name, value in facts.items():
+        table.add_row(name, value)
+    return table
+
+
+def one_table(
+    folder: Path, facts: Mapping[str, str], claim: PrivacySpent | None, noised: Sequence[str]
+) -> Table:
+    """Return names and values, the claim and the files as a table of two columns."""
+    files = {"files": ", ".join(name for name in _FILES if (folder / name).exists())}
+    return facts_table(folder, {**facts, **claim_lines(claim, noised), **files})
+
+
+def _agreement(result: Result) -> dict[str, str]:
+    found = result.agreement
+    if found is None:
+        return {}
+    return {
+        "agreement": f"accuracy {found.accuracy:.4f}, v-measure {found.v_measure:.4f}, "
+        f"ARI {found.adjusted_rand_index:.4f}{_of(result)}"
+    }
+
+
+def sums_table(rows: Sequence[SumRow]) -> Table:
+    """Return one line for each opened sum."""
+    table = Table("sum", "purpose", "clients", "in the total", "dropped", "bytes down", "bytes up")
+    for column in table.columns[:1] + table.columns[2:4] + table.columns[5:]:
+        column.justify = "right"
+    for row in rows:
+        table.add_row(
+            str(row.index),
+            row.purpose,
+            str(row.clients),
+            str(row.contributors),
+            ", ".join(f"{name} ({stage})" for name, stage in row.dropped.items()),
+            f"{row.bytes_down:,}",
+            f"{row.bytes_up:,}",
+        )
+    return table
+
+
+@contextmanager
+def in_results() -> Iterator[None]:
+    """Suppress the library's warning on stderr, as tables and files say it with a remedy."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
+
+
+_RECENT = 20
+"""Number of latest rounds that the time of a round is averaged over; replayed ones are soon forgotten."""
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class Rounds:
+    """Counts the rounds of a fit from its sums.
+
+    Args:
+        max_iter: most rounds of a restart.
+        n_init: number of restarts.
+    """
+
+    def __init__(self, max_iter: int, n_init: int) -> None:
+        self.max_iter, self.n_init = max_iter, n_init
+        self.restart, self.round = 1, 0
+        self.movement: float | None = None
+        self._centers: FloatArray | None = None
+        self._ends: deque[float] = deque(maxlen=_RECENT + 1)
+
+    def count(self, ask: Ask, now: float) -> None:
+        """Count one opened sum.
+
+        Args:
+            ask: what was asked.
+            now: the time, in seconds.
+        """
+        if ask.purpose == SCORE:
+            self.restart, self.round, self.movement, self._centers = self.restart + 1, 0, None, None
+        if ask.purpose != ROUND:
+            return
+        # Under differential privacy the question is wrapped in a noised one.
+        centers: FloatArray | None = next(iter(centers_of(ask.question)), None)
+        if centers is not None and self._centers is not None and centers.shape == self._centers.shape:
+            self.movement = float(np.linalg.norm(centers - self._centers))
+        self._centers, self.round = centers, self.round + 1
+        self._ends.append(now)
+
+    def left(self) -> timedelta | None:
+        """Return the time that all rounds up to `max_iter` would take; None before two rounds."""
+        if len(self._ends) < 2 or self.restart > self.n_init:
+            return None
+        each = (self._ends[-1] - self._ends[0]) / (len(self._ends) - 1)
+        rounds = (self.n_init - self.restart + 1) * self.max_iter - self.round
+        return timedelta(seconds=round(each * rounds))
+
+    def __str__(self) -> str:
+        restart = f"restart {min(self.restart, self.n_init)} of {self.n_init}, " if self.n_init > 1 else ""
+        moved = "" if self.movement is None else f", moved {self.movement:.3g}"
+        return f"{restart}round {self.round}{moved}" if self.round else f"{restart}starting"
+
+
+class Progress:
+    """Shows on stderr what is done, as a context manager: one line that is updated in a terminal.
+
+    Elsewhere it writes a line every ten seconds.
+
+    Args:
+        label: what is running.
+        quiet: show nothing.
+    """
+
+    def __init__(self, label: str, quiet: bool = False) -> None:
+        from rich.progress import Progress as Bar
+        from rich.progress import TextColumn, TimeElapsedColumn
+
+        self._console = Console(stderr=True, markup=False, emoji=False, highlight=False)
+        self._live, self._quiet = self._console.is_terminal and not quiet, quiet
+        self._bar = Bar(
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}", markup=False),
+            console=self._console,
+            transient=True,
+            disable=not self._live,
+        )
+        self._task = self._bar.add_task(f"{label}: starting", total=None, left="")
+        self._began = self._last = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._began = self._last = time.monotonic()
+        self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+
+    def show(self, text: str, left: str, now: float, last: bool = False) -> None:
+        """Show a text and the time that is left; the last one is written in any case."""
+        if self._live:
+            self._bar.update(self._task, description=text, left=left)
+        elif not self._quiet and (now - self._last >= SECONDS_BETWEEN_LINES or last):
+            self._last = now
+            self._console.print(f"{text}, {now - self._began:.0f} s, {left}", soft_wrap=True)
+
+
+class RoundProgress(Progress):
+    """Shows the progress of a fit; to pass as `watch`.
+
+    Args:
+        label: what is running.
+        max_iter: most rounds of a restart.
+        n_init: number of restarts.
+        quiet: show nothing.
+    """
+
+    def __init__(self, label: str, max_iter: int, n_init: int = 1, quiet: bool = False) -> None:
+        super().__init__(label, quiet)
+        self._label, self._rounds = label, Rounds(max_iter, n_init)
+
+    def __call__(self, index: int, ask: Ask, total: Total) -> None:
+        """Count one opened sum and show the progress."""
+        now = time.monotonic()
+        self._rounds.count(ask, now)
+        left = self._rounds.left()
+        self.show(f"{self._label}: {self._rounds}", "" if left is None else f"at most {left} left", now)
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds what `privfed show --json` prints."""
+
+    algorithm: str
+    parameters: dict[str, object]
+    protocol: str
+    server_saw: str
+    privacy: dict[str, object] | None
+    clients: tuple[str, ...]
+    columns: int
+    finished: bool
+    sums: list[SumRow]
+
+
+def show(run_folder: Path, as_json: bool) -> None:
+    """Do the work of `privfed show`."""
+    transcript = read_transcript(run_folder)
+    claim = claim_of_run(run_folder, transcript)
+    shown = _shown(transcript, claim)
+    if as_json:
+        click.echo(pretty(shown), nl=False)
+        return
+    facts = {
+        "algorithm": shown.algorithm,
+        "parameters": ", ".join(
+            f"{name} {value}" for name, value in shown.parameters.items() if value is not None
+        ),
+        "protocol": shown.protocol,
+        "the server saw": shown.server_saw,
+        **claim_lines(claim),
+        "clients, columns": f"{len(shown.clients)}, {shown.columns}",
+        "state": "finished" if shown.finished else f"not finished after {len(shown.sums)} sums",
+    }
+    echo(facts_table(run_folder, facts), sums_table(shown.sums))
+
+
+def _shown(transcript: Transcript, claim: PrivacySpent | None) -> Shown:
+    began, configuration = began_of(transcript), transcript.configuration
+    try:
+        parameters = dict(json.loads(configuration.algorithm))
+    except (ValueError, TypeError):
+        parameters = {"algorithm": configuration.algorithm}
+    parameters.pop("n_features", None)
+    return Shown(
+        algorithm=parameters.pop("algorithm", "unknown"),
+        parameters=parameters,
+        protocol=configuration.protocol,
+        server_saw=server_saw(began),
+        privacy=to_json(claim),
+        clients=configuration.clients,
+        columns=configuration.n_features,
+        finished=bool(transcript.of(Ended)),
+        sums=sum_rows(transcript),
+    )

@@ -1,0 +1,351 @@
+"""Commands whose work is imported when they run, and whose options follow from declared parameters.
+
+A parameter of an estimator is an option where text can stand for its values: numbers, texts, truth values,
+and choices of texts. So a new parameter, also of a user's own estimator, needs nothing here.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from types import SimpleNamespace, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import click
+
+from privfed.core.names import Registry, imported
+from privfed.errors import ArgumentError, PrivFedError
+from privfed.estimators.declaring import Parameter, parameters_of
+from privfed.estimators.parameters import Clusters, Measured, Surroundings
+from privfed.estimators.registry import DECLARED, ESTIMATORS, SHORT, TRAINED
+
+Decorator = Callable[[Any], Any]
+_BAD_INPUT, _STOPPED = 2, 130
+
+
+def stacked(*options: Decorator) -> Decorator:
+    """Return one decorator for several options, in their order."""
+
+    def decorate(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+class Registered(click.ParamType[str]):
+    """Accepts a registered name, or "module:Name", which is imported because a person typed it.
+
+    Args:
+        place: "module:Name" of the registry, which is imported when a name is looked up.
+        shown: privfed's own names for help and errors; by default all.
+        also: place of a registry whose names are understood too.
+    """
+
+    name = "name"
+
+    def __init__(self, place: str, shown: tuple[str, ...] = (), also: str = "") -> None:
+        self._places, self._shown = (place, also) if also else (place,), shown
+
+    @property
+    def _registries(self) -> list[Registry[Any]]:
+        return [imported(place) for place in self._places]  # type: ignore[misc]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names that errors list: those shown, and those that packages and users added."""
+        first, *others = self._registries
+        own = (*self._shown, *first.added()) if self._shown else first.names()
+        return (*own, *(name for one in others for name in one.added()))
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """Return the names as help shows them; where the registry takes long to import, the text has them."""
+        return f"[{'|'.join(self.names)}|MODULE:NAME]" if self._shown else "NAME|MODULE:NAME"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Check that the name is known, and return it unchanged."""
+        first, *others = self._registries
+        if any(value in one for one in others):
+            return value
+        try:
+            first.resolve(value)
+        except ArgumentError as error:
+            unknown = f"{value!r} is none of {', '.join(self.names)}."
+            self.fail(str(error) if ":" in value else unknown, param, ctx)
+        return value
+
+
+ALGORITHM = Registered("privfed.estimators.registry:ESTIMATORS", (*SHORT, *TRAINED))
+"""The type of the option --algorithm."""
+
+
+class Setting(click.Option):
+    """An option that sets a parameter of an estimator; without it the estimator's default holds."""
+
+
+_SET_OTHERWISE = {
+    *parameters_of(Surroundings),
+    *parameters_of(Clusters),
+    *parameters_of(Measured),
+    "n_classes",
+}
+"""Parameters that other options set: --protocol, --seed, -k, --low, --epsilon, --metrics, --classes, ..."""
+
+
+def _type_of(kind: type, name: str, declared: Parameter) -> Any:
+    """Return the type of a parameter's texts; None where no text can stand for its values."""
+    owner = next(base for base in kind.__mro__ if name in vars(base).get("_own_parameters", {}))
+    annotation: Any = declared.annotation
+    if isinstance(annotation, str):
+        try:
+            written = SimpleNamespace(__annotations__={name: annotation})
+            annotation = get_type_hints(written, vars(sys.modules[owner.__module__]))[name]
+        except NameError:  # A class that only type checkers import is no type of texts.
+            return None
+    members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    for one in members:
+        if get_origin(one) is Literal and all(isinstance(word, str) for word in get_args(one)):
+            return click.Choice(get_args(one))
+        if one in (bool, int, float, str):
+            return one
+    return None
+
+
+def _setting(name: str, declared: Parameter, kind: Any, text: str) -> Setting:
+    option = f"--{(declared.option or name).replace('_', '-')}"
+    both = f"{option}/--no-{option[2:]}" if kind is bool else option
+    return Setting([both, name], type=kind, default=None, help=text)
+
+
+def settings_of(kind: type) -> list[Setting]:
+    """Return the options of one estimator's class."""
+    found = ((name, one, _type_of(kind, name, one)) for name, one in parameters_of(kind).items())
+    return [
+        _setting(name, one, type_, one.summary)
+        for name, one, type_ in found
+        if type_ is not None and name not in _SET_OTHERWISE
+    ]
+
+
+@lru_cache(maxsize=1)
+def own_settings() -> tuple[Setting, ...]:
+    """Return the options of all of privfed's own estimators, whose help says which of them have an option."""
+    texts: dict[str, dict[str, list[str]]] = {}
+    found: dict[str, Setting] = {}
+    for algorithm, place in DECLARED.items():
+        for one in settings_of(imported(place)):  # type: ignore[arg-type]
+            name, summary = str(one.name), str(one.help).rstrip(".")
+            texts.setdefault(name, {}).setdefault(summary, []).append(algorithm)
+            former = found.setdefault(name, one)
+            if isinstance(one.type, click.Choice) and isinstance(former.type, click.Choice):
+                former.type = click.Choice(list(dict.fromkeys([*former.type.choices, *one.type.choices])))
+    for name, one in found.items():
+        one.help = f"{'; '.join(_with_algorithms(*item) for item in texts[name].items())}."
+    return tuple(found.values())
+
+
+def _with_algorithms(summary: str, algorithms: Sequence[str]) -> str:
+    """Return a summary with the algorithms that it is about, unless these are all that cluster rows."""
+    clustering = [one for one in algorithms if one not in TRAINED]
+    models = ["models"] if set(TRAINED) <= set(algorithms) else [one for one in algorithms if one in TRAINED]
+    named = re.sub("`([a-z_]+)`", lambda found: f"--{found[1].replace('_', '-')}", summary)
+    return f"{named} ({', '.join([*clustering, *models])})"
+
+
+class Command(click.Command):
+    """A command whose work is imported when it is invoked, so that help and errors of use are quick.
+
+    Where it has the option --algorithm, it has the options of that algorithm's parameters, too.
+
+    Args:
+        place: "module:function" of its work, which is called with the options.
+        **settings: as for `click.Command`.
+    """
+
+    def __init__(self, *args: Any, place: str = "", **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._place = place
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Import the work and do it; errors of the library name this command's options."""
+        data = ctx.params.get("data")
+        if isinstance(data, Path) and not data.exists():
+            raise click.ClickException(f"{data} does not exist; check the path.")
+        with ctx, _in_options():
+            work: Any = imported(self._place)
+            return ctx.invoke(work, **ctx.params)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the algorithm before the other options, since these depend on it."""
+        for word, following in zip(args, [*args[1:], ""], strict=False):
+            if word == "--algorithm" or word.startswith("--algorithm="):
+                ctx.meta["algorithm"] = word.partition("=")[2] or following
+        with _in_options():
+            return super().parse_args(ctx, args)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the command's own options and those of the algorithm."""
+        declared = super().get_params(ctx)
+        if all(one.type is not ALGORITHM for one in declared):
+            return declared
+        algorithm = ctx.meta.get("algorithm", "dwf")
+        # Those of privfed's other algorithms are known, too, so that an error can say whose they are not.
+        further = () if algorithm in DECLARED else _of_algorithm(algorithm)
+        return [*declared, *{one.name: one for one in (*own_settings(), *further)}.values()]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options; those of algorithms, or of the one that is named, have their own heading."""
+        algorithm = ctx.meta.get("algorithm", "")
+        named = _of_algorithm(algorithm) if algorithm else own_settings()
+        for heading, settings in (("Options", False), (f"Options of {algorithm or 'algorithms'}", True)):
+            options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+            shown = [one for one in options if not isinstance(one, Setting)]
+            if settings:
+                shown = [*named] if len(shown) < len(options) else []
+            records = [record for one in shown if (record := one.get_help_record(ctx)) is not None]
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
+
+@lru_cache
+def _of_algorithm(algorithm: str) -> tuple[Setting, ...]:
+    """Return the options of an algorithm; of an unknown one, none."""
+    try:
+        kind = imported(DECLARED[algorithm]) if algorithm in DECLARED else ESTIMATORS.resolve(algorithm)
+    except ArgumentError:  # The option --algorithm says why.
+        return ()
+    return tuple(settings_of(kind)) if isinstance(kind, type) else ()
+
+
+def command(
+    group: click.Group, place: str, short_help: str, *options: Decorator
+) -> Callable[[Callable[[], None]], Command]:
+    """Return a decorator that makes a command of a function without a body, whose docstring is its help.
+
+    Args:
+        group: to add it to.
+        place: "module:function" of its work.
+        short_help: one line for the list of commands.
+        *options: its arguments and options, in their order.
+    """
+
+    def decorate(described: Callable[[], None]) -> Command:
+        name = described.__name__.rstrip("_").replace("_", "-")
+        make = click.command(name, cls=Command, short_help=short_help, place=place)
+        made: Command = make(stacked(*options)(described))
+        group.add_command(made)
+        return made
+
+    return decorate
+
+
+PARTS = {
+    "domain": "--low and --high",
+    "privacy": "--epsilon, --delta, --unit and --neighbours",
+    "client_names": "--clients",
+    "n_classes": "--classes",
+    "range": "--min-k and --max-k",
+}
+"""Parameters that are objects in Python -> the options that describe them."""
+
+_ASSIGNED = re.compile(r"""(?<![\w.\-/'"])([a-z]\w*)=(\.\.\.|"[\w.+-]+"|'[\w.+-]+'|(?=[\s,.;)]|$))?""")
+"""`name=value` in a message: a plain word in quotes, dots for any value, nothing, or whatever follows."""
+
+_WORDS_OF_FILES = ("tradeoff", "compare", "demo")
+"""Commands that read studies, whose files have the parameters' own names."""
+
+
+def in_options(text: str, parameters: Iterable[str] = ()) -> str:
+    """Return a message with the options of the running command for the parameters of the library.
+
+    Args:
+        text: in which a parameter with a value is `name=value`; what follows "in Python" stays.
+        parameters: names that stand in it without a value (`PrivFedError.parameters`).
+    """
+    context = click.get_current_context(silent=True)
+    if context is None or context.command.name in _WORDS_OF_FILES:
+        return text
+    options = _spelled(context)
+    text, python, rest = " ".join(text.split()).partition("in Python")
+    for name in parameters:
+        text = re.sub(rf"(?<![\w.-]){name}(?![\w=])", options.get(name, name), text)
+
+    def option(found: re.Match[str]) -> str:
+        name, value = found.groups()
+        if name not in options:
+            return found[0]
+        if value is None:
+            return f"{options[name]} "
+        word = "" if value == "..." else value.strip("'").strip('"')
+        return f"{options[name]} {word}".rstrip()
+
+    return _ASSIGNED.sub(option, text) + python + rest
+
+
+def _spelled(context: click.Context) -> dict[str, str]:
+    """Return for each parameter the option that sets it here, or in `fit`, which begins what others read."""
+    root = context.find_root().command
+    fit = root.get_command(context, "fit") if isinstance(root, click.Group) else None
+    both = [one for command in (fit, context.command) if command for one in command.get_params(context)]
+    return PARTS | {str(one.name): max(one.opts, key=len) for one in both if isinstance(one, click.Option)}
+
+
+@contextmanager
+def _in_options() -> Iterator[None]:
+    """Turn errors of the library into errors of the command line."""
+    try:
+        yield
+    except PrivFedError as error:
+        # Notes, such as a claim that still holds, belong to the message.
+        shown = [in_options(str(error), error.parameters), *getattr(error, "__notes__", [])]
+        raise click.ClickException(" ".join(shown)) from error
+
+
+class Program(click.Group):
+    """Groups the commands; prints errors as one line on stderr, with exit code 2, or 130 if stopped."""
+
+    def invoke(self, context: click.Context) -> Any:
+        """Run a command, and show warnings and errors of the library in terms of the command's options."""
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_, **__: click.echo(
+                f"privfed: warning: {in_options(str(message))}", err=True
+            )
+            return super().invoke(context)
+
+    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        """Run the command line."""
+        try:
+            code: Any = super().main(*args, **{**extra, "standalone_mode": False})
+        except click.UsageError as error:
+            where = f"; see '{error.ctx.command_path} --help'" if error.ctx else ""
+            code = _print_error(error.format_message().rstrip(".") + where)
+        except click.ClickException as error:
+            code = _print_error(error.format_message())
+        except OSError as error:
+            name = "" if error.filename is None else f"{error.filename}: "
+            full = "; free some space, then give the same command again" if is_full(error) else ""
+            code = _print_error(f"{name}{error.strerror or error}{full}")
+        except click.Abort:
+            click.echo("privfed: stopped", err=True)
+            code = _STOPPED
+        if standalone_mode:
+            sys.exit(code)
+        return code
+
+
+def _print_error(message: str) -> int:
+    click.echo(f"privfed: error: {' '.join(message.split())}", err=True)
+    return _BAD_INPUT
+
+
+def is_full(error: OSError) -> bool:
+    """Say whether an error means a full disk or an exhausted quota."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)

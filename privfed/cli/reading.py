@@ -1,0 +1,228 @@
+"""The work of `privfed predict` and `privfed summary`: clusters of new rows, and a summary of all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from rich.table import Table
+
+from privfed.cli.described import check_own, check_several, surroundings_of
+from privfed.cli.described import load as load_rows
+from privfed.cli.output import echo
+from privfed.cli.result import ROWS, TrainedResult, claim_of_run, holds_models, measured_on, to_json
+from privfed.cli.run_folder import (
+    MODEL,
+    RESULT_FORMAT,
+    RUN,
+    SELECTION,
+    Centroids,
+    declared_of,
+    pretty,
+    read_centroids,
+    read_result,
+    read_run,
+    read_transcript,
+    source_of,
+    values_of,
+)
+from privfed.core.names import imported
+from privfed.core.record.transcript import has_begun
+from privfed.core.values.domain import FloatArray
+from privfed.data import load_features
+from privfed.data.table_files import write_table
+from privfed.errors import ArgumentError, RunFolderError
+from privfed.estimators.base import FederatedClusterer
+from privfed.estimators.moments import FederatedSummary
+from privfed.estimators.saving import load
+from privfed.numerics.kernels.dispatch import assign
+from privfed.privacy.claim import one_line
+
+
+def predict(
+    run_folder: Path,
+    data: Path,
+    out: Path | None,
+    separator: str | None,
+    cluster: int | None,
+    model: str | None,
+) -> None:
+    """Do the work of `privfed predict`."""
+    if (run_folder / RUN).exists() and holds_models(run_folder):
+        parameters = read_run(run_folder).parameters
+        protocol = str(parameters.values["protocol"])
+        check_own(run_folder, parameters, parameters.algorithm, protocol, model, "predict")
+        rows = load_features(data, read_result(run_folder, TrainedResult).columns, separator=separator)
+        _classes(run_folder, rows, out, cluster, model)
+        return
+    if cluster is not None:
+        raise ArgumentError("--cluster is for runs that trained models; leave it out.")
+    known = centroids_of(run_folder)
+    rows = load_features(data, known.columns, separator=separator)
+    labels = assign(rows, np.array(known.centroids, dtype=np.float64))
+    claim = known.privacy
+    if known.format == 1 and has_begun(run_folder):
+        claim = claim_of_run(run_folder, read_transcript(run_folder))
+    if claim is not None:
+        click.echo(f"privfed: for the centroids, not for the clusters of DATA's rows: {claim.line}", err=True)
+    _write(out, "cluster", labels)
+
+
+def centroids_of(folder: Path) -> Centroids:
+    """Return columns, centroids and claim from the folder of a fit, a selection or a run over Flower.
+
+    Raises:
+        RunFolderError: the folder holds none of them, or the run there is not finished.
+    """
+    if (folder / SELECTION).exists() and not (folder / RUN).exists():
+        return read_centroids(folder, SELECTION)
+    if (folder / RUN).exists() or not (folder / MODEL).exists():
+        read_run(folder)
+        return read_centroids(folder)
+    model = load(folder / MODEL)
+    columns = vars(model).get("feature_names_in_")
+    if not isinstance(model, FederatedClusterer):
+        raise RunFolderError(
+            f"{folder} holds a {type(model).__name__}, whose classes this folder does not name; in Python, "
+            "privfed.load reads it, and its predict takes rows."
+        )
+    if columns is None:
+        raise RunFolderError(
+            f"the model in {folder} does not name its columns; in Python, privfed.load reads it, and its "
+            "predict takes rows."
+        )
+    return Centroids(tuple(columns), model.cluster_centers_.tolist(), model.privacy_claim_, RESULT_FORMAT)
+
+
+def _classes(
+    run_folder: Path, rows: FloatArray, out: Path | None, cluster: int | None, own: str | None
+) -> None:
+    known = read_result(run_folder, TrainedResult)
+    if cluster is None and known.n_clusters > 1:
+        raise ArgumentError(f"the run trained {known.n_clusters} models: name one with --cluster.")
+    model = load(run_folder / MODEL)
+    if own is not None:
+        model.set_params(model=imported(own))
+    codes = model.predict(rows, cluster or 0)
+    if model.privacy_claim_ is not None:
+        line = model.privacy_claim_.line
+        click.echo(f"privfed: for the models, not for the classes of DATA's rows: {line}", err=True)
+    _write(out, "class", np.array(known.classes)[codes])
+
+
+def _write(out: Path | None, name: str, values: NDArray[Any]) -> None:
+    if out is None:
+        click.echo("\n".join([name, *map(str, values.tolist())]))
+    else:
+        write_table(out, {name: values})
+
+
+def summary(data: Path, as_json: bool, bins: int | list[float] | None, **given: Any) -> None:
+    """Do the work of `privfed summary`."""
+    source, declared = source_of(data, given), declared_of(given)
+    declared.check_claim(*source.undeclared)
+    tables = load_rows(source, private=declared.epsilon is not None)
+    check_several(tables, source.path, given["protocol"])
+    found = FederatedSummary(bins, **surroundings_of({**declared.parameters(), **values_of(given)}))
+    found.fit(tables)
+    if as_json:
+        click.echo(pretty(summarized(found, tables.columns)), nl=False)
+    else:
+        print_summary(found, tables.columns)
+
+
+ENDS = "lowest, highest: ends of the declared domain, else of public bins around all rows"
+
+
+class Histogram(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds one column's histogram."""
+
+    edges: list[float]
+    counts: list[float]
+    below: float
+    above: float
+
+
+class ColumnSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds what is known of one column."""
+
+    name: str
+    mean: float
+    std: float
+    low: float
+    high: float
+    histogram: Histogram | None = None
+
+
+class Summarized(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds what `privfed summary --json` prints."""
+
+    rows: int
+    columns: list[ColumnSummary]
+    noise_std_of_counts: float | None
+    privacy: dict[str, object] | None
+    of: str = ROWS
+
+
+def summarized(found: FederatedSummary, columns: Sequence[str]) -> Summarized:
+    """Return a fitted summary with the names of its columns."""
+    histograms: list[Any] = [None] * len(columns)
+    if found.bins is not None:
+        each = zip(found.edges_, found.histograms_, found.below_, found.above_, strict=True)
+        histograms = [
+            Histogram(edges=edges.tolist(), counts=counts.tolist(), below=float(below), above=float(above))
+            for edges, counts, below, above in each
+        ]
+    ends = (found.mean_, found.std_, found.data_min_, found.data_max_)
+    numbers = zip(columns, *(one.tolist() for one in ends), histograms, strict=True)
+    return Summarized(
+        rows=found.n_samples_seen_,
+        columns=[
+            ColumnSummary(name=name, mean=mean, std=std, low=low, high=high, histogram=histogram)
+            for name, mean, std, low, high, histogram in numbers
+        ],
+        noise_std_of_counts=None if found.bins is None else found.noise_std_,
+        privacy=to_json(found.privacy_claim_),
+        of=measured_on(found),
+    )
+
+
+def print_summary(found: FederatedSummary, columns: Sequence[str]) -> None:
+    """Print a fitted summary as tables."""
+    shown = summarized(found, columns)
+    echo(*_tables(shown))
+    if shown.noise_std_of_counts:
+        print(f"standard deviation of the noise in a count: {shown.noise_std_of_counts:.3g} rows")
+    print(one_line(found.privacy_claim_))
+
+
+def _tables(shown: Summarized) -> Iterator[Table]:
+    """Yield a table of all columns, then one for each histogram."""
+    table = Table("column", "mean", "std", "lowest", "highest")
+    of = "" if shown.of == ROWS else f"; all other numbers of {shown.of}"
+    table.title, table.title_justify = f"{shown.rows} rows{of}", "left"
+    table.caption, table.caption_justify = ENDS, "left"
+    for one in shown.columns:
+        numbers = (one.mean, one.std, one.low, one.high)
+        table.add_row(one.name, *(f"{number:.6g}" for number in numbers))
+    yield table
+    for one in shown.columns:
+        if one.histogram is not None:
+            yield _bins(one.name, one.histogram)
+
+
+def _bins(name: str, own: Histogram) -> Table:
+    table = Table(name, "rows")
+    table.columns[1].justify = "right"
+    bins = [f"{low:.6g} to {high:.6g}" for low, high in zip(own.edges, own.edges[1:], strict=False)]
+    for where, count in zip(bins, own.counts, strict=True):
+        table.add_row(where, f"{count:.6g}")
+    for where, count in ((f"below {own.edges[0]:.6g}", own.below), (f"above {own.edges[-1]:.6g}", own.above)):
+        if count:
+            table.add_row(where, f"{count:.6g}")
+    return table

@@ -1,0 +1,368 @@
+"""A run's folder: its parameters (`run.json`), and careful reading and writing of its files.
+
+Trust: with the protocol "plain" the transcript holds every client's statistics; protect it like the data.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from privfed.cli.program import is_full
+from privfed.core.record.records import FILE as TRANSCRIPT
+from privfed.core.record.records import MODEL as MODEL
+from privfed.core.record.transcript import Transcript
+from privfed.core.stored.files import Format, make_folder, open_file
+from privfed.core.values.domain import Box
+from privfed.errors import ArgumentError, RunFolderError
+from privfed.privacy.claim import Privacy, PrivacySpent
+
+RUN, RESULT, SELECTION = "run.json", "result.json", "selection.json"
+FORMAT = 1
+RESULT_FORMAT = 2
+"""Format of `result.json` and similar files; format 1 named no format, no claim and no noised numbers."""
+
+RUN_FORMAT = Format(name="run.json", version=FORMAT, again="fit again in another folder")
+RESULTS = Format(
+    name="result.json", version=RESULT_FORMAT, again="run 'privfed resume', which writes it anew"
+)
+
+Known = TypeVar("Known")
+Value = int | float | str | bool
+"""A parameter's value as it is stored."""
+
+
+class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Holds the declared domain and the claimed differential privacy.
+
+    Args:
+        low: lowest value of each feature, or one for all; None without a declared domain.
+        high: highest value of each feature, or one for all.
+        max_rows: public bound on the rows of one client.
+        epsilon: epsilon of the claim; None without differential privacy.
+        delta: delta of the claim.
+        unit: "record" or "client".
+        neighbours: "add-remove" or "replace-one".
+        noise: who adds the noise, by default "distributed"; see `Privacy`.
+        mechanism: distribution of the noise, by default "gaussian".
+        spare: share of the budget kept for sums that have to be asked again, by default 0.
+    """
+
+    low: tuple[float, ...] | None = None
+    high: tuple[float, ...] | None = None
+    max_rows: int | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    unit: str | None = None
+    neighbours: str | None = None
+    noise: str | None = None
+    mechanism: str | None = None
+    spare: float | None = None
+
+    def domain(self) -> Box | None:
+        """Return the declared domain, or None.
+
+        Raises:
+            ArgumentError: only a part of the domain is declared.
+        """
+        low, high = self.low, self.high
+        if (low is None) != (high is None):
+            raise ArgumentError("--low and --high go together; give both, or none.")
+        if low is None or high is None:
+            if self.max_rows is not None:
+                raise ArgumentError("--max-rows goes with --low and --high; give all three, or none.")
+            return None
+        return Box(
+            low[0] if len(low) == 1 else low, high[0] if len(high) == 1 else high, max_rows=self.max_rows
+        )
+
+    @property
+    def claims(self) -> bool:
+        """Whether differential privacy is claimed, perhaps not in full."""
+        names = ("epsilon", "delta", "unit", "neighbours", "noise", "mechanism", "spare")
+        return any(getattr(self, name) is not None for name in names)
+
+    def check_claim(self, *others: str) -> None:
+        """Check that a claim, where there is one, has all that it needs.
+
+        Args:
+            *others: further options that the claim needs, and that are missing.
+
+        Raises:
+            ArgumentError: something is missing; the message names all of it.
+        """
+        missing = [name for name in ("epsilon", "delta", "unit", "neighbours") if getattr(self, name) is None]
+        missing += ["low", "high"] if self.domain() is None else []
+        if self.claims and (missing or others):
+            listed = ", ".join([*(f"--{name}" for name in missing), *others])
+            raise ArgumentError(
+                f"differential privacy is claimed in full or not at all; missing: {listed}."
+                + " What is found in the rows would tell of them, so that it is declared." * bool(others)
+            )
+
+    def privacy(self) -> Privacy | None:
+        """Return the claimed privacy, or None.
+
+        Raises:
+            ArgumentError: only a part of the claim is given, or no domain is declared.
+        """
+        self.check_claim()
+        domain = self.domain()
+        if not self.claims or domain is None:
+            return None
+        parts = {name: getattr(self, name) for name in ("epsilon", "delta", "unit", "neighbours")}
+        chosen = {name: getattr(self, name) for name in ("noise", "mechanism", "spare")}
+        chosen = {name: value for name, value in chosen.items() if value is not None}
+        return Privacy(domain=domain, **parts, **chosen)
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the estimator's parameters for what is declared."""
+        privacy = self.privacy()
+        return {"domain": self.domain()} if privacy is None else {"privacy": privacy}
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Says where the clients' rows come from.
+
+    Args:
+        path: absolute path of the table or folder.
+        group: column that says which client a row belongs to.
+        label: column of true labels, which is not a feature.
+        columns: the feature columns, in order.
+        separator: character between the fields of a CSV file; None to detect it.
+        clients: names of all clients, if they were declared.
+        classes: names of the classes, in the order of their codes, for a run that trains models.
+        missing: what becomes of rows without a number in some column; None for an error.
+        id: column with whose each row is, which is not a feature.
+    """
+
+    path: str
+    group: str | None
+    label: str | None
+    columns: tuple[str, ...]
+    separator: str | None
+    clients: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    missing: float | str | None = None
+    id: str | None = None
+
+    @property
+    def undeclared(self) -> list[str]:
+        """Options that differential privacy needs for these rows, and that are missing."""
+        return ["--clients"] if self.group is not None and not self.clients else []
+
+
+def source_of(data: Path, given: dict[str, Any]) -> Source:
+    """Remove the options of the source from those given, and return the source."""
+    return _taken(Source, {**given, "path": str(data.absolute())}, given)
+
+
+def declared_of(given: dict[str, Any]) -> Declared:
+    """Remove the declared domain and privacy from the given options, and return them."""
+    return _taken(Declared, given, given)
+
+
+def values_of(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were given; for the others an estimator has defaults."""
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _taken(kind: Callable[..., Known], values: dict[str, Any], given: dict[str, Any]) -> Known:
+    names = kind.__struct_fields__  # type: ignore[attr-defined]
+    found = {name: values[name] for name in names if name in values}
+    for name in found:
+        given.pop(name, None)
+    return kind(**found)
+
+
+class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Holds the parameters of `privfed fit`.
+
+    Args:
+        algorithm: name of the algorithm.
+        n_clusters: number of clusters.
+        values: the estimator's parameters that were given; the others have the estimator's defaults.
+        declared: the domain and the privacy that were declared.
+        metrics: names of the metrics that are asked after the fit.
+    """
+
+    algorithm: str
+    n_clusters: int
+    values: dict[str, Value] = msgspec.field(name="words")
+    declared: Declared
+    metrics: tuple[str, ...] = ()
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Holds the contents of `run.json`: what `privfed resume` needs besides the transcript."""
+
+    format: int
+    privfed: str
+    command: str
+    source: Source
+    parameters: Parameters
+
+
+def pretty(value: msgspec.Struct) -> bytes:
+    """Return a value as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+
+
+def create(folder: Path, run: Run) -> None:
+    """Make a run's folder and write its `run.json`.
+
+    Raises:
+        RunFolderError: the folder already holds a run, or the path is a file.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise RunFolderError(f"{folder} is a file; name a folder with --out.")
+    if (folder / RUN).exists() or (folder / TRANSCRIPT).exists():
+        raise RunFolderError(
+            f"{folder} already holds a run; finish it with 'privfed resume {folder}', "
+            "or name another folder with --out."
+        )
+    make_folder(folder)
+    write_new(folder / RUN, pretty(run))
+
+
+def discard(folder: Path) -> None:
+    """Remove the files of a folder in which no run has begun."""
+    for name in (RUN, TRANSCRIPT):
+        (folder / name).unlink(missing_ok=True)
+    if not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def read_run(folder: Path) -> Run:
+    """Read `run.json`.
+
+    Raises:
+        RunFolderError: the file is missing, damaged, or written by a newer privfed.
+    """
+    if not folder.is_dir():
+        raise RunFolderError(f"{folder} is no folder; name the folder of a run.")
+    run = _read(folder / RUN, Run, f"{folder} holds no {RUN}; name a folder that 'privfed fit' wrote.")
+    RUN_FORMAT.check(run.format, folder / RUN)
+    return run
+
+
+class Centroids(msgspec.Struct, frozen=True):
+    """Holds the part of `result.json` that `privfed predict` needs; format 1 does not contain the claim."""
+
+    columns: tuple[str, ...]
+    centroids: list[list[float]]
+    privacy: PrivacySpent | None = None
+    format: int = 1
+
+
+def read_centroids(folder: Path, file: str = RESULT) -> Centroids:
+    """Read the columns and centroids of a finished run, or with its file of a selection.
+
+    Raises:
+        RunFolderError: there is no result yet, or it is damaged or written by a newer privfed.
+    """
+    found = read_result(folder, Centroids, file)
+    RESULTS.check(found.format, folder / file)
+    return found
+
+
+def read_result(folder: Path, kind: type[Known], file: str = RESULT) -> Known:
+    """Read `result.json`, or a file like it.
+
+    Raises:
+        RunFolderError: there is no result yet, or it is damaged.
+    """
+    missing = (
+        f"{folder} holds no {RESULT}: the run is not finished; finish it with 'privfed resume {folder}'."
+    )
+    return _read(folder / file, kind, missing)
+
+
+class _Measured(msgspec.Struct, frozen=True):
+    traffic: dict[str, Any]
+
+
+def former_seconds(folder: Path) -> float | None:
+    """Return how many seconds a run took, from its `result.json`; None if that cannot be read."""
+    try:
+        return float(_read(folder / RESULT, _Measured, "").traffic["seconds"])
+    except (RunFolderError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _read(path: Path, kind: type[Known], missing: str) -> Known:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise RunFolderError(missing) from None
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.MsgspecError, ValueError):
+        raise RunFolderError(f"{path} is damaged; restore it, or start anew in another folder.") from None
+
+
+def read_transcript(folder: Path) -> Transcript:
+    """Read a transcript without repairing it on disk, as another process may be writing to it.
+
+    Raises:
+        RunFolderError: there is no transcript, or it is damaged.
+    """
+    return Transcript.load(folder)
+
+
+@contextmanager
+def locked(folder: Path, file_name: str = RUN) -> Iterator[None]:
+    """Lock a run's folder, so that two processes never write to one transcript.
+
+    Raises:
+        RunFolderError: another process has locked it.
+    """
+    with (folder / file_name).open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunFolderError(f"{folder} is in use by another privfed; wait until it has ended.") from None
+        yield
+
+
+class DiskFullError(RunFolderError):
+    """Signals that the disk is full; what was written is kept."""
+
+
+@contextmanager
+def reporting_a_full_disk(folder: Path, remedy: str) -> Iterator[None]:
+    """Turn the error of a full disk into one that says what to do.
+
+    Args:
+        folder: the folder that is written to.
+        remedy: how to continue once there is space.
+
+    Raises:
+        DiskFullError: the disk is full.
+    """
+    try:
+        yield
+    except OSError as error:
+        if not is_full(error):
+            raise
+        raise DiskFullError(
+            f"the disk of {folder} is full; what was done so far is kept there. Free some space, then "
+            f"{remedy}"
+        ) from error
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Write a file that must not exist yet; if it cannot be written whole, it is removed."""
+    # If two commands get here at the same time, mode "x" lets only one of them create the file.
+    with open_file(path, "xb") as file:
+        try:
+            file.write(content)
+            file.flush()
+        except OSError:
+            path.unlink()
+            raise

@@ -1,1 +1,0 @@
-"""The work of commands in a run's folder: fit, select, attack."""

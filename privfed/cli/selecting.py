@@ -1,0 +1,283 @@
+"""The work of `privfed select-k`: fits of several numbers of clusters in one folder, and a choice among them.
+
+Each fit keeps its transcript in a folder of its own, so the same command continues where it was stopped.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from rich import box
+from rich.table import Table
+
+from privfed import __version__
+from privfed.cli.described import check_several, estimator, labelled, load
+from privfed.cli.fitting import check_same_rows
+from privfed.cli.output import RoundProgress, echo, in_results
+from privfed.cli.program import in_options
+from privfed.cli.result import ROWS, began_of, claim_from, measured_on, server_saw, stating_the_claim
+from privfed.cli.run_folder import (
+    MODEL,
+    RESULT_FORMAT,
+    SELECTION,
+    Declared,
+    Parameters,
+    Source,
+    Value,
+    declared_of,
+    locked,
+    pretty,
+    reporting_a_full_disk,
+    source_of,
+    values_of,
+    write_new,
+)
+from privfed.core.stored.files import make_folder, replaced
+from privfed.data import ClientTables
+from privfed.errors import ArgumentError, ProtocolError, ResumeError, RunFolderError
+from privfed.estimators.base import FederatedClusterer
+from privfed.estimators.choosing import SHARED, Rule, SelectionResult
+from privfed.estimators.selection import estimator_of, select_n_clusters, transcripts
+from privfed.federation.clients import Clients, gather
+from privfed.privacy.claim import noised_mark, one_line, rows_mark
+
+ASKED = "select.json"
+
+
+def select_k(
+    data: Path, out: Path, algorithm: str, quiet: bool, picture: bool, as_json: bool, **given: Any
+) -> None:
+    """Do the work of `privfed select-k`."""
+    source, declared = source_of(data, given), declared_of(given)
+    own = {name: given.pop(name) for name in ("index", "rule", "min_k", "max_k")}
+    asked = Asked(source=source, algorithm=algorithm, values=values_of(given), declared=declared, **own)
+    declared.check_claim(*source.undeclared)
+    tables = load(source, private=declared.epsilon is not None)
+    check_several(tables, source.path, asked.values["protocol"])
+    private = declared.epsilon is not None
+    clients = gather(labelled(tables, tables.labels), domain=declared.domain(), private=private)
+    numbers = _range(asked, sum(len(rows) for rows in tables.arrays))
+    found = carry_out(out, asked, tables, clients, numbers, quiet=quiet, picture=picture)
+    if as_json:
+        click.echo(pretty(found), nl=False)
+        return
+    claim = claim_from(found.privacy)
+    echo(selection_table(found), one_line(None) if claim is None else f"{SHARED}\n{claim}")
+    for row in found.table:
+        if row["remedy"]:
+            echo(f"{row['n_clusters']} clusters did not converge: {in_options(row['remedy'])}")
+    drawn = f"{out / 'picture.png'}, " * picture
+    echo(
+        f"{found.n_clusters} clusters: {found.rule} of {found.index}.",
+        f"Written: {out / SELECTION}, {drawn}{out / MODEL}",
+    )
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Holds the contents of `select.json`: the parameters, so that only the same selection is continued."""
+
+    source: Source
+    algorithm: str
+    index: str
+    rule: Rule | None
+    min_k: int | None
+    max_k: int | None
+    values: dict[str, Value] = msgspec.field(name="words")
+    declared: Declared
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds the contents of `selection.json`; `table` has one row for each number of clusters.
+
+    `privacy` is the claim of differential privacy of the whole selection, None without one; `noised` names
+    the fields that come from noised totals; `of` says what index and inertia are of.
+    """
+
+    format: int = RESULT_FORMAT
+    privfed: str
+    algorithm: str
+    protocol: str
+    server_saw: str
+    privacy: dict[str, Any] | None
+    noised: list[str]
+    clients: tuple[str, ...]
+    columns: tuple[str, ...]
+    rows: int | None
+    n_clusters: int
+    index: str
+    rule: str
+    local_clusters: list[int] | None
+    table: list[dict[str, Any]]
+    centroids: list[list[float]]
+    seconds: float
+    of: str = ROWS
+
+
+def carry_out(
+    out: Path,
+    asked: Asked,
+    tables: ClientTables,
+    clients: Clients,
+    numbers: range | None,
+    *,
+    quiet: bool,
+    picture: bool,
+) -> Selection:
+    """Fit every number of clusters, continuing from what the folder holds, and write the results."""
+    described = Parameters(
+        algorithm=asked.algorithm, n_clusters=2, values=asked.values, declared=asked.declared
+    )
+    model = estimator(described, out)
+    if not isinstance(model, FederatedClusterer):
+        model = estimator_of(asked.algorithm, {})
+    fresh = _prepare(out, asked)
+    try:
+        with locked(out, ASKED), stating_the_claim(out), _resumable(out), in_results():
+            if asked.declared.epsilon is None:
+                for transcript in transcripts(out)[:1]:
+                    check_same_rows(clients, model.policy, transcript)
+            began = time.monotonic()
+            result = select_n_clusters(
+                clients,
+                numbers,
+                estimator=model,
+                index=asked.index,
+                rule=asked.rule,
+                resume=True,
+                watch=lambda number: _progress(asked, model, number, quiet),
+            )
+            if picture:
+                from privfed.cli.pictures import draw_selection
+
+                draw_selection(out / "picture.png", result)
+            return _written(out, _selection(asked, tables, result, time.monotonic() - began), result)
+    except BaseException:
+        if fresh and not transcripts(out):
+            _discard(out)
+        raise
+
+
+def _written(out: Path, found: Selection, result: SelectionResult) -> Selection:
+    with replaced(out / MODEL) as path:
+        result.estimator.save(path)
+    with replaced(out / SELECTION) as path:
+        path.write_bytes(pretty(found))
+    return found
+
+
+def _prepare(out: Path, asked: Asked) -> bool:
+    """Make the folder, or check that it holds the same selection unfinished; return whether it is new.
+
+    Raises:
+        RunFolderError: it is a file, or holds something else.
+    """
+    if out.exists() and not out.is_dir():
+        raise RunFolderError(f"{out} is a file; name a folder with --out.")
+    if (out / SELECTION).exists():
+        raise RunFolderError(f"{out} already holds a selection; name another folder with --out.")
+    if (out / ASKED).exists():
+        try:
+            begun = msgspec.json.decode((out / ASKED).read_bytes(), type=Asked)
+        except msgspec.MsgspecError:
+            raise RunFolderError(f"{out / ASKED} is damaged; name another folder with --out.") from None
+        if begun != asked:
+            raise RunFolderError(
+                f"{out} holds an unfinished selection with other parameters; name another folder with --out."
+            )
+        return False
+    make_folder(out)
+    write_new(out / ASKED, pretty(asked))
+    return True
+
+
+def _discard(out: Path) -> None:
+    """Remove the files of a folder in which no fit has begun."""
+    (out / ASKED).unlink(missing_ok=True)
+    if not any(out.iterdir()):
+        out.rmdir()
+
+
+@contextmanager
+def _resumable(out: Path) -> Iterator[None]:
+    """Say how to continue if a selection is stopped."""
+    try:
+        with reporting_a_full_disk(out, "give the same command again; it goes on there."):
+            yield
+    except KeyboardInterrupt:
+        again = f"the same command with --out {shlex.quote(str(out))}"
+        click.echo(f"privfed: stopped; finish the selection with {again}", err=True)
+        raise click.exceptions.Exit(130) from None
+    except ResumeError as error:
+        raise ResumeError(f"{error} Name another folder with --out.") from None
+    except ProtocolError as error:
+        raise ProtocolError(f"{error} What was summed is kept; the same command continues.") from error
+
+
+def _progress(asked: Asked, model: FederatedClusterer, n_clusters: int, quiet: bool) -> RoundProgress:
+    """Return the progress of one fit; an estimator without rounds or restarts has one of each."""
+    taken = model.get_params(deep=False)
+    last = "" if asked.max_k is None else f" of {2 if asked.min_k is None else asked.min_k} to {asked.max_k}"
+    label = f"{asked.algorithm}, {n_clusters} clusters{last}"
+    return RoundProgress(label, taken.get("max_iter", 1), taken.get("n_init", 1), quiet)
+
+
+def _selection(asked: Asked, tables: ClientTables, result: SelectionResult, seconds: float) -> Selection:
+    model = result.estimator
+    began = began_of(model.transcript_)
+    return Selection(
+        privfed=__version__,
+        algorithm=asked.algorithm,
+        protocol=began.configuration.protocol,
+        server_saw=server_saw(began),
+        clients=began.configuration.clients,
+        columns=tables.columns,
+        rows=model.n_rows_,
+        centroids=model.cluster_centers_.tolist(),
+        seconds=seconds,
+        of=measured_on(model),
+        **result.to_dict(),
+    )
+
+
+def selection_table(found: Selection) -> Table:
+    """Return a table with one line for each number of clusters, the chosen one marked."""
+    claim = claim_from(found.privacy)
+    mark = noised_mark(claim)
+    title = (
+        f"{found.algorithm} over {len(found.clients)} clients, {found.rows} rows{rows_mark(claim)}, "
+        f"protocol {found.protocol}{'' if found.of == ROWS else f', of {found.of}'}"
+    )
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("K", f"{found.index}{mark}", "inertia", "rounds", "sums", "kB", ""):
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    for row in found.table:
+        numbers = [f"{row[name]:.6g}" if row[name] is not None else "" for name in ("index", "inertia")]
+        chosen = f"< {found.rule}" if row["n_clusters"] == found.n_clusters else ""
+        chosen = f"{chosen} not converged".strip() if row["converged"] is False else chosen
+        counts = [str(row["rounds"]), str(row["sums"]), f"{row['bytes'] / 1000:,.1f}"]
+        table.add_row(str(row["n_clusters"]), *numbers, *counts, chosen)
+    return table
+
+
+def _range(asked: Asked, n_rows: int) -> range | None:
+    """Return the numbers of clusters that were asked for; None to ask clients for a rule of thumb."""
+    if asked.max_k is None:
+        if asked.min_k is not None:
+            raise ArgumentError("--min-k goes with --max-k; give both, or none.")
+        return None
+    low = 2 if asked.min_k is None else asked.min_k
+    # Under differential privacy an error must not depend on the number of rows.
+    most = asked.max_k if asked.declared.epsilon is not None else n_rows
+    if not 2 <= low <= asked.max_k <= most:
+        rows = "" if asked.declared.epsilon is not None else f" <= {n_rows}, the rows"
+        raise ArgumentError(
+            f"--min-k and --max-k must satisfy 2 <= min <= max{rows}, got {low} and {asked.max_k}."
+        )
+    return range(low, asked.max_k + 1)

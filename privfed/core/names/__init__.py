@@ -1,1 +1,0 @@
-"""How names become code: registries, lazy imports, and the check that a name keeps its meaning."""

@@ -1,0 +1,124 @@
+"""What fitted models say of new rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from privfed.core.values.domain import FloatArray
+from privfed.core.values.numbers import as_numbers
+from privfed.deep.algorithms.plan import Plan
+from privfed.deep.estimators.words import model_name
+from privfed.deep.training.local import TIMES
+from privfed.deep.training.trainer import MODELS, Labels, Trainer, trainer_of
+from privfed.errors import ArgumentError, DataError
+from privfed.estimators.fitting import check_order
+from privfed.estimators.saving import NotFittedError
+from privfed.federation.clients import check_one_table
+
+
+def kind_of(trainer: Trainer) -> str:
+    """Return the layers of a torch module as text; nothing of other models, which have names."""
+    return str(getattr(trainer, "kind", ""))
+
+
+class Predicting:
+    """Base of the estimators of models: the classes that a fitted model gives."""
+
+    model: Any
+    loss: Any
+    models_: FloatArray
+    n_features_in_: int
+    _plan_: Plan
+    _kind_: str
+
+    @property
+    def _width(self) -> int:
+        """Number of features of a row, without its times."""
+        return self.n_features_in_ - TIMES * self._plan_.timed
+
+    def _trainer(self) -> Trainer:
+        """Return the model.
+
+        Raises:
+            ArgumentError: a torch module of another process is not there, or another one is.
+        """
+        name = self._plan_.model
+        if name not in MODELS and isinstance(self.model, str):
+            raise ArgumentError(
+                "this model was trained with a torch module, which files do not hold: pass one of the same "
+                "layers, set_params(model=module), before it predicts."
+            )
+        if name not in MODELS:
+            name = model_name(self.model, self.loss)
+        trainer = trainer_of(name, self._width, self._plan_.n_classes)
+        kind, trained = kind_of(trainer), self._kind_
+        if (trained and kind != trained) or trainer.n_parameters != self.models_.shape[1]:
+            raise ArgumentError(
+                f"the module is another one than was trained: {kind or name}, of {trainer.n_parameters} "
+                f"parameters; the trained one is {trained or self._plan_.model}, of {self.models_.shape[1]}. "
+                "Pass a module of the same layers."
+            )
+        return trainer
+
+    def _model(self, cluster: int | None) -> FloatArray:
+        n_models = len(self.models_)
+        if cluster is None and n_models > 1:
+            raise ArgumentError(
+                f"there are {n_models} models, one for each cluster of clients: name one, as predict(X, "
+                "cluster=0). The cluster of each client of the fit is in labels_, if clients were simulated."
+            )
+        if cluster is not None and not 0 <= cluster < n_models:
+            raise ArgumentError(
+                f"cluster must lie in [0, {n_models - 1}], got cluster={cluster}.", parameters=["cluster"]
+            )
+        return np.asarray(self.models_[cluster or 0])
+
+    def predict(self, X: npt.ArrayLike, cluster: int | None = None) -> Labels:
+        """Return the classes that a cluster's model gives, int64 of shape (n_rows,).
+
+        Args:
+            X: features, float64 of shape (n_rows, n_features), without times.
+            cluster: whose model; a client's own is in `labels_`. None where there is one model.
+
+        Raises:
+            NotFittedError: it is not fitted.
+            ArgumentError: there are several models, and none is named; or the rows have other features.
+            DataError: the rows hold NaN or infinity.
+        """
+        self._check_fitted()
+        return self.classify(self._model(cluster), X)
+
+    def classify(self, parameters: FloatArray, X: npt.ArrayLike) -> Labels:
+        """Return the classes that any parameters of the model give, such as those of `history_`.
+
+        Args:
+            parameters: float64 of shape (n_parameters,).
+            X: as for `predict`, with the same errors.
+        """
+        self._check_fitted()
+        rows = self._rows(X)
+        return self._trainer().predict(parameters, rows)
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "models_"):
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first.")
+
+    def _rows(self, X: Any) -> FloatArray:
+        check_one_table(X)
+        columns, names = getattr(X, "columns", None), vars(self).get("feature_names_in_")
+        if columns is not None and names is not None:
+            check_order(columns, names[: self._width])
+        rows = as_numbers("X", X)
+        if rows.ndim != 2 or rows.shape[1] != self._width:
+            times = ", without times" * self._plan_.timed
+            raise ArgumentError(
+                f"X must be a table of shape (n_rows, {self._width}), of the features that the model was "
+                f"trained on{times}; got shape {rows.shape}."
+            )
+        odd = int((~np.isfinite(rows).all(axis=1)).sum())
+        if odd:
+            raise DataError(f"{odd} rows of X hold NaN or infinity; drop or impute them.")
+        return rows

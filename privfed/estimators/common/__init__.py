@@ -1,1 +1,0 @@
-"""What all estimators share: checks of parameters, clients from tables, claims, messages."""

@@ -1,0 +1,268 @@
+"""Estimators whose clients take steps on their own rows in each round, which sums then average.
+
+DWF, EWF and WF k-means are of Holzer, Jacob and Kavane (2023). Mini-batch k-means is of Triebe and Rajagopal
+(2019). Fuzzy c-means is of Stallmann and Wilbik (2022), Pedrycz (2022) and Barcena et al. (2021).
+
+Reveals: what the protocol's totals show, and to everyone the final centers. See "Reveals" of
+`privfed.algorithms.wf_kmeans`, `privfed.algorithms.minibatch` and
+`privfed.algorithms.fuzzy`. `labels_` and memberships are computed where the data is and never sent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from privfed.algorithms.fuzzy import FuzzyCMeans, FuzzyOutcome, movement
+from privfed.algorithms.minibatch import FederatedMiniBatch
+from privfed.algorithms.rounds import ClusteringOutcome
+from privfed.algorithms.weightings import check_lasting, declared_name, is_known, name_of
+from privfed.algorithms.wf_kmeans import WeightedKMeans
+from privfed.core.roles.conversation import Algorithm
+from privfed.core.values.domain import FloatArray
+from privfed.errors import ArgumentError
+from privfed.estimators.base import FederatedClusterer
+from privfed.estimators.declaring import parameter, parameters
+from privfed.estimators.fitting import (
+    check_declared,
+    check_init,
+    cycled,
+)
+from privfed.estimators.parameters import Fuzzy, MiniBatch, Weighted
+from privfed.estimators.private import private_fuzzy, private_minibatch, private_weighted
+from privfed.federation.clients import Clients
+from privfed.numerics.memberships import memberships
+from privfed.privacy.claim import Privacy
+
+
+@parameters
+class DWFKMeans(Weighted, FederatedClusterer):
+    """Dynamically weighted federated k-means (Holzer, Jacob, Kavane 2023, Algorithm 1).
+
+    Each round the cohort's clients do `local_iter` k-means steps from the global centroids. Each global
+    centroid then moves to the mean of the local ones, weighted by the number of each client's rows that are
+    nearest to the received centroid (eq. 7). Only totals leave the secure sum. With `local_iter=1` and
+    `learning_rate=1` it equals Lloyd's algorithm on the pooled data.
+    """
+
+    privacy: Privacy | None = parameter(
+        default=None,
+        text="None, or a `privfed.Privacy`, which adds noise to the rounds "
+        "(`privfed.algorithms.private.kmeans`), at most eight. Then `tol`, `min_iter`, `patience` "
+        'and `restart_score` have no effect, and `inertia_` is None. At unit "record" it requires '
+        '`local_iter=1`. With `noise="server"` it requires `tol=0` and does exactly `max_iter` '
+        "rounds: choose four to six.",
+    )
+
+    def _weighting(self) -> str:
+        return "dynamic"
+
+    def _settled_by(self) -> dict[str, Any]:
+        """Return one local step, which is Lloyd's; with momentum even that may not converge."""
+        return {} if self.momentum or self.relocate_empty else {"local_iter": 1}
+
+    def make_algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
+        """Check the parameters and return the algorithm."""
+        params = self.get_params(deep=False)
+        check_declared(self)
+        if self.privacy is not None:
+            return private_weighted(params, self._weighting(), self.privacy, n_features, seed)
+        return WeightedKMeans(
+            n_clusters=self.n_clusters,
+            weights=self._weighting(),
+            local_iter=self.local_iter,
+            local_tol=self.local_tol,
+            learning_rate=self.learning_rate,
+            momentum=self.momentum,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            min_iter=self.min_iter,
+            patience=self.patience,
+            n_init=self.n_init,
+            init=check_init(self.init, self.n_clusters, n_features),
+            sampled=self._sampled,
+            score=self.restart_score,
+            relocate_empty=self.relocate_empty,
+            seed=seed,
+        )
+
+
+def lloyd(n_clusters: int = 5, **parameters: Any) -> DWFKMeans:
+    """Return Lloyd's algorithm: `DWFKMeans` with one local step."""
+    return DWFKMeans(n_clusters, local_iter=1, **parameters)
+
+
+@parameters
+class EWFKMeans(DWFKMeans):
+    """Equally weighted federated k-means (eq. 8): every client of a cohort has the same weight.
+
+    Equal weights do not hide the clients' counts: the movement of the means reveals many of them.
+    """
+
+    def _weighting(self) -> str:
+        return "equal"
+
+    def _settled_by(self) -> dict[str, Any]:
+        return {}
+
+
+@parameters
+class WFKMeans(DWFKMeans):
+    """Weighted federated k-means (Holzer, Jacob, Kavane 2023), with weights of the user's choice."""
+
+    weights: Any = parameter(
+        default="dynamic",
+        text='"dynamic" (eq. 7: rows nearest to each received centroid), "equal" (eq. 8), or a function. '
+        "The function takes a `privfed.numerics.kmeans.LocalUpdate` and returns one weight a "
+        "cluster, each in [0, rows of the client]. Under differential privacy a client for which it "
+        "fails weighs nothing. With `run_dir` the parties agree on it, so it must be a function of a "
+        "module, declared with a version under `@privfed.weighting(version=1)`. Once its module was "
+        'imported, its name "module:function@1" stands for it. Other functions work in this process '
+        "only.",
+    )
+
+    def _settled_by(self) -> dict[str, Any]:
+        dynamic = isinstance(self.weights, str) and self.weights == "dynamic"
+        return super()._settled_by() if dynamic else {}
+
+    def _weighting(self) -> str:
+        if isinstance(self.weights, str) and is_known(self.weights):
+            return self.weights
+        if not callable(self.weights):
+            raise ArgumentError(
+                'weights must be "dynamic", "equal", a function, or the name of one that is declared under '
+                f"@privfed.weighting in a module that was imported, got {self.weights!r}."
+            )
+        return name_of(self.weights)
+
+    def make_algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
+        """Check the parameters and return the algorithm."""
+        algorithm = super().make_algorithm(n_features, seed)
+        if self.run_dir is not None:
+            check_lasting(self.weights)
+        return algorithm
+
+    def _named(self) -> dict[str, Any]:
+        declared = declared_name(self.weights)
+        return super()._named() if declared is None else {"weights": declared}
+
+
+@parameters
+class FederatedMiniBatchKMeans(MiniBatch, FederatedClusterer):
+    """Federated mini-batch k-means (Triebe and Rajagopal 2019, Algorithm 1).
+
+    Each round the cohort's clients go `epochs` times through their rows in batches of `batch_size`, moving
+    their own copy of the centroids. The server moves its centroids by the mean of their movements, weighted
+    by the clients' cluster sizes in the last epoch. Only totals leave the secure sum. With one full-batch
+    epoch, all clients and the default rates it equals Lloyd's algorithm on the pooled data, except that small
+    clusters are redrawn.
+    """
+
+    privacy: Privacy | None = parameter(
+        default=None,
+        text="None, or a `privfed.Privacy`, which adds noise to the rounds "
+        "(`privfed.algorithms.private.kmeans`), at most eight. Then `tol` and `reassign_after` have "
+        'no effect, and `inertia_` is None. At unit "record" it requires one epoch of one batch.',
+    )
+
+    def make_algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
+        """Check the parameters and return the algorithm."""
+        params = self.get_params(deep=False)
+        check_declared(self)
+        if self.privacy is not None:
+            return private_minibatch(params, self.privacy, n_features, seed)
+        return FederatedMiniBatch(
+            n_clusters=self.n_clusters,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            momentum=self.momentum,
+            client_learning_rate=self.client_learning_rate,
+            reassign_after=self.reassign_after,
+            reassign_min=self.reassign_min,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            n_init=self.n_init,
+            init=check_init(self.init, self.n_clusters, n_features),
+            sampled=self._sampled,
+            seed=seed,
+        )
+
+
+@parameters
+class FederatedFuzzyCMeans(Fuzzy, FederatedClusterer):
+    """Federated fuzzy c-means: every row belongs to every cluster, by degrees.
+
+    Each round the clients run fuzzy c-means on their own rows from the global centers. With
+    `averaging="kmeans"` (FedFCM) the new global centers are the k-means of all clients' local centers, found
+    by sums. The paper finds it more reliable if clients have different clusters. Its first round seeds on the
+    local centers of all clients, also if cohorts are drawn. With "weighted" the new global centers are
+    weighted means of the local centers. With `local_iter=1` too, the run equals centralised fuzzy c-means on
+    the pooled data.
+
+    Attributes:
+        history_: centers of the kept restart, list of (n_clusters, n_features); `history_[0]` is the start.
+            If the run ended in a cycle, the last entry is the best state of that cycle.
+        objective_: fuzzy objective J_m of all rows, by which restarts are compared; None under
+            differential privacy.
+        cycled_: whether the centers returned to an earlier state instead of converging, which can happen
+            with several local steps.
+        labels_: the cluster of each row's largest membership; a list of arrays for a list of clients.
+    """
+
+    privacy: Privacy | None = parameter(
+        default=None,
+        text="None, or a `privfed.Privacy`, which adds noise to the rounds "
+        "(`privfed.algorithms.private.kmeans`), at most eight. Then `tol` has no effect, and "
+        '`inertia_` and `objective_` are None. It requires `averaging="weighted"`, and at unit '
+        '"record" `local_iter=1`.',
+    )
+
+    def make_algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
+        """Check the parameters and return the algorithm."""
+        params = self.get_params(deep=False)
+        check_declared(self)
+        if self.weight != "u^m" and self.averaging == "kmeans":
+            raise ArgumentError(
+                'weight="u" goes with averaging="weighted": k-means averaging has no weights.'
+            )
+        if self.privacy is not None:
+            return private_fuzzy(params, self.privacy, n_features, seed)
+        return FuzzyCMeans(
+            n_clusters=self.n_clusters,
+            m=float(self.m),
+            averaging=self.averaging,
+            weight=self.weight,
+            local_iter=int(self.local_iter),
+            local_tol=None if self.local_tol is None else float(self.local_tol),
+            tol=self.tol,
+            max_iter=self.max_iter,
+            n_init=self.n_init,
+            init=check_init(self.init, self.n_clusters, n_features),
+            sampled=self._sampled,
+            seed=seed,
+        )
+
+    def _keep(self, outcome: ClusteringOutcome, clients: Clients) -> None:
+        super()._keep(outcome, clients)
+        self.objective_ = outcome.score if self.privacy is None else None
+        self.cycled_ = isinstance(outcome, FuzzyOutcome) and outcome.cycled
+
+    def _ended(self) -> dict[str, Any]:
+        return {"cycled": self.cycled_}
+
+    def _set_ended(self, facts: dict[str, Any]) -> None:
+        self.cycled_ = bool(facts["cycled"])
+
+    def _settled_by(self) -> dict[str, Any]:
+        """Return one weighted local step, which makes the run fuzzy c-means on the pooled rows."""
+        return {"averaging": "weighted", "local_iter": 1}
+
+    def _moved(self, after: FloatArray, before: FloatArray) -> float:
+        return movement(after, before)
+
+    def _reason(self) -> str:
+        return cycled(self._settling()) if self.cycled_ else super()._reason()
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Return the memberships of each row of a table, float64 of shape (n_rows, n_clusters)."""
+        return memberships(self._rows(X), self.cluster_centers_, float(self.m))

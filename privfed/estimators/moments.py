@@ -1,0 +1,285 @@
+"""Estimators that need no clusters: scaling of features, and a summary of the clients' rows, from sums.
+
+Reveals: what the sums show (`privfed.questions.ranges`, `privfed.questions.histograms`), and to everyone the
+fitted numbers. Rows are transformed where they are and never sent.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+
+from privfed.algorithms.summary import FeatureSummary, Histograms, PrivateMoments
+from privfed.core.roles.conversation import Algorithm
+from privfed.core.stored.encoding import Array
+from privfed.core.values.domain import FloatArray, frozen_array
+from privfed.core.values.numbers import as_numbers
+from privfed.data import ClientTables
+from privfed.errors import ArgumentError
+from privfed.estimators.declaring import parameter, parameters
+from privfed.estimators.fitting import check_declared, check_order, clients_of, rows_of
+from privfed.estimators.parameters import Surroundings
+from privfed.estimators.saving import Claimed, NotFittedError, OneToOneFeatureMixin, TransformerMixin
+from privfed.federation.clients import Clients, is_client_list
+from privfed.federation.opening import claim_of, open_federation
+from privfed.federation.request import FederationRequest, protocol_of, seed_from
+from privfed.federation.simulation import mapped_tables
+from privfed.privacy.claim import Privacy
+from privfed.questions.histograms import MOST_BINS, check_edges
+from privfed.questions.ranges import FeatureMoments, Moments
+
+
+class _FromMoments(Surroundings, Claimed):
+    """Finds numbers of the features of all clients by a program of its own.
+
+    Attributes:
+        n_samples_seen_: number of rows of all clients.
+
+    Raises:
+        ArgumentError: a parameter is out of its bounds.
+        DataError: a client's data cannot be used.
+        ProtocolError: a sum could not be completed.
+    """
+
+    _agreed_name: ClassVar[str]
+    """What agreements call the estimator."""
+
+    def fit(
+        self, X: Any = None, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
+    ) -> Self:
+        """Find the numbers of the features of all clients.
+
+        Args:
+            X: a list of tables of shape (n_i, n_features), one for each client; or one table. None for an
+                engine whose clients already have their rows.
+            y: ignored.
+            groups: the client of each row, if `X` is one table.
+            client_names: names of all clients; needed with `groups` under differential privacy, as in
+                `DWFKMeans`.
+
+        Returns:
+            The fitted estimator.
+        """
+        check_declared(self)
+        self._find(clients_of(self, X, groups, None, client_names))
+        return self
+
+    @abstractmethod
+    def _find(self, clients: Clients) -> None:
+        """Find the numbers, and set the fitted attributes."""
+
+    def _run(self, clients: Clients, algorithm: Algorithm[Any], **agreed: Any) -> Any:
+        """Run an algorithm where and how the parameters say, and return its result.
+
+        Args:
+            clients: those who take part.
+            algorithm: what is run.
+            **agreed: the rest of the agreement's description, as JSON types.
+        """
+        self.n_features_in_ = clients.n_features
+        self.federation_ = open_federation(
+            FederationRequest(
+                clients=clients,
+                description=json.dumps({"algorithm": self._agreed_name, **agreed}),
+                max_sums=algorithm.max_sums,
+                protocol=self.protocol,
+                algorithm=algorithm,
+                seed=seed_from(self.random_state),
+                domain=self.domain,
+                privacy=self.privacy,
+                engine=self.engine,
+                policy=self.policy,
+                run_dir=self.run_dir,
+            )
+        )
+        return self.federation_.run(algorithm)
+
+    def _keep(self, moments: Moments) -> None:
+        """Set what both estimators have of the moments."""
+        self.n_samples_seen_ = moments.n_rows
+        self.data_min_, self.data_max_ = np.array(moments.ranges.low), np.array(moments.ranges.high)
+
+    def _end(self, **results: FloatArray) -> None:
+        """End the transcript with some of the fitted numbers, and set the claim."""
+        self.transcript_ = self.federation_.transcript
+        self.transcript_.ended({name: Array.from_numpy(values) for name, values in results.items()})
+        self.privacy_claim_ = claim_of(self.federation_, protocol_of(self.protocol))
+        if self.privacy is not None:
+            self.privacy.check_delta(self.n_samples_seen_, len(self.federation_.setting.clients))
+
+    def _forget(self, *names: str) -> None:
+        """Remove attributes of an earlier fit that this one may not have."""
+        for name in names:
+            self.__dict__.pop(name, None)
+
+
+@parameters
+class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, _FromMoments):
+    """Scales each feature to mean 0 and variance 1, or to its range, over all clients.
+
+    With `scaling="standard"` the fitted numbers are those of scikit-learn's StandardScaler on the pooled
+    rows, from two sums (three if features hardly vary). With "range", one sum finds each feature's range,
+    which is mapped to [0, 1]. It is exactly that of the declared domain. Without a domain its ends are bin
+    edges. They exceed the smallest and largest values by at most a sixteenth with up to three features, and
+    by up to a whole power of two with many.
+
+    Attributes:
+        mean_: "standard": mean of each feature, float64 of shape (n_features,).
+        var_: "standard": population variance of each feature.
+        scale_: "standard": what features are divided by, the root of `var_`, 1 for constant features;
+            "range": what they are multiplied by, as in scikit-learn's MinMaxScaler.
+        data_min_, data_max_, data_range_: low and high end of each feature's range, and its width.
+        min_: "range": what is added to the scaled features.
+    """
+
+    _agreed_name: ClassVar[str] = "FederatedScaler"
+
+    scaling: Literal["standard", "range"] = parameter(
+        default="standard", text='"standard" or "range".', kw_only=False
+    )
+    privacy: Privacy | None = parameter(
+        default=None,
+        text='None, or a `privfed.Privacy`, which adds noise to the numbers; "range" scales to its domain.',
+    )
+
+    def _find(self, clients: Clients) -> None:
+        spread = self.scaling == "standard"
+        algorithm = FeatureMoments(spread) if self.privacy is None else PrivateMoments(spread)
+        moments: Moments = self._run(clients, algorithm, scaling=self.scaling)
+        self._keep(moments)
+        self.data_range_ = self.data_max_ - self.data_min_
+        self._forget("mean_", "var_", "min_")
+        if self.scaling == "standard":
+            self.mean_, self.var_ = np.array(moments.mean), np.array(moments.var)
+            self.scale_ = np.where(moments.constant, 1.0, np.sqrt(np.where(moments.constant, 1.0, self.var_)))
+        else:
+            self.scale_ = 1.0 / self.data_range_
+            self.min_ = -self.data_min_ * self.scale_
+        self._end(scale=self.scale_)
+
+    def transform(self, X: Any) -> Any:
+        """Return scaled rows, float64 of the shape of `X`; of several clients a list, or `ClientTables`."""
+        return self._each(X, self._scaled)
+
+    def inverse_transform(self, X: Any) -> Any:
+        """Return rows as they were before scaling, in the form of `X` as `transform` does."""
+        return self._each(X, self._unscaled)
+
+    def _each(self, X: Any, mapped: Callable[[FloatArray], FloatArray]) -> Any:
+        """Return mapped rows; clients that keep groups of them keep the same, whose means are mapped."""
+        if isinstance(X, ClientTables):
+            self._rows(np.zeros((1, len(X.columns))))
+            check_order(X.columns, vars(self).get("feature_names_in_", X.columns))
+            return mapped_tables(X, mapped)
+        if is_client_list(X):
+            return [mapped(self._rows(one)) for one in X]
+        return mapped(self._rows(X))
+
+    def _scaled(self, rows: FloatArray) -> FloatArray:
+        scaled = (
+            rows * self.scale_ + self.min_ if hasattr(self, "min_") else (rows - self.mean_) / self.scale_
+        )
+        return np.asarray(scaled)
+
+    def _unscaled(self, rows: FloatArray) -> FloatArray:
+        former = (
+            (rows - self.min_) / self.scale_ if hasattr(self, "min_") else rows * self.scale_ + self.mean_
+        )
+        return np.asarray(former)
+
+    def _rows(self, X: Any) -> FloatArray:
+        if not hasattr(self, "scale_"):
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first.")
+        return rows_of(self, X)
+
+
+@parameters
+class FederatedSummary(_FromMoments):
+    """Counts the rows of all clients, and finds each feature's mean, deviation, range and histogram.
+
+    Means and deviations are those of the pooled rows, from two sums (three if features hardly vary); under
+    differential privacy from several noised ones. Histograms are one sum more, for which differential privacy
+    keeps half of the budget.
+
+    Attributes:
+        mean_: mean of each feature, float64 of shape (n_features,).
+        std_: standard deviation of each feature, of the population.
+        data_min_, data_max_: ends of each feature's range: those of the declared domain, else edges of public
+            bins. Edges exceed the smallest and largest values by at most a sixteenth with up to three
+            features, and by up to a whole power of two with many. No client's smallest or largest value is
+            found.
+        edges_: with `bins`: edges of each feature's bins, a list of arrays of shape (n_bins_j + 1,).
+        histograms_: with `bins`: rows in each bin, a list of float64 arrays of shape (n_bins_j,), as
+            `numpy.histogram` counts them.
+        below_, above_: with `bins`: rows below each feature's first edge, and above its last.
+        noise_std_: with `bins`: standard deviation of the noise in a count of rows; 0 without `privacy`.
+    """
+
+    _agreed_name: ClassVar[str] = "FederatedSummary"
+
+    bins: int | Sequence[Any] | None = parameter(
+        default=None,
+        text="histograms of the features: None for none; a number of bins of equal width between the ends of "
+        "each feature's range; edges for all features; or a list of edges for each. At most 64 bins.",
+        kw_only=False,
+    )
+    privacy: Privacy | None = parameter(
+        default=None, text="None, or a `privfed.Privacy`, which adds noise to all numbers."
+    )
+
+    def _find(self, clients: Clients) -> None:
+        algorithm = _summary_of(self.bins, clients.n_features)
+        moments, histograms = self._run(clients, algorithm, histograms=algorithm.counts)
+        self.mean_, self.std_ = np.array(moments.mean), np.sqrt(moments.var)
+        self._keep(moments)
+        self._keep_histograms(histograms)
+        self._end(mean=self.mean_, std=self.std_)
+
+    def _keep_histograms(self, found: Histograms | None) -> None:
+        self._forget("edges_", "histograms_", "below_", "above_", "noise_std_")
+        if found is None:
+            return
+        # Edges that repeat the last one are those that a feature with fewer bins does not have.
+        n_bins = [int(np.searchsorted(own, own[-1])) for own in found.edges]
+        self.edges_ = [own[: n + 1].copy() for own, n in zip(found.edges, n_bins, strict=True)]
+        self.histograms_ = [own[1 : n + 1].copy() for own, n in zip(found.counts, n_bins, strict=True)]
+        self.below_, self.above_ = found.counts[:, 0].copy(), found.counts[:, -1].copy()
+        self.noise_std_ = found.noise_std
+
+
+def _summary_of(bins: Any, n_features: int) -> FeatureSummary:
+    """Return the algorithm for what users give as `bins`.
+
+    Raises:
+        ArgumentError: it is no number of bins and no edges, or there are too many bins.
+    """
+    if bins is None:
+        return FeatureSummary()
+    if isinstance(bins, int | np.integer) and not isinstance(bins, bool):
+        if not 1 <= bins <= MOST_BINS:
+            raise ArgumentError(f"bins must lie in [1, {MOST_BINS}], got bins={bins}.", parameters=["bins"])
+        return FeatureSummary(n_bins=int(bins))
+    edges = _table(bins, n_features)
+    check_edges(edges, n_features)
+    return FeatureSummary(edges=edges)
+
+
+def _table(bins: Any, n_features: int) -> FloatArray:
+    """Return edges as a table with a row for each feature, which repeats its last edge where it has fewer."""
+    if isinstance(bins, str | bytes) or not isinstance(bins, Sequence | np.ndarray) or not len(bins):
+        raise ArgumentError(
+            f"bins must be None, a number, edges, or a list of edges for each feature, got {bins!r}.",
+            parameters=["bins"],
+        )
+    shared = all(np.ndim(one) == 0 for one in bins)
+    rows = [as_numbers("bins", bins)] * n_features if shared else [as_numbers("bins", one) for one in bins]
+    if any(row.ndim != 1 or not row.size for row in rows):
+        raise ArgumentError(
+            "bins must be edges, or a list of edges for each feature; one is empty.", parameters=["bins"]
+        )
+    most = max(len(row) for row in rows)
+    return frozen_array(np.stack([np.append(row, np.full(most - len(row), row[-1])) for row in rows]))

@@ -1,1 +1,0 @@
-"""Parameters of estimators, each declared once: the mechanism, and groups that several estimators share."""

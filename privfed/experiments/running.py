@@ -1,0 +1,289 @@
+"""Runs the cells of a plan that are not stored yet, in worker processes, and stores each when it is done."""
+
+from __future__ import annotations
+
+import fcntl
+import multiprocessing
+import os
+import signal
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from threadpoolctl import threadpool_limits
+
+from privfed.core.stored.files import Format, make_folder, open_file
+from privfed.errors import PrivFedError, RunFolderError
+from privfed.experiments.cells import Setup
+from privfed.experiments.measuring import Part, measure
+from privfed.experiments.planning import Plan
+
+FILE = "cells.sqlite"
+CELLS = Format(name=FILE, version=1, again="name another folder with --out")
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS parts (
+    cell TEXT NOT NULL, part TEXT NOT NULL, content TEXT NOT NULL,
+    result TEXT NOT NULL, timing TEXT NOT NULL, error TEXT NOT NULL,
+    PRIMARY KEY (cell, part)
+)
+"""
+
+DIED = "the process of this cell died; it may have run out of memory"
+
+
+@dataclass(frozen=True)
+class Job:
+    """Names one cell, and its parts that are not stored."""
+
+    setup: Setup
+    seed: int
+    parts: tuple[str, ...]
+
+    @property
+    def cell(self) -> str:
+        """Id of the cell."""
+        return self.setup.cell(self.seed)
+
+
+Watcher = Callable[[int, int, Job, bool], None]
+"""Called after each cell: cells done, cells in all, the cell, whether all of its parts have values."""
+
+
+def missing(plan: Plan, store: Store, retry: bool = False) -> list[Job]:
+    """Return the cells of a plan with parts that are not stored, seed by seed.
+
+    Args:
+        plan: the plan.
+        store: where results are kept.
+        retry: treat parts that failed as missing.
+    """
+    done = store.done()
+    jobs = []
+    for seed in plan.seeds:
+        for setup in plan.setups:
+            known = {
+                part
+                for part in setup.parts()
+                if (setup.cell(seed), part) in done and (done[setup.cell(seed), part] or not retry)
+            }
+            parts = tuple(part for part in setup.parts() if part not in known)
+            if parts:
+                jobs.append(Job(setup, seed, parts))
+    return jobs
+
+
+def run(plan: Plan, store: Store, jobs: Sequence[Job], n_processes: int, watch: Watcher) -> None:
+    """Run cells and store each when it is done.
+
+    Args:
+        plan: the plan of the cells.
+        store: where results are kept.
+        jobs: the cells to run.
+        n_processes: number of processes.
+        watch: called after each cell.
+    """
+    finished = 0
+
+    def keep(job: Job, parts: dict[str, Part]) -> None:
+        nonlocal finished
+        finished += 1
+        store.keep(job.cell, job.setup.content | {"seed": job.seed}, parts)
+        watch(finished, len(jobs), job, not any(part.error for part in parts.values()))
+
+    suspects = list(jobs)
+    while suspects:
+        left = _pooled(suspects, plan.folder, min(n_processes, len(suspects)), keep)
+        if left is None:
+            return
+        suspects = _alone(left, plan.folder, keep)
+
+
+def _pooled(
+    jobs: Sequence[Job], folder: Path, n_processes: int, keep: Callable[[Job, dict[str, Part]], None]
+) -> tuple[list[Job], list[Job]] | None:
+    """Run cells; if a process dies, return the cells that may have caused it, and those not begun."""
+    waiting = list(reversed(jobs))
+    running: dict[Future[bytes], Job] = {}
+    with _pool(n_processes) as pool:
+        while waiting or running:
+            try:
+                while waiting and len(running) < n_processes:
+                    job = waiting[-1]
+                    setup = msgspec.json.encode(job.setup)
+                    running[pool.submit(_work, setup, job.seed, job.parts, str(folder))] = job
+                    waiting.pop()
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    keep(running[future], msgspec.json.decode(future.result(), type=dict[str, Part]))
+                    del running[future]
+            except BrokenProcessPool:
+                return list(running.values()), list(reversed(waiting))
+    return None
+
+
+def _alone(
+    left: tuple[list[Job], list[Job]], folder: Path, keep: Callable[[Job, dict[str, Part]], None]
+) -> list[Job]:
+    """Run suspects one by one, each in a process of its own; return what is left to do."""
+    suspects, waiting = left
+    for job in suspects:
+        if _pooled([job], folder, 1, keep) is not None:
+            _check_start()
+            keep(job, {part: Part(values={}, timing={}, error=DIED) for part in job.parts})
+    return waiting
+
+
+def _check_start() -> None:
+    """Check that another process starts, so that the cell must have ended its own.
+
+    Raises:
+        PrivFedError: no process starts.
+    """
+    try:
+        with _pool(1) as pool:
+            pool.submit(int).result()
+    except BrokenProcessPool:
+        raise PrivFedError("worker processes do not start: see the error that they printed.") from None
+
+
+class _Pool(ProcessPoolExecutor):
+    """Executes jobs in processes, which are killed at once if the block is left by an error or Ctrl-C."""
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is not None:
+            for process in list((self._processes or {}).values()):
+                process.kill()
+        self.shutdown(wait=True, cancel_futures=True)
+
+
+def _pool(n_processes: int) -> _Pool:
+    return _Pool(n_processes, mp_context=multiprocessing.get_context("spawn"), initializer=_begin)
+
+
+def _begin() -> None:
+    """Prepare a worker: one thread, so that sums repeat to the bit; Ctrl-C is left to the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threadpool_limits(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    # A parent that was killed cannot end its workers, which would then wait for work forever.
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _work(setup: bytes, seed: int, parts: tuple[str, ...], folder: str) -> bytes:
+    found = measure(msgspec.json.decode(setup, type=Setup), seed, parts, Path(folder))
+    return msgspec.json.encode(found)
+
+
+def _remedy(error: sqlite3.DatabaseError) -> str:
+    # An error that does not come from SQLite itself has no code.
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    if code == sqlite3.SQLITE_FULL:
+        return "free some space on its disk; the cells in it are kept, and the same command continues"
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return "restore it, or start anew in another folder"
+    return "see whether its disk can be written to; the cells in it are kept, and the same command continues"
+
+
+class Store:
+    """Holds the results in a study's folder.
+
+    Args:
+        folder: folder of the study; created if it does not exist.
+
+    Raises:
+        RunFolderError: the file there is damaged, or written by a newer privfed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        if folder.exists() and not folder.is_dir():
+            raise RunFolderError(f"{folder} is a file; name a folder with --out.")
+        make_folder(folder)
+        self.path = folder / FILE
+        # Created with our mode first, as SQLite gives its auxiliary files the mode of the database.
+        open_file(self.path, "ab").close()
+        with self._open() as database:
+            (version,) = database.execute("PRAGMA user_version").fetchone()
+            if version:  # SQLite's own 0 is of a file that was just created.
+                CELLS.check(version, self.path)
+            database.execute(_SCHEMA)
+            database.execute(f"PRAGMA user_version = {CELLS.version}")
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        try:
+            database = sqlite3.connect(self.path, timeout=60.0)
+            try:
+                with database:
+                    yield database
+            finally:
+                database.close()
+        except sqlite3.DatabaseError as error:
+            raise RunFolderError(f"{self.path} cannot be used ({error}); {_remedy(error)}.") from None
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the folder's lock, so that two processes never run the same cells.
+
+        Raises:
+            RunFolderError: another process holds it.
+        """
+        with open_file(self.path.with_name(".lock"), "wb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunFolderError(
+                    f"{self.path.parent} is in use by another privfed; wait until it has ended."
+                ) from None
+            yield
+
+    def keep(self, cell: str, content: Mapping[str, object], parts: Mapping[str, Part]) -> None:
+        """Store parts of a cell, durably.
+
+        Args:
+            cell: id of the cell.
+            content: values that the id is a hash of.
+            parts: name -> what was measured.
+        """
+        text = msgspec.json.encode(content, order="deterministic").decode()
+        rows = [
+            (
+                cell,
+                name,
+                text,
+                msgspec.json.encode(part.values, order="deterministic").decode(),
+                msgspec.json.encode(part.timing, order="deterministic").decode(),
+                part.error,
+            )
+            for name, part in parts.items()
+        ]
+        with self._open() as database:
+            database.executemany("INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?, ?, ?)", rows)
+
+    def done(self) -> dict[tuple[str, str], bool]:
+        """Return for all that is stored: (cell, part) -> whether it has values rather than an error."""
+        with self._open() as database:
+            rows = database.execute("SELECT cell, part, error FROM parts").fetchall()
+        return {(cell, part): not error for cell, part, error in rows}
+
+    def read(self, cells: Iterable[str]) -> dict[str, dict[str, Part]]:
+        """Return what is stored for some cells: cell -> part -> what was measured."""
+        wanted, found = set(cells), dict[str, dict[str, Part]]()
+        with self._open() as database:
+            rows = database.execute("SELECT cell, part, result, timing, error FROM parts").fetchall()
+        for cell, name, result, timing, error in rows:
+            if cell in wanted:
+                found.setdefault(cell, {})[name] = Part(
+                    values=msgspec.json.decode(result), timing=msgspec.json.decode(timing), error=error
+                )
+        return found

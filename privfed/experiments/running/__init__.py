@@ -1,1 +1,0 @@
-"""Plans, runs, measures and stores the cells of a study."""

@@ -1,1 +1,0 @@
-"""The parts of a study: its file, its axes, its data sets and its cells."""

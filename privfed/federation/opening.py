@@ -1,0 +1,237 @@
+"""Opening a federation, for fits, metrics, scalers, selections and studies.
+
+A request becomes an agreement, an engine that connects the clients, a transcript and a ledger. A federation
+over arrays (`federation_over`) answers questions one by one, as metrics ask them. `claim_of` says what a
+finished run claims.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from privfed.core.agreed.assumptions import answer_stages
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.connection import Engine, Opening
+from privfed.core.record.transcript import Kept, Transcript
+from privfed.core.roles.conversation import Algorithm, Ask, Metric
+from privfed.core.roles.secure_sum import SecureSum
+from privfed.core.values.domain import Domain
+from privfed.errors import ArgumentError, PrivacyError
+from privfed.federation.clients import gathered
+from privfed.federation.driver import Federation
+from privfed.federation.request import FederationRequest, start_in
+from privfed.federation.simulation import Simulation, check_fresh, folder_to_resume
+from privfed.party.program import Stated, agreed_program
+from privfed.privacy.claim import Privacy, PrivacySpent, claimed
+from privfed.privacy.dp_sgd import SteppedLedger
+from privfed.privacy.ledger import BudgetLedger, unopened
+from privfed.protocols.registry import by_author
+
+NONCE_BYTES = 16
+"""Bytes of an agreement's nonce: two fits with equal parameters are two agreements."""
+
+
+def open_federation(request: FederationRequest) -> Federation:
+    """Open a federation: agree, connect the clients, and keep the record and the coordinator's ledger.
+
+    Under differential privacy each client has a ledger of its own besides.
+
+    Raises:
+        ArgumentError: see `FederationRequest.agreed`; or the rows and the engine do not fit together.
+        RunFolderError: the folder holds another run, or none that can be resumed.
+        ResumeError: the run there is of other clients or parameters.
+    """
+    engine: Engine = Simulation() if request.engine is None else request.engine
+    _check_rows_lie_where(engine, request)
+    configuration = request.agreed()
+    if engine.members is not None:
+        configuration = msgspec.structs.replace(configuration, nonce=secrets.token_bytes(NONCE_BYTES))
+    folder = None if request.run_dir is None else Path(request.run_dir)
+    transcript = _transcript(folder, engine.record, request.resume)
+    if request.resume:
+        configuration = msgspec.structs.replace(configuration, nonce=transcript.configuration.nonce)
+        transcript.check_agreement(configuration)
+    connection = engine.connect(
+        Opening(
+            configuration=configuration,
+            protocol=request.secure_sum,
+            transcript=transcript,
+            algorithm=request.algorithm,
+            domain=request.declared,
+            policy=request.policy,
+            data=request.clients.answering(request.policy),
+            folder=folder,
+        )
+    )
+    return Federation(
+        configuration,
+        connection.session,
+        connection.carrier,
+        transcript,
+        recipient=request.secure_sum.recipient,
+        reveals=request.secure_sum.reveals,
+        answer_stages=answer_stages(request.secure_sum.stages),
+        by_author=by_author(request.secure_sum),
+        domain=request.declared,
+        ledger=_ledger(request, configuration, transcript),
+        timeout=connection.timeout,
+        watch=request.watch,
+        logs=connection.logs,
+        again=partial(_again, request),
+        named=request.named,
+        start=start_in(configuration, request.start),
+        placed=_placed(request, configuration),
+    )
+
+
+def _placed(request: FederationRequest, configuration: Configuration) -> Callable[[Ask], Ask]:
+    program = agreed_program(configuration, request.declared, request.algorithm)
+    return (lambda ask: ask) if program is None else Stated(program)
+
+
+def _again(request: FederationRequest, parameters: Mapping[str, Any]) -> Federation:
+    """Open another federation of the same clients, which agree on another program.
+
+    Raises:
+        PrivacyError: privacy is claimed: another federation would have a budget of its own.
+    """
+    if request.privacy is not None:
+        raise PrivacyError(
+            "under differential privacy a fit's federation asks what was agreed on, within its budget; pass "
+            "the clients' arrays and privacy=, which is another claim on the same rows."
+        )
+    return open_federation(replace(request, **parameters, run_dir=None, resume=False, watch=None))
+
+
+def _check_rows_lie_where(engine: Engine, request: FederationRequest) -> None:
+    """Check that rows are where the engine's clients are.
+
+    Raises:
+        ArgumentError: they are not; or a policy is given for clients that have their own, or noise that
+            repeats, which they refuse.
+    """
+    members, clients = engine.members, request.clients
+    if members is None and clients.data is None:
+        raise ArgumentError("the clients of this engine have no rows of their own: pass them.")
+    if members is None:
+        return
+    # A run that is resumed has the clients that agreed to it: by now others may be in the engine's list.
+    if clients.data is not None or not set(clients.names) <= set(members.names):
+        raise ArgumentError(
+            f"this engine's {len(members.names)} clients have their rows: call fit() without X, groups and "
+            "client_names.",
+            parameters=["client_names"],
+        )
+    if request.policy is not None:
+        raise ArgumentError("this engine's clients have policies of their own; leave policy out.")
+    if request.privacy is not None and request.privacy.noise_seed is not None:
+        raise ArgumentError(
+            f"Privacy(noise_seed={request.privacy.noise_seed}) makes noise that repeats, for clients "
+            "that are simulated in this process; this engine's clients refuse it. Leave noise_seed out."
+        )
+
+
+def _transcript(folder: Path | None, record: Kept, resume: bool) -> Transcript:
+    if resume:
+        return Transcript.load(folder_to_resume(folder), mend=True, record=record)
+    if folder is not None:
+        check_fresh(folder)
+    return Transcript(folder, record)
+
+
+def _ledger(
+    request: FederationRequest, configuration: Configuration, transcript: Transcript
+) -> BudgetLedger | SteppedLedger | None:
+    if request.privacy is None:
+        return None
+    if request.steps is not None:
+        return SteppedLedger(configuration)
+    return BudgetLedger(configuration, unopened=unopened(transcript))
+
+
+def open_over(
+    X: Any,
+    labels: Any = None,
+    *,
+    groups: Any = None,
+    client_names: Iterable[Any] | None = None,
+    protocol: str | SecureSum = "masked",
+    domain: Domain | None = None,
+    policy: ClientPolicy | None = None,
+    purpose: str = "metrics",
+    n_clusters: int | None = None,
+    random_state: int = 0,
+    privacy: Privacy | None = None,
+    engine: Engine | None = None,
+    metric: Metric | None = None,
+    algorithm: Algorithm[Any] | None = None,
+) -> Federation:
+    """Return a federation over client arrays, or over an engine's clients, outside a fit (for metrics).
+
+    Clients answer what `metric` or `algorithm` declares; where both are None, only those do whose `policy`
+    says `undeclared=True`, and they answer anything within it. Clients count rows in cells only where a
+    number of clusters is agreed on.
+    """
+    options: dict[str, Any] = {"names": client_names, "domain": domain, "private": privacy is not None}
+    return open_federation(
+        FederationRequest(
+            clients=gathered(engine, X, groups, labels, **options),
+            description=purpose,
+            max_sums=1 << 16,
+            algorithm=algorithm,
+            metrics=() if metric is None else (metric.alone(),),
+            protocol=protocol,
+            n_clusters=n_clusters,
+            seed=random_state,
+            domain=domain,
+            privacy=privacy,
+            engine=engine,
+            policy=policy,
+        )
+    )
+
+
+def federation_over(
+    clients: Any, labels: Any = None, *, metric: Metric | None = None, **options: Any
+) -> Federation:
+    """Return a federation over `clients`, in which a metric may be asked.
+
+    Args:
+        clients: list of tables, or a federation. Of one whose agreement does not have the metric (any more),
+            the clients agree anew, on this metric alone.
+        labels: list of integer codes, one array a client; None with a federation.
+        metric: declares what will be asked; None only for clients that answer what is not declared.
+        **options: of `open_over`.
+
+    Raises:
+        ArgumentError: labels or options are passed with a federation, which has its own.
+    """
+    if not isinstance(clients, Federation):
+        return open_over(clients, labels, metric=metric, **options)
+    if labels is not None or options:
+        given = sorted([*options, *(["labels"] if labels is not None else [])])
+        raise ArgumentError(
+            f"a federation keeps its own {', '.join(given)}; pass them when its clients are given."
+        )
+    return clients if metric is None else clients.for_metric(metric)
+
+
+def claim_of(federation: Federation, protocol: SecureSum) -> PrivacySpent | None:
+    """Return the claim of a run, seeded or not; None without differential privacy."""
+    ledger = federation.ledger
+    if not isinstance(ledger, BudgetLedger | SteppedLedger):
+        return None
+    return claimed(
+        federation.configuration,
+        tuple(ledger.payments),
+        one_key=protocol.one_key,
+        by_author=by_author(protocol),
+    )

@@ -1,0 +1,215 @@
+"""What metrics ask, so that an agreement can name the metrics that may follow a fit, or one alone.
+
+A metric is agreed on by the question that it asks and its options: another power, fuzzifier or number of
+labels is another metric. After a fit it asks about the centers that the fit has found, at most once; alone,
+about centers that are agreed on with it. Clients that run the program themselves run it, too.
+
+Under differential privacy a question is asked in its bounded form, for the whole budget.
+`privfed.questions.bounded.bounded_metrics` has the bounded forms and their bounds. At unit "client" questions
+have the form of `privfed.questions.bounded.whole_clients`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import numpy as np
+
+from privfed.core.agreed.configuration import PrivacyTerms
+from privfed.core.asking.phases import Form, Phase, Phases, Shape, Within
+from privfed.core.asking.question import BOUNDED_FORMS, Question, kind_named, wire_name
+from privfed.core.asking.statistics import Statistics
+from privfed.core.roles.conversation import Ask, Conversation, Setting
+from privfed.core.values.domain import Ball, FloatArray, Ranges, frozen_array
+from privfed.core.values.guarantee import Neighbours, Unit
+from privfed.errors import ArgumentError
+from privfed.privacy.bounds import RecordBounded
+from privfed.questions.bounded.whole_clients import SIZES_SHARE, AsOneRecord
+from privfed.questions.cluster_spread import ClusterSilhouettes
+from privfed.questions.histograms import ClientSizes, typical_size
+from privfed.questions.ranges import MOST_ROWS, locate, range_phases
+
+TWICE = (wire_name(ClusterSilhouettes),)
+"""Questions that are asked again without centers that have no rows, where there is no noise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedMetric:
+    """One metric of an agreement.
+
+    Args:
+        name: of its question, on the wire.
+        n_clusters: number of centers; None where it asks about none.
+        options: of its question, such as `power`, `m`, `q` or `n_labels`; those left out have their defaults.
+        first: whether it is asked without a fit before it, so that the ranges are found first.
+        centers: about which it asks, (n_clusters, n_features); None for those of the fit before it.
+
+    Raises:
+        ArgumentError: no question of this name is known here, or it is no question.
+    """
+
+    name: str
+    n_clusters: int | None = None
+    options: Mapping[str, object] = field(default_factory=dict)
+    first: bool = False
+    centers: FloatArray | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        try:
+            known = issubclass(kind_named(self.name), Question)
+        except KeyError:
+            known = False
+        if not known:
+            raise ArgumentError(f"no question is called {self.name!r} here, so that no metric asks it.")
+
+    @classmethod
+    def of(cls, kind: type[Question], n_clusters: int | None = None, **options: object) -> AskedMetric:
+        """Return the metric that asks questions of a class."""
+        return cls(name=wire_name(kind), n_clusters=n_clusters, options=options)
+
+    @classmethod
+    def about(cls, kind: type[Question], centers: FloatArray, **options: object) -> AskedMetric:
+        """Return the metric that asks questions of a class about centers."""
+        # What is no table is refused by the question itself.
+        n_clusters = len(centers) if centers.ndim == 2 else None
+        return cls(name=wire_name(kind), n_clusters=n_clusters, options=options, centers=centers)
+
+    def after_a_fit(self) -> AskedMetric:
+        """Return it as it follows a fit, which has found the ranges and the centers."""
+        return replace(self, first=False, centers=None)
+
+    def alone(self) -> AskedMetric:
+        """Return it as it is asked alone, so that ranges are found first."""
+        return replace(self, first=True)
+
+    @property
+    def kind(self) -> type[Question]:
+        """Class of its question."""
+        return cast(type[Question], kind_named(self.name))
+
+    def phases(self, setting: Setting) -> Phases:
+        """Return what the metric asks."""
+        terms = setting.privacy
+        if terms is not None:
+            return self._noised(setting, terms.unit)
+        before = range_phases(setting) if self.first else ()
+        asked: Phases = (Phase(self._form(setting, self.n_clusters)),)
+        if self.name in TWICE:
+            asked = (*asked, Phase(self._form(setting, (2, self.n_clusters or 2)), 0))
+        return (*before, *asked)
+
+    def run(
+        self,
+        setting: Setting,
+        ranges: Ranges | None = None,
+        centers: FloatArray | None = None,
+        *,
+        purpose: str = "index",
+        divisors: tuple[str, ...] = (),
+    ) -> Conversation[Statistics]:
+        """Ask it, and return the total: the same for whoever asks and for clients that follow.
+
+        Args:
+            setting: what is agreed.
+            ranges: those that the fit before it has found; None to find them first.
+            centers: those that it has found, where the metric has none of its own.
+            purpose: what the total is for.
+            divisors: entries that the metric divides by (`asked`).
+
+        Raises:
+            PrivacyError: the question has no bound for the unit, or the budget is spent.
+        """
+        if ranges is None and setting.privacy is not None and setting.domain is not None:
+            low, high = setting.domain.bounds(setting.n_features)
+            ranges = Ranges(low, high, setting.domain.max_rows or MOST_ROWS)
+        if ranges is None:
+            ranges = (yield from locate(setting, upcoming=(0,))).ranges
+        about = self.centers if self.centers is not None or self.n_clusters is None else centers
+        fields: dict[str, Any] = {**self.options, "ranges": ranges}
+        if about is not None:
+            fields["centers"] = about
+        total = yield from asked(setting, self.kind(**fields), purpose, divisors)
+        if about is None or self.name not in TWICE or setting.privacy is not None:
+            return total
+        # Under differential privacy there is no budget for a second sum, so that centers without rows still
+        # count as second nearest ones.
+        kept = np.flatnonzero(np.rint(total["count"]) > 0)
+        if 2 <= len(kept) < len(about):
+            fields["centers"] = frozen_array(about[kept])
+            total = yield from asked(setting, self.kind(**fields), purpose, divisors)
+        return total
+
+    def _form(self, setting: Setting, n_centers: int | tuple[int, int] | None) -> Form:
+        return Form(self.kind, **self._centers(setting, n_centers), **self.options)
+
+    def _centers(self, setting: Setting, n_centers: int | tuple[int, int] | None) -> dict[str, object]:
+        """Return the rule for centers: those agreed, or so many; no rule where it asks about none."""
+        if self.centers is not None and n_centers == self.n_clusters:
+            return {"centers": self.centers}
+        return {} if n_centers is None else {"centers": Shape(n_centers, setting.n_features)}
+
+    def _noised(self, setting: Setting, unit: Unit) -> Phases:
+        if self.kind not in BOUNDED_FORMS:
+            return (Phase(self._form(setting, self.n_clusters)),)
+        kind = cast(type[Question], BOUNDED_FORMS[self.kind])
+        form = Form(kind, reach=_reach(setting), **self._centers(setting, self.n_clusters), **self.options)
+        if unit == Unit.RECORD:
+            return (Phase(form),)
+        shares = Form(AsOneRecord, inner=form, rows=Within(1.0, 2.0**40))
+        return (Phase(Form(ClientSizes)), Phase(shares))
+
+
+def asked(
+    setting: Setting, question: Question, purpose: str = "index", divisors: tuple[str, ...] = ()
+) -> Conversation[Statistics]:
+    """Ask a metric's question and return its total.
+
+    Under differential privacy negative values of statistics that cannot be negative are taken as zero. So is
+    a divisor of the metric, where it is below two standard deviations of its noise.
+
+    Args:
+        setting: what is agreed.
+        question: the metric's.
+        purpose: what the total is for.
+        divisors: entries that the metric divides others by, such as the counts of clusters.
+
+    Raises:
+        PrivacyError: the question has no bound for the unit, or the budget is spent.
+    """
+    terms = setting.privacy
+    if terms is None:
+        total = yield Ask(question, purpose=purpose)
+        return total.statistics
+    limits, size, share = question.client_limits, 1.0, 1.0 - 1e-9
+    if limits is None or terms.unit == Unit.RECORD:
+        question = bounded = question.bounded(_reach(setting))
+        if terms.unit == Unit.CLIENT and isinstance(bounded, RecordBounded):
+            share -= SIZES_SHARE
+            size = yield from typical_size(question.ranges, SIZES_SHARE)
+            question = AsOneRecord(ranges=question.ranges, inner=bounded, rows=size)
+            limits = question.limits
+    weights = dict.fromkeys(_names(question), share / len(_paid(question, terms)))
+    total = yield Ask(question, purpose=purpose, weights=weights, limits=limits)
+    noise, found = total.noise_std or {}, dict(total.statistics)
+    signed = {entry.name for entry in question.spec.entries if np.min(np.asarray(entry.low)) < 0.0}
+    for name in set(weights) - signed:
+        least = 2.0 * noise[name] if name in divisors else 0.0
+        found[name] = np.where(found[name] >= least, np.maximum(found[name], 0.0), 0.0)
+    return Statistics(**{name: size * found[name] for name in weights})
+
+
+def _reach(setting: Setting) -> float | None:
+    return setting.domain.radius if isinstance(setting.domain, Ball) else None
+
+
+def _names(question: Question) -> list[str]:
+    return [entry.name for entry in question.spec.entries]
+
+
+def _paid(question: Question, terms: PrivacyTerms) -> list[str]:
+    """Return the entries that share the budget; an entry that does not differ between neighbours is free."""
+    if not isinstance(question, RecordBounded) or terms.neighbours == Neighbours.ADD_REMOVE:
+        return _names(question)
+    return [name for name, bound in question.bounds.items() if bound.stay or bound.move]

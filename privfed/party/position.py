@@ -1,0 +1,218 @@
+"""Positions in a program: where a question stands, and how many sums may lie between two positions.
+
+A request states its position: the turn of every cycle, and which metrics were used, those in sums that the
+client missed included. The client knows its own last position and how many sums passed by since. It admits
+the stated one only if exactly so many sums fill the gap.
+
+Numbers of sums are sets of whole numbers, as bits of one integer: bit n is set where n sums are possible.
+Sets are cut off at the number that is asked for, so that their size follows the gap and not the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from privfed.core.asking.phases import Cycle, Phase, Phases
+from privfed.core.asking.question import Place
+
+MOST_MISSED = 1 << 16
+"""Most sums that a client may miss in a row."""
+
+
+def phase_at(parts: Phases, place: Place) -> Phase | None:
+    """Return the phase at a place; None where there is no such place."""
+    if len(place) < 2 or not 0 <= place[0] < len(parts):
+        return None
+    part, (_, turn, *inner) = parts[place[0]], place
+    if not 1 <= turn <= part.most:
+        return None
+    if isinstance(part, Cycle):
+        return phase_at(part.body, tuple(inner))
+    return None if inner else part
+
+
+def forgotten(parts: Phases, before: Place, place: Place) -> frozenset[str]:
+    """Return the names of `Same` that are forgotten between two places, since a turn of a cycle began."""
+    part = parts[place[0]]
+    if isinstance(part, Phase):
+        return frozenset()
+    if before[:2] == place[:2]:
+        return forgotten(part.body, before[2:], place[2:])
+    return frozenset(part.forgets) | forgotten(part.body, (), place[2:])
+
+
+@lru_cache(maxsize=1 << 10)
+def most_questions(parts: Phases) -> int:
+    """Return the most questions that phases have."""
+    return sum(part.most * (1 if isinstance(part, Phase) else most_questions(part.body)) for part in parts)
+
+
+def may_end(parts: Phases, place: Place) -> bool:
+    """Say whether phases may end at a place."""
+    return bool(Gaps(0).rest(parts, place) & 1)
+
+
+def next_places(parts: Phases, place: Place) -> Iterator[Place]:
+    """Yield the places of the questions that may come next, those with the fewest new turns first."""
+    if not place:
+        yield from _first_places(parts, 0)
+        return
+    part, turn, *inner = place
+    here, within = parts[part], tuple(inner)
+    if isinstance(here, Cycle):
+        yield from ((part, turn, *one) for one in next_places(here.body, within))
+        if not may_end(here.body, within):
+            return
+    if turn < here.most:
+        yield from _turn_places(here, part, turn + 1)
+    if may_end(parts[part : part + 1], (0, turn, *within)):
+        yield from _first_places(parts, part + 1)
+
+
+def _first_places(parts: Phases, begin: int) -> Iterator[Place]:
+    for number, part in enumerate(parts[begin:], begin):
+        if part.most:
+            yield from _turn_places(part, number, 1)
+        if not may_end((part,), ()):
+            return
+
+
+def _turn_places(part: Phase | Cycle, number: int, turn: int) -> Iterator[Place]:
+    """Yield the places with which a turn of a part may begin."""
+    if isinstance(part, Phase):
+        yield (number, turn)
+    else:
+        yield from ((number, turn, *one) for one in _first_places(part.body, 0))
+
+
+class Gaps:
+    """Sets of the numbers of sums between places, up to a largest number.
+
+    Args:
+        most: the largest number that counts.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._mask = (1 << (most + 1)) - 1
+
+    def between(self, parts: Phases, before: Place, place: Place) -> int:
+        """Return how many sums may lie strictly between two places of phases, as a set; 0 for none.
+
+        Args:
+            parts: the phases.
+            before: the earlier place; empty for the start.
+            place: the later place, which exists (`phase_at`).
+        """
+        to, turn, *inner = place
+        begun, passed = 1, 0
+        if before:
+            passed, turns, *within = before
+            if passed > to or (passed == to and turns > turn):
+                return 0
+            if passed == to:
+                return self._onward(parts[to], (turns, tuple(within)), (turn, tuple(inner)))
+            begun = self._finished(parts[passed], turns, tuple(within))
+            passed += 1
+        between = map(self.whole, parts[passed:to])
+        return self.sum((begun, *between, self._onward(parts[to], (0, ()), (turn, tuple(inner)))))
+
+    def rest(self, parts: Phases, place: Place) -> int:
+        """Return how many sums may follow a place until the phases end, as a set."""
+        if not place:
+            return self.sum(map(self.whole, parts))
+        part, turns, *inner = place
+        begun = self._finished(parts[part], turns, tuple(inner))
+        return self.sum((begun, *map(self.whole, parts[part + 1 :])))
+
+    def whole(self, part: Phase | Cycle) -> int:
+        """Return how many sums a part may have, as a set."""
+        if isinstance(part, Phase):
+            return self._range(part.least, part.most)
+        turn = self._turn(part)
+        optional = bool(self.rest(part.body, ()) & 1)
+        found = self._turns(turn, 1 if optional else max(1, part.least), part.most)
+        return found | (optional or part.least == 0)
+
+    def _onward(self, part: Phase | Cycle, before: tuple[int, Place], place: tuple[int, Place]) -> int:
+        """Return how many sums lie between two turns of a part, the former not after the other."""
+        (turns, within), (turn, inner) = before, place
+        if isinstance(part, Phase):
+            return 0 if turns == turn else self._range(turn - turns - 1, turn - turns - 1)
+        if turns == turn:
+            return self.between(part.body, within, inner)
+        ended = self.rest(part.body, within) if turns else 1
+        skipped = turn - turns - 1
+        fresh = self.between(part.body, (), inner)
+        return self.sum((ended, self._turns(self._turn(part), skipped, skipped), fresh))
+
+    def _finished(self, part: Phase | Cycle, turns: int, within: Place) -> int:
+        """Return how many sums may follow within a part that has come to a place in a turn."""
+        least, most = max(0, part.least - turns), part.most - turns
+        if isinstance(part, Phase):
+            return self._range(least, most)
+        if self.rest(part.body, ()) & 1:
+            least = 0
+        return self.sum((self.rest(part.body, within), self._turns(self._turn(part), least, most)))
+
+    def _turn(self, part: Cycle) -> int:
+        """Return how many sums one turn of a cycle may have; one without sums is no turn."""
+        return self.rest(part.body, ()) & ~1
+
+    def _turns(self, turn: int, least: int, most: int) -> int:
+        """Return how many sums from `least` to `most` turns may have, as a set."""
+        if least > most:
+            return 0
+        return self.sum((self._times(turn, least), self._times(turn | 1, most - least)))
+
+    def _times(self, turn: int, times: int) -> int:
+        """Return the sums of `times` numbers of a set."""
+        found = 1
+        # Turns with sums beyond the largest number that counts make no difference.
+        for bit in f"{min(times, self._mask.bit_length()) if turn & 1 else times:b}":
+            found = self.sum((found, found, turn) if bit == "1" else (found, found))
+            if not found:
+                return 0
+        return found
+
+    def _range(self, low: int, high: int) -> int:
+        if low > high:
+            return 0
+        high = min(high, self._mask.bit_length())
+        return ((1 << (high + 1)) - (1 << low)) & self._mask if low <= high else 0
+
+    def sum(self, sets: Iterable[int]) -> int:
+        """Return all sums of one number of each set."""
+        found = 1
+        for one in sets:
+            found = self._added(found, one)
+        return found
+
+    def _added(self, one: int, other: int) -> int:
+        few, many = sorted((one, other), key=lambda found: (found & ~(found << 1)).bit_count())
+        found = 0
+        for low, high in _runs(few):
+            found |= _spread(many, high - low) << low
+        return found & self._mask
+
+
+def _runs(found: int) -> Iterator[tuple[int, int]]:
+    """Yield the lowest and highest number of each run of consecutive numbers in a set."""
+    base = 0
+    while found:
+        low = (found & -found).bit_length() - 1
+        found >>= low
+        length = (~found & (found + 1)).bit_length() - 1
+        yield base + low, base + low + length - 1
+        found >>= length
+        base += low + length
+
+
+def _spread(found: int, width: int) -> int:
+    """Return a set with each number from it to `width` above."""
+    reached = 0
+    while reached < width:
+        step = min(reached + 1, width - reached)
+        found |= found << step
+        reached += step
+    return found

@@ -1,0 +1,238 @@
+"""The contracts of attacks, metrics and partitions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from privfed.attacks.base.interface import PassiveAttack
+from privfed.attacks.base.preparation import Target
+from privfed.attacks.base.prior import Prior
+from privfed.attacks.base.results import NotRun, Truth, evaluate
+from privfed.attacks.registry import undeclared
+from privfed.core.record.records import Asked, Summed
+from privfed.core.record.transcript import Transcript
+from privfed.core.record.view import View
+from privfed.core.values.domain import FloatArray
+from privfed.errors import ArgumentError
+from privfed.estimators.local_steps import DWFKMeans, lloyd
+from privfed.estimators.selection import select_n_clusters
+
+
+class AttackContract:
+    """Properties of every `privfed.attacks.PassiveAttack`. Set `kind`; write `make` where it has parameters.
+
+    It says who attacks, what it reads and what stops it. It needs nothing but a view, also one from disk. It
+    repeats with its generator and changes nothing. Where a view shows nothing that it reads, it says so.
+
+    Attributes:
+        kind: the class.
+        over: the secure sum of the run that is attacked.
+    """
+
+    kind: type[PassiveAttack[Any]]
+    over = "plain"
+
+    def make(self) -> PassiveAttack[Any]:
+        """Return the attack."""
+        return self.kind()
+
+    def clients(self) -> list[FloatArray]:
+        """Return five clients of 12 rows of three blobs in the plane."""
+        rng = np.random.default_rng(3)
+        return [rng.normal(rng.integers(3, size=(12, 1)) * 5.0, 1.0, (12, 2)) for _ in range(5)]
+
+    def fit(self, run_dir: Path | None = None) -> Transcript:
+        """Return the transcript of the run that is attacked; write it for an attack on other algorithms."""
+        parameters: dict[str, Any] = {"protocol": self.over, "max_iter": 4, "tol": 0, "run_dir": run_dir}
+        return lloyd(6, **parameters).fit(self.clients()).transcript_
+
+    def attacked(self, view: View) -> Any:
+        """Return what the attack finds in a view."""
+        return self.make().run(view, self.prior(), np.random.default_rng(0))
+
+    def target(self) -> Target:
+        """Return what is known of the run: all rows for scoring, and public ones."""
+        public = np.random.default_rng(4).normal(5.0, 5.0, (60, 2))
+        return Target(clients=self.clients(), public=public, client=0, shows_answers=self.over == "plain")
+
+    def prior(self) -> Prior:
+        """Return what the attacker knows besides the view."""
+        return self.target().prior
+
+    def truth(self) -> Truth:
+        """Return what it is scored against; write it for an attack on more than the clients' rows."""
+        return self.target().truth
+
+    def test_it_declares_what_reports_say_of_it(self) -> None:
+        """Its name, its source, who attacks, what it sees and knows, what stops it."""
+        assert not undeclared(self.kind)
+        assert self.kind.name == self.kind.name.lower() and " " not in self.kind.name
+
+    def test_it_finds_something_and_is_scored(self) -> None:
+        """The report is numbers and texts that JSON holds."""
+        found = self.attacked(self.fit().view("server"))
+        assert not isinstance(found, NotRun), found.why
+        report = evaluate(found, self.truth())
+        assert found.attack == self.kind.name
+        assert json.loads(json.dumps(report.to_dict()))["attack"] == self.kind.name
+
+    def test_it_needs_nothing_but_a_view_from_disk(self, tmp_path: Path) -> None:
+        """What it reads of a run's folder is what it reads of a run in memory."""
+        live = self.attacked(self.fit(tmp_path / "run").view("server"))
+        stored = self.attacked(Transcript.load(tmp_path / "run").view("server"))
+        assert self.scored(live) == self.scored(stored)
+
+    def test_it_repeats_with_its_generator(self) -> None:
+        """The same view and the same state of the generator, the same claims."""
+        view = self.fit().view("server")
+        assert self.scored(self.attacked(view)) == self.scored(self.attacked(view))
+
+    def test_where_a_view_shows_nothing_it_does_not_run_and_says_why(self) -> None:
+        """An attack that had nothing to work on looks like no defence."""
+        blind = View("server", (), ("a", "b", "c", "d", "e"), (), {})
+        found = self.attacked(blind)
+        assert isinstance(found, NotRun) and len(found.why.split()) > 3
+
+    def test_what_is_no_view_is_an_error(self) -> None:
+        """Passing a model or a transcript is a common mistake."""
+        with pytest.raises(ArgumentError, match=r"transcript_\.view"):
+            self.make().run(self.fit(), Prior(), np.random.default_rng(0))  # type: ignore[arg-type]
+
+    def scored(self, found: Any) -> dict[str, Any]:
+        """Return a scored result without what differs between two runs of the same attack."""
+        report = evaluate(found, self.truth()).to_dict()
+        return {name: repr(value) for name, value in report.items() if name != "seconds"}
+
+
+class MetricContract:
+    """Properties of every metric `(clients, centers, **options) -> float`. Write `metric`.
+
+    It has the same value over every secure sum as over plain ones, whatever the order of the clients. On a
+    fitted model's federation its questions stand in the transcript. Bad centers are an error. It can choose
+    the number of clusters.
+
+    Attributes:
+        rule: how `select_n_clusters` chooses by it: "minimum", "maximum" or "elbow".
+    """
+
+    rule: Any = "maximum"
+
+    def metric(self, clients: Any, centers: Any, **options: Any) -> float:
+        """Return the metric's value."""
+        raise NotImplementedError
+
+    def clients(self) -> list[FloatArray]:
+        """Return five clients of rows around `centers`."""
+        rng = np.random.default_rng(5)
+        return [
+            self.centers()[rng.integers(3, size=n)] + 0.5 * rng.normal(size=(n, 2))
+            for n in (30, 9, 14, 25, 18)
+        ]
+
+    def centers(self) -> FloatArray:
+        """Return three centers in the plane."""
+        return np.array([[1.0, 0.5], [7.0, 1.0], [1.0, 8.0]])
+
+    def test_every_secure_sum_gives_the_same_value(self) -> None:
+        """One number, whoever adds."""
+        plain = self.metric(self.clients(), self.centers(), protocol="plain")
+        assert isinstance(plain, float) and np.isfinite(plain)
+        for over in ("masked", "group-masked"):
+            hidden = self.metric(self.clients(), self.centers(), protocol=over)
+            assert hidden == pytest.approx(plain, rel=1e-6)
+
+    def test_the_order_of_the_clients_and_of_the_centers_changes_nothing(self) -> None:
+        """Neither has a rank."""
+        one = self.metric(self.clients(), self.centers(), protocol="plain")
+        other = self.metric(self.clients()[::-1], self.centers()[::-1], protocol="plain")
+        assert other == pytest.approx(one, rel=1e-9)
+
+    def test_it_asks_through_the_federation_of_a_fit(self) -> None:
+        """What it asks and opens stands in the transcript, or in one of an agreement of its own."""
+        model = DWFKMeans(3, protocol="plain", max_iter=3, tol=0).fit(self.clients())
+        before = len(model.transcript_.of(Asked))
+        value = self.metric(model.federation_, model.cluster_centers_)
+        records = [one.transcript for one in (model.federation_, *model.federation_.others)]
+        asked, opened = (sum(len(one.of(kind)) for one in records) for kind in (Asked, Summed))
+        assert np.isfinite(value) and asked > before
+        assert opened == asked
+
+    def test_bad_centers_are_an_error_that_says_so(self) -> None:
+        """Of another number of columns, or no numbers."""
+        for bad in (np.zeros((2, 3)), np.full((2, 2), np.nan)):
+            with pytest.raises(ArgumentError):
+                self.metric(self.clients(), bad, protocol="plain")
+
+    def test_it_can_choose_the_number_of_clusters(self) -> None:
+        """As `index=` of `select_n_clusters`, a function of a federation and centers."""
+        index: Callable[..., float] = lambda federation, centers: self.metric(federation, centers)  # noqa: E731
+        found = select_n_clusters(
+            self.clients(), range(2, 5), index=index, rule=self.rule, protocol="plain", max_iter=5, tol=0
+        )
+        assert all(np.isfinite(row.index) for row in found.table)
+
+
+RowNumbers = npt.NDArray[np.intp]
+
+
+class PartitionContract:
+    """Properties of every way to split a table into clients. Write `split`.
+
+    The clients' row numbers are disjoint, together they are all rows, none is empty, and the same
+    generator state gives the same split.
+
+    Attributes:
+        room: fewest rows a client for which the way finds a split.
+        n_tries: on how many drawn tables each property is tried.
+    """
+
+    room = 2
+    n_tries = 25
+
+    def split(
+        self, X: FloatArray, n_clients: int, rng: np.random.Generator, y: npt.NDArray[np.int64]
+    ) -> Sequence[RowNumbers]:
+        """Return one array of row numbers a client; `y` are labels, for ways that need some."""
+        raise NotImplementedError
+
+    def tables(self) -> list[tuple[FloatArray, int, npt.NDArray[np.int64]]]:
+        """Return tables with numbers of clients and labels, some of one row many times."""
+        drawn = []
+        for turn in range(self.n_tries):
+            rng = np.random.default_rng(turn)
+            n_clients = int(rng.integers(1, 7))
+            n_rows = self.room * n_clients + int(rng.integers(31))
+            X = rng.integers(0, rng.integers(9) + 1, (n_rows, 2)).astype(np.float64)
+            drawn.append((X, n_clients, X[:, 0].astype(np.int64)))
+        return drawn
+
+    def test_each_row_goes_to_one_client_and_no_client_is_empty(self) -> None:
+        """Disjoint, covering, ascending, none empty."""
+        for turn, (X, n_clients, y) in enumerate(self.tables()):
+            clients = self.split(X, n_clients, np.random.default_rng(turn), y)
+            assert len(clients) == n_clients and min(map(len, clients)) >= 1
+            assert sorted(np.concatenate(clients).tolist()) == list(range(len(X)))
+            for rows in clients:
+                assert rows.dtype == np.intp and (np.diff(rows) > 0).all()
+
+    def test_the_generator_decides(self) -> None:
+        """The same state, the same split."""
+        for turn, (X, n_clients, y) in enumerate(self.tables()):
+            one, other = (self.split(X, n_clients, np.random.default_rng(turn), y) for _ in range(2))
+            assert all(np.array_equal(*rows) for rows in zip(one, other, strict=True))
+
+    def test_another_seed_gives_another_split(self) -> None:
+        """Two states of the generator, two splits of five blobs."""
+        X = np.repeat(np.arange(5.0), 40)[:, None] * [10, -10] + np.random.default_rng(1).normal(
+            size=(200, 2)
+        )
+        y = np.repeat(np.arange(5), 40)
+        one, other = (self.split(X, 7, np.random.default_rng(seed), y) for seed in (1, 2))
+        assert [rows.tolist() for rows in one] != [rows.tolist() for rows in other]

@@ -1,0 +1,305 @@
+"""What the coordinator of masked sums does before a sum: the set-up, clients' keys, and their preparations.
+
+Clients join by answering the list; whoever missed it gets it again with each exchange. Up to `FULL_GRAPH`
+clients the list brings each the keys that it encapsulates to; above, where all share one copy of the long
+list, and for cohorts that are drawn, keys come with later requests, to neighbours only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from typing import Any, NoReturn
+
+from privfed.core.agreed.agreement import Agreement, Signer
+from privfed.core.roles.engine import Exchange, gather
+from privfed.core.roles.secure_sum import Steps
+from privfed.core.stored.encoding import Refusal, decode, encode
+from privfed.errors import MessageError, NotEnoughClientsError, RefusedError
+from privfed.protocols.crypto.keys import (
+    CIPHERTEXT_BYTES,
+    CryptographyError,
+    encapsulation_key,
+    grown,
+    new_secret,
+    new_seed,
+    public_key,
+)
+from privfed.protocols.masked.announced import Announced
+from privfed.protocols.masked.delivery import Delivery
+from privfed.protocols.masked.messages import (
+    Agreed,
+    LeadRequest,
+    Prepared,
+    PrepareRequest,
+    Relayed,
+    Unmasking,
+    Upload,
+)
+from privfed.protocols.setup.advertising import (
+    advertise_request,
+    listed,
+    read_advertisement,
+    signed_roster,
+    with_keys,
+)
+from privfed.protocols.setup.bindings import session_of
+from privfed.protocols.setup.channel import Channel
+from privfed.protocols.setup.hybrid import channel_from
+from privfed.protocols.setup.losses import REFUSED
+from privfed.protocols.setup.messages import Advertisement, Envelope, Joining, Listed, Slot
+from privfed.protocols.setup.pairing import Ahead, Pairing
+from privfed.protocols.setup.rules import Rules, needed_to_open
+from privfed.protocols.setup.sizes import FULL_GRAPH
+
+
+class Preparing:
+    """Sets up a fit, and has clients agree on keys and prepare sums.
+
+    Args:
+        agreement: configuration and registry.
+        identity: the coordinator's long-term key.
+    """
+
+    def __init__(self, agreement: Agreement, identity: Signer) -> None:
+        self._agreement, self._identity = Rules.of(agreement), identity
+        self._listed: dict[int, Listed] = {}
+        self._channels: dict[int, Channel] = {}
+        self._session = b""
+        self._rejected: dict[int, str] = {}
+        self._longest = 1 << 20
+        self._announced = Announced(self._agreement)
+        self._missed: set[int] | None = None
+        self._unprepared: dict[int, str] = {}
+        self._delivery: Delivery | None = None
+        self._earlier: list[Relayed] = []
+
+    # Set-up.
+
+    def open(self) -> Steps[None]:
+        """Collect keys, then relay the list of clients; the first cohorts prepare in that same exchange."""
+        everyone, fit = range(len(self._agreement.configuration.clients)), new_secret()
+        request = encode(advertise_request(self._agreement, self._identity, fit))
+        replies = yield Exchange("advertise", 0, dict.fromkeys(everyone, request))
+        read, self._rejected = gather(
+            replies,
+            everyone,
+            lambda i, data: read_advertisement(self._agreement, i, self._name(i), data, fit),
+        )
+        came = {i: one for i, one in sorted(read.items()) if isinstance(one, Advertisement)}
+        refused = {i: reply.code for i, reply in read.items() if isinstance(reply, Refusal)}
+        needed = needed_to_open(len(everyone), self._agreement.configuration.terms)
+        self._require(came, everyone, needed, "advertise", refused)
+        self._listed = {i: listed(i, one) for i, one in came.items()}
+        entries = tuple(self._listed.values())
+        self._session = session_of(self._agreement, fit, entries)
+        self._key, self._seed = new_secret(), grown(new_seed())
+        own = public_key(self._key), encapsulation_key(self._seed)
+        self._roster = signed_roster(self._identity, self._agreement, fit, *own, entries)
+        self._pairing = Pairing({i: one.encapsulation for i, one in came.items()})
+        self._is_small = len(everyone) <= FULL_GRAPH
+        if self._is_small:
+            for client in came:
+                self._pairing.want(client, came)
+        if self._agreement.configuration.terms.verified:
+            self._delivery = Delivery(self._agreement, self._session, tuple(came), self._earlier)
+            self._longest += 128 * len(everyone)
+        self._longest += (CIPHERTEXT_BYTES + 64) * len(everyone)
+
+    def _name(self, client: int) -> str:
+        clients = self._agreement.configuration.clients
+        return clients[client] if 0 <= client < len(clients) else f"client {client}"
+
+    def _require(
+        self,
+        left: Container[int],
+        members: Iterable[int],
+        needed: int,
+        stage: str,
+        refused: Mapping[int, str],
+    ) -> None:
+        """Raise unless enough of the members are left."""
+        missing = [i for i in members if i not in left]
+        n_left = sum(1 for i in members if i in left)
+        if n_left >= needed:
+            return
+        self._fail(missing, n_left, needed, stage, refused)
+
+    def _fail(
+        self, missing: list[int], n_left: int, needed: int, stage: str, refused: Mapping[int, str]
+    ) -> NoReturn:
+        self._announced.coming.clear()
+        codes = {self._name(i): code for i, code in refused.items()}
+        if codes and n_left + len(codes) >= needed:
+            most = self._agreement.configuration.most_losses
+            raise RefusedError(codes, stage=stage, note=f" (losses={most})" * (REFUSED in codes.values()))
+        raise NotEnoughClientsError(
+            missing=[self._name(i) for i in missing], left=n_left, needed=needed, stage=stage
+        )
+
+    # Agreeing on keys, and preparing.
+
+    def _rosters(self, clients: Iterable[int]) -> dict[int, bytes]:
+        """Return the list for clients; where it is long, all share one copy, and keys come later."""
+        if not self._is_small:
+            return dict.fromkeys(clients, encode(self._roster)) if (clients := tuple(clients)) else {}
+        return {i: encode(with_keys(self._roster, self._pairing.offered(i))) for i in clients}
+
+    def _ahead(self, client: int, slots: tuple[Slot, ...], *, last: bool = True) -> Ahead:
+        """Return what any request brings a client for sums to come.
+
+        Args:
+            client: position of the client.
+            slots: the sums.
+            last: whether it has to prepare them now, whatever keys it still waits for.
+        """
+        joined, chosen = self._channels, list[Slot]()
+        for slot in self._announced.lacking(client, slots):
+            if not self._is_small:
+                self._pairing.want(client, self._neighbours(slot.cohort, client))
+            members = self._agreement.cohort(slot.cohort).place
+            if last or not self._pairing.waits(client, members, joined):
+                chosen.append(slot)
+        return tuple(chosen), self._pairing.offered(client), self._pairing.capsules(client)
+
+    def _neighbours(self, cohort: int, client: int) -> tuple[int, ...]:
+        return self._agreement.neighbours(self._session, cohort, client).clients
+
+    def _ask_to_prepare(
+        self, number: int, slots: tuple[Slot, ...], others: Container[int], *, last: bool = True
+    ) -> dict[int, bytes]:
+        """Return requests to clients that lack a preparation, but for `others`, who get another request."""
+        requests = self._rosters(i for i in self._listed if i not in self._channels and i not in others)
+        for client, channel in self._channels.items():
+            if client not in others:
+                ahead = self._ahead(client, slots, last=last)
+                if any(ahead):
+                    requests[client] = channel.down(number, "prepare", PrepareRequest(*ahead))
+        return requests
+
+    def _prepared(self, client: int, data: bytes, number: int) -> None:
+        """Read the reply of a client that was asked to join, or to prepare."""
+        if client not in self._channels:
+            self._joined(client, data)
+            return
+        reply = self._opened(client, data, number, "prepare", Prepared)
+        if isinstance(reply, Refusal):
+            self._unprepared[client] = reply.code
+            return
+        self._take(client, reply, "prepare")
+        if self._delivery is not None and reply.invitations:
+            self._delivery.lead(client, reply.invitations, self._name(client))
+        self._unprepared.pop(client, None)
+
+    def _take(self, client: int, reply: Prepared | Upload | Unmasking, stage: str) -> None:
+        """Keep what a reply brings for sums to come."""
+        name = self._name(client)
+        self._announced.keep(client, reply.preparations, name, stage)
+        self._pairing.take(client, reply.capsules, name, stage)
+        self._pairing.heard(client)
+        if self._delivery is not None:
+            self._delivery.lead(client, reply.invitations, name)
+
+    def _joined(self, client: int, data: bytes) -> None:
+        """Read the reply to the list."""
+        name, stage = self._name(client), "agree"
+        reply = decode(data, Joining | Refusal, sender=name, stage=stage)
+        if isinstance(reply, Refusal):
+            self._unprepared[client] = reply.code
+            return
+        own, public, session = (self._key, self._seed), self._listed[client].key, self._session
+        try:
+            key = channel_from(*own, public, self._roster, session, client, reply.ciphertext)
+        except CryptographyError as error:
+            raise MessageError(str(error), sender=name, stage=stage) from None
+        channel = Channel(key, self._session, client)
+        inner = self._opened_by(channel, client, reply.envelope, 0, stage, Agreed)
+        if isinstance(inner, Refusal):
+            self._unprepared[client] = inner.code
+            return
+        self._pairing.take(client, inner.capsules, name, stage)
+        self._channels[client] = channel
+        self._unprepared.pop(client, None)
+
+    def _opened(self, client: int, data: bytes, number: int, stage: str, expected: Any) -> Any:
+        """Open an envelope and return the reply, which must belong to this sum and stage."""
+        return self._opened_by(self._channels[client], client, data, number, stage, expected)
+
+    def _opened_by(
+        self, channel: Channel, client: int, data: bytes, number: int, stage: str, expected: Any
+    ) -> Any:
+        name = self._name(client)
+        if len(data) > self._longest:
+            raise MessageError(
+                f"{len(data)} bytes, expected at most {self._longest}", sender=name, stage=stage
+            )
+        envelope = decode(data, Envelope | Refusal, sender=name, stage=stage)
+        if isinstance(envelope, Refusal):
+            return envelope
+        if (envelope.number, envelope.stage) != (number, stage):
+            reason = f"is of sum {envelope.number}, stage {envelope.stage!r}; expected was sum {number}"
+            raise MessageError(reason, sender=name, stage=stage)
+        return channel.open_up(envelope, expected | Refusal, name)
+
+    def _number(self, cohort: int, needed: int, excluded: set[int]) -> Steps[int]:
+        """Return the number of a sum that the cohort is prepared for, after an exchange if too few are."""
+        number = self._announced.number_of(cohort)
+        if len(self._announced.coming[number].preparations.keys() - excluded) >= needed:
+            return number
+        slots, members = (Slot(number, cohort),), self._agreement.cohort(cohort).members
+        if self._missed is None or sum(i in self._channels for i in members) < needed:
+            yield from self._exchanged("agree", number, self._ask_to_prepare(number, (), ()))
+            self._missed = set(self._listed) - set(self._channels)
+            self._require(self._channels, members, needed, "agree", self._unprepared)
+        if not self._is_small:
+            yield from self._agree(number, slots, members)
+        requests = self._ask_to_prepare(number, slots, ())
+        leader = min(self._channels)
+        if self._delivery is not None and self._delivery.leader is None:
+            requests[leader] = self._channels[leader].down(
+                number, "prepare", LeadRequest(*self._ahead(leader, slots))
+            )
+        yield from self._exchanged("prepare", number, requests)
+        return number
+
+    def _exchanged(self, stage: str, number: int, requests: dict[int, bytes]) -> Steps[None]:
+        """Have clients agree on keys or prepare."""
+        joined = set(self._channels)
+        replies = yield Exchange(stage, number, requests)
+        _, rejected = gather(
+            replies, requests, lambda i, data: self._prepared(i, data, number if i in joined else 0)
+        )
+        self._rejected |= rejected
+
+    def _agree(self, number: int, slots: tuple[Slot, ...], members: tuple[int, ...]) -> Steps[None]:
+        """Have the members of a cohort agree on keys, where they lack some."""
+        if self._delivery is not None and self._delivery.leader is None:
+            self._pairing.want(min(self._channels), self._listed, alone=True)
+        requests = {}
+        for client, channel in self._channels.items():
+            ahead = ((), *self._ahead(client, slots)[1:])
+            if ahead[1]:
+                requests[client] = channel.down(number, "prepare", PrepareRequest(*ahead))
+        if requests:
+            yield from self._exchanged("agree", number, requests)
+
+    def _led(self, number: int, members: Iterable[int]) -> Steps[None]:
+        """See to it that a client drew the clients' secret: another is asked where the lowest was lost.
+
+        Raises:
+            NotEnoughClientsError: none did.
+        """
+        if self._delivery is None:
+            return
+        for client in sorted(members):
+            leader = self._delivery.leader
+            if leader is None and not self._is_small:
+                self._pairing.want(client, self._listed, alone=True)
+                agreeing = PrepareRequest((), *self._ahead(client, ())[1:])
+                request = self._channels[client].down(number, "prepare", agreeing)
+                yield from self._exchanged("agree", number, {client: request})
+            if leader is None or (leader == client and self._delivery.uninvited(members)):
+                leading = LeadRequest((), *self._ahead(client, ())[1:])
+                request = self._channels[client].down(number, "prepare", leading)
+                yield from self._exchanged("prepare", number, {client: request})
+        if self._delivery.leader is None:
+            self._require((), self._channels, 1, "prepare", self._unprepared)

@@ -1,0 +1,237 @@
+"""Keys that two parties agree on by X25519 and ML-KEM-768 together: secret while either of the two holds.
+
+    K_ij = HKDF(X25519(c_i, C_j) | what the one encapsulated to the other; session, min, max, H(ciphertext))
+
+One of two clients encapsulates, and the coordinator says which; its ciphertext goes through the coordinator,
+with a MAC under K_ij that the other checks before any use. Without that MAC the coordinator could give both
+ends ciphertexts of its own, have them talk under keys that differ, and open both sides once X25519 falls. The
+session hashes the signed keys of all. Between a client and the coordinator the client encapsulates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from functools import lru_cache, partial
+
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from privfed.errors import PolicyError
+from privfed.protocols.crypto.keys import (
+    KEY_BYTES,
+    RECEIPT_BYTES,
+    agree,
+    bound,
+    combine_secrets,
+    decapsulate,
+    digest,
+    encapsulate,
+    equal,
+    expand,
+    grown,
+    parsed,
+)
+from privfed.protocols.crypto.shared import APART, Shared, once
+from privfed.protocols.setup.bindings import part
+from privfed.protocols.setup.journal_counter import hash_of
+from privfed.protocols.setup.messages import Capsule, Listed, Offered, RosterRequest
+
+
+class Keyring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Holds what a client needs to agree on keys with other clients of the list. Its repr shows no secret.
+
+    Args:
+        listed: public X25519 keys of all clients by position, zeros for those not on the list.
+        hashes: hashes of their ML-KEM-768 keys, likewise.
+        secret: secret X25519 key of the fit while keys with any client may be agreed on; else empty.
+        halves: the X25519 results with those that no key is agreed with yet, where `secret` is empty.
+        seed: seed of the client's ML-KEM-768 key, until a key is agreed on with everyone; then empty.
+        sent: by position, what this client encapsulated last: asked again, it sends the same.
+    """
+
+    listed: bytes = b""
+    hashes: bytes = b""
+    secret: bytes = b""
+    halves: dict[int, bytes] = {}
+    seed: bytes = b""
+    sent: dict[int, Capsule] = {}
+
+    def __repr__(self) -> str:
+        return "Keyring(...)"
+
+
+@lru_cache(maxsize=2)
+def _by_position(listed: tuple[Listed, ...], n: int) -> tuple[bytes, bytes]:
+    by_client, nothing = {one.client: one for one in listed}, bytes(KEY_BYTES)
+    chosen = [by_client.get(client) for client in range(n)]
+    keys = b"".join([nothing if one is None else one.key for one in chosen])
+    return keys, b"".join([nothing if one is None else one.encapsulation for one in chosen])
+
+
+def keyring(
+    secret: bytes,
+    seed: bytes,
+    me: int,
+    listed: tuple[Listed, ...],
+    n: int,
+    session: bytes,
+    *,
+    whole: bool,
+    shared: Shared = APART,
+) -> Keyring:
+    """Return what a client keeps of its fresh keys once it has the list.
+
+    Args:
+        secret: secret X25519 key of the fit.
+        seed: seed of the client's ML-KEM-768 key.
+        me: the client's position.
+        listed: the clients of the list.
+        n: how many clients the agreement has.
+        session: the fit's session.
+        whole: whether keys are agreed on with everyone at the set-up, so that the secret key can go now.
+        shared: in a simulation, what it would compute as others do.
+    """
+    keys, hashes = _by_position(listed, n)
+    ring = Keyring(keys, hashes, secret, seed=seed)
+    if not whole:
+        return ring
+    own = parsed(secret)
+    others = [one.client for one in listed if one.client != me]
+    halves = {j: _agreed(ring, own, me, j, session, shared) for j in others}
+    return msgspec.structs.replace(ring, secret=b"", halves=halves)
+
+
+def _agreed(
+    ring: Keyring, own: X25519PrivateKey, me: int, other: int, session: bytes, shared: Shared
+) -> bytes:
+    """Return the X25519 result with another client.
+
+    Raises:
+        CryptographyError: its key is of small order.
+    """
+    theirs = part(ring.listed, other, KEY_BYTES)
+    ends = tuple(sorted(((me, part(ring.listed, me, KEY_BYTES)), (other, theirs))))
+    return once(shared.held("half", session), ends, partial(agree, own, theirs))
+
+
+def agreed_on(
+    ring: Keyring,
+    session: bytes,
+    me: int,
+    known: Container[int],
+    offered: Sequence[Offered],
+    capsules: Sequence[Capsule],
+    shared: Shared = APART,
+) -> tuple[Keyring, dict[int, bytes], tuple[Capsule, ...]]:
+    """Agree on keys with clients of the list that this one has none with yet.
+
+    A capsule whose MAC is wrong gives no key, as if its sender took no part. The first that is right counts.
+
+    Args:
+        ring: what the client keeps.
+        session: the fit's session.
+        me: the client's position.
+        known: clients that a key is agreed on with.
+        offered: ML-KEM-768 keys of those that it encapsulates to.
+        capsules: what others encapsulated to it.
+        shared: in a simulation, what others left.
+
+    Returns:
+        What it keeps then, the new keys by position, and what it encapsulated.
+
+    Raises:
+        PolicyError: an offered key is not the listed one.
+    """
+    if not (offered or capsules or ring.sent):
+        return ring, {}, ()
+    own = parsed(ring.secret) if ring.secret else None
+    held, keys = shared.held("capsule", session), dict[int, bytes]()
+
+    def half(other: int) -> bytes | None:
+        if own is None:
+            return ring.halves.get(other)
+        if other == me or not any(part(ring.listed, other, KEY_BYTES)):
+            return None
+        return _agreed(ring, own, me, other, session, shared)
+
+    def of(sender: int, holder: int, ciphertext: bytes) -> tuple[int, bytes, int, bytes, bytes, bytes]:
+        ends = [(j, part(ring.listed, j, KEY_BYTES)) for j in (sender, holder)]
+        return *ends[0], *ends[1], part(ring.hashes, holder, KEY_BYTES), ciphertext
+
+    opening = grown(ring.seed) if ring.seed and any(one.client not in known for one in capsules) else None
+    for one in capsules:
+        j = one.client
+        agreed = None if j in known or j in keys else half(j)
+        if agreed is None or opening is None:
+            continue
+        left = held.pop(of(j, me, one.ciphertext), None)
+        key, tag = left or _keys(agreed, decapsulate(opening, one.ciphertext), session, j, me, one.ciphertext)
+        if equal(tag, one.tag):
+            keys[j] = key
+    sent = dict[int, Capsule]()
+    for offer in offered:
+        j = offer.client
+        if not equal(hash_of(offer.key), part(ring.hashes, j, KEY_BYTES)):
+            raise PolicyError("roster:key")
+        if j in ring.sent:
+            sent[j] = ring.sent[j]
+            continue
+        agreed = None if j in known or j in keys else half(j)
+        if agreed is None:
+            continue
+        secret, ciphertext = encapsulate(offer.key)
+        key, tag = _keys(agreed, secret, session, me, j, ciphertext)
+        held[of(me, j, ciphertext)] = key, tag
+        keys[j], sent[j] = key, Capsule(j, ciphertext, tag)
+    halves = {j: one for j, one in ring.halves.items() if j not in keys}
+    seed = ring.seed if ring.secret or halves else b""
+    changed = msgspec.structs.replace(ring, halves=halves, seed=seed, sent=sent)
+    return changed, keys, tuple(sent.values())
+
+
+def _keys(
+    agreed: bytes, encapsulated: bytes, session: bytes, sender: int, holder: int, ciphertext: bytes
+) -> tuple[bytes, bytes]:
+    """Return K_ij, and the MAC that goes with the ciphertext."""
+    low, high = sorted((sender, holder))
+    hashed = digest("ciphertext", ciphertext)
+    key = combine_secrets(agreed, encapsulated, bound("pair", session, low, high, hashed))
+    return key, expand(key, bound("capsule", session, sender, holder, hashed))[:RECEIPT_BYTES]
+
+
+def channel_to(secret: bytes, roster: RosterRequest, session: bytes, me: int) -> tuple[bytes, bytes]:
+    """Return the key that a client shares with the coordinator, and the ciphertext that brings it there.
+
+    Raises:
+        CryptographyError: the coordinator's keys are unusable.
+    """
+    encapsulated, ciphertext = encapsulate(roster.encapsulation)
+    return _channel(agree(secret, roster.key), encapsulated, roster, session, me, ciphertext), ciphertext
+
+
+def channel_from(
+    secret: bytes,
+    seed: bytes | MLKEM768PrivateKey,
+    public: bytes,
+    roster: RosterRequest,
+    session: bytes,
+    client: int,
+    ciphertext: bytes,
+) -> bytes:
+    """Return the same key on the coordinator, from its secret keys and a client's public key and ciphertext.
+
+    Raises:
+        CryptographyError: a key or the ciphertext is unusable.
+    """
+    encapsulated = decapsulate(seed, ciphertext)
+    return _channel(agree(secret, public), encapsulated, roster, session, client, ciphertext)
+
+
+def _channel(
+    agreed: bytes, encapsulated: bytes, roster: RosterRequest, session: bytes, client: int, ciphertext: bytes
+) -> bytes:
+    theirs, hashed = hash_of(roster.encapsulation), digest("ciphertext", ciphertext)
+    return combine_secrets(
+        agreed, encapsulated, bound("channel", session, client, roster.key, theirs, hashed)
+    )

@@ -1,0 +1,71 @@
+"""Programs of every registered algorithm and metric, without privacy and with it, for what they declare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from privfed import Privacy
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.program import AgreedProgram
+from privfed.core.stored.encoding import Array
+from privfed.errors import PrivacyError
+from privfed.metrics.asked import AskedMetric
+from privfed.party.program import Program, agreed_program
+from privfed.questions.cluster_spread import ClusterDistances, ClusterScatter, ClusterSilhouettes, FuzzySpread
+from privfed.questions.contingency import Contingency
+from privfed.questions.inertia import Inertia
+from privfed.questions.local_points import LocalClusterCounts
+from tests.party.journals import DOMAIN
+from tests.party.test_largest import EXAMPLES, agreed
+
+UNITS = ("", "record", "client")
+METRICS = (
+    *(AskedMetric.of(kind, 3) for kind in (ClusterDistances, ClusterSilhouettes, ClusterScatter, Inertia)),
+    AskedMetric.of(FuzzySpread, 3, m=2.0),
+    AskedMetric.of(Contingency, 3, n_labels=3),
+    AskedMetric.of(LocalClusterCounts, most=4, seed=1),
+)
+
+
+def claimed(plain: Configuration, unit: str) -> Configuration:
+    """Return an agreement under a unit of protection; without a claim where it is empty."""
+    low, high = (Array.from_numpy(np.full(plain.n_features, bound)) for bound in DOMAIN.bounds(1))
+    words: dict[str, Any] = {"privacy": None, "low": None, "high": None, "max_rows": None}
+    if unit:
+        claim = Privacy(epsilon=9.0, delta=1e-6, unit=unit, domain=DOMAIN, neighbours="add-remove")
+        words = {"privacy": claim.terms(), "low": low, "high": high, "max_rows": 64}
+    return msgspec.structs.replace(plain, **words)
+
+
+def _agreements() -> Iterator[tuple[str, Configuration]]:
+    for name, makes in EXAMPLES.items():
+        for make in makes:
+            made = make()
+            for columns in (2, 30):
+                if made is not None:
+                    yield name, agreed(made, columns)
+                    continue
+                plain = agreed(None, columns)
+                for metric in METRICS:
+                    program = AgreedProgram.of(None, (metric.alone(),))
+                    yield metric.name, msgspec.structs.replace(plain, program=program)
+
+
+@cache
+def programs(unit: str) -> tuple[tuple[str, Program], ...]:
+    """Return the programs that can be agreed on under a unit, with the name of the algorithm or question."""
+    found = []
+    for name, plain in _agreements():
+        try:
+            program = agreed_program(claimed(plain, unit))
+        except PrivacyError:
+            # It is for privacy, or has no bound for the unit.
+            continue
+        assert program is not None
+        found.append((name, program))
+    return tuple(found)

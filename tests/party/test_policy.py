@@ -1,0 +1,236 @@
+"""What a policy insists on of a fit as a whole: by the agreement and the journal, one code for each."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from privfed import Box, ClientPolicy, DPKMeans, DWFKMeans, Privacy
+from privfed.algorithms.private.kmeans import PrivateKMeans
+from privfed.algorithms.private.selection import PrivateSelection
+from privfed.algorithms.wf_kmeans import WeightedKMeans
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.policy import Claim, Given
+from privfed.core.agreed.program import AgreedProgram, Of
+from privfed.core.stored.encoding import CODE
+from privfed.errors import ArgumentError, PolicyError, RefusedError
+from privfed.metrics.asked import AskedMetric
+from privfed.party.identity import OwnIdentity
+from privfed.privacy.ledger import composed_epsilon, refuses_fit
+from privfed.questions.inertia import Inertia
+from tests.party.elsewhere import Elsewhere
+from tests.party.journals import agreement, new_party
+
+
+def plain(**words: Any) -> Configuration:
+    known = {"protocol": "plain", "algorithm": "", "clients": ("a", "b"), "n_features": 2}
+    return Configuration(**{**known, **words})
+
+
+def private(epsilon: float = 1.0, **changed: Any) -> Configuration:
+    configuration = agreement(OwnIdentity.generate("a"), epsilon=min(epsilon, 1.0)).configuration
+    assert configuration.privacy is not None
+    terms = msgspec.structs.replace(configuration.privacy, **{"epsilon": epsilon, **changed})
+    return msgspec.structs.replace(configuration, privacy=terms)
+
+
+def running(algorithm: Any, *metrics: Any, **words: Any) -> Configuration:
+    return plain(program=AgreedProgram.of(algorithm, metrics), **words)
+
+
+def lloyd(**parameters: Any) -> Configuration:
+    return running(WeightedKMeans(n_clusters=2, **parameters))
+
+
+def tampered(**fields: Any) -> Configuration:
+    """Return an agreement on parameters that no estimator writes."""
+    agreed = AgreedProgram.of(WeightedKMeans(n_clusters=2))
+    assert agreed.algorithm is not None
+    algorithm = Of("WeightedKMeans", {**agreed.algorithm.fields, **fields})
+    return plain(program=msgspec.structs.replace(agreed, algorithm=algorithm))
+
+
+ARRAY = np.array([[0.0, 1.0], [2.0, 3.0]])
+ALONE = running(None, AskedMetric.of(Inertia, 2))
+NESTED = PrivateSelection(candidates=(2, 9), algorithm=PrivateKMeans(n_clusters=9, init=ARRAY))
+
+
+def claim(epsilon: float, **changed: Any) -> Claim:
+    words = {"delta": 1e-6, "unit": "record", "neighbours": "add-remove", "mechanism": "gaussian"}
+    return Claim(epsilon=epsilon, **{**words, **changed})
+
+
+BEFORE = Given(fits=2, losses=3, claims=(claim(1.0), claim(0.5)))
+STEPPED = Given(fits=1, claims=(claim(0.5, delta=1e-5, mechanism="dp-sgd"),))
+
+REFUSED: list[tuple[dict[str, Any], Configuration, Given, str]] = [
+    ({"algorithms": {"OneShotKMeans"}}, lloyd(), Given(), "policy:algorithm"),
+    ({"algorithms": {"OneShotKMeans"}}, ALONE, Given(), "policy:algorithm"),
+    ({"protocols": {"masked", "ckks"}}, plain(), Given(), "policy:protocol"),
+    ({"require_privacy": True, "max_epsilon": 1.0}, plain(), Given(), "policy:privacy"),
+    ({"max_epsilon": 1.0}, plain(), Given(), "policy:privacy"),
+    ({"max_epsilon": 1.0, "max_delta": 1e-5}, plain(), Given(), "policy:privacy"),
+    ({"max_epsilon": 1.0}, private(seeded=True), Given(), "policy:seeded"),
+    ({"max_epsilon": 1.0}, private(), Given(fits=1, unprotected=1), "policy:unprotected"),
+    ({"max_epsilon": 0.5}, private(), Given(), "policy:max_epsilon"),
+    ({"require_privacy": True, "max_epsilon": 1.0}, private(1e9), Given(), "policy:max_epsilon"),
+    ({"max_epsilon": 1e9}, private(1e308), Given(), "policy:max_epsilon"),
+    # 1, .5 and 1 are 2.5 if they are added, 1.560 at a total delta of 1e-6 and 1.371 at 1e-5.
+    ({"max_epsilon": 1.55, "max_delta": 1e-6}, private(), BEFORE, "policy:max_epsilon"),
+    ({"max_epsilon": 1.36}, private(), BEFORE, "policy:max_epsilon"),
+    # Less delta needs more epsilon of the same noise.
+    ({"max_epsilon": 1.0, "max_delta": 1e-7}, private(), Given(), "policy:max_epsilon"),
+    # Of DP-SGD epsilon and delta are added: of 1e-5 nothing is left.
+    ({"max_epsilon": 9.0}, private(), STEPPED, "policy:max_epsilon"),
+    ({"max_epsilon": 9.0, "max_delta": 9e-6}, private(), STEPPED, "policy:max_delta"),
+    ({"max_epsilon": 1.3, "max_delta": 2e-5}, private(), STEPPED, "policy:max_epsilon"),
+    ({"units": {"client"}}, private(), Given(), "policy:unit"),
+    ({"neighbours": {"replace-one"}}, private(), Given(), "policy:neighbours"),
+    ({"noise": {"local"}}, private(), Given(), "policy:noise"),
+    ({"max_fits": 2}, plain(), BEFORE, "policy:max_fits"),
+    ({"max_fits": 0}, plain(), Given(), "policy:max_fits"),
+    ({"max_losses": 2}, plain(), BEFORE, "policy:max_losses"),
+]
+
+JOINED: list[tuple[dict[str, Any], Configuration, Given]] = [
+    ({"algorithms": {"WeightedKMeans"}}, lloyd(), Given()),
+    ({"algorithms": {"Inertia"}}, ALONE, Given()),
+    ({"protocols": ["plain"]}, plain(), Given()),
+    ({"require_privacy": True, "max_epsilon": 2.5, "max_delta": 2e-5}, private(), BEFORE),
+    ({"max_epsilon": 1.57, "max_delta": 1e-6}, private(), BEFORE),
+    ({"max_epsilon": 1.38}, private(), BEFORE),
+    ({"max_epsilon": 1.4, "max_delta": 2e-5}, private(), STEPPED),
+    ({"units": {"record"}, "neighbours": ["add-remove"], "noise": ("distributed",)}, private(), BEFORE),
+    ({"units": {"client"}, "max_losses": 3}, plain(), BEFORE),
+    ({"max_fits": 3, "max_losses": 3}, plain(), BEFORE),
+]
+
+
+@pytest.mark.parametrize(("words", "configuration", "given", "code"), REFUSED)
+def test_what_a_policy_refuses(
+    words: dict[str, Any], configuration: Configuration, given: Given, code: str
+) -> None:
+    assert refuses_fit(ClientPolicy(**words), configuration, given) == code
+    assert re.fullmatch(CODE, code)
+
+
+@pytest.mark.parametrize(("words", "configuration", "given"), JOINED)
+def test_what_a_policy_accepts(words: dict[str, Any], configuration: Configuration, given: Given) -> None:
+    assert refuses_fit(ClientPolicy(**words), configuration, given) is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"max_fits": -1},
+        {"max_losses": 1.5},
+        {"require_privacy": 1},
+        {"require_privacy": True},
+        {"max_delta": 1e-5},
+        {"max_epsilon": 1.0, "max_delta": 1.0},
+        {"max_epsilon": 0.0},
+        {"max_epsilon": float("nan")},
+        {"max_delta": float("inf")},
+        {"max_delta": "1e-5"},
+        {"algorithms": "DWFKMeans"},
+        {"protocols": "masked"},
+        {"units": {"row"}},
+        {"neighbours": {"add"}},
+        {"noise": {"server "}},
+    ],
+)
+def test_a_wrong_bound_is_an_error_that_names_it(words: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match=list(words)[-1].removesuffix("s")):
+        ClientPolicy(**words)
+
+
+def test_the_hundredth_of_a_bound_may_be_spent_a_hundred_times() -> None:
+    policy = ClientPolicy(max_epsilon=1.0, max_delta=1e-3)
+    stepped = [claim(0.01, delta=1e-5, mechanism="dp-sgd")] * 100
+    assert refuses_fit(policy, private(0.01), Given(claims=tuple(stepped[:98]))) is None
+    assert refuses_fit(policy, private(0.01), Given(claims=tuple(stepped))) is not None
+
+
+@pytest.mark.parametrize("protocol", ["plain", "masked"])
+def test_simulated_clients_refuse_a_crafted_program(protocol: str) -> None:
+    rng = np.random.default_rng(0)
+    clients = [rng.normal(size=(12, 2)) for _ in range(4)]
+    policy = ClientPolicy(max_sums=100)
+    crafted = DWFKMeans(2, n_init=100, protocol=protocol, policy=policy)
+    with pytest.raises(RefusedError, match="policy:max_sums"):
+        crafted.fit(clients)
+
+
+def test_the_journal_counts_over_fits_on_the_same_rows(tmp_path: Path) -> None:
+    own, journal = new_party(tmp_path / "party")
+    policy = ClientPolicy(max_epsilon=0.81, max_delta=1e-6, max_fits=2, max_losses=3)
+    first = journal.begin(agreement(own, 0, 0.75), 0, "ward 3", policy)
+    with pytest.raises(PolicyError, match="policy:max_epsilon"):
+        journal.begin(agreement(own, 1, 0.5), 0, "ward 3", policy)
+    journal.begin(agreement(own, 1, 0.5), 0, "ward 4", policy)
+    second = journal.begin(agreement(own, 2, 0.25), 0, "ward 3", policy)
+    with pytest.raises(PolicyError, match="policy:max_fits"):
+        journal.begin(agreement(own, 3, 0.01), 0, "ward 3", policy)
+    # One that has begun goes on.
+    assert journal.begin(agreement(own, 0, 0.75), 0, "ward 3", policy).number == first.number
+    first.lost(2, policy.max_losses)
+    second.lost(1, policy.max_losses)
+    with pytest.raises(PolicyError, match="policy:max_losses"):
+        second.lost(1, policy.max_losses)
+    assert journal.given("ward 3").losses == 3
+
+
+def test_gaussian_fits_compose_exactly_and_others_are_added() -> None:
+    five = [claim(1.0)] * 5
+    assert composed_epsilon(five, 1e-6) == pytest.approx(2.3997, abs=1e-4)
+    assert composed_epsilon(five[:1], 1e-6) == 1.0
+    # With Skellam noise the Renyi bound of all budgets holds.
+    assert 2.4 < composed_epsilon([*five[1:], claim(1.0, mechanism="skellam")], 1e-6) < 2.54
+    steps = claim(1.0, delta=1e-7, mechanism="dp-sgd")
+    assert composed_epsilon([steps, steps], 2e-7) == 2.0
+    assert composed_epsilon([steps, steps], 1.9e-7) == float("inf")
+    left = composed_epsilon(five, 9e-7)
+    assert composed_epsilon([*five, steps], 1e-6) == pytest.approx(1.0 + left)
+    # Of another unit or relation, results are added, each at half the delta.
+    others = [claim(1.0, unit="client"), claim(1.0, unit="client")]
+    apart = composed_epsilon(five, 5e-7) + composed_epsilon(others, 5e-7)
+    assert composed_epsilon([*five, *others], 1e-6) == pytest.approx(apart)
+
+
+def test_no_order_of_fits_composes_to_more() -> None:
+    kinds = {"unit": ("record", "client"), "mechanism": ("gaussian", "skellam", "dp-sgd")}
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        drawn = [
+            claim(float(rng.uniform(0.1, 2)), **{name: str(rng.choice(of)) for name, of in kinds.items()})
+            for _ in range(4)
+        ]
+        whole = composed_epsilon(drawn, 1e-5)
+        assert composed_epsilon(drawn[::-1], 1e-5) == pytest.approx(whole)
+        assert composed_epsilon(drawn[:3], 1e-5) <= whole <= sum(one.epsilon for one in drawn) * (1 + 1e-9)
+
+
+def test_five_fits_on_the_same_rows_are_joined_until_their_composition_exceeds_the_policy(
+    tmp_path: Path,
+) -> None:
+    """Over nodes, from raw rows: five fits of epsilon 1 at a total delta of 1e-6 are 2.40 together."""
+    rows = [np.random.default_rng(i).uniform(-1.0, 1.0, (30, 2)) for i in range(4)]
+    policy = ClientPolicy(require_privacy=True, max_epsilon=2.4, max_delta=1e-6)
+    engine = Elsewhere(tmp_path, rows, policy)
+    box = Box(-1, 1, max_rows=64)
+    promised = Privacy(epsilon=1.0, delta=1e-6, unit="record", domain=box, neighbours="add-remove")
+
+    def fit(seed: int) -> None:
+        DPKMeans(2, privacy=promised, protocol="masked", engine=engine, random_state=seed).fit()
+
+    for seed in range(5):
+        fit(seed)
+    with pytest.raises(PolicyError, match="policy:max_epsilon"):
+        fit(5)
+    given = engine.party(0).journal.given("rows")
+    assert (given.fits, composed_epsilon(given.claims, 1e-6)) == (5, pytest.approx(2.3997, abs=1e-4))
