@@ -175,7 +175,8 @@ class Relay:
             reply = joined[leader]
             size = len(reply.boxes) // len(others)
             boxes = [reply.boxes[place * size : (place + 1) * size] for place in range(len(others))]
-            self._invitations = dict(zip(others, boxes, strict=True))
+            sealed = zip(others, boxes, strict=True)
+            self._invitations = {other: box for other, box in sealed if other in joined}
             self._public = reply.public
 
     @property

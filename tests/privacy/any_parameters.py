@@ -179,7 +179,7 @@ class Draw:
         if self.rng.random() < 0.5:
             return (self.rng.integers(2) + self.rng.integers(0, 3, sizes)).astype(np.float64)
         many = np.resize([self.number() for _ in range(16)], sizes)
-        return np.abs(many) if self.rng.random() < 0.5 else many * self.rng.choice([1.0, 0.0], sizes)
+        return np.abs(many) if self.rng.random() < 0.5 else np.where(self.rng.random(sizes) < 0.5, many, 0.0)
 
 
 PHASED = {name: makes for name, makes in EXAMPLES.items() if name != "AskedMetric"} | {
