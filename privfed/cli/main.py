@@ -33,6 +33,7 @@ from privfed.cli.options import (
 )
 from privfed.cli.parties import flower, journal, keys
 from privfed.cli.program import Program, Registered, command
+from privfed.cli.schemas import schema
 
 
 @click.group("privfed", cls=Program, no_args_is_help=False, invoke_without_command=True)
@@ -47,7 +48,7 @@ def main(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for group in (flower, journal, keys):
+for group in (flower, journal, keys, schema):
     main.add_command(group)
 
 
@@ -73,6 +74,21 @@ def fit() -> None:
     folder with one table for each client. The folder of the run gets the centroids, the result as JSON, a
     picture, and the transcript from which `privfed resume` continues. Options of algorithms without a default
     have the algorithm's own; with an --algorithm of yours, its parameters are options too.
+    """
+
+
+@command(
+    main,
+    "privfed.cli.tabular:check",
+    "Say what a schema makes of a table.",
+    click.argument("data", type=PATH),
+    click.option("--schema", type=PATH, required=True, help="File that says what the columns mean."),
+    json_option,
+)
+def check() -> None:
+    """Print per column what would be clipped, left out or filled in DATA, a table or a folder of tables.
+
+    Nothing leaves this machine. Exit code 1 says that DATA cannot be used as it is (docs/tables.md).
     """
 
 

@@ -1,0 +1,50 @@
+"""The commands `privfed schema`: what the columns of tables mean, drafted at home and merged."""
+
+from __future__ import annotations
+
+import click
+
+from privfed.cli.options import PATH, separator_option
+from privfed.cli.program import command
+
+
+@click.group(short_help="Draft and merge schemas of tables.")
+def schema() -> None:
+    """Draft what the columns of a table mean, and merge what two parties say (docs/tables.md)."""
+
+
+out_file_option = click.option("--out", type=PATH, help="File to write.  [default: standard output]")
+
+
+@command(
+    schema,
+    "privfed.cli.tabular:draft",
+    "Draft the schema of a table.",
+    click.argument("data", type=PATH),
+    out_file_option,
+    separator_option,
+    click.option("--encoding", metavar="NAME", help="Of the file's text, such as latin-1.  [default: UTF-8]"),
+    click.option("--decimal", type=click.Choice([".", ","]), help="Decimal sign of the file.  [default: .]"),
+    click.option(
+        "--thousands",
+        type=click.Choice([".", ",", " ", "'"]),
+        help="Sign between thousands.  [default: none]",
+    ),
+)
+def draft() -> None:
+    """Draft a schema of DATA: kinds, categories and codes; nothing leaves this machine.
+
+    No range is drafted, as lowest and highest values are those of single rows: declare what is plausible.
+    """
+
+
+@command(
+    schema,
+    "privfed.cli.tabular:merge_schemas",
+    "Make one schema of two.",
+    click.argument("first", type=PATH),
+    click.argument("second", type=PATH),
+    out_file_option,
+)
+def merge() -> None:
+    """Make one schema of FIRST and SECOND; where they contradict each other, say where."""

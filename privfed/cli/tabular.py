@@ -1,0 +1,153 @@
+"""The work of `privfed schema` and `privfed check`: what columns mean, found and checked at home."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import polars as pl
+from rich.table import Table
+
+from privfed.cli.output import echo
+from privfed.cli.run_folder import write_new
+from privfed.data.described_tables import (
+    Finding,
+    numbers_in,
+    read_described,
+    same_but_for_spelling,
+    text_frame,
+)
+from privfed.data.schema import Column, File, Schema, merge, parse, to_toml
+from privfed.data.table_files import files_of, is_folder, stem
+from privfed.errors import ArgumentError, DataError
+
+_CODES = ("?", "na", "n/a", "nan", "none", "null")
+_FORMATS = ("%Y-%m-%d", "%d.%m.%Y", "%d-%m-%Y", "%d/%m/%Y", "%m/%d/%Y")
+_MOST_CATEGORIES = 300
+_ROWS_LIKE_IDS = 20
+"""Fewer rows may differ in a whole number by chance."""
+
+
+def read_schema(path: Path) -> Schema:
+    """Read a schema's file; raises `ArgumentError` where it is none."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise ArgumentError(
+            f"{path} is no schema that can be read; write one with privfed schema draft."
+        ) from None
+    return parse(text, str(path))
+
+
+def draft(data: Path, out: Path | None, **written: Any) -> None:
+    """Do the work of `privfed schema draft`."""
+    file = msgspec.convert({name: one for name, one in written.items() if one is not None}, File)
+    frame = text_frame(data, file)
+    columns = dict[str, Column]()
+    for name in frame.columns:
+        found = _guess(str(data), name, frame[name], file)
+        if found is not None:
+            columns[name] = found
+    files = {} if file == File() else {stem(data): file}
+    text = to_toml(Schema(columns=columns, files=files))
+    parse(text, f"the draft of {data}")
+    echo(
+        "privfed: read the draft before you pass it on: its categories and codes are this table's.", err=True
+    )
+    _write(out, text)
+
+
+def merge_schemas(first: Path, second: Path, out: Path | None) -> None:
+    """Do the work of `privfed schema merge`."""
+    a, b = read_schema(first), read_schema(second)
+    text = to_toml(merge(a, b))
+    parse(text, "the merged schema")
+    for path, names in (
+        (first, a.columns.keys() - b.columns.keys()),
+        (second, b.columns.keys() - a.columns.keys()),
+    ):
+        for name in sorted(names):
+            echo(f"privfed: column {name!r} is in {path} only; remove it, or rename the other's.", err=True)
+    _write(out, text)
+
+
+def check(data: Path, schema: Path, as_json: bool) -> None:
+    """Do the work of `privfed check`; the exit code is 1 where a file cannot be used as it is."""
+    described = read_schema(schema)
+    paths = sorted(files_of(data)) if is_folder(data) else [data]
+    findings = list[Finding]()
+    for path in paths:
+        found = read_described(path, described)
+        findings += [*found.findings, *_like_ids(str(path), found.frame, described)]
+    pairs = same_but_for_spelling([stem(one) for one in paths])
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(findings), indent=2).decode())
+    else:
+        table = Table("file", "column", "rows", "what", "remedy")
+        for one in findings:
+            table.add_row(one.file, one.column, str(one.count), one.what, one.remedy)
+        echo(table if findings else f"{data}: nothing is clipped, dropped or imputed")
+    for a, b in pairs:
+        echo(f"privfed: files {a!r} and {b!r} differ in spelling only; is it one client?", err=True)
+    if any(one.mistake for one in findings):
+        raise click.exceptions.Exit(1)
+
+
+def _like_ids(path: str, frame: pl.DataFrame, schema: Schema) -> list[Finding]:
+    return [
+        Finding(
+            path, name, "hold whole numbers that all differ", frame.height, 'is it an id? Give kind = "id"'
+        )
+        for name in schema.of("number")
+        if _is_id(frame[name])
+    ]
+
+
+def _is_id(text: pl.Series) -> bool:
+    """Say whether all values are whole numbers or texts that differ."""
+    whole = text.str.contains(r"^[^.,]*$").fill_null(False).all()
+    return len(text) >= _ROWS_LIKE_IDS and bool(whole) and text.n_unique() == len(text)
+
+
+def _guess(path: str, name: str, text: pl.Series, file: File) -> Column | None:
+    present = text.drop_nulls()
+    lower = present.str.to_lowercase()
+    codes = tuple(sorted(present.filter(lower.is_in(_CODES)).unique()))
+    present = present.filter(~lower.is_in(_CODES))
+    if not len(present):
+        echo(f"privfed: {path}: column {name!r} holds no value; it is left out.", err=True)
+        return None
+    formats = [one for one in _FORMATS if present.str.to_date(one, strict=False).null_count() == 0]
+    if not formats and _is_id(text):
+        return Column(kind="id", codes=codes)
+    read = numbers_in(present, file.decimal, file.thousands)
+    odd = present.filter(read.is_null())
+    if 2 * len(odd) < len(present) and odd.n_unique() <= 3:
+        return Column(kind="number", codes=(*codes, *sorted(odd.unique())))
+    signed = present.str.contains(r"^[+-]?[0-9]+([.,][0-9]+)*[.,][0-9]+$").sum()
+    if len(formats) == 1:
+        return Column(kind="date", format=formats[0], codes=codes)
+    if not formats and 2 * signed > len(present):
+        raise DataError(
+            f"{path}: column {name!r}: {signed} rows have commas or points that may stand before decimals or "
+            "thousands; say which with --decimal and --thousands."
+        )
+    if formats or present.n_unique() > min(_MOST_CATEGORIES, len(present) // 2):
+        what = "dates whose day may be a month" if formats else "free text"
+        echo(
+            f"privfed: {path}: column {name!r} holds {what}; it is left out, add it if it matters.", err=True
+        )
+        return None
+    return Column(kind="category", categories=tuple(sorted(present.unique())), codes=codes)
+
+
+def _write(out: Path | None, text: str) -> None:
+    if out is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        write_new(out, text.encode())
+    except FileExistsError:
+        raise ArgumentError(f"{out} exists; name another file with --out.") from None

@@ -1,0 +1,306 @@
+"""Reads tables as a schema describes them: text to numbers, column by column, with what was found on the way.
+
+A mistake names file, column, count and remedy, and never quotes a value. What `findings` tells stays with the
+owner of the rows; under differential privacy no row causes an error.
+"""
+
+from __future__ import annotations
+
+import codecs
+import difflib
+import io
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from privfed.core.values.domain import FloatArray
+from privfed.data.schema import ERROR, Column, File, Schema
+from privfed.data.table import LEAVE_OUT
+from privfed.data.table_files import content_of, names_in, not_utf8, parquet, separator_in, stem, suffix
+from privfed.errors import ArgumentError, DataError
+
+Flags = npt.NDArray[np.bool_]
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Says what becomes of some rows of a file, or what stands against using it.
+
+    Args:
+        file: the file.
+        column: the column.
+        what: what was found.
+        count: number of rows.
+        remedy: what helps, or what happens to them.
+        mistake: whether the file cannot be used as it is.
+    """
+
+    file: str
+    column: str
+    what: str
+    count: int
+    remedy: str
+    mistake: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.file}: column {self.column!r}: {self.count} rows {self.what}; {self.remedy}"
+
+
+@dataclass(frozen=True, eq=False)
+class Described:
+    """Rows of one file as a schema describes them.
+
+    Args:
+        frame: all columns of the schema that are in the file, as text, under the schema's names.
+        features: float64 of shape (n_rows, n_features); rows that are not kept may hold anything finite.
+        kept: bool of shape (n_rows,), the rows that are not left out.
+        findings: what was found; of the owner of the rows alone.
+    """
+
+    frame: pl.DataFrame
+    features: FloatArray
+    kept: Flags
+    findings: tuple[Finding, ...]
+
+    def checked(self) -> Described:
+        """Return this, unless there are mistakes.
+
+        Raises:
+            DataError: the first mistake, and how many more there are.
+        """
+        mistakes = [one for one in self.findings if one.mistake]
+        if mistakes:
+            more = f" ({len(mistakes) - 1} more mistakes)" if len(mistakes) > 1 else ""
+            raise DataError(f"{mistakes[0]}{more}.")
+        return self
+
+
+def text_frame(path: Path, file: File, *, private: bool = False) -> pl.DataFrame:
+    """Return all columns of a file as text, blanks around it removed, an empty field as null.
+
+    Args:
+        path: a CSV, TSV or Parquet file.
+        file: how it is written.
+        private: whether no row may cause an error.
+
+    Raises:
+        ArgumentError: its encoding is unknown.
+        DataError: it is missing, or no table; or it is no UTF-8 and no encoding is given.
+    """
+    kind = suffix(path)
+    if kind == ".npz":
+        raise DataError(
+            f"{path} holds arrays, whose columns have no names; a schema needs a CSV or Parquet file."
+        )
+    content = content_of(path)
+    if kind == ".parquet":
+        frame = parquet(path, content)
+    else:
+        content = _utf8(path, content, file.encoding, private).lstrip(b"\r\n")
+        separator = separator_in(content, file.separator)
+        names = names_in(path, content, separator)
+        try:
+            frame = pl.read_csv(
+                io.BytesIO(content),
+                separator=separator,
+                infer_schema=False,
+                truncate_ragged_lines=private,
+            )
+            frame.columns = names
+        except pl.exceptions.PolarsError:
+            raise DataError(
+                f"{path} cannot be read as a table of {len(names)} columns; check that each line has as many "
+                "fields as the header, and that quotes are closed."
+            ) from None
+    try:
+        return frame.select(pl.all().cast(pl.String).str.strip_chars().replace("", None))
+    except pl.exceptions.PolarsError:
+        raise DataError(f"{path} has a column that is no text, number or date; leave it out.") from None
+
+
+def _utf8(path: Path, content: bytes, encoding: str | None, private: bool) -> bytes:
+    if encoding is None:
+        if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            encoding = "utf-16"
+        elif not private and (wrong := not_utf8(path, content.removeprefix(codecs.BOM_UTF8))):
+            remedy = f'or give encoding = "latin-1" in [files.{stem(path)}]'
+            raise DataError(f"{str(wrong).rstrip('.')}, {remedy}.")
+        else:
+            encoding = "utf-8-sig"
+    try:
+        return content.decode(encoding, errors="replace" if private else "strict").encode()
+    except LookupError:
+        raise ArgumentError(
+            f"{path}: {encoding!r} is no encoding; write one such as latin-1, utf-8 or utf-16."
+        ) from None
+    except UnicodeDecodeError:
+        raise DataError(
+            f"{path} is no text in {encoding}; correct encoding in [files.{stem(path)}]."
+        ) from None
+
+
+def read_described(
+    path: Path, schema: Schema, *, private: bool = False, also: Sequence[str] = ()
+) -> Described:
+    """Read one file as a schema describes it; its columns are found by name, others are left out.
+
+    Property: without mistakes, what becomes of a row depends on that row and the schema alone.
+
+    Args:
+        path: a CSV, TSV or Parquet file.
+        schema: what its columns mean.
+        private: whether no row may cause an error; an unreadable value is then a missing one.
+        also: further columns to keep, such as the one of the clients.
+
+    Raises:
+        DataError: the file cannot be read, or lacks a feature's column. What rows hold is a finding.
+    """
+    file = schema.files.get(stem(path), File())
+    frame = text_frame(path, file, private=private)
+    frame = frame.rename({old: new for old, new in file.names.items() if old in frame.columns})
+    wanted = [name for name, own in schema.columns.items() if own.is_feature]
+    for name in (*wanted, *also):
+        if name not in frame.columns:
+            near = difflib.get_close_matches(name.casefold(), [one.casefold() for one in frame.columns], 1)
+            found = [one for one in frame.columns if one.casefold() in near]
+            hint = f", whose near name is {found[0]!r}" if found else ""
+            raise DataError(
+                f"{path} has no column {name!r}{hint}; rename one, or give names in [files.{stem(path)}]."
+            )
+    findings, kept, parts = list[Finding](), np.ones(frame.height, dtype=np.bool_), list[FloatArray]()
+    for name in wanted:
+        reading = _Reading(str(path), stem(path), name, schema.columns[name], file, private)
+        values, own_kept = reading.read(frame[name], scaled=schema.scale == "range")
+        parts.append(values)
+        kept &= own_kept
+        findings += reading.findings
+    there = [name for name in (*schema.columns, *also) if name in frame.columns]
+    return Described(
+        frame.select(list(dict.fromkeys(there))), np.concatenate(parts, axis=1), kept, tuple(findings)
+    )
+
+
+class _Reading:
+    """Reads one column of one file."""
+
+    def __init__(self, path: str, name: str, column: str, own: Column, file: File, private: bool) -> None:
+        self._path, self._name, self._column, self._own, self._file = path, name, column, own, file
+        self._private = private
+        self.findings = list[Finding]()
+
+    def _found(self, rows: Flags, what: str, remedy: str, mistake: bool = False) -> None:
+        if count := int(np.count_nonzero(rows)):
+            self.findings.append(
+                Finding(self._path, self._column, what, count, remedy, mistake and not self._private)
+            )
+
+    def read(self, text: pl.Series, scaled: bool) -> tuple[FloatArray, Flags]:
+        """Return finite values, float64 of shape (n_rows, n_features of the column), and the rows to keep."""
+        own = self._own
+        codes = [one.casefold() for one in own.codes]
+        coded = text.is_null() | text.str.to_lowercase().is_in(codes).fill_null(False)
+        absent = np.array(coded.to_numpy(), dtype=np.bool_)
+        values = self._values(text)
+        unread = np.isnan(values) & ~absent
+        self._unreadable(unread, text)
+        absent |= unread
+        if own.kind != "category":
+            values = values * own.units.get(self._file.units.get(self._column, ""), 1.0)
+            absent |= self._clipped(values, absent)
+        kept = self._filled(values, absent)
+        if own.kind == "category":
+            places = np.arange(len(own.categories), dtype=np.float64)
+            return np.where(values[:, None] == places, own.weight, 0.0), kept
+        ends = own.range
+        if scaled and ends is not None:
+            values = (values - ends[0]) / (ends[1] - ends[0])
+        return values[:, None], kept
+
+    def _values(self, text: pl.Series) -> FloatArray:
+        """Return numbers, days, or positions of categories; NaN where there is none."""
+        own = self._own
+        if own.kind == "category":
+            known = {name: float(place) for place, name in enumerate(own.categories)}
+            found = text.replace_strict(known, default=None, return_dtype=pl.Float64)
+        elif own.kind == "date":
+            days = text.str.to_date(own.format, strict=False) - pl.Series([own.origin])
+            found = days.dt.total_days().cast(pl.Float64)
+        else:
+            found = numbers_in(text, self._file.decimal, self._file.thousands)
+        return np.array(found.fill_null(np.nan).to_numpy(), dtype=np.float64)
+
+    def _unreadable(self, unread: Flags, text: pl.Series) -> None:
+        kind = self._own.kind
+        if kind == "category":
+            remedy = "add theirs to its categories, or to its codes for missing values"
+            self._found(unread, "have a category that the schema does not name", remedy, True)
+        elif kind == "date":
+            self._found(unread, "have no date in its format", "correct its format, or add codes", True)
+        else:
+            odd = "," if self._file.decimal == "." else "."
+            signed = text.str.contains(odd, literal=True).fill_null(False).to_numpy() & unread
+            sign = {",": "comma", ".": "point"}[odd]
+            self._found(
+                signed,
+                f"have a {sign}, which may stand before decimals or thousands",
+                f'say which with decimal = "{odd}" or thousands = "{odd}" in [files.{self._name}]',
+                True,
+            )
+            self._found(unread & ~signed, "hold no number", "add their texts to its codes", True)
+
+    def _clipped(self, values: FloatArray, absent: Flags) -> Flags:
+        """Clip values to the range in place; return which become missing."""
+        ends, rule = self._own.range, self._own.outside
+        if ends is None:
+            return np.zeros(len(values), dtype=np.bool_)
+        outside = ~absent & ((values < ends[0]) | (values > ends[1]))
+        remedy = {
+            "clip": "they are clipped",
+            "missing": "they become missing",
+            "error": "correct the unit or range, or give outside to say that they are clipped or missing",
+        }
+        self._found(outside, "lie outside the declared range", remedy[rule], rule == ERROR)
+        np.clip(values, *ends, out=values)
+        return outside if rule == "missing" else np.zeros(len(values), dtype=np.bool_)
+
+    def _filled(self, values: FloatArray, absent: Flags) -> Flags:
+        """Put the declared value in place of missing ones; return the rows to keep."""
+        own, rule = self._own, self._own.missing
+        if rule in (ERROR, LEAVE_OUT):
+            values[absent] = 0.0 if own.range is None or own.kind == "category" else own.range[0]
+            remedy = "give missing to say that they are left out, or what is put in their place"
+            remedy = "they are left out" if rule == LEAVE_OUT else remedy
+            self._found(absent, "have no value", remedy, rule == ERROR)
+            return ~absent
+        place = own.categories.index(str(rule)) if own.kind == "category" else own.number(rule)
+        values[absent] = place
+        self._found(absent, "have no value", "the declared value is put in")
+        return np.ones(len(values), dtype=np.bool_)
+
+
+def numbers_in(text: pl.Series, decimal: str, thousands: str) -> pl.Series:
+    """Return the numbers that are written with these signs as float64; null where none is."""
+    point, gap = ("\\" + one if one == "." else one for one in (decimal, thousands))
+    plain = rf"[0-9]+({point}[0-9]*)?([eE][+-]?[0-9]+)?|{point}[0-9]+"
+    grouped = rf"|[0-9]{{1,3}}({gap}[0-9]{{3}})+({point}[0-9]*)?" if thousands else ""
+    fits = text.str.contains(f"^[+-]?({plain}{grouped})$").fill_null(False)
+    cleaned = text.str.replace_all(thousands, "", literal=True) if thousands else text
+    found = cleaned.str.replace(decimal, ".", literal=True).cast(pl.Float64, strict=False)
+    mask = fits & found.is_finite().fill_null(False)
+    return pl.select(pl.when(mask).then(found).otherwise(None)).to_series()
+
+
+def same_but_for_spelling(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return pairs of names that differ in blanks, upper and lower case, or forms of a letter only."""
+    seen, pairs = dict[str, str](), list[tuple[str, str]]()
+    for name in names:
+        key = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+        if key in seen and seen[key] != name:
+            pairs.append((seen[key], name))
+        seen.setdefault(key, name)
+    return pairs

@@ -1,0 +1,309 @@
+"""A schema of a table: what each column means, in a small TOML file that parties exchange before a fit.
+
+A schema is public. It says of each column its kind, unit, range, categories and codes for missing values, and
+of each file how it is written. Trust: a draft is made from one table and stays with its owner until it is
+passed on.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import tomllib
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from privfed.data.table import LEAVE_OUT
+from privfed.errors import ArgumentError, PrivacyError
+
+Kind = Literal["number", "category", "date", "id", "label"]
+
+ERROR = "error"
+WEIGHT = math.sqrt(0.5)
+"""Value of a row's own category: two rows of different categories then have distance 1.
+
+That is the distance of the ends of a number that is scaled to its range, as in Gower's similarity (Gower, A
+General Coefficient of Similarity and Some of Its Properties, Biometrics 27, 1971).
+"""
+
+
+class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Says what one column means.
+
+    Args:
+        kind: "number"; "category", one feature for each category; "date", a number of days; "id" and "label",
+            which are no features.
+        unit: unit of a number, for people.
+        units: other units that files use, with the factor that makes the column's unit of them.
+        low: declared lowest value, in the unit; of a date as YYYY-MM-DD.
+        high: declared highest value.
+        categories: all categories, in the order of their features.
+        weight: value of the feature of a row's own category; the others are 0.
+        codes: texts that stand for a missing value, besides an empty field.
+        missing: what becomes of a row without a value: "error", "leave-out", or the value in its place.
+        outside: what becomes of a value outside the range: "error", "clip", or "missing".
+        format: how a date is written.
+        origin: day 0 of a date.
+    """
+
+    kind: Kind
+    unit: str | None = None
+    units: dict[str, float] = {}
+    low: float | datetime.date | None = None
+    high: float | datetime.date | None = None
+    categories: tuple[str, ...] = ()
+    weight: float = WEIGHT
+    codes: tuple[str, ...] = ()
+    missing: Any = ERROR
+    outside: Literal["error", "clip", "missing"] = "error"
+    format: str = "%Y-%m-%d"
+    origin: datetime.date = datetime.date(2000, 1, 1)
+
+    @property
+    def is_feature(self) -> bool:
+        """Whether rows are clustered by it."""
+        return self.kind in ("number", "category", "date")
+
+    def number(self, value: str | float | datetime.date) -> float:
+        """Return a declared value as a number: of a date the days since `origin`."""
+        if isinstance(value, datetime.date):
+            return float((value - self.origin).days)
+        return float(value)
+
+    @property
+    def range(self) -> tuple[float, float] | None:
+        """The declared range as numbers, or None."""
+        if self.kind == "category":
+            return (0.0, self.weight)
+        if self.low is None or self.high is None:
+            return None
+        return self.number(self.low), self.number(self.high)
+
+    def wrong(self) -> str | None:
+        """Return what is wrong with it and what helps, or None."""
+        dated = [isinstance(one, datetime.date) for one in (self.low, self.high) if one is not None]
+        if len(dated) == 1:
+            return "declares one end of its range; give low and high, or none"
+        if dated and (self.kind not in ("number", "date") or set(dated) != {self.kind == "date"}):
+            return "has a range of another kind; give numbers for a number, YYYY-MM-DD for a date"
+        ends = self.range
+        if ends is not None and not (math.isfinite(ends[0]) and math.isfinite(ends[1]) and ends[0] < ends[1]):
+            return "has a range that is empty or infinite; give a finite low below high"
+        if (self.kind == "category") != bool(self.categories):
+            return 'needs categories if its kind is "category", and takes none otherwise'
+        if len(set(self.categories)) < len(self.categories) or "" in self.categories:
+            return "names an empty category, or one twice; name each once"
+        if not (math.isfinite(self.weight) and self.weight > 0):
+            return "has a weight that is not above 0; give a positive number"
+        if not all(math.isfinite(one) and one != 0 for one in self.units.values()):
+            return "has a factor in units that is 0 or infinite; give the number that makes its unit"
+        return self._wrong_rule()
+
+    def _wrong_rule(self) -> str | None:
+        if self.missing in (ERROR, LEAVE_OUT):
+            return None
+        if isinstance(self.missing, bool):
+            return "has a truth value for missing; give a word, a number or a date"
+        if self.kind == "category":
+            fits = self.missing in self.categories
+        else:
+            wanted = datetime.date if self.kind == "date" else (int, float)
+            fits = self.is_feature and isinstance(self.missing, wanted)
+            ends = self.range
+            if fits and ends is not None:
+                fits = ends[0] <= self.number(self.missing) <= ends[1]
+        return (
+            None if fits else 'has a value for missing that it cannot take; give "leave-out", or one it can'
+        )
+
+
+class File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Says how one file is written, which others may write in another way.
+
+    Args:
+        encoding: of its text; None for UTF-8, or UTF-16 with a byte order mark.
+        separator: between its fields; None to find it in the header line.
+        decimal: its decimal sign.
+        thousands: its sign between thousands; "" for none.
+        names: its name of a column -> the schema's.
+        units: column -> the unit it has in this file, one of the column's `units`.
+    """
+
+    encoding: str | None = None
+    separator: str | None = None
+    decimal: Literal[".", ","] = "."
+    thousands: Literal["", ".", ",", " ", "'"] = ""
+    names: dict[str, str] = {}
+    units: dict[str, str] = {}
+
+
+class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Says what the columns of all clients' tables mean, and how each file is written.
+
+    Args:
+        scale: "range" to make numbers and dates 0 at their lowest and 1 at their highest declared value.
+        columns: name -> column, in the order of the features.
+        files: name of a file without its suffix -> how it is written.
+    """
+
+    scale: Literal["none", "range"] = "none"
+    columns: dict[str, Column]
+    files: dict[str, File] = {}
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features: a number's own, and `column=category` for each category."""
+        return tuple(
+            one
+            for name, own in self.columns.items()
+            if own.is_feature
+            for one in ([f"{name}={each}" for each in own.categories] or [name])
+        )
+
+    def of(self, kind: Kind) -> list[str]:
+        """Return the names of the columns of a kind."""
+        return [name for name, own in self.columns.items() if own.kind == kind]
+
+    def domain(self) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+        """Return lowest and highest value of each feature, or None where a column declares no range."""
+        low, high = list[float](), list[float]()
+        for own in self.columns.values():
+            ends = own.range
+            if own.is_feature and ends is None:
+                return None
+            if own.is_feature and ends is not None:
+                ends = ends if own.kind == "category" or self.scale == "none" else (0.0, 1.0)
+                low += [ends[0]] * max(1, len(own.categories))
+                high += [ends[1]] * max(1, len(own.categories))
+        return tuple(low), tuple(high)
+
+    def check_private(self) -> None:
+        """Check that no row can cause an error, as differential privacy needs it.
+
+        Raises:
+            PrivacyError: a column has no range, or a rule that is an error.
+        """
+        for name, own in self.columns.items():
+            if own.is_feature and own.range is None:
+                raise PrivacyError(
+                    f"under differential privacy column {name!r} of the schema needs a range: give it low "
+                    "and high."
+                )
+            ruled = own.missing != ERROR and (own.kind == "category" or own.outside != ERROR)
+            if own.is_feature and not ruled:
+                raise PrivacyError(
+                    f"under differential privacy no row may cause an error: give column {name!r} of the "
+                    'schema missing = "leave-out" or a value, and outside = "clip" or "missing".'
+                )
+
+
+def parse(text: str, origin: str = "the schema") -> Schema:
+    """Return a schema from the text of its file.
+
+    Raises:
+        ArgumentError: it is no TOML, has an unknown key or a wrong value; the message names the place.
+    """
+    try:
+        found = msgspec.convert(tomllib.loads(text), Schema)
+    except tomllib.TOMLDecodeError as error:
+        raise ArgumentError(f"{origin} is no TOML: {error}.") from None
+    except msgspec.ValidationError as error:
+        raise ArgumentError(f"{origin}: {error}; docs/tables.md lists what a schema may say.") from None
+    if not found.features:
+        raise ArgumentError(f"{origin} has no feature: give it a column of kind number, category or date.")
+    for name, own in found.columns.items():
+        if wrong := own.wrong():
+            raise ArgumentError(f"{origin}: column {name!r} {wrong}.")
+        if found.scale == "range" and own.is_feature and own.range is None:
+            raise ArgumentError(f'{origin}: column {name!r} needs low and high, as scale is "range".')
+    if len(set(found.features)) < len(found.features):
+        raise ArgumentError(f"{origin}: two features have one name; rename a column or a category.")
+    for name, file in found.files.items():
+        if file.decimal == file.thousands:
+            raise ArgumentError(f"{origin}: file {name!r} has one sign for decimals and thousands; give two.")
+        for column, unit in file.units.items():
+            if column not in found.columns or unit not in found.columns[column].units:
+                raise ArgumentError(
+                    f"{origin}: file {name!r} has column {column!r} in {unit!r}; give that column units with "
+                    "this unit and its factor."
+                )
+    return found
+
+
+Known = TypeVar("Known")
+
+
+def merge(first: Schema, second: Schema) -> Schema:
+    """Return one schema of two: all columns, categories, codes and files; ranges hold both.
+
+    Raises:
+        ArgumentError: they contradict each other; the message names where.
+    """
+    columns = dict(first.columns)
+    for name, own in second.columns.items():
+        columns[name] = _merged(name, columns[name], own) if name in columns else own
+    for name in first.files.keys() & second.files.keys():
+        _same(f"file {name!r}", first.files[name], second.files[name])
+    return Schema(
+        scale=_same("scale", first.scale, second.scale),
+        columns=columns,
+        files={**first.files, **second.files},
+    )
+
+
+def _merged(name: str, a: Column, b: Column) -> Column:
+    for field in ("kind", "unit", "weight", "missing", "outside", "format", "origin"):
+        _same(f"{field} of column {name!r}", getattr(a, field), getattr(b, field))
+    for unit in a.units.keys() & b.units.keys():
+        _same(f"factor of {unit!r} of column {name!r}", a.units[unit], b.units[unit])
+    if (a.low is None) != (b.low is None):
+        raise ArgumentError(
+            f"one schema has a range of column {name!r}, the other has none; agree on it first."
+        )
+    return msgspec.structs.replace(
+        a,
+        units={**a.units, **b.units},
+        categories=tuple(dict.fromkeys((*a.categories, *b.categories))),
+        codes=tuple(dict.fromkeys((*a.codes, *b.codes))),
+        low=None if a.low is None or b.low is None else min(a.low, b.low, key=a.number),
+        high=None if a.high is None or b.high is None else max(a.high, b.high, key=a.number),
+    )
+
+
+def _same(what: str, a: Known, b: Known) -> Known:
+    if a != b:
+        raise ArgumentError(
+            f"the schemas differ in {what}: {a!r} and {b!r}; agree on one and write it in both."
+        )
+    return a
+
+
+def to_toml(schema: Schema) -> str:
+    """Return the text of a schema's file; `parse` reads it back to an equal schema."""
+    lines = [f"scale = {_value(schema.scale)}"]
+    for part, tables in (("columns", schema.columns), ("files", schema.files)):
+        for name, own in tables.items():
+            lines += ["", f"[{part}.{_value(name)}]"]
+            fields: Mapping[str, Any] = msgspec.structs.asdict(own)
+            defaults = type(own)(kind="id") if isinstance(own, Column) else File()
+            lines += [
+                f"{key} = {_value(value)}"
+                for key, value in fields.items()
+                if value is not None and (key == "kind" or value != getattr(defaults, key))
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_value(key)} = {_value(own)}" for key, own in value.items()) + "}"
+    if isinstance(value, tuple):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return repr(value)

@@ -1,0 +1,189 @@
+"""A schema makes numbers of messy tables; each mistake is one line with file, column, count and remedy."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privfed.data.described_tables import read_described, same_but_for_spelling
+from privfed.data.schema import parse, to_toml
+from privfed.errors import ArgumentError, DataError, PrivacyError
+
+SCHEMA = """
+[columns.cpr]
+kind = "id"
+[columns.age]
+kind = "number"
+unit = "years"
+low = 0
+high = 120
+codes = ["9999", "<5"]
+missing = "leave-out"
+outside = "clip"
+[columns.glucose]
+kind = "number"
+unit = "mmol/l"
+units = {"mg/dl" = 0.0555}
+low = 0
+high = 40
+missing = 5.5
+outside = "clip"
+[columns.ward]
+kind = "category"
+categories = ["øre", "hjerte"]
+missing = "øre"
+[columns.seen]
+kind = "date"
+format = "%d-%m-%Y"
+low = 2020-01-01
+high = 2030-01-01
+missing = 2024-01-01
+outside = "clip"
+[files.aarhus]
+encoding = "latin-1"
+decimal = ","
+names = {alder = "age"}
+[files.odense.units]
+glucose = "mg/dl"
+"""
+AARHUS = "cpr;alder;glucose;ward;seen\n1;50;5,5;øre;02-01-2020\n2;9999;6,5;hjerte;\n3;130;;Øre;03-01-2020\n"
+ODENSE = "glucose,extra,seen,ward,age,cpr\n100,x,01-01-2020,hjerte,40,7\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    clients = tmp_path / "clients"
+    clients.mkdir()
+    (clients / "aarhus.csv").write_bytes(AARHUS.encode("latin-1"))
+    (clients / "odense.csv").write_text(ODENSE, encoding="utf-16")
+    (tmp_path / "s.toml").write_text(SCHEMA, encoding="utf-8")
+    return tmp_path
+
+
+def test_each_file_is_read_as_the_schema_says_it_is_written(folder: Path) -> None:
+    schema = parse(SCHEMA)
+    assert schema.features == ("age", "glucose", "ward=øre", "ward=hjerte", "seen")
+    first = read_described(folder / "clients/aarhus.csv", schema)
+    weight, origin = np.sqrt(0.5), 7305.0  # 2020-01-01 is 20 years and 5 leap days after 2000-01-01.
+    np.testing.assert_allclose(first.features[0], [50, 5.5, weight, 0, origin + 1])
+    np.testing.assert_array_equal(first.kept, [True, False, True])
+    assert first.features[2, 0] == 120.0
+    second = read_described(folder / "clients/odense.csv", schema)
+    np.testing.assert_allclose(second.features, [[40, 5.55, 0, weight, origin]])
+
+
+def test_check_tells_what_is_clipped_left_out_and_filled_with_counts(invoke, folder: Path) -> None:
+    out = invoke("check", folder / "clients", "--schema", folder / "s.toml", "--json", exit_code=1).stdout
+    found = {(one["column"], one["what"]): (one["count"], one["mistake"]) for one in json.loads(out)}
+    assert found == {
+        ("age", "have no value"): (1, False),
+        ("age", "lie outside the declared range"): (1, False),
+        ("glucose", "have no value"): (1, False),
+        ("seen", "have no value"): (1, False),
+        ("ward", "have a category that the schema does not name"): (1, True),
+        ("ward", "have no value"): (1, False),
+    }
+
+
+def test_under_privacy_no_row_causes_an_error(folder: Path) -> None:
+    schema = parse(SCHEMA)
+    schema.check_private()
+    for text in (AARHUS + "x;y;z;w;v\n", AARHUS + "\xff;" * 9 + "\n"):
+        (folder / "clients/aarhus.csv").write_bytes(text.encode("latin-1"))
+        read = read_described(folder / "clients/aarhus.csv", schema, private=True).checked()
+        assert np.isfinite(read.features).all()
+        low, high = schema.domain() or ((), ())
+        assert (read.features >= low).all() and (read.features <= high).all()
+    with pytest.raises(PrivacyError, match=r"column 'age'.*needs a range"):
+        parse('[columns.age]\nkind = "number"').check_private()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (
+            "1,100",
+            r"t.csv: column 'x': 2 rows have a comma.*decimal = \",\" or thousands = \",\" in \[files.t\]",
+        ),
+        ("abc", r"t.csv: column 'x': 2 rows hold no number.*codes"),
+        ("", r"t.csv: column 'x': 2 rows have no value; give missing"),
+        ("11", r"t.csv: column 'x': 2 rows lie outside the declared range; correct the unit"),
+    ],
+)
+def test_a_mistake_is_one_line_with_file_column_count_and_remedy(
+    tmp_path: Path, value: str, text: str
+) -> None:
+    schema = parse('[columns.x]\nkind = "number"\nlow = 0\nhigh = 10')
+    (tmp_path / "t.csv").write_text(f"y;x\n1;2\n1;{value}\n1;{value}\n")
+    with pytest.raises(DataError, match=text):
+        read_described(tmp_path / "t.csv", schema).checked()
+
+
+def test_thousands_are_read_once_they_are_declared(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x;y\n1,100;1\n2,200,300.5;1\n")
+    schema = parse('[columns.x]\nkind = "number"\n[files.t]\nthousands = ","')
+    read = read_described(tmp_path / "t.csv", schema).checked()
+    np.testing.assert_array_equal(read.features[:, 0], [1100.0, 2200300.5])
+
+
+def test_a_missing_column_is_named_with_its_near_name(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("Age,y\n1,2\n")
+    with pytest.raises(DataError, match=r"no column 'age', whose near name is 'Age'"):
+        read_described(tmp_path / "t.csv", parse('[columns.age]\nkind = "number"'))
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ('[columns.x]\nkind = "number"\nlow = 1', "one end"),
+        ('[columns.x]\nkind = "number"\nlow = 2\nhigh = 1', "empty or infinite"),
+        ('[columns.x]\nkind = "number"\ncolour = 1', "colour"),
+        ('[columns.x]\nkind = "category"', "needs categories"),
+        ('[columns.x]\nkind = "number"\nlow = 0\nhigh = 1\nmissing = 2', "value for missing"),
+        ('scale = "range"\n[columns.x]\nkind = "number"', "scale"),
+        ('[columns.x]\nkind = "id"', "no feature"),
+        ('[columns.x]\nkind = "number"\n[files.a.units]\nx = "mg"', "units"),
+    ],
+)
+def test_a_wrong_schema_is_an_error_that_names_the_place(text: str, wrong: str) -> None:
+    with pytest.raises(ArgumentError, match=wrong):
+        parse(text)
+
+
+def test_a_schema_is_read_back_as_it_was_written() -> None:
+    assert parse(to_toml(parse(SCHEMA))) == parse(SCHEMA)
+
+
+def test_drafts_of_two_tables_merge_into_one_that_reads_both(invoke, failing, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name, decimal, separator in (("a", ".", ","), ("b", ",", ";")):
+        rows = [f"{name}-{i:04d}{separator}{rng.normal():.3f}{separator}w{i % 200}" for i in range(500)]
+        text = "\n".join(rows[:490]).replace(".", decimal) + f"\nx{separator}NA{separator}w1\n"
+        (tmp_path / f"{name}.csv").write_text(f"who{separator}x{separator}ward\n{text}")
+    assert "--decimal" in failing("schema", "draft", tmp_path / "b.csv")
+    invoke("schema", "draft", tmp_path / "a.csv", "--out", tmp_path / "a.toml")
+    invoke("schema", "draft", tmp_path / "b.csv", "--decimal", ",", "--out", tmp_path / "b.toml")
+    invoke("schema", "merge", tmp_path / "a.toml", tmp_path / "b.toml", "--out", tmp_path / "both.toml")
+    schema = parse((tmp_path / "both.toml").read_text())
+    assert {name: own.kind for name, own in schema.columns.items()} == {
+        "who": "id",
+        "x": "number",
+        "ward": "category",
+    }
+    assert len(schema.features) == 201
+    found = read_described(tmp_path / "b.csv", schema)
+    assert [(one.what, one.count) for one in found.findings] == [("have no value", 1)]
+    (tmp_path / "other.toml").write_text('[columns.x]\nkind = "number"\nunit = "kg"')
+    assert "unit of column 'x'" in failing("schema", "merge", tmp_path / "both.toml", tmp_path / "other.toml")
+
+
+def test_an_id_among_the_numbers_is_noticed(invoke, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{i},{i % 7}\n" for i in range(50)))
+    (tmp_path / "s.toml").write_text('[columns.x]\nkind = "number"\n[columns.y]\nkind = "number"')
+    out = json.loads(invoke("check", tmp_path / "t.csv", "--schema", tmp_path / "s.toml", "--json").stdout)
+    assert [one["column"] for one in out] == ["x"]
+
+
+def test_names_that_differ_in_spelling_only_are_noticed() -> None:
+    assert same_but_for_spelling(["Aarhus", "Odense", "aarhus "]) == [("Aarhus", "aarhus ")]
