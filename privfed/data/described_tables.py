@@ -20,7 +20,7 @@ import numpy.typing as npt
 import polars as pl
 
 from privfed.core.values.domain import FloatArray
-from privfed.data.schema import ERROR, Column, File, Schema
+from privfed.data.schema import CATEGORY, DATE, ERROR, Column, File, Schema
 from privfed.data.table import LEAVE_OUT
 from privfed.data.table_files import content_of, names_in, not_utf8, parquet, separator_in, stem, suffix
 from privfed.errors import ArgumentError, DataError
@@ -209,11 +209,11 @@ class _Reading:
         unread = np.isnan(values) & ~absent
         self._unreadable(unread, text)
         absent |= unread
-        if own.kind != "category":
+        if own.kind != CATEGORY:
             values = values * own.units.get(self._file.units.get(self._column, ""), 1.0)
             absent |= self._clipped(values, absent)
         kept = self._filled(values, absent)
-        if own.kind == "category":
+        if own.kind == CATEGORY:
             places = np.arange(len(own.categories), dtype=np.float64)
             return np.where(values[:, None] == places, own.weight, 0.0), kept
         ends = own.range
@@ -224,10 +224,10 @@ class _Reading:
     def _values(self, text: pl.Series) -> FloatArray:
         """Return numbers, days, or positions of categories; NaN where there is none."""
         own = self._own
-        if own.kind == "category":
+        if own.kind == CATEGORY:
             known = {name: float(place) for place, name in enumerate(own.categories)}
             found = text.replace_strict(known, default=None, return_dtype=pl.Float64)
-        elif own.kind == "date":
+        elif own.kind == DATE:
             days = text.str.to_date(own.format, strict=False) - pl.Series([own.origin])
             found = days.dt.total_days().cast(pl.Float64)
         else:
@@ -236,10 +236,10 @@ class _Reading:
 
     def _unreadable(self, unread: Flags, text: pl.Series) -> None:
         kind = self._own.kind
-        if kind == "category":
+        if kind == CATEGORY:
             remedy = "add theirs to its categories, or to its codes for missing values"
             self._found(unread, "have a category that the schema does not name", remedy, True)
-        elif kind == "date":
+        elif kind == DATE:
             self._found(unread, "have no date in its format", "correct its format, or add codes", True)
         else:
             odd = "," if self._file.decimal == "." else "."
@@ -272,12 +272,12 @@ class _Reading:
         """Put the declared value in place of missing ones; return the rows to keep."""
         own, rule = self._own, self._own.missing
         if rule in (ERROR, LEAVE_OUT):
-            values[absent] = 0.0 if own.range is None or own.kind == "category" else own.range[0]
+            values[absent] = 0.0 if own.range is None or own.kind == CATEGORY else own.range[0]
             remedy = "give missing to say that they are left out, or what is put in their place"
             remedy = "they are left out" if rule == LEAVE_OUT else remedy
             self._found(absent, "have no value", remedy, rule == ERROR)
             return ~absent
-        place = own.categories.index(str(rule)) if own.kind == "category" else own.number(rule)
+        place = own.categories.index(str(rule)) if own.kind == CATEGORY else own.number(rule)
         values[absent] = place
         self._found(absent, "have no value", "the declared value is put in")
         return np.ones(len(values), dtype=np.bool_)

@@ -12,7 +12,7 @@ import json
 import math
 import tomllib
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -22,6 +22,11 @@ from privfed.errors import ArgumentError, PrivacyError
 Kind = Literal["number", "category", "date", "id", "label"]
 
 ERROR = "error"
+NUMBER: Final[Kind] = "number"
+CATEGORY: Final[Kind] = "category"
+DATE: Final[Kind] = "date"
+FEATURES: Final = (NUMBER, CATEGORY, DATE)
+"""Kinds of columns by which rows are clustered."""
 WEIGHT = math.sqrt(0.5)
 """Value of a row's own category: two rows of different categories then have distance 1.
 
@@ -65,7 +70,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def is_feature(self) -> bool:
         """Whether rows are clustered by it."""
-        return self.kind in ("number", "category", "date")
+        return self.kind in FEATURES
 
     def number(self, value: str | float | datetime.date) -> float:
         """Return a declared value as a number: of a date the days since `origin`."""
@@ -76,7 +81,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def range(self) -> tuple[float, float] | None:
         """The declared range as numbers, or None."""
-        if self.kind == "category":
+        if self.kind == CATEGORY:
             return (0.0, self.weight)
         if self.low is None or self.high is None:
             return None
@@ -87,12 +92,12 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         dated = [isinstance(one, datetime.date) for one in (self.low, self.high) if one is not None]
         if len(dated) == 1:
             return "declares one end of its range; give low and high, or none"
-        if dated and (self.kind not in ("number", "date") or set(dated) != {self.kind == "date"}):
+        if dated and (self.kind not in (NUMBER, DATE) or set(dated) != {self.kind == DATE}):
             return "has a range of another kind; give numbers for a number, YYYY-MM-DD for a date"
         ends = self.range
         if ends is not None and not (math.isfinite(ends[0]) and math.isfinite(ends[1]) and ends[0] < ends[1]):
             return "has a range that is empty or infinite; give a finite low below high"
-        if (self.kind == "category") != bool(self.categories):
+        if (self.kind == CATEGORY) != bool(self.categories):
             return 'needs categories if its kind is "category", and takes none otherwise'
         if len(set(self.categories)) < len(self.categories) or "" in self.categories:
             return "names an empty category, or one twice; name each once"
@@ -107,10 +112,10 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             return None
         if isinstance(self.missing, bool):
             return "has a truth value for missing; give a word, a number or a date"
-        if self.kind == "category":
+        if self.kind == CATEGORY:
             fits = self.missing in self.categories
         else:
-            wanted = datetime.date if self.kind == "date" else (int, float)
+            wanted = datetime.date if self.kind == DATE else (int, float)
             fits = self.is_feature and isinstance(self.missing, wanted)
             ends = self.range
             if fits and ends is not None:
@@ -175,7 +180,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             if own.is_feature and ends is None:
                 return None
             if own.is_feature and ends is not None:
-                ends = ends if own.kind == "category" or self.scale == "none" else (0.0, 1.0)
+                ends = ends if own.kind == CATEGORY or self.scale == "none" else (0.0, 1.0)
                 low += [ends[0]] * max(1, len(own.categories))
                 high += [ends[1]] * max(1, len(own.categories))
         return tuple(low), tuple(high)
@@ -192,7 +197,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                     f"under differential privacy column {name!r} of the schema needs a range: give it low "
                     "and high."
                 )
-            ruled = own.missing != ERROR and (own.kind == "category" or own.outside != ERROR)
+            ruled = own.missing != ERROR and (own.kind == CATEGORY or own.outside != ERROR)
             if own.is_feature and not ruled:
                 raise PrivacyError(
                     f"under differential privacy no row may cause an error: give column {name!r} of the "
@@ -255,8 +260,9 @@ def merge(first: Schema, second: Schema) -> Schema:
 
 
 def _merged(name: str, a: Column, b: Column) -> Column:
+    fields, others = msgspec.structs.asdict(a), msgspec.structs.asdict(b)
     for field in ("kind", "unit", "weight", "missing", "outside", "format", "origin"):
-        _same(f"{field} of column {name!r}", getattr(a, field), getattr(b, field))
+        _same(f"{field} of column {name!r}", fields[field], others[field])
     for unit in a.units.keys() & b.units.keys():
         _same(f"factor of {unit!r} of column {name!r}", a.units[unit], b.units[unit])
     if (a.low is None) != (b.low is None):
@@ -288,11 +294,11 @@ def to_toml(schema: Schema) -> str:
         for name, own in tables.items():
             lines += ["", f"[{part}.{_value(name)}]"]
             fields: Mapping[str, Any] = msgspec.structs.asdict(own)
-            defaults = type(own)(kind="id") if isinstance(own, Column) else File()
+            usual = msgspec.structs.asdict(Column(kind="id") if isinstance(own, Column) else File())
             lines += [
                 f"{key} = {_value(value)}"
                 for key, value in fields.items()
-                if value is not None and (key == "kind" or value != getattr(defaults, key))
+                if value is not None and (key == "kind" or value != usual[key])
             ]
     return "\n".join(lines) + "\n"
 

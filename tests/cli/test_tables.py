@@ -151,6 +151,13 @@ def test_a_wrong_schema_is_an_error_that_names_the_place(text: str, wrong: str) 
         parse(text)
 
 
+def test_the_schema_on_the_page_is_one() -> None:
+    page = (Path(__file__).parents[2] / "docs/tables.md").read_text()
+    block = page[page.index("    scale = ") :].partition("\n|")[0]
+    schema = parse("\n".join(line[4:] for line in block.splitlines()))
+    assert schema.domain() == ((0.0,) * 6, (1.0, 1.0, *[np.sqrt(0.5)] * 3, 1.0))
+
+
 def test_a_schema_is_read_back_as_it_was_written() -> None:
     assert parse(to_toml(parse(SCHEMA))) == parse(SCHEMA)
 
