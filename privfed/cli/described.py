@@ -7,11 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from privfed.cli.run_folder import RUN, Parameters, Run, Source, read_run
+import msgspec
+
+from privfed.cli.run_folder import RUN, Declared, Parameters, Run, Source, read_run
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.names import Registry
 from privfed.core.values.guarantee import Noise, Unit
 from privfed.data import ClientTables, load_clients
+from privfed.data.described_clients import load_described
+from privfed.data.schema import parse
 from privfed.data.table import ERROR, missing_rule
 from privfed.errors import ArgumentError, RunFolderError, UndefinedIndexError
 from privfed.estimators.base import FederatedClusterer
@@ -175,8 +179,39 @@ def know_questions(folder: Path, algorithm: str | None, command: str) -> None:
         ESTIMATORS.resolve(algorithm)
 
 
+def declared_with(source: Source, declared: Declared) -> Declared:
+    """Return what is declared, with the schema's ranges as its domain where there is a schema.
+
+    Raises:
+        ArgumentError: an option says what the schema says.
+        PrivacyError: differential privacy is claimed, and a row could cause an error.
+    """
+    if source.schema is None:
+        return declared
+    said = [source.columns or None, source.separator, source.missing, declared.low, declared.high]
+    if any(one is not None for one in said):
+        raise ArgumentError(
+            "the schema says what --columns, --separator, --missing, --low and --high would; leave them out."
+        )
+    schema = parse(source.schema)
+    if declared.claims:
+        schema.check_private()
+    ends = schema.domain()
+    return declared if ends is None else msgspec.structs.replace(declared, low=ends[0], high=ends[1])
+
+
 def load(source: Source, *, private: bool) -> ClientTables:
     """Load the clients of a run; under differential privacy they are declared, and may have no rows."""
+    if source.schema is not None:
+        return load_described(
+            Path(source.path),
+            parse(source.schema),
+            group=source.group,
+            label=source.label,
+            id=source.id,
+            clients=source.clients or None,
+            private=private,
+        )
     return load_clients(
         source.path,
         group=source.group,

@@ -19,6 +19,7 @@ from privfed.cli.described import (
     check_metrics,
     check_own,
     clients_of,
+    declared_with,
     estimator,
     load,
     measured,
@@ -50,6 +51,9 @@ from privfed.core.asking.question import question_from_bytes
 from privfed.core.record.records import Ended
 from privfed.core.record.transcript import Transcript, has_begun
 from privfed.data import ClientTables
+from privfed.data.described_clients import in_units
+from privfed.data.schema import parse
+from privfed.data.table_files import write_table
 from privfed.errors import (
     ArgumentError,
     DataError,
@@ -79,7 +83,8 @@ def fit(
     **given: Any,
 ) -> None:
     """Do the work of `privfed fit`."""
-    source, declared = source_of(data, given), declared_of(given)
+    source = source_of(data, given)
+    declared = declared_with(source, declared_of(given))
     parameters = Parameters(
         algorithm=algorithm,
         n_clusters=n_clusters,
@@ -235,6 +240,9 @@ def carry_out(
             metrics=measured(model, parameters.metrics),
         )
         write_results(folder, result, model)
+        if run.source.schema is not None:
+            table = in_units(parse(run.source.schema), model.cluster_centers_)
+            write_table(folder / "centroids-in-units.csv", table)
         if picture:
             from privfed.cli.pictures import draw_run
 

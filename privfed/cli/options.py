@@ -200,6 +200,12 @@ source_options = stacked(
     missing_option,
 )
 
+schema_option = click.option(
+    "--schema",
+    type=PATH,
+    help="File that says what the columns mean (docs/tables.md); its ranges are the declared domain.",
+)
+
 classes_option = click.option(
     "--classes",
     metavar="A,B,...|@FILE",

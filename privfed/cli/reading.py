@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from privfed.cli.described import check_own, check_several, surroundings_of
+from privfed.cli.described import check_own, check_several, declared_with, surroundings_of
 from privfed.cli.described import load as load_rows
 from privfed.cli.output import echo
 from privfed.cli.result import ROWS, TrainedResult, claim_of_run, holds_models, measured_on, to_json
@@ -35,6 +37,9 @@ from privfed.core.names import imported
 from privfed.core.record.transcript import has_begun
 from privfed.core.values.domain import FloatArray
 from privfed.data import load_features
+from privfed.data.described_tables import read_described
+from privfed.data.schema import ID, parse
+from privfed.data.table import NO_LABEL
 from privfed.data.table_files import write_table
 from privfed.errors import ArgumentError, RunFolderError
 from privfed.estimators.base import FederatedClusterer
@@ -60,17 +65,27 @@ def predict(
         rows = load_features(data, read_result(run_folder, TrainedResult).columns, separator=separator)
         _classes(run_folder, rows, out, cluster, model)
         return
+    source = read_run(run_folder).source if (run_folder / RUN).exists() else None
     if cluster is not None:
         raise ArgumentError("--cluster is for runs that trained models; leave it out.")
     known = centroids_of(run_folder)
-    rows = load_features(data, known.columns, separator=separator)
+    ids, kept = dict[str, NDArray[Any]](), None
+    if source is None or source.schema is None:
+        rows = load_features(data, known.columns, separator=separator)
+    else:
+        schema = parse(source.schema)
+        read = read_described(data, schema).checked()
+        rows, kept = read.features, read.kept
+        ids = {name: read.frame[name].to_numpy() for name in schema.of(ID) if name in read.frame.columns}
     labels = assign(rows, np.array(known.centroids, dtype=np.float64))
+    if kept is not None:
+        labels = np.where(kept, labels, NO_LABEL)
     claim = known.privacy
     if known.format == 1 and has_begun(run_folder):
         claim = claim_of_run(run_folder, read_transcript(run_folder))
     if claim is not None:
         click.echo(f"privfed: for the centroids, not for the clusters of DATA's rows: {claim.line}", err=True)
-    _write(out, "cluster", labels)
+    _write(out, {**ids, "cluster": labels})
 
 
 def centroids_of(folder: Path) -> Centroids:
@@ -112,19 +127,24 @@ def _classes(
     if model.privacy_claim_ is not None:
         line = model.privacy_claim_.line
         click.echo(f"privfed: for the models, not for the classes of DATA's rows: {line}", err=True)
-    _write(out, "class", np.array(known.classes)[codes])
+    _write(out, {"class": np.array(known.classes)[codes]})
 
 
-def _write(out: Path | None, name: str, values: NDArray[Any]) -> None:
-    if out is None:
-        click.echo("\n".join([name, *map(str, values.tolist())]))
-    else:
-        write_table(out, {name: values})
+def _write(out: Path | None, columns: dict[str, NDArray[Any]]) -> None:
+    if out is not None:
+        write_table(out, columns)
+        return
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*(one.tolist() for one in columns.values()), strict=True))
+    click.echo(text.getvalue(), nl=False)
 
 
 def summary(data: Path, as_json: bool, bins: int | list[float] | None, **given: Any) -> None:
     """Do the work of `privfed summary`."""
-    source, declared = source_of(data, given), declared_of(given)
+    source = source_of(data, given)
+    declared = declared_with(source, declared_of(given))
     declared.check_claim(*source.undeclared)
     tables = load_rows(source, private=declared.epsilon is not None)
     check_several(tables, source.path, given["protocol"])

@@ -139,6 +139,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         classes: names of the classes, in the order of their codes, for a run that trains models.
         missing: what becomes of rows without a number in some column; None for an error.
         id: column with whose each row is, which is not a feature.
+        schema: text of the schema that describes the columns; None without one.
     """
 
     path: str
@@ -150,6 +151,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     classes: tuple[str, ...] = ()
     missing: float | str | None = None
     id: str | None = None
+    schema: str | None = None
 
     @property
     def undeclared(self) -> list[str]:
@@ -158,7 +160,12 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def source_of(data: Path, given: dict[str, Any]) -> Source:
-    """Remove the options of the source from those given, and return the source."""
+    """Remove the options of the source from those given, and return the source; a schema's file is read."""
+    if given.get("schema") is not None:
+        # Commands that read no table do without the libraries of tables.
+        from privfed.data.schema import schema_text
+
+        given["schema"] = schema_text(given["schema"])
     return _taken(Source, {**given, "path": str(data.absolute())}, given)
 
 

@@ -39,7 +39,7 @@ _FEATURES, _LABEL, _GROUP = "X", "y", "client"
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class Source:
     """Rows of one client, or of several clients with a group column.
 
     Args:
@@ -155,9 +155,9 @@ def load_clients(
     texts = [source.texts(source.label, "label", missing) for source in sources]
     labels = [text for text in texts if text is not None]
     label_names = sorted_names(labels) if labels else None
-    tables = [table for source in sources for table in _tables(source, names, label_names, missing)]
+    tables = [table for source in sources for table in tables_of(source, names, label_names, missing)]
     if clients is not None:
-        tables = _declared(tables, clients, len(names), labelled=label_names is not None)
+        tables = declared_tables(tables, clients, len(names), labelled=label_names is not None)
     return ClientTables(tuple(tables), tuple(names), label_names, private, unlabelled=missing != ERROR)
 
 
@@ -185,7 +185,7 @@ def load_features(
         raise DataError(f"{path} is a folder; give one file with the rows.")
     arrays = read_arrays(path) if suffix(path) == ".npz" else None
     frame = read_frame(path, separator) if arrays is None else rows_frame(path, arrays, ())
-    source = _Source(stem(path), str(path), frame, None)
+    source = Source(stem(path), str(path), frame, None)
     names = list(columns) if columns is not None else source.features()
     source.require(names)
     features = feature_array(frame, names, source.origin, needed=columns is not None)
@@ -230,13 +230,13 @@ def _check_path(path: Any) -> None:
 
 def _sources(
     path: Path, group: str | None, label: str | None, id: str | None, separator: str | None, empty: bool
-) -> list[_Source]:
+) -> list[Source]:
     if is_folder(path):
         _refuse_group(group, f"the folder {path}: each of its files is one client")
         files = sorted(files_of(path), key=lambda file: natural_key(stem(file)))
         return [_own_file(file, label, id, separator, empty) for file in files]
     if suffix(path) != ".npz":
-        return [_Source(stem(path), str(path), read_frame(path, separator, empty=empty), label, group, id)]
+        return [Source(stem(path), str(path), read_frame(path, separator, empty=empty), label, group, id)]
     arrays = read_arrays(path)
     if _FEATURES in arrays:
         return [_rows_source(path, arrays, label, group, id, empty)]
@@ -252,27 +252,27 @@ def _refuse_group(group: str | None, where: str) -> None:
         raise ArgumentError(f"group={group!r} cannot be used with {where} already; leave it out.")
 
 
-def _own_file(path: Path, label: str | None, id: str | None, separator: str | None, empty: bool) -> _Source:
+def _own_file(path: Path, label: str | None, id: str | None, separator: str | None, empty: bool) -> Source:
     """Read a file of a folder: the rows of one client."""
     name, origin = stem(path), f"client {stem(path)!r}"
     if suffix(path) != ".npz":
-        return _Source(name, origin, read_frame(path, separator, empty=empty), label, id=id)
+        return Source(name, origin, read_frame(path, separator, empty=empty), label, id=id)
     arrays = read_arrays(path)
     if label is None and _LABEL in arrays:
         label = _LABEL
-    return _Source(name, origin, rows_frame(path, arrays, (label, id), empty), label, id=id)
+    return Source(name, origin, rows_frame(path, arrays, (label, id), empty), label, id=id)
 
 
 def _rows_source(
     path: Path, arrays: dict[str, AnyArray], label: str | None, group: str | None, id: str | None, empty: bool
-) -> _Source:
+) -> Source:
     """Make a source of X; an array that is named for one use is not the default for another."""
     if label is None and _LABEL in arrays and _LABEL not in (group, id):
         label = _LABEL
     if group is None and _GROUP in arrays and _GROUP not in (label, id):
         group = _GROUP
     frame = rows_frame(path, arrays, (label, group, id), empty)
-    return _Source(stem(path), str(path), frame, label, group, id)
+    return Source(stem(path), str(path), frame, label, group, id)
 
 
 def rows_frame(
@@ -290,10 +290,10 @@ def rows_frame(
     return frame
 
 
-def _array_sources(path: Path, arrays: dict[str, AnyArray], empty: bool) -> list[_Source]:
+def _array_sources(path: Path, arrays: dict[str, AnyArray], empty: bool) -> list[Source]:
     frames = {name: _array_frame(array, f"array {name!r} of {path}", empty) for name, array in arrays.items()}
     names = sorted(frames, key=natural_key)
-    return [_Source(name, f"client {name!r}", frames[name], None) for name in names]
+    return [Source(name, f"client {name!r}", frames[name], None) for name in names]
 
 
 def _array_frame(array: AnyArray, origin: str, empty: bool) -> pl.DataFrame:
@@ -322,7 +322,7 @@ def _plain(array: AnyArray) -> AnyArray:
     return array.astype(np.float64) if array.dtype.kind == "f" else array
 
 
-def _common_columns(sources: Sequence[_Source], columns: Sequence[str] | None) -> list[str]:
+def _common_columns(sources: Sequence[Source], columns: Sequence[str] | None) -> list[str]:
     """Return the feature columns, which every source has."""
     if columns is not None:
         for source in sources:
@@ -339,8 +339,8 @@ def _common_columns(sources: Sequence[_Source], columns: Sequence[str] | None) -
     return first
 
 
-def _tables(
-    source: _Source, columns: Sequence[str], label_names: Sequence[str] | None, missing: Missing
+def tables_of(
+    source: Source, columns: Sequence[str], label_names: Sequence[str] | None, missing: Missing
 ) -> list[ClientTable]:
     """Make the tables of the clients of one source."""
     features, kept = filled(feature_array(source.frame, columns, source.origin), missing)
@@ -375,7 +375,7 @@ def _tables(
     ]
 
 
-def _declared(
+def declared_tables(
     tables: Sequence[ClientTable], clients: Sequence[str], width: int, labelled: bool
 ) -> list[ClientTable]:
     """Return a table for each declared client, in that order; those that were not found have no rows."""

@@ -12,6 +12,7 @@ import json
 import math
 import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
@@ -25,6 +26,7 @@ ERROR = "error"
 NUMBER: Final[Kind] = "number"
 CATEGORY: Final[Kind] = "category"
 DATE: Final[Kind] = "date"
+ID: Final[Kind] = "id"
 FEATURES: Final = (NUMBER, CATEGORY, DATE)
 """Kinds of columns by which rows are clustered."""
 WEIGHT = math.sqrt(0.5)
@@ -236,6 +238,18 @@ def parse(text: str, origin: str = "the schema") -> Schema:
                     "this unit and its factor."
                 )
     return found
+
+
+def schema_text(path: Path) -> str:
+    """Return the text of a schema's file; raises `ArgumentError` where it is none."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise ArgumentError(
+            f"{path} is no schema that can be read; write one with privfed schema draft."
+        ) from None
+    parse(text, str(path))
+    return text
 
 
 Known = TypeVar("Known")

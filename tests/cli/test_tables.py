@@ -194,3 +194,91 @@ def test_an_id_among_the_numbers_is_noticed(invoke, tmp_path: Path) -> None:
 
 def test_names_that_differ_in_spelling_only_are_noticed() -> None:
     assert same_but_for_spelling(["Aarhus", "Odense", "aarhus "]) == [("Aarhus", "aarhus ")]
+
+
+def hospitals(folder: Path, gaps: float = 0.05) -> Path:
+    """Write three clients with habits of their own around two clusters, and their schema."""
+    rng, clients = np.random.default_rng(1), folder / "sites"
+    clients.mkdir()
+    for name in ("a", "b", "c"):
+        lines = ["cost,who,ward,age"] if name != "c" else ["age;ward;who;cost"]
+        for i in range(60):
+            old = i % 2
+            age, cost = rng.normal(30 + 40 * old, 3), rng.normal(1000 + 5000 * old, 100)
+            written = "NA" if rng.random() < gaps else f"{age:.2f}"
+            fields = [f"{cost:.2f}", f"{name}{i}", f"w{old}", written]
+            line = ",".join(fields) if name != "c" else ";".join(fields[::-1]).replace(".", ",")
+            lines.append(line)
+        (clients / f"{name}.csv").write_text("\n".join(lines), encoding="utf-16" if name == "b" else "utf-8")
+    (folder / "schema.toml").write_text("""
+scale = "range"
+[columns.who]
+kind = "id"
+[columns.age]
+kind = "number"
+unit = "years"
+low = 0
+high = 100
+codes = ["NA"]
+missing = "leave-out"
+outside = "clip"
+[columns.ward]
+kind = "category"
+categories = ["w0", "w1"]
+missing = "leave-out"
+[columns.cost]
+kind = "number"
+low = 0
+high = 10000
+missing = "leave-out"
+outside = "clip"
+[files.c]
+decimal = ","
+""")
+    return clients
+
+
+def test_from_export_to_centroids_in_units_and_back_to_ids(invoke, failing, tmp_path: Path) -> None:
+    clients, run = hospitals(tmp_path), tmp_path / "run"
+    words = ("fit", clients, "--schema", tmp_path / "schema.toml", "-k", 2, "--protocol", "plain")
+    invoke(*words, "--out", run, "--quiet")
+    centers = np.genfromtxt(run / "centroids-in-units.csv", delimiter=",", names=True, deletechars="")
+    assert centers.dtype.names == ("age_[years]", "ward=w0", "ward=w1", "cost")
+    np.testing.assert_allclose(np.sort(centers["age_[years]"]), [30, 70], atol=2)
+    np.testing.assert_allclose(np.sort(centers["cost"]), [1000, 6000], atol=60)
+    np.testing.assert_allclose(np.sort(centers["ward=w1"]), [0, 1], atol=1e-9)
+    rows = invoke("predict", run, clients / "c.csv").stdout.splitlines()
+    assert rows[0] == "who,cluster" and len(rows) == 61
+    found = {tuple(row.split(",")) for row in rows[1:]}
+    left_out = (clients / "c.csv").read_text().count("NA")
+    assert sum(cluster == "-1" for _, cluster in found) == left_out > 0
+    of_old = {cluster for who, cluster in found if int(who[1:]) % 2 and cluster != "-1"}
+    assert len(of_old) == 1
+    (tmp_path / "schema.toml").unlink()
+    invoke("resume", run, "--quiet")
+    assert "--low" in failing(*words[:2], "--schema", _only(tmp_path), "--low", "0", "--high", "1")
+
+
+def _only(folder: Path) -> Path:
+    (folder / "only.toml").write_text('[columns.age]\nkind = "number"\nlow = 0\nhigh = 1')
+    return folder / "only.toml"
+
+
+def test_a_private_fit_takes_its_domain_from_the_schema(invoke, failing, tmp_path: Path) -> None:
+    clients = hospitals(tmp_path)
+    claim = ("--algorithm", "dp", "--epsilon", 10, "--delta", 1e-5, "--unit", "record")
+    claim = (*claim, "--neighbours", "add-remove", "-k", 2, "--out", tmp_path / "run", "--quiet")
+    assert "'age'" in failing("fit", clients, "--schema", _only(tmp_path), *claim)
+    invoke("fit", clients, "--schema", tmp_path / "schema.toml", *claim)
+    declared = json.loads((tmp_path / "run/run.json").read_text())["parameters"]["declared"]
+    assert declared["low"] == [0.0] * 4
+    assert declared["high"] == pytest.approx([1.0, np.sqrt(0.5), np.sqrt(0.5), 1.0])
+
+
+def test_clients_whose_names_differ_in_spelling_only_are_an_error(failing, tmp_path: Path) -> None:
+    rows = "".join(f"{name},{i}\n" for name in ("Aarhus", "aarhus", "Odense") for i in range(9))
+    (tmp_path / "t.csv").write_text("site,age\n" + rows)
+    (tmp_path / "s.toml").write_text('[columns.age]\nkind = "number"')
+    words = ("fit", tmp_path / "t.csv", "--group", "site", "--schema", tmp_path / "s.toml", "-k", 2)
+    text = failing(*words, "--out", tmp_path / "run")
+    assert "'Aarhus' and 'aarhus'" in text and "--clients" in text

@@ -1,0 +1,107 @@
+"""Loads clients from tables that a schema describes, and says centers in the schema's units."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from privfed.core.values.domain import FloatArray
+from privfed.data.described_tables import read_described, same_but_for_spelling
+from privfed.data.loading import Source, declared_tables, tables_of
+from privfed.data.schema import CATEGORY, DATE, Schema
+from privfed.data.table import ERROR, LEAVE_OUT, ClientTables, Missing, natural_key
+from privfed.data.table_files import AnyArray, files_of, is_folder, stem
+from privfed.errors import ArgumentError, DataError, PrivacyError
+
+
+def load_described(
+    path: Path,
+    schema: Schema,
+    *,
+    group: str | None = None,
+    label: str | None = None,
+    id: str | None = None,
+    clients: Sequence[str] | None = None,
+    private: bool = False,
+) -> ClientTables:
+    """Load the rows of all clients as a schema describes them; otherwise as `load_clients` does.
+
+    Args:
+        path: a table, or a folder with one for each client.
+        schema: what the columns mean.
+        group: column with the client of each row; not for folders.
+        label: column of true labels.
+        id: column with whose each row is.
+        clients: names of all clients, in the order to be used; None for those that are found.
+        private: whether differential privacy will be claimed; no row may then cause an error.
+
+    Raises:
+        ArgumentError: one of these columns is a feature, or a folder has a group.
+        DataError: a file lacks a column, or holds what the schema does not allow; or the names of two
+            clients differ in spelling only.
+        PrivacyError: with `private`, a row could cause an error, or the clients are not declared.
+    """
+    if private:
+        schema.check_private()
+        if group is not None and clients is None:
+            raise PrivacyError("under differential privacy the clients are declared: name all with clients=.")
+    roles = [one for one in (group, label, id) if one is not None]
+    for name in roles:
+        if name in schema.columns and schema.columns[name].is_feature:
+            raise ArgumentError(f"column {name!r} is a feature in the schema; give it kind id or label.")
+    folder = is_folder(path)
+    if folder and group is not None:
+        raise ArgumentError(f"group={group!r} cannot be used with the folder {path}; leave it out.")
+    rule: Missing = LEAVE_OUT if private else ERROR
+    names = schema.features
+    sources = []
+    for file in sorted(files_of(path), key=lambda one: natural_key(stem(one))) if folder else [path]:
+        read = read_described(file, schema, private=private, also=roles).checked()
+        columns = {name: read.features[:, place] for place, name in enumerate(names)}
+        frame = pl.DataFrame(columns).with_columns(read.frame.select(list(dict.fromkeys(roles))))
+        own = frame.filter(pl.Series(read.kept))
+        sources.append(Source(stem(file), str(file), own, label, group, id))
+    labels = {one for each in sources if label is not None for one in each.frame[label].drop_nulls()}
+    label_names = None if label is None else tuple(sorted(labels, key=natural_key))
+    tables = [one for each in sources for one in tables_of(each, names, label_names, rule)]
+    if clients is not None:
+        tables = declared_tables(tables, clients, len(names), labelled=label is not None)
+    elif pairs := same_but_for_spelling([one.name for one in tables]):
+        raise DataError(
+            f"clients {pairs[0][0]!r} and {pairs[0][1]!r} of {path} differ in spelling only; "
+            "rename one, or name both with clients= if they are two."
+        )
+    return ClientTables(tuple(tables), names, label_names, private, unlabelled=private)
+
+
+def in_units(schema: Schema, centers: FloatArray) -> dict[str, AnyArray]:
+    """Return centers as people read them.
+
+    Args:
+        schema: what the columns mean.
+        centers: float64 of shape (n_clusters, n_features).
+
+    Returns:
+        Name with its unit -> values of shape (n_clusters,): numbers in the unit, dates as YYYY-MM-DD, and of
+        each category its share.
+    """
+    found, place = dict[str, AnyArray](), 0
+    for name, own in schema.columns.items():
+        if own.kind == CATEGORY:
+            for one in own.categories:
+                found[f"{name}={one}"] = centers[:, place] / own.weight
+                place += 1
+        elif own.is_feature:
+            values, ends = centers[:, place], own.range
+            place += 1
+            if schema.scale == "range" and ends is not None:
+                values = ends[0] + values * (ends[1] - ends[0])
+            found[name if own.unit is None else f"{name} [{own.unit}]"] = values
+            if own.kind == DATE:
+                days = [own.origin + datetime.timedelta(days=round(one)) for one in values.tolist()]
+                found[name] = np.array([day.isoformat() for day in days])
+    return found
