@@ -67,7 +67,8 @@ class RoundForms:
             "numbered": numbered,
             "before": Same("before", before),
         }
-        sketches = Form(SketchedUpdates, **common, size=landmarks.size, seed=landmarks.seed)
+        words = {"size": landmarks.size, "seed": landmarks.seed, "decay": landmarks.decay}
+        sketches = Form(SketchedUpdates, **common, **words)
         if slots:
             sketches = Form(Slots, **self._ranges, inner=sketches, slots=slots)
         after = Among((Regrouping.none(), landmarks.form(number)))
@@ -129,12 +130,22 @@ class Regroupings:
         n_parameters: of the model.
         n_clients: most landmarks.
         rounds: of the run.
+        decay: of the running means that are compared; 0 where updates are.
     """
 
     def __init__(
-        self, *, size: int, tag: int, seed: int, metric: str, n_parameters: int, n_clients: int, rounds: int
+        self,
+        *,
+        size: int,
+        tag: int,
+        seed: int,
+        metric: str,
+        n_parameters: int,
+        n_clients: int,
+        rounds: int,
+        decay: float,
     ) -> None:
-        self.size, self.seed = size, seed
+        self.size, self.seed, self.decay = size, seed, decay
         self._tag, self._metric = tag, metric
         self._n_parameters, self._n_clients, self._rounds = n_parameters, n_clients, rounds
 

@@ -13,18 +13,22 @@ cluster, unless clients are clustered anew in that round; then they join the nea
 newcomers do (equation 6); a cluster that nobody was in when clients were clustered anew is gone; in other
 rounds its model stays.
 
+With a rule's `decay` clients send sketches of their running means in place of updates (docs/decisions/046).
+The variance of DP-SGD's noise in them is public: clients are clustered where noise does not explain it, every
+mean is a landmark, and the first clusters' models catch up with what set their members apart before.
+
 Reveals to whoever opens the totals: a sketch of the update of every client that takes part, and the cluster
-that it started from; over slots not whose they are, though sketches of one client look alike from round to
-round. With sketches as long as the model these are the updates themselves, over "plain" with the client's
-name. Besides, the averages of each cluster; a cluster of one client is its update. To clients: the models of
-all clusters, and the sketches that stand for clusters. Nothing here is protected but by DP-SGD, or by noise
-at unit "client".
+that it started from. Over slots these come under no name, but sketches of one client look alike from round to
+round: they are linked, under a lasting pseudonym, and open to inversion. With sketches as long as the model
+these are the updates themselves, over "plain" with the client's name. Besides, the averages of each cluster;
+one of one client is its update. To clients: the models of all clusters, and the sketches that stand for
+clusters. Nothing here is protected but by DP-SGD, or by noise at unit "client".
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -39,6 +43,7 @@ from privfed.deep.algorithms.averaging import limits, shares
 from privfed.deep.algorithms.phases import Regroupings, RoundForms
 from privfed.deep.algorithms.plan import ModelsOutcome, Plan, Regrouped
 from privfed.deep.clustering.distances import Metric
+from privfed.deep.clustering.noise import MeanNoise
 from privfed.deep.clustering.sketch import sketch_size, sketched
 from privfed.deep.training.regrouping import Regrouping
 from privfed.deep.training.rounds import AveragedUpdates, ClusterSizes, SketchedUpdates, averaged
@@ -65,12 +70,14 @@ class Updates:
         updates: float64 of shape (n, size).
         labels: cluster that each started from, integers of shape (n,).
         n_clusters: number of clusters, those without an update included.
+        variance: of the noise in each number, known to everybody; 0 without noise of clients' own.
     """
 
     starts: FloatArray
     updates: FloatArray
     labels: IntArray
     n_clusters: int
+    variance: float = 0.0
 
     @property
     def ends(self) -> FloatArray:
@@ -116,6 +123,10 @@ class Rule(Protocol):
     def tags(self) -> bool:
         """Whether landmarks are only for finding oneself, so that a few numbers of each will do."""
 
+    @property
+    def decay(self) -> float:
+        """By which running means of updates are compared (`SketchedUpdates.decay`); 0 for updates."""
+
     def decide(self, updates: Updates, round_number: int, seed: int) -> Decision:
         """Return what becomes of the clusters."""
 
@@ -150,7 +161,7 @@ class RegroupedLearning:
 
     def averages_itself(self, size: int, n_parameters: int, private: bool) -> bool:
         """Say whether the server holds whole updates, and averages them without a second sum."""
-        return size == n_parameters and not (self.plan.by_rows or self.slotted or private)
+        return size == n_parameters and not (self.plan.by_rows or self.slotted or private or self.rule.decay)
 
     def tag_size(self, size: int, n_parameters: int) -> int:
         """Return how many numbers a landmark has."""
@@ -173,6 +184,7 @@ class RegroupedLearning:
             n_parameters=n_parameters,
             n_clients=n_clients,
             rounds=self.plan.rounds,
+            decay=self.rule.decay,
         )
         forms, words = RoundForms(self.plan, setting), (self.rule.metric, self.rule.numbered, steps)
         asked = n_clients * self.slotted, not self.averages_itself(size, n_parameters, private)
@@ -226,6 +238,7 @@ class _Server:
         self.history = [self.models]
         self.regrouped: list[Regrouped] = []
         self._structure, self._step = 0, Regrouping.none()
+        self._noise: dict[int, MeanNoise] = {}
         n_parameters = self.models.shape[1]
         self._size = algorithm.sketch_size(n_parameters, self._n_clients)
         self._seed = self._plan.seed % 2**32
@@ -239,6 +252,7 @@ class _Server:
             self._average(seen, seen.labels if decision.labels is None else decision.labels, step)
         else:
             yield from self._averages(number, step)
+            self._catch_up(seen, decision)
         if step.n_clusters:
             self._structure, self._step = self._structure + 1, step
         elif step is not self._step and number > self._step.round + 1:
@@ -275,7 +289,9 @@ class _Server:
 
     def _sketches(self, number: int) -> Conversation[tuple[Updates, bool]]:
         """Ask for sketches; return what is seen of them, and whether these are all there is to average."""
-        question = SketchedUpdates(**self._common(number), size=self._size, seed=self._seed)
+        question = SketchedUpdates(
+            **self._common(number), size=self._size, seed=self._seed, decay=self._rule.decay
+        )
         slots = Slots(ranges=self._ranges, inner=question, slots=self._n_clients)
         share, label = SKETCH_SHARE / self._plan.rounds, self._plan.label(number)
         total = yield Ask(
@@ -289,8 +305,23 @@ class _Server:
         seen = contributions(slots if self._algorithm.slotted else None, total, self._private)
         labels = np.array([one["origin"].argmax() for one in seen], dtype=np.intp)
         known = sketched(self.models, self._size, self._seed)
-        updates = Updates(known[labels], np.stack([one["sketch"] for one in seen]), labels, len(self.models))
+        table = np.stack([one["sketch"] for one in seen])
+        variance = self._variance(total.contributors, number)
+        # Running means all start from the average of the models.
+        starts = known[labels] if not self._rule.decay else np.broadcast_to(known.mean(axis=0), table.shape)
+        updates = Updates(starts, table, labels, len(self.models), variance)
         return updates, self._algorithm.averages_itself(self._size, self.models.shape[1], self._private)
+
+    def _variance(self, contributors: Sequence[int], number: int) -> float:
+        """Return the variance of the noise in each number of a sketch: that of the noisiest client."""
+        training, decay = self._plan.training(number), self._rule.decay
+        n_parameters = self.models.shape[1]
+        # What is clipped is no longer than its bound, noise included.
+        own = min(training.noise_variance, training.max_update_norm**2 / n_parameters)
+        for name in contributors:
+            self._noise[name] = self._noise.get(name, MeanNoise()).followed(own, decay)
+        noisiest = max(self._noise[name].variance for name in contributors)
+        return float(noisiest * n_parameters / self._size)
 
     def _paid(self, **words: float) -> Mapping[str, float] | None:
         return words if self._private else None
@@ -331,6 +362,19 @@ class _Server:
         np.add.at(update, labels, seen.updates)
         np.add.at(origin, (labels, seen.labels), 1.0)
         self.models = frozen_array(averaged(self.models, update, origin, otherwise))
+
+    def _catch_up(self, seen: Updates, decision: Decision) -> None:
+        """Move the first clusters' models by what set their members' updates apart in all rounds before.
+
+        Their running means tell, where they are not sketched: until then all started from the same models.
+        """
+        first = self._rule.decay and self._structure == 0 and decision.labels is not None
+        if not first or self._size < self.models.shape[1]:
+            return
+        before = max(one.mass for one in self._noise.values()) - 1.0
+        apart = seen.updates - seen.updates.mean(axis=0)
+        means = [apart[decision.labels == label].mean(axis=0) for label in range(decision.n_clusters)]
+        self.models = frozen_array(self.models + before * np.stack(means))
 
     def _averages(self, number: int, step: Regrouping) -> Conversation[None]:
         """Ask for the averages, so that nobody sees an update."""

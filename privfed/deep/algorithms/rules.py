@@ -15,6 +15,7 @@ import numpy as np
 from privfed.deep.algorithms.regrouped import Decision, Updates
 from privfed.deep.clustering.bipartition import SplitRule, bipartition, cosine_similarities
 from privfed.deep.clustering.distances import METRICS, Metric, update_distances
+from privfed.deep.clustering.noise import explains_more, never_joined, without_noise
 from privfed.deep.clustering.propagation import Propagation
 from privfed.deep.clustering.validity import dunn_index, outdated
 from privfed.errors import ArgumentError
@@ -28,13 +29,14 @@ class PropagationRule:
         metric: distance of updates, one of `METRICS` (table II compares them).
         propagation: words of affinity propagation.
         after: rounds before the first clustering; the paper clusters from round 1 on.
+        decay: of running means, which are compared in place of updates; 0 as published.
     """
 
     numbered: ClassVar[bool] = False
-    tags: ClassVar[bool] = False
     metric: Metric = "complete"
     propagation: Propagation = field(default_factory=Propagation)
     after: int = 0
+    decay: float = 0.0
 
     def __post_init__(self) -> None:
         if self.metric not in METRICS:
@@ -46,11 +48,18 @@ class PropagationRule:
 
     @property
     def landmark_metric(self) -> Metric:
-        """The same: exemplars stand for clusters by it."""
-        return self.metric
+        """The same: exemplars stand for clusters by it. Among running means each finds its own."""
+        return "euclidean" if self.decay else self.metric
+
+    @property
+    def tags(self) -> bool:
+        """What is noisy may lie nearer to another cluster's exemplar."""
+        return self.decay > 0.0
 
     def decide(self, updates: Updates, round_number: int, seed: int) -> Decision:
         """Compare all updates, and cluster them where the clusters do not fit."""
+        if self.decay:
+            return self._decide_among_means(updates, round_number, seed)
         distances = update_distances(updates.starts, updates.ends, self.metric)
         index = dunn_index(distances, updates.labels)
         if round_number <= self.after or not outdated(distances, updates.labels, updates.n_clusters):
@@ -59,6 +68,24 @@ class PropagationRule:
         if found is None:
             return Decision(index=index, converged=False)
         return Decision(found.labels, found.exemplars, len(found.exemplars), index)
+
+    def _decide_among_means(self, updates: Updates, round_number: int, seed: int) -> Decision:
+        """Cluster running means without their noise, where that explains them better than the clusters do.
+
+        Where noise prevails, the Dunn index says nothing of clusters: this takes its place.
+        """
+        ends, labels, variance = updates.ends, updates.labels, updates.variance
+        distances = update_distances(updates.starts, without_noise(ends, variance), self.metric)
+        index = dunn_index(distances, labels)
+        if round_number <= self.after:
+            return Decision(index=index)
+        found = self.propagation.cluster(distances, seed)
+        if found is None:
+            return Decision(index=index, converged=False)
+        clusters = never_joined(labels, found.labels)
+        if not explains_more(ends, labels, clusters, variance):
+            return Decision(index=index)
+        return Decision(clusters, np.arange(len(labels)), int(clusters.max()) + 1, index)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +103,7 @@ class BipartitionRule:
     numbered: ClassVar[bool] = True
     tags: ClassVar[bool] = True
     metric: ClassVar[Metric] = "cosine"
+    decay: ClassVar[float] = 0.0
     landmark_metric: ClassVar[Metric] = "euclidean"
     split: SplitRule = field(default_factory=SplitRule)
 

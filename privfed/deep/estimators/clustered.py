@@ -19,6 +19,9 @@ from privfed.protocols.slotted import Slotted
 
 MERGES = ("slotted", "gathered")
 
+DECAY = 0.9
+"""Of running means under DP-SGD, where none is given."""
+
 
 def check_merge(merge: str, protocol: SecureSum) -> bool:
     """Check that a protocol shows updates as `merge` says; return whether they come in slots.
@@ -126,4 +129,13 @@ class DCFL(Propagating, _Regrouped):
             quantile=self.preference_quantile,
             damping=self.damping,
         )
-        return PropagationRule(metric=self.metric, propagation=words, after=self.cluster_after)
+        by_default = DECAY if self._by_dp_sgd is not None else 0.0
+        decay = by_default if self.decay is None else self.decay
+        check_number("decay", decay, 0.0, 1.0, open_high=True)
+        if decay and self.privacy is not None and self._by_dp_sgd is None:
+            raise PrivacyError(
+                'a running mean is no less noisy at unit "client", where noise is added later; use decay=0.'
+            )
+        return PropagationRule(
+            metric=self.metric, propagation=words, after=self.cluster_after, decay=float(decay)
+        )

@@ -96,9 +96,9 @@ class Comparing:
 
     merge: Literal["slotted", "gathered"] = parameter(
         default="slotted",
-        text='how updates meet; "slotted": the server sees sketches of them, not whose they are, and '
-        'averages are secure sums; or "gathered": as published, it sees every client\'s update (only with '
-        '`protocol="plain"`).',
+        text='how updates meet; "slotted": the server sees sketches of them, under no name but linked from '
+        'round to round, and averages are secure sums; or "gathered": as published, it sees every client\'s '
+        'update (only with `protocol="plain"`).',
     )
     sketch_error: float | None = parameter(
         default=None,
@@ -159,6 +159,11 @@ class Propagating(Distances, Comparing, ModelParameters):
     )
     damping: float = parameter(default=0.5, text="of affinity propagation, in [0.5, 1).")
     cluster_after: int = parameter(default=0, text="rounds before the first clustering; 0 as published.")
+    decay: float | None = parameter(
+        default=None,
+        text="running means of updates are compared, in which each update weighs `decay` times the next one: "
+        "0 compares updates, as published; None takes 0.9 with DP-SGD, and 0 otherwise.",
+    )
 
 
 @parameters

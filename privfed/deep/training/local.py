@@ -16,7 +16,7 @@ from privfed.core.asking.question import ClientData, Part, register
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import SampledSteps
 from privfed.core.values.numbers import check_bound
-from privfed.deep.training.dp_sgd import private_sgd
+from privfed.deep.training.dp_sgd import CHARGED, private_sgd
 from privfed.deep.training.probing import private_trainer_of
 from privfed.deep.training.trainer import MODELS, Labels, Trainer, trainer_of
 from privfed.errors import ArgumentError, DataError
@@ -124,6 +124,12 @@ class Training(Part):
     def _steps_at(self, rate: float) -> int:
         """Return as many steps as give `epochs` expected passes."""
         return max(1, round(self.epochs / rate))
+
+    @property
+    def noise_variance(self) -> float:
+        """Variance that DP-SGD's noise gives each number of an update in this round, at most; public."""
+        spread = self.learning_rate * self.noise_multiplier * self.max_grad_norm * CHARGED
+        return self.steps * (spread / (self.rate * self.rows)) ** 2 if self.private else 0.0
 
     @property
     def sampled_steps(self) -> SampledSteps:

@@ -32,6 +32,9 @@ class Memory:
         start: that model.
         sketch: size, seed and sketch of `update`, where it sent one.
         first: its update of the first round.
+        mean: of its updates, later ones weighing more.
+        mass: sum of the weights in `mean`.
+        shown: what stands for `update` in sketches, where that is `mean`.
         trainings: how often it trained with DP-SGD, joining included.
         labels: round -> its cluster at the end of the round.
     """
@@ -44,11 +47,26 @@ class Memory:
     start: FloatArray | None = None
     sketch: tuple[int, int, FloatArray] | None = None
     first: FloatArray | None = None
+    mean: FloatArray | None = None
+    mass: float = 0.0
+    shown: FloatArray | None = None
     trainings: int = 0
     labels: dict[int, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return "Memory(...)"
+
+    def averages(self, decay: float) -> None:
+        """Take the last update into the running mean, once a round: what is shown from then on.
+
+        Args:
+            decay: in (0, 1): how much each update weighs beside the next one.
+        """
+        if self.update is None or self.shown is not None:
+            return
+        self.mass = decay * self.mass + 1.0
+        mean = np.zeros_like(self.update) if self.mean is None else self.mean
+        self.mean = self.shown = mean + (self.update - mean) / self.mass
 
 
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,13 +81,16 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     update: Array | None
     start: Array | None
     first: Array | None
+    mean: Array | None
+    mass: float
+    shown: Array | None
     sketch: tuple[int, int, Array] | None
 
     def __repr__(self) -> str:
         return "_Stored(...)"
 
 
-_CODEC: Codec[_Stored] = Codec(_Stored, "memory of a client that trains", 1)
+_CODEC: Codec[_Stored] = Codec(_Stored, "memory of a client that trains", 2)
 
 
 class MemoryCodec:
@@ -88,6 +109,9 @@ class MemoryCodec:
             update=_array(value.update),
             start=_array(value.start),
             first=_array(value.first),
+            mean=_array(value.mean),
+            mass=value.mass,
+            shown=_array(value.shown),
             sketch=sketch,
         )
         return _CODEC.to_bytes(stored)
@@ -106,6 +130,9 @@ class MemoryCodec:
             update=_numbers(stored.update),
             start=_numbers(stored.start),
             first=_numbers(stored.first),
+            mean=_numbers(stored.mean),
+            mass=stored.mass,
+            shown=_numbers(stored.shown),
             sketch=None if sketch is None else (*sketch[:2], sketch[2].to_numpy()),
         )
 

@@ -109,7 +109,8 @@ class Regrouping(Part):
             return
         if memory.update is None or memory.start is None:
             return
-        update, start, models = self._sketches(memory, memory.update, memory.start)
+        shown = memory.update if memory.shown is None else memory.shown
+        update, start, models = self._sketches(memory, shown, memory.start)
         origins = models[self.origins.astype(np.intp)]
         ends = origins + self.landmarks
         found = distances_to(origins, ends, start, start + update, self.metric)

@@ -123,7 +123,7 @@ class Round(Question):
         memory.structure, memory.origin = self.structure, memory.label
         memory.start = self.models[memory.label]
         memory.update = self._update(client, memory, memory.start, generator)
-        memory.round, memory.sketch = self.training.round, None
+        memory.round, memory.sketch, memory.shown = self.training.round, None, None
         memory.first = memory.update if memory.round == 1 else memory.first
         memory.labels[memory.round] = memory.label
         return memory
@@ -188,17 +188,20 @@ class Round(Question):
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SketchedUpdates(Round):
-    """Ask for a sketch of each client's update, and the cluster that it started from.
+    """Ask for a sketch of each client's update or running mean, and the cluster that it started from.
 
     Statistics: `sketch` (size,); `origin` (n_clusters,), one for that cluster.
 
     Args:
         size: numbers of a sketch; as many as there are parameters for the updates themselves.
         seed: of the projection, public.
+        decay: 0 for the update itself; else the client's running mean (`Memory.averages`), which is made of
+            earlier updates: under DP-SGD it costs nothing, and its noise falls from round to round.
     """
 
     size: int
     seed: int
+    decay: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -207,6 +210,8 @@ class SketchedUpdates(Round):
                 f"size must lie in [1, {self.models.shape[1]}] and the seed in [0, 2**32), got {self.size} "
                 f"and {self.seed}."
             )
+        if not 0.0 <= self.decay < 1.0:
+            raise ArgumentError(f"decay must lie in [0, 1), got decay={self.decay}.", parameters=["decay"])
 
     @property
     def declaration(self) -> Declaration:
@@ -239,7 +244,10 @@ class SketchedUpdates(Round):
         """Answer for several clients, one after the other."""
         memories = [self.trained(client, generators[i]) for i, client in enumerate(clients)]
         nothing = np.zeros(self.models.shape[1])
-        updates = [nothing if one.update is None else one.update for one in memories]
+        for memory in memories if self.decay else []:
+            memory.averages(self.decay)
+        shown = [one.update if one.shown is None else one.shown for one in memories]
+        updates = [nothing if one is None else one for one in shown]
         # All at once: drawing the projection takes most of the time.
         table = np.reshape(updates, (len(updates), len(nothing)))
         sketches = sketched(table, self.size, self.seed)

@@ -1,0 +1,106 @@
+"""What in a table of updates is more than noise, where the variance of the noise is public.
+
+Of a table of n rows and d columns of noise alone, of variance v, the largest singular value is at most
+sqrt(v) (sqrt(d) + sqrt(n)) in the mean (Davidson and Szarek 2001, theorem II.13), and above it by more than
+sqrt(v) t with probability at most exp(-t^2 / 2). Directions of a longer reach hold what sets clients apart.
+As many clusters as k take k - 1 directions: of noise alone they explain about as many squares of that.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from privfed.core.values.domain import FloatArray
+from privfed.numerics.kernels.interpreted import IntArray
+
+CHANCE = 1e-4
+"""That noise alone is taken for one cluster more, in one look."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeanNoise:
+    """What is known of the noise in a client's running mean.
+
+    Args:
+        mass: sum of the weights in it.
+        variance: of each number of it.
+    """
+
+    mass: float = 0.0
+    variance: float = 0.0
+
+    def followed(self, variance: float, decay: float) -> MeanNoise:
+        """Return what is known after one more update of a variance (`privfed.deep.training.memory`)."""
+        mass = decay * self.mass + 1.0
+        return MeanNoise(mass, (1.0 - 1.0 / mass) ** 2 * self.variance + variance / mass**2)
+
+
+def reach(n_rows: int, n_columns: int, variance: float, chance: float = 1.0) -> float:
+    """Return the singular value that noise alone exceeds with at most this chance; with 1 its mean at most.
+
+    Args:
+        n_rows: rows of the table.
+        n_columns: numbers of a row.
+        variance: of the noise in each number.
+        chance: in (0, 1].
+    """
+    return math.sqrt(variance) * (
+        math.sqrt(n_columns) + math.sqrt(n_rows) + math.sqrt(-2.0 * math.log(chance))
+    )
+
+
+def without_noise(vectors: FloatArray, variance: float) -> FloatArray:
+    """Return rows in the directions that hold more than noise, around their mean, of the same shape."""
+    mean = vectors.mean(axis=0)
+    left, values, right = np.linalg.svd(vectors - mean, full_matrices=False)
+    kept = values > reach(len(vectors) - 1, vectors.shape[1], variance)
+    return np.asarray(mean + (left[:, kept] * values[kept]) @ right[kept])
+
+
+def explains_more(vectors: FloatArray, labels: IntArray, found: IntArray, variance: float) -> bool:
+    """Say whether new clusters fit rows better than the old ones, by more than noise makes them.
+
+    Args:
+        vectors: float64 of shape (n, size).
+        labels: old cluster of each, integers of shape (n,).
+        found: new cluster of each, likewise.
+        variance: of the noise in each number.
+    """
+    shape = len(vectors) - 1, vectors.shape[1]
+    more = max(0, len(np.unique(found)) - len(np.unique(labels)))
+    mean = reach(*shape, variance) ** 2
+    least = (more - 1) * mean + reach(*shape, variance, CHANCE) ** 2
+    return _spread(vectors, labels) - _spread(vectors, found) > least
+
+
+def never_joined(labels: IntArray, found: IntArray) -> IntArray:
+    """Return new clusters in which old ones stay apart, integers from 0 on of shape (n,).
+
+    Updates of clusters whose models are near their goals look alike: that is no reason to join them. Where
+    a new cluster holds most rows of several old ones, its rows keep their old clusters.
+
+    Args:
+        labels: old cluster of each row, integers of shape (n,).
+        found: new cluster of each row, likewise.
+    """
+    table = np.zeros((int(labels.max()) + 1, int(found.max()) + 1))
+    np.add.at(table, (labels, found), 1.0)
+    homes = table[np.unique(labels)].argmax(axis=1)
+    joined = np.isin(found, np.flatnonzero(np.bincount(homes, minlength=table.shape[1]) > 1))
+    places = np.where(joined, labels, len(table) + found)
+    return np.asarray(np.unique(places, return_inverse=True)[1], dtype=np.intp)
+
+
+def _means(vectors: FloatArray, places: IntArray) -> FloatArray:
+    totals = np.zeros((int(places.max()) + 1, vectors.shape[1]))
+    np.add.at(totals, places, vectors)
+    return np.asarray(totals / np.bincount(places)[:, None])
+
+
+def _spread(vectors: FloatArray, labels: IntArray) -> float:
+    """Return the sum of squared distances of rows to their clusters' means."""
+    places = np.unique(labels, return_inverse=True)[1]
+    return float(np.square(vectors - _means(vectors, places)[places]).sum())
