@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from privfed.estimators.saving import load
     from privfed.estimators.selection import select_n_clusters
     from privfed.federation.simulation import Simulation
+    from privfed.privacy.budget import PrivacyBudget
     from privfed.privacy.claim import Privacy, PrivacySpent
 
 __version__ = version("privfed")
@@ -44,6 +45,7 @@ __all__ = [
     "FederatedScaler",
     "FederatedSummary",
     "Privacy",
+    "PrivacyBudget",
     "PrivacySpent",
     "SelectionResult",
     "Simulation",
@@ -73,6 +75,7 @@ __getattr__ = lazily(
         "FederatedSummary": "privfed.estimators.moments",
         "KFED": "privfed.estimators.local_centers",
         "Privacy": "privfed.privacy.claim",
+        "PrivacyBudget": "privfed.privacy.budget",
         "PrivacySpent": "privfed.privacy.claim",
         "SelectionResult": "privfed.estimators.choosing",
         "Simulation": "privfed.federation.simulation",

@@ -7,12 +7,15 @@ finished run claims.
 
 from __future__ import annotations
 
+import json
 import secrets
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import msgspec
 
@@ -59,6 +62,7 @@ def open_federation(request: FederationRequest) -> Federation:
     if request.resume:
         configuration = msgspec.structs.replace(configuration, nonce=transcript.configuration.nonce)
         transcript.check_agreement(configuration)
+    _pay(request, configuration)
     connection = engine.connect(
         Opening(
             configuration=configuration,
@@ -90,6 +94,42 @@ def open_federation(request: FederationRequest) -> Federation:
         start=start_in(configuration, request.start),
         placed=_placed(request, configuration),
     )
+
+
+_USED: WeakSet[Privacy] = WeakSet()
+"""Claims that stand alone, and that a run of this process has begun on."""
+
+
+def _pay(request: FederationRequest, configuration: Configuration) -> None:
+    """Pay for a run from the budget that its privacy was taken from, before any client is asked.
+
+    Warns:
+        UserWarning: another run claimed the same privacy, and no budget adds them up. It says nothing of
+            rows: whether these are the same, the caller knows.
+    """
+    privacy = request.privacy
+    if privacy is None:
+        return
+    if privacy.paid_by is not None:
+        folder = "" if request.run_dir is None else str(Path(request.run_dir).absolute())
+        run = configuration.nonce.hex() or folder
+        privacy.paid_by.pay(privacy, request.steps, _asked(request), run, resumed=request.resume)
+    elif privacy in _USED and privacy.noise_seed is None and not request.resume:
+        warnings.warn(
+            f"this Privacy was used before: on the same rows, both runs together spend more than epsilon="
+            f"{privacy.epsilon:g}. Draw each from a PrivacyBudget, which adds them up.",
+            stacklevel=6,
+        )
+    else:
+        _USED.add(privacy)
+
+
+def _asked(request: FederationRequest) -> str:
+    """Return what is asked for, in a few words: the algorithm that a description begins with."""
+    try:
+        return str(json.JSONDecoder().raw_decode(request.description)[0]["algorithm"])
+    except (ValueError, TypeError, KeyError):
+        return request.description
 
 
 def _placed(request: FederationRequest, configuration: Configuration) -> Callable[[Ask], Ask]:

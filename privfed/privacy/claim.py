@@ -10,7 +10,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -231,6 +231,24 @@ _WORDS: dict[str, type[Word]] = {
 }
 
 
+class Paying(Protocol):
+    """Pays for runs before clients are asked (`privfed.privacy.budget.Draw`)."""
+
+    def pay(
+        self,
+        privacy: Privacy,
+        steps: SampledSteps | None,
+        asked: str,
+        run: str = "",
+        *,
+        resumed: bool = False,
+    ) -> None:
+        """Pay for a run."""
+
+    def noise(self, least: float, steps: SampledSteps) -> float:
+        """Return the noise multiplier, from `least` on, with which it pays for steps of DP-SGD."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Privacy:
     """An (epsilon, delta) guarantee of differential privacy for everything that a fit releases.
@@ -254,6 +272,8 @@ class Privacy:
         spare: share of the budget that is kept for sums that have to be asked again.
         noise_seed: makes the run seeded: noise repeats with this seed, nothing is claimed and nobody is
             protected.
+        paid_by: where each run is paid before it begins; `PrivacyBudget.take` sets it. None for a claim that
+            stands alone: what several of them say together, nobody adds up.
     """
 
     epsilon: float
@@ -265,6 +285,7 @@ class Privacy:
     mechanism: AnyMechanism = Mechanism.GAUSSIAN
     spare: float = 0.0
     noise_seed: int | None = None
+    paid_by: Paying | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         _check_number("epsilon", self.epsilon, math.inf)

@@ -242,7 +242,9 @@ class FederatedModel(Predicting, ModelParameters, Saved):
     ) -> FederationRequest:
         """Return what a fit asks the federation builder for."""
         domain = self._declared(clients.n_features)
-        privacy = None if self.privacy is None or domain is None else replace(self.privacy, domain=domain)
+        privacy = self.privacy
+        if privacy is not None and domain is not None and domain is not privacy.domain:
+            privacy = replace(privacy, domain=domain)
         # DP-SGD noises what a client trains, before any sum: sums are of what is private already.
         steps = None if self._by_dp_sgd is None else plan.training(1).sampled_steps
         return FederationRequest(

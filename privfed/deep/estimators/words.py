@@ -170,7 +170,8 @@ def noised_plan(words: Mapping[str, Any], privacy: Privacy, seed: int, sampled: 
     steps = plan.training(1).sampled_steps
     if multiplier is None:
         found = noise_of_fit(privacy.epsilon, privacy.delta, steps)
-        return replace(plan, noise_multiplier=found)
+        budget = privacy.paid_by
+        return replace(plan, noise_multiplier=found if budget is None else budget.noise(found, steps))
     allowed = _affordable(steps, privacy)
     if allowed < steps.trainings:
         kept = f", of which {steps.trainings - plan.rounds} are spare" if privacy.spare else ""

@@ -1,0 +1,385 @@
+"""One budget for everything that is released of the same rows: fits, metrics, scalings, selections, models.
+
+A budget is a file. Whoever draws from it pays there first, durably, and then asks clients. It is a filter: it
+is fixed before the first release, and each release may be chosen by looking at all earlier ones.
+
+Gaussian filter. The costs mu^2 of discrete Gaussian releases add up, and their sum stays below the mu^2 of
+the whole claim (Smith and Thakurta 2022, arXiv 2210.17520). Nothing is lost against one fit of that claim.
+
+Renyi filter. Its order a is fixed with the budget. The Renyi divergences of order a add up, and stay below
+epsilon - ln(1 - 1/a) + (ln delta + ln a) / (a - 1) (Feldman and Zrnic 2021, arXiv 2008.11193; Canonne, Kamath
+and Steinke 2020, arXiv 2004.00010). Gaussian and Skellam releases of cost c have at most a c / 2. Steps of
+DP-SGD have what `sampled_divergence` says. The file counts both filters in costs, 2 r / a for a divergence r.
+
+A budget never changes its filter: who looks at totals and then takes the wider one would have no claim.
+
+Reveals: nothing. What is paid depends on what is asked, never on rows.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from privfed.core.values.domain import Domain
+from privfed.core.values.guarantee import (
+    MOST_NOISE,
+    AnyMechanism,
+    AnyNeighbours,
+    AnyNoise,
+    AnyUnit,
+    Mechanism,
+    Neighbours,
+    Noise,
+    SampledSteps,
+    Unit,
+)
+from privfed.core.values.numbers import check_whole
+from privfed.errors import ArgumentError, BudgetError, PrivacyError
+from privfed.privacy.accounting import gdp_epsilon, renyi_epsilon
+from privfed.privacy.budget_file import FORM, ROUNDING, Paid, enter, left_in, opened, payments_in, stated_in
+from privfed.privacy.claim import Privacy
+from privfed.privacy.filters import MOST_ORDER, sampled_divergence, suggested_order, whole
+from privfed.privacy.pricing import budget_of
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """What is left of a budget.
+
+    Args:
+        share: share of the whole that is left, in [0, 1].
+        mu_squared: the cost that is left.
+        epsilon: of one Gaussian fit that takes all of it, at `delta`; 0 where nothing is left.
+        delta: of the budget.
+    """
+
+    share: float
+    mu_squared: float
+    epsilon: float
+    delta: float
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        return (
+            f"{self.share:.4g} of the budget is left (mu^2 {self.mu_squared:.4g}; one fit with all of it has "
+            f"epsilon {self.epsilon:.4g} at delta {self.delta:g})"
+        )
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Where a `Privacy` is paid: a share of a budget.
+
+    Args:
+        path: the budget's file.
+        share: share of the budget. Steps of DP-SGD with a noise of their own pay what they come to.
+        number: of the payment that was made when it was taken; None where it is paid at its first use.
+        purpose: what for, in words; empty to take it from what is asked.
+    """
+
+    path: Path
+    share: float
+    number: int | None
+    purpose: str
+
+    def pay(
+        self,
+        privacy: Privacy,
+        steps: SampledSteps | None,
+        asked: str,
+        run: str = "",
+        *,
+        resumed: bool = False,
+    ) -> None:
+        """Pay for a run, durably, before clients are asked.
+
+        Args:
+            privacy: what the run claims.
+            steps: of DP-SGD, where clients train by it.
+            asked: what is asked for, in words.
+            run: identifies a run that may be resumed; empty for one that cannot.
+            resumed: whether it goes on: then it is not paid again.
+
+        Raises:
+            PrivacyError: the claim is not what was taken: another unit, seeded noise, a larger epsilon.
+            BudgetError: too little is left.
+        """
+        PrivacyBudget.of(self.path)._charge(self, privacy, steps, self.purpose or asked, run, resumed)
+
+    def noise(self, least: float, steps: SampledSteps) -> float:
+        """Return the least noise multiplier of DP-SGD, from `least` on, whose steps the share pays for.
+
+        Raises:
+            PrivacyError: no multiplier is enough, or the budget is for Gaussian noise alone.
+        """
+        budget = PrivacyBudget.of(self.path)
+
+        def paid(multiplier: float) -> bool:
+            tried = msgspec.structs.replace(steps, noise_multiplier=multiplier)
+            return budget._steps_share(tried) <= self.share
+
+        low = high = least
+        while not paid(high):
+            low, high = high, 2.0 * high
+            if high > MOST_NOISE:
+                raise PrivacyError(
+                    f"a share of {self.share:g} leaves nothing for {steps.total} steps of DP-SGD; take a "
+                    "larger share, or fewer rounds."
+                )
+        while high - low > 1e-3 * high:
+            middle = (low + high) / 2.0
+            low, high = (low, middle) if paid(middle) else (middle, high)
+        return high
+
+
+class PrivacyBudget:
+    """A differential privacy budget for all releases of the same rows, kept in a file.
+
+    Two processes may draw from one file at a time. A process that is killed loses no payment.
+
+    Args:
+        epsilon: of everything together, above 0.
+        delta: of everything together, in [1e-300, 1).
+        unit: what is protected, "record" or "client".
+        neighbours: "add-remove" or "replace-one" of that unit.
+        path: the file, made where there is none. One that exists must state the same guarantee.
+        order: None for Gaussian noise alone, which composes exactly. An integer from 2 to 4,096 is the order
+            of a Renyi filter, which Skellam noise and DP-SGD need; Gaussian fits then get less.
+        domain: of what is taken without one; the file does not keep it.
+
+    Raises:
+        ArgumentError: a parameter is out of its bounds.
+        PrivacyError: the file is of another guarantee, or nothing is left at this order.
+        StateError: the file is damaged, or cannot be read or written.
+    """
+
+    def __init__(
+        self,
+        epsilon: float,
+        delta: float,
+        unit: AnyUnit,
+        neighbours: AnyNeighbours,
+        path: str | Path,
+        *,
+        order: int | None = None,
+        domain: Domain | None = None,
+    ) -> None:
+        self.unit, self.neighbours = Unit.read("unit", unit), Neighbours.read("neighbours", neighbours)
+        check_whole("order", order, 2, MOST_ORDER, or_none=True)
+        if not 0.0 < epsilon < math.inf:
+            raise ArgumentError(f"epsilon must lie in (0, inf), got epsilon={epsilon!r}.")
+        self.epsilon, self.delta, self.order = float(epsilon), float(delta), order
+        self.path, self.mu_squared = Path(path), whole(self.epsilon, self.delta, order)
+        self.domain = domain
+        with opened(self.path, create=True) as database:
+            (version,) = database.execute("PRAGMA user_version").fetchone()
+            if version == 0:
+                for statement in FORM:
+                    database.execute(statement)
+                database.execute("INSERT INTO budget VALUES (1, ?, ?, ?, ?, ?)", self._stated)
+            found = stated_in(database, self.path)
+        if found != self._stated:
+            raise PrivacyError(
+                f"{self.path} is a budget of {_words(*found)}, not of {_words(*self._stated)}: "
+                "different guarantees do not add up. Use the one there, or another file for other rows."
+            )
+
+    @classmethod
+    def of(cls, path: str | Path) -> PrivacyBudget:
+        """Return the budget in a file that exists.
+
+        Raises:
+            StateError: there is none, or it is damaged.
+        """
+        with opened(Path(path)) as database:
+            epsilon, delta, unit, neighbours, order = stated_in(database, Path(path))
+        return cls(epsilon, delta, unit, neighbours, path, order=order)
+
+    @property
+    def _stated(self) -> tuple[Any, ...]:
+        return self.epsilon, self.delta, str(self.unit), str(self.neighbours), self.order
+
+    def __repr__(self) -> str:
+        """Return the guarantee and the file."""
+        return f"PrivacyBudget({_words(*self._stated)}, path={str(self.path)!r})"
+
+    def take(
+        self,
+        share: float,
+        *,
+        domain: Domain | None = None,
+        noise: AnyNoise = Noise.DISTRIBUTED,
+        mechanism: AnyMechanism = Mechanism.GAUSSIAN,
+        spare: float = 0.0,
+        purpose: str = "",
+        reserve: bool = True,
+    ) -> Privacy:
+        """Pay a share, and return the `Privacy` of one fit, metric, scaling, selection or model.
+
+        Whoever uses it twice pays twice. It is spent whether or not anything is released.
+
+        Args:
+            share: share of the whole budget, in (0, 1].
+            domain: as in `Privacy`; by default the budget's.
+            noise: who adds it.
+            mechanism: of the noise, "gaussian"; or "skellam", which needs a budget with an `order`.
+            spare: share of the result that is kept for sums that have to be asked again.
+            purpose: what for, for the log; by default what is asked.
+            reserve: whether to pay now. False pays when a run begins, and checks now that enough is left.
+
+        Raises:
+            ArgumentError: the share is out of its bounds.
+            BudgetError: less is left; the message says how much.
+            PrivacyError: the mechanism needs an `order`.
+        """
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0.0 < share <= 1.0:
+            raise ArgumentError(f"share must lie in (0, 1], got share={share!r}.", parameters=["share"])
+        domain = self.domain if domain is None else domain
+        if domain is None:
+            raise ArgumentError(
+                "a share needs a domain: take(share, domain=Box(...)).", parameters=["domain"]
+            )
+        privacy = Privacy(
+            epsilon=self.epsilon_of(share, mechanism),
+            delta=self.delta,
+            unit=self.unit,
+            domain=domain,
+            neighbours=self.neighbours,
+            noise=noise,
+            mechanism=mechanism,
+            spare=spare,
+        )
+        number = None
+        with opened(self.path) as database:
+            self._check_left(database, share)
+            if reserve:
+                number = enter(database, share, purpose or "not used yet", _claim(privacy), None)
+        return replace(privacy, paid_by=Draw(self.path.absolute(), float(share), number, purpose))
+
+    def epsilon_of(self, share: float, mechanism: AnyMechanism = Mechanism.GAUSSIAN) -> float:
+        """Return the epsilon, at the budget's delta, of one fit that takes a share; rounded down.
+
+        Raises:
+            PrivacyError: the share is too small for any epsilon, or the mechanism needs an `order`.
+        """
+        mechanism, cost = Mechanism.read("mechanism", mechanism), share * self.mu_squared
+        if mechanism == Mechanism.SKELLAM:
+            self._check_order("Skellam noise")
+            epsilon = renyi_epsilon(cost, self.delta)
+        else:
+            epsilon = gdp_epsilon(math.sqrt(cost), self.delta)
+        if epsilon <= 0.0:
+            raise PrivacyError(f"a share of {share:g} pays for no epsilon above 0; take a larger share.")
+        step = 1e-14
+        # A claim's own budget, which is what the run may spend, must not exceed what is paid.
+        while budget_of(mechanism, epsilon, self.delta) > cost:
+            epsilon, step = epsilon * (1.0 - step), 2.0 * step
+        return epsilon
+
+    def remaining(self) -> Remaining:
+        """Return what is left."""
+        with opened(self.path) as database:
+            share = left_in(database)
+        cost = share * self.mu_squared
+        epsilon = gdp_epsilon(math.sqrt(cost), self.delta) if share else 0.0
+        return Remaining(share, cost, epsilon, self.delta)
+
+    def log(self) -> list[Paid]:
+        """Return all payments, in order."""
+        with opened(self.path) as database:
+            return payments_in(database)
+
+    def _charge(
+        self,
+        draw: Draw,
+        privacy: Privacy,
+        steps: SampledSteps | None,
+        purpose: str,
+        run: str,
+        resumed: bool,
+    ) -> None:
+        if (privacy.unit, privacy.neighbours) != (self.unit, self.neighbours):
+            raise PrivacyError(
+                f'a budget for unit="{self.unit}", neighbours="{self.neighbours}" pays for no claim of '
+                f'unit="{privacy.unit}", neighbours="{privacy.neighbours}": keep a budget for each.'
+            )
+        if privacy.noise_seed is not None:
+            raise PrivacyError(
+                "a seeded run protects nobody, and would void the claim of its budget; leave noise_seed out."
+            )
+        share = self._share_of(privacy, steps)
+        if steps is None and share > draw.share * (1.0 + ROUNDING):
+            raise PrivacyError(
+                f"this Privacy was changed after it was taken: its claim costs {share:.4g} of the budget, "
+                f"{draw.share:.4g} was taken. Take as much as it needs."
+            )
+        share = draw.share if steps is None else share
+        claim = _claim(privacy)
+        with opened(self.path) as database:
+            # A run that was begun without this budget is paid when it goes on with it.
+            if resumed and database.execute("SELECT 1 FROM payments WHERE run = ?", (run,)).fetchone():
+                return
+            own = database.execute(
+                "SELECT share FROM payments WHERE number IS ? AND run IS NULL", (draw.number,)
+            ).fetchone()
+            self._check_left(database, share, 0.0 if own is None else own[0])
+            if own is None:
+                enter(database, share, purpose, claim, run)
+            else:
+                database.execute(
+                    "UPDATE payments SET share = ?, purpose = ?, claim = ?, run = ? WHERE number = ?",
+                    (share, purpose, claim, run, draw.number),
+                )
+
+    def _share_of(self, privacy: Privacy, steps: SampledSteps | None) -> float:
+        """Return the share that a claim may spend; of DP-SGD, what its steps come to."""
+        if steps is not None:
+            return self._steps_share(steps)
+        if privacy.mechanism == Mechanism.SKELLAM:
+            self._check_order("Skellam noise")
+        cost = budget_of(Mechanism(privacy.mechanism), privacy.epsilon, privacy.delta)
+        return cost / self.mu_squared
+
+    def _steps_share(self, steps: SampledSteps) -> float:
+        order = self._check_order("subsampled DP-SGD")
+        return 2.0 * sampled_divergence(steps, order) / order / self.mu_squared
+
+    def _check_order(self, what: str) -> int:
+        if self.order is None:
+            raise PrivacyError(
+                f"{what} composes by a Renyi filter; this budget's is for Gaussian noise, fixed before the "
+                "first release: begin another one, as PrivacyBudget(..., "
+                f"order={suggested_order(self.epsilon, self.delta)})."
+            )
+        return self.order
+
+    def _check_left(self, database: sqlite3.Connection, share: float, returned: float = 0.0) -> None:
+        left = left_in(database)
+        # Not `left + returned`: a difference of what is nearly 1 would lose the last payment to rounding.
+        shares = [row[0] for row in database.execute("SELECT share FROM payments")]
+        if not math.fsum([*shares, -returned, share]) <= 1.0 + ROUNDING:
+            cost = left * self.mu_squared
+            epsilon = gdp_epsilon(math.sqrt(cost), self.delta) if left else 0.0
+            raise BudgetError(
+                f"{share:.4g} of the budget in {self.path.name} was asked for, {left + returned:.4g} is left "
+                f"(one fit with all that is free has epsilon {epsilon:.4g} at delta {self.delta:g}); nothing "
+                "was released. Take less, or stop: a new budget for the same rows is another claim."
+            )
+
+
+def _claim(privacy: Privacy) -> str:
+    return (
+        f"epsilon {privacy.epsilon:.6g}, delta {privacy.delta:g} ({privacy.unit}, {privacy.neighbours}; "
+        f"{privacy.mechanism}, {privacy.noise})"
+    )
+
+
+def _words(epsilon: float, delta: float, unit: str, neighbours: str, order: int | None) -> str:
+    by = "" if order is None else f", order={order}"
+    return f'epsilon={epsilon:g}, delta={delta:g}, unit="{unit}", neighbours="{neighbours}"{by}'

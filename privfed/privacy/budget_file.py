@@ -1,0 +1,122 @@
+"""The file of a privacy budget: what it guarantees, and its payments, which are final.
+
+A transaction locks the file against other processes. A commit is on disk before the next statement runs.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from privfed.errors import StateError
+
+FORMAT = 1
+"""Of the file."""
+
+ROUNDING = 1e-12
+"""By how much the float64 sum of shares may exceed 1; the whole is lower by more (`filters.whole`)."""
+
+FORM = (
+    """CREATE TABLE budget (
+    row INTEGER PRIMARY KEY CHECK (row = 1), epsilon REAL NOT NULL, delta REAL NOT NULL, unit TEXT NOT NULL,
+    neighbours TEXT NOT NULL, renyi INTEGER)""",
+    """CREATE TABLE payments (
+    number INTEGER PRIMARY KEY, at TEXT NOT NULL, share REAL NOT NULL CHECK (share > 0),
+    purpose TEXT NOT NULL, claim TEXT NOT NULL, run TEXT)""",
+    *(
+        f"CREATE TRIGGER budget_{event.lower()} BEFORE {event} ON budget "
+        "BEGIN SELECT RAISE(ABORT, 'a budget stays as it is'); END"
+        for event in ("UPDATE", "DELETE")
+    ),
+    "CREATE TRIGGER payments_stay BEFORE DELETE ON payments "
+    "BEGIN SELECT RAISE(ABORT, 'a payment is final'); END",
+    "CREATE TRIGGER payments_used BEFORE UPDATE ON payments WHEN OLD.run IS NOT NULL "
+    "BEGIN SELECT RAISE(ABORT, 'a payment is for one run'); END",
+    f"PRAGMA user_version = {FORMAT}",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Paid:
+    """One payment of a budget.
+
+    Args:
+        number: 1 for the first payment.
+        date: when it was paid (UTC, ISO 8601).
+        share: share of the budget.
+        purpose: what for, in words.
+        claim: the guarantee that it pays for, in words.
+        used: whether a run has begun on it.
+    """
+
+    number: int
+    date: str
+    share: float
+    purpose: str
+    claim: str
+    used: bool
+
+
+@contextmanager
+def opened(path: Path, *, create: bool = False) -> Iterator[sqlite3.Connection]:
+    """Lock a budget's file; on leaving, all that was written is on disk, or after an error nothing."""
+    if not create and not path.exists():
+        raise StateError(f"{path} is missing; a budget is made by PrivacyBudget(..., path={str(path)!r}).")
+    try:
+        mode = "rwc" if create else "rw"
+        address = f"{path.absolute().as_uri()}?mode={mode}"
+        with closing(sqlite3.connect(address, uri=True, timeout=60.0, isolation_level=None)) as database:
+            # EXTRA: a commit survives a loss of power, as in the parties' journals.
+            database.execute("PRAGMA synchronous = EXTRA")
+            database.execute("BEGIN IMMEDIATE")
+            yield database
+            database.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise StateError(f"{path} cannot be used as a budget ({error}); nothing was released.") from None
+
+
+def stated_in(database: sqlite3.Connection, path: Path) -> tuple[Any, ...]:
+    """Return epsilon, delta, unit, neighbours and order of a budget.
+
+    Raises:
+        StateError: the file is none.
+    """
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if version != FORMAT:
+        raise StateError(f"{path} is no budget of format {FORMAT}, which this privfed reads.")
+    found: tuple[Any, ...] | None = database.execute(
+        "SELECT epsilon, delta, unit, neighbours, renyi FROM budget"
+    ).fetchone()
+    if found is None:
+        raise StateError(f"{path} states no guarantee: it is damaged.")
+    return found
+
+
+def enter(database: sqlite3.Connection, share: float, purpose: str, claim: str, run: str | None) -> int:
+    """Add a payment, and return its number."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    row = (now, share, purpose, claim, run)
+    columns = "at, share, purpose, claim, run"
+    number = database.execute(f"INSERT INTO payments ({columns}) VALUES (?, ?, ?, ?, ?)", row).lastrowid
+    assert number is not None
+    return number
+
+
+def payments_in(database: sqlite3.Connection) -> list[Paid]:
+    """Return all payments, in order."""
+    columns = "number, at, share, purpose, claim, run IS NOT NULL"
+    rows = database.execute(f"SELECT {columns} FROM payments ORDER BY number").fetchall()
+    return [Paid(number, at, share, what, claim, bool(used)) for number, at, share, what, claim, used in rows]
+
+
+def left_in(database: sqlite3.Connection) -> float:
+    """Return the share that is left, in [0, 1]."""
+    shares = [row[0] for row in database.execute("SELECT share FROM payments")]
+    left = 1.0 - math.fsum(shares)
+    return left if left > ROUNDING else 0.0
