@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +169,9 @@ def seen(
         warnings.simplefilter("always")
         secure_sum = "plain" if protocol == "plain" else Masked(colluders=0)
         try:
-            found = shown(run(**given, privacy=privacy, protocol=secure_sum, run_dir=folder))
+            # A claim of its own: the second use of one warns.
+            own = replace(privacy)
+            found = shown(run(**given, privacy=own, protocol=secure_sum, run_dir=folder))
         except PrivFedError as error:
             found = repr(error)
     records = [
