@@ -229,7 +229,7 @@ def in_a_child(name: str, columns: int, singly: bool) -> tuple[int, str]:
 @pytest.mark.parametrize("columns", [2, pytest.param(30, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("singly", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 def test_to_join_the_largest_agreement_takes_little_or_is_refused(
     name: str, singly: bool, columns: int
 ) -> None:

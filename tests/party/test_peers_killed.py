@@ -17,6 +17,7 @@ from privfed.party.joining import Party
 from privfed.protocols import Masked
 from privfed.protocols.masked.session import MaskedSession
 from privfed.protocols.setup.messages import Joining
+from tests.default_run import slow
 from tests.party.journals import SERVER, Asked, question
 from tests.party.killing import KILLED, SURVIVED, killed_at
 from tests.party.test_peers import NAMES, Parties, driven
@@ -50,17 +51,20 @@ def is_joined(reply: bytes) -> bool:
     return isinstance(decode(reply, Joining | Refusal, sender="a", stage="agree"), Joining)
 
 
+@pytest.mark.parametrize("stride", [3, slow(1)])
 @pytest.mark.parametrize(
     "met", [pytest.param(False, id="first met", marks=pytest.mark.slow), pytest.param(True, id="met before")]
 )
-def test_killed_before_any_statement_peers_are_known_with_the_list_or_not(tmp_path: Path, met: bool) -> None:
+def test_killed_before_any_statement_peers_are_known_with_the_list_or_not(
+    tmp_path: Path, met: bool, stride: int
+) -> None:
     parties = Parties(tmp_path)
     if met:
         parties.fit(0)
     agreement = parties.agreement(1)
     listed = to_the_list(parties, agreement)
     before, codes, remembered = known(tmp_path / "a"), [], []
-    for step in itertools.count():
+    for step in itertools.count(0, stride):
         folder = tmp_path / f"a{step}"
         shutil.copytree(tmp_path / "a", folder)
         code, reply = killed_at(step, partial(reply_to, listed, folder, agreement, parties.policy))
@@ -80,7 +84,7 @@ def test_killed_before_any_statement_peers_are_known_with_the_list_or_not(tmp_pa
         codes.append(code)
         if code == SURVIVED:
             break
-    assert codes == [KILLED] * (len(codes) - 1) + [SURVIVED] and len(codes) > 20
+    assert codes == [KILLED] * (len(codes) - 1) + [SURVIVED] and stride * len(codes) > 20
     assert remembered == sorted(remembered) and remembered[-1]
 
 

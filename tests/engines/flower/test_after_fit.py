@@ -53,6 +53,7 @@ def value(model: Any, name: str) -> float:
     return float(found.accuracy if name == "labels_agreement" else found)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "protocol",
     [*FOLLOWED, *(pytest.param(one, marks=pytest.mark.slow) for one in SUMS if one not in FOLLOWED)],
@@ -70,6 +71,7 @@ def test_every_metric_follows_a_fit_as_in_one_process(protocol: str, tmp_path: P
         assert [fit.closed for fit in Journal(folder, read_identity(folder)).fits] == [True]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("protocol", "numbers"),
     [
@@ -163,7 +165,7 @@ class Lies(Folders):
         pytest.param(dict.fromkeys(range(100, 104), (7,)), id="one that is not agreed"),
     ],
 )
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("protocol", FOLLOWED)
 def test_a_coordinator_that_lies_about_what_follows_opens_no_mixture(
     lie: Mapping[int, tuple[int, ...]], protocol: str, tmp_path: Path

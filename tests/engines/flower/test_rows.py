@@ -19,6 +19,7 @@ from privfed.errors import DataError
 from privfed.protocols.crypto.keys import CIPHERTEXT_BYTES, RECEIPT_BYTES
 from privfed.protocols.setup.messages import Capsule
 from privfed.protocols.setup.pairing import encapsulates
+from tests.default_run import covering
 from tests.engines.flower.models import BY_DP_SGD, WORDS, N, labelled, over
 
 CAPSULE = encode(Capsule(0, bytes(CIPHERTEXT_BYTES), bytes(RECEIPT_BYTES)))
@@ -81,8 +82,7 @@ def said(folder: Path, fit: str) -> list[list[tuple[type, int]]]:
     return [replies[first : first + N] for first in range(0, len(replies), N)]
 
 
-@pytest.mark.parametrize("fit", FITS)
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize(("name", "fit"), covering(list(TABLES), list(FITS)))
 def test_a_node_starts_joins_and_answers_as_others_do_whatever_its_rows_are(
     name: str, fit: str, made: Path, tmp_path: Path
 ) -> None:
