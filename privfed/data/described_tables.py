@@ -20,6 +20,7 @@ import numpy.typing as npt
 import polars as pl
 
 from privfed.core.values.domain import FloatArray
+from privfed.data.own import frame_of_lines
 from privfed.data.schema import CATEGORY, DATE, ERROR, Column, File, Schema
 from privfed.data.table import LEAVE_OUT
 from privfed.data.table_files import content_of, names_in, not_utf8, parquet, separator_in, stem, suffix
@@ -86,7 +87,7 @@ def text_frame(path: Path, file: File, *, private: bool = False) -> pl.DataFrame
     Args:
         path: a CSV, TSV or Parquet file.
         file: how it is written.
-        private: whether no row may cause an error.
+        private: whether no row may cause an error; then a line is a row, also within quotes.
 
     Raises:
         ArgumentError: its encoding is unknown.
@@ -100,6 +101,8 @@ def text_frame(path: Path, file: File, *, private: bool = False) -> pl.DataFrame
     content = content_of(path)
     if kind == ".parquet":
         frame = parquet(path, content)
+    elif private:
+        frame = frame_of_lines(path, _utf8(path, content, file.encoding, private), file.separator)
     else:
         content = _utf8(path, content, file.encoding, private).lstrip(b"\r\n")
         separator = separator_in(content, file.separator)
@@ -109,7 +112,6 @@ def text_frame(path: Path, file: File, *, private: bool = False) -> pl.DataFrame
                 io.BytesIO(content),
                 separator=separator,
                 infer_schema=False,
-                truncate_ragged_lines=private,
             )
             frame.columns = names
         except pl.exceptions.PolarsError:

@@ -113,24 +113,38 @@ class OwnFile:
         return parquet(self.path, content) if suffix(self.path) == ".parquet" else self._lines(content)
 
     def _lines(self, content: bytes) -> pl.DataFrame:
-        content = content.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n")
         # A byte that is no UTF-8 spoils its own field only.
-        content = content.decode("utf-8", errors="replace").encode()
-        header, _, rest = content.partition(b"\n")
-        separator = separator_in(content, self.separator)
-        names = names_in(self.path, header, separator)
-        # Blank lines at the end are no rows, except in a file of one column, where they are missing values.
-        body = rest.rstrip(b"\r\n") if len(names) > 1 else rest
-        body += b"\n" if body and not body.endswith(b"\n") else b""
-        if not _spans(body):
-            # Some line may be none of a table; then each is read by itself, to the same fields.
-            with suppress(pl.exceptions.PolarsError):
-                frame = pl.read_csv(header + b"\n" + body, separator=separator, infer_schema=False)
-                frame.columns = names
-                return frame
-        lines = body.decode().split("\n")[:-1]
-        rows = [_fields(line.removesuffix("\r"), separator, len(names)) for line in lines]
-        return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
+        content = content.removeprefix(codecs.BOM_UTF8).decode("utf-8", errors="replace").encode()
+        return frame_of_lines(self.path, content, self.separator)
+
+
+def frame_of_lines(path: Path, content: bytes, separator: str | None) -> pl.DataFrame:
+    """Return all columns of a CSV file as text; each line is a row, whatever the others hold.
+
+    Args:
+        path: names the file in errors.
+        content: UTF-8 text, from the header on.
+        separator: of fields; None to take the header's.
+
+    Raises:
+        DataError: its header is none.
+    """
+    content = content.lstrip(b"\r\n")
+    header, _, rest = content.partition(b"\n")
+    separator = separator_in(content, separator)
+    names = names_in(path, header, separator)
+    # Blank lines at the end are no rows, except in a file of one column, where they are missing values.
+    body = rest.rstrip(b"\r\n") if len(names) > 1 else rest
+    body += b"\n" if body and not body.endswith(b"\n") else b""
+    if not _spans(body):
+        # Some line may be none of a table; then each is read by itself, to the same fields.
+        with suppress(pl.exceptions.PolarsError):
+            frame = pl.read_csv(header + b"\n" + body, separator=separator, infer_schema=False)
+            frame.columns = names
+            return frame
+    lines = body.decode().split("\n")[:-1]
+    rows = [_fields(line.removesuffix("\r"), separator, len(names)) for line in lines]
+    return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
 
 
 def _spans(body: bytes) -> bool:

@@ -282,3 +282,19 @@ def test_clients_whose_names_differ_in_spelling_only_are_an_error(failing, tmp_p
     words = ("fit", tmp_path / "t.csv", "--group", "site", "--schema", tmp_path / "s.toml", "-k", 2)
     text = failing(*words, "--out", tmp_path / "run")
     assert "'Aarhus' and 'aarhus'" in text and "--clients" in text
+
+
+@pytest.mark.parametrize("damaged", ['1,"open', "1,2,3,4,5", '"', "1", "\x00,\x00", '5,"a""', "1e400,nan"])
+def test_under_privacy_a_damaged_line_changes_no_other_row(damaged: str, tmp_path: Path) -> None:
+    schema = parse(
+        '[columns.age]\nkind = "number"\nlow = 0\nhigh = 99\nmissing = 50\noutside = "clip"\n'
+        '[columns.bmi]\nkind = "number"\nlow = 10\nhigh = 60\nmissing = 20\noutside = "clip"\n'
+    )
+    schema.check_private()
+    read = []
+    for place, line in enumerate((damaged, "30,31")):
+        path = tmp_path / f"{place}.csv"
+        path.write_text("\n".join(["age,bmi", "20,25", line, "40,35", "60,45", ""]))
+        read.append(read_described(path, schema, private=True).checked().features)
+    assert read[0].shape == read[1].shape
+    np.testing.assert_array_equal(np.delete(read[0], 1, axis=0), np.delete(read[1], 1, axis=0))
