@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from privfed.core.names import lazily
+from privfed.version import __version__
 
 if TYPE_CHECKING:
     from privfed import attacks, metrics, protocols
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from privfed.federation.simulation import Simulation
     from privfed.privacy.budget import PrivacyBudget
     from privfed.privacy.claim import Privacy, PrivacySpent
-
-__version__ = version("privfed")
 
 __all__ = [
     "FKM",

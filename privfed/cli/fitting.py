@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from privfed import __version__
 from privfed.cli.described import (
     agree_on,
     agreement,
@@ -64,6 +63,7 @@ from privfed.errors import (
 from privfed.estimators.base import FederatedClusterer
 from privfed.federation.clients import Clients
 from privfed.metrics.named import METRICS
+from privfed.version import __version__
 
 if TYPE_CHECKING:
     from privfed.deep.estimators.base import FederatedModel

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from privfed import __version__
 from privfed.cli.options import (
     PATH,
     algorithm_option,
@@ -35,6 +34,7 @@ from privfed.cli.options import (
 from privfed.cli.parties import flower, journal, keys
 from privfed.cli.program import Program, Registered, command
 from privfed.cli.schemas import schema
+from privfed.version import __version__
 
 
 @click.group("privfed", cls=Program, no_args_is_help=False, invoke_without_command=True)

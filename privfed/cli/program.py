@@ -71,11 +71,11 @@ class Registered(click.ParamType[str]):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Check that the name is known, and return it unchanged."""
-        first, *others = self._registries
-        if any(value in one for one in others):
+        registries = self._registries
+        if any(value in one for one in registries):
             return value
         try:
-            first.resolve(value)
+            registries[0].resolve(value)
         except ArgumentError as error:
             unknown = f"{value!r} is none of {', '.join(self.names)}."
             self.fail(str(error) if ":" in value else unknown, param, ctx)

@@ -16,13 +16,13 @@ import click
 import msgspec
 import numpy as np
 
-from privfed import __version__
 from privfed.cli.run_folder import RESULT, RESULT_FORMAT, RESULTS, read_result
 from privfed.core.agreed.assumptions import SIGHTS, declared
 from privfed.core.record.records import LOCAL, Asked, Began, Exchanged
 from privfed.core.record.transcript import Transcript, has_begun
 from privfed.errors import PrivFedError
 from privfed.privacy.claim import PrivacySpent, claimed, noised_fields, one_line
+from privfed.version import __version__
 
 if TYPE_CHECKING:
     from privfed.core.values.domain import FloatArray

@@ -17,7 +17,6 @@ import msgspec
 from rich import box
 from rich.table import Table
 
-from privfed import __version__
 from privfed.cli.described import check_several, estimator, labelled, load
 from privfed.cli.fitting import check_same_rows
 from privfed.cli.output import RoundProgress, echo, in_results
@@ -47,6 +46,7 @@ from privfed.estimators.choosing import SHARED, Rule, SelectionResult
 from privfed.estimators.selection import estimator_of, select_n_clusters, transcripts
 from privfed.federation.clients import Clients, gather
 from privfed.privacy.claim import noised_mark, one_line, rows_mark
+from privfed.version import __version__
 
 ASKED = "select.json"
 

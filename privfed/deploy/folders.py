@@ -27,7 +27,6 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from privfed import __version__
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.names import ALGORITHMS
 from privfed.core.stored.encoding import digest
@@ -47,6 +46,7 @@ from privfed.party.identity import (
     write_new,
 )
 from privfed.party.journal import Journal
+from privfed.version import __version__
 
 NODES, COORDINATOR = "nodes", "coordinator"
 """In the folder of a federation whose parties are all on this machine."""

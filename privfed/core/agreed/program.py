@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from functools import cache
-from importlib.metadata import version
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -22,6 +20,7 @@ from privfed.core.stored.encoding import Array, asdict, types_of
 from privfed.core.values.guarantee import Word
 from privfed.core.values.numbers import Integer, Items, Named
 from privfed.errors import ArgumentError
+from privfed.version import __version__
 
 
 class Of(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="of"):
@@ -121,12 +120,7 @@ def kept_starts(program: AgreedProgram | None) -> tuple[Of, ...]:
 
 def own_versions() -> dict[str, str]:
     """Return the versions that this party runs, as agreements name them."""
-    return {"numpy": ".".join(np.__version__.split(".")[:2]), "privfed": _own_version()}
-
-
-@cache
-def _own_version() -> str:
-    return version("privfed")
+    return {"numpy": ".".join(np.__version__.split(".")[:2]), "privfed": __version__}
 
 
 def check_parameters(kind: Any) -> None:

@@ -15,7 +15,6 @@ from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
-from privfed import __version__
 from privfed.attacks import ActiveAttack, Status
 from privfed.attacks.base.coverage import in_words
 from privfed.attacks.registry import attack_class
@@ -39,6 +38,7 @@ from privfed.experiments.report.tables import (
     write_tables,
 )
 from privfed.experiments.running import Store
+from privfed.version import __version__
 
 PAGE, STUDY = "report.html", "study.toml"
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "cryptography", "polars")

@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from privfed import __version__
 from privfed.core.stored.files import Format, replaced
 from privfed.errors import RunFolderError
 from privfed.experiments.cells import AXES
@@ -23,6 +22,7 @@ from privfed.experiments.report.claims import SCORED, composed_budgets
 from privfed.experiments.report.summary import COSTS, Row, Stat, claims_of, metric_column, plain, shown
 from privfed.experiments.study import MEASURES, Study
 from privfed.privacy.claim import PrivacySpent, one_line
+from privfed.version import __version__
 
 NAMES = {
     "score_ratio": "cost ratio",
