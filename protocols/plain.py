@@ -18,7 +18,7 @@ from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import StatisticsSpec, StatisticsTable
 from privfed.core.roles.conversation import Contributions, Total
 from privfed.core.roles.engine import Answerer, ClientSide, Exchange, gather
-from privfed.core.roles.secure_sum import Replica, Session, Steps, TotalReader
+from privfed.core.roles.secure_sum import Replay, Session, Steps, TotalReader
 from privfed.core.stored.encoding import Array, Codec, Message, Refusal, decode, encode
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.numbers import Count, Number
@@ -273,7 +273,7 @@ class Plain:
         position: int,
         identity: Signer,
         policy: ClientPolicy,
-        replica: Replica | None = None,
+        replay: Replay | None = None,
     ) -> ClientSide:
         """Return one client's side.
 

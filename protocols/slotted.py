@@ -22,7 +22,7 @@ from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Total
 from privfed.core.roles.engine import Answerer, ClientSide, Exchange, Replies
-from privfed.core.roles.secure_sum import Replica, SecureSum, Session, Steps, TotalReader
+from privfed.core.roles.secure_sum import Replay, SecureSum, Session, Steps, TotalReader
 from privfed.core.stored.encoding import Codec, Message, Refusal, StateCodec, decode, encode
 from privfed.core.values.numbers import Items, check_whole
 from privfed.errors import ArgumentError, MessageError, PolicyError, PrivFedError
@@ -149,14 +149,14 @@ class Slotted:
         position: int,
         identity: Signer,
         policy: ClientPolicy,
-        replica: Replica | None = None,
+        replay: Replay | None = None,
     ) -> ClientSide:
         """Return one client's side, in the group and in the inner sum.
 
         Raises:
             ArgumentError: the key is not the registered one.
         """
-        inner = self.inner.client(agreement, position, identity, policy, replica)
+        inner = self.inner.client(agreement, position, identity, policy, replay)
         setup = GroupSetup(position, agreement.of_part(PART), identity, policy, OnlyASecret())
         return SlottedClient(position, agreement.configuration, setup, inner)
 

@@ -36,7 +36,7 @@ ALLOWED = {
     "contribution holds; an attacker may guess, and is scored for it",
     ("attacks/base/coverage.py", "_shown"): SHOWN,
     ("privfed/federation/driver.py", "Federation._found"): MARKED,
-    ("privfed/party/replica.py", "ProgramReplica._go_on"): MARKED,
+    ("privfed/party/replay.py", "ProgramReplay._go_on"): MARKED,
     ("privfed/party/signed.py", "SignedState.losses_so_far"): MARKED,
     ("privfed/deep/estimators/predicting.py", "kind_of"): MARKED,
     ("privfed/deep/estimators/predicting.py", "Predicting._check_fitted"): FITTED,

@@ -23,7 +23,7 @@ from privfed.cli.described import load as load_rows
 from privfed.cli.parties import APPROVED
 from privfed.cli.reading import print_summary, summarized
 from privfed.cli.run_folder import MODEL, Parameters, declared_of, pretty, source_of, values_of
-from privfed.core.agreed.policy import GROUP_SIZE, MOST_FITS, Given
+from privfed.core.agreed.policy import GROUP_SIZE, MOST_FITS, Usage
 from privfed.core.stored.files import replaced
 from privfed.deploy.folders import (
     AUTHORITY,
@@ -117,7 +117,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     counter: int
     head: str
-    data_sets: dict[str, Given]
+    data_sets: dict[str, Usage]
     fits: tuple[FitLine, ...]
     entries: tuple[dict[str, object], ...] = ()
 
@@ -130,7 +130,7 @@ def _shown(folder: Path, *, whole: bool) -> Shown:
         name=own.name,
         counter=head.counter,
         head=head.head.hex(),
-        data_sets={name: kept.given(name) for name in sorted({one.data_set for one in fits})},
+        data_sets={name: kept.usage(name) for name in sorted({one.data_set for one in fits})},
         fits=fits,
         entries=kept.entries() if whole else (),
     )
@@ -140,10 +140,10 @@ def show_journal(folder: Path) -> None:
     """Do the work of `privfed journal show`."""
     shown = _shown(folder, whole=False)
     click.echo(f"{shown.name}: {shown.counter} entries, {len(shown.fits)} fits")
-    for name, given in shown.data_sets.items():
+    for name, usage in shown.data_sets.items():
         click.echo(
-            f"data set {name}: {given.fits} fits, {given.sums} sums answered, {given.losses} losses; "
-            f"{spent_line(given)}, {given.unprotected} fits without a guarantee"
+            f"data set {name}: {usage.fits} fits, {usage.sums} sums answered, {usage.losses} losses; "
+            f"{spent_line(usage)}, {usage.unprotected} fits without a guarantee"
         )
     for fit in shown.fits:
         claim = (

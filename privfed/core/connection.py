@@ -43,7 +43,7 @@ class Opening:
         configuration: what the parties agreed on.
         protocol: the secure sum.
         transcript: the record; of a run that is resumed it holds what was asked so far.
-        algorithm: what will run, for replicas; None where questions are asked one by one.
+        algorithm: what will run, for replays; None where questions are asked one by one.
         domain: the declared domain, or None.
         policy: what simulated clients answer besides; None for the default, and for clients elsewhere, whose
             policy is their own.

@@ -187,9 +187,9 @@ class FederationRequest:
             raise ArgumentError("with privacy, declare the domain there: Privacy(domain=...).")
         low, high = (None, None) if domain is None else domain.bounds(clients.n_features)
         terms = _terms(clients, self.secure_sum, self.rule, self.max_sums + SPARE_SUMS)
-        replicas = self.secure_sum.recipient == "clients" or terms.verified
+        replays = self.secure_sum.recipient == "clients" or terms.verified
         if self.start is not None:
-            check_start(self.start, clients.names, self.secure_sum.name, replicas)
+            check_start(self.start, clients.names, self.secure_sum.name, replays)
         return Configuration(
             protocol=self.secure_sum.name,
             algorithm=self.description,
@@ -204,7 +204,7 @@ class FederationRequest:
             high=None if high is None else Array.from_numpy(high),
             max_rows=None if domain is None else domain.max_rows,
             privacy=None if privacy is None else privacy.terms(self.steps),
-            numerics=known_answers() if replicas else "",
+            numerics=known_answers() if replays else "",
             program=self._program(),
         )
 

@@ -40,7 +40,7 @@ from privfed.engines.logs import ClientLogs
 from privfed.errors import ArgumentError, PolicyError, PrivacyError, ResumeError, RunFolderError, StateError
 from privfed.party.client import Stores, assembled, ledger_in, rows_in_domain
 from privfed.party.groups import Groups, RawTable
-from privfed.party.program import Followed, Program, agreed_program
+from privfed.party.program import Program, ProgramState, agreed_program
 from privfed.party.state import FileStore, MemoryStore
 from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import cost
@@ -91,10 +91,10 @@ class Simulation(Engine):
         data = in_one_stack([rows_in_domain(own, configuration, opening.domain) for own in opening.data])
         logs = self._logs(configuration, opening.folder)
         program = agreed_program(configuration, opening.domain, opening.algorithm)
-        followed = None if program is None else _followed(program, opening)
+        state = None if program is None else _state_after(program, opening)
         own_logs = [logs.of(i) for i in positions]
         pool = Pool(data, configuration.clients, configuration.seed, own_logs, seeded=seeded)
-        stores = [_stores(opening.folder, i, followed) for i in positions]
+        stores = [_stores(opening.folder, i, state) for i in positions]
         clients: dict[int, Client] = {}
         for i in positions:
             own = (pool.answerer(i), configuration, policy, stores[i], logs.of(i))
@@ -126,22 +126,22 @@ class Simulation(Engine):
         return ClientLogs(None if folder is None or private else folder / CLIENTS, silent=private)
 
 
-def _stores(folder: Path | None, client: int, followed: Followed | None) -> Stores:
+def _stores(folder: Path | None, client: int, state: ProgramState | None) -> Stores:
     """Return where a client keeps what it must not forget; in the run's folder what a resumed run needs."""
-    stores = Stores(followed=MemoryStore(followed))
+    stores = Stores(program_state=MemoryStore(state))
     if folder is None:
         return stores
     return replace(stores, ledger=ledger_of(folder, client))
 
 
-def _followed(program: Program, opening: Opening) -> Followed:
+def _state_after(program: Program, opening: Opening) -> ProgramState:
     """Return the position of the clients of a resumed run: they have answered the sums on record.
 
     Raises:
         ResumeError: these are not of the agreed program.
     """
     try:
-        return program.followed((one.index, one.question) for one, _ in opening.transcript.totals())
+        return program.state_after((one.index, one.question) for one, _ in opening.transcript.totals())
     except PolicyError:
         raise ResumeError(
             "the transcript holds questions that the agreed program does not ask: it is of another run, or "

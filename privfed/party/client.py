@@ -18,7 +18,7 @@ from privfed.core.values.domain import Domain
 from privfed.errors import ArgumentError, PolicyError
 from privfed.party.answerer import own_answerer
 from privfed.party.journalled import JournalledFit
-from privfed.party.program import FOLLOWED, Program, ProgramCheck, agreed_program, refuse_seeded
+from privfed.party.program import PROGRAM_STATE, Program, ProgramCheck, agreed_program, refuse_seeded
 from privfed.party.signed import SignedSide
 from privfed.party.state import MEMORIES, FileStore, MemoryStore, RememberingAnswerer
 from privfed.privacy.dp_sgd import ClientSteps
@@ -39,21 +39,21 @@ class Stores:
     Args:
         state: of its side of the secure sum.
         ledger: how much of its privacy budget it has spent.
-        followed: where it stands in the agreed program.
+        program_state: where it stands in the agreed program.
         memory: what questions have it remember; None where that lies in the memory of this process.
         journalled: the fit in its party's journal, which is told of each sum; None where none is kept.
     """
 
     state: StateStore = field(default_factory=MemoryStore)
     ledger: StateStore = field(default_factory=MemoryStore)
-    followed: StateStore = field(default_factory=MemoryStore)
+    program_state: StateStore = field(default_factory=MemoryStore)
     memory: StateStore | None = None
     journalled: JournalledFit | None = None
 
     @classmethod
     def in_journal(cls, fit: JournalledFit, side: ClientSide) -> Stores:
         """Return stores in the journal of the client's party, which change together."""
-        return cls(fit.state(side.codec), fit.ledger, fit.followed, fit.memory, fit)
+        return cls(fit.state(side.codec), fit.ledger, fit.program_state, fit.memory, fit)
 
     @classmethod
     def in_folder(cls, folder: Path, side: ClientSide) -> Stores:
@@ -62,7 +62,7 @@ class Stores:
         return cls(
             FileStore(folder / "state", codec.to_bytes, codec.from_bytes),
             ledger_in(folder / "ledger"),
-            FileStore(folder / "followed", FOLLOWED.to_bytes, FOLLOWED.from_bytes),
+            FileStore(folder / "program", PROGRAM_STATE.to_bytes, PROGRAM_STATE.from_bytes),
             FileStore(folder / "memory", MEMORIES.to_bytes, MEMORIES.from_bytes),
         )
 
@@ -107,7 +107,7 @@ def assembled(
     if program is None and not policy.undeclared:
         raise ArgumentError(UNDECLARED)
     # What the program does not ask is refused first: it is neither entered nor paid.
-    checks: list[Check] = [] if program is None else [ProgramCheck(program, stores.followed)]
+    checks: list[Check] = [] if program is None else [ProgramCheck(program, stores.program_state)]
     if stores.journalled is not None:
         checks.append(stores.journalled.answers)
     terms = configuration.privacy

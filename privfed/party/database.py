@@ -32,7 +32,7 @@ from privfed.core.stored.encoding import digest
 from privfed.errors import StateError
 from privfed.protocols.crypto.keys import equal
 
-VERSION = 10
+VERSION = 11
 """Of the form below."""
 
 ROWS = "rows"
@@ -65,7 +65,7 @@ CREATE TABLE fits (
     epsilon REAL, delta REAL, unit TEXT, neighbours TEXT, noise TEXT, mechanism TEXT,
     answered INTEGER NOT NULL DEFAULT 0, asked INTEGER NOT NULL DEFAULT 0,
     question BLOB NOT NULL DEFAULT x'', losses INTEGER NOT NULL DEFAULT 0,
-    spent REAL NOT NULL DEFAULT 0.0, closed INTEGER NOT NULL DEFAULT 0, state BLOB, followed BLOB,
+    spent REAL NOT NULL DEFAULT 0.0, closed INTEGER NOT NULL DEFAULT 0, state BLOB, program BLOB,
     totals BLOB, memory BLOB
 );
 CREATE TABLE starts (
@@ -76,7 +76,7 @@ CREATE TABLE start_totals (
     cohort BLOB NOT NULL, total BLOB NOT NULL, UNIQUE (data_set, fit, sum)
 );
 CREATE TABLE data_sets (
-    row INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, law TEXT NOT NULL, groups BLOB
+    row INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, protection TEXT NOT NULL, groups BLOB
 );
 CREATE TABLE peers (
     row INTEGER PRIMARY KEY, public BLOB NOT NULL, counter INTEGER NOT NULL, head BLOB NOT NULL,
@@ -89,7 +89,8 @@ CREATE TRIGGER peers_go_on BEFORE DELETE ON peers
     WHEN NOT EXISTS (SELECT 1 FROM peers WHERE public = OLD.public AND counter > OLD.counter)
     BEGIN SELECT RAISE(ABORT, 'a peer never goes back'); END;
 CREATE TRIGGER data_sets_go_on BEFORE UPDATE ON data_sets
-    WHEN NEW.row IS NOT OLD.row OR NEW.name IS NOT OLD.name OR NEW.law IS NOT OLD.law OR NEW.groups IS NULL
+    WHEN NEW.row IS NOT OLD.row OR NEW.name IS NOT OLD.name
+        OR NEW.protection IS NOT OLD.protection OR NEW.groups IS NULL
     BEGIN SELECT RAISE(ABORT, 'a data set is exact, grouped or private for life'); END;
 CREATE TRIGGER entries_in_order BEFORE INSERT ON entries
     WHEN NEW.counter IS NOT (SELECT COALESCE(MAX(counter), 0) + 1 FROM entries)

@@ -22,8 +22,8 @@ from privfed.party.groups import BATCH, GROUPS, Groups, OwnRows, RawTable, as_id
 EXACT, GROUPED, PRIVATE = "exact", "grouped", "private"
 
 
-def law_of(policy: ClientPolicy, configuration: Configuration) -> str:
-    """Return what a fit makes of a data set."""
+def protection_of(policy: ClientPolicy, configuration: Configuration) -> str:
+    """Return how a fit protects the rows of a data set: not at all, by groups, or by noise."""
     if configuration.privacy is not None:
         return PRIVATE
     return EXACT if policy.group_size == 1 else GROUPED
@@ -40,18 +40,20 @@ class DataSet:
     def __init__(self, database: Database, name: str) -> None:
         self._database, self._name = database, name
 
-    def used(self, law: str) -> None:
+    def used(self, protection: str) -> None:
         """Enter that a fit uses it, before anything is answered.
 
         Raises:
-            PolicyError: it is of another law, for life; the text is the code of the refusal.
+            PolicyError: it is protected otherwise, for life; the text is the code of the refusal.
         """
         with self._database.transaction() as database:
-            query = "SELECT law FROM data_sets WHERE name = ?"
+            query = "SELECT protection FROM data_sets WHERE name = ?"
             known = database.execute(query, (self._name,)).fetchone()
             if known is None:
-                database.execute("INSERT INTO data_sets (name, law) VALUES (?, ?)", (self._name, law))
-            elif known[0] != law:
+                database.execute(
+                    "INSERT INTO data_sets (name, protection) VALUES (?, ?)", (self._name, protection)
+                )
+            elif known[0] != protection:
                 raise PolicyError(f"journal:{known[0]}")
 
     def answering(self, rows: OwnRows, configuration: Configuration) -> ClientData:
@@ -63,12 +65,12 @@ class DataSet:
             ArgumentError: these have other columns than was agreed.
         """
         with self._database.transaction() as database:
-            query = "SELECT law FROM data_sets WHERE name = ?"
-            (law,) = database.execute(query, (self._name,)).fetchone()
+            query = "SELECT protection FROM data_sets WHERE name = ?"
+            (protection,) = database.execute(query, (self._name,)).fetchone()
             groups = self._groups()
         if groups is not None:
             seen = groups.expanded(rows.columns)
-        elif law == GROUPED:
+        elif protection == GROUPED:
             seen = ClientData(np.empty((0, configuration.n_features)), grouped=True)
         else:
             seen = rows.read(None).exact()

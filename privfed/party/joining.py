@@ -18,7 +18,7 @@ from privfed.party.groups import OwnRows
 from privfed.party.identity import read_identity
 from privfed.party.journal import Journal
 from privfed.party.program import refuse_seeded, sized_algorithm
-from privfed.party.replica import OpenedTotal, own_run, reads_totals
+from privfed.party.replay import OpenedTotal, own_run, reads_totals
 from privfed.party.signed import SignedSide
 
 
@@ -102,16 +102,16 @@ class Party:
             fit = self.journal.begin(agreement, position, data_set, policy, rows, log)
             seen = self.journal.data_set(data_set).answering(rows, configuration)
         seen = replace(seen, classes=rows.n_classes, times=rows.times)
-        replica, follow = None, _ignored
+        replay, follow = None, _ignored
         if verified:
 
             def told(index: int, total: OpenedTotal) -> None:
                 fit.keep_start(agreement, index, own.asked(index), total)
                 tells(index, total)
 
-            own = replica = own_run(configuration, fit.opened, domain=domain, tells=told, start=start)
+            own = replay = own_run(configuration, fit.opened, domain=domain, tells=told, start=start)
             follow = own.follow
-        own_side = protocol.client(agreement, position, self.journal.identity, policy, replica)
+        own_side = protocol.client(agreement, position, self.journal.identity, policy, replay)
         side = SignedSide(own_side, agreement, position, follow)
         stores = Stores.in_journal(fit, side)
         return own_client(side, position, seen, configuration, policy, stores, domain=domain, log=log)

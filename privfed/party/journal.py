@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from privfed.core.agreed.agreement import Agreement, JournalCounter
-from privfed.core.agreed.policy import Claim, ClientPolicy, Given
+from privfed.core.agreed.policy import Claim, ClientPolicy, Usage
 from privfed.core.agreed.program import kept_starts
 from privfed.core.roles.conversation import Total
 from privfed.core.roles.engine import ErrorLog
 from privfed.core.stored.files import make_folder
 from privfed.errors import ArgumentError, PolicyError, StateError
 from privfed.party.database import Database, now
-from privfed.party.datasets import DataSet, law_of
+from privfed.party.datasets import DataSet, protection_of
 from privfed.party.groups import OwnRows
 from privfed.party.identity import OwnIdentity, write_new
 from privfed.party.journalled import JournalledFit, parties_of, start_of
@@ -166,7 +166,7 @@ class Journal:
             one | {"content": json.loads(one["content"]), "head": one["head"].hex()} for one in found
         )
 
-    def given(self, data_set: str, parties: bytes | None = None) -> Given:
+    def usage(self, data_set: str, parties: bytes | None = None) -> Usage:
         """Return what a data set has given so far.
 
         Args:
@@ -182,7 +182,7 @@ class Journal:
             sets = {bytes(one) for (one,) in database.execute(query, (data_set,))}
         if parties is not None:
             sets.add(parties)
-        return Given(
+        return Usage(
             fits=len(fits),
             starts=starts,
             sums=sum(one.answered for one in fits),
@@ -244,7 +244,7 @@ class Journal:
                 f"this fit began on data_set={before!r} at position {place}, and goes on there only; got "
                 f"data_set={data_set!r}, position {position}."
             )
-        self.data_set(data_set).used(law_of(policy, agreement.configuration))
+        self.data_set(data_set).used(protection_of(policy, agreement.configuration))
         self.data_set(data_set).go_on(policy.group_size)
         most = policy.most_losses(agreement.configuration)
         return JournalledFit(self._database, number, most, policy.max_starts)
@@ -282,10 +282,10 @@ class Journal:
         self, agreement: Agreement, position: int, data_set: str, policy: ClientPolicy
     ) -> JournalledFit:
         configuration, parties = agreement.configuration, parties_of(agreement)
-        code = refuses_fit(policy, configuration, self.given(data_set, parties))
+        code = refuses_fit(policy, configuration, self.usage(data_set, parties))
         if code is not None:
             raise PolicyError(code)
-        self.data_set(data_set).used(law_of(policy, configuration))
+        self.data_set(data_set).used(protection_of(policy, configuration))
         terms = configuration.privacy
         columns: tuple[object, ...] = (None,) * 6
         if terms is not None:

@@ -17,12 +17,12 @@ from privfed.core.stored.encoding import StateCodec, digest
 from privfed.core.values.numbers import check_whole
 from privfed.errors import PolicyError, StateError
 from privfed.party.database import Database
-from privfed.party.program import FOLLOWED
-from privfed.party.replica import TOTAL, TOTALS, OpenedTotal
+from privfed.party.program import PROGRAM_STATE
+from privfed.party.replay import TOTAL, TOTALS, OpenedTotal
 from privfed.party.state import MEMORIES
 from privfed.protocols.crypto.keys import equal
 
-Kept = Literal["state", "followed", "totals", "spent", "memory"]
+Kept = Literal["state", "program", "totals", "spent", "memory"]
 """What a fit's stores keep."""
 
 
@@ -68,15 +68,15 @@ class JournalledFit:
         return JournalStore(self, "state", codec)
 
     @property
-    def followed(self) -> JournalStore:
+    def program_state(self) -> JournalStore:
         """The store of where the client stands in the agreed program."""
-        return JournalStore(self, "followed", FOLLOWED)
+        return JournalStore(self, "program", PROGRAM_STATE)
 
     @property
     def opened(self) -> JournalStore:
-        """The store of a replica's totals, where clients open them.
+        """The store of a replay's totals, where clients open them.
 
-        A transaction that fails takes them back with the state; the replica keeps them once they are told
+        A transaction that fails takes them back with the state; the replay keeps them once they are told
         again.
         """
         return JournalStore(self, "totals", TOTALS)
@@ -224,7 +224,7 @@ class JournalledFit:
         """End the fit. Its keys and memories are erased, and its agreement never runs again."""
         with self._database.transaction():
             self._database.enter(self.number, "end")
-            self.write("end", {"closed": 1} | dict.fromkeys(("state", "followed", "totals", "memory")))
+            self.write("end", {"closed": 1} | dict.fromkeys(("state", "program", "totals", "memory")))
 
 
 class JournalStore:

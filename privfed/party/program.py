@@ -59,7 +59,7 @@ SEEDED = "agreement:seeded"
 """Code of the refusal of an agreement on seeded noise."""
 
 
-class Followed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, gc=False):
+class ProgramState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, gc=False):
     """What a client remembers of a run.
 
     Args:
@@ -75,7 +75,7 @@ class Followed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, cache_ha
     kept: Items[tuple[str, bytes]] = ()
 
 
-FOLLOWED: Codec[Followed] = Codec(Followed, "position in a program", 2)
+PROGRAM_STATE: Codec[ProgramState] = Codec(ProgramState, "position in a program", 2)
 
 
 class _Memory:
@@ -84,7 +84,7 @@ class _Memory:
     def __init__(self) -> None:
         self._asked: tuple[Question, bytes] | None = None
         self._index = -1
-        self._found: dict[tuple[Followed, bytes], Followed] = {}
+        self._found: dict[tuple[ProgramState, bytes], ProgramState] = {}
 
     def digest(self, question: Question) -> bytes:
         """Return SHA-256 of a question's encoding."""
@@ -92,7 +92,7 @@ class _Memory:
             self._asked = (question, hashlib.sha256(question.to_bytes()).digest())
         return self._asked[1]
 
-    def of(self, index: int) -> dict[tuple[Followed, bytes], Followed]:
+    def of(self, index: int) -> dict[tuple[ProgramState, bytes], ProgramState]:
         """Return for sum `index`: what was known before and the question's digest -> what is known."""
         if index != self._index:
             self._index, self._found = index, {}
@@ -133,7 +133,7 @@ class Program:
         """Most sums that the program has."""
         return sum(map(most_questions, (self.phases, *self.metrics)))
 
-    def after(self, followed: Followed, question: Question, index: int) -> Followed:
+    def after(self, state: ProgramState, question: Question, index: int) -> ProgramState:
         """Return what is known once a question is answered as sum `index`.
 
         The same question of the same sum may be asked again, as after clients were lost.
@@ -142,20 +142,20 @@ class Program:
             PolicyError: the program does not ask this there; the text is the code of the refusal.
         """
         asked = self._memory.digest(question)
-        if index == followed.index and asked == followed.asked:
-            return followed
+        if index == state.index and asked == state.asked:
+            return state
         found = self._memory.of(index)
-        if (followed, asked) not in found:
+        if (state, asked) not in found:
             position = question.position
-            if position is None or not self._leads(followed, position, index):
+            if position is None or not self._leads(state, position, index):
                 raise PolicyError(REFUSED)
-            kept = self._read(followed, position, question)
+            kept = self._read(state, position, question)
             if kept is None:
                 raise PolicyError(REFUSED)
-            found[followed, asked] = Followed(index, asked, position, kept)
-        return found[followed, asked]
+            found[state, asked] = ProgramState(index, asked, position, kept)
+        return found[state, asked]
 
-    def followed(self, asked: Iterable[tuple[int, bytes]]) -> Followed:
+    def state_after(self, asked: Iterable[tuple[int, bytes]]) -> ProgramState:
         """Return what is known after sums that are on record.
 
         Args:
@@ -164,27 +164,27 @@ class Program:
         Raises:
             PolicyError: the program does not ask one of them.
         """
-        found = Followed()
+        found = ProgramState()
         for index, question in asked:
             found = self.after(found, question_from_bytes(question), index)
         return found
 
-    def placed(self, followed: Followed, question: Question, purpose: str = "") -> Question:
+    def placed(self, state: ProgramState, question: Question, purpose: str = "") -> Question:
         """Return a question that states its position, where the program asks it after all before it.
 
         Args:
-            followed: what is known after every sum so far.
+            state: what is known after every sum so far.
             question: what is asked. What the program does not ask next states none, and is refused.
             purpose: of its ask; it tells positions apart whose questions have the same form.
         """
-        used, place = followed.position.used, followed.position.place
+        used, place = state.position.used, state.position.place
         parts = self._parts(used)
         following = [Position(used, one) for one in next_places(parts, place)]
         if may_end(parts, place):
             for metric in set(range(len(self.metrics))) - set(used):
                 places = next_places(self.metrics[metric], ())
                 following += [Position((*sorted(used), metric), one) for one in places]
-        found = [one for one in following if self._read(followed, one, question) is not None]
+        found = [one for one in following if self._read(state, one, question) is not None]
         meant = [one for one in found if self._purpose(one) == purpose]
         return question.at(next(iter((*meant, *found)), None))
 
@@ -192,9 +192,9 @@ class Program:
         phase = phase_at(self._parts(position.used), position.place)
         return "" if phase is None else phase.purpose
 
-    def _leads(self, followed: Followed, position: Position, index: int) -> bool:
+    def _leads(self, state: ProgramState, position: Position, index: int) -> bool:
         """Say whether the sums that a client missed can lead from where it stood to a position."""
-        before, missed = followed.position, index - followed.index - 1
+        before, missed = state.position, index - state.index - 1
         if not 0 <= missed <= MOST_MISSED or index >= self.max_sums:
             return False
         *others, last = position.used or (None,)
@@ -216,15 +216,15 @@ class Program:
         return bool(found >> missed & 1)
 
     def _read(
-        self, followed: Followed, position: Position, question: Question
+        self, state: ProgramState, position: Position, question: Question
     ) -> tuple[tuple[str, bytes], ...] | None:
         """Return what is kept where a question has the form of its position; None where it has not."""
-        before, parts = followed.position, self._parts(position.used)
+        before, parts = state.position, self._parts(position.used)
         phase = phase_at(parts, position.place)
         if phase is None:
             return None
         forgets = forgotten(parts, before.place if before.used == position.used else (), position.place)
-        known = {name: value for name, value in followed.kept if name not in forgets}
+        known = {name: value for name, value in state.kept if name not in forgets}
         kept = self._asked(phase).read(question, known)
         if kept is None:
             return None
@@ -370,7 +370,7 @@ class Stated:
     """
 
     def __init__(self, program: Program) -> None:
-        self._program, self._known = program, Followed()
+        self._program, self._known = program, ProgramState()
 
     def __call__(self, ask: Ask) -> Ask:
         """Return the run's next ask, whose question states its position, if it has one (`Program.placed`)."""
@@ -385,7 +385,7 @@ class ProgramCheck:
 
     Args:
         program: what was agreed.
-        store: keeps what was asked so far (`FOLLOWED`), before an answer is given.
+        store: keeps what was asked so far (`PROGRAM_STATE`), before an answer is given.
     """
 
     def __init__(self, program: Program, store: StateStore) -> None:
@@ -394,5 +394,5 @@ class ProgramCheck:
     def __call__(self, question: Question, index: int) -> None:
         """Follow a question; raises as `Program.after`."""
         with self._store.transaction() as transaction:
-            followed = transaction.load() or Followed()
-            transaction.save(self._program.after(followed, question, index))
+            state = transaction.load() or ProgramState()
+            transaction.save(self._program.after(state, question, index))

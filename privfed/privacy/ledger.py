@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from privfed.core.agreed.configuration import Configuration, PrivacyTerms
-from privfed.core.agreed.policy import MOST_DELTA, Claim, ClientPolicy, Given
+from privfed.core.agreed.policy import MOST_DELTA, Claim, ClientPolicy, Usage
 from privfed.core.asking.question import Question, question_from_bytes, wire_name
 from privfed.core.record.records import Asked, Began, Exchanged, Summed
 from privfed.core.record.transcript import Transcript
@@ -256,34 +256,34 @@ def _of_one_kind(claims: Sequence[Claim], delta: float) -> float:
     return renyi_epsilon(cost, delta)
 
 
-def spent_line(given: Given) -> str:
+def spent_line(usage: Usage) -> str:
     """Return a line for the owner of a data set: what all claims on it come to."""
-    if not given.claims:
+    if not usage.claims:
         return "no guarantee spent"
-    delta = max(MOST_DELTA, sum(one.delta for one in given.claims if one.mechanism == STEPPED) * 2.0)
-    return f"epsilon {composed_epsilon(given.claims, delta):.4g} at delta {delta:.3g} agreed in all"
+    delta = max(MOST_DELTA, sum(one.delta for one in usage.claims if one.mechanism == STEPPED) * 2.0)
+    return f"epsilon {composed_epsilon(usage.claims, delta):.4g} at delta {delta:.3g} agreed in all"
 
 
-def refuses_fit(policy: ClientPolicy, configuration: Configuration, given: Given | None = None) -> str | None:
+def refuses_fit(policy: ClientPolicy, configuration: Configuration, usage: Usage | None = None) -> str | None:
     """Return the code of a policy's refusal to join a fit, or None.
 
     Args:
         policy: the client's.
         configuration: what was agreed.
-        given: what the same rows have given before; None where no journal is kept.
+        usage: what the same rows have given before; None where no journal is kept.
     """
-    before = Given() if given is None else given
+    before = Usage() if usage is None else usage
     return policy.refuses_configuration(configuration, before) or _refuses_spending(
         policy, configuration.privacy, before
     )
 
 
-def _refuses_spending(policy: ClientPolicy, terms: PrivacyTerms | None, given: Given) -> str | None:
+def _refuses_spending(policy: ClientPolicy, terms: PrivacyTerms | None, usage: Usage) -> str | None:
     most = policy.epsilon_bound
     if terms is None or most is None:
         return None
     epsilon, delta = most
-    claims = (*given.claims, claim_of(terms))
+    claims = (*usage.claims, claim_of(terms))
     try:
         if composed_epsilon(claims, delta) <= epsilon * (1.0 + ROUNDING):
             return None

@@ -1,1 +1,1 @@
-"""Sums that clients open: the set-up of their group, the relaying coordinator, clients and their replicas."""
+"""Sums that clients open: the set-up of their group, the relaying coordinator, clients and their replays."""

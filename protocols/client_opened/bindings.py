@@ -1,4 +1,4 @@
-"""The values that a group's keys, headers and tags are bound to; the same on all replicas.
+"""The values that a group's keys, headers and tags are bound to; the same on all replays.
 
 header_r = H(session, number, index, head, cohort, members, metric)
 head     = H(header_r, integers of total_r)         a hash chain over the totals; the first head is H(session)
@@ -49,7 +49,7 @@ def sum_header(
     """Return the header of one attempt at a sum. All masks and checks are bound to it and used only once.
 
     The question is left out: the totals of the chain imply it, and its floats may differ between machines.
-    Which of the agreed metrics asks it, as in `Posed`, the totals do not imply.
+    Which of the agreed metrics asks it, as in `NextQuestion`, the totals do not imply.
     """
     there = digest("members", *members)
     where = (session, number, index, head, cohort_digest(label, cohort), there)
@@ -57,7 +57,7 @@ def sum_header(
 
 
 def tag_of(secret: bytes, number: int, head: bytes) -> bytes:
-    """Return the tag by which replicas compare their chains.
+    """Return the tag by which replays compare their chains.
 
     It is a MAC, so that the coordinator cannot test guesses of a total against it.
     """

@@ -15,7 +15,7 @@ from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import question_from_bytes
 from privfed.core.roles.conversation import Total
 from privfed.core.roles.engine import Answerer
-from privfed.core.roles.secure_sum import Replica
+from privfed.core.roles.secure_sum import Replay
 from privfed.core.stored.encoding import Codec, Refusal, decode, encode
 from privfed.errors import IntegrityError, MessageError, PolicyError, PrivFedError
 from privfed.protocols.answering import admit, answer, refusal_code
@@ -44,8 +44,8 @@ class GroupClient:
         identity: the client's long-term key.
         policy: decides what the client answers.
         scheme: how answers are sealed and opened.
-        replica: the client's own run of the algorithm.
-        joined: called with the group's keys once the client has all of them, for a replica that opens
+        replay: the client's own run of the algorithm.
+        joined: called with the group's keys once the client has all of them, for a replay that opens
             totals itself.
     """
 
@@ -56,11 +56,11 @@ class GroupClient:
         identity: Signer,
         policy: ClientPolicy,
         scheme: Scheme,
-        replica: Replica,
+        replay: Replay,
         joined: Callable[[Group], None] = lambda group: None,
     ) -> None:
         self._me, self._agreement, self._policy = position, agreement, policy
-        self._scheme, self._replica, self._joined = scheme, replica, joined
+        self._scheme, self._replay, self._joined = scheme, replay, joined
         self._setup = GroupSetup(position, agreement, identity, policy, scheme)
 
     @property
@@ -88,7 +88,7 @@ class GroupClient:
                 state, advertisement = self._setup.advertise(state, message)
                 return state, encode(advertisement)
             if isinstance(message, RosterRequest):
-                state, reply = self._setup.join(state, message, self._replica.told)
+                state, reply = self._setup.join(state, message, self._replay.told)
             else:
                 before = state.group
                 if before is None:
@@ -114,7 +114,7 @@ class GroupClient:
                 # If this client's reply was lost, the coordinator sends again totals that it has opened.
                 if sealed.index > group.opened:
                     group = self._open(group, sealed)
-                    # The replica has this total now: even after a refusal no other may take its place.
+                    # The replay has this total now: even after a refusal no other may take its place.
                     kept = msgspec.structs.replace(group, last=before.last, lost=before.lost)
                     state = msgspec.structs.replace(state, group=kept)
             group = self._asked_again(group, before.lost if before.last else state.lost)
@@ -166,12 +166,12 @@ class GroupClient:
         return msgspec.structs.replace(group, last=number, lost=message.lost)
 
     def _attempt(self, group: Group, number: int, index: int, lost: bytes) -> SumAttempt:
-        """Derive an attempt at a sum from what this client knows; its own replica names the cohort."""
-        configuration, posed = self._agreement.configuration, self._replica.ask(index)
-        return attempt_of(configuration, group, self._me, posed, number, index, lost)
+        """Derive an attempt at a sum from what this client knows; its own replay names the cohort."""
+        configuration, expected = self._agreement.configuration, self._replay.ask(index)
+        return attempt_of(configuration, group, self._me, expected, number, index, lost)
 
     def _open(self, group: Group, sealed: Sealed) -> Group:
-        """Open a total, tell the replica, and add it to the hash chain.
+        """Open a total, tell the replay, and add it to the hash chain.
 
         Raises:
             IntegrityError: it is not the total of this sum; the fit ends.
@@ -180,7 +180,7 @@ class GroupClient:
             raise _misplaced("a total out of order")
         attempt = self._attempt(group, sealed.number, sealed.index, sealed.lost)
         opened = self._scheme.open(group, attempt, sealed.body)
-        self._replica.tell(sealed.index, total_of(attempt, opened))
+        self._replay.tell(sealed.index, total_of(attempt, opened))
         pending = group.pending if group.pending > sealed.number else 0
         lost = set(attempt.cohort) - set(opened.contributors)
         counted = losses.after_total(group.losses, attempt.cohort, lost)
@@ -210,11 +210,11 @@ class GroupClient:
         terms, configuration = self._agreement.configuration.terms, self._agreement.configuration
         if index <= group.opened:
             raise _misplaced("a sum that is already open")
-        if self._replica.told < index:
+        if self._replay.told < index:
             raise PolicyError(MISSED)
-        if self._replica.ended and self._replica.told == index:
+        if self._replay.ended and self._replay.told == index:
             return group, NOTHING, b""
-        label = self._replica.ask(index).cohort
+        label = self._replay.ask(index).cohort
         attempt = self._attempt(group, number, index, group.lost)
         if self._me not in attempt.members:
             return group, label, b""
@@ -243,7 +243,7 @@ def _closes(before: Group, after: Group | None) -> bool:
 
 
 def total_of(attempt: SumAttempt, opened: Opened) -> Total:
-    """Return the total as a replica is told it: only what clients can know."""
+    """Return the total as a replay is told it: only what clients can know."""
     return Total(
         statistics=question_from_bytes(attempt.question).spec.unflatten(opened.vector),
         contributors=opened.contributors,

@@ -48,8 +48,8 @@ from privfed.protocols.setup.hybrid import channel_from
 from privfed.protocols.setup.losses import REFUSED
 from privfed.protocols.setup.messages import Advertisement, Capsule, Envelope, Joining
 from privfed.protocols.setup.pairing import Pairing
-from privfed.protocols.setup.posed import MAX_BEHIND
 from privfed.protocols.setup.rules import bitmap
+from privfed.protocols.setup.simulated_replay import MAX_BEHIND
 
 
 class NothingAskedError(ProtocolError):
@@ -274,7 +274,7 @@ class Relay:
         return bitmap(tuple(self._everyone), frozenset(self._lost))
 
     def _compare(self, told: Mapping[int, Contribution]) -> None:
-        """Check that all replicas have the same totals and ask the same cohort.
+        """Check that all replays have the same totals and ask the same cohort.
 
         Raises:
             IntegrityError: they differ, or a client could not open a total.

@@ -9,7 +9,7 @@ from privfed.core.agreed.agreement import Agreement, Signer
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.roles.engine import ClientSide
-from privfed.core.roles.secure_sum import Replica, Session, TotalReader
+from privfed.core.roles.secure_sum import Replay, Session, TotalReader
 from privfed.protocols.answering import check_promised
 from privfed.protocols.client_opened.scheme import Scheme
 from privfed.protocols.client_opened.session import group_client, group_coordinator, group_parties
@@ -40,18 +40,18 @@ class ClientOpenedSum(ABC):
         position: int,
         identity: Signer,
         policy: ClientPolicy,
-        replica: Replica | None = None,
+        replay: Replay | None = None,
     ) -> ClientSide:
         """Return one client's side, with its own run of the algorithm.
 
         Raises:
-            ArgumentError: the key is not the registered one, or there is no replica.
+            ArgumentError: the key is not the registered one, or there is no replay.
             PolicyError: the terms promise fewer than two honest clients, or colluders who all have the key,
                 or a cohort has two clients.
         """
         check_promised(agreement.configuration, one_key=self.one_key)
         scheme = self.scheme(agreement.configuration)
-        return group_client(agreement, position, identity, policy, scheme, replica)
+        return group_client(agreement, position, identity, policy, scheme, replay)
 
     def parties(
         self, configuration: Configuration, policies: Mapping[int, ClientPolicy]

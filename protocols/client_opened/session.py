@@ -1,7 +1,7 @@
 """A session of sums that clients open, as the process that drives a run uses it.
 
 It joins two parts. `Relay` is the coordinator; an `Opener` acts for the clients' side. In a simulation that
-is `CommonReplica`: one replica of the algorithm in place of those of all clients, which are identical. If the
+is `CommonReplay`: one replay of the algorithm in place of those of all clients, which are identical. If the
 clients are on other machines it is `Told`, which gets each total from one of them. The relay's exchanges go
 out unchanged and contain nothing of what the opener knows.
 """
@@ -20,7 +20,7 @@ from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import Question
 from privfed.core.roles.conversation import Total
 from privfed.core.roles.engine import ClientSide, Exchange, Replies
-from privfed.core.roles.secure_sum import Posed, Replica, Session, Steps, TotalReader
+from privfed.core.roles.secure_sum import NextQuestion, Replay, Session, Steps, TotalReader
 from privfed.errors import ArgumentError, IntegrityError, ProtocolError
 from privfed.protocols.client_opened.bindings import next_head
 from privfed.protocols.client_opened.client import GroupClient, total_of
@@ -29,8 +29,8 @@ from privfed.protocols.client_opened.relay import NothingAskedError, Relay, Rela
 from privfed.protocols.client_opened.scheme import Scheme
 from privfed.protocols.client_opened.state import Group
 from privfed.protocols.client_opened.sum_attempt import attempt_of
-from privfed.protocols.setup.posed import MAX_BEHIND, PosedReplica
 from privfed.protocols.setup.simulated import fresh_agreement
+from privfed.protocols.setup.simulated_replay import MAX_BEHIND, SimulatedReplay
 
 MOST_TOLD = 2**32 - 1
 """What a client says that has all totals, however many there are."""
@@ -39,7 +39,7 @@ MOST_TOLD = 2**32 - 1
 class Opener(Protocol):
     """Acts for the clients' side of a run: it poses questions and returns opened totals."""
 
-    def pose(self, index: int, posed: Posed) -> None:
+    def announce(self, index: int, expected: NextQuestion) -> None:
         """Record what the algorithm asks in sum `index`.
 
         Raises:
@@ -65,8 +65,8 @@ class Told:
     def __init__(self, configuration: Configuration, scheme: Scheme, totals: TotalReader | None) -> None:
         self._configuration, self._scheme, self._totals = configuration, scheme, totals
 
-    def pose(self, index: int, posed: Posed) -> None:
-        """Check that the total fits the grid; the clients' own replicas pose the question.
+    def announce(self, index: int, expected: NextQuestion) -> None:
+        """Check that the total fits the grid; the clients' own replays pose the question.
 
         Raises:
             ArgumentError: it does not fit, or no client passes on totals.
@@ -76,7 +76,7 @@ class Told:
                 "these clients open the totals themselves, and none passes them on to this run: give the "
                 "coordinator totals=, or read the result where the clients are."
             )
-        self._scheme.check(posed.question, len(self._configuration.cohort(posed.cohort)))
+        self._scheme.check(expected.question, len(self._configuration.cohort(expected.cohort)))
 
     def known(self, index: int) -> Total | None:
         """Return the total of sum `index` where a client has passed it on already; None otherwise."""
@@ -87,8 +87,8 @@ class Told:
         return None if self._totals is None else self._totals.read(sealed.index)
 
 
-class CommonReplica(PosedReplica):
-    """Stands for the replicas of all clients: it knows the questions and opens the totals.
+class CommonReplay(SimulatedReplay):
+    """Stands for the replays of all clients: it knows the questions and opens the totals.
 
     It opens each total as soon as the coordinator has it; a real client waits for the next request. No total
     of an earlier set-up is missing, as whoever drives the run has them all.
@@ -105,18 +105,18 @@ class CommonReplica(PosedReplica):
         if self._group is None or self._group.session != group.session:
             self._group = group
 
-    def pose(self, index: int, posed: Posed) -> None:
+    def announce(self, index: int, expected: NextQuestion) -> None:
         """Record what the algorithm asks in sum `index`.
 
         Raises:
             ArgumentError: the total would not fit the scheme's grid.
         """
-        self._scheme.check(posed.question, len(self._configuration.cohort(posed.cohort)))
-        super().pose(index, posed)
+        self._scheme.check(expected.question, len(self._configuration.cohort(expected.cohort)))
+        super().announce(index, expected)
         self.told = MOST_TOLD
 
     def known(self, index: int) -> Total | None:
-        """Return None: replicas in this process know no earlier run."""
+        """Return None: replays in this process know no earlier run."""
         return None
 
     def open(self, sealed: Sealed) -> Total:
@@ -128,8 +128,8 @@ class CommonReplica(PosedReplica):
         group = self._group
         if group is None:
             raise IntegrityError("a total came before any client had the group's secret; begin a new fit.")
-        posed, me = self.ask(sealed.index), group.leader
-        attempt = attempt_of(self._configuration, group, me, posed, sealed.number, sealed.index, sealed.lost)
+        where = (sealed.number, sealed.index, sealed.lost)
+        attempt = attempt_of(self._configuration, group, group.leader, self.ask(sealed.index), *where)
         opened = self._scheme.open(group, attempt, sealed.body)
         self._group = msgspec.structs.replace(group, head=next_head(attempt.header, opened.integers))
         return total_of(attempt, opened)
@@ -155,7 +155,7 @@ class GroupSession:
 
     def sum(self, question: Question, index: int, cohort: int, upcoming: tuple[int, ...]) -> Steps[Total]:
         """Pose a question on the clients' side, let the coordinator add, and open on the clients' side."""
-        self.opener.pose(index, Posed(question.to_bytes(), cohort))
+        self.opener.announce(index, NextQuestion(question.to_bytes(), cohort))
         members = self._configuration.cohort(cohort)
         known = self.opener.known(index)
         if known is not None and index not in self._ahead:
@@ -244,28 +244,28 @@ def group_client(
     identity: Signer,
     policy: ClientPolicy,
     scheme: Scheme,
-    replica: Replica | None,
+    replay: Replay | None,
 ) -> ClientSide:
     """Return one client's side, with its own run of the algorithm.
 
     Raises:
-        ArgumentError: the key is not the registered one, or there is no replica.
+        ArgumentError: the key is not the registered one, or there is no replay.
     """
     agreement.check_client(position, identity)
-    if replica is None:
+    if replay is None:
         raise ArgumentError(
             f"a client of {agreement.configuration.protocol!r} sums opens the totals, and needs its own run "
-            "of the algorithm to know what comes next: pass replica=."
+            "of the algorithm to know what comes next: pass replay=."
         )
-    return GroupClient(position, agreement, identity, policy, scheme, replica)
+    return GroupClient(position, agreement, identity, policy, scheme, replay)
 
 
 def group_parties(
     configuration: Configuration, policies: Mapping[int, ClientPolicy], scheme: Scheme
 ) -> tuple[Session, dict[int, ClientSide]]:
-    """Return a session and its clients, with fresh identities; one replica stands for all clients'."""
+    """Return a session and its clients, with fresh identities; one replay stands for all clients'."""
     agreement, server, identities = fresh_agreement(configuration, policies)
-    common = CommonReplica(configuration, scheme)
+    common = CommonReplay(configuration, scheme)
     sides: dict[int, ClientSide] = {
         i: GroupClient(i, agreement, identity, policies[i], scheme, common, common.join)
         for i, identity in identities.items()

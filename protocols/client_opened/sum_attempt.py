@@ -1,11 +1,11 @@
-"""One attempt at a sum, as each client computes it from what its replica of the algorithm asks."""
+"""One attempt at a sum, as each client computes it from what its replay of the algorithm asks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from privfed.core.agreed.configuration import Configuration
-from privfed.core.roles.secure_sum import Posed
+from privfed.core.roles.secure_sum import NextQuestion
 from privfed.protocols.client_opened.bindings import lost_clients, members_of, sum_header
 from privfed.protocols.client_opened.state import Group
 
@@ -32,15 +32,21 @@ class SumAttempt:
 
 
 def attempt_of(
-    configuration: Configuration, group: Group, me: int, posed: Posed, number: int, index: int, lost: bytes
+    configuration: Configuration,
+    group: Group,
+    me: int,
+    expected: NextQuestion,
+    number: int,
+    index: int,
+    lost: bytes,
 ) -> SumAttempt:
     """Return the attempt `number` at sum `index`, after the totals that the group has chained.
 
     Raises:
         MessageError: `lost` is not one byte 0 or 1 for each client.
     """
-    cohort = configuration.cohort(posed.cohort)
+    cohort = configuration.cohort(expected.cohort)
     members = members_of(cohort, lost_clients(configuration, lost))
-    where = (group.session, number, index, group.head, posed.cohort, cohort, members)
-    header = sum_header(*where, posed.metric)
-    return SumAttempt(header, me, cohort, members, posed.question, group.pending == number)
+    where = (group.session, number, index, group.head, expected.cohort, cohort, members)
+    header = sum_header(*where, expected.metric)
+    return SumAttempt(header, me, cohort, members, expected.question, group.pending == number)

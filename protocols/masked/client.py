@@ -14,7 +14,7 @@ from privfed.core.agreed.agreement import Agreement, Signer
 from privfed.core.agreed.assumptions import COLLECT
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.roles.engine import Answerer
-from privfed.core.roles.secure_sum import Replica
+from privfed.core.roles.secure_sum import Replay
 from privfed.core.stored.encoding import Codec, Message, Refusal, decode, encode
 from privfed.errors import IntegrityError, MessageError, PolicyError, PrivFedError
 from privfed.protocols.answering import admit, admit_configuration, answer, refusal_code
@@ -105,7 +105,7 @@ class MaskedClient:
         agreement: the configuration and registry, which the client did not get from the server.
         identity: the client's long-term key.
         policy: decides what the client answers.
-        replica: where totals are verified, its own run of the algorithm; None elsewhere.
+        replay: where totals are verified, its own run of the algorithm; None elsewhere.
         shared: in a simulation, what it would compute as others do.
     """
 
@@ -115,12 +115,12 @@ class MaskedClient:
         agreement: Agreement,
         identity: Signer,
         policy: ClientPolicy,
-        replica: Replica | None = None,
+        replay: Replay | None = None,
         shared: Shared = APART,
     ) -> None:
         self._me, self._identity, self._policy, self._shared = position, identity, policy, shared
         self._agreement = Rules.of(agreement)
-        self._verifier = None if replica is None else Verifier(self._agreement, position, replica)
+        self._verifier = None if replay is None else Verifier(self._agreement, position, replay)
 
     @property
     def codec(self) -> Codec[State]:

@@ -16,8 +16,8 @@ from privfed.protocols.masked.messages import (
     VerifiedRequest,
 )
 from privfed.protocols.masked.verification import CHECK_WORDS, Place, first_head
-from privfed.protocols.setup.posed import totals_kept
 from privfed.protocols.setup.rules import Rules
+from privfed.protocols.setup.simulated_replay import totals_kept
 
 
 class Delivery:

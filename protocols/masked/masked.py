@@ -16,16 +16,16 @@ from privfed.core.agreed.assumptions import COLLECT, Assumptions, Stage
 from privfed.core.agreed.configuration import Configuration, Terms
 from privfed.core.agreed.policy import ClientPolicy, default_losses
 from privfed.core.roles.engine import ClientSide
-from privfed.core.roles.secure_sum import Replica, Session, TotalReader
+from privfed.core.roles.secure_sum import Replay, Session, TotalReader
 from privfed.core.values.numbers import check_share, check_whole
 from privfed.errors import ArgumentError
 from privfed.protocols.answering import check_promised
 from privfed.protocols.crypto.shared import InOneProcess
 from privfed.protocols.masked.client import MaskedClient
 from privfed.protocols.masked.session import MaskedSession
-from privfed.protocols.setup.posed import PosedReplica, PosingSession, totals_kept
 from privfed.protocols.setup.rules import check_cohort, default_terms
 from privfed.protocols.setup.simulated import fresh_agreement
+from privfed.protocols.setup.simulated_replay import AnnouncingSession, SimulatedReplay, totals_kept
 
 VERIFIED = "masked-verified"
 """The name of masked sums whose totals clients verify."""
@@ -152,41 +152,41 @@ class Masked:
         position: int,
         identity: Signer,
         policy: ClientPolicy,
-        replica: Replica | None = None,
+        replay: Replay | None = None,
     ) -> ClientSide:
         """Return one client's side.
 
         Raises:
-            ArgumentError: the key is not the registered one, or totals are verified and there is no replica.
+            ArgumentError: the key is not the registered one, or totals are verified and there is no replay.
             PolicyError: the agreement promises fewer than two honest clients, or has a cohort of two.
         """
         agreement.check_client(position, identity)
         check_promised(agreement.configuration)
         verified = agreement.configuration.terms.verified
-        if verified and replica is None:
+        if verified and replay is None:
             raise ArgumentError(
                 "a client of verified sums answers only what follows from the totals, and needs its own run "
-                "of the algorithm to know that: pass replica=."
+                "of the algorithm to know that: pass replay=."
             )
-        return MaskedClient(position, agreement, identity, policy, replica if verified else None)
+        return MaskedClient(position, agreement, identity, policy, replay if verified else None)
 
     def parties(
         self, configuration: Configuration, policies: Mapping[int, ClientPolicy]
     ) -> tuple[Session, dict[int, ClientSide]]:
         """Return a session and its clients, with fresh identities in a registry that all of them hold.
 
-        With verified totals one replica stands for those of all clients, which are identical.
+        With verified totals one replay stands for those of all clients, which are identical.
         """
         agreement, server, identities = fresh_agreement(configuration, policies)
-        replica = PosedReplica(totals_kept(configuration)) if configuration.terms.verified else None
+        replay = SimulatedReplay(totals_kept(configuration)) if configuration.terms.verified else None
         shared = InOneProcess()
         sides: dict[int, ClientSide] = {
-            i: MaskedClient(i, agreement, identity, policies[i], replica, shared)
+            i: MaskedClient(i, agreement, identity, policies[i], replay, shared)
             for i, identity in identities.items()
         }
-        if replica is None:
+        if replay is None:
             return self.coordinator(agreement, server), sides
-        return PosingSession(MaskedSession(agreement, server), replica), sides
+        return AnnouncingSession(MaskedSession(agreement, server), replay), sides
 
 
 class VerifiedMasked(Masked):

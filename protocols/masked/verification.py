@@ -14,7 +14,7 @@ of both, as (2X, 2c), no likelier than a guess of 192 bits. Who knows G learns n
     place = session, r, index, head, H(cohort), P, metric
 
 No question is in a place: machines may compute floats that differ in the last bit, and who was not asked
-checks the total by what its own replica asks. `head` chains the totals.
+checks the total by what its own replay asks. `head` chains the totals.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Place:
         head: head of the chain of all totals before.
         cohort: H(Q), the cohort's digest.
         prepared: P, one byte for each member of the cohort.
-        metric: which of the agreed metrics asks it, as in `Posed`; the coordinator need not know.
+        metric: which of the agreed metrics asks it, as in `NextQuestion`; the coordinator need not know.
     """
 
     session: bytes

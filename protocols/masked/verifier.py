@@ -14,7 +14,7 @@ import numpy as np
 
 from privfed.core.asking.question import Question, question_from_bytes
 from privfed.core.roles.conversation import Total
-from privfed.core.roles.secure_sum import Posed, Replica
+from privfed.core.roles.secure_sum import NextQuestion, Replay
 from privfed.core.values.domain import FloatArray
 from privfed.errors import IntegrityError, MessageError, PolicyError
 from privfed.privacy.noised import Noised
@@ -79,16 +79,16 @@ class Verifier:
     Args:
         agreement: what the client was given, and not by the coordinator.
         me: the client's position.
-        replica: its own run of the algorithm.
+        replay: its own run of the algorithm.
     """
 
-    def __init__(self, agreement: Rules, me: int, replica: Replica) -> None:
-        self._agreement, self._me, self._replica = agreement, me, replica
+    def __init__(self, agreement: Rules, me: int, replay: Replay) -> None:
+        self._agreement, self._me, self._replay = agreement, me, replay
 
     def begun(self, session: bytes, past: tuple[Chain, ...]) -> Chain:
         """Return the chain of a new set-up, after the totals that this client's own run was told before."""
         head = first_head(session, _last_head(past))
-        return Chain(head=head, opened=self._replica.told - 1, session=session, past=past)
+        return Chain(head=head, opened=self._replay.told - 1, session=session, past=past)
 
     # The clients' secret.
 
@@ -170,22 +170,22 @@ class Verifier:
 
     def _after(self, chain: Chain, number: int, one: OpenedSum) -> Chain:
         # This client's own run has not come to it where a total before is missing.
-        posed = self._replica.ask(one.index)
-        if one.cohort != posed.cohort or not chain.number < one.number < number:
+        expected = self._replay.ask(one.index)
+        if one.cohort != expected.cohort or not chain.number < one.number < number:
             raise _wrong(one)
-        cohort = self._agreement.cohort(posed.cohort)
+        cohort = self._agreement.cohort(expected.cohort)
         self._check_lists(one, cohort)
         where = (chain.session, one.number, one.index, chain.head, cohort.digest, one.prepared)
-        place = Place(*where, posed.metric)
-        checked = _checked(chain.secret, place, one, cohort.members, posed.question)
+        place = Place(*where, expected.metric)
+        checked = _checked(chain.secret, place, one, cohort.members, expected.question)
         if checked is None:
             raise _wrong(one)
         for report in chain.reports:
             self._check_report(report, one, cohort)
         rows = chain.rows if checked.rows is None else {**chain.rows, checked.whose: checked.rows}
-        if not counts_plausible(posed.question, checked, rows.get(checked.whose)):
+        if not counts_plausible(expected.question, checked, rows.get(checked.whose)):
             raise _wrong(one)
-        self._replica.tell(one.index, checked.total)
+        self._replay.tell(one.index, checked.total)
         changed = {"head": checked.head, "opened": one.index, "number": one.number, "rows": rows}
         return msgspec.structs.replace(chain, reports=(), **changed)
 
@@ -225,24 +225,24 @@ class Verifier:
         """
         if message.index <= keys.chain.opened:
             raise MessageError("a sum that is already open", sender="the coordinator", stage="collect")
-        posed = self._replica.ask(message.index)
-        if posed.cohort != message.cohort or not self._same(posed, message.question):
+        expected = self._replay.ask(message.index)
+        if expected.cohort != message.cohort or not self._same(expected, message.question):
             raise PolicyError("program")
 
-    def _same(self, posed: Posed, question: bytes) -> bool:
-        if posed.question == question:
+    def _same(self, expected: NextQuestion, question: bytes) -> bool:
+        if expected.question == question:
             return True
-        n = len(self._agreement.cohort(posed.cohort).members)
-        if not alike(question_from_bytes(posed.question), question_from_bytes(question)):
+        n = len(self._agreement.cohort(expected.cohort).members)
+        if not alike(question_from_bytes(expected.question), question_from_bytes(question)):
             return False
         # A range moved within 1e-9 over a power of two would halve a step, and so double what others read.
-        return bool(np.array_equal(grid_of(posed.question, n).step, grid_of(question, n).step))
+        return bool(np.array_equal(grid_of(expected.question, n).step, grid_of(question, n).step))
 
     def with_check(self, keys: Fit, number: int, message: CollectRequest, grid: Grid, words: Words) -> Words:
         """Return a client's answer followed by its check words, all without masks."""
         cohort, chain = self._agreement.cohort(message.cohort), keys.chain
         where = (keys.session, number, message.index, chain.head, cohort.digest, message.prepared)
-        place = Place(*where, self._replica.ask(message.index).metric)
+        place = Place(*where, self._replay.ask(message.index).metric)
         check = check_of_answer(words, grid, chain.secret, place, self._me)
         return np.concatenate([words, to_words(check, CHECK_WORDS)])
 

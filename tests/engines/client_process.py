@@ -19,7 +19,7 @@ from privfed.core.values.domain import Box
 from privfed.party.identity import OwnIdentity, write_identity
 from privfed.party.joining import Party
 from privfed.party.journal import Journal
-from privfed.party.replica import TOTAL, OpenedTotal
+from privfed.party.replay import TOTAL, OpenedTotal
 from privfed.protocols.agreed import agreed_sum
 
 DOMAIN = Box(-12.0, 12.0, max_rows=100)

@@ -15,7 +15,7 @@ from privfed.core.roles.engine import ClientSide
 from privfed.core.roles.secure_sum import SecureSum, Session
 from privfed.core.values.domain import Domain
 from privfed.federation.simulation import Simulation
-from privfed.party.replica import ProgramReplica
+from privfed.party.replay import ProgramReplay
 from privfed.party.state import MemoryStore
 from privfed.privacy.ledger import BudgetLedger
 from privfed.protocols.setup.simulated import fresh_agreement
@@ -40,11 +40,11 @@ class _WithRuns:
         }
         return self._inner.coordinator(agreement, server), sides
 
-    def _run(self, agreed: Configuration) -> ProgramReplica[Any]:
+    def _run(self, agreed: Configuration) -> ProgramReplay[Any]:
         words: dict[str, Any] = {"privacy": agreed.privacy, "noising": agreed.noising}
         setting = Setting(agreed.clients, agreed.n_features, self._domain, **words)
         ledger = None if agreed.privacy is None else BudgetLedger(agreed)
-        return ProgramReplica(deepcopy(self._algorithm), setting, MemoryStore(), ledger=ledger)
+        return ProgramReplay(deepcopy(self._algorithm), setting, MemoryStore(), ledger=ledger)
 
 
 class OwnRuns(Simulation):

@@ -14,7 +14,7 @@ from privfed.core.agreed.agreement import Agreement, Registry
 from privfed.core.connection import Connection, Engine, Members, Opening
 from privfed.core.roles.conversation import Total
 from privfed.core.roles.engine import Exchange, Replies
-from privfed.party.replica import TOTAL
+from privfed.party.replay import TOTAL
 from privfed.party.signed import Requests
 from privfed.protocols.crypto.keys import Identity
 from tests.engines.client_process import Answered, Ask, Join, serve

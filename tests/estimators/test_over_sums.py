@@ -37,7 +37,7 @@ def test_an_estimator_finds_over_encrypted_sums_what_it_finds_over_plain(name: s
 
 
 @pytest.mark.parametrize("name", slow_but(ESTIMATORS, "DWF, sampled", "fuzzy, weighted", "KFED"))
-@pytest.mark.parametrize("engine", [Simulation(), OwnRuns()], ids=["posed", "own runs"])
+@pytest.mark.parametrize("engine", [Simulation(), OwnRuns()], ids=["announced", "own runs"])
 @pytest.mark.few(3)
 def test_an_estimator_finds_over_verified_sums_what_it_finds_over_masked(
     name: str, engine: Simulation, few: Clients

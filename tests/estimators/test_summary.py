@@ -18,7 +18,7 @@ from privfed.core.record.records import Asked
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError
 from privfed.federation.driver import Federation
-from privfed.party.program import Followed, Program
+from privfed.party.program import Program, ProgramState
 from privfed.questions.histograms import MOST_BINS, FeatureHistograms
 
 RNG = np.random.default_rng(4)
@@ -82,7 +82,7 @@ def test_every_question_is_its_programs(unit: str, bins: Any, monkeypatch: pytes
     for federation, algorithm in ran:
         asked = [question_from_bytes(one.question) for one in federation.transcript.of(Asked)]
         assert len(asked) <= algorithm.max_sums
-        program, followed = Program.of(algorithm, federation.setting), Followed()
+        program, followed = Program.of(algorithm, federation.setting), ProgramState()
         for index, question in enumerate(asked):
             followed = program.after(followed, question, index)
         assert followed.index == len(asked) - 1

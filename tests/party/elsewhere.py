@@ -17,7 +17,7 @@ from privfed.core.roles.engine import Client, Exchange, Replies
 from privfed.party.identity import OwnIdentity, write_identity
 from privfed.party.joining import Party
 from privfed.party.journal import Journal
-from privfed.party.replica import OpenedTotal
+from privfed.party.replay import OpenedTotal
 from privfed.party.signed import Requests
 from tests.party.journals import SERVER
 

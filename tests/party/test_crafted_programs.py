@@ -163,7 +163,7 @@ def test_a_client_follows_a_fit_from_the_agreements_bytes_alone(
     program = agreed_program(agreed)
     assert program is not None
     asked = model.transcript_.of(Asked)
-    assert program.followed((one.index, one.question) for one in asked).index == len(asked) - 1
+    assert program.state_after((one.index, one.question) for one in asked).index == len(asked) - 1
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -176,7 +176,7 @@ def test_so_it_does_under_privacy(kind: type, words: dict[str, object], unit: st
     program = agreed_program(agreed, privacy.domain)
     assert program is not None
     asked = model.transcript_.of(Asked)
-    assert program.followed((one.index, one.question) for one in asked).index == len(asked) - 1
+    assert program.state_after((one.index, one.question) for one in asked).index == len(asked) - 1
 
 
 def test_an_agreement_keeps_types_through_bytes_and_a_transcript(tmp_path: Path) -> None:

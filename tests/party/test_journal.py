@@ -186,14 +186,14 @@ def test_claims_are_kept_for_each_data_set(tmp_path: Path) -> None:
     own, journal = new_party(tmp_path / "party")
     for seed, (data_set, epsilon) in enumerate([("a", 0.5), ("a", 0.25), ("c", None), ("b", 2.0)]):
         journal.begin(agreement(own, seed, epsilon), 0, data_set, ClientPolicy()).lost(seed + 1)
-    given = journal.given("a")
+    given = journal.usage("a")
     assert (given.fits, given.losses, given.unprotected) == (2, 3, 0)
-    assert (journal.given("c").fits, journal.given("c").unprotected) == (1, 1)
+    assert (journal.usage("c").fits, journal.usage("c").unprotected) == (1, 1)
     assert [(one.epsilon, one.delta, one.mechanism) for one in given.claims] == [
         (0.5, 1e-6, "gaussian"),
         (0.25, 1e-6, "gaussian"),
     ]
-    assert [one.epsilon for one in journal.given("b").claims] == [2.0] and journal.given("d").fits == 0
+    assert [one.epsilon for one in journal.usage("b").claims] == [2.0] and journal.usage("d").fits == 0
 
 
 def cells(planes: int) -> NestedCells:
@@ -211,15 +211,15 @@ def test_starts_in_other_cells_are_counted_over_all_fits(tmp_path: Path) -> None
         placed = cells(planes).at(Position((), (0, 1 + seed)))
         fit.answers(placed, 1)
         fit.answers(placed, 1)
-    assert (journal.given("a").starts, journal.given("b").starts) == (2, 0)
+    assert (journal.usage("a").starts, journal.usage("b").starts) == (2, 0)
     fit = Journal(tmp_path / "party", own).begin(agreement(own, 4), 0, "a", policy)
     with pytest.raises(PolicyError, match="policy:max_starts"):
         fit.answers(cells(6), 0)
-    assert journal.given("a").starts == 2
+    assert journal.usage("a").starts == 2
     # Other rows have an account of their own, and without a bound all are counted.
     journal.begin(agreement(own, 5), 0, "b", policy).answers(cells(6), 0)
     journal.begin(agreement(own, 6), 0, "a", ClientPolicy()).answers(cells(6), 0)
-    assert (journal.given("a").starts, journal.given("b").starts) == (3, 1)
+    assert (journal.usage("a").starts, journal.usage("b").starts) == (3, 1)
 
 
 def test_a_fit_is_ended_once_by_its_number(tmp_path: Path) -> None:
@@ -293,10 +293,10 @@ def test_losses_that_a_state_counts_are_in_the_journal_and_bounded_over_all_fits
         for lost in (0, losses, losses):
             with store.transaction() as transaction:
                 transaction.save(Lossy(lost))
-    assert journal.given("rows").losses == 4
+    assert journal.usage("rows").losses == 4
     store = journal.begin(agreement(own, 2), 0, "rows", policy).state(Lossy(0))
     with pytest.raises(PolicyError, match="policy:max_losses"), store.transaction() as transaction:
         transaction.save(Lossy(2))
-    assert journal.given("rows").losses == 4
+    assert journal.usage("rows").losses == 4
     with store.transaction() as transaction:
         assert transaction.load() == Lossy(1)

@@ -72,7 +72,7 @@ def cells_asked(fitted: FederatedClusterer) -> int:
 
 
 def starts_of(engine: Elsewhere) -> list[int]:
-    return [engine.party(i).journal.given("rows").starts for i in range(len(engine.members.names))]
+    return [engine.party(i).journal.usage("rows").starts for i in range(len(engine.members.names))]
 
 
 @pytest.mark.parametrize("protocol", SUMS)

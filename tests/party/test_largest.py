@@ -25,9 +25,9 @@ from privfed.core.roles.conversation import Total
 from privfed.core.stored.encoding import Array
 from privfed.errors import ArgumentError, BudgetError, PolicyError, PrivacyError
 from privfed.metrics.asked import AskedMetric
-from privfed.party import replica as replica_module
+from privfed.party import replay as replay_module
 from privfed.party.program import agreed_program
-from privfed.party.replica import own_run
+from privfed.party.replay import own_run
 from privfed.party.state import MemoryStore
 from privfed.protocols import Masked
 from privfed.questions.cluster_spread import ClusterDistances
@@ -274,7 +274,7 @@ def test_a_node_refuses_it_and_begins_no_fit(tmp_path: Path) -> None:
 
 
 def test_a_client_keeps_no_more_totals_than_its_journal_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica_module, "MOST_KEPT", 20)
+    monkeypatch.setattr(replay_module, "MOST_KEPT", 20)
     configuration = agreed(_of("WeightedKMeans", **K)(), 2)
     own = own_run(configuration, MemoryStore())
     question = own.asked(0).question

@@ -38,7 +38,7 @@ def test_two_fits_show_a_client_that_one_of_them_left_out(order: str, tmp_path: 
     np.testing.assert_allclose(found, own_answer(), atol=1e-6)
     # Each journal has counted it, over all fits on the rows.
     for name in NAMES:
-        given = Party(tmp_path / name).journal.given("rows")
+        given = Party(tmp_path / name).journal.usage("rows")
         assert given.losses == (name != "b")
 
 

@@ -15,7 +15,7 @@ from privfed.algorithms.private.kmeans import PrivateKMeans
 from privfed.algorithms.private.selection import PrivateSelection
 from privfed.algorithms.wf_kmeans import WeightedKMeans
 from privfed.core.agreed.configuration import Configuration
-from privfed.core.agreed.policy import Claim, Given
+from privfed.core.agreed.policy import Claim, Usage
 from privfed.core.agreed.program import AgreedProgram, Of
 from privfed.core.stored.encoding import CODE
 from privfed.errors import ArgumentError, PolicyError, RefusedError
@@ -65,42 +65,42 @@ def claim(epsilon: float, **changed: Any) -> Claim:
     return Claim(epsilon=epsilon, **{**words, **changed})
 
 
-BEFORE = Given(fits=2, losses=3, claims=(claim(1.0), claim(0.5)))
-STEPPED = Given(fits=1, claims=(claim(0.5, delta=1e-5, mechanism="dp-sgd"),))
+BEFORE = Usage(fits=2, losses=3, claims=(claim(1.0), claim(0.5)))
+STEPPED = Usage(fits=1, claims=(claim(0.5, delta=1e-5, mechanism="dp-sgd"),))
 
-REFUSED: list[tuple[dict[str, Any], Configuration, Given, str]] = [
-    ({"algorithms": {"OneShotKMeans"}}, lloyd(), Given(), "policy:algorithm"),
-    ({"algorithms": {"OneShotKMeans"}}, ALONE, Given(), "policy:algorithm"),
-    ({"protocols": {"masked", "ckks"}}, plain(), Given(), "policy:protocol"),
-    ({"require_privacy": True, "max_epsilon": 1.0}, plain(), Given(), "policy:privacy"),
-    ({"max_epsilon": 1.0}, plain(), Given(), "policy:privacy"),
-    ({"max_epsilon": 1.0, "max_delta": 1e-5}, plain(), Given(), "policy:privacy"),
-    ({"max_epsilon": 1.0}, private(seeded=True), Given(), "policy:seeded"),
-    ({"max_epsilon": 1.0}, private(), Given(fits=1, unprotected=1), "policy:unprotected"),
-    ({"max_epsilon": 0.5}, private(), Given(), "policy:max_epsilon"),
-    ({"require_privacy": True, "max_epsilon": 1.0}, private(1e9), Given(), "policy:max_epsilon"),
-    ({"max_epsilon": 1e9}, private(1e308), Given(), "policy:max_epsilon"),
+REFUSED: list[tuple[dict[str, Any], Configuration, Usage, str]] = [
+    ({"algorithms": {"OneShotKMeans"}}, lloyd(), Usage(), "policy:algorithm"),
+    ({"algorithms": {"OneShotKMeans"}}, ALONE, Usage(), "policy:algorithm"),
+    ({"protocols": {"masked", "ckks"}}, plain(), Usage(), "policy:protocol"),
+    ({"require_privacy": True, "max_epsilon": 1.0}, plain(), Usage(), "policy:privacy"),
+    ({"max_epsilon": 1.0}, plain(), Usage(), "policy:privacy"),
+    ({"max_epsilon": 1.0, "max_delta": 1e-5}, plain(), Usage(), "policy:privacy"),
+    ({"max_epsilon": 1.0}, private(seeded=True), Usage(), "policy:seeded"),
+    ({"max_epsilon": 1.0}, private(), Usage(fits=1, unprotected=1), "policy:unprotected"),
+    ({"max_epsilon": 0.5}, private(), Usage(), "policy:max_epsilon"),
+    ({"require_privacy": True, "max_epsilon": 1.0}, private(1e9), Usage(), "policy:max_epsilon"),
+    ({"max_epsilon": 1e9}, private(1e308), Usage(), "policy:max_epsilon"),
     # 1, .5 and 1 are 2.5 if they are added, 1.560 at a total delta of 1e-6 and 1.371 at 1e-5.
     ({"max_epsilon": 1.55, "max_delta": 1e-6}, private(), BEFORE, "policy:max_epsilon"),
     ({"max_epsilon": 1.36}, private(), BEFORE, "policy:max_epsilon"),
     # Less delta needs more epsilon of the same noise.
-    ({"max_epsilon": 1.0, "max_delta": 1e-7}, private(), Given(), "policy:max_epsilon"),
+    ({"max_epsilon": 1.0, "max_delta": 1e-7}, private(), Usage(), "policy:max_epsilon"),
     # Of DP-SGD epsilon and delta are added: of 1e-5 nothing is left.
     ({"max_epsilon": 9.0}, private(), STEPPED, "policy:max_epsilon"),
     ({"max_epsilon": 9.0, "max_delta": 9e-6}, private(), STEPPED, "policy:max_delta"),
     ({"max_epsilon": 1.3, "max_delta": 2e-5}, private(), STEPPED, "policy:max_epsilon"),
-    ({"units": {"client"}}, private(), Given(), "policy:unit"),
-    ({"neighbours": {"replace-one"}}, private(), Given(), "policy:neighbours"),
-    ({"noise": {"local"}}, private(), Given(), "policy:noise"),
+    ({"units": {"client"}}, private(), Usage(), "policy:unit"),
+    ({"neighbours": {"replace-one"}}, private(), Usage(), "policy:neighbours"),
+    ({"noise": {"local"}}, private(), Usage(), "policy:noise"),
     ({"max_fits": 2}, plain(), BEFORE, "policy:max_fits"),
-    ({"max_fits": 0}, plain(), Given(), "policy:max_fits"),
+    ({"max_fits": 0}, plain(), Usage(), "policy:max_fits"),
     ({"max_losses": 2}, plain(), BEFORE, "policy:max_losses"),
 ]
 
-JOINED: list[tuple[dict[str, Any], Configuration, Given]] = [
-    ({"algorithms": {"WeightedKMeans"}}, lloyd(), Given()),
-    ({"algorithms": {"Inertia"}}, ALONE, Given()),
-    ({"protocols": ["plain"]}, plain(), Given()),
+JOINED: list[tuple[dict[str, Any], Configuration, Usage]] = [
+    ({"algorithms": {"WeightedKMeans"}}, lloyd(), Usage()),
+    ({"algorithms": {"Inertia"}}, ALONE, Usage()),
+    ({"protocols": ["plain"]}, plain(), Usage()),
     ({"require_privacy": True, "max_epsilon": 2.5, "max_delta": 2e-5}, private(), BEFORE),
     ({"max_epsilon": 1.57, "max_delta": 1e-6}, private(), BEFORE),
     ({"max_epsilon": 1.38}, private(), BEFORE),
@@ -113,14 +113,14 @@ JOINED: list[tuple[dict[str, Any], Configuration, Given]] = [
 
 @pytest.mark.parametrize(("words", "configuration", "given", "code"), REFUSED)
 def test_what_a_policy_refuses(
-    words: dict[str, Any], configuration: Configuration, given: Given, code: str
+    words: dict[str, Any], configuration: Configuration, given: Usage, code: str
 ) -> None:
     assert refuses_fit(ClientPolicy(**words), configuration, given) == code
     assert re.fullmatch(CODE, code)
 
 
 @pytest.mark.parametrize(("words", "configuration", "given"), JOINED)
-def test_what_a_policy_accepts(words: dict[str, Any], configuration: Configuration, given: Given) -> None:
+def test_what_a_policy_accepts(words: dict[str, Any], configuration: Configuration, given: Usage) -> None:
     assert refuses_fit(ClientPolicy(**words), configuration, given) is None
 
 
@@ -152,8 +152,8 @@ def test_a_wrong_bound_is_an_error_that_names_it(words: dict[str, Any]) -> None:
 def test_the_hundredth_of_a_bound_may_be_spent_a_hundred_times() -> None:
     policy = ClientPolicy(max_epsilon=1.0, max_delta=1e-3)
     stepped = [claim(0.01, delta=1e-5, mechanism="dp-sgd")] * 100
-    assert refuses_fit(policy, private(0.01), Given(claims=tuple(stepped[:98]))) is None
-    assert refuses_fit(policy, private(0.01), Given(claims=tuple(stepped))) is not None
+    assert refuses_fit(policy, private(0.01), Usage(claims=tuple(stepped[:98]))) is None
+    assert refuses_fit(policy, private(0.01), Usage(claims=tuple(stepped))) is not None
 
 
 @pytest.mark.parametrize("protocol", ["plain", "masked"])
@@ -182,7 +182,7 @@ def test_the_journal_counts_over_fits_on_the_same_rows(tmp_path: Path) -> None:
     second.lost(1, policy.max_losses)
     with pytest.raises(PolicyError, match="policy:max_losses"):
         second.lost(1, policy.max_losses)
-    assert journal.given("ward 3").losses == 3
+    assert journal.usage("ward 3").losses == 3
 
 
 def test_gaussian_fits_compose_exactly_and_others_are_added() -> None:
@@ -232,5 +232,5 @@ def test_five_fits_on_the_same_rows_are_joined_until_their_composition_exceeds_t
         fit(seed)
     with pytest.raises(PolicyError, match="policy:max_epsilon"):
         fit(5)
-    given = engine.party(0).journal.given("rows")
+    given = engine.party(0).journal.usage("rows")
     assert (given.fits, composed_epsilon(given.claims, 1e-6)) == (5, pytest.approx(2.3997, abs=1e-4))

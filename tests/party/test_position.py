@@ -10,7 +10,7 @@ from privfed.core.asking.phases import Cycle, Form, Phase, Phases, Shape
 from privfed.core.asking.question import Place, Position, Question
 from privfed.errors import PolicyError
 from privfed.party.position import Gaps, may_end, next_places, phase_at
-from privfed.party.program import REFUSED, Followed, Program
+from privfed.party.program import REFUSED, Program, ProgramState
 from tests.default_run import examples
 from tests.party.follower import follower, readings
 from tests.party.follower.automaton import onward
@@ -37,7 +37,7 @@ def test_gaps_are_those_of_a_literal_walk(parts: Phases, data: st.DataObject) ->
     assert gaps.rest(parts, begin) == sum(1 << n for n, there in enumerate(ends[: MOST + 1]) if there)
 
 
-def admitted(program: Program, state: Followed, question: Question, index: int) -> Followed | None:
+def admitted(program: Program, state: ProgramState, question: Question, index: int) -> ProgramState | None:
     """Return what is known after a question; None where it is refused."""
     try:
         return program.after(state, question, index)
@@ -56,7 +56,7 @@ def test_whatever_is_admitted_at_a_stated_position_a_follower_of_all_readings_ad
     drawn: tuple[Phases, tuple[Phases, ...]], data: st.DataObject
 ) -> None:
     program, old = Program(*drawn, SETTING), follower.Program(*drawn, SETTING)
-    where, now, before, index = positions(program), Followed(), readings.Followed(), -1
+    where, now, before, index = positions(program), ProgramState(), readings.Followed(), -1
     for _ in range(6):
         index += data.draw(st.integers(1, 4), label="sums")
         some_of = data.draw(st.lists(st.sampled_from(where), max_size=20, unique=True), label="stated")
@@ -74,7 +74,7 @@ def test_clients_that_miss_sums_admit_what_an_honest_coordinator_asks(
     drawn: tuple[Phases, tuple[Phases, ...]], data: st.DataObject
 ) -> None:
     program = Program(*drawn, SETTING)
-    every, clients = Followed(), [Followed()] * 3
+    every, clients = ProgramState(), [ProgramState()] * 3
     for index in range(10):
         placed = [one for one in (program.placed(every, asked) for asked in QUESTIONS) if one.position]
         if not placed:
@@ -93,7 +93,7 @@ def single(kind: type[Question]) -> Phases:
 def test_a_metric_that_a_missed_sum_must_have_been_is_not_asked_again() -> None:
     fit, a = (QUESTIONS[0].at(Position(used, (0, 1))) for used in ((), (0,)))
     program = Program(single(type(fit)), (single(type(fit)),) * 3, SETTING)
-    state = program.after(program.after(Followed(), fit, 0), a, 1)
+    state = program.after(program.after(ProgramState(), fit, 0), a, 1)
     # A sum was missed: it was the third metric, if the second is asked now.
     for used in ((0, 1), (1,), (1, 0, 2), (0, 0, 1)):
         assert admitted(program, state, fit.at(Position(used, (0, 1))), 3) is None
@@ -105,7 +105,7 @@ def test_a_metric_that_a_missed_sum_must_have_been_is_not_asked_again() -> None:
 def test_turns_that_were_missed_are_stated_and_fill_the_gap() -> None:
     both = (*single(type(QUESTIONS[0])), *single(type(QUESTIONS[2])))
     program = Program((Cycle(both, 2, 40),), (), SETTING)
-    state = program.after(Followed(), QUESTIONS[0].at(Position((), (0, 1, 0, 1))), 0)
+    state = program.after(ProgramState(), QUESTIONS[0].at(Position((), (0, 1, 0, 1))), 0)
     second = QUESTIONS[2]
     for turn, index in ((1, 1), (2, 3), (21, 41)):
         assert admitted(program, state, second.at(Position((), (0, turn, 1, 1))), index) is not None
@@ -116,5 +116,5 @@ def test_turns_that_were_missed_are_stated_and_fill_the_gap() -> None:
 @pytest.mark.parametrize("position", [None, Position(), Position((), (0, 1, 1)), Position((), (-1, 1))])
 def test_a_question_without_a_position_of_the_program_is_refused(position: Position | None) -> None:
     program = Program(single(type(QUESTIONS[0])), (), SETTING)
-    assert admitted(program, Followed(), QUESTIONS[0].at(position), 0) is None
-    assert admitted(program, Followed(), program.placed(Followed(), QUESTIONS[0]), 0) is not None
+    assert admitted(program, ProgramState(), QUESTIONS[0].at(position), 0) is None
+    assert admitted(program, ProgramState(), program.placed(ProgramState(), QUESTIONS[0]), 0) is not None

@@ -23,7 +23,7 @@ from privfed.federation.request import FederationRequest
 from privfed.metrics.asked import AskedMetric
 from privfed.metrics.named import METRICS as METRIC_FUNCTIONS
 from privfed.party.answerer import own_answerer
-from privfed.party.program import FOLLOWED, Followed, Program, ProgramCheck
+from privfed.party.program import PROGRAM_STATE, Program, ProgramCheck, ProgramState
 from privfed.party.state import FileStore
 from privfed.privacy.noised import Noised
 from privfed.questions.cells import CellSums, NestedCells
@@ -54,17 +54,17 @@ def asked_by(model: FederatedClusterer, data: list[np.ndarray]) -> tuple[Program
     return Program.of(algorithm, federation.setting), asked
 
 
-def followed(program: Program, asked: list[Question]) -> Followed:
+def state_after(program: Program, asked: list[Question]) -> ProgramState:
     """Follow questions from the first on; what is known goes through bytes after each."""
-    state = Followed()
+    state = ProgramState()
     for index, question in enumerate(asked):
         placed = question if question.position else program.placed(state, question)
         state = program.after(state, placed, index)
-        state = FOLLOWED.from_bytes(FOLLOWED.to_bytes(state))
+        state = PROGRAM_STATE.from_bytes(PROGRAM_STATE.to_bytes(state))
     return state
 
 
-def refuses(program: Program, state: Followed, question: Question) -> bool:
+def refuses(program: Program, state: ProgramState, question: Question) -> bool:
     """Say whether a program refuses a question as the next, whatever position it states."""
     for position in {question.position, *positions(program, state.position)}:
         try:
@@ -115,11 +115,11 @@ def test_every_question_of_a_run_is_the_programs(place: int, kind: type, words: 
     # Three columns have a grid, four hyperplanes.
     d = 3 + place % 2
     program, asked = asked_by(fitted(kind, words, d), tables(d))
-    assert followed(program, asked).index == len(asked) - 1
+    assert state_after(program, asked).index == len(asked) - 1
     # Clients that miss some sums follow too.
     rng = np.random.default_rng(place)
     for _ in range(5):
-        state = Followed()
+        state = ProgramState()
         for index in np.flatnonzero(rng.random(len(asked)) < rng.uniform(0.1, 0.9)).tolist():
             state = program.after(state, asked[index], index)
 
@@ -164,7 +164,7 @@ def test_every_noised_question_is_the_programs(
         privacy = private(unit, epsilon, ball=place % 2 == 1)
         model = fitted(kind, {"privacy": privacy, "protocol": "masked", **words}, d)
         program, asked = asked_by(model, tables(d))
-        assert followed(program, asked).index == len(asked) - 1
+        assert state_after(program, asked).index == len(asked) - 1
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -174,7 +174,7 @@ def test_questions_that_the_server_noises_are_the_programs(unit: str) -> None:
         privacy = private(unit, 100.0, ball=False, noise="server")
         words = {"local_iter": 1, "tol": 0.0, "privacy": privacy, "protocol": "group-masked"}
         program, asked = asked_by(fitted(privfed.DWFKMeans, words, d), tables(d))
-        assert followed(program, asked).index == len(asked) - 1
+        assert state_after(program, asked).index == len(asked) - 1
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -182,9 +182,9 @@ def test_a_question_without_the_agreed_noise_is_refused() -> None:
     words = {"privacy": private("record", 10.0, ball=True), "protocol": "masked"}
     program, asked = asked_by(fitted(privfed.DPKMeans, words, 2), tables())
     assert isinstance(asked[0], Noised)
-    assert refuses(program, Followed(), asked[0].inner)
-    assert refuses(program, Followed(), replace(asked[0], by_server=True))
-    assert not refuses(program, Followed(), asked[0])
+    assert refuses(program, ProgramState(), asked[0].inner)
+    assert refuses(program, ProgramState(), replace(asked[0], by_server=True))
+    assert not refuses(program, ProgramState(), asked[0])
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -200,7 +200,7 @@ def test_every_question_of_a_scaler_is_its_programs(unit: str, monkeypatch: pyte
         privfed.select_n_clusters(tables(), range(2, 5), estimator=model)
     for federation, algorithm in ran:
         asked = [question_from_bytes(one.question) for one in federation.transcript.of(Asked)]
-        assert followed(Program.of(algorithm, federation.setting), asked).index == len(asked) - 1
+        assert state_after(Program.of(algorithm, federation.setting), asked).index == len(asked) - 1
     assert len(ran) == (3 if unit == "record" else 2)
 
 
@@ -208,7 +208,7 @@ def test_every_question_of_a_scaler_is_its_programs(unit: str, monkeypatch: pyte
 def test_a_client_that_sees_some_sums_only_follows_too() -> None:
     program, asked = asked_by(fitted(privfed.DWFKMeans, {"n_init": 3, "local_iter": 3}, 2), tables())
     for kept in (slice(0, None, 2), slice(1, None, 3), slice(len(asked) - 1, None)):
-        state = Followed()
+        state = ProgramState()
         for index in range(len(asked))[kept]:
             state = program.after(state, asked[index], index)
 
@@ -246,7 +246,7 @@ def _made(question: Question, words: dict[str, object]) -> Question | None:
 def test_questions_that_differ_in_one_thing_are_refused(lloyd: tuple[Program, list[Question]]) -> None:
     program, asked = lloyd
     for index, question in some(enumerate(asked)):
-        state = followed(program, asked[:index])
+        state = state_after(program, asked[:index])
         changed = crafted(question)
         assert len(changed) >= 3
         assert [one for one in changed if not refuses(program, state, one)] == []
@@ -258,7 +258,7 @@ def test_questions_out_of_order_are_refused(lloyd: tuple[Program, list[Question]
     kinds = [type(one) for one in asked]
     assert kinds == [FeatureRanges, CellSums, *[LloydSums] * 4, Inertia]
     for index in range(len(asked) + 1):
-        state = followed(program, asked[:index])
+        state = state_after(program, asked[:index])
         for question in asked:
             next_kinds = {kinds[index]} if index < len(asked) else set()
             if 2 < index < 6:
@@ -270,16 +270,16 @@ def test_questions_out_of_order_are_refused(lloyd: tuple[Program, list[Question]
 
 def test_more_rounds_than_agreed_are_refused(lloyd: tuple[Program, list[Question]]) -> None:
     program, asked = lloyd
-    assert refuses(program, followed(program, asked[:6]), asked[5])
-    assert refuses(program, followed(program, asked), asked[-1])
+    assert refuses(program, state_after(program, asked[:6]), asked[5])
+    assert refuses(program, state_after(program, asked), asked[-1])
     assert program.max_sums == 7
     with pytest.raises(PolicyError, match=r"^program$"):
-        program.after(Followed(), asked[-1], 2**40)
+        program.after(ProgramState(), asked[-1], 2**40)
 
 
 def test_cells_that_do_not_follow_from_the_seed_are_refused(lloyd: tuple[Program, list[Question]]) -> None:
     program, asked = lloyd
-    state, cells = followed(program, asked[:1]), asked[1]
+    state, cells = state_after(program, asked[:1]), asked[1]
     assert isinstance(cells, CellSums)
     turned = np.roll(cells.normals, 1, axis=1)
     assert refuses(program, state, replace(cells, normals=turned))
@@ -301,7 +301,7 @@ def test_geometry_of_every_restart_follows_from_the_seed(
 ) -> None:
     """The server chooses neither the hyperplanes nor the clients' own seeds, in no restart."""
     program, asked = asked_by(fitted(kind, {"n_init": 3, **words}, 4), tables(4))
-    states, seen = [Followed()], set()
+    states, seen = [ProgramState()], set()
     for index, question in enumerate(asked):
         states.append(program.after(states[-1], question, index))
     for index, question in enumerate(asked):
@@ -321,7 +321,7 @@ def test_geometry_of_every_restart_follows_from_the_seed(
 @pytest.mark.parametrize("d", [3, 4])
 def test_of_nested_cells_the_server_chooses_their_number_only(d: int) -> None:
     program, asked = asked_by(fitted(privfed.DWFKMeans, {"init": "nested"}, d), tables(d))
-    state = program.after(Followed(), asked[0], 0)
+    state = program.after(ProgramState(), asked[0], 0)
     cells = asked[1]
     assert isinstance(cells, NestedCells) and not refuses(program, state, cells)
     for changed in ({"sides": 64} if d == 3 else {"planes": 12},):
@@ -332,7 +332,7 @@ def test_of_nested_cells_the_server_chooses_their_number_only(d: int) -> None:
 
 def test_a_grid_of_many_cells_is_refused() -> None:
     program, asked = asked_by(fitted(privfed.DWFKMeans, {}, 2), tables(2))
-    state, cells = followed(program, asked[:1]), asked[1]
+    state, cells = state_after(program, asked[:1]), asked[1]
     assert isinstance(cells, CellSums)
     assert not refuses(program, state, cells)
     assert refuses(program, state, replace(cells, per_axis=256))
@@ -340,7 +340,7 @@ def test_a_grid_of_many_cells_is_refused() -> None:
 
 def test_a_sum_may_be_asked_again_but_not_otherwise(lloyd: tuple[Program, list[Question]]) -> None:
     program, asked = lloyd
-    state = followed(program, asked[:4])
+    state = state_after(program, asked[:4])
     assert program.after(state, asked[3], 3) == state
     moved = replace(asked[3], centers=asked[3].centers + 0.5)  # type: ignore[attr-defined]
     for question, index in ((moved, 3), (asked[2], 2)):
@@ -386,10 +386,10 @@ def test_metrics_follow_once_each_in_any_order(monkeypatch: pytest.MonkeyPatch) 
     program = Program.of(algorithm, model.federation_.setting, agreed)
     extra = asked[len(fit) :]
     assert len(extra) == len(METRICS)
-    state = followed(program, [*fit, *extra[::-1]])
+    state = state_after(program, [*fit, *extra[::-1]])
     assert [one for one in extra if not refuses(program, state, one)] == []
-    assert refuses(program, followed(program, fit[:3]), extra[1])
-    assert refuses(Program.of(algorithm, model.federation_.setting), followed(program, fit), extra[1])
+    assert refuses(program, state_after(program, fit[:3]), extra[1])
+    assert refuses(Program.of(algorithm, model.federation_.setting), state_after(program, fit), extra[1])
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -411,8 +411,8 @@ def test_a_metric_alone_is_a_program(
     federation = opened[-1]
     asked = [question_from_bytes(one.question) for one in federation.transcript.of(Asked)]
     program, asked = Program.of(agreed.alone(), federation.setting), [one.at(None) for one in asked]
-    assert followed(program, asked).index == len(asked) - 1
-    assert refuses(program, followed(program, asked), asked[0])
+    assert state_after(program, asked).index == len(asked) - 1
+    assert refuses(program, state_after(program, asked), asked[0])
 
 
 def test_an_answerer_follows_its_program_over_a_crash(
@@ -421,7 +421,7 @@ def test_an_answerer_follows_its_program_over_a_crash(
     program, asked = lloyd
 
     def begun() -> Admitting:
-        store = FileStore(tmp_path / "program", FOLLOWED.to_bytes, FOLLOWED.from_bytes)
+        store = FileStore(tmp_path / "program", PROGRAM_STATE.to_bytes, PROGRAM_STATE.from_bytes)
         return Admitting(own_answerer("0", ClientData(tables(4)[0]), 0), [ProgramCheck(program, store)])
 
     for index, question in some(enumerate(asked)):

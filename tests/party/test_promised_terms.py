@@ -68,7 +68,7 @@ def test_no_client_is_summed_with_one_other(
     engine = Elsewhere(tmp_path, ROWS[:n])
     with pytest.raises(PolicyError, match="policy:terms"):
         DWFKMeans(2, protocol=protocol, engine=engine, cohorts=cohorts, max_iter=2).fit()
-    assert engine.party(0).journal.given("rows").sums == 0
+    assert engine.party(0).journal.usage("rows").sums == 0
 
 
 @pytest.mark.parametrize("n", [2, 4])

@@ -16,7 +16,7 @@ from privfed.core.connection import Connection, Opening
 from privfed.core.roles.secure_sum import SecureSum
 from privfed.errors import StateError
 from privfed.party.client import Stores, own_client
-from privfed.party.replica import TOTALS, own_run, reads_totals
+from privfed.party.replay import TOTALS, own_run, reads_totals
 from privfed.party.signed import Requests, SignedSide
 from privfed.party.state import FileStore
 from privfed.protocols import GroupMasked, Masked, Plain
@@ -41,11 +41,11 @@ class InFolders(Elsewhere):
         self._clients = []
         for i, rows in enumerate(self._rows):
             folder = self._folder / f"{agreement.digest.hex()[:8]}-{i}"
-            replica = None
+            replay = None
             if reads_totals(opening.protocol.recipient, opening.configuration):
                 store = FileStore(folder / "totals", TOTALS.to_bytes, TOTALS.from_bytes)
-                replica = own_run(opening.configuration, store, domain=opening.domain, tells=self._hear)
-            inner = opening.protocol.client(agreement, i, parties[i].own.key, self._policy, replica)
+                replay = own_run(opening.configuration, store, domain=opening.domain, tells=self._hear)
+            inner = opening.protocol.client(agreement, i, parties[i].own.key, self._policy, replay)
             side = SignedSide(inner, agreement, i)
             words: Any = (opening.configuration, self._policy, Stores.in_folder(folder, side))
             self._clients.append(own_client(side, i, ClientData(rows), *words, domain=opening.domain))
@@ -83,7 +83,7 @@ def test_a_stopped_fit_ends_as_one_that_was_not(protocol: SecureSum, stage: str,
     stop_at(engine, stage, 4)
     with pytest.raises(Stopped):
         model(engine, protocol, tmp_path / "run").fit()
-    assert {"state", "followed"} <= engine.files()
+    assert {"state", "program"} <= engine.files()
     resumed = model(engine, protocol, tmp_path / "run").resume()
     whole = model(None, protocol).fit(rows())
     np.testing.assert_array_equal(resumed.cluster_centers_, whole.cluster_centers_)
@@ -104,7 +104,7 @@ def test_a_budget_is_paid_over_the_stop(tmp_path: Path) -> None:
         assert 0.0 < spent < float(path.read_bytes()) <= 1.0
 
 
-@pytest.mark.parametrize("lost", ["state", "followed"])
+@pytest.mark.parametrize("lost", ["state", "program"])
 def test_a_client_whose_file_is_damaged_answers_no_more(lost: str, tmp_path: Path) -> None:
     engine = InFolders(tmp_path / "clients", rows())
     stop_at(engine, "collect", 4)

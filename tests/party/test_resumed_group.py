@@ -13,7 +13,7 @@ from privfed import ClientPolicy, DWFKMeans
 from privfed.core.roles.engine import Exchange
 from privfed.core.roles.secure_sum import SecureSum
 from privfed.errors import NotEnoughClientsError, RefusedError
-from privfed.party.replica import TOTALS, OpenedTotal
+from privfed.party.replay import TOTALS, OpenedTotal
 from privfed.protocols import CKKS, GroupMasked
 from privfed.protocols.client_opened.relay import Relay
 from tests.party.elsewhere import Elsewhere

@@ -260,7 +260,7 @@ class Counting(Elsewhere):
         return replies
 
     def sums(self) -> list[int]:
-        return [self.party(i).journal.given("rows").sums for i in range(len(self._rows))]
+        return [self.party(i).journal.usage("rows").sums for i in range(len(self._rows))]
 
 
 @pytest.mark.parametrize(("words", "most"), [({}, 2), ({"losses": 9, "repeats": 9}, 3)])
@@ -295,4 +295,4 @@ def test_a_client_that_is_lost_and_stays_away_ends_no_fit(tmp_path: Path) -> Non
         engine.silent = lambda exchange, client: client == 3 and exchange.number > 2
         model = DWFKMeans(2, protocol=protocol, engine=engine, random_state=0, max_iter=3, tol=0).fit()
         assert model.n_iter_ == 3
-        assert engine.party(0).journal.given("rows").losses == 1
+        assert engine.party(0).journal.usage("rows").losses == 1

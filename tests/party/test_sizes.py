@@ -38,7 +38,7 @@ from privfed.deep.algorithms.plan import Plan
 from privfed.errors import ArgumentError, PolicyError
 from privfed.party.joining import Party
 from privfed.party.program import agreed_program
-from privfed.party.replica import own_run
+from privfed.party.replay import own_run
 from privfed.party.state import MemoryStore
 from privfed.protocols import Masked, Plain
 from tests.party.journals import DOMAIN, SERVER, new_party

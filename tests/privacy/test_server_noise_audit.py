@@ -22,7 +22,7 @@ from privfed.privacy.accounting import ROUNDING_VARIANCE, gdp_mu
 from privfed.privacy.noised import Noised
 from privfed.privacy.sampler import discrete_gaussian
 from privfed.protocols.client_opened.messages import Sealed
-from privfed.protocols.client_opened.session import CommonReplica
+from privfed.protocols.client_opened.session import CommonReplay
 from privfed.questions.bounded.bounded_sums import GridSums
 from tests.default_run import covering
 from tests.privacy.paths import DELTA, REACH, scaled
@@ -207,9 +207,9 @@ def test_nothing_but_the_noised_totals_depends_on_the_data(
     name: str, neighbour: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tape: list[Total] = []
-    honest, played = CommonReplica.open, iter(tape)
+    honest, played = CommonReplay.open, iter(tape)
 
-    def planted(self: CommonReplica, sealed: Sealed) -> Total:
+    def planted(self: CommonReplay, sealed: Sealed) -> Total:
         own = honest(self, sealed)
         if len(shown):
             recorded = next(played)
@@ -219,7 +219,7 @@ def test_nothing_but_the_noised_totals_depends_on_the_data(
         tape.append(own)
         return own
 
-    monkeypatch.setattr(CommonReplica, "open", planted)
+    monkeypatch.setattr(CommonReplay, "open", planted)
     shown: list[list[object]] = []
     differed: list[bool] = []
     for side, rows in (("one", BASE), ("other", NEIGHBOURS[neighbour])):

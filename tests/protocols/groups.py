@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from privfed.core.roles.secure_sum import Posed
+from privfed.core.roles.secure_sum import NextQuestion
 from privfed.core.stored.encoding import Refusal, decode, encode
 from privfed.protocols.client_opened.messages import Contribution, OpenRequest, Sealed
 from privfed.protocols.client_opened.relay import Relay
-from privfed.protocols.client_opened.session import CommonReplica, GroupSession
+from privfed.protocols.client_opened.session import CommonReplay, GroupSession
 from privfed.protocols.client_opened.state import Group
 from privfed.protocols.client_opened.sum_attempt import SumAttempt, attempt_of
 from privfed.protocols.crypto.fixed_point import Grid, Words
@@ -42,10 +42,10 @@ class Played:
         return self.run.session.relay
 
     @property
-    def standing(self) -> CommonReplica:
-        """The replica on the clients' side."""
+    def standing(self) -> CommonReplay:
+        """The replay on the clients' side."""
         assert isinstance(self.run.session, GroupSession)
-        assert isinstance(self.run.session.opener, CommonReplica)
+        assert isinstance(self.run.session.opener, CommonReplay)
         return self.run.session.opener
 
     def group(self, client: int) -> Group:
@@ -53,9 +53,9 @@ class Played:
         group: Group = self.run.state(client).group
         return group
 
-    def pose(self, index: int, question: Vectors = QUESTION, label: int = 0) -> None:
+    def announce(self, index: int, question: Vectors = QUESTION, label: int = 0) -> None:
         """Let the clients' algorithm come to a sum, with fresh answers."""
-        self.standing.pose(index, Posed(question.to_bytes(), label))
+        self.standing.announce(index, NextQuestion(question.to_bytes(), label))
         self.run.draw(question)
 
     def attempt(self, client: int, number: int, index: int, lost: bytes | None = None) -> SumAttempt:
@@ -63,8 +63,8 @@ class Played:
         group = self.standing._group
         assert group is not None
         lost = self.relay._lost_bitmap() if lost is None else lost
-        posed = self.standing.ask(index)
-        return attempt_of(self.run.configuration, group, client, posed, number, index, lost)
+        expected = self.standing.ask(index)
+        return attempt_of(self.run.configuration, group, client, expected, number, index, lost)
 
     def request(self, number: int, index: int, **changed: Any) -> OpenRequest:
         """Return what an honest coordinator would send next, with changes."""

@@ -37,7 +37,7 @@ from privfed.protocols.setup.messages import (
     RosterRequest,
     Slot,
 )
-from privfed.protocols.setup.posed import PosingSession
+from privfed.protocols.setup.simulated_replay import AnnouncingSession
 from tests.protocols.federations import Sums, names, vectors
 
 QUESTION = vectors()
@@ -94,11 +94,11 @@ class Taped(Sums):
     def other_session(self) -> Taped:
         """Return another fit of the same parties: same identities and agreement, fresh keys."""
         other = Taped(seed=1, rounds=self.rounds, n=self.n, verified=self._verified)
-        posing = self.session if isinstance(self.session, PosingSession) else None
+        posing = self.session if isinstance(self.session, AnnouncingSession) else None
         mine: Any = self.session if posing is None else posing.session
         session: Session = MaskedSession(mine._agreement, mine._identity)
         if posing is not None:
-            session = PosingSession(session, posing.replica)
+            session = AnnouncingSession(session, posing.replay)
         other.session, other.sides = session, self.sides
         other.clients.update(
             {i: Client(self.sides[i], other.stores[i], other.answerer(i)) for i in range(self.n)}

@@ -62,7 +62,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class Usage:
     """Counts what one data set has given, from a party's journal.
 
     Args:
@@ -235,17 +235,17 @@ the same in each fit, up to their number and the ranges |
             return self.max_losses
         return None if configuration.privacy is not None else default_losses(len(configuration.clients))
 
-    def refuses_configuration(self, configuration: Configuration, given: Given | None = None) -> str | None:
+    def refuses_configuration(self, configuration: Configuration, usage: Usage | None = None) -> str | None:
         """Return the code of the refusal to join, or None. See `privfed.privacy.ledger.refuses_fit`.
 
         Args:
             configuration: what was agreed.
-            given: what the same rows have given before; None where no journal is kept.
+            usage: what the same rows have given before; None where no journal is kept.
         """
         return (
             self._refuses_parties(configuration)
             or self._refuses_program(configuration)
-            or self._refuses_after(configuration, given or Given())
+            or self._refuses_after(configuration, usage or Usage())
         )
 
     def _refuses_parties(self, configuration: Configuration) -> str | None:
@@ -286,17 +286,17 @@ the same in each fit, up to their number and the ranges |
                 return f"policy:{name}"
         return None
 
-    def _refuses_after(self, configuration: Configuration, given: Given) -> str | None:
+    def _refuses_after(self, configuration: Configuration, usage: Usage) -> str | None:
         """Return the code of the refusal of one more fit after what was given, or None.
 
         What fits spend together is compared by `privfed.privacy.ledger.refuses_fit`.
         """
-        if self.max_fits is not None and given.fits >= self.max_fits:
+        if self.max_fits is not None and usage.fits >= self.max_fits:
             return "policy:max_fits"
         most = self.most_losses(configuration)
-        if most is not None and given.losses > most:
+        if most is not None and usage.losses > most:
             return "policy:max_losses"
-        if self.claims and given.unprotected:
+        if self.claims and usage.unprotected:
             return "policy:unprotected"
         return None
 

@@ -57,8 +57,8 @@ class Relays(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Posed:
-    """What a replica's run asks next.
+class NextQuestion:
+    """What a replay's run asks next.
 
     Args:
         question: the encoded question.
@@ -71,7 +71,7 @@ class Posed:
     metric: int = -1
 
 
-class Replica(Protocol):
+class Replay(Protocol):
     """One client's own run of the algorithm: it knows the next question from the totals so far."""
 
     @property
@@ -82,11 +82,11 @@ class Replica(Protocol):
     def ended(self) -> bool:
         """Whether it asks nothing more after the totals that it has, as long as no metric is asked for."""
 
-    def ask(self, index: int) -> Posed:
+    def ask(self, index: int) -> NextQuestion:
         """Return what sum `index` asks.
 
         Raises:
-            MessageError: this replica has not come to that sum, or asks no more.
+            MessageError: this replay has not come to that sum, or asks no more.
         """
 
     def tell(self, index: int, total: Total) -> None:
@@ -167,7 +167,7 @@ class SecureSum(Protocol):
         position: int,
         identity: Signer,
         policy: ClientPolicy,
-        replica: Replica | None = None,
+        replay: Replay | None = None,
     ) -> ClientSide:
         """Return one client's side of a fit.
 
@@ -176,11 +176,11 @@ class SecureSum(Protocol):
             position: its number on the wire.
             identity: its own key.
             policy: what it answers.
-            replica: where clients open the totals, its own run of the algorithm. Not used where the server
+            replay: where clients open the totals, its own run of the algorithm. Not used where the server
                 opens.
 
         Raises:
-            ArgumentError: the key is not the registered one, or a replica is needed.
+            ArgumentError: the key is not the registered one, or a replay is needed.
         """
 
     def parties(

@@ -33,7 +33,7 @@ from privfed.engines.flower.network import (
 from privfed.engines.flower.settings import FederationFile
 from privfed.errors import FAILED, ArgumentError, IntegrityError, MessageError, ProtocolError, RefusedError
 from privfed.party.identity import OwnIdentity, Parties, read_identity, read_parties
-from privfed.party.replica import TOTAL
+from privfed.party.replay import TOTAL
 from privfed.party.signed import Requests
 from privfed.protocols.crypto.keys import CryptographyError, new_secret, public_key
 

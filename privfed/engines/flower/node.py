@@ -37,7 +37,7 @@ from privfed.party.groups import OwnRows, RawTable
 from privfed.party.identity import Parties, read_identity, read_parties
 from privfed.party.joining import Party
 from privfed.party.program import agreed_program
-from privfed.party.replica import TOTAL, OpenedTotal
+from privfed.party.replay import TOTAL, OpenedTotal
 from privfed.party.signed import read_request
 from privfed.protocols.agreed import agreed_sum
 from privfed.protocols.crypto.keys import CryptographyError, digest

@@ -20,7 +20,7 @@ from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Ask, Setting, Total
 from privfed.core.values.domain import Box, Ranges
 from privfed.core.values.guarantee import Unit
-from privfed.party.program import Followed, Program
+from privfed.party.program import Program, ProgramState
 from privfed.privacy.accounting import gdp_mu
 from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import bounds_of
@@ -75,7 +75,7 @@ def of_rows(ask: Ask, rows: np.ndarray, setting: Setting, rng: np.random.Generat
 
 def held(algorithm: Any, setting: Setting) -> Generator[Ask, Total, None]:
     """Yield an algorithm's asks, each held against its program and its budget; takes the totals."""
-    program, followed, spent = Program.of(algorithm, setting), Followed(), 0.0
+    program, followed, spent = Program.of(algorithm, setting), ProgramState(), 0.0
     running = algorithm.run(setting)
     ask = next(running)
     for number in range(algorithm.max_sums):

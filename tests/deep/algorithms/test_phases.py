@@ -11,12 +11,12 @@ from privfed.core.record.records import Asked
 from privfed.core.values.domain import Box
 from privfed.deep import CFL, DCFL, IFCA, RDPCFL, FedAvg
 from privfed.deep.training.regrouping import Regrouping
-from privfed.party.program import Followed, Program
+from privfed.party.program import Program, ProgramState
 from privfed.privacy.noised import Noised
 from privfed.questions.inertia import Inertia
 from tests.deep.estimators.test_private import CLIENTS, RECORDS
 from tests.deep.population import clients
-from tests.party.test_program import followed, refuses
+from tests.party.test_program import refuses, state_after
 
 WORDS: dict[str, Any] = {"n_classes": 3, "rounds": 4, "learning_rate": 0.5, "epochs": 2, "domain": Box(0, 1)}
 GATHERED: dict[str, Any] = {**WORDS, "protocol": "plain", "merge": "gathered"}
@@ -57,7 +57,7 @@ def asked_by(model: Any) -> tuple[Program, list[Question]]:
 @pytest.mark.few(4)
 def test_every_question_of_a_run_is_the_programs(name: str) -> None:
     program, asked = asked_by(MODELS[name])
-    state = followed(program, asked)
+    state = state_after(program, asked)
     assert state.index == len(asked) - 1 <= program.max_sums
     assert refuses(program, state, asked[-1])
 
@@ -93,8 +93,8 @@ def test_another_round_training_or_model_is_refused(run: Any) -> None:
         Inertia(ranges=sketches.ranges, centers=np.zeros((2, 4))),
     ]
     for other in others:
-        assert refuses(program, Followed(), other)
-    state = followed(program, [sketches])
+        assert refuses(program, ProgramState(), other)
+    state = state_after(program, [sketches])
     for other in (
         sketches,
         replace(averages, models=averages.models + 1e-3),
@@ -111,4 +111,4 @@ def test_noise_is_checked_by_the_ledger_and_the_question_in_it_by_the_program() 
     first = asked[0]
     assert isinstance(first, Noised)
     other = replace(first, inner=replace(first.inner, choice="kept"))
-    assert refuses(program, Followed(), other)
+    assert refuses(program, ProgramState(), other)

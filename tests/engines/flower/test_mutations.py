@@ -47,14 +47,14 @@ def play(folder: Path, protocol: str, mutations: int, seed: int) -> dict[str, in
     network = Folders(nodes_of(folder))
     DWFKMeans(3, protocol=protocol, engine=FlowerEngine(folder, network=network), **WORDS).fit()
     node = nodes_of(folder)[0]
-    before = Journal(node, read_identity(node)).given("rows")
+    before = Journal(node, read_identity(node)).usage("rows")
     for _ in range(mutations):
         reply = read_up(answered(node, inside(rng.choice(network.down), rng)), "a node")
         assert isinstance(reply, Refusal | Declined | Answered | Joined | Silent | Ended)
         if isinstance(reply, Refusal | Declined):
             assert re.fullmatch(CODE, reply.code)
         counts[type(reply).__name__] = counts.get(type(reply).__name__, 0) + 1
-    after = Journal(node, read_identity(node)).given("rows")
+    after = Journal(node, read_identity(node)).usage("rows")
     assert (after.fits, after.sums, after.starts) == (before.fits, before.sums, before.starts)
     return counts
 

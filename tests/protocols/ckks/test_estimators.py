@@ -20,7 +20,7 @@ from privfed.engines.in_process import Fault
 from privfed.errors import ArgumentError
 from privfed.federation.clients import gather
 from privfed.protocols import CKKS, by_name
-from tests.protocols.client_opened.test_group_replicas import Federates
+from tests.protocols.client_opened.test_group_replays import Federates
 from tests.protocols.federations import Sums, vectors
 from tests.some import some
 
@@ -63,14 +63,14 @@ def test_a_resumed_run_is_the_uninterrupted_one_under_a_new_key(few: Clients, tm
     np.testing.assert_array_equal(resumed.cluster_centers_, DWFKMeans(3, **words).fit(few).cluster_centers_)
 
 
-def test_all_replicas_arrive_where_the_simulation_does(few: Clients) -> None:
+def test_all_replays_arrive_where_the_simulation_does(few: Clients) -> None:
     words: dict[str, Any] = {"protocol": "ckks", "max_iter": 2, "tol": 0, "random_state": 7}
     fitted = DWFKMeans(3, **words).fit(few)
     federates = Federates(few, DWFKMeans(3, **words))
     federates.run(len(fitted.transcript_.totals()))
-    for replica in some(federates.replicas):
-        assert replica.outcome is not None
-        np.testing.assert_array_equal(replica.outcome.centers, fitted.cluster_centers_)
+    for replay in some(federates.replays):
+        assert replay.outcome is not None
+        np.testing.assert_array_equal(replay.outcome.centers, fitted.cluster_centers_)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ REFUSED: dict[str, tuple[str, Change]] = {
 @pytest.mark.parametrize(("code", "change"), REFUSED.values(), ids=REFUSED.keys())
 def test_a_client_refuses(code: str, change: Change) -> None:
     played = Played()
-    played.pose(1)
+    played.announce(1)
     number, changed = change(played)
     before = played.run.state(1)
     honest = played.request(2, 1)
@@ -72,13 +72,13 @@ def test_a_client_refuses(code: str, change: Change) -> None:
 
 
 def test_no_other_total_of_a_sum_is_chained_after_a_refusal() -> None:
-    # The replica has heard the first: with another head it would ask another question than its chain says.
+    # The replay has heard the first: with another head it would ask another question than its chain says.
     played = Played(n=9)
-    played.pose(1)
+    played.announce(1)
     lost = bytes([0] * 8 + [1])
     first = played.sealed(2, 1, played.collect(2, 1), bytes(9))
     second = played.sealed(3, 1, played.collect(3, 1, totals=(), lost=lost), lost)
-    played.pose(2)
+    played.announce(2)
     assert played.code(1, 4, played.request(4, 5, totals=(first,), lost=lost)) == "message"
     head = played.group(1).head
     assert played.group(1).opened == 1
@@ -90,7 +90,7 @@ def test_no_other_total_of_a_sum_is_chained_after_a_refusal() -> None:
 def test_a_total_that_comes_again_is_chained_once() -> None:
     once, twice = Played(), Played()
     for played, totals in ((once, 1), (twice, 2)):
-        played.pose(1)
+        played.announce(1)
         reply = played.ask(1, 2, played.request(2, 1, totals=(total(played),) * totals))
         other = played.ask(2, 2, played.request(2, 1))
         assert isinstance(reply, Contribution) and isinstance(other, Contribution)
@@ -99,7 +99,7 @@ def test_a_total_that_comes_again_is_chained_once() -> None:
 
 def test_an_answered_request_gets_the_same_reply_and_no_second_answer() -> None:
     played = Played()
-    played.pose(1)
+    played.announce(1)
     channel = played.relay._channels[1]
     request = channel.down(2, "collect", played.request(2, 1))
     first = played.run.clients[1].handle(request)
@@ -111,7 +111,7 @@ def test_an_answered_request_gets_the_same_reply_and_no_second_answer() -> None:
 
 def test_a_lost_client_is_never_back() -> None:
     played = Played()
-    played.pose(1)
+    played.announce(1)
     assert played.code(1, 2, played.request(2, 1, lost=bytes([0, 0, 0, 0, 1]))) == ""
     assert played.code(1, 3, played.request(3, 1, totals=())) == "message"
     assert played.code(1, 3, played.request(3, 1, totals=(), lost=bytes([0, 0, 0, 0, 1]))) == ""
@@ -119,7 +119,7 @@ def test_a_lost_client_is_never_back() -> None:
 
 def test_a_client_that_is_named_lost_listens_and_gives_nothing() -> None:
     played = Played()
-    played.pose(1)
+    played.announce(1)
     reply = played.ask(1, 2, played.request(2, 1, lost=bytes([0, 1, 0, 0, 0])))
     assert isinstance(reply, Contribution) and reply.body == b""
 
@@ -127,7 +127,7 @@ def test_a_client_that_is_named_lost_listens_and_gives_nothing() -> None:
 def test_a_sum_is_asked_again_at_most_as_often_as_agreed() -> None:
     # Whoever reads two totals of one sum, over clients that differ by one, reads that one's answer.
     played = Played(n=9, repeats=2)
-    played.pose(1)
+    played.announce(1)
     totals = played.relay._totals[-1:]
     for number in (2, 3, 4):
         lost = bytes(i < number - 2 for i in range(9))
@@ -136,7 +136,7 @@ def test_a_sum_is_asked_again_at_most_as_often_as_agreed() -> None:
     lost = bytes(i < 3 for i in range(9))
     assert played.code(8, 5, played.request(5, 1, lost=lost, totals=())) == "policy:repeats"
     # Nor are the repeats back with another sum.
-    played.pose(2)
+    played.announce(2)
     assert played.code(8, 5, played.request(5, 2, lost=lost, totals=())) == "policy:repeats"
 
 
@@ -146,12 +146,12 @@ def test_clients_named_lost_between_two_sums_count_as_repeats() -> None:
     lost, known = [bytes(9), bytes([1] + [0] * 8), bytes([1, 1] + [0] * 7)], played.relay._totals[-1]
     for step, story in enumerate(lost[:2]):
         number = step + 2
-        played.pose(number - 1)
+        played.announce(number - 1)
         replies = played.collect(number, number - 1, lost=story, totals=(known,))
         contributed = {i: one for i, one in replies.items() if one.body}
         assert len(contributed) == 9 - step
         known = played.sealed(number, number - 1, contributed, story)
-    played.pose(3)
+    played.announce(3)
     request = played.request(4, 3, lost=lost[2], totals=(known,))
     assert played.code(8, 4, request) == "policy:repeats"
     assert played.code(8, 4, msgspec.structs.replace(request, lost=lost[1])) == ""
@@ -203,7 +203,7 @@ def test_a_new_set_up_after_all_totals_were_heard_costs_no_repeat() -> None:
 def test_totals_with_and_without_a_client_show_it_to_the_server_with_a_colluder() -> None:
     # Why repeats are few: here the colluder opens both totals.
     played = Played(n=6)
-    played.pose(1)
+    played.announce(1)
     lost = bytes([0, 0, 0, 0, 0, 1])
     circles = [played.attempt(1, 2, 1), played.attempt(1, 3, 1, lost)]
     first = played.sealed(2, 1, played.collect(2, 1), bytes(6))
@@ -216,7 +216,7 @@ def test_totals_with_and_without_a_client_show_it_to_the_server_with_a_colluder(
 
 def test_different_stories_about_who_is_lost_open_nothing() -> None:
     played = Played(n=7)
-    played.pose(1)
+    played.announce(1)
     stories = [bytes(7), bytes([0] * 6 + [1])]
     replies = {i: played.ask(i, 2, played.request(2, 1, lost=stories[i % 2])) for i in range(6)}
     contributions = {i: one for i, one in replies.items() if isinstance(one, Contribution) and one.body}
@@ -230,9 +230,9 @@ def test_different_stories_about_who_is_lost_open_nothing() -> None:
 
 def test_an_upload_of_another_sum_in_a_total_opens_nothing() -> None:
     played = Played(n=5)
-    played.pose(1)
+    played.announce(1)
     old = played.collect(2, 1)
-    played.pose(2)
+    played.announce(2)
     new = played.collect(3, 2, totals=())
     for mixed in ({**new, 2: old[2]}, {**new, 2: new[3]}, {i: new[i] for i in range(4)}, old):
         sealed = played.sealed(3, 2, mixed, bytes(5))
@@ -242,7 +242,7 @@ def test_an_upload_of_another_sum_in_a_total_opens_nothing() -> None:
 
 def test_messages_of_another_set_up_are_refused() -> None:
     one, other = Played(), Played()
-    one.pose(1)
+    one.announce(1)
     foreign = other.relay._channels[1].down(2, "collect", one.request(2, 1))
     refusal = decode(one.run.clients[1].handle(foreign), Envelope | Refusal, sender="", stage="")
     channel = one.relay._channels[1]

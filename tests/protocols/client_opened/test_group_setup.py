@@ -174,7 +174,7 @@ CHANGES: dict[str, Callable[[dict[int, bytes]], bytes]] = {
 def test_a_client_refuses_an_invitation(change: Callable[[dict[int, bytes]], bytes]) -> None:
     played = Played(n=N, sums=0)
     played.run.federation._drive(played.relay.open(), 0)
-    played.pose(0)
+    played.announce(0)
     boxes = dict(played.relay._invitations)
     request = played.request(1, 0, totals=(), capsules=played.relay._pairing.capsules(1))
     assert played.code(1, 1, msgspec.structs.replace(request, invitation=change(boxes))) == "invitation"
@@ -186,7 +186,7 @@ def test_an_invitation_of_another_set_up_is_refused() -> None:
     one, other = Played(n=N, sums=0), Played(n=N, sums=0)
     for played in (one, other):
         played.run.federation._drive(played.relay.open(), 0)
-        played.pose(0)
+        played.announce(0)
     request = one.request(1, 0, totals=(), invitation=other.relay._invitations[1])
     assert one.code(1, 1, request) == "invitation"
 

@@ -103,7 +103,7 @@ def changed(body: bytes, change: int | str) -> bytes:
 @pytest.mark.parametrize("question", [QUESTION, wide_vectors(6)], ids=["narrow", "wide"])
 def test_a_total_that_was_changed_anywhere_is_not_opened(question: Vectors, change: int | str) -> None:
     played = Played(n=4)
-    played.pose(1, question)
+    played.announce(1, question)
     sealed = played.sealed(2, 1, played.collect(2, 1), bytes(4))
     attempt, scheme = played.attempt(1, 2, 1), MaskScheme()
     scheme.open(played.group(1), attempt, sealed.body)
@@ -126,7 +126,7 @@ MANY = vectors(2000, 0.0, 1.0, 2.0**-20)
 def test_uploads_and_sums_are_uniform_to_the_server() -> None:
     with seeded(5):
         played = Played(n=4)
-        played.pose(1, MANY)
+        played.announce(1, MANY)
         played.run.values = dict.fromkeys(range(4), np.zeros(2000))
         replies = played.collect(2, 1)
         total = played.sealed(2, 1, replies, bytes(4))
@@ -137,7 +137,7 @@ def test_uploads_and_sums_are_uniform_to_the_server() -> None:
 def test_a_server_with_one_client_sees_nothing_but_the_total_of_the_others() -> None:
     with seeded(6):
         played = Played(n=5)
-        played.pose(1, MANY)
+        played.announce(1, MANY)
         attempt, group = played.attempt(4, 2, 1), played.group(4)
         replies = played.collect(2, 1)
     # What the colluder knows: the group mask, and its own masks with each other.
@@ -163,7 +163,7 @@ def test_one_clients_keys_open_no_upload(monkeypatch: pytest.MonkeyPatch, guarde
     played = Played(n=5)
     if not guarded:
         monkeypatch.setattr(masks, "_masks", group_mask_alone)
-    played.pose(1)
+    played.announce(1)
     attempt, group = played.attempt(4, 2, 1), played.group(4)
     replies = played.collect(2, 1)
     stream = keystream(masks._group_key(group, attempt), words_of(replies[0].body).size)
@@ -186,7 +186,7 @@ def test_a_stream_that_is_used_twice_shows_the_difference_of_two_answers(
             monkeypatch.setattr(masks, "_masks", unbound)
         uploads, answers = [], []
         for index, changed_request in ((1, {}), (2, {"totals": ()})):
-            played.pose(index)
+            played.announce(index)
             uploads.append(words_of(played.collect(index + 1, index, **changed_request)[3].body))
             answers.append(encoded(played, 3))
         assert bool((uploads[1] - uploads[0] == answers[1] - answers[0]).all()) is not guarded

@@ -14,7 +14,7 @@ from privfed.protocols.masked.delivery import Delivery
 from privfed.protocols.masked.messages import OpenedSum, VerifiedRequest
 from privfed.protocols.masked.session import MaskedSession
 from privfed.protocols.masked.verification import Place
-from privfed.protocols.setup.posed import PosingSession
+from privfed.protocols.setup.simulated_replay import AnnouncingSession
 from tests.protocols.federations import Sums
 
 Totals = tuple[OpenedSum, ...]
@@ -28,7 +28,7 @@ def verified(n: int = 5, rounds: Any = (), **options: Any) -> Sums:
 
 def server_of(run: Sums) -> MaskedSession:
     """Return the coordinator's own session."""
-    assert isinstance(run.session, PosingSession)
+    assert isinstance(run.session, AnnouncingSession)
     assert isinstance(run.session.session, MaskedSession)
     return run.session.session
 

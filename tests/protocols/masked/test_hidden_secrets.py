@@ -25,7 +25,7 @@ from privfed.protocols.masked.state import (
     State,
 )
 from privfed.protocols.setup.hybrid import Keyring
-from privfed.protocols.setup.posed import PosingSession
+from privfed.protocols.setup.simulated_replay import AnnouncingSession
 from tests.protocols.federations import Sums
 
 
@@ -77,7 +77,7 @@ def in_pieces(*secrets: bytes) -> list[bytes]:
 
 
 def coordinator(run: Sums) -> MaskedSession:
-    session = run.session.session if isinstance(run.session, PosingSession) else run.session
+    session = run.session.session if isinstance(run.session, AnnouncingSession) else run.session
     assert isinstance(session, MaskedSession)
     return session
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.core.roles.secure_sum import Posed
+from privfed.core.roles.secure_sum import NextQuestion
 from privfed.core.stored.encoding import Message
 from privfed.engines.in_process import Fault
 from privfed.errors import RefusedError
@@ -21,7 +21,7 @@ from privfed.protocols.crypto.fixed_point import Grid
 from privfed.protocols.masked.messages import CollectRequest, OpenedSum
 from privfed.protocols.masked.verification import Place, check_of_answer
 from privfed.protocols.masked.verifier import _checked
-from privfed.protocols.setup.posed import PosingSession
+from privfed.protocols.setup.simulated_replay import AnnouncingSession
 from tests.default_run import examples
 from tests.protocols.federations import Sums, vectors, wide_vectors
 from tests.protocols.masked.lying import (
@@ -304,14 +304,14 @@ def test_no_change_of_a_total_passes(data: st.DataObject) -> None:
 # --- questions that do not come next ---
 
 
-def asked_in_place(run: Sums, posed: Any, sent: Any) -> None:
+def asked_in_place(run: Sums, expected: Any, sent: Any) -> None:
     """Let the clients' runs come to one question while the server asks another."""
     if not run.exchanges:
         run.ask()
-    run.draw(posed)
+    run.draw(expected)
     index = run.federation._index
-    assert isinstance(run.session, PosingSession)
-    run.session.replica.pose(index, Posed(posed.to_bytes(), 0))
+    assert isinstance(run.session, AnnouncingSession)
+    run.session.replay.announce(index, NextQuestion(expected.to_bytes(), 0))
     run.federation._drive(server_of(run).sum(sent, index, 0, (0,)), index)
 
 
@@ -346,7 +346,7 @@ def test_a_sum_that_is_open_is_not_asked_again() -> None:
     run = verified(4)
     for _ in range(3):
         run.ask()
-    assert isinstance(run.session, PosingSession)
-    run.session.replica.pose(0, Posed(QUESTION.to_bytes(), 0))
+    assert isinstance(run.session, AnnouncingSession)
+    run.session.replay.announce(0, NextQuestion(QUESTION.to_bytes(), 0))
     with pytest.raises(RefusedError, match="message"):
         run.federation._drive(server_of(run).sum(QUESTION, 0, 0, (0,)), 0)

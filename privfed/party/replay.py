@@ -31,7 +31,7 @@ from privfed.core.roles.conversation import (
     known_ranges,
 )
 from privfed.core.roles.engine import StateStore
-from privfed.core.roles.secure_sum import Posed
+from privfed.core.roles.secure_sum import NextQuestion
 from privfed.core.stored.encoding import Array, Codec
 from privfed.core.values.domain import Domain
 from privfed.core.values.numbers import Count, Items, Named, Number
@@ -71,7 +71,7 @@ class OpenedTotal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 TOTAL: Codec[OpenedTotal] = Codec(OpenedTotal, "total that clients opened", 2)
 TOTALS: Codec[tuple[OpenedTotal, ...]] = Codec(Items[OpenedTotal], "totals that a client opened", 2)
-"""What a replica stores."""
+"""What a replay stores."""
 
 
 def _ignored(index: int, total: OpenedTotal) -> None:
@@ -82,7 +82,7 @@ def _numbers(total: Total) -> int:
     return sum(array.size for array in total.statistics.values())
 
 
-class ProgramReplica(Generic[Outcome]):
+class ProgramReplay(Generic[Outcome]):
     """Runs the agreed program on the totals that a client is told.
 
     Args:
@@ -157,16 +157,16 @@ class ProgramReplica(Generic[Outcome]):
         """Return the ask of a sum whose total was told."""
         return self._asks[index][0]
 
-    def ask(self, index: int) -> Posed:
+    def ask(self, index: int) -> NextQuestion:
         """Return what sum `index` asks.
 
         Raises:
-            MessageError: this replica has not come to that sum, or asks no more.
+            MessageError: this replay has not come to that sum, or asks no more.
         """
         if not 0 <= index < len(self._asks):
             raise MessageError("a sum that is not asked", sender="the coordinator", stage="collect")
         ask, metric = self._asks[index]
-        return Posed(ask.question.to_bytes(), ask.cohort, -1 if metric is None else metric)
+        return NextQuestion(ask.question.to_bytes(), ask.cohort, -1 if metric is None else metric)
 
     def tell(self, index: int, total: Total) -> None:
         """Take an opened total, and keep it. The same one may be told again.
@@ -249,12 +249,12 @@ def own_run(
     domain: Domain | None = None,
     tells: Callable[[int, OpenedTotal], None] = lambda index, total: None,
     start: Total | None = None,
-) -> ProgramReplica[Any]:
+) -> ProgramReplay[Any]:
     """Return a client's own run of what was agreed, after the totals that its store has.
 
     Args:
         configuration: what was agreed.
-        store: keeps the totals told so far (`privfed.party.replica.TOTALS`).
+        store: keeps the totals told so far (`privfed.party.replay.TOTALS`).
         domain: the declared domain, where that is a ball; a box is in the agreement.
         tells: hears each total besides.
         start: total of an earlier fit's start, where the agreement names one.
@@ -275,4 +275,4 @@ def own_run(
     program = agreed_program(configuration, domain)
     words: dict[str, Any] = {"ledger": ledger, "tells": tells}
     words |= {} if program is None else {"placed": Stated(program)}
-    return ProgramReplica(algorithm, setting, store, metrics=tuple(map(built, agreed.metrics)), **words)
+    return ProgramReplay(algorithm, setting, store, metrics=tuple(map(built, agreed.metrics)), **words)

@@ -13,7 +13,7 @@ from privfed.algorithms.rounds import ClusteringOutcome
 from privfed.core.roles.conversation import Setting, Total
 from privfed.errors import ArgumentError, IntegrityError, MessageError
 from privfed.party.program import Program, Stated
-from privfed.party.replica import TOTALS, OpenedTotal, ProgramReplica, own_run, reads_totals
+from privfed.party.replay import TOTALS, OpenedTotal, ProgramReplay, own_run, reads_totals
 from privfed.party.state import FileStore, MemoryStore
 
 ROWS = [np.random.default_rng(i).normal(4 * (i % 2), 1, (12, 2)) for i in range(4)]
@@ -23,7 +23,7 @@ def estimator() -> DWFKMeans:
     return DWFKMeans(2, max_iter=3, tol=0, protocol="plain")
 
 
-def replica(folder: Path, tells: list[int] | None = None) -> ProgramReplica[ClusteringOutcome]:
+def replay(folder: Path, tells: list[int] | None = None) -> ProgramReplay[ClusteringOutcome]:
     store = FileStore(folder / "totals", TOTALS.to_bytes, TOTALS.from_bytes)
     setting = Setting(tuple(map(str, range(4))), 2)
 
@@ -33,7 +33,7 @@ def replica(folder: Path, tells: list[int] | None = None) -> ProgramReplica[Clus
 
     algorithm = estimator().make_algorithm(2, 0)
     placed = Stated(Program.of(algorithm, setting))
-    return ProgramReplica(algorithm, setting, store, tells=told, placed=placed)
+    return ProgramReplay(algorithm, setting, store, tells=told, placed=placed)
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +49,12 @@ def test_it_asks_what_the_run_asked_and_ends_where_it_ended(fitted: DWFKMeans, t
     heard: list[int] = []
     for index, (asked, total) in enumerate(fitted.transcript_.totals()):
         # Each message meets a new process.
-        own = replica(tmp_path, heard)
+        own = replay(tmp_path, heard)
         assert (own.ask(index).question, own.ask(index).cohort) == (asked.question, asked.cohort)
         own.tell(index, total)
     assert own.outcome is not None and heard == list(range(len(heard)))
     np.testing.assert_array_equal(own.outcome.centers, fitted.cluster_centers_)
-    again = replica(tmp_path)
+    again = replay(tmp_path)
     assert again.outcome is not None
     with pytest.raises(MessageError):
         again.ask(len(heard))
@@ -63,9 +63,9 @@ def test_it_asks_what_the_run_asked_and_ends_where_it_ended(fitted: DWFKMeans, t
 def test_a_total_that_is_told_again_changes_nothing_and_another_ends_the_fit(
     fitted: DWFKMeans, tmp_path: Path
 ) -> None:
-    own, told = replica(tmp_path), totals(fitted)
+    own, told = replay(tmp_path), totals(fitted)
     own.tell(0, told[0])
-    own = replica(tmp_path)
+    own = replay(tmp_path)
     own.tell(0, told[0])
     asked = own.ask(1)
     with pytest.raises(IntegrityError, match="another total of sum 0 was told before"):
@@ -76,7 +76,7 @@ def test_a_total_that_is_told_again_changes_nothing_and_another_ends_the_fit(
 def test_a_total_that_a_failed_transaction_took_back_is_kept_when_it_is_told_again(
     fitted: DWFKMeans, tmp_path: Path
 ) -> None:
-    own, told = replica(tmp_path), totals(fitted)
+    own, told = replay(tmp_path), totals(fitted)
     own.tell(0, told[0])
     own.tell(1, told[1])
     before = (tmp_path / "totals").read_bytes()
@@ -88,7 +88,7 @@ def test_a_total_that_a_failed_transaction_took_back_is_kept_when_it_is_told_aga
 
 
 def test_a_total_or_a_question_out_of_order_is_refused(fitted: DWFKMeans, tmp_path: Path) -> None:
-    own, told = replica(tmp_path), totals(fitted)
+    own, told = replay(tmp_path), totals(fitted)
     with pytest.raises(MessageError):
         own.tell(1, told[1])
     for index in (-1, 1):

@@ -1,11 +1,11 @@
-"""One replica for a whole simulation: it stands for those of all clients, which are identical."""
+"""One replay for a whole simulation: it stands for those of all clients, which are identical."""
 
 from __future__ import annotations
 
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.asking.question import Question
 from privfed.core.roles.conversation import Total
-from privfed.core.roles.secure_sum import Posed, Session, Steps
+from privfed.core.roles.secure_sum import NextQuestion, Session, Steps
 from privfed.errors import MessageError
 
 MAX_BEHIND = 8
@@ -20,7 +20,7 @@ def totals_kept(configuration: Configuration) -> int:
     return MAX_BEHIND if configuration.cohorts.kind == "all" else MAX_BEHIND_COHORTS
 
 
-class PosedReplica:
+class SimulatedReplay:
     """Knows what the algorithm asks from whoever drives the run, in the same process.
 
     Args:
@@ -34,41 +34,41 @@ class PosedReplica:
     ended = False
 
     def __init__(self, kept: int = MAX_BEHIND) -> None:
-        self._kept, self._posed = kept, dict[int, Posed]()
+        self._kept, self._announced = kept, dict[int, NextQuestion]()
         self.told = 0
 
-    def pose(self, index: int, posed: Posed) -> None:
+    def announce(self, index: int, expected: NextQuestion) -> None:
         """Record what the algorithm asks in sum `index`; some earlier ones are kept for clients behind."""
-        if not self._posed:
+        if not self._announced:
             # A resumed run begins where it was: all before is known to whoever drives it.
             self.told = index
-        kept = sorted(self._posed)[-self._kept :]
-        self._posed = {i: self._posed[i] for i in kept} | {index: posed}
+        kept = sorted(self._announced)[-self._kept :]
+        self._announced = {i: self._announced[i] for i in kept} | {index: expected}
 
-    def ask(self, index: int) -> Posed:
+    def ask(self, index: int) -> NextQuestion:
         """Return what sum `index` asks.
 
         Raises:
             MessageError: the run has not come to it.
         """
-        if index not in self._posed:
+        if index not in self._announced:
             raise MessageError("a sum that is not asked", sender="the coordinator", stage="collect")
-        return self._posed[index]
+        return self._announced[index]
 
     def tell(self, index: int, total: Total) -> None:
         """Do nothing: whoever drives the run has the total."""
 
 
-class PosingSession:
-    """A session of a simulation that tells the clients' replica what the algorithm asks, before it is asked.
+class AnnouncingSession:
+    """A session of a simulation that tells the clients' replay what the algorithm asks, before it is asked.
 
     Args:
         session: the coordinator's.
-        replica: stands for those of all clients.
+        replay: stands for those of all clients.
     """
 
-    def __init__(self, session: Session, replica: PosedReplica) -> None:
-        self.session, self.replica = session, replica
+    def __init__(self, session: Session, replay: SimulatedReplay) -> None:
+        self.session, self.replay = session, replay
 
     def open(self) -> Steps[None]:
         """Set up the session."""
@@ -76,7 +76,7 @@ class PosingSession:
 
     def sum(self, question: Question, index: int, cohort: int, upcoming: tuple[int, ...]) -> Steps[Total]:
         """Pose the question on the clients' side, then ask it."""
-        self.replica.pose(index, Posed(question.to_bytes(), cohort))
+        self.replay.announce(index, NextQuestion(question.to_bytes(), cohort))
         return self.session.sum(question, index, cohort, upcoming)
 
     def close(self) -> Steps[None]:

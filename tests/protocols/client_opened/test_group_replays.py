@@ -1,4 +1,4 @@
-"""Every client runs its own replica of the algorithm; the server relays, and holds no part of it."""
+"""Every client runs its own replay of the algorithm; the server relays, and holds no part of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from privfed.core.asking.statistics import Statistics
 from privfed.core.record.records import question_of
 from privfed.core.roles.conversation import Ask, Setting, Total
 from privfed.core.roles.engine import Client, client_generator
-from privfed.core.roles.secure_sum import Posed
+from privfed.core.roles.secure_sum import NextQuestion
 from privfed.engines.in_process import InProcessEngine
 from privfed.errors import IntegrityError, MessageError
 from privfed.federation.request import cohort_rule
@@ -41,13 +41,13 @@ from tests.some import some
 FloatArray = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
-class OwnReplica:
+class OwnReplay:
     """One client's own run of the algorithm: its own generator, moved by the totals that it opened itself.
 
     Attributes:
         asks: what it has asked so far.
         outcome: its result, once the run has ended.
-        change: what happens to a question before it is posed, for replicas that are not identical.
+        change: what happens to a question before it is expected, for replays that are not identical.
     """
 
     def __init__(self, estimator: DWFKMeans, setting: Setting) -> None:
@@ -64,11 +64,11 @@ class OwnReplica:
     def ended(self) -> bool:
         return self.outcome is not None
 
-    def ask(self, index: int) -> Posed:
+    def ask(self, index: int) -> NextQuestion:
         if index >= len(self.asks):
             raise MessageError("a sum that is not asked", sender="the coordinator", stage="collect")
         ask = self.change(self.asks[index])
-        return Posed(ask.question.to_bytes(), ask.cohort)
+        return NextQuestion(ask.question.to_bytes(), ask.cohort)
 
     def tell(self, index: int, total: Total) -> None:
         assert index == len(self.asks) - 1
@@ -79,7 +79,7 @@ class OwnReplica:
 
 
 class Federates:
-    """Clients with a replica each, and a relay; nothing else."""
+    """Clients with a replay each, and a relay; nothing else."""
 
     def __init__(self, data: list[FloatArray], estimator: DWFKMeans) -> None:
         n, protocol = len(data), by_name(str(estimator.protocol))
@@ -97,7 +97,7 @@ class Federates:
             seed=7,
         )
         setting = Setting(self.names, 2)
-        self.replicas = [OwnReplica(estimator, setting) for _ in range(n)]
+        self.replays = [OwnReplay(estimator, setting) for _ in range(n)]
         server, identities = Identity.generate(), [Identity.generate() for _ in range(n)]
         registry = Registry(tuple(one.public for one in identities), server.public)
         agreement, encrypted = Agreement(self.configuration, registry), protocol.name == "ckks"
@@ -105,7 +105,7 @@ class Federates:
         self.relay = Relay(agreement, server, self.scheme)
         self.stores = [MemoryStore() for _ in range(n)]
         self.sides = [
-            GroupClient(i, agreement, identity, ClientPolicy(), self.scheme, self.replicas[i])
+            GroupClient(i, agreement, identity, ClientPolicy(), self.scheme, self.replays[i])
             for i, identity in enumerate(identities)
         ]
         clients = {
@@ -138,7 +138,7 @@ class Federates:
         self.drive(self.relay.open())
         for index in range(sums):
             self.drive(self.relay.sum(index))
-            assert {len(replica.asks) for replica in self.replicas} == {index + 1}
+            assert {len(replay.asks) for replay in self.replays} == {index + 1}
         self.drive(self.relay.close())
 
 
@@ -149,20 +149,18 @@ def estimator(**options: Any) -> DWFKMeans:
 
 
 @pytest.mark.parametrize("per_round", [None, 6])
-def test_all_replicas_arrive_where_the_simulation_does(
-    blobs: list[FloatArray], per_round: int | None
-) -> None:
+def test_all_replays_arrive_where_the_simulation_does(blobs: list[FloatArray], per_round: int | None) -> None:
     fitted = estimator(clients_per_round=per_round).fit(blobs)
     federates = Federates(blobs, estimator(clients_per_round=per_round))
     federates.run(len(fitted.transcript_.totals()))
-    for replica in some(federates.replicas):
-        assert replica.outcome is not None
-        np.testing.assert_array_equal(replica.outcome.centers, fitted.cluster_centers_)
-        assert replica.outcome.inertia == fitted.inertia_
-    # These replicas state no positions.
+    for replay in some(federates.replays):
+        assert replay.outcome is not None
+        np.testing.assert_array_equal(replay.outcome.centers, fitted.cluster_centers_)
+        assert replay.outcome.inertia == fitted.inertia_
+    # These replays state no positions.
     asked = [question_of(one).at(None).to_bytes() for one, _ in fitted.transcript_.totals()]
-    for replica in federates.replicas:
-        assert [ask.question.to_bytes() for ask in replica.asks] == asked
+    for replay in federates.replays:
+        assert [ask.question.to_bytes() for ask in replay.asks] == asked
 
 
 def held(value: object, seen: set[int]) -> Iterator[object]:
@@ -188,7 +186,7 @@ def test_the_server_holds_and_sees_no_question_no_total_and_no_key(blobs: list[F
     federates.run(3)
     groups = [store.load().group for store in federates.stores]
     hidden = {groups[0].secret, groups[0].head, *(key for one in groups for key in one.pairs.values())}
-    for ask in federates.replicas[0].asks[1:]:
+    for ask in federates.replays[0].asks[1:]:
         arrays = [value for value in vars(ask.question).values() if isinstance(value, np.ndarray)]
         hidden |= {array.tobytes() for array in arrays if array.size > 1}
         hidden.add(ask.question.to_bytes())
@@ -212,7 +210,7 @@ def test_the_last_bits_of_a_question_may_differ_between_machines(blobs: list[Flo
         nudged.append(ask)
         return replace(ask, question=replace(ask.question, centers=np.nextafter(centers, np.inf)))  # type: ignore[call-arg]
 
-    federates.replicas[3].change = nudge
+    federates.replays[3].change = nudge
     federates.run(4)
     assert nudged
 
@@ -224,16 +222,16 @@ class Elsewhere(MaskScheme):
         return replace(super().open(group, attempt, body), integers=b"others")
 
 
-def test_a_replica_that_holds_another_total_stops_the_run_and_is_named(blobs: list[FloatArray]) -> None:
+def test_a_replay_that_holds_another_total_stops_the_run_and_is_named(blobs: list[FloatArray]) -> None:
     federates = Federates(blobs, estimator())
     federates.sides[2]._scheme = Elsewhere()
     with pytest.raises(IntegrityError, match="the totals that 2 opened differ"):
         federates.run(2)
 
 
-def test_a_replica_that_asks_another_cohort_stops_the_run_and_is_named(blobs: list[FloatArray]) -> None:
+def test_a_replay_that_asks_another_cohort_stops_the_run_and_is_named(blobs: list[FloatArray]) -> None:
     federates = Federates(blobs, estimator(clients_per_round=6))
-    federates.replicas[4].change = lambda ask: replace(ask, cohort=ask.cohort + 1)
+    federates.replays[4].change = lambda ask: replace(ask, cohort=ask.cohort + 1)
     with pytest.raises(IntegrityError, match="the totals that 4 opened differ"):
         federates.run(2)
 
