@@ -384,11 +384,9 @@ def test_as_good_as_central_k_means_on_the_papers_data(beta: float) -> None:
     def mean(fit: Callable[[Clients, int], np.ndarray]) -> float:
         return float(np.mean([ari(*papers_data(s, beta), fit(papers_data(s, beta)[0], s)) for s in range(3)]))
 
-    central = mean(
-        lambda own, s: KMeans(16, n_init=10, random_state=s).fit(np.concatenate(own)).cluster_centers_
-    )
-    for words in (spread("gathered"), spread("summed")):
-        words["max_iter"] = 10
+    model = KMeans(16, n_init=10)
+    central = mean(lambda own, s: model.set_params(random_state=s).fit(np.concatenate(own)).cluster_centers_)
+    for words in (spread("gathered") | {"max_iter": 10}, spread("summed") | {"max_iter": 10}):
         found = mean(lambda own, s, w=words: FKM(16, random_state=s, **w).fit(own).cluster_centers_)  # type: ignore[misc]
         assert found == pytest.approx(central, abs=0.01)
 

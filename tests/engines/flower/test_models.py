@@ -395,7 +395,6 @@ def test_what_models_lack_on_the_command_line_is_said(
     words: tuple[str, ...], why: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(federations, "FlowerEngine", lambda *_, **__: over(folder)[0])
-    found = run(
-        "flower", "run", folder, "--algorithm", "fedavg", *words, "--out", tmp_path / "r", exit_code=2
-    )
+    command = ("flower", "run", folder, "--algorithm", "fedavg")
+    found = run(*command, *words, "--out", tmp_path / "r", exit_code=2)
     assert why in found.stderr
