@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from privfed.cli.budgets import budget
 from privfed.cli.options import (
     PATH,
     algorithm_option,
@@ -49,7 +50,7 @@ def main(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for group in (flower, journal, keys, schema):
+for group in (budget, flower, journal, keys, schema):
     main.add_command(group)
 
 

@@ -272,7 +272,7 @@ declared_options = stacked(
     click.option(
         "--epsilon",
         type=float,
-        help="Claim differential privacy; needs the next three options, --low and --high.",
+        help="Claim differential privacy; needs the next three options, --low and --high; or see --budget.",
     ),
     click.option("--delta", type=float, help="Delta of the claim, far below one over the number of units."),
     click.option("--unit", type=click.Choice(["record", "client"]), help="The unit that is protected."),
@@ -295,4 +295,12 @@ declared_options = stacked(
     click.option(
         "--spare", type=float, help="Share of the budget kept for sums that have to be asked again."
     ),
+    click.option(
+        "--budget",
+        metavar="FILE",
+        help="Pay from this budget (privfed budget), which says epsilon, delta, unit and neighbours; with "
+        "--share, --low and --high.",
+    ),
+    click.option("--share", type=float, help="Share of the whole --budget that this command spends."),
+    click.option("--purpose", metavar="TEXT", help="For the --budget's log.  [default: what is asked]"),
 )

@@ -19,6 +19,7 @@ from privfed.core.record.records import MODEL as MODEL
 from privfed.core.record.transcript import Transcript
 from privfed.core.stored.files import Format, make_folder, open_file
 from privfed.core.values.domain import Box
+from privfed.core.values.guarantee import Mechanism
 from privfed.errors import ArgumentError, RunFolderError
 from privfed.privacy.claim import Privacy, PrivacySpent
 
@@ -51,6 +52,9 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         noise: who adds the noise, by default "distributed"; see `Privacy`.
         mechanism: distribution of the noise, by default "gaussian".
         spare: share of the budget kept for sums that have to be asked again, by default 0.
+        budget: absolute path of the `PrivacyBudget` that pays; the claim above is then that of `share`.
+        share: of that budget.
+        purpose: what for, in that budget's log.
     """
 
     low: tuple[float, ...] | None = None
@@ -63,6 +67,9 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     noise: str | None = None
     mechanism: str | None = None
     spare: float | None = None
+    budget: str | None = None
+    share: float | None = None
+    purpose: str | None = None
 
     def domain(self) -> Box | None:
         """Return the declared domain, or None.
@@ -84,7 +91,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def claims(self) -> bool:
         """Whether differential privacy is claimed, perhaps not in full."""
-        names = ("epsilon", "delta", "unit", "neighbours", "noise", "mechanism", "spare")
+        names = ("epsilon", "delta", "unit", "neighbours", "noise", "mechanism", "spare", "budget")
         return any(getattr(self, name) is not None for name in names)
 
     def check_claim(self, *others: str) -> None:
@@ -118,6 +125,11 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         parts = {name: getattr(self, name) for name in ("epsilon", "delta", "unit", "neighbours")}
         chosen = {name: getattr(self, name) for name in ("noise", "mechanism", "spare")}
         chosen = {name: value for name, value in chosen.items() if value is not None}
+        if self.budget is not None and self.share is not None:
+            # Imported here, as in `declared_of`: commands without a budget start without its libraries.
+            from privfed.privacy.budget import Draw
+
+            chosen["paid_by"] = Draw(Path(self.budget), self.share, None, self.purpose or "")
         return Privacy(domain=domain, **parts, **chosen)
 
     def parameters(self) -> dict[str, Any]:
@@ -170,8 +182,35 @@ def source_of(data: Path, given: dict[str, Any]) -> Source:
 
 
 def declared_of(given: dict[str, Any]) -> Declared:
-    """Remove the declared domain and privacy from the given options, and return them."""
-    return _taken(Declared, given, given)
+    """Remove the declared domain and privacy from the given options, and return them.
+
+    Raises:
+        ArgumentError: a budget goes without a share, or beside a claim of its own.
+        PrivacyError: the share pays for no claim.
+        StateError: there is no such budget.
+    """
+    found: Declared = _taken(Declared, given, given)
+    if found.budget is None or found.share is None:
+        if (found.budget, found.share, found.purpose) != (None, None, None):
+            raise ArgumentError(
+                "--budget and --share go together, and --purpose goes with both; add what is missing."
+            )
+        return found
+    if {found.epsilon, found.delta, found.unit, found.neighbours} != {None}:
+        raise ArgumentError(
+            "the budget says what --epsilon, --delta, --unit and --neighbours would; leave them out."
+        )
+    from privfed.privacy.budget import PrivacyBudget
+
+    budget = PrivacyBudget.of(found.budget)
+    return msgspec.structs.replace(
+        found,
+        budget=str(Path(found.budget).absolute()),
+        epsilon=budget.epsilon_of(found.share, Mechanism(found.mechanism or "gaussian")),
+        delta=budget.delta,
+        unit=str(budget.unit),
+        neighbours=str(budget.neighbours),
+    )
 
 
 def values_of(given: dict[str, Any]) -> dict[str, Any]:

@@ -41,9 +41,10 @@ from privfed.core.values.guarantee import (
 )
 from privfed.core.values.numbers import check_whole
 from privfed.errors import ArgumentError, BudgetError, PrivacyError
-from privfed.privacy.accounting import gdp_epsilon, renyi_epsilon
+from privfed.privacy.accounting import gdp_epsilon, gdp_mu, renyi_epsilon
 from privfed.privacy.budget_file import FORM, ROUNDING, Paid, enter, left_in, opened, payments_in, stated_in
 from privfed.privacy.claim import Privacy
+from privfed.privacy.curves import Curve
 from privfed.privacy.filters import MOST_ORDER, sampled_divergence, suggested_order, whole
 from privfed.privacy.pricing import budget_of
 
@@ -207,7 +208,17 @@ class PrivacyBudget:
 
     def __repr__(self) -> str:
         """Return the guarantee and the file."""
-        return f"PrivacyBudget({_words(*self._stated)}, path={str(self.path)!r})"
+        return f"PrivacyBudget({self}, path={str(self.path)!r})"
+
+    def __str__(self) -> str:
+        """Return the guarantee."""
+        return _words(*self._stated)
+
+    @property
+    def curve(self) -> Curve:
+        """The whole guarantee as mu, at other deltas, and as the rates of a test's errors."""
+        mu = gdp_mu(self.epsilon, self.delta) if self.order is None else None
+        return Curve(self.epsilon, self.delta, mu)
 
     def take(
         self,
@@ -238,8 +249,6 @@ class PrivacyBudget:
             BudgetError: less is left; the message says how much.
             PrivacyError: the mechanism needs an `order`.
         """
-        if isinstance(share, bool) or not isinstance(share, int | float) or not 0.0 < share <= 1.0:
-            raise ArgumentError(f"share must lie in (0, 1], got share={share!r}.", parameters=["share"])
         domain = self.domain if domain is None else domain
         if domain is None:
             raise ArgumentError(
@@ -266,8 +275,11 @@ class PrivacyBudget:
         """Return the epsilon, at the budget's delta, of one fit that takes a share; rounded down.
 
         Raises:
+            ArgumentError: the share is out of its bounds.
             PrivacyError: the share is too small for any epsilon, or the mechanism needs an `order`.
         """
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0.0 < share <= 1.0:
+            raise ArgumentError(f"share must lie in (0, 1], got share={share!r}.", parameters=["share"])
         mechanism, cost = Mechanism.read("mechanism", mechanism), share * self.mu_squared
         if mechanism == Mechanism.SKELLAM:
             self._check_order("Skellam noise")

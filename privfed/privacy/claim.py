@@ -31,6 +31,8 @@ from privfed.core.values.guarantee import (
 )
 from privfed.core.values.numbers import check_share, check_whole
 from privfed.errors import ArgumentError
+from privfed.privacy.accounting import gdp_mu
+from privfed.privacy.curves import Curve
 from privfed.privacy.ledger import Payment
 from privfed.privacy.pricing import agreed_budget
 
@@ -112,6 +114,15 @@ class PrivacySpent:
     def line(self) -> str:
         """All facts in one line."""
         return one_line(self)
+
+    @property
+    def curve(self) -> Curve:
+        """The claim as mu, at other deltas, and as the rates of a test's errors."""
+        if self.seeded:
+            return Curve(math.inf, 1.0)
+        if self.composed.startswith(COMPOSED[Mechanism.GAUSSIAN]):
+            return Curve(self.epsilon, self.delta, mu=gdp_mu(self.epsilon, self.delta))
+        return Curve(self.epsilon, self.delta)
 
     def __str__(self) -> str:
         """Return all facts, one a line."""

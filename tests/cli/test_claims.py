@@ -78,6 +78,9 @@ FLOWER = {
 }
 """Commands on several machines; the claim their runs end with is tested in tests/engines/flower."""
 
+BUDGETS = {"budget new", "budget show"}
+"""Commands on a budget, which release nothing; test_budgets.py has their words."""
+
 STATED = {"audit": ("--epsilon", "2", "--delta", "1e-6")}
 """Commands that take words of a claim without a run that makes it."""
 
@@ -97,10 +100,10 @@ WITH_JSON = [name for name, command in ALL.items() if any("--json" in one.opts f
 
 def test_every_command_has_a_case(tmp_path: Path) -> None:
     known = cases(tmp_path, tmp_path)
-    assert set(ALL) == set(known) | STUDIES | PARTIES | AT_HOME | FLOWER
+    assert set(ALL) == set(known) | STUDIES | PARTIES | AT_HOME | FLOWER | BUDGETS
     taking = {name for name, one in ALL.items() if OPTIONS & {opt for p in one.params for opt in p.opts}}
     assert taking >= {"fit", "select-k", "audit", "flower run", "flower simulate"}
-    for name in taking - FLOWER:
+    for name in taking - FLOWER - BUDGETS:
         assert set(CLAIM[::2]) <= set(known[name]) or name in STATED, name
         assert name not in STUDIES | PARTIES | AT_HOME
 
@@ -111,7 +114,7 @@ def ended(home: Path) -> Callable[[str], Result]:
     return cache(lambda name: run(*cases(home, home / name)[name]))
 
 
-@pytest.mark.parametrize("name", sorted(set(ALL) - STUDIES - PARTIES - AT_HOME - FLOWER))
+@pytest.mark.parametrize("name", sorted(set(ALL) - STUDIES - PARTIES - AT_HOME - FLOWER - BUDGETS))
 def test_every_command_ends_with_the_claim(name: str, ended: Callable[[str], Result], home: Path) -> None:
     said = ended(name).output
     claim = privfed.load(home / "run" / "model.npz").privacy_spent_
@@ -121,7 +124,7 @@ def test_every_command_ends_with_the_claim(name: str, ended: Callable[[str], Res
 
 
 @pytest.mark.parametrize(
-    "name", slow_but(sorted(set(WITH_JSON) - STUDIES - AT_HOME - FLOWER), "fit", "resume")
+    "name", slow_but(sorted(set(WITH_JSON) - STUDIES - AT_HOME - FLOWER - BUDGETS), "fit", "resume")
 )
 def test_every_json_holds_the_claim(name: str, home: Path, tmp_path: Path) -> None:
     found = json.loads(run(*cases(home, tmp_path / "out")[name], "--json").stdout)

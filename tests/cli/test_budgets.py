@@ -1,0 +1,90 @@
+"""Budgets on the command line: what is made, drawn, shown, and refused before anything is asked."""
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from privfed import PrivacyBudget
+from privfed.privacy.accounting import gdp_delta, gdp_mu
+from privfed.privacy.curves import Curve
+from tests.cli.wide import run
+
+WHOLE = ("--epsilon", 4, "--delta", "1e-6", "--unit", "record", "--neighbours", "add-remove")
+DOMAIN = ("--group", "g", "--clients", "a,b,c,d", "--low", -1, "--high", 1, "--protocol", "plain")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(-0.6, 0.6, (3, 2))[rng.integers(3, size=240)] + rng.uniform(-0.1, 0.1, (240, 2))
+    lines = [f"{'abcd'[i % 4]},{a:.4f},{b:.4f}" for i, (a, b) in enumerate(rows.tolist())]
+    (tmp_path / "t.csv").write_text("g,a,b\n" + "\n".join(lines) + "\n")
+    run("budget", "new", tmp_path / "b.db", *WHOLE)
+    return tmp_path
+
+
+def test_commands_draw_from_a_budget_until_it_is_spent(home: Path) -> None:
+    table, paying = home / "t.csv", ("--budget", home / "b.db", "--share")
+    first = ("fit", table, *DOMAIN, "--algorithm", "dp", "-k", 2, *paying)
+    said = run(*first, 0.5, "--purpose", "a first map", "--out", home / "r")
+    run("summary", table, *DOMAIN, *paying, 0.2)
+    chosen = ("--algorithm", "dp", "--min-k", 2, "--max-k", 3, "--out", home / "s")
+    run("select-k", table, *DOMAIN, *chosen, *paying, 0.25)
+    budget = PrivacyBudget.of(home / "b.db")
+    assert f"epsilon {budget.epsilon_of(0.5):g}, delta 1e-06" in said.output
+    assert [one.share for one in budget.log()] == [0.5, 0.2, 0.25]
+    assert [one.purpose for one in budget.log()] == ["a first map", "FederatedSummary", "DPKMeans"]
+    # Too large a share asks nothing and leaves no folder; a finished run goes on unpaid.
+    refused = run(*first, 0.3, "--out", home / "r2", exit_code=2).stderr
+    assert "0.3 of the budget in b.db was asked for, 0.05 is left" in refused and not (home / "r2").exists()
+    run("resume", home / "r")
+    assert len(budget.log()) == 3
+    found = json.loads(run("budget", "show", home / "b.db", "--json").stdout)
+    assert found["remaining"]["share"] == pytest.approx(0.05) and len(found["payments"]) == 3
+    shown = run("budget", "show", home / "b.db", "--picture", home / "p.svg").stdout
+    assert "a first map" in shown and f"mu {gdp_mu(4.0, 1e-6):.4g}" in shown and "0.05 of the budget" in shown
+    drawn = ElementTree.fromstring((home / "p.svg").read_text())
+    assert sum(one.get("class") == "mark" for one in drawn.iter()) == 4 + 2
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--budget", "b.db"), "--budget and --share go together"),
+        (("--share", 0.1), "--budget and --share go together"),
+        (("--budget", "b.db", "--share", 0.1, "--epsilon", 1), "leave them out"),
+        (("--budget", "b.db", "--share", 1.1), "--share must lie in (0, 1]"),
+        (("--budget", "none.db", "--share", 0.1), "none.db is missing"),
+        (("--budget", "b.db", "--share", 0.1, "--mechanism", "skellam"), "order="),
+    ],
+)
+def test_what_is_wrong_costs_nothing(
+    home: Path, words: tuple[object, ...], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(home)
+    said = run("fit", "t.csv", *DOMAIN, "--algorithm", "dp", *words, "--out", "r", exit_code=2).stderr
+    assert why in said
+    assert PrivacyBudget.of("b.db").log() == [] and not Path("r").exists()
+
+
+def test_a_budget_is_made_once(home: Path) -> None:
+    assert "exists" in run("budget", "new", home / "b.db", *WHOLE, exit_code=2).stderr
+
+
+def test_a_guarantee_is_the_same_in_all_its_forms() -> None:
+    mu = gdp_mu(1.0, 1e-6)
+    exact, point = Curve(1.0, 1e-6, mu), Curve(1.0, 1e-6)
+    for delta in (1e-9, 1e-5, 1e-3):
+        assert gdp_delta(exact.at(delta), mu) == pytest.approx(delta, rel=1e-6)
+    assert exact.at(1e-6) == point.at(1e-6) == point.at(1e-3) == 1.0 and point.at(1e-9) == np.inf
+    for alarms in np.linspace(0.0, 1.0, 21).tolist():
+        # The whole curve says at least as much as one point of it, and its delta is its own conjugate.
+        assert 1.0 - alarms >= exact.missed(alarms) >= point.missed(alarms) - 1e-9
+    rates = np.linspace(1e-4, 1.0, 20_000)
+    missed = np.array([exact.missed(one) for one in rates.tolist()])
+    at = exact.at(1e-3)
+    assert (1.0 - missed - np.exp(at) * rates).max() == pytest.approx(1e-3, rel=0.05)
+    assert Curve(np.inf, 1.0).missed(0.3) == 0.0
