@@ -26,6 +26,7 @@ from privfed.core.connection import Engine, Opening
 from privfed.core.record.transcript import Kept, Transcript
 from privfed.core.roles.conversation import Algorithm, Ask, Metric
 from privfed.core.roles.secure_sum import SecureSum
+from privfed.core.stored.files import make_folder
 from privfed.core.values.domain import Domain
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.federation.clients import gathered
@@ -40,6 +41,9 @@ from privfed.protocols.registry import by_author
 
 NONCE_BYTES = 16
 """Bytes of an agreement's nonce: two fits with equal parameters are two agreements."""
+
+PAYMENT = "payment"
+"""File by which a budget knows the simulated run of a folder."""
 
 
 def open_federation(request: FederationRequest) -> Federation:
@@ -103,6 +107,11 @@ _USED: WeakSet[Privacy] = WeakSet()
 def _pay(request: FederationRequest, configuration: Configuration) -> None:
     """Pay for a run from the budget that its privacy was taken from, before any client is asked.
 
+    A run in a folder is known by the folder and by what is drawn for it: a later run there is another one.
+
+    Raises:
+        PrivacyError: a run that was paid from a budget goes on without it.
+
     Warns:
         UserWarning: another run claimed the same privacy, and no budget adds them up. It says nothing of
             rows: whether these are the same, the caller knows.
@@ -110,10 +119,24 @@ def _pay(request: FederationRequest, configuration: Configuration) -> None:
     privacy = request.privacy
     if privacy is None:
         return
+    kept = None if request.run_dir is None else Path(request.run_dir).absolute() / PAYMENT
+    name = secrets.token_hex(NONCE_BYTES)
+    if kept is not None and not request.resume:
+        kept.unlink(missing_ok=True)
+    elif kept is not None and kept.exists():
+        name = kept.read_text(encoding="ascii")
     if privacy.paid_by is not None:
-        folder = "" if request.run_dir is None else str(Path(request.run_dir).absolute())
-        run = configuration.nonce.hex() or folder
+        run = configuration.nonce.hex() or f"{kept} {name}"
         privacy.paid_by.pay(privacy, request.steps, _asked(request), run, resumed=request.resume)
+        # Written last: no run is resumed that has not come further than this.
+        if kept is not None:
+            make_folder(kept.parent)
+            kept.write_text(name, encoding="ascii")
+    elif request.resume and kept is not None and kept.exists():
+        raise PrivacyError(
+            f"{kept.parent} was begun on a budget: resume it with privacy=budget.take(share, reserve=False) "
+            "of that budget and share, which does not pay again."
+        )
     elif privacy in _USED and privacy.noise_seed is None and not request.resume:
         warnings.warn(
             f"this Privacy was used before: on the same rows, both runs together spend more than epsilon="

@@ -6,6 +6,7 @@ It is a simulation: there is no boundary of trust. A fit's folder holds:
     transcript.values             large tables of answers in clear, to which its lines refer
     clients/<position>.ledger     the share of its budget that each client has spent
     local/<position>/             a client's own run, whose noised centers it contributes
+    payment                       by which a privacy budget knows this run, where one pays for it
     model.npz                     the model, once the fit has ended
 
 The agreement, which is the transcript's first line, is written first, and the other files belong to it. A new

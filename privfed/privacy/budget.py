@@ -242,7 +242,7 @@ class PrivacyBudget:
             mechanism: of the noise, "gaussian"; or "skellam", which needs a budget with an `order`.
             spare: share of the result that is kept for sums that have to be asked again.
             purpose: what for, for the log; by default what is asked.
-            reserve: whether to pay now. False pays when a run begins, and checks now that enough is left.
+            reserve: whether to pay now. False pays when a run begins, and nothing where a paid run goes on.
 
         Raises:
             ArgumentError: the share is out of its bounds.
@@ -265,9 +265,9 @@ class PrivacyBudget:
             spare=spare,
         )
         number = None
-        with opened(self.path) as database:
-            self._check_left(database, share)
-            if reserve:
+        if reserve:
+            with opened(self.path) as database:
+                self._check_left(database, share)
                 number = enter(database, share, purpose or "not used yet", _claim(privacy), None)
         return replace(privacy, paid_by=Draw(self.path.absolute(), float(share), number, purpose))
 

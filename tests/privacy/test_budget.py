@@ -114,14 +114,31 @@ def test_a_resumed_run_is_paid_once(tmp_path: Path) -> None:
     again = DPKMeans(2, protocol="plain", privacy=taken, run_dir=tmp_path / "run").resume(clients())
     np.testing.assert_array_equal(again.cluster_centers_, first.cluster_centers_)
     assert len(budget.log()) == 1
-    # Another run in the same folder is paid, and so is one that began without this budget.
+    # Another run in the same folder is paid; who has no `Privacy` any more goes on with that of the share.
     shutil.rmtree(tmp_path / "run")
     fit(taken, run_dir=tmp_path / "run")
-    alone = replace(taken, paid_by=None)
-    fit(alone, run_dir=tmp_path / "alone")
-    with pytest.raises(BudgetError, match="is left"):
-        DPKMeans(2, protocol="plain", privacy=taken, run_dir=tmp_path / "alone").resume(clients())
+    assert budget.remaining().share == 0.0
+    later = budget.take(0.5, reserve=False)
+    DPKMeans(2, protocol="plain", privacy=later, run_dir=tmp_path / "run").resume(clients())
     assert len(budget.log()) == 2
+
+
+@pytest.mark.parametrize("folder", ["run", "another"])
+def test_a_run_without_a_budget_does_not_go_on_as_one_that_was_paid(tmp_path: Path, folder: str) -> None:
+    """Not even in the folder of a run that was paid: that was another run."""
+    taken = budget_in(tmp_path).take(0.6)
+    fit(taken, run_dir=tmp_path / "run")
+    paid, alone = (
+        DPKMeans(2, protocol="plain", privacy=one) for one in (taken, replace(taken, paid_by=None))
+    )
+    with pytest.raises(PrivacyError, match="was begun on a budget"):
+        alone.set_params(run_dir=tmp_path / "run").resume(clients())
+    shutil.rmtree(tmp_path / "run")
+    alone.set_params(run_dir=tmp_path / folder).fit(clients())
+    with pytest.raises(BudgetError, match="is left"):
+        paid.set_params(run_dir=tmp_path / folder).resume(clients())
+    alone.resume(clients())
+    assert len(budget_in(tmp_path).log()) == 1
 
 
 @pytest.mark.parametrize(
