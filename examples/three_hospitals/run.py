@@ -26,8 +26,9 @@ from privfed.core.asking.question import question_from_bytes
 from privfed.core.record.records import Asked, Summed
 from privfed.core.roles.conversation import Ask, Total
 from privfed.data import ClientTable, ClientTables
-from privfed.deploy.folders import NODE_PUBLIC, make_local, new_party, nodes_of, write_node, write_node_key
-from privfed.deploy.node import Processes, free_port
+from privfed.deploy.folders import new_party, write_card, write_node
+from privfed.deploy.local import make_local, nodes_of
+from privfed.deploy.processes import Processes, free_port
 from privfed.engines.flower import FlowerEngine
 from privfed.federation.clients import Clients
 from privfed.party.joining import Party
@@ -60,10 +61,10 @@ def wards() -> dict[str, np.ndarray]:
 def stranger(folder: Path) -> Path:
     """Make a node that is in nobody's list and whose key the SuperLink was not told."""
     new_party(folder, "stranger")
-    shutil.copy(folder.parent / "parties", folder)
-    shutil.copy(next(iter(nodes_of(folder.parent))) / "rows.npz", folder)
+    for name in ("parties", "kit", "rows.npz"):
+        shutil.copy(next(iter(nodes_of(folder.parent))) / name, folder)
     write_node(folder, "rows.npz", "borrowed rows")
-    write_node_key(folder)
+    write_card(folder)
     return folder
 
 
@@ -74,10 +75,9 @@ def run(out: Path) -> None:
     file = make_local(out, rows, COLUMNS, approved=APPROVED, **settings)
     print(f"made {out}: folders of {len(rows)} wards and the coordinator, certificates, the list of parties")
     with Processes(file) as running, FlowerEngine(out) as engine:
-        running.start_superlink([one / NODE_PUBLIC for one in nodes_of(out)])
+        running.start_superlink()
         for folder in (*nodes_of(out), stranger(out / "stranger")):
-            # The stranger is not checked before it starts, so that Flower is what keeps it out.
-            running.start_node(folder, checked=folder.name != "stranger")
+            running.start_node(folder)
         print("started the SuperLink, six nodes and a stranger; fitting over masked sums", flush=True)
 
         def watch(index: int, ask: Ask, total: Total) -> None:
@@ -85,7 +85,7 @@ def run(out: Path) -> None:
             there = ", ".join(names[i] for i in total.contributors)
             print(f"  {time.monotonic() - began:4.0f} s, sum {index} ({ask.purpose}): {there}", flush=True)
             if index == 1:
-                print("         -- the node of south-2 is killed: Flower notices in 40 to 70 s", flush=True)
+                print("         -- the node of south-2 is killed: Flower notices within 30 s", flush=True)
                 running.kill_node("south-2")
             if index == 3:
                 print("         -- the node of west-1 is held up for a minute", flush=True)
@@ -110,7 +110,7 @@ def tell_superlink(out: Path, model: DWFKMeans) -> None:
     for i, name in enumerate(names):
         print(f"  {name}: {traffic.down.get(i, 0):,} bytes down, {traffic.up.get(i, 0):,} up")
     refused = (out / "flwr" / "stranger.log").read_text(errors="replace")
-    came = "SuperNode ID" in refused
+    came = " connected: " in refused
     print(f"  the stranger, with a key that nobody registered: {'WAS LET IN' if came else 'never let in'}")
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-import signal
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,32 +17,15 @@ from privfed.cli.described import (
     needed_by_a_claim,
     surroundings_of,
 )
-from privfed.cli.described import load as load_rows
-from privfed.cli.parties import APPROVED
 from privfed.cli.reading import print_summary, summarized
-from privfed.cli.run_folder import MODEL, Parameters, declared_of, pretty, source_of, values_of
-from privfed.core.agreed.policy import GROUP_SIZE, MOST_FITS, Usage
+from privfed.cli.run_folder import MODEL, Parameters, declared_of, pretty, values_of
+from privfed.core.agreed.policy import Usage
 from privfed.core.stored.files import replaced
-from privfed.deploy.folders import (
-    AUTHORITY,
-    CERTIFICATES,
-    COORDINATOR,
-    NODE_KEY,
-    NODE_PUBLIC,
-    make_local,
-    new_party,
-    write_app,
-    write_certificates,
-    write_node,
-    write_node_key,
-)
-from privfed.deploy.folders import admit as admit_keys
-from privfed.deploy.node import Processes, run_node, stop
+from privfed.deploy.kits import read_card, read_kit
 from privfed.deploy.simulating import SimulatedRun, simulated
 from privfed.engines.flower import FlowerEngine
-from privfed.engines.flower.node import report
-from privfed.engines.flower.settings import SETTINGS, FederationFile
-from privfed.errors import ArgumentError, PrivFedError
+from privfed.engines.flower.settings import FederationFile
+from privfed.errors import ArgumentError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.moments import FederatedSummary
 from privfed.party.identity import (
@@ -52,6 +33,7 @@ from privfed.party.identity import (
     SIGNED_KEY,
     OwnIdentity,
     Parties,
+    SignedKey,
     read_identity,
     read_parties,
     read_signed_key,
@@ -63,9 +45,6 @@ from privfed.privacy.claim import one_line
 from privfed.privacy.ledger import spent_line
 
 _COMPARE = "Read these digits to each other by phone; they must be the same for all."
-
-APPROVALS = ("algorithms", "group_size", "max_epsilon", "max_fits")
-"""What `join` asks an owner for; node.toml takes every parameter of a policy."""
 
 
 def new_identity(name: str, out: Path) -> None:
@@ -91,17 +70,19 @@ def registry(signed_keys: tuple[Path, ...], server: Path, out: Path) -> None:
 def show_keys(path: Path) -> None:
     """Do the work of `privfed keys show`."""
     if path.is_dir():
-        signed_key = read_identity(path).signed_key
-    else:
+        _print_key(read_identity(path).signed_key)
+        return
+    refused: list[ArgumentError] = []
+    for read, show in _SHOWN:
         try:
-            signed_key = read_signed_key(path)
+            return show(read(path))
         except ArgumentError as error:
-            try:
-                _print_parties(read_parties(path))
-            except ArgumentError:
-                raise error from None
-            return
-    click.echo(f"{signed_key.name}\n{signed_key.fingerprint}\n{_COMPARE}")
+            refused.append(error)
+    raise refused[0]
+
+
+def _print_key(key: SignedKey) -> None:
+    click.echo(f"{key.name}\n{key.fingerprint}\n{_COMPARE}")
 
 
 def _print_parties(parties: Parties) -> None:
@@ -109,6 +90,15 @@ def _print_parties(parties: Parties) -> None:
     for one in parties.clients:
         click.echo(f"client: {one.name}\n    {one.fingerprint}")
     click.echo(f"all of them:\n    {parties.fingerprint}\n{_COMPARE}")
+
+
+_SHOWN: tuple[tuple[Callable[[Path], Any], Callable[[Any], None]], ...] = (
+    (read_signed_key, _print_key),
+    (read_parties, _print_parties),
+    (read_card, lambda card: _print_key(card.party)),
+    (read_kit, lambda kit: _print_parties(kit.parties)),
+)
+"""What `privfed keys show` reads, and how it shows that."""
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,97 +155,6 @@ def export(folder: Path, out: Path) -> None:
     """Do the work of `privfed journal export`."""
     write_new(out, pretty(_shown(folder, whole=True)))
     click.echo(f"wrote {out}")
-
-
-def new_federation(
-    folder: Path, columns: tuple[str, ...], hosts: tuple[str, ...], port: int, name: str
-) -> None:
-    """Do the work of `privfed flower new`."""
-    write_certificates(folder / CERTIFICATES, [*hosts, "127.0.0.1"])
-    write_app(
-        folder, columns, superlink=f"127.0.0.1:{port}", root_certificates=Path(CERTIFICATES) / AUTHORITY
-    )
-    own = new_party(folder / COORDINATOR, name)
-    click.echo(f"made {folder}; nodes get {folder / CERTIFICATES / AUTHORITY}, and the list of parties:")
-    click.echo(
-        f"privfed keys registry KEY... --server {folder / COORDINATOR / SIGNED_KEY} "
-        f"--out {folder / 'parties'}"
-    )
-    click.echo(own.signed_key.fingerprint)
-
-
-def local(data: Path, out: Path, port: int, **given: Any) -> None:
-    """Do the work of `privfed flower local`."""
-    tables = load_rows(source_of(data, given), private=False)
-    rows = {one.name: one.features for one in tables.tables}
-    labels = {one.name: one.labels for one in tables.tables if one.labels is not None} or None
-    n_classes = max(2, len(tables.label_names or ()))
-    make_local(out, rows, tables.columns, labels, n_classes, superlink=f"127.0.0.1:{port}")
-    click.echo(f"made {out} with {len(rows)} nodes; try: privfed flower simulate {out} -k 3")
-    if labels:
-        classes = ",".join(tables.label_names or ())
-        click.echo(f"or: privfed flower simulate {out} --algorithm fedavg --classes {shlex.quote(classes)}")
-
-
-def join(folder: Path, data: str, data_set: str, columns: tuple[str, ...], **given: Any) -> None:
-    """Do the work of `privfed flower join`."""
-    approved = _approved_of({name: given.pop(name) for name in APPROVALS})
-    write_node(folder, data, data_set, columns or None, **given, approved=approved)
-    try:
-        check(folder)
-    except PrivFedError:
-        (folder / SETTINGS).unlink()
-        raise
-    write_node_key(folder)
-    click.echo(
-        f"send {folder / SIGNED_KEY} and {folder / NODE_PUBLIC} to the coordinator; put its list of parties"
-    )
-    click.echo(
-        f"into {folder / 'parties'} once you have compared its digits. {folder / NODE_KEY} stays here."
-    )
-
-
-def _approved_of(given: dict[str, Any]) -> dict[str, Any]:
-    """Return what a node's owner approves, asked for at a terminal where no option says it."""
-    approved = {name: value for name, value in given.items() if value}
-    if not sys.stdin.isatty():
-        return approved
-    if "algorithms" not in approved:
-        listed = click.prompt(f"Which algorithms may run on these rows ({APPROVED}; A,B,...)", type=str)
-        approved["algorithms"] = tuple(one.strip() for one in listed.split(","))
-    if not {"group_size", "max_epsilon"} & set(approved):
-        asked = "Answer from means of groups of how many rows (1: from single rows)"
-        approved["group_size"] = click.prompt(asked, type=click.IntRange(1), default=GROUP_SIZE)
-    if "max_fits" not in approved:
-        asked = "How many fits may there be on these rows"
-        approved["max_fits"] = click.prompt(asked, type=click.IntRange(1), default=MOST_FITS)
-    return approved
-
-
-def check(folder: Path) -> None:
-    """Do the work of `privfed flower check`."""
-    for line in report(folder):
-        click.echo(line)
-
-
-def node(folder: Path, superlink: str, root_certificates: Path | None, plain: bool) -> None:
-    """Do the work of `privfed flower node`."""
-    run_node(folder, superlink, root_certificates, launcher=not plain)
-
-
-def superlink(folder: Path, listen: str, keys: tuple[Path, ...]) -> None:
-    """Do the work of `privfed flower superlink`."""
-    signal.signal(signal.SIGTERM, stop)
-    with Processes(FederationFile.read(folder)) as running:
-        running.start_superlink(keys, listen)
-        click.echo(f"the SuperLink listens at {listen}, for {len(keys)} nodes; stop it with Ctrl-C.")
-        if running.superlink is not None:
-            running.superlink.wait()
-
-
-def admit(folder: Path, keys: tuple[Path, ...]) -> None:
-    """Do the work of `privfed flower admit`."""
-    admit_keys(FederationFile.read(folder).folder, keys)
 
 
 def run(folder: Path, clients: tuple[str, ...], **given: Any) -> None:

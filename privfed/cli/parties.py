@@ -116,8 +116,9 @@ def export() -> None:
 def flower() -> None:
     """Run over several machines: each party keeps its rows and keys, and Flower carries the bytes.
 
-    The coordinator makes a federation (new, superlink, run), each client a node (join, node). A trial on one
-    machine needs local and simulate only. docs/flower.md goes through it.
+    Each client makes a card (join), the coordinator adds it (add), and each client starts with the kit
+    it gets (node). The coordinator serves (superlink) and clusters (run). A trial on one machine needs
+    local and simulate only. docs/flower.md goes through it.
     """
 
 
@@ -126,33 +127,39 @@ port_option = click.option("--port", type=int, default=9092, show_default=True, 
 
 @command(
     flower,
-    "privfed.cli.federations:new_federation",
-    "Make the coordinator's folder, with a thin Flower app.",
+    "privfed.cli.nodes:add_nodes",
+    "Add nodes to the coordinator's list, or remove some; write the kit for all.",
     folder_argument,
-    click.option(
-        "--columns", metavar="A,B,...", callback=names, required=True, help="Columns of all clients."
-    ),
+    click.argument("cards", metavar="CARD...", nargs=-1, type=PATH),
+    click.option("--remove", metavar="NAME", multiple=True, help="Take this party off the list; repeatable."),
     click.option(
         "--host",
         "hosts",
         multiple=True,
-        required=True,
-        help="Name or address by which nodes reach this machine.",
+        help="Name or address by which nodes reach this machine; repeatable.  [default: its own name]",
     ),
-    port_option,
-    click.option("--name", default="coordinator", show_default=True, help="The coordinator's name."),
+    click.option("--port", type=int, help="Port of the SuperLink.  [default: 9092]"),
+    click.option(
+        "--columns", metavar="A,B,...", callback=names, help="Columns, where tables do not name them."
+    ),
+    click.option("--renew", is_flag=True, help="Give the SuperLink a new certificate."),
+    click.option("--name", default="coordinator", show_default=True, help="The coordinator's, at first."),
 )
-def new_() -> None:
-    """Make FOLDER for the coordinator: its identity, certificates, a thin Flower app and federation.toml."""
+def add() -> None:
+    """Add the nodes of these CARDs (ward3.pub) to the list in FOLDER, and write FOLDER.kit for everybody.
+
+    The first time it makes FOLDER: identity, certificates, federation.toml. Later it keeps all keys. A
+    running SuperLink goes by the new list within seconds; each client approves the new kit by one command.
+    """
 
 
 @command(
     flower,
-    "privfed.cli.federations:local",
+    "privfed.cli.nodes:local",
     "Make a federation with all its parties on this machine, for trials.",
     source_options,
     out_option("federation"),
-    port_option,
+    click.option("--port", type=int, default=9092, show_default=True, help="Port of the SuperLink."),
 )
 def local() -> None:
     """Make a federation from DATA, as privfed fit reads it, with a folder for each client under nodes/."""
@@ -164,13 +171,12 @@ APPROVED = "such as WeightedKMeans, FuzzyCMeans, PrivateKMeans, FeatureMoments"
 
 @command(
     flower,
-    "privfed.cli.federations:join",
-    "Make a party's folder a node: its rows, its policy, its key for the SuperLink.",
+    "privfed.cli.nodes:join",
+    "Make a party: its identity and keys, its rows and policy, its card for the coordinator.",
     folder_argument,
-    click.option(
-        "--data", required=True, help="Table with this node's rows; relative paths start in FOLDER."
-    ),
-    click.option("--data-set", required=True, help="Your own name of these rows, for the journal."),
+    click.option("--data", type=PATH, required=True, help="Table with this node's rows."),
+    click.option("--name", help="The party's name, as all will see it.  [default: the folder's]"),
+    click.option("--data-set", help="Your own name of these rows, for the journal.  [default: the file's]"),
     click.option(
         "--columns", metavar="A,B,...", callback=names, help="Feature columns, in the agreed order."
     ),
@@ -211,7 +217,7 @@ APPROVED = "such as WeightedKMeans, FuzzyCMeans, PrivateKMeans, FeatureMoments"
     click.option("--max-fits", type=click.IntRange(1), help="Most fits on these rows."),
 )
 def join() -> None:
-    """Write node.toml and a key for the SuperLink into FOLDER, the party's of privfed keys new.
+    """Make FOLDER for a party, with identity, journal, keys and settings, and FOLDER.pub to send.
 
     The node answers what you approve, and asks for what no option says: which algorithms may run on the rows,
     and whether they answer from means of groups or under differential privacy. The rows are read as a running
@@ -221,7 +227,7 @@ def join() -> None:
 
 @command(
     flower,
-    "privfed.cli.federations:check",
+    "privfed.cli.nodes:check",
     "Read a node's rows as it would, and count what it finds.",
     folder_argument,
 )
@@ -231,51 +237,29 @@ def check() -> None:
 
 @command(
     flower,
-    "privfed.cli.federations:node",
+    "privfed.cli.nodes:node",
     "Be a node, until stopped.",
     folder_argument,
-    click.option("--superlink", required=True, metavar="HOST:PORT", help="Address of the SuperLink."),
-    click.option("--root-certificates", type=PATH, help="The coordinator's ca.crt; without it no TLS."),
-    click.option(
-        "--plain",
-        is_flag=True,
-        help="Run the app that a run brings, with a process a message, as Flower does.",
-    ),
+    click.option("--kit", type=PATH, help="The coordinator's fed.kit, to approve; kept for later starts."),
+    click.option("--yes", is_flag=True, help="Approve the kit without asking: you compared its digits."),
 )
 def node() -> None:
     """Be the node of the party in FOLDER, until stopped: connect to the SuperLink and answer what is agreed.
 
-    The installed privfed answers, in forks of one process, whatever code a run brings. With --plain it is
-    the code of the run: then whoever may submit a run chooses what reads the rows.
+    A new kit is shown with its digits, and approved here. Where the node runs already, it goes on with that.
+    The installed privfed answers, in forks of one process; no code comes over the network.
     """
 
 
 @command(
     flower,
-    "privfed.cli.federations:superlink",
+    "privfed.cli.nodes:superlink",
     "Run the SuperLink of a federation, until stopped.",
     folder_argument,
     click.option("--listen", default="0.0.0.0", show_default=True, help="Address to listen on."),
-    click.option(
-        "--node-key", "keys", multiple=True, type=PATH, help="Public key of a node that may connect."
-    ),
 )
 def superlink() -> None:
-    """Run Flower's SuperLink for the federation in FOLDER: offline, with TLS, for nodes with these keys."""
-
-
-@command(
-    flower,
-    "privfed.cli.federations:admit",
-    "Let more nodes connect to the SuperLink.",
-    folder_argument,
-    click.argument("keys", metavar="KEY...", nargs=-1, required=True, type=PATH),
-)
-def admit() -> None:
-    """Admit nodes by their public KEYs to the SuperLink of the federation in FOLDER, running or not.
-
-    Nothing is stopped, and nothing started again. To shut a node out, delete its key from FOLDER/admitted.
-    """
+    """Run the SuperLink of the federation in FOLDER: offline, with TLS, for the nodes of its list."""
 
 
 def _import(context: click.Context, option: click.Parameter, modules: tuple[str, ...]) -> None:

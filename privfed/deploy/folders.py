@@ -1,55 +1,27 @@
-"""The folders of a federation over Flower, the coordinator's and a node's, with their certificates and keys.
-
-The secure sums rest neither on TLS nor on the keys by which a SuperLink knows nodes: these keep outsiders off
-the network, and the SuperLink from being somebody else. Keys are P-256 (TLS) and P-384 in OpenSSH's form
-(nodes), as Flower takes them.
-"""
+"""The folders of a federation over Flower: the coordinator's with its app, and a node's with its card."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_ssh_public_key,
-)
-from cryptography.x509.oid import NameOID
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_private_key
 
 from privfed.core.agreed.policy import ClientPolicy
-from privfed.core.names import ALGORITHMS
-from privfed.core.stored.encoding import digest
 from privfed.core.stored.files import make_folder, replaced
-from privfed.core.values.domain import FloatArray
-from privfed.data.table import LabelArray, Missing
-from privfed.engines.flower.settings import APP, PARTIES_FILE, SETTINGS, FederationFile, quoted
+from privfed.data.table import Missing
+from privfed.deploy.certificates import NODE_KEY, write_node_key
+from privfed.deploy.kits import CARD, CARDS, Card
+from privfed.engines.flower.settings import APP, PARTIES_FILE, SETTINGS, FederationFile, NodeSettings, quoted
 from privfed.engines.flower.settings import FILE as FEDERATION
 from privfed.errors import ArgumentError
-from privfed.party.identity import (
-    PARTIES,
-    SIGNED_KEY,
-    OwnIdentity,
-    Parties,
-    read_signed_key,
-    write_identity,
-    write_new,
-)
+from privfed.party.identity import OwnIdentity, read_identity, write_identity, write_new
 from privfed.party.journal import Journal
 from privfed.version import __version__
 
-NODES, COORDINATOR = "nodes", "coordinator"
-"""In the folder of a federation whose parties are all on this machine."""
+COORDINATOR = "coordinator"
+"""In the folder of a federation: the coordinator's own."""
 
 _APP = """\
 # A thin app: all code is in the installed privfed, which every node has.
@@ -178,181 +150,22 @@ def _written(value: object) -> str:
     return str(value).lower()
 
 
-def make_local(
-    folder: Path,
-    rows: Mapping[str, FloatArray],
-    columns: Sequence[str],
-    labels: Mapping[str, LabelArray] | None = None,
-    classes: int | None = None,
-    approved: Mapping[str, Any] | None = None,
-    **settings: Any,
-) -> FederationFile:
-    """Make a federation whose parties are all on this machine: for simulations, trials and tests.
+def write_card(folder: Path) -> Path:
+    """Write a node's key for the SuperLink, where it has none, and its card; return the card's place.
 
     Args:
-        folder: to make.
-        rows: name of each client -> its rows.
-        columns: names of the columns.
-        labels: name of each client -> its rows' classes, integers from 0; None for none.
-        classes: how many classes there are; None for as many as the labels of all clients tell apart.
-        approved: what each node's owner approves; None for every algorithm that is registered here.
-        **settings: fields of `FederationFile`.
+        folder: of a party with its settings.
 
     Raises:
-        ArgumentError: a client's name, which may come from a table, cannot be that of a folder.
+        DataError: its table cannot be read.
     """
-    for name in rows:
-        if name in ("", ".", "..") or any(one in name for one in "/\\\0"):
-            raise ArgumentError(
-                f"each client gets a folder of its name, which {name!r} cannot be; rename it."
-            )
-    write_certificates(folder / CERTIFICATES, ["127.0.0.1", "localhost"])
-    root = Path(CERTIFICATES) / AUTHORITY
-    file = write_app(folder, columns, root_certificates=root, **settings)
-    new_party(folder / COORDINATOR, "coordinator")
-    for name, table in rows.items():
-        own = folder / NODES / name
-        new_party(own, name)
-        write_node_key(own)
-        arrays: dict[str, Any] = {"X": table} if labels is None else {"X": table, "y": labels[name]}
-        np.savez(own / "rows.npz", **arrays)
-        labelled: dict[str, Any] = (
-            {} if labels is None else {"labels": "y", "classes": classes or _classes(labels)}
-        )
-        allowed = {"algorithms": ALGORITHMS.names()} if approved is None else approved
-        write_node(own, "rows.npz", "rows", **labelled, tells=True, approved=allowed)
-    signed_keys = [read_signed_key(folder / NODES / name / SIGNED_KEY) for name in rows]
-    parties = PARTIES.to_bytes(Parties.of(read_signed_key(folder / COORDINATOR / SIGNED_KEY), signed_keys))
-    write_new(folder / PARTIES_FILE, parties)
-    for name in rows:
-        write_new(folder / NODES / name / PARTIES_FILE, parties)
-    return file
-
-
-def _classes(labels: Mapping[str, LabelArray]) -> int:
-    return max(2, *(int(one.max(initial=0)) + 1 for one in labels.values()))
-
-
-def nodes_of(folder: Path) -> tuple[Path, ...]:
-    """Return the folders of the nodes that are on this machine, by name."""
-    return tuple(sorted(one for one in (folder / NODES).glob("*") if one.is_dir()))
-
-
-CERTIFICATES = "certificates"
-AUTHORITY, SERVER, SERVER_KEY = "ca.crt", "server.crt", "server.key"
-"""In that folder: what nodes get, and what the SuperLink alone has."""
-
-NODE_KEY, NODE_PUBLIC = "flower-key", "flower-key.pub"
-"""In a node's folder: its key for the SuperLink, and what the SuperLink gets of it."""
-
-ADMITTED = "admitted"
-"""In the coordinator's folder: the keys of the nodes that may connect, one a file."""
-
-_DAYS = 825
-
-
-def write_certificates(folder: Path, hosts: Sequence[str]) -> None:
-    """Write an authority's certificate, and the SuperLink's with its key. The authority's key is not kept.
-
-    Args:
-        folder: to write to.
-        hosts: names and addresses by which nodes reach the SuperLink.
-
-    Raises:
-        ArgumentError: there are some already.
-    """
-    make_folder(folder)
-    authority, own = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    issuer = _named("privfed federation")
-    root = (
-        _certificate(issuer, issuer, authority.public_key())
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority.public_key()), critical=False)
-        .add_extension(_usage(authority=True), critical=True)
-        .sign(authority, SHA256())
-    )
-    known = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
-    server = (
-        _certificate(_named(hosts[0]), issuer, own.public_key())
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName(list(map(_host, hosts))), critical=False)
-        .add_extension(known, critical=False)
-        .add_extension(_usage(authority=False), critical=True)
-        .sign(authority, SHA256())
-    )
-    write_new(folder / SERVER_KEY, own.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    write_new(folder / SERVER, server.public_bytes(Encoding.PEM))
-    write_new(folder / AUTHORITY, root.public_bytes(Encoding.PEM))
-
-
-def _named(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
-
-
-def _host(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)
-
-
-def _certificate(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
-) -> x509.CertificateBuilder:
-    # An hour back, since clocks differ.
-    begin = datetime.now(UTC) - timedelta(hours=1)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(begin)
-        .not_valid_after(begin + timedelta(days=_DAYS))
-    )
-
-
-def _usage(*, authority: bool) -> x509.KeyUsage:
-    no = dict.fromkeys(
-        (
-            *("content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
-            *("encipher_only", "decipher_only"),
-        ),
-        False,
-    )
-    return x509.KeyUsage(digital_signature=not authority, key_cert_sign=authority, crl_sign=authority, **no)
-
-
-def admit(folder: Path, keys: Sequence[Path]) -> None:
-    """Keep the public keys of nodes that may connect; a running SuperLink reads them within seconds.
-
-    Args:
-        folder: the coordinator's.
-        keys: files that `write_node_key` wrote at the nodes.
-
-    Raises:
-        ArgumentError: one is no such key.
-    """
-    make_folder(folder / ADMITTED)
-    for path in keys:
-        try:
-            data = path.read_bytes()
-            if not isinstance(load_ssh_public_key(data), ec.EllipticCurvePublicKey):
-                raise ValueError
-        except (OSError, ValueError, UnsupportedAlgorithm):
-            raise ArgumentError(f"{path} is no {NODE_PUBLIC} of privfed flower join.") from None
-        with replaced(folder / ADMITTED / f"{digest('node key', data).hex()[:32]}.pub") as place:
-            place.write_bytes(data)
-
-
-def write_node_key(folder: Path) -> None:
-    """Write the key by which a SuperLink knows a node, and its public half, into the node's folder.
-
-    Raises:
-        ArgumentError: there is one already.
-    """
-    key = ec.generate_private_key(ec.SECP384R1())
-    secret = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
-    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-    write_new(folder / NODE_PUBLIC, public + b"\n")
-    write_new(folder / NODE_KEY, secret)
+    own, table = read_identity(folder), NodeSettings.read(folder).table
+    if (folder / NODE_KEY).exists():
+        key = load_ssh_private_key((folder / NODE_KEY).read_bytes(), None).public_key()
+        node = key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    else:
+        node = write_node_key(folder)
+    card = Card.of(own, node, table.read().columns if table.named else ())
+    with replaced(folder / CARD) as path:
+        path.write_bytes(CARDS.to_bytes(card))
+    return folder / CARD

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from privfed.core.stored.files import make_folder, open_file
-from privfed.deploy.folders import nodes_of
+from privfed.deploy.local import nodes_of
 from privfed.engines.flower.network import DrivenRun, environment
 from privfed.engines.flower.settings import HOME, FederationFile
 from privfed.errors import ArgumentError, ProtocolError

@@ -6,27 +6,28 @@ the second, since it has no accounts; what they submit then runs as this user. S
 first alone. It makes one run itself, which lasts as long as the process. Processes of the coordinator reach
 that run through a socket in the federation's folder, which only their user can open; it is relayed.
 
-Nodes are admitted by their keys, files of a folder that is read again every few seconds: a key that is added
+Nodes are admitted by their cards, files of a folder that is read again every few seconds: to add one
 stops nothing, and all are there after a restart.
 
-It leans on parts of Flower that are private; it is tested with `TESTED`, and refuses to start with others.
+It leans on parts of Flower that are private (`privfed.deploy.processes.TESTED`).
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import uvicorn
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from fastapi import FastAPI
 from flwr.cli.build import build_fab_from_disk
@@ -38,7 +39,7 @@ from flwr.common.constant import (
 )
 from flwr.proto.task_pb2 import Task
 from flwr.server.superlink.linkstate import LinkState
-from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NOOP_FEDERATION_ID, TaskType
+from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NOOP_FEDERATION_ID, NodeStatus, TaskType
 from flwr.supercore.error import http_error_translator
 from flwr.supercore.fab import Fab
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
@@ -53,10 +54,13 @@ from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
 
 from privfed.core.stored.files import make_folder
-from privfed.deploy.folders import ADMITTED, CERTIFICATES, SERVER, SERVER_KEY
+from privfed.deploy.adding import MEMBERS
+from privfed.deploy.certificates import CERTIFICATES, SERVER, SERVER_KEY
+from privfed.deploy.kits import read_card
 from privfed.engines.flower.apps import GridNetwork
 from privfed.engines.flower.network import relay, socket_of
 from privfed.engines.flower.settings import APP, FederationFile
+from privfed.errors import PrivFedError
 
 _TICK = 2.0
 _DONE = {
@@ -94,7 +98,7 @@ class OwnRun:
 
     Args:
         state: of Flower's side of the nodes.
-        app: folder of the thin app; nodes look for it, and their launchers run the installed privfed instead.
+        app: folder of the thin app; nodes take no notice of it.
     """
 
     def __init__(self, state: LinkState, app: Path) -> None:
@@ -128,28 +132,44 @@ class OwnRun:
 
 
 class Admission:
-    """The nodes whose keys lie in the folder of admitted keys.
+    """The nodes whose cards are in the list.
 
     Args:
         state: of Flower's side of the nodes.
-        folder: of the keys.
+        folder: of the cards.
     """
 
     def __init__(self, state: LinkState, folder: Path) -> None:
         self._state, self._folder = state, folder
         self._nodes: dict[bytes, int] = {}
+        self._there: set[str] = set()
 
     def read(self) -> None:
-        """Admit the nodes of keys that are new, and no more those whose keys are gone."""
-        keys = set[bytes]()
+        """Admit the nodes of cards that are new, and no more those whose cards are gone; say who is there."""
+        keys = dict[bytes, str]()
         for path in self._folder.glob("*.pub"):
-            with suppress(OSError, ValueError, UnsupportedAlgorithm):
-                keys.add(public_key_to_bytes(load_ssh_public_key(path.read_bytes())))
-        for key in self._nodes.keys() - keys:
+            with suppress(PrivFedError):
+                card = read_card(path)
+                keys[public_key_to_bytes(load_ssh_public_key(card.node))] = card.party.name
+        for key in self._nodes.keys() - keys.keys():
             self._state.delete_node(NOOP_FLWR_AID, self._nodes.pop(key))
-        for key in keys - self._nodes.keys():
+        for key in keys.keys() - self._nodes.keys():
             who = (NOOP_FLWR_AID, NOOP_ACCOUNT_NAME)
-            self._nodes[key] = self._state.create_node(*who, key, HEARTBEAT_DEFAULT_INTERVAL)
+            try:
+                self._nodes[key] = self._state.create_node(*who, key, HEARTBEAT_DEFAULT_INTERVAL)
+            except ValueError:
+                # Flower takes a key once; who was taken off the list comes back with another process.
+                self._nodes[key] = 0
+                _say("waiting", f"{keys[key]} is back in the list; your move: start the SuperLink again")
+        online = self._state.get_node_info(statuses=[NodeStatus.ONLINE])
+        there = {keys[bytes(one.public_key)] for one in online if bytes(one.public_key) in keys}
+        for name in sorted(there ^ self._there):
+            _say("connected" if name in there else "gone", f"{name}; {len(there)} of {len(keys)} are there")
+        self._there = there
+
+
+def _say(word: str, text: str) -> None:
+    print(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} superlink {word}: {text}", flush=True)
 
 
 def fleet_app(factory: Any, *, authenticated: bool) -> FastAPI:
@@ -178,9 +198,10 @@ def serve(file: FederationFile, host: str) -> None:
         host: address to listen on.
     """
     authenticated = file.root_certificates is not None
+    logging.getLogger("flwr").setLevel(logging.CRITICAL)  # What it says of strangers has no end.
     _, factory = get_objectstore_linkstate_factories(FLWR_IN_MEMORY_DB_NAME, get_federation_manager())
     state = factory.state()
-    run, admission = OwnRun(state, file.folder / APP), Admission(state, file.folder / ADMITTED)
+    run, admission = OwnRun(state, file.folder / APP), Admission(state, file.folder / MEMBERS)
     tls: dict[str, Any] = {}
     if authenticated:
         folder = file.folder / CERTIFICATES
@@ -190,7 +211,16 @@ def serve(file: FederationFile, host: str) -> None:
     admission.read()
     with _listening(file) as listening:
         threading.Thread(target=_accept, args=(listening, run, admission), daemon=True).start()
-        uvicorn.run(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=5, **tls)
+        words: dict[str, Any] = {"log_level": "warning", "timeout_graceful_shutdown": 5, **tls}
+        _Server(uvicorn.Config(app, host=host, port=port, **words)).run()
+
+
+class _Server(uvicorn.Server):  # type: ignore[misc]  # uvicorn is not typed here.
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Say that it listens once it does."""
+        await super().startup(sockets)
+        if self.started:
+            _say("listening", f"at {self.config.host}:{self.config.port}; stop with Ctrl-C")
 
 
 def _listening(file: FederationFile) -> socket.socket:

@@ -73,7 +73,7 @@ AT_HOME = {"schema draft", "schema merge", "check"}
 """Commands that read a table, or words about it, where it lies: they ask and release nothing."""
 
 FLOWER = {
-    *("flower new", "flower local", "flower join", "flower check", "flower superlink", "flower admit"),
+    *("flower add", "flower local", "flower join", "flower check", "flower superlink"),
     *("flower node", "flower run", "flower simulate", "flower summary"),
 }
 """Commands on several machines; the claim their runs end with is tested in tests/engines/flower."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from privfed import DWFKMeans
-from privfed.deploy.folders import make_local, nodes_of
+from privfed.deploy.local import make_local, nodes_of
 from privfed.engines.flower import FlowerEngine
 from tests.engines.flower.networks import Folders
 from tests.examples.scripts import loaded
@@ -18,7 +18,7 @@ def test_it_prints_what_each_party_saw(tmp_path: Path, capsys: pytest.CaptureFix
     make_local(out, demo.wards(), demo.COLUMNS, wait=0.0, approved=demo.APPROVED)
     demo.stranger(out / "stranger")
     (out / "flwr").mkdir()
-    (out / "flwr" / "stranger.log").write_text("Connection attempt failed, retrying")
+    (out / "flwr" / "stranger.log").write_text("stranger waiting: the SuperLink does not know this key")
     network = Folders(nodes_of(out))
     with FlowerEngine(out, network=network) as engine:
         model = DWFKMeans(3, engine=engine, **{**demo.WORDS, "max_iter": 1}).fit()

@@ -70,7 +70,7 @@ class FlowerEngine(Engine):
     after that it ends with `ProtocolError`, and `resume` goes on.
 
     Args:
-        folder: of the federation, made by `privfed flower new`.
+        folder: of the federation, made by `privfed flower add`.
         network: the nodes, for a process that has them already, as a ServerApp of one's own
             (`privfed.engines.flower.apps.GridNetwork(grid)`); None for the SuperLink's here.
         record: whether the transcript keeps masked bytes whole, as for `Simulation`.
@@ -263,7 +263,7 @@ class FlowerFit:
         if code in BROKEN:
             raise ProtocolError(
                 f"{client}: {what}. Nodes need privfed[flower] in the version of the coordinator, and the "
-                "app that privfed flower new wrote."
+                "app that privfed flower add wrote."
             )
 
     def _note(self, client: str, stage: str, number: int, what: str) -> None:

@@ -125,9 +125,6 @@ OFFLINE = {
 }
 """Without these Flower and Ray call their makers' servers, and a run installs packages from an index."""
 
-_POLLING = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25"}
-"""Seconds after which Flower looks for the next message, by default 1."""
-
 _GRACE = 30.0
 SOCKET = "superlink"
 """In the folder that Flower keeps for itself: how a coordinator's process reaches its SuperLink."""
@@ -153,7 +150,7 @@ def environment(home: Path) -> dict[str, str]:
     """Return the environment of Flower's commands: offline, with its files in `home`."""
     # Flower finds its own commands by PATH.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    return {**_POLLING, **os.environ, **OFFLINE, "PATH": path, "FLWR_HOME": str(home.absolute())}
+    return {**os.environ, **OFFLINE, "PATH": path, "FLWR_HOME": str(home.absolute())}
 
 
 def socket_of(file: FederationFile) -> Path:

@@ -1,7 +1,7 @@
 """The files in which people configure a deployment: a node's own settings, and the coordinator's federation.
 
 `node.toml` lies with the node's identity. It says which rows the node answers from, and its policy.
-`federation.toml` lies in a folder of `privfed flower new`. With it the coordinator's process finds the nodes.
+`federation.toml` lies in a folder of `privfed flower add`. With it the coordinator's process finds the nodes.
 """
 
 from __future__ import annotations
@@ -344,24 +344,27 @@ class FederationFile:
         """
         # Flower's commands run in a folder of their own.
         folder = folder.absolute()
-        table = _read(folder / FILE, "privfed flower new", _FEDERATION, ("columns",))
+        table = _read(folder / FILE, "privfed flower add", _FEDERATION, ("columns",))
         return cls(folder=folder, **_options(folder, table), columns=tuple(table["columns"]))
 
     def text(self) -> str:
         """Return the file's text."""
         lines = [
-            f"coordinator = {quoted(str(self.coordinator))}  # from privfed keys new, its own alone",
-            f"parties = {quoted(str(self.parties))}  # list of privfed keys registry; nodes have the same",
+            f"coordinator = {quoted(self._place(self.coordinator))}  # its identity, its own alone",
+            f"parties = {quoted(self._place(self.parties))}  # the list; nodes have the same in their kits",
             f"columns = [{', '.join(map(quoted, self.columns))}]  # the same for all, in this order",
             f"superlink = {quoted(self.superlink)}",
         ]
         if self.root_certificates is not None:
-            lines.append(f"root_certificates = {quoted(str(self.root_certificates))}")
+            lines.append(f"root_certificates = {quoted(self._place(self.root_certificates))}")
         lines += [
             f"timeout = {self.timeout:g}  # seconds for one reply; messages live as long",
             f"wait = {self.wait:g}  # seconds to wait for nodes when a fit begins",
         ]
         return "\n".join(lines) + "\n"
+
+    def _place(self, path: Path) -> str:
+        return str(path.relative_to(self.folder) if path.is_relative_to(self.folder) else path)
 
 
 def quoted(text: str) -> str:

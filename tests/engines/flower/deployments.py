@@ -1,4 +1,4 @@
-"""A Flower deployment on this machine: TLS, authenticated nodes, a launcher for each."""
+"""A Flower deployment on this machine: TLS, and authenticated nodes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from privfed.core.roles.engine import Exchange, Replies
-from privfed.deploy.folders import NODE_PUBLIC, nodes_of
-from privfed.deploy.node import Processes, free_port
+from privfed.deploy.local import nodes_of
+from privfed.deploy.processes import Processes, free_port
 from privfed.engines.flower.engine import FlowerFit
 from privfed.engines.flower.settings import FederationFile
 from tests.engines.flower.federations import federation
@@ -24,7 +24,6 @@ TIMEOUT = 75.0
 def deployed(
     folder: Path,
     *,
-    launcher: bool = True,
     before: Callable[[Path], None] = lambda folder: None,
     **words: Any,
 ) -> Iterator[Processes]:
@@ -33,9 +32,9 @@ def deployed(
     federation(folder, **{"timeout": TIMEOUT, "wait": 120.0, "superlink": address, **words})
     before(folder)
     with Processes(FederationFile.read(folder)) as running:
-        running.start_superlink([one / NODE_PUBLIC for one in nodes_of(folder)])
+        running.start_superlink()
         for one in nodes_of(folder):
-            running.start_node(one, launcher=launcher)
+            running.start_node(one)
         yield running
 
 

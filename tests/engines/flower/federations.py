@@ -11,7 +11,7 @@ from privfed import Box, Privacy
 from privfed.core.agreed.policy import HIDING
 from privfed.core.names import ALGORITHMS, PLACES
 from privfed.core.record.records import Summed
-from privfed.deploy.folders import make_local
+from privfed.deploy.local import make_local
 from privfed.protocols.slotted import PREFIX
 
 N = 4

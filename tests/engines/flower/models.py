@@ -9,7 +9,7 @@ import numpy as np
 
 from privfed import Box, Privacy
 from privfed.deep.training.memory import Memory, MemoryCodec
-from privfed.deploy.folders import make_local, nodes_of
+from privfed.deploy.local import make_local, nodes_of
 from privfed.engines.flower import FlowerEngine
 from privfed.party.identity import read_identity
 from privfed.party.journal import Journal

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
+import signal
 import socket
-import subprocess
 import threading
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -17,16 +16,15 @@ pytest.importorskip("flwr")
 
 from flwr.app import Context, Message, RecordDict
 from flwr.app.error import Error
-from flwr.supercore.constant import TASK_TYPE_TO_COMMAND, TaskType
 from flwr.supercore.task_identity import TaskIdentity
 
 from privfed import DWFKMeans
 from privfed.core.stored.encoding import Refusal, encode
-from privfed.deploy import launcher
-from privfed.deploy.folders import nodes_of
+from privfed.deploy import processes, supernode
+from privfed.deploy.local import nodes_of
 from privfed.engines.flower import FlowerEngine
 from privfed.engines.flower.apps import QUERY, GridNetwork, client_app, folder_of, packed, unpacked
-from privfed.engines.flower.network import EXPIRED, DrivenRun, RunLostError, environment, relay
+from privfed.engines.flower.network import EXPIRED, DrivenRun, RunLostError, relay
 from privfed.errors import ArgumentError, MessageError, ProtocolError
 from tests.engines.flower.federations import WORDS, assert_same, federation, here
 from tests.engines.flower.networks import Folders
@@ -143,27 +141,19 @@ def test_a_fit_is_driven_over_a_socket_and_goes_on_in_another_run(back: bool, tm
     assert len(pipes) == 2
 
 
-def test_the_launcher_knows_the_release_that_it_was_tested_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert launcher.unsupported() == ""
-    monkeypatch.setattr(launcher, "version", lambda name: "1.99.0")
-    assert launcher.unsupported() == (
-        f"flwr 1.99.0 is installed, and the launcher is tested with {launcher.TESTED} only"
+def test_processes_know_the_release_that_they_were_tested_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert processes.unsupported() == ""
+    monkeypatch.setattr(processes, "version", lambda name: "1.99.0")
+    assert processes.unsupported() == (
+        f"flwr 1.99.0 is installed, and privfed is tested with {processes.TESTED} only"
     )
-    monkeypatch.undo()
-    monkeypatch.setattr("flwr.supernode.runtime.run_clientapp.install_from_fab", lambda fab: None)
-    assert launcher.unsupported() == f"flwr {launcher.TESTED} has another install_from_fab"
-    monkeypatch.undo()
-    monkeypatch.setitem(TASK_TYPE_TO_COMMAND, "another", "flwr-another")  # type: ignore[misc]
-    assert launcher.unsupported() == f"flwr {launcher.TESTED} has other types of tasks"
 
 
-@pytest.mark.parametrize("kind", TASK_TYPE_TO_COMMAND, ids=str)
-def test_a_run_of_any_type_starts_no_command_of_flowers_on_a_node(kind: str, tmp_path: Path) -> None:
-    # Whoever submits a run says of which type it is: Flower's node starts that type's command, with its code.
-    commands, name = launcher.write_stub(tmp_path), TASK_TYPE_TO_COMMAND[TaskType(kind)]
-    path = os.pathsep.join([str(commands), environment(tmp_path)["PATH"]])
-    assert shutil.which(name, path=environment(tmp_path)["PATH"])
-    assert shutil.which(name, path=path) == str(commands / name)
-    # Nobody serves the socket here, so that the one stub with a task fails too.
-    done = subprocess.run([commands / name, "--token", "t"], capture_output=True, check=False)
-    assert done.returncode == 1 and not done.stdout
+def test_an_answer_comes_from_a_fork_and_one_that_dies_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert supernode.in_fork(tmp_path, b"no message", list) == encode(Refusal("error"))
+    monkeypatch.setattr(supernode, "answered", lambda folder, request: os.kill(os.getpid(), signal.SIGKILL))
+    assert supernode.in_fork(tmp_path, b"", list) is None
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, 0)  # No child is left over.

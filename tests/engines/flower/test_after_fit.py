@@ -16,7 +16,7 @@ from privfed.core.agreed.agreement import Agreement
 from privfed.core.asking.question import wire_name
 from privfed.core.record.records import Summed
 from privfed.core.stored.encoding import encode
-from privfed.deploy.folders import nodes_of
+from privfed.deploy.local import nodes_of
 from privfed.engines.flower import FlowerEngine
 from privfed.engines.flower.network import Heard
 from privfed.engines.flower.node_messages import Ask, Join, read_down

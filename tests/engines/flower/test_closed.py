@@ -12,7 +12,7 @@ from privfed import ClientPolicy, DPKMeans, DWFKMeans, FederatedFuzzyCMeans
 from privfed.core.agreed.policy import GROUP_SIZE, HIDING
 from privfed.core.record.records import Asked
 from privfed.data import ClientTable, ClientTables
-from privfed.deploy.folders import nodes_of
+from privfed.deploy.local import nodes_of
 from privfed.engines.flower import FlowerEngine
 from privfed.errors import ProtocolError
 from tests.engines.flower.federations import CLAIM, WORDS, assert_same, federation, rows

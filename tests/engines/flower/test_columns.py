@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from privfed import DWFKMeans
-from privfed.deploy.folders import nodes_of
+from privfed.deploy.local import nodes_of
 from privfed.engines.flower import FlowerEngine
 from privfed.engines.flower.node import _JOINED, check_node
 from privfed.engines.flower.settings import FILE, NodeSettings

@@ -15,8 +15,8 @@ pytest.importorskip("flwr")
 from privfed import DWFKMeans, FederatedScaler, FederatedSummary
 from privfed.core.record.records import Summed
 from privfed.deep import DCFL
-from privfed.deploy.folders import nodes_of
-from privfed.deploy.node import Processes
+from privfed.deploy.local import nodes_of
+from privfed.deploy.processes import Processes
 from privfed.engines.flower import FlowerEngine
 from privfed.errors import RefusedError
 from privfed.party.identity import read_identity

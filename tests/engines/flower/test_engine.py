@@ -15,7 +15,8 @@ from privfed.cli import federations
 from privfed.core.agreed.agreement import Agreement, Registry
 from privfed.core.record.records import Summed, question_of
 from privfed.core.stored.encoding import Refusal, encode
-from privfed.deploy.folders import new_party, nodes_of
+from privfed.deploy.folders import new_party
+from privfed.deploy.local import nodes_of
 from privfed.engines.flower import FlowerEngine
 from privfed.engines.flower.network import Heard, RunLostError
 from privfed.engines.flower.node import answered

@@ -25,8 +25,8 @@ from privfed import (
     select_n_clusters,
 )
 from privfed.core.record.records import Summed
-from privfed.deploy.folders import nodes_of
-from privfed.deploy.node import Processes
+from privfed.deploy.local import nodes_of
+from privfed.deploy.processes import Processes
 from privfed.deploy.simulating import SimulatedRun, simulated
 from privfed.engines.flower import FlowerEngine
 from privfed.errors import ProtocolError, RefusedError
@@ -165,36 +165,6 @@ def test_a_node_restored_from_a_backup_is_refused_by_the_others(
     with pytest.raises(RefusedError) as refused:
         DWFKMeans(3, engine=engine, **SHORT).fit()
     assert set(refused.value.codes.values()) == {"journal:3"}
-
-
-_FOREIGN = """\
-from pathlib import Path
-Path({path!r}).touch()
-import privfed.engines.flower.apps
-app = privfed.engines.flower.apps.client
-"""
-
-
-@pytest.mark.parametrize("launcher", [True, False])
-def test_the_code_of_an_app_is_run_by_a_plain_node_only(launcher: bool, tmp_path: Path) -> None:
-    """What the page on Flower says of whoever runs the SuperLink, with the launcher and without."""
-    touched = tmp_path / "touched"
-
-    def other_app(folder: Path) -> None:
-        app = folder / "app"
-        (app / "foreign.py").write_text(_FOREIGN.format(path=str(touched)))
-        project = (app / "pyproject.toml").read_text()
-        assert "privfed.engines.flower.apps:client" in project
-        foreign = project.replace("privfed.engines.flower.apps:client", "foreign:app")
-        (app / "pyproject.toml").write_text(foreign)
-
-    with (
-        deployed(tmp_path / "fed", launcher=launcher, before=other_app) as running,
-        FlowerEngine(running.file.folder) as engine,
-    ):
-        fitted = DWFKMeans(3, protocol="plain", engine=engine, **SHORT).fit()
-        assert_same(fitted, here(DWFKMeans(3, protocol="plain", **SHORT)))
-        assert touched.exists() is not launcher
 
 
 def test_a_simulation_is_the_deployment(running: Processes) -> None:

@@ -12,15 +12,10 @@ import pytest
 from cryptography import x509
 
 from privfed import Ball, ClientPolicy
-from privfed.deploy.folders import (
-    make_local,
-    nodes_of,
-    write_app,
-    write_certificates,
-    write_node,
-    write_node_key,
-)
-from privfed.deploy.node import superlink_arguments
+from privfed.deploy.certificates import certify, write_node_key
+from privfed.deploy.folders import write_app, write_node
+from privfed.deploy.local import make_local, nodes_of
+from privfed.deploy.processes import check_superlink
 from privfed.engines.flower.settings import FederationFile, NodeSettings
 from privfed.errors import ArgumentError
 from tests.engines.flower.federations import OPEN, federation
@@ -118,38 +113,38 @@ def test_a_client_named_by_a_table_gets_no_folder_elsewhere(name: str, tmp_path:
 
 
 def test_certificates_hold_for_the_hosts_that_were_named(tmp_path: Path) -> None:
-    write_certificates(tmp_path, ["hub.example", "10.0.0.5"])
+    certify(tmp_path, ["hub.example", "10.0.0.5"])
     server = x509.load_pem_x509_certificate((tmp_path / "server.crt").read_bytes())
     names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["hub.example"]
-    assert [str(one) for one in names.get_values_for_type(x509.IPAddress)] == ["10.0.0.5"]
+    assert [str(one) for one in names.get_values_for_type(x509.IPAddress)] == ["10.0.0.5", "127.0.0.1"]
     context = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
     assert len(context.get_ca_certs()) == 1
     server.verify_directly_issued_by(x509.load_pem_x509_certificate((tmp_path / "ca.crt").read_bytes()))
-    write_node_key(tmp_path)
-    assert (tmp_path / "flower-key.pub").read_text().startswith("ecdsa-sha2-nistp384 ")
-    for secret in ("server.key", "flower-key"):
+    assert write_node_key(tmp_path).startswith(b"ecdsa-sha2-nistp384 ")
+    for secret in ("ca.key", "server.key", "flower-key"):
         assert stat.S_IMODE((tmp_path / secret).stat().st_mode) == 0o600
 
 
-def test_a_folder_may_be_named_from_where_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flower's commands run elsewhere: no path of theirs may start there."""
-    pytest.importorskip("flwr")
-    federation(tmp_path / "fed")
-    monkeypatch.chdir(tmp_path)
-    file = FederationFile.read(Path("fed"))
-    folder = Path(superlink_arguments(file, "127.0.0.1")[-2])
-    monkeypatch.chdir("/")
-    assert FederationFile.read(folder) == file
-    assert file.parties.is_file() and file.coordinator.is_dir()
+def test_a_new_certificate_is_of_the_same_authority_for_the_same_hosts(tmp_path: Path) -> None:
+    certify(tmp_path, ["hub.example"])
+    authority, first = (tmp_path / "ca.crt").read_bytes(), (tmp_path / "server.crt").read_bytes()
+    certify(tmp_path)
+    assert (tmp_path / "ca.crt").read_bytes() == authority and (tmp_path / "server.crt").read_bytes() != first
+    renewed = x509.load_pem_x509_certificate((tmp_path / "server.crt").read_bytes())
+    renewed.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
+    names = renewed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["hub.example"]
+    with pytest.raises(ArgumentError, match="--host"):
+        certify(tmp_path / "other")
 
 
 def test_a_superlink_serves_other_machines_with_tls_and_known_nodes_only(tmp_path: Path) -> None:
     pytest.importorskip("flwr")
     folder = federation(tmp_path / "fed", 1)
-    assert superlink_arguments(FederationFile.read(folder), "0.0.0.0")[-1] == "0.0.0.0"
+    check_superlink(FederationFile.read(folder), "0.0.0.0")
     bare = write_app(tmp_path / "bare", ["a"])
-    assert superlink_arguments(bare, "127.0.0.1")[-1] == "127.0.0.1"
+    check_superlink(bare, "127.0.0.1")
     with pytest.raises(ArgumentError, match=r"serves 127\.0\.0\.1 only"):
-        superlink_arguments(bare, "0.0.0.0")
+        check_superlink(bare, "0.0.0.0")
     assert [one.name for one in nodes_of(folder)] == ["c0"]

@@ -10,7 +10,7 @@ import pytest
 
 from privfed import ClientPolicy, DPKMeans, DWFKMeans
 from privfed.data import ClientTable, ClientTables
-from privfed.deploy.folders import nodes_of
+from privfed.deploy.local import nodes_of
 from privfed.engines.flower import FlowerEngine
 from privfed.engines.flower.node import check_node, report
 from privfed.engines.flower.settings import NodeSettings

@@ -17,7 +17,8 @@ from privfed.cli import federations
 from privfed.core.stored.encoding import Refusal, decode
 from privfed.deep import CFL, DCFL, IFCA, RDPCFL, FedAvg
 from privfed.deep.training.trainer import MODELS, trainer_of
-from privfed.deploy.folders import nodes_of, write_node
+from privfed.deploy.folders import write_node
+from privfed.deploy.local import nodes_of
 from privfed.engines.flower import FlowerEngine
 from privfed.engines.flower.network import Heard
 from privfed.engines.flower.node import Node, answered, check_node

@@ -11,7 +11,7 @@ import pytest
 
 from privfed import DWFKMeans
 from privfed.core.stored.encoding import CODE, Refusal, encode
-from privfed.deploy.folders import nodes_of
+from privfed.deploy.local import nodes_of
 from privfed.engines.flower import FlowerEngine
 from privfed.engines.flower.node import answered
 from privfed.engines.flower.node_messages import (

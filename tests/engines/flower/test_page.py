@@ -19,7 +19,7 @@ pytest.importorskip("flwr")
 from privfed import ClientPolicy, DWFKMeans, load
 from privfed.core.agreed.policy import GROUP_SIZE
 from privfed.data import ClientTable, ClientTables
-from privfed.deploy.node import free_port
+from privfed.deploy.processes import free_port
 from privfed.party.identity import read_identity
 from privfed.party.journal import Journal
 from tests.test_documents import ROOT
@@ -46,63 +46,71 @@ def done(command: str, folder: Path) -> str:
 
 
 @contextmanager
-def running(command: str, folder: Path) -> Iterator[None]:
-    with (folder / "log").open("w") as log:
+def running(command: str, folder: Path, word: str) -> Iterator[None]:
+    """Run a command that goes on; wait until it says a word."""
+    with (folder / "log").open("a") as log:
         process = subprocess.Popen(
             [*PRIVFED, *shlex.split(command)[1:]], cwd=folder, stdout=log, stderr=log, start_new_session=True
         )
         try:
+            until = time.monotonic() + 120.0
+            while word not in (folder / "log").read_text():
+                assert process.poll() is None and time.monotonic() < until, (folder / "log").read_text()
+                time.sleep(0.2)
             yield
         finally:
             process.terminate()
             assert process.wait(60) == 0
 
 
-@contextmanager
-def listening(log: Path) -> Iterator[None]:
-    """Wait until the SuperLink says that it listens."""
-    until = time.monotonic() + 120.0
-    while "the SuperLink listens" not in log.read_text() and time.monotonic() < until:
-        time.sleep(0.5)
-    yield
-
-
 def test_the_commands_of_the_page_lead_to_the_centroids_of_one_process(tmp_path: Path) -> None:
-    keys, join, new, registry, superlink, node, run = commands()
+    join, add, superlink, node, run, more, approve, *_ = commands()
     hub, port, rng = tmp_path / "hub", free_port(), np.random.default_rng(1)
-    rows = [rng.normal([40.0 + 10 * i, 25.0], [8.0, 3.0], (40, 2)).round(2) for i in range(3)]
-    for name in ("public", "keys"):
-        (hub / name).mkdir(parents=True)
-    for ward, table in zip(WARDS, rows, strict=True):
+    hub.mkdir()
+    rows = [rng.normal([40.0 + 10 * i, 25.0], [8.0, 3.0], (40, 2)).round(2) for i in range(4)]
+
+    def joined(ward: str, table: np.ndarray) -> None:
         own = tmp_path / ward
         own.mkdir()
-        np.savetxt(own / "rows.csv", table, delimiter=",", header="age,bmi", comments="")
-        done(keys.replace("ward 3", f"ward {ward[-1]}"), own)
-        done(join.replace("/srv/ward3.csv", str(own / "rows.csv")).replace("ward 3", ward), own)
-        shutil.copy(own / "party" / "public", hub / "public" / ward)
-        shutil.copy(own / "party" / "flower-key.pub", hub / "keys" / f"{ward}.pub")
-    done(f"{new.replace('10.0.0.5', '127.0.0.1')} --port {port}", hub)
-    done(registry, hub)
-    address = node.replace("10.0.0.5:9092", f"127.0.0.1:{port}")
+        np.savetxt(own / "stays.csv", table, delimiter=",", header="age,bmi", comments="")
+        done(join.replace("ward3", ward), own)
+        shutil.copy(own / f"{ward}.pub", hub)
+
+    for ward, table in zip(WARDS, rows, strict=False):
+        joined(ward, table)
+    cards = " ".join(f"{ward}.pub" for ward in WARDS)
+    done(f"{add.replace('*.pub', cards).replace('--host hub', '--host 127.0.0.1')} --port {port}", hub)
     for ward in WARDS:
-        shutil.copy(hub / "fed" / "certificates" / "ca.crt", tmp_path / ward)
-        shutil.copy(hub / "fed" / "parties", tmp_path / ward / "party" / "parties")
+        shutil.copy(hub / "fed.kit", tmp_path / ward)
+    starts = {ward: f"{node.replace('ward3', ward)} --yes" for ward in WARDS}
     with (
-        running(superlink, hub),
-        listening(hub / "log"),
-        running(address, tmp_path / WARDS[0]),
-        running(address, tmp_path / WARDS[1]),
-        running(address, tmp_path / WARDS[2]),
+        running(superlink, hub, "listening"),
+        running(starts["ward3"], tmp_path / "ward3", "connected"),
+        running(starts["ward5"], tmp_path / "ward5", "connected"),
+        running(starts["ward7"], tmp_path / "ward7", "connected"),
     ):
         said = done(f"{run} --max-iter 1 --tol 0", hub)
-    assert "3 clients" in said and "differential privacy: none claimed" in said
-    names = [f"ward {ward[-1]}" for ward in WARDS]
+        # A fourth is one new file; the others approve the list, and their nodes go on.
+        joined("ward9", rows[3])
+        done(more, hub)
+        for ward in (*WARDS, "ward9"):
+            shutil.copy(hub / "fed.kit", tmp_path / ward)
+        for ward in WARDS:
+            assert "goes on with this kit" in done(f"{approve.replace('ward3', ward)} --yes", tmp_path / ward)
+        last = f"{node.replace('ward3', 'ward9')} --yes"
+        with running(last, tmp_path / "ward9", "connected"):
+            more_said = done(f"{run} --max-iter 1 --tol 0 --out four".replace("--out run ", ""), hub)
+    assert "3 clients" in said and "differential privacy: none claimed" in said and "4 clients" in more_said
     # Nodes answer from groups of rows where their owners say nothing else.
-    tables = ClientTables([ClientTable(*one) for one in zip(names, rows, strict=True)], ("age", "bmi"))
-    here = DWFKMeans(3, max_iter=1, tol=0, policy=ClientPolicy(group_size=GROUP_SIZE)).fit(tables)
-    found = load(hub / "run" / "model.npz").cluster_centers_
-    np.testing.assert_array_equal(found, here.cluster_centers_)
+    policy = ClientPolicy(group_size=GROUP_SIZE)
+    for n, out in ((3, "run"), (4, "four")):
+        tables = [ClientTable(*one) for one in zip((*WARDS, "ward9"), rows, strict=True)][:n]
+        here = DWFKMeans(3, max_iter=1, tol=0, policy=policy).fit(ClientTables(tables, ("age", "bmi")))
+        found = load(hub / out / "model.npz").cluster_centers_
+        np.testing.assert_array_equal(found, here.cluster_centers_)
     for ward in WARDS:
-        folder = tmp_path / ward / "party"
-        (fit,) = Journal(folder, read_identity(folder)).fits
-        assert fit.closed and fit.answered == 4
+        folder = tmp_path / ward / ward
+        assert [(one.closed, one.answered) for one in Journal(folder, read_identity(folder)).fits] == [
+            (True, 4)
+        ] * 2
+        assert " asked: fit " in (tmp_path / ward / "log").read_text()

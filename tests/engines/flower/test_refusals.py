@@ -15,7 +15,8 @@ from privfed import DPKMeans, DWFKMeans, Privacy
 from privfed.core.agreed.agreement import Agreement
 from privfed.core.record.records import Asked, Summed
 from privfed.core.stored.encoding import Refusal, encode
-from privfed.deploy.folders import new_party, nodes_of, write_node
+from privfed.deploy.folders import new_party, write_node
+from privfed.deploy.local import nodes_of
 from privfed.engines.flower import FlowerEngine
 from privfed.engines.flower.network import FAULTS, Heard
 from privfed.engines.flower.node import check_node

@@ -12,7 +12,7 @@ import pytest
 from privfed import Box, DPKMeans, DWFKMeans, Privacy
 from privfed.core.stored.encoding import encode
 from privfed.deep import FedAvg
-from privfed.deploy.folders import nodes_of
+from privfed.deploy.local import nodes_of
 from privfed.engines.flower.node import check_node
 from privfed.engines.flower.node_messages import Answered, Joined, read_up
 from privfed.errors import DataError

@@ -15,7 +15,7 @@ from privfed.core.asking.question import question_from_bytes
 from privfed.core.record.records import Asked
 from privfed.core.roles.engine import Exchange
 from privfed.core.stored.encoding import Refusal, decode, encode
-from privfed.deploy.folders import nodes_of
+from privfed.deploy.local import nodes_of
 from privfed.engines.flower import FlowerEngine
 from privfed.engines.flower.network import Heard
 from privfed.engines.flower.node import answered

@@ -17,8 +17,10 @@ from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
 from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 from flwr.superlink.config_loader import get_federation_manager, get_objectstore_linkstate_factories
 
-from privfed.deploy.folders import ADMITTED, NODE_PUBLIC, admit, nodes_of, write_node_key
-from privfed.deploy.node import Processes, free_port
+from privfed.deploy.adding import MEMBERS, REMOVED, add, members
+from privfed.deploy.certificates import write_node_key
+from privfed.deploy.local import nodes_of
+from privfed.deploy.processes import Processes, free_port
 from privfed.deploy.superlink import Admission, fleet_app
 from privfed.engines.flower.network import DrivenRun, command, environment, linked
 from privfed.engines.flower.settings import FederationFile
@@ -52,37 +54,46 @@ def test_the_superlink_has_the_interface_of_nodes_and_no_other(factory: object) 
         assert code == (401 if path.startswith("/v1/fleet/") else 404), path
 
 
-def key_of(folder: Path) -> Path:
-    folder.mkdir()
-    write_node_key(folder)
-    return folder / NODE_PUBLIC
-
-
-def test_admitted_nodes_are_there_after_a_restart_and_may_be_shut_out(
-    factory: object, tmp_path: Path
+def test_nodes_of_the_list_are_there_after_a_restart_and_may_be_shut_out(
+    factory: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one, other = key_of(tmp_path / "a"), key_of(tmp_path / "b")
-    admit(tmp_path, [one])
+    folder = federation(tmp_path / "fed", 3)
+    cards = [one / "card" for one in nodes_of(folder)]
+    add(folder, [], remove=["c1"])
     state = factory.state()  # type: ignore[attr-defined]
-    admission = Admission(state, tmp_path / ADMITTED)
+    admission = Admission(state, folder / MEMBERS)
     admission.read()
-    (first,) = state.get_node_info()
-    # Another one stops nothing; nor does it to name one again, or a file that is no key.
-    admit(tmp_path, [one, other])
-    (tmp_path / ADMITTED / "x.pub").write_text("no key")
+    first = {bytes(one.public_key) for one in state.get_node_info()}
+    assert len(first) == 2
+    # Who was removed is not added by an old card, unless the coordinator deletes that mark.
+    with pytest.raises(ArgumentError, match="was removed"):
+        add(folder, cards)
+    (mark,) = (folder / REMOVED).iterdir()
+    mark.unlink()
+    add(folder, cards)
+    (folder / MEMBERS / "x.pub").write_text("no card")
     admission.read()
-    assert len(state.get_node_info()) == 2 and first.node_id in [x.node_id for x in state.get_node_info()]
+    assert first < {bytes(one.public_key) for one in state.get_node_info()}
     again = get_objectstore_linkstate_factories(FLWR_IN_MEMORY_DB_NAME, get_federation_manager())[1].state()
-    Admission(again, tmp_path / ADMITTED).read()
-    keys = {bytes(x.public_key) for x in again.get_node_info(owner_aids=[NOOP_FLWR_AID])}
-    assert len(keys) == 2 and bytes(first.public_key) in keys
-    for path in (tmp_path / ADMITTED).glob("*.pub"):
-        if path.read_bytes() == one.read_bytes():
-            path.unlink()
+    Admission(again, folder / MEMBERS).read()
+    assert len(again.get_node_info(owner_aids=[NOOP_FLWR_AID])) == 3
+    (folder / MEMBERS / "x.pub").unlink()
+    add(folder, [], remove=["c0"])
     admission.read()
-    assert state.get_node_id_by_public_key(first.public_key) is None
-    with pytest.raises(ArgumentError, match=r"is no flower-key\.pub"):
-        admit(tmp_path, [tmp_path / "nowhere"])
+    assert set(members(folder)) == {"c1", "c2"}
+    registered = [one for one in state.get_node_info() if one.status == "registered"]
+    assert len(registered) == 2
+    (node,) = [one for one in registered if bytes(one.public_key) in first]
+    state.activate_node(node.node_id, 10.0)
+    admission.read()
+    assert "superlink connected: c2; 1 of 2 are there" in capsys.readouterr().out
+    # Who was taken back comes in with another process; nobody else notices.
+    next((folder / REMOVED).iterdir()).unlink()
+    add(folder, cards)
+    admission.read()
+    assert "c0 is back in the list; your move: start the SuperLink again" in capsys.readouterr().out
+    admission.read()
+    assert not capsys.readouterr().out
 
 
 _FOREIGN = """\
@@ -114,10 +125,11 @@ def test_a_stranger_with_the_public_certificate_starts_lists_reads_and_stops_not
     ]
     (home / "config.toml").write_text("\n".join(connection))
     with Processes(file) as running:
-        running.start_superlink([one / NODE_PUBLIC for one in nodes_of(folder)])
+        running.start_superlink()
         driven = DrivenRun(linked(file))
         assert driven.nodes() == ()
-        own = key_of(tmp_path / "own")
+        own = tmp_path / "own"
+        own.write_bytes(write_node_key(tmp_path))
         for words in some(
             (
                 ["run", str(app), "it"],

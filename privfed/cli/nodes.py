@@ -1,0 +1,175 @@
+"""The work of `privfed flower join`, `add`, `node`, `superlink`, `check` and `local`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from privfed.cli.described import load as load_rows
+from privfed.cli.parties import APPROVED
+from privfed.cli.run_folder import source_of
+from privfed.core.agreed.policy import GROUP_SIZE, MOST_FITS
+from privfed.core.stored.files import replaced
+from privfed.deploy.adding import add, approve, news
+from privfed.deploy.certificates import CERTIFICATES, ends
+from privfed.deploy.folders import new_party, write_card, write_node
+from privfed.deploy.kits import KIT, read_kit
+from privfed.deploy.local import make_local
+from privfed.deploy.node import alone
+from privfed.deploy.processes import check_superlink, node_command, stop
+from privfed.engines.flower.network import environment
+from privfed.engines.flower.node import check_node, report
+from privfed.engines.flower.settings import HOME, SETTINGS, FederationFile
+from privfed.errors import ArgumentError, PrivFedError
+from privfed.party.identity import IDENTITY, read_identity
+
+APPROVALS = ("algorithms", "group_size", "max_epsilon", "max_fits")
+"""What `join` asks an owner for; node.toml takes every parameter of a policy."""
+
+_LEAST = 3
+
+
+def join(
+    folder: Path, data: Path, name: str | None, data_set: str | None, columns: tuple[str, ...], **given: Any
+) -> None:
+    """Do the work of `privfed flower join`."""
+    approved = _approved_of({one: given.pop(one) for one in APPROVALS})
+    name = name or folder.absolute().name
+    if (folder / IDENTITY).exists():
+        if (own := read_identity(folder).name) != name:
+            raise ArgumentError(f"{folder} is the folder of {own!r}; leave --name out, or name a new folder.")
+    else:
+        new_party(folder, name)
+    table = str(data.absolute())
+    write_node(folder, table, data_set or data.name, columns or None, **given, approved=approved)
+    try:
+        check(folder)
+        card = write_card(folder)
+    except PrivFedError:
+        (folder / SETTINGS).unlink()
+        raise
+    place = folder.absolute().with_name(f"{folder.absolute().name}.pub")
+    with replaced(place) as path:
+        path.write_bytes(card.read_bytes())
+    click.echo(f"the digits of {name}: {read_identity(folder).signed_key.fingerprint}")
+    click.echo(f"your move: send {place} to the coordinator. Keep {folder}; never go back to a copy of it.")
+    click.echo("the coordinator's move: add it to the list, and send you fed.kit.")
+
+
+def _approved_of(given: dict[str, Any]) -> dict[str, Any]:
+    """Return what a node's owner approves, asked for at a terminal where no option says it."""
+    approved = {name: value for name, value in given.items() if value}
+    if not sys.stdin.isatty():
+        return approved
+    if "algorithms" not in approved:
+        listed = click.prompt(f"Which algorithms may run on these rows ({APPROVED}; A,B,...)", type=str)
+        approved["algorithms"] = tuple(one.strip() for one in listed.split(","))
+    if not {"group_size", "max_epsilon"} & set(approved):
+        asked = "Answer from means of groups of how many rows (1: from single rows)"
+        approved["group_size"] = click.prompt(asked, type=click.IntRange(1), default=GROUP_SIZE)
+    if "max_fits" not in approved:
+        asked = "How many fits may there be on these rows"
+        approved["max_fits"] = click.prompt(asked, type=click.IntRange(1), default=MOST_FITS)
+    return approved
+
+
+def check(folder: Path) -> None:
+    """Do the work of `privfed flower check`."""
+    for line in report(folder):
+        click.echo(line)
+
+
+def add_nodes(
+    folder: Path, cards: tuple[Path, ...], remove: tuple[str, ...], hosts: tuple[str, ...], **given: Any
+) -> None:
+    """Do the work of `privfed flower add`."""
+    added = add(folder, cards, remove=remove, hosts=hosts, **given)
+    for line in added.changes or ("nothing changed",):
+        click.echo(line)
+    names = [one.name for one in added.kit.parties.clients]
+    click.echo(f"{len(names)} clients: {', '.join(names)}, of columns {', '.join(added.kit.columns)}")
+    if len(names) < _LEAST:
+        click.echo(f"a sum over masks needs {_LEAST} clients; add the others before a fit.")
+    click.echo(f"nodes reach the SuperLink at {added.kit.address} (another name: --host)")
+    click.echo(f"its certificate holds until {ends(folder / CERTIFICATES):%Y-%m-%d} (a new one: --renew)")
+    click.echo(f"the digits of the list, kit {added.kit.number}:\n    {added.kit.parties.fingerprint}")
+    click.echo(f"your move: send {added.path} to all of them, and read the digits to them by phone. Then:")
+    click.echo(f"    privfed flower superlink {shlex.quote(str(folder))}")
+    click.echo(f"their move: privfed flower node FOLDER --kit {added.path.name}")
+
+
+def node(folder: Path, kit: Path | None, yes: bool) -> None:
+    """Do the work of `privfed flower node`."""
+    if kit is not None:
+        _ask_owner(folder, kit, yes)
+    elif not (folder / KIT).exists():
+        raise ArgumentError(
+            f"no kit was approved in {folder}. The coordinator's move: send fed.kit. Yours then: "
+            f"privfed flower node {folder} --kit fed.kit."
+        )
+    check_node(folder)
+    with alone(folder) as only:
+        if not only and kit is None:
+            raise ArgumentError(f"a node of {folder} runs already; your move: none, or stop that one first.")
+    if not only:
+        click.echo("the node runs already, and goes on with this kit.")
+        return
+    # Another program: reading the table left threads in this one, and a node forks.
+    sys.stdout.flush()
+    os.execv(sys.executable, node_command(folder))
+
+
+def _ask_owner(folder: Path, path: Path, yes: bool) -> None:
+    """Show a kit's list and its digits, and keep it if the owner says yes.
+
+    Raises:
+        ArgumentError: the owner does not, or nobody is there to be asked.
+    """
+    kit = read_kit(path)
+    lines = news(folder, kit)
+    if not lines:
+        click.echo("you approved this kit before.")
+        return
+    for line in lines:
+        click.echo(line)
+    click.echo(f"the digits of the list:\n    {kit.parties.fingerprint}")
+    asked = "Did the coordinator and the others read the same digits to you?"
+    if not yes:
+        if not sys.stdin.isatty():
+            raise ArgumentError("nobody is here to be asked; your move: compare the digits, then add --yes.")
+        if not click.confirm(asked):
+            raise ArgumentError(
+                "the list was not approved; nothing was changed. The coordinator's move: send the right kit."
+            )
+    approve(folder, kit)
+
+
+def superlink(folder: Path, listen: str) -> None:
+    """Do the work of `privfed flower superlink`."""
+    file = FederationFile.read(folder)
+    check_superlink(file, listen)
+    # Before flwr is imported, which reads it.
+    os.environ.update(environment(file.folder / HOME))
+    signal.signal(signal.SIGTERM, stop)
+    from privfed.deploy.superlink import serve
+
+    serve(file, listen)
+
+
+def local(data: Path, out: Path, port: int, **given: Any) -> None:
+    """Do the work of `privfed flower local`."""
+    tables = load_rows(source_of(data, given), private=False)
+    rows = {one.name: one.features for one in tables.tables}
+    labels = {one.name: one.labels for one in tables.tables if one.labels is not None} or None
+    n_classes = max(2, len(tables.label_names or ()))
+    make_local(out, rows, tables.columns, labels, n_classes, superlink=f"127.0.0.1:{port}")
+    click.echo(f"made {out} with {len(rows)} nodes; try: privfed flower simulate {out} -k 3")
+    if labels:
+        classes = ",".join(tables.label_names or ())
+        click.echo(f"or: privfed flower simulate {out} --algorithm fedavg --classes {shlex.quote(classes)}")

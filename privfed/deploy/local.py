@@ -1,0 +1,79 @@
+"""A federation whose parties are all on this machine: for simulations, trials and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privfed.core.names import ALGORITHMS
+from privfed.core.values.domain import FloatArray
+from privfed.data.table import LabelArray
+from privfed.deploy.adding import add, approve
+from privfed.deploy.certificates import AUTHORITY, CERTIFICATES, certify
+from privfed.deploy.folders import COORDINATOR, new_party, write_app, write_card, write_node
+from privfed.engines.flower.settings import FederationFile
+from privfed.errors import ArgumentError
+
+NODES = "nodes"
+"""In its folder: those of the nodes."""
+
+
+def make_local(
+    folder: Path,
+    rows: Mapping[str, FloatArray],
+    columns: Sequence[str],
+    labels: Mapping[str, LabelArray] | None = None,
+    classes: int | None = None,
+    approved: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> FederationFile:
+    """Make a federation whose parties are all on this machine: for simulations, trials and tests.
+
+    Args:
+        folder: to make.
+        rows: name of each client -> its rows.
+        columns: names of the columns.
+        labels: name of each client -> its rows' classes, integers from 0; None for none.
+        classes: how many classes there are; None for as many as the labels of all clients tell apart.
+        approved: what each node's owner approves; None for every algorithm that is registered here.
+        **settings: fields of `FederationFile`.
+
+    Raises:
+        ArgumentError: a client's name, which may come from a table, cannot be that of a folder.
+    """
+    for name in rows:
+        if name in ("", ".", "..") or any(one in name for one in "/\\\0"):
+            raise ArgumentError(
+                f"each client gets a folder of its name, which {name!r} cannot be; rename it."
+            )
+    certify(folder / CERTIFICATES, ["127.0.0.1", "localhost"])
+    write_app(folder, columns, root_certificates=Path(CERTIFICATES) / AUTHORITY, **settings)
+    new_party(folder / COORDINATOR, "coordinator")
+    cards = []
+    for name, table in rows.items():
+        own = folder / NODES / name
+        new_party(own, name)
+        arrays: dict[str, Any] = {"X": table} if labels is None else {"X": table, "y": labels[name]}
+        np.savez(own / "rows.npz", **arrays)
+        labelled: dict[str, Any] = (
+            {} if labels is None else {"labels": "y", "classes": classes or _classes(labels)}
+        )
+        allowed = {"algorithms": ALGORITHMS.names()} if approved is None else approved
+        write_node(own, "rows.npz", "rows", **labelled, tells=True, approved=allowed)
+        cards.append(write_card(own))
+    kit = add(folder, cards, columns=columns).kit
+    for name in rows:
+        approve(folder / NODES / name, kit)
+    return FederationFile.read(folder)
+
+
+def _classes(labels: Mapping[str, LabelArray]) -> int:
+    return max(2, *(int(one.max(initial=0)) + 1 for one in labels.values()))
+
+
+def nodes_of(folder: Path) -> tuple[Path, ...]:
+    """Return the folders of the nodes that are on this machine, by name."""
+    return tuple(sorted(one for one in (folder / NODES).glob("*") if one.is_dir()))
