@@ -33,7 +33,7 @@ PRIVFED = [sys.executable, "-c", "from privfed.cli.main import main; main()"]
 def commands() -> list[str]:
     """Return the page's commands in their order."""
     page = (ROOT / "docs" / "flower.md").read_text()
-    section = page.partition("## From three empty machines")[2].partition("In Python")[0]
+    section = page.partition("## From empty machines")[2].partition("In Python")[0]
     return [line.strip() for line in section.splitlines() if line.startswith("    privfed ")]
 
 
