@@ -19,24 +19,24 @@ Sources: Homer et al. 2008 and Sankararaman et al. 2009 (membership inference fr
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from privfed.algorithms.wf_kmeans import WeightedCentroids
 from privfed.attacks.base.interface import PassiveAttack
 from privfed.attacks.base.preparation import Prepared, Target
 from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.results import NotRun
+from privfed.attacks.evidence.equations import Equations, equations_of, summed
+from privfed.attacks.membership.exclusion import contradictions
 from privfed.attacks.membership.scores import MembershipScores
-from privfed.core.asking.question import AdditiveOver, ClientData, Question
+from privfed.core.asking.question import ClientData
 from privfed.core.record.view import View
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError
-from privfed.privacy.noised import Noised
 from privfed.questions.lloyd import LloydSums
 
 _UNITS_A_DIMENSION = 5
@@ -125,7 +125,7 @@ class Membership(PassiveAttack[MembershipScores]):
             Reads(
                 what="totals that add up over rows" if by_row else "totals",
                 shown=Shows.TOTALS,
-                use=lambda question: bool(_additive(question, by_row)),
+                use=lambda question: bool(summed(question, by_row=by_row)),
             ),
             Reads(what="the final centers", shown=Shows.MODEL),
         )
@@ -133,21 +133,33 @@ class Membership(PassiveAttack[MembershipScores]):
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> MembershipScores | NotRun:
         candidates, reference = self._units(prior)
         alone = view.party == "observer" and not view.colluding
-        parts = [] if alone else self._observed(view, candidates, reference)
+        by_row = isinstance(self.candidates, np.ndarray)
+        sums = [] if alone else list(equations_of(self._chosen(view), by_row=by_row))
+        parts = list(self._observed(sums, candidates, reference))
         if not parts and "centers" in view.result:
             parts = [_converged(view, candidates, reference, self.units)]
         name = self.name
         if not parts:
             return NotRun(attack=name, why=f"none of the sums {list(self.sums or ())} adds up over units")
-        scores, mu = matched_filter(Observed.together(parts))
-        each = [matched_filter(part)[0] for part in parts]
+        likelihood, mu = matched_filter(Observed.together(parts))
+        contradicted = np.zeros(len(candidates))
+        if isinstance(self.candidates, np.ndarray):
+            contradicted = contradictions(self.candidates, sums, len(view.clients))
         return MembershipScores(
             attack=name,
             queries=len(parts),
-            scores=scores,
+            scores=likelihood - contradicted * (np.ptp(likelihood) + 1.0),
+            likelihood=likelihood,
+            contradicted=contradicted,
             mu=mu,
-            by_sum=np.stack(each),
+            by_sum=np.stack([matched_filter(part)[0] for part in parts]),
             gdp_mu=self.gdp_mu,
+        )
+
+    def _chosen(self, view: View) -> View:
+        """Return the view of the sums to use; of those with single answers, totals too."""
+        return replace(
+            view, sums=tuple(one for one in view.sums if self.sums is None or one.index in self.sums)
         )
 
     def _units(self, prior: Prior) -> tuple[list[ClientData], list[ClientData]]:
@@ -163,36 +175,24 @@ class Membership(PassiveAttack[MembershipScores]):
         return _as_units(self.candidates), _as_units(reference)
 
     def _observed(
-        self, view: View, candidates: list[ClientData], reference: list[ClientData]
-    ) -> list[Observed]:
-        by_row, seen, parts = isinstance(self.candidates, np.ndarray), set[bytes](), list[Observed]()
-        for one in view.sums:
-            if (
-                one.question is None
-                or one.total is None
-                or (self.sums is not None and one.index not in self.sums)
-            ):
+        self, sums: Sequence[Equations], candidates: list[ClientData], reference: list[ClientData]
+    ) -> Iterator[Observed]:
+        by_row, seen = isinstance(self.candidates, np.ndarray), set[bytes]()
+        for one in sums:
+            total = next((shown for shown in one.shown if not shown.own), None)
+            if total is None:
                 continue
-            question, noise = one.question, dict[str, float]()
-            if isinstance(question, Noised):
-                noise = dict(question.noise_std(len(one.contributors or one.cohort)))
-                question = question.inner
-            names = _additive(question, by_row)
-            # Without noise, the same question to the same cohort has the same answer and adds nothing.
-            key = question.to_bytes() + repr(one.cohort).encode()
-            if not names or (key in seen and not noise):
+            # Without noise, the same question to the same clients has the same answer and adds nothing.
+            key = one.question.to_bytes() + repr(total.clients).encode()
+            if one.exact and key in seen:
                 continue
             seen.add(key)
-            total = np.concatenate([one.total[name].ravel() for name in names])
-            variance = [np.full(one.total[name].size, noise.get(name, 0.0) ** 2) for name in names]
-            own, others = (_answers(question, units, names) for units in (candidates, reference))
+            own, others = one.of_units(candidates), one.of_units(reference)
             n = float("nan") if self.units is None else float(self.units)
             if self.units is None:
                 known = np.concatenate([own, others])
-                n = _count(question, names, total, known) if by_row else len(one.contributors or one.cohort)
-            full = np.full(total.size, n)
-            parts.append(Observed(total, full, np.concatenate(variance), own, others))
-        return parts
+                n = _count(one, total.values, known) if by_row else len(total.clients)
+            yield Observed(total.values, np.full(total.values.size, n), one.noise, own, others)
 
 
 def candidates_of(target: Target, public: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -261,17 +261,16 @@ def _filters(offsets: FloatArray, candidates: FloatArray, behind: float, noise: 
     return found
 
 
-def _count(question: Question, names: tuple[str, ...], total: FloatArray, units: FloatArray) -> float:
+def _count(one: Equations, total: FloatArray, units: FloatArray) -> float:
     """Return how many units a total is over, from an array whose entries add up to one for every unit.
 
     Counts over all cells do, a count of rows does, and so do memberships. NaN if there is none: a combination
     of values that is one for the known units alone would say nothing of the others.
     """
-    start, sizes = 0, {name: math.prod(shape) for name, shape in question.spec.layout}
-    for name in names:
-        place = slice(start, start := start + sizes[name])
-        if np.allclose(units[:, place].sum(axis=1), 1.0, rtol=0.0, atol=1e-6):
-            return float(max(1.0, np.rint(total[place].sum())))
+    totals = one.parts(total)
+    for name, values in one.parts(units).items():
+        if np.allclose(values.reshape(len(units), -1).sum(axis=1), 1.0, rtol=0.0, atol=1e-6):
+            return float(max(1.0, np.rint(totals[name].sum())))
     return math.nan
 
 
@@ -280,24 +279,6 @@ def _as_units(units: FloatArray | Sequence[FloatArray]) -> list[ClientData]:
     if isinstance(units, np.ndarray):
         return [ClientData(row[None]) for row in units]
     return [ClientData(table) for table in units]
-
-
-def _additive(question: Question, by_row: bool) -> tuple[str, ...]:
-    """Return the statistics of a question that are sums over the units."""
-    names = tuple(name for name, _ in question.spec.layout)
-    if not by_row or question.additive_over is AdditiveOver.RECORDS:
-        return names
-    if isinstance(question, WeightedCentroids) and question.weights == "dynamic":
-        return ("weight",)
-    return ()
-
-
-def _answers(question: Question, units: list[ClientData], names: tuple[str, ...]) -> FloatArray:
-    """Return what each unit alone would answer, float64 of shape (n_units, n_values)."""
-    within = [unit.within(question.ranges)[0] for unit in units]
-    generators = [np.random.default_rng(0)] * len(units)
-    answers = question.answer_all(within, generators)
-    return np.stack([np.concatenate([one[name].ravel() for name in names]) for one in answers])
 
 
 def _converged(

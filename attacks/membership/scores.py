@@ -27,14 +27,19 @@ class MembershipScores(Result):
 
     Args:
         scores: float64 of shape (n_candidates,).
-        mu: theoretical distance between the score's distributions with and without the candidate, in
-            standard deviations, (n_candidates,); NaN if unknown.
+        likelihood: the likelihood ratio alone, (n_candidates,); None where it is the score.
+        contradicted: in how many sums the candidate contradicts what was shown, (n_candidates,); None where
+            this was not asked. One or more excludes it.
+        mu: theoretical distance between the likelihood ratio's distributions with and without the candidate,
+            in standard deviations, (n_candidates,); NaN if unknown.
         by_sum: scores from each sum alone, (n_sums, n_candidates).
         gdp_mu: mu of the run's differential privacy; None without.
     """
 
     scores: FloatArray
     mu: FloatArray
+    likelihood: FloatArray | None = None
+    contradicted: FloatArray | None = None
     by_sum: FloatArray = field(default_factory=lambda: np.empty((0, 0)), repr=False)
     gdp_mu: float | None = None
 
@@ -57,6 +62,12 @@ class MembershipScores(Result):
         curves = {"ROC": np.column_stack([alarms, _roc(inside, outside, alarms)])}
         details = {"auc": auc, "auc, standard error": _standard_error(auc, len(inside), len(outside))}
         details |= self._rates(inside, outside)
+        excluded = (np.zeros(len(self.scores)) if self.contradicted is None else self.contradicted) > 0.0
+        if excluded.any():
+            details["others excluded"] = float(excluded[~truth.members].mean())
+            details["members excluded"] = float(excluded[truth.members].mean())
+        ratio = self.scores if self.likelihood is None else self.likelihood
+        details["auc, likelihood ratio"] = area(ratio[truth.members], ratio[~truth.members])
         bound = math.nan
         if np.isfinite(self.mu).all():
             details["auc, theory"] = float(norm.cdf(self.mu / math.sqrt(2.0)).mean())
@@ -75,7 +86,8 @@ class MembershipScores(Result):
             attack=self.attack,
             goal="area under the ROC curve",
             recovered=auc,
-            claims=len(self.scores),
+            precision=float((~truth.members)[excluded].mean()) if excluded.any() else math.nan,
+            claims=int(excluded.sum()) if excluded.any() else len(self.scores),
             linked=True,
             baseline=0.5,
             chance=chance(truth.members),

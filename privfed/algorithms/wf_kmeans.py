@@ -205,7 +205,8 @@ class WeightedCentroids(_LocalSteps):
     def declaration(self) -> Declaration:
         """Dynamic weights count rows, other weights do not; a user's weighting may fail."""
         counts = ("weight",) if self.weights == "dynamic" else ()
-        return Declaration(counts, (self.centers,), can_fail=self.weights not in ("dynamic", "equal"))
+        can_fail = self.weights not in ("dynamic", "equal")
+        return Declaration(counts, (self.centers,), can_fail=can_fail, row_sums=counts)
 
     @cached_property
     def spec(self) -> StatisticsSpec:

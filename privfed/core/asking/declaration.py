@@ -53,6 +53,7 @@ class Declaration:
         classes: classes that rows' labels must tell apart; 0 where no labels are needed.
         times: whether the last two columns are used as times of rows.
         trained: whether rows show only through trainings by DP-SGD, and through which; None otherwise.
+        row_sums: names of entries that are sums over rows, where the answer as a whole is not.
     """
 
     row_counts: tuple[str, ...] = ()
@@ -63,6 +64,7 @@ class Declaration:
     classes: int = 0
     times: bool = False
     trained: Trained | None = None
+    row_sums: tuple[str, ...] = ()
 
 
 Value = TypeVar("Value")

@@ -1,0 +1,164 @@
+"""Reads every sum that a view shows as equations in the rows that took part, whatever was asked.
+
+A question whose statistics are sums over rows shows s = sum of phi(x) over rows x, where phi(x) is what it
+answers of one row. Which entries are such sums, and which count rows, the question declares. What phi does is
+seen by asking: a count that is 1 for one cell and 0 elsewhere gives a row's cell, and an entry that holds the
+row itself in that cell is the sum of the cell's rows. So no question is known by name here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from privfed.attacks.base.evidence import asked
+from privfed.attacks.base.measures import IntArray
+from privfed.core.asking.question import AdditiveOver, ClientData, Question
+from privfed.core.asking.statistics import Statistics
+from privfed.core.record.view import View
+from privfed.core.values.domain import FloatArray
+from privfed.privacy.noised import Noised
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """Holds one sum: of whose rows, and what it shows.
+
+    Args:
+        clients: positions of the clients whose rows are in it.
+        values: the entries that are sums over rows, float64 of shape (n_values,).
+        own: whether it is the answer of one client.
+    """
+
+    clients: tuple[int, ...]
+    values: FloatArray
+    own: bool
+
+
+class Rows:
+    """What rows show of themselves in one question: what they add, their cells, and where they are summed.
+
+    Args:
+        added: what each row alone adds, by entry, (n_rows, *shape).
+        rows: the rows as clients clip them, float64 of shape (n_rows, n_features).
+        counts: names of the entries that count rows.
+
+    Attributes:
+        added: as given.
+        rows: as given.
+        counts: those of the names that are in `added`.
+        cell: the cell of each row, (n_rows,); None if no count is 1 for one cell and 0 elsewhere.
+        count: name of the entry that counts rows in cells.
+        sum: name of the entry that adds up the rows of each cell; empty if there is none.
+    """
+
+    def __init__(self, added: Mapping[str, FloatArray], rows: FloatArray, counts: Sequence[str]) -> None:
+        self.added, self.rows = added, rows
+        self.counts = tuple(name for name in counts if name in added)
+        self.cell: IntArray | None = None
+        self.count = self.sum = ""
+        for name in self.counts:
+            values = added[name]
+            if values.ndim == 2 and np.isin(values, (0.0, 1.0)).all() and (values.sum(axis=1) == 1.0).all():
+                self.count, self.cell = name, values.argmax(axis=1)
+                self.sum = next((other for other in added if self._sums(other)), "")
+                return
+
+    def _sums(self, name: str) -> bool:
+        """Say whether an entry adds up the rows of each cell."""
+        n_cells, (n, d) = self.added[self.count].shape[1], self.rows.shape
+        if self.added[name][0].size != n_cells * d or name == self.count:
+            return False
+        own = self.added[name].reshape(n, n_cells, d)[np.arange(n), self.cell]
+        return bool(np.allclose(own, self.rows, rtol=1e-9, atol=1e-12))
+
+
+@dataclass(frozen=True, eq=False)
+class Equations:
+    """Holds the sums over one question's answers, and what any row adds to them.
+
+    Args:
+        index: index of the sum in the view.
+        question: what was asked, without noise.
+        names: entries that are sums over rows.
+        shown: whose sums were shown.
+        noise: variance of the noise in each value, float64 of shape (n_values,).
+    """
+
+    index: int
+    question: Question
+    names: tuple[str, ...]
+    shown: tuple[Shown, ...]
+    noise: FloatArray = field(repr=False)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the sums carry no noise."""
+        return not self.noise.any()
+
+    def parts(self, values: FloatArray) -> dict[str, FloatArray]:
+        """Cut values, (..., n_values), into entries, (..., *shape)."""
+        sizes = {name: shape for name, shape in self.question.spec.layout if name in self.names}
+        ends = np.cumsum([int(np.prod(sizes[name])) for name in self.names])[:-1]
+        cut = np.split(values, ends, axis=-1)
+        return {
+            name: one.reshape(*values.shape[:-1], *sizes[name])
+            for name, one in zip(self.names, cut, strict=True)
+        }
+
+    def of_units(self, units: Sequence[ClientData]) -> FloatArray:
+        """Return what each unit alone would add, float64 of shape (n_units, n_values)."""
+        within = [unit.within(self.question.ranges)[0] for unit in units]
+        answers = self.question.answer_all(within, [np.random.default_rng(0)] * len(units))
+        return np.stack([np.concatenate([one[name].ravel() for name in self.names]) for one in answers])
+
+    def of_rows(self, rows: FloatArray) -> Rows:
+        """Return what rows, float64 of shape (n_rows, n_features), show of themselves."""
+        ranges, declared = self.question.ranges, self.question.declaration
+        added = self.parts(self.of_units([ClientData(row[None]) for row in rows]))
+        counts = () if declared is None else declared.row_counts
+        return Rows(added, np.clip(rows, ranges.low, ranges.high), counts)
+
+
+def equations_of(view: View, *, by_row: bool = True) -> Iterator[Equations]:
+    """Yield what each sum of a view shows, in order: single answers where they are shown, and totals.
+
+    Args:
+        view: what a party saw.
+        by_row: whether units are rows; otherwise they are clients, over whom all answers add up.
+    """
+    for one in view.sums:
+        question = asked(one)
+        if question is None or not (names := summed(question, by_row=by_row)):
+            continue
+        # A party that does not see who contributed assumes that the whole cohort did.
+        whole = one.contributors or one.cohort
+        shown = [Shown((client,), _vector(own, names), True) for client, own in one.answers.items()]
+        if one.total is not None:
+            shown.append(Shown(whole, _vector(one.total, names), False))
+        if shown:
+            yield Equations(one.index, question, names, tuple(shown), _noise(one.question, names, len(whole)))
+
+
+def summed(question: Question, *, by_row: bool = True) -> tuple[str, ...]:
+    """Return the entries of a question that are sums over the units, as it declares."""
+    if not by_row or question.additive_over is AdditiveOver.RECORDS:
+        return tuple(name for name, _ in question.spec.layout)
+    declared = question.declaration
+    return () if declared is None else declared.row_sums
+
+
+def _vector(statistics: Statistics, names: Sequence[str]) -> FloatArray:
+    return np.concatenate([statistics[name].ravel() for name in names])
+
+
+def _noise(question: Question | None, names: Sequence[str], n_clients: int) -> FloatArray:
+    if question is None:
+        return np.empty(0)
+    deviation = dict(question.noise_std(n_clients)) if isinstance(question, Noised) else {}
+    shapes = dict((question.inner if isinstance(question, Noised) else question).spec.layout)
+    return np.concatenate(
+        [np.full(int(np.prod(shapes[name])), deviation.get(name, 0.0) ** 2) for name in names]
+    )
