@@ -116,6 +116,7 @@ def result_table(result: Result, folder: Path) -> Table:
         "the server saw": result.server_saw,
         **claim_lines(claim, result.noised),
         "clients, rows": f"{len(result.clients)}, {rows}",
+        **_sizes(result),
         "rounds": f"{result.n_iter} ({end})",
         **({"not converged": in_options(result.remedy)} if result.remedy else {}),
         "score": _score(result),
@@ -135,6 +136,20 @@ def result_table(result: Result, folder: Path) -> Table:
 def claim_lines(claim: PrivacySpent | None, noised: Sequence[str] = ()) -> dict[str, str]:
     """Return the facts about a claim, and the names of the noised numbers."""
     return facts_of(claim) | ({"noised numbers": ", ".join(noised)} if noised else {})
+
+
+def _sizes(result: Result) -> dict[str, str]:
+    """Return the noised sizes of the clusters with what the noise leaves open, where they are known."""
+    found = result.intervals
+    if found is None:
+        return {}
+    sizes = zip(found["sizes"], found["sizes_low"], found["sizes_high"], found["mostly_noise"], strict=True)
+    listed = [f"{one:.0f} ({low:.0f} to {high:.0f}){', mostly noise' * bad}" for one, low, high, bad in sizes]
+    longest = max(found["noise"])
+    return {
+        f"sizes ({found['level']:.0%} each)": "; ".join(listed),
+        "noise of a center": f"up to {longest:.3g} long; result.json has intervals of all coordinates",
+    }
 
 
 def _of(result: Result) -> str:

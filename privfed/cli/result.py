@@ -110,7 +110,8 @@ class Result(Outcome, frozen=True, kw_only=True):
     `score` is inertia / rows, None if no budget was spent on it; `movements` has one Frobenius norm for each
     round. `converged` is None if the number of rounds was fixed; `remedy` says why a run did not converge,
     and what helps. `metrics` holds what `--metrics` named, None where an index is not defined. `of` says what
-    inertia, score, agreement and metrics are of (`measured_on`).
+    inertia, score, agreement and metrics are of (`measured_on`). `intervals` are `Intervals` at level .95,
+    where noised totals count the rows of each center.
     """
 
     rows: int | None
@@ -123,6 +124,7 @@ class Result(Outcome, frozen=True, kw_only=True):
     movements: list[float]
     centroids: list[list[float]]
     of: str = ROWS
+    intervals: dict[str, Any] | None = None
 
 
 class Decided(msgspec.Struct, frozen=True):
@@ -265,8 +267,13 @@ def result_of(
     metrics: Mapping[str, float | None] | None = None,
 ) -> Result:
     """Return the result of a fitted model, for which agreement and metrics were asked already."""
+    # Imported here: commands that show what was computed do without its libraries.
+    from privfed.estimators.doubts import intervals_of
+
     inertia, rows = model.inertia_, model.n_rows_
+    known = None if model.privacy is None else intervals_of(model.transcript_, model.cluster_centers_, 0.95)
     noised = ("movements", "centroids") if rows is None else ("rows", "movements", "centroids")
+    noised = noised if known is None else (*noised, "intervals")
     return Result(
         algorithm=algorithm,
         columns=tuple(columns),
@@ -281,6 +288,7 @@ def result_of(
         movements=movements(model.history_),
         centroids=model.cluster_centers_.tolist(),
         of=measured_on(model),
+        intervals=None if known is None else known.to_dict(),
         **facts_of_run(model, seconds, *noised),
     )
 

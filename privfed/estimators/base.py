@@ -25,6 +25,7 @@ from privfed.core.values.guarantee import Noise
 from privfed.data import ClientTables
 from privfed.errors import ArgumentError
 from privfed.estimators.declaring import parameters
+from privfed.estimators.doubts import Doubted
 from privfed.estimators.fitting import (
     check_surroundings,
     clients_of,
@@ -65,6 +66,7 @@ class FederatedClusterer(
     Surroundings,
     Measured,
     Fixed,
+    Doubted,
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
     ClusterMixin,
@@ -309,6 +311,7 @@ class FederatedClusterer(
         self.privacy_claim_ = claim_of(federation, protocol_of(self.protocol))
         if self.privacy is not None:
             self.privacy.check_delta(outcome.n_rows, len(clients.names))
+            self._warn_of_noise()
         self._n_features_out = len(outcome.centers)
         if clients.data is None:
             self.__dict__.pop("labels_", None)

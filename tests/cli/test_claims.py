@@ -153,9 +153,9 @@ def test_python_and_the_command_line_say_the_same_of_the_same_run(home: Path) ->
 
 def test_noised_numbers_are_marked(home: Path, ended: Callable[[str], Result]) -> None:
     found = json.loads((home / "run" / "result.json").read_text())
-    assert found["noised"] == ["rows", "movements", "centroids"] and found["format"] == 2
+    assert found["noised"] == ["rows", "movements", "centroids", "intervals"] and found["format"] == 2
     said = run("resume", home / "run").stdout
-    assert f"4, {found['rows']} (noised)" in said and "rows, movements, centroids" in said
+    assert f"4, {found['rows']} (noised)" in said and "rows, movements, centroids, intervals" in said
     table = ended("select-k").stdout
     chosen = json.loads((home / "select-k" / "selection.json").read_text())
     assert chosen["noised"] == ["rows", "n_clusters", "table.index", "centroids"] and chosen["format"] == 2
@@ -327,4 +327,8 @@ def test_a_public_number_of_rows_is_said_to_be_that(home: Path, tmp_path: Path) 
     )
     said = run(*words, "--protocol", "plain", "--out", tmp_path / "r").stdout
     assert "4, 240 (public: neighbours replace a row)" in said
-    assert json.loads((tmp_path / "r" / "result.json").read_text())["noised"] == ["movements", "centroids"]
+    assert json.loads((tmp_path / "r" / "result.json").read_text())["noised"] == [
+        "movements",
+        "centroids",
+        "intervals",
+    ]

@@ -276,7 +276,7 @@ def test_two_processes_never_take_more_than_there_is(tmp_path: Path) -> None:
 def test_a_privacy_used_twice_without_a_budget_warns() -> None:
     alone = Privacy(epsilon=1.0, delta=1e-6, unit="record", neighbours="add-remove", domain=BOX)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.filterwarnings("error", "this Privacy")
         fit(alone)
         fit(replace(alone))
     with pytest.warns(UserWarning, match="this Privacy was used before"):

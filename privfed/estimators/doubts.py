@@ -1,0 +1,204 @@
+"""What the noise leaves open: intervals of sizes and centers, and warnings, from released totals alone.
+
+It is post-processing: nothing is asked, and no budget is spent. Whoever has the transcript can do it.
+
+The intervals are of the exact answers to the last question about the centers. That asked, for each center as
+it then was: how many rows are nearest to it, and the sum of their offsets, clipped to a radius. They are no
+intervals of the optimal centers, nor of a cluster in the population.
+
+A mean is a quotient of two noised numbers s and c, of variances v and w. Its interval holds every m with
+(s - m c)^2 <= z^2 (v + m^2 w) (Fieller 1954), within the radius, since the exact offset is no longer. Where
+the count may be 0, that is the whole radius.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from privfed.core.asking.question import Question
+from privfed.core.record.records import question_of
+from privfed.core.record.transcript import Transcript
+from privfed.core.roles.conversation import Total
+from privfed.core.values.domain import Box, FloatArray
+from privfed.errors import ArgumentError
+from privfed.numerics.kernels.interpreted import squared_distances
+from privfed.privacy.claim import Privacy
+from privfed.privacy.noised import Noised
+
+NEAR_AN_END = 0.05
+"""A range is unfit if all centers lie so near to the same end of it, in units of its width."""
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Sizes and means that the last question of a fit asked for, with what its noise leaves open.
+
+    Each interval covers the exact answer with probability `level`, by itself. At unit "client" a larger
+    client counts as the typical number of rows, and all are clipped: the intervals are of those sums.
+
+    Args:
+        level: probability with which one interval covers.
+        sizes: noised number of rows nearest to each center, float64 of shape (n_clusters,).
+        sizes_low: lower ends of their intervals, at least 0, likewise.
+        sizes_high: upper ends, likewise.
+        means: noised means of those rows, float64 of shape (n_clusters, n_features).
+        low: lower ends of the intervals of each coordinate, likewise.
+        high: upper ends, likewise.
+        noise: root of the mean squared length of the noise in a mean, float64 of shape (n_clusters,).
+        nearest: distance of each final center to the nearest other one; inf for one cluster.
+        mostly_noise: whether the size may be 0, or the noise is as long as that distance.
+    """
+
+    level: float
+    sizes: FloatArray
+    sizes_low: FloatArray
+    sizes_high: FloatArray
+    means: FloatArray
+    low: FloatArray
+    high: FloatArray
+    noise: FloatArray
+    nearest: FloatArray
+    mostly_noise: FloatArray
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the intervals as JSON types; the distance of a single cluster to another is None."""
+        plain = {name: value.tolist() for name, value in asdict(self).items() if name != "level"}
+        plain["nearest"] = [one if math.isfinite(one) else None for one in plain["nearest"]]
+        return {"level": self.level, **plain}
+
+
+def _asked_last(transcript: Transcript, shape: tuple[int, ...]) -> tuple[Noised, Any, Total] | None:
+    """Return the last noised question about such centers, the same without noise, and its total."""
+    for asked, total in reversed(transcript.totals()):
+        noised: Any = question_of(asked)
+        inner: Any = noised.inner if isinstance(noised, Noised) else None
+        while isinstance(inner, Question) and not hasattr(inner, "centers"):
+            inner = getattr(inner, "inner", None)
+        if inner is None or getattr(inner.centers, "shape", None) != shape or not hasattr(inner, "radius"):
+            continue
+        found = {name: total.statistics[name].shape for name in total.statistics}
+        if found.get("count") == shape[:1] and found.get("sum") == shape:
+            return noised, inner, total
+    return None
+
+
+def intervals_of(transcript: Transcript, centers: FloatArray, level: float) -> Intervals | None:
+    """Return the intervals of a fit; None where no noised total counts the rows of such centers.
+
+    Args:
+        transcript: of the run.
+        centers: that were released.
+        level: in (0, 1).
+    """
+    known = _asked_last(transcript, centers.shape)
+    if known is None:
+        return None
+    noised, inner, total = known
+    z, std = float(ndtri(0.5 + level / 2.0)), noised.noise_std(len(total.contributors))
+    count, summed = total.statistics["count"], total.statistics["sum"]
+    # At unit "client" counts are in units of a client.
+    rows = float(getattr(noised.inner, "rows", 1))
+    low, high = _quotients(summed, count[:, None], z * std["sum"], z * std["count"], inner.radius)
+    ends = inner.ranges.low, inner.ranges.high
+    sure = np.maximum(count, max(std["count"], np.finfo(float).tiny))
+    noise = std["sum"] * math.sqrt(centers.shape[1]) / sure
+    apart = squared_distances(centers, centers)
+    np.fill_diagonal(apart, np.inf)
+    nearest = np.sqrt(apart.min(axis=1))
+    return Intervals(
+        level=level,
+        sizes=count * rows,
+        sizes_low=np.maximum(count - z * std["count"], 0.0) * rows,
+        sizes_high=np.maximum(count + z * std["count"], 0.0) * rows,
+        means=np.clip(inner.centers + np.clip(summed / sure[:, None], -inner.radius, inner.radius), *ends),
+        low=np.clip(inner.centers + low, *ends),
+        high=np.clip(inner.centers + high, *ends),
+        noise=noise,
+        nearest=nearest,
+        mostly_noise=(count < z * std["count"]) | (noise >= nearest),
+    )
+
+
+def _quotients(
+    s: FloatArray, c: FloatArray, s_error: float, c_error: float, most: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return Fieller's intervals of quotients s / c of magnitude at most `most`; errors are z deviations."""
+    square = np.square(c) - c_error**2
+    known = (square > 0.0) & (c > 0.0)
+    safe = np.where(known, square, 1.0)
+    root = np.sqrt(np.maximum(np.square(s * c) - safe * (np.square(s) - s_error**2), 0.0))
+    low, high = ((s * c + sign * root) / safe for sign in (-1.0, 1.0))
+    low, high = np.where(known, low, -most), np.where(known, high, most)
+    return np.clip(low, -most, most), np.clip(high, -most, most)
+
+
+class Doubted:
+    """Adds to a clustering estimator what the noise of a private fit leaves open."""
+
+    def intervals(self, level: float = 0.95) -> Intervals:
+        """Return sizes and means with intervals that cover the exact answers to the last question asked.
+
+        It spends no budget: only totals that were released are used.
+
+        Args:
+            level: probability with which each interval covers, in (0, 1).
+
+        Raises:
+            ArgumentError: the level is out of its bounds; or no noised total counts the rows of each center,
+                as in a fit without privacy, one that asks no rounds, or one that was loaded from a file.
+        """
+        if not 0.0 < level < 1.0:
+            raise ArgumentError(f"level must lie in (0, 1), got level={level!r}.", parameters=["level"])
+        fitted: Any = self
+        transcript = vars(self).get("transcript_")
+        found = None if transcript is None else intervals_of(transcript, fitted.cluster_centers_, level)
+        if found is None:
+            raise ArgumentError(
+                "intervals are of noised totals that count the rows of each center, and this estimator has "
+                "none: fit or resume with privacy=, DPKMeans or an algorithm whose rounds ask all rows."
+            )
+        return found
+
+    def _warn_of_noise(self) -> None:
+        """Warn where the centers are mostly noise, or the declared ranges do not fit the rows."""
+        fitted: Any = self
+        found = intervals_of(fitted.transcript_, fitted.cluster_centers_, 0.95)
+        if found is None:
+            return
+        bad, k = int(found.mostly_noise.sum()), len(found.noise)
+        if 2 * bad > k:
+            warnings.warn(
+                f"the centers are mostly noise: {bad} of {k} clusters may have no rows, or have noise in "
+                "their mean that is as long as the distance to the nearest center. Claim a larger epsilon, "
+                "take fewer clusters, or narrow the domain; intervals() says what is known.",
+                stacklevel=5,
+            )
+            return
+        columns = unfit_columns(fitted.cluster_centers_[np.logical_not(found.mostly_noise)], fitted.privacy)
+        if columns:
+            names = vars(self).get("feature_names_in_")
+            listed = [
+                f"{'column ' if names is None else ''}{j if names is None else names[j]}" for j in columns
+            ]
+            warnings.warn(
+                f"all centers lie at one end of the declared range of {', '.join(listed)}: values beyond "
+                "it are clipped to that end, or the range is far too wide. Declare, without looking at "
+                "rows, one that fits.",
+                stacklevel=5,
+            )
+
+
+def unfit_columns(centers: FloatArray, privacy: Privacy) -> list[int]:
+    """Return the columns of a box at whose same end all released centers lie."""
+    if not isinstance(privacy.domain, Box) or not len(centers):
+        return []
+    low, high = privacy.domain.bounds(centers.shape[1])
+    room = NEAR_AN_END * (high - low)
+    at_end = (centers <= low + room).all(axis=0) | (centers >= high - room).all(axis=0)
+    return np.flatnonzero(at_end & (high > low)).tolist()

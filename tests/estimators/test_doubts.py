@@ -1,0 +1,117 @@
+"""What noise leaves open: intervals cover the exact answers to what was asked, and doubt is said aloud."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privfed import KFED, Ball, Box, DPKMeans, DWFKMeans, FederatedFuzzyCMeans, Privacy
+from privfed.core.asking.question import ClientData
+from privfed.errors import ArgumentError
+from privfed.estimators.doubts import _asked_last, _quotients
+
+RNG = np.random.default_rng(0)
+CENTERS = np.array([[-0.5, 0.5], [0.5, -0.5], [0.0, 0.0]])
+ROWS = CENTERS[RNG.integers(3, size=900)] + 0.08 * RNG.standard_normal((900, 2))
+CLIENTS = np.array_split(ROWS, 3)
+
+
+def privacy(**words: Any) -> Privacy:
+    known: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "neighbours": "add-remove"}
+    return Privacy(**(known | {"domain": Box(-1.0, 1.0, max_rows=1000)} | words))
+
+
+KINDS = [
+    lambda **words: DPKMeans(3, **words),
+    lambda **words: DWFKMeans(3, local_iter=1, **words),
+    lambda **words: FederatedFuzzyCMeans(3, local_iter=1, averaging="weighted", **words),
+]
+
+
+@pytest.mark.filterwarnings("ignore:the centers are mostly noise")
+@pytest.mark.parametrize(
+    ("kind", "words", "seeds"),
+    [
+        (KINDS[0], {"epsilon": 0.2}, 25),
+        (KINDS[2], {"epsilon": 2.0}, 5),
+        *(
+            pytest.param(kind, words, 60, marks=pytest.mark.slow)
+            for kind in KINDS
+            for words in ({"epsilon": 0.2}, {"epsilon": 2.0}, {"neighbours": "replace-one"})
+        ),
+    ],
+)
+def test_intervals_cover_the_exact_answers_to_the_last_question(
+    kind: Any, words: dict[str, Any], seeds: int
+) -> None:
+    """P(low <= exact <= high) = level, for the counts and the means that the last question asks for."""
+    sizes, means = [], []
+    for seed in range(seeds):
+        own = privacy(noise_seed=seed, **words)
+        model = kind(protocol="plain", privacy=own, random_state=seed).fit(CLIENTS)
+        known = _asked_last(model.transcript_, model.cluster_centers_.shape)
+        assert known is not None
+        (exact,) = known[1].answer_all([ClientData(ROWS)], [np.random.default_rng(0)])
+        found = model.intervals(0.8)
+        held = exact["count"] > 0
+        sizes.append((found.sizes_low <= exact["count"]) & (exact["count"] <= found.sizes_high))
+        true = known[1].centers + exact["sum"] / np.maximum(exact["count"], 1.0)[:, None]
+        means.append(((found.low <= true + 1e-12) & (true <= found.high + 1e-12))[held])
+    # At most four deviations of a binomial below the level.
+    for covered, n in ((np.concatenate(sizes), 3 * seeds), (np.concatenate(means), 6 * seeds)):
+        assert covered.mean() > 0.8 - 4.0 * np.sqrt(0.16 / n)
+
+
+@pytest.mark.parametrize("size", [3.0, 30.0, 300.0])
+def test_the_level_is_met_and_not_passed_by_much(size: float) -> None:
+    """Over many draws a mean is covered as often as the level says, also where its count may be 0."""
+    z, true, noise = 1.2815515655446004, 0.7, (4.0, 10.0)
+    sums = size * true + noise[0] * RNG.standard_normal(40_000)
+    counts = size + noise[1] * RNG.standard_normal(40_000)
+    low, high = _quotients(sums, counts, z * noise[0], z * noise[1], 1.0)
+    covered = float(((low <= true) & (true <= high)).mean())
+    assert covered >= 0.79 and (size < 100.0 or covered == pytest.approx(0.8, abs=0.01))
+
+
+def test_at_unit_client_the_numbers_are_of_rows() -> None:
+    clients = np.array_split(ROWS, 60)
+    with pytest.warns(UserWarning, match="promises very little"):
+        own = privacy(epsilon=60.0, unit="client", noise_seed=1)
+    found = DPKMeans(3, protocol="plain", privacy=own).fit(clients).intervals()
+    assert found.sizes.sum() == pytest.approx(900, rel=0.3)
+    assert (found.sizes_low <= found.sizes).all() and (found.sizes <= found.sizes_high).all()
+
+
+def test_centers_of_noise_are_not_given_without_a_word() -> None:
+    own = privacy(epsilon=0.01, noise_seed=3)
+    with pytest.warns(UserWarning, match=r"the centers are mostly noise: [23] of 3 clusters"):
+        model = DPKMeans(3, protocol="plain", privacy=own).fit(CLIENTS)
+    found = model.intervals()
+    bad = found.mostly_noise
+    assert bad.sum() >= 2 and ((found.sizes_low[bad] == 0) | (found.noise[bad] >= found.nearest[bad])).all()
+    sure = DPKMeans(3, protocol="plain", privacy=privacy(epsilon=4.0, noise_seed=3)).fit(CLIENTS).intervals()
+    assert not sure.mostly_noise.any() and (sure.low < sure.means).all() and (sure.means < sure.high).all()
+
+
+@pytest.mark.parametrize(("high", "unfit"), [((1.0, 1.0), False), ((1.0, -2.0), True), ((1.0, 60.0), True)])
+def test_a_range_that_does_not_fit_the_rows_is_named(high: tuple[float, float], unfit: bool) -> None:
+    """As for values of up to 300 that are declared to lie between 18 and 100; only released centers tell."""
+    domain = Box((-1.0, -3.0 if high[1] < 0 else -1.0), high, max_rows=1000)
+    model = DPKMeans(3, protocol="plain", privacy=privacy(epsilon=8.0, domain=domain, noise_seed=1))
+    if unfit:
+        with pytest.warns(UserWarning, match="all centers lie at one end of the declared range of column 1:"):
+            model.fit(CLIENTS)
+    else:
+        model.fit(CLIENTS)
+
+
+def test_where_there_are_no_such_totals_there_are_no_intervals() -> None:
+    alone = KFED(2, protocol="plain", privacy=privacy(epsilon=8.0)).fit(CLIENTS)
+    exact = DWFKMeans(2, protocol="plain", domain=Box(-1, 1)).fit(CLIENTS)
+    for model in (alone, exact, DPKMeans(2, privacy=privacy())):
+        with pytest.raises(ArgumentError, match="this estimator has none"):
+            model.intervals()
+    ball = privacy(epsilon=4.0, domain=Ball(2.0, max_rows=1000))
+    fitted = DPKMeans(2, protocol="plain", privacy=ball).fit(CLIENTS)
+    with pytest.raises(ArgumentError, match="level must lie in"):
+        fitted.intervals(1.0)
