@@ -30,6 +30,7 @@ from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Mechanism
 from privfed.data import ClientTables, load_clients, load_features
 from privfed.errors import ArgumentError, DataError
+from privfed.estimators.scaling import scaled_as
 from privfed.privacy.claim import PrivacySpent
 
 STATED = (
@@ -179,6 +180,9 @@ def target_of(
         )
     view = transcript.view(party, colluding=positions)
     public, public_labels = _public(folder, sample, features, labels is not None)
+    scaled = scaled_as(transcript)
+    public = None if public is None else scaled(public)
+    ends = None if domain is None else scaled(np.stack(domain.bounds(len(features))))
     return view, Target(
         clients=rows,
         labels=labels,
@@ -188,7 +192,7 @@ def target_of(
         client=wanted,
         public=public,
         public_labels=public_labels,
-        ends=None if domain is None else domain.bounds(len(features)),
+        ends=None if ends is None else (ends[0], ends[1]),
         most_rows=most_rows,
         # Only Gaussian noise has a Gaussian trade-off curve.
         gdp_mu=None
@@ -218,7 +222,7 @@ def true_rows(
 ) -> tuple[list[FloatArray], tuple[str, ...], list[Any] | None]:
     """Return the rows of every client of a run, by position, the names of their columns, and labels.
 
-    Labels are those that a run trained on; None for other runs.
+    Rows are scaled as those of the run were. Labels are those that a run trained on; None for other runs.
 
     Raises:
         DataError: the rows are not those of the run's clients.
@@ -239,6 +243,7 @@ def true_rows(
             separator=source.separator,
             missing=source.missing,
             id=source.id,
+            schema=source.schema,
             clients=transcript.configuration.clients if private else (),
         ),
         private=private,
@@ -248,8 +253,9 @@ def true_rows(
     _check_rows(tables, names, None if source.classes else transcript.configuration.n_features)
     place = {name: i for i, name in enumerate(tables.names)}
     labels = models().labels_of(tables, source.classes) if source.classes else None
+    scaled = scaled_as(transcript)
     return (
-        [np.asarray(tables.arrays[place[name]]) for name in names],
+        [scaled(np.asarray(tables.arrays[place[name]])) for name in names],
         tuple(tables.columns),
         None if labels is None else [labels[place[name]] for name in names],
     )

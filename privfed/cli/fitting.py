@@ -26,7 +26,7 @@ from privfed.cli.described import (
     needed_by_a_claim,
 )
 from privfed.cli.output import RoundProgress, echo, in_results, result_table, write_results
-from privfed.cli.result import Result, TrainedResult, result_of, stating_the_claim
+from privfed.cli.result import Result, TrainedResult, in_columns_units, result_of, stating_the_claim
 from privfed.cli.run_folder import (
     FORMAT,
     DiskFullError,
@@ -61,6 +61,7 @@ from privfed.errors import (
     RunFolderError,
 )
 from privfed.estimators.base import FederatedClusterer
+from privfed.estimators.scaling import FOLDER as SCALING
 from privfed.federation.clients import Clients
 from privfed.metrics.named import METRICS
 from privfed.version import __version__
@@ -110,7 +111,7 @@ def fit(
     except DiskFullError:
         raise  # `resume` can finish a run that has at least begun.
     except PrivFedError:
-        if not has_begun(out):
+        if not has_begun(out) and not has_begun(out / SCALING):
             discard(out)
         raise
     _show(result, out, as_json)
@@ -241,7 +242,7 @@ def carry_out(
         )
         write_results(folder, result, model)
         if run.source.schema is not None:
-            table = in_units(parse(run.source.schema), model.cluster_centers_)
+            table = in_units(parse(run.source.schema), in_columns_units(model))
             write_table(folder / "centroids-in-units.csv", table)
         if picture:
             from privfed.cli.pictures import draw_run

@@ -206,6 +206,14 @@ schema_option = click.option(
     help="File that says what the columns mean (docs/tables.md); its ranges are the declared domain.",
 )
 
+scale_option = click.option(
+    "--scale",
+    type=click.Choice(["standard", "range", "robust"]),
+    help="Scale the columns over all clients first: to mean 0 and variance 1, to [0, 1], or by their "
+    "quartiles. Centroids are written in the columns' units. With --epsilon range only, which maps --low and "
+    "--high and asks nothing.  [default: rows as they are]",
+)
+
 classes_option = click.option(
     "--classes",
     metavar="A,B,...|@FILE",

@@ -28,6 +28,7 @@ from privfed.cli.result import (
     began_of,
     claim_from,
     claim_of_run,
+    in_columns_units,
     server_saw,
     sum_rows,
     to_json,
@@ -58,9 +59,9 @@ def write_results(folder: Path, result: Result, model: FederatedClusterer) -> No
     """Write the model, its centroids and the result into the run's folder, each file atomically."""
     names, claim = (np.array(one, dtype=np.str_) for one in (result.columns, one_line(model.privacy_claim_)))
     with replaced(folder / "centroids.npz") as path, path.open("wb") as file:
-        np.savez(file, centroids=model.cluster_centers_, columns=names, privacy=claim)
+        np.savez(file, centroids=in_columns_units(model), columns=names, privacy=claim)
     with replaced(folder / "centroids.csv") as path:
-        _write_csv(path, result.columns, model.cluster_centers_)
+        _write_csv(path, result.columns, in_columns_units(model))
     write_model(folder, model, result)
 
 

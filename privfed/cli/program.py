@@ -22,7 +22,7 @@ import click
 from privfed.core.names import Registry, imported
 from privfed.errors import ArgumentError, PrivFedError
 from privfed.estimators.declaring import Parameter, parameters_of
-from privfed.estimators.parameters import Clusters, Measured, Surroundings
+from privfed.estimators.parameters import Clusters, Measured, Scaled, Surroundings
 from privfed.estimators.registry import DECLARED, ESTIMATORS, SHORT, TRAINED
 
 Decorator = Callable[[Any], Any]
@@ -94,6 +94,7 @@ _SET_OTHERWISE = {
     *parameters_of(Surroundings),
     *parameters_of(Clusters),
     *parameters_of(Measured),
+    *parameters_of(Scaled),
     "n_classes",
 }
 """Parameters that other options set: --protocol, --seed, -k, --low, --epsilon, --metrics, --classes, ..."""

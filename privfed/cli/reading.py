@@ -17,7 +17,15 @@ from rich.table import Table
 from privfed.cli.described import check_own, check_several, declared_with, surroundings_of
 from privfed.cli.described import load as load_rows
 from privfed.cli.output import echo
-from privfed.cli.result import ROWS, TrainedResult, claim_of_run, holds_models, measured_on, to_json
+from privfed.cli.result import (
+    ROWS,
+    TrainedResult,
+    claim_of_run,
+    holds_models,
+    in_columns_units,
+    measured_on,
+    to_json,
+)
 from privfed.cli.run_folder import (
     MODEL,
     RESULT_FORMAT,
@@ -45,6 +53,7 @@ from privfed.errors import ArgumentError, RunFolderError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.moments import FederatedSummary
 from privfed.estimators.saving import load
+from privfed.estimators.scaling import Scaling
 from privfed.numerics.kernels.dispatch import assign
 from privfed.privacy.claim import one_line
 
@@ -77,7 +86,10 @@ def predict(
         read = read_described(data, schema).checked()
         rows, kept = read.features, read.kept
         ids = {name: read.frame[name].to_numpy() for name in schema.of(ID) if name in read.frame.columns}
-    labels = assign(rows, np.array(known.centroids, dtype=np.float64))
+    scaling, centers = Scaling.from_dict(known.scaling), np.array(known.centroids, dtype=np.float64)
+    if scaling is not None:
+        rows, centers = scaling.scaled(rows), scaling.scaled(centers)
+    labels = assign(rows, centers)
     if kept is not None:
         labels = np.where(kept, labels, NO_LABEL)
     claim = known.privacy
@@ -111,7 +123,9 @@ def centroids_of(folder: Path) -> Centroids:
             f"the model in {folder} does not name its columns; in Python, privfed.load reads it, and its "
             "predict takes rows."
         )
-    return Centroids(tuple(columns), model.cluster_centers_.tolist(), model.privacy_claim_, RESULT_FORMAT)
+    scaling = None if model.scaling_ is None else model.scaling_.to_dict()
+    centers = in_columns_units(model).tolist()
+    return Centroids(tuple(columns), centers, model.privacy_claim_, RESULT_FORMAT, scaling)
 
 
 def _classes(

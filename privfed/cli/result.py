@@ -109,7 +109,8 @@ class Result(Outcome, frozen=True, kw_only=True):
 
     `score` is inertia / rows, None if no budget was spent on it; `movements` has one Frobenius norm for each
     round. `converged` is None if the number of rounds was fixed; `remedy` says why a run did not converge,
-    and what helps. `metrics` holds what `--metrics` named, None where an index is not defined. `of` says what
+    and what helps. `centroids` are in the columns' units; with `scaling` all else is of scaled rows.
+    `metrics` holds what `--metrics` named, None where an index is not defined. `of` says what
     inertia, score, agreement and metrics are of (`measured_on`). `intervals` are `Intervals` at level .95,
     where noised totals count the rows of each center.
     """
@@ -125,6 +126,7 @@ class Result(Outcome, frozen=True, kw_only=True):
     centroids: list[list[float]]
     of: str = ROWS
     intervals: dict[str, Any] | None = None
+    scaling: dict[str, Any] | None = None
 
 
 class Decided(msgspec.Struct, frozen=True):
@@ -173,6 +175,12 @@ def measured_on(model: FederatedClusterer | FederatedSummary) -> str:
     if model.engine is not None and model.engine.members is not None:
         return EITHER
     return ROWS if model.policy is None or model.policy.group_size == 1 else GROUP_MEANS
+
+
+def in_columns_units(model: FederatedClusterer) -> FloatArray:
+    """Return a fitted model's centers as they were before rows were scaled, (n_clusters, n_features)."""
+    centers = model.cluster_centers_
+    return centers if model.scaling_ is None else model.scaling_.original(centers)
 
 
 def began_of(transcript: Transcript) -> Began:
@@ -286,9 +294,10 @@ def result_of(
         agreement=agreement,
         metrics=dict(metrics or {}),
         movements=movements(model.history_),
-        centroids=model.cluster_centers_.tolist(),
+        centroids=in_columns_units(model).tolist(),
         of=measured_on(model),
         intervals=None if known is None else known.to_dict(),
+        scaling=None if model.scaling_ is None else model.scaling_.to_dict(),
         **facts_of_run(model, seconds, *noised),
     )
 

@@ -304,6 +304,7 @@ class Centroids(msgspec.Struct, frozen=True):
     centroids: list[list[float]]
     privacy: PrivacySpent | None = None
     format: int = 1
+    scaling: dict[str, Any] | None = None
 
 
 def read_centroids(folder: Path, file: str = RESULT) -> Centroids:

@@ -17,11 +17,19 @@ import msgspec
 from rich import box
 from rich.table import Table
 
-from privfed.cli.described import check_several, estimator, labelled, load
+from privfed.cli.described import check_several, declared_with, estimator, labelled, load
 from privfed.cli.fitting import check_same_rows
 from privfed.cli.output import RoundProgress, echo, in_results
 from privfed.cli.program import in_options
-from privfed.cli.result import ROWS, began_of, claim_from, measured_on, server_saw, stating_the_claim
+from privfed.cli.result import (
+    ROWS,
+    began_of,
+    claim_from,
+    in_columns_units,
+    measured_on,
+    server_saw,
+    stating_the_claim,
+)
 from privfed.cli.run_folder import (
     MODEL,
     RESULT_FORMAT,
@@ -38,11 +46,13 @@ from privfed.cli.run_folder import (
     values_of,
     write_new,
 )
+from privfed.core.record.transcript import has_begun
 from privfed.core.stored.files import make_folder, replaced
 from privfed.data import ClientTables
 from privfed.errors import ArgumentError, ProtocolError, ResumeError, RunFolderError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.choosing import SHARED, Rule, SelectionResult
+from privfed.estimators.scaling import FOLDER as SCALING
 from privfed.estimators.selection import estimator_of, select_n_clusters, transcripts
 from privfed.federation.clients import Clients, gather
 from privfed.privacy.claim import noised_mark, one_line, rows_mark
@@ -55,7 +65,8 @@ def select_k(
     data: Path, out: Path, algorithm: str, quiet: bool, picture: bool, as_json: bool, **given: Any
 ) -> None:
     """Do the work of `privfed select-k`."""
-    source, declared = source_of(data, given), declared_of(given)
+    source = source_of(data, given)
+    declared = declared_with(source, declared_of(given))
     own = {name: given.pop(name) for name in ("index", "rule", "min_k", "max_k")}
     asked = Asked(source=source, algorithm=algorithm, values=values_of(given), declared=declared, **own)
     declared.check_claim(*source.undeclared)
@@ -118,6 +129,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     centroids: list[list[float]]
     seconds: float
     of: str = ROWS
+    scaling: dict[str, Any] | None = None
 
 
 def carry_out(
@@ -159,7 +171,7 @@ def carry_out(
                 draw_selection(out / "picture.png", result)
             return _written(out, _selection(asked, tables, result, time.monotonic() - began), result)
     except BaseException:
-        if fresh and not transcripts(out):
+        if fresh and not transcripts(out) and not has_begun(out / SCALING):
             _discard(out)
         raise
 
@@ -239,7 +251,8 @@ def _selection(asked: Asked, tables: ClientTables, result: SelectionResult, seco
         clients=began.configuration.clients,
         columns=tables.columns,
         rows=model.n_rows_,
-        centroids=model.cluster_centers_.tolist(),
+        centroids=in_columns_units(model).tolist(),
+        scaling=None if model.scaling_ is None else model.scaling_.to_dict(),
         seconds=seconds,
         of=measured_on(model),
         **result.to_dict(),

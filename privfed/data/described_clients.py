@@ -75,7 +75,7 @@ def load_described(
             f"clients {pairs[0][0]!r} and {pairs[0][1]!r} of {path} differ in spelling only; "
             "rename one, or name both with clients= if they are two."
         )
-    return ClientTables(tuple(tables), names, label_names, private, unlabelled=private)
+    return ClientTables(tuple(tables), names, label_names, private, unlabelled=private, blocks=schema.blocks)
 
 
 def in_units(schema: Schema, centers: FloatArray) -> dict[str, AnyArray]:

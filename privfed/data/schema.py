@@ -161,6 +161,17 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     files: dict[str, File] = {}
 
     @property
+    def blocks(self) -> tuple[tuple[int, ...], ...]:
+        """Positions of the features of each category's column."""
+        found, place = [], 0
+        for own in self.columns.values():
+            width = len(own.categories) if own.kind == CATEGORY else int(own.is_feature)
+            if own.kind == CATEGORY:
+                found.append(tuple(range(place, place + width)))
+            place += width
+        return tuple(found)
+
+    @property
     def features(self) -> tuple[str, ...]:
         """Names of the features: a number's own, and `column=category` for each category."""
         return tuple(

@@ -121,6 +121,8 @@ class ClientTables:
             where only the codes are known.
         private: whether the rows are for runs under differential privacy, where a client may hold none.
         unlabelled: whether rows may have no label, which is the code `NO_LABEL`.
+        blocks: positions of columns that are one column of the table together, such as the categories of a
+            ward: a fit scales them alike. No block for a column of its own.
 
     Attributes:
         kept: what is kept of the rows for the life of this object, such as their groups
@@ -137,6 +139,7 @@ class ClientTables:
     label_names: tuple[str, ...] | None = None
     private: bool = False
     unlabelled: bool = False
+    blocks: tuple[tuple[int, ...], ...] = ()
     kept: dict[str, object] = field(default_factory=dict, repr=False, init=False)
 
     def __post_init__(self) -> None:

@@ -17,7 +17,6 @@ from privfed.algorithms.rounds import ClusteringOutcome
 from privfed.algorithms.starts import StartTotal
 from privfed.core.agreed.program import kept_starts
 from privfed.core.asking.data import stacked
-from privfed.core.record.records import Asked, question_of
 from privfed.core.roles.conversation import Algorithm
 from privfed.core.stored.encoding import Array
 from privfed.core.values.domain import FloatArray
@@ -35,8 +34,9 @@ from privfed.estimators.fitting import (
     reason_of,
     rows_of,
     start_given,
+    warn_tiny,
 )
-from privfed.estimators.parameters import Clusters, Fixed, Measured, Surroundings
+from privfed.estimators.parameters import Clusters, Fixed, Measured, Scaled, Surroundings
 from privfed.estimators.registry import stored_name
 from privfed.estimators.saving import (
     NOT_PART_OF_THE_AGREEMENT,
@@ -49,6 +49,7 @@ from privfed.estimators.saving import (
     TransformerMixin,
     plain_params,
 )
+from privfed.estimators.scaling import Scaling, fit_scaled
 from privfed.federation.clients import Clients, check_one_table, is_client_list
 from privfed.federation.driver import Federation, Watcher
 from privfed.federation.opening import claim_of
@@ -57,7 +58,6 @@ from privfed.metrics.asked import AskedMetric
 from privfed.metrics.named import checked, following
 from privfed.numerics.kernels.dispatch import assign
 from privfed.numerics.kernels.interpreted import squared_distances
-from privfed.questions.ranges import SMALLEST
 
 
 @parameters
@@ -65,6 +65,7 @@ class FederatedClusterer(
     Clusters,
     Surroundings,
     Measured,
+    Scaled,
     Fixed,
     Doubted,
     ClassNamePrefixFeaturesOutMixin,
@@ -84,6 +85,8 @@ class FederatedClusterer(
             `tol=0` or under differential privacy.
         inertia_: pooled sum of squared distances to the nearest center; None under differential privacy.
         labels_: labels of the rows; a list of arrays if `fit` was given a list.
+        scaling_: with `scale`: how rows were scaled; centers, history and inertia are of scaled rows, and
+            `scaling_.original(cluster_centers_)` are the centers in the columns' units. None without.
 
     Raises:
         ArgumentError: a parameter is out of its bounds.
@@ -92,6 +95,7 @@ class FederatedClusterer(
     """
 
     labels_: Any = NoLabels()
+    scaling_: Scaling | None = None
     stored_arrays = ("centers", "history")
 
     @abstractmethod
@@ -155,10 +159,13 @@ class FederatedClusterer(
             ConvergenceWarning: the run has a stop rule, but none ended it.
             UserWarning: no domain is declared, and all values are too small for the ranges that are found.
         """
-        self._fit_clients(clients, resume, watch)
+        if self.scale is None or clients.scaling is not None:
+            self._fit_clients(clients, resume, watch)
+        else:
+            fit_scaled(self, clients, resume, watch)
         self._save_in(self.run_dir)
         self._warn_unconverged()
-        self._warn_tiny()
+        warn_tiny(self)
         return self
 
     def kept_start(self) -> StartTotal:
@@ -169,18 +176,6 @@ class FederatedClusterer(
         """
         begun = start_given(self) if kept_starts(self.transcript_.configuration.program) else None
         return begun or StartTotal.of(self.transcript_)
-
-    def _warn_tiny(self) -> None:
-        """Warn where all values lie in the bin around zero, which ends where the range sum's grid does."""
-        if self.domain is not None or self.privacy is not None or not self.cluster_centers_.any(axis=1).all():
-            return
-        ranges = question_of(self.transcript_.of(Asked)[-1]).ranges
-        if max(np.abs(ranges.low).max(), np.abs(ranges.high).max()) <= SMALLEST:
-            message = (
-                f"all values lie within {SMALLEST:.2g} of zero, below which no ranges are found, so that "
-                "the start and the grid of sums are coarse: declare domain=, or scale rows (FederatedScaler)."
-            )
-            warnings.warn(message, stacklevel=4)
 
     def _warn_unconverged(self) -> None:
         if self.converged_ is False:
@@ -194,6 +189,7 @@ class FederatedClusterer(
         check_surroundings(self.get_params(deep=False))
         clients = as_agreed(clients, self.run_dir) if resume else clients
         seed = self._seed(resume)
+        self.scaling_ = clients.scaling
         algorithm = self.make_algorithm(clients.n_features, seed)
         request = self._request(clients, algorithm, seed, resume=resume, watch=watch)
         self.federation_, algorithm = open_fit(request)
@@ -256,6 +252,8 @@ class FederatedClusterer(
         """
         params = {k: v for k, v in plain_params(self).items() if k not in NOT_PART_OF_THE_AGREEMENT}
         agreed = {"algorithm": stored_name(type(self)), "n_features": clients.n_features}
+        if self.scaling_ is not None:
+            agreed["scaling"] = self.scaling_.to_dict()
         return FederationRequest(
             clients=clients,
             description=json.dumps({**agreed, **params, **self._named()}, sort_keys=True),
@@ -333,7 +331,8 @@ class FederatedClusterer(
         if not hasattr(self, "cluster_centers_"):
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first.")
         check_one_table(X)
-        return rows_of(self, X)
+        rows = rows_of(self, X)
+        return rows if self.scaling_ is None else self.scaling_.scaled(rows)
 
     def predict(self, X: Any) -> npt.NDArray[np.int32]:
         """Return the nearest center of each row of a table, int32 of shape (n_rows,)."""
@@ -368,6 +367,7 @@ class FederatedClusterer(
             "converged": self.converged_,
             **self._ended(),
             "columns": None if names is None else list(map(str, names)),
+            "scaling": None if self.scaling_ is None else self.scaling_.to_dict(),
         }
         return {"centers": self.cluster_centers_, "history": np.stack(self.history_)}, facts
 
@@ -387,6 +387,7 @@ class FederatedClusterer(
         self.cluster_centers_ = centers
         self.history_ = list(history)
         self.n_iter_ = len(history) - 1
+        self.scaling_ = Scaling.from_dict(facts.get("scaling"))
         self.inertia_ = None if inertia is None else float(inertia)
         self.converged_ = None if facts["converged"] is None else bool(facts["converged"])
         self._set_ended(facts)

@@ -27,6 +27,7 @@ from privfed.core.record.transcript import Transcript
 from privfed.core.roles.conversation import Total
 from privfed.core.values.domain import Box, FloatArray
 from privfed.errors import ArgumentError
+from privfed.estimators.scaling import scaling_of_run
 from privfed.numerics.kernels.interpreted import squared_distances
 from privfed.privacy.claim import Privacy
 from privfed.privacy.noised import Noised
@@ -40,7 +41,8 @@ class Intervals:
     """Sizes and means that the last question of a fit asked for, with what its noise leaves open.
 
     Each interval covers the exact answer with probability `level`, by itself. At unit "client" a larger
-    client counts as the typical number of rows, and all are clipped: the intervals are of those sums.
+    client counts as the typical number of rows, and all are clipped: the intervals are of those sums. Means
+    and their intervals are in the columns' units; `noise` and `nearest` are lengths between scaled rows.
 
     Args:
         level: probability with which one interval covers.
@@ -111,14 +113,18 @@ def intervals_of(transcript: Transcript, centers: FloatArray, level: float) -> I
     apart = squared_distances(centers, centers)
     np.fill_diagonal(apart, np.inf)
     nearest = np.sqrt(apart.min(axis=1))
+    scaling = scaling_of_run(transcript)
+    units: Any = (lambda rows: rows) if scaling is None else scaling.original
     return Intervals(
         level=level,
         sizes=count * rows,
         sizes_low=np.maximum(count - z * std["count"], 0.0) * rows,
         sizes_high=np.maximum(count + z * std["count"], 0.0) * rows,
-        means=np.clip(inner.centers + np.clip(summed / sure[:, None], -inner.radius, inner.radius), *ends),
-        low=np.clip(inner.centers + low, *ends),
-        high=np.clip(inner.centers + high, *ends),
+        means=units(
+            np.clip(inner.centers + np.clip(summed / sure[:, None], -inner.radius, inner.radius), *ends)
+        ),
+        low=units(np.clip(inner.centers + low, *ends)),
+        high=units(np.clip(inner.centers + high, *ends)),
         noise=noise,
         nearest=nearest,
         mostly_noise=(count < z * std["count"]) | (noise >= nearest),
@@ -180,7 +186,9 @@ class Doubted:
                 stacklevel=5,
             )
             return
-        columns = unfit_columns(fitted.cluster_centers_[np.logical_not(found.mostly_noise)], fitted.privacy)
+        centers = fitted.cluster_centers_[np.logical_not(found.mostly_noise)]
+        centers = centers if fitted.scaling_ is None else fitted.scaling_.original(centers)
+        columns = unfit_columns(centers, fitted.privacy)
         if columns:
             names = vars(self).get("feature_names_in_")
             listed = [

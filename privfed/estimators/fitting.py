@@ -21,6 +21,7 @@ from privfed.algorithms.starts import StartTotal
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.agreed.program import START_MISSING
 from privfed.core.connection import Engine
+from privfed.core.record.records import Asked, question_of
 from privfed.core.stored.encoding import asdict
 from privfed.core.values.domain import Ball, Box, FloatArray, frozen_array
 from privfed.data import ClientTables
@@ -32,6 +33,7 @@ from privfed.federation.driver import Federation
 from privfed.federation.opening import open_federation
 from privfed.federation.request import FederationRequest
 from privfed.privacy.claim import Privacy
+from privfed.questions.ranges import SMALLEST
 
 
 def check_integer(name: str, value: Any, low: int, high: float = np.inf) -> int:
@@ -111,12 +113,14 @@ def check_declared(estimator: Any) -> None:
     params = estimator.get_params(deep=False)
     for name, one in parameters_of(type(estimator)).items():
         value, written = params[name], str(one.annotation)
-        if written.startswith("Literal[") and written.endswith("]"):
-            *others, last = literal_eval(written.removeprefix("Literal"))
-            if value not in (*others, last):
-                listed = ", ".join(f'"{one}"' for one in others)
+        known = written.removesuffix(" | None")
+        if known.startswith("Literal[") and known.endswith("]"):
+            words = literal_eval(known.removeprefix("Literal"))
+            allowed = words if known == written else (None, *words)
+            if value not in allowed:
+                *others, last = ("None" if each is None else f'"{each}"' for each in allowed)
                 raise ArgumentError(
-                    f'{name} must be {listed} or "{last}", got {name}={value!r}.', parameters=[name]
+                    f"{name} must be {', '.join(others)} or {last}, got {name}={value!r}.", parameters=[name]
                 )
         if written == "bool" and not isinstance(value, bool | np.bool_):
             raise ArgumentError(f"{name} must be True or False, got {value!r}.", parameters=[name])
@@ -211,6 +215,19 @@ def start_given(estimator: BaseEstimator) -> StartTotal | None:
     """Return the start total that an estimator is to begin from; None where it has another start."""
     init = estimator.get_params(deep=False).get("init")
     return init if isinstance(init, StartTotal) else None
+
+
+def warn_tiny(model: Any) -> None:
+    """Warn where all values lie in the bin around zero, which ends where the range sum's grid does."""
+    if model.domain is not None or model.privacy is not None or not model.cluster_centers_.any(axis=1).all():
+        return
+    ranges = question_of(model.transcript_.of(Asked)[-1]).ranges
+    if max(np.abs(ranges.low).max(), np.abs(ranges.high).max()) <= SMALLEST:
+        message = (
+            f"all values lie within {SMALLEST:.2g} of zero, below which no ranges are found, so that "
+            "the start and the grid of sums are coarse: declare domain=, or scale rows (FederatedScaler)."
+        )
+        warnings.warn(message, stacklevel=4)
 
 
 def open_fit(request: FederationRequest) -> tuple[Federation, Any]:

@@ -26,7 +26,7 @@ from privfed.estimators.parameters import Surroundings
 from privfed.estimators.saving import Claimed, NotFittedError, OneToOneFeatureMixin, TransformerMixin
 from privfed.federation.clients import Clients, is_client_list
 from privfed.federation.opening import claim_of, open_federation
-from privfed.federation.request import FederationRequest, protocol_of, seed_from
+from privfed.federation.request import FederationRequest, as_agreed, protocol_of, seed_of_fit
 from privfed.federation.simulation import mapped_tables
 from privfed.privacy.claim import Privacy
 from privfed.questions.histograms import MOST_BINS, check_edges
@@ -47,6 +47,7 @@ class _FromMoments(Surroundings, Claimed):
 
     _agreed_name: ClassVar[str]
     """What agreements call the estimator."""
+    _resumes: bool = False
 
     def fit(
         self, X: Any = None, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
@@ -65,7 +66,22 @@ class _FromMoments(Surroundings, Claimed):
             The fitted estimator.
         """
         check_declared(self)
+        self._resumes = False
         self._find(clients_of(self, X, groups, None, client_names))
+        return self
+
+    def resume(
+        self, X: Any = None, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
+    ) -> Self:
+        """Finish the run in `run_dir` with the same clients: recorded totals are replayed, the rest is asked.
+
+        Raises:
+            RunFolderError: `run_dir` holds no readable run.
+            ResumeError: the run there has other clients or parameters.
+        """
+        check_declared(self)
+        self._resumes = True
+        self._find(as_agreed(clients_of(self, X, groups, None, client_names), self.run_dir))
         return self
 
     @abstractmethod
@@ -88,12 +104,13 @@ class _FromMoments(Surroundings, Claimed):
                 max_sums=algorithm.max_sums,
                 protocol=self.protocol,
                 algorithm=algorithm,
-                seed=seed_from(self.random_state),
+                seed=seed_of_fit(self.random_state, self.privacy, self.run_dir, self._resumes),
                 domain=self.domain,
                 privacy=self.privacy,
                 engine=self.engine,
                 policy=self.policy,
                 run_dir=self.run_dir,
+                resume=self._resumes,
             )
         )
         return self.federation_.run(algorithm)
@@ -106,7 +123,8 @@ class _FromMoments(Surroundings, Claimed):
     def _end(self, **results: FloatArray) -> None:
         """End the transcript with some of the fitted numbers, and set the claim."""
         self.transcript_ = self.federation_.transcript
-        self.transcript_.ended({name: Array.from_numpy(values) for name, values in results.items()})
+        if not self.federation_.finished:
+            self.transcript_.ended({name: Array.from_numpy(values) for name, values in results.items()})
         self.privacy_claim_ = claim_of(self.federation_, protocol_of(self.protocol))
         if self.privacy is not None:
             self.privacy.check_delta(self.n_samples_seen_, len(self.federation_.setting.clients))
@@ -119,27 +137,30 @@ class _FromMoments(Surroundings, Claimed):
 
 @parameters
 class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, _FromMoments):
-    """Scales each feature to mean 0 and variance 1, or to its range, over all clients.
+    """Scales each feature to mean 0 and variance 1, to its range, or by its quartiles, over all clients.
 
     With `scaling="standard"` the fitted numbers are those of scikit-learn's StandardScaler on the pooled
     rows, from two sums (three if features hardly vary). With "range", one sum finds each feature's range,
     which is mapped to [0, 1]. It is exactly that of the declared domain. Without a domain its ends are bin
     edges. They exceed the smallest and largest values by at most a sixteenth with up to three features, and
-    by up to a whole power of two with many.
+    by up to a whole power of two with many. With "robust" one sum more counts rows in 64 bins between these
+    ends. Quartiles are interpolated within a bin: none is further from that of the rows than the bin is wide.
 
     Attributes:
         mean_: "standard": mean of each feature, float64 of shape (n_features,).
-        var_: "standard": population variance of each feature.
+        var_: "standard" and "robust": population variance of each feature.
         scale_: "standard": what features are divided by, the root of `var_`, 1 for constant features;
-            "range": what they are multiplied by, as in scikit-learn's MinMaxScaler.
+            "range": what they are multiplied by, as in scikit-learn's MinMaxScaler; "robust": the
+            interquartile range that they are divided by, 1 for constant features.
+        center_, width_: "robust": median of each feature, and the width of its bins.
         data_min_, data_max_, data_range_: low and high end of each feature's range, and its width.
         min_: "range": what is added to the scaled features.
     """
 
     _agreed_name: ClassVar[str] = "FederatedScaler"
 
-    scaling: Literal["standard", "range"] = parameter(
-        default="standard", text='"standard" or "range".', kw_only=False
+    scaling: Literal["standard", "range", "robust"] = parameter(
+        default="standard", text='"standard", "range" or "robust".', kw_only=False
     )
     privacy: Privacy | None = parameter(
         default=None,
@@ -147,12 +168,15 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, _FromMoments):
     )
 
     def _find(self, clients: Clients) -> None:
+        self._forget("mean_", "var_", "min_", "center_", "width_")
+        if self.scaling == "robust":
+            self._find_quartiles(clients)
+            return
         spread = self.scaling == "standard"
         algorithm = FeatureMoments(spread) if self.privacy is None else PrivateMoments(spread)
         moments: Moments = self._run(clients, algorithm, scaling=self.scaling)
         self._keep(moments)
         self.data_range_ = self.data_max_ - self.data_min_
-        self._forget("mean_", "var_", "min_")
         if self.scaling == "standard":
             self.mean_, self.var_ = np.array(moments.mean), np.array(moments.var)
             self.scale_ = np.where(moments.constant, 1.0, np.sqrt(np.where(moments.constant, 1.0, self.var_)))
@@ -160,6 +184,26 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, _FromMoments):
             self.scale_ = 1.0 / self.data_range_
             self.min_ = -self.data_min_ * self.scale_
         self._end(scale=self.scale_)
+
+    def _find_quartiles(self, clients: Clients) -> None:
+        algorithm = FeatureSummary(n_bins=MOST_BINS)
+        moments, histograms = self._run(clients, algorithm, scaling=self.scaling)
+        self._keep(moments)
+        self.data_range_ = self.data_max_ - self.data_min_
+        self.width_ = np.diff(histograms.edges, axis=1).max(axis=1)
+        quartiles = _quantiles(histograms, (0.25, 0.5, 0.75))
+        self.var_ = np.array(moments.var)
+        self.center_, between = quartiles[:, 1].copy(), quartiles[:, 2] - quartiles[:, 0]
+        self.scale_ = np.where(moments.constant | (between <= 0.0), 1.0, between)
+        self._end(center=self.center_, scale=self.scale_)
+
+    def shift_and_scale(self) -> tuple[FloatArray, FloatArray]:
+        """Return what is subtracted of each feature, and what the rest is divided by, each (n_features,)."""
+        self._rows(np.zeros((1, self.n_features_in_)))
+        if self.scaling == "range":
+            return self.data_min_.copy(), self.data_range_.copy()
+        shift = self.mean_ if self.scaling == "standard" else self.center_
+        return shift.copy(), self.scale_.copy()
 
     def transform(self, X: Any) -> Any:
         """Return scaled rows, float64 of the shape of `X`; of several clients a list, or `ClientTables`."""
@@ -180,21 +224,36 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, _FromMoments):
         return mapped(self._rows(X))
 
     def _scaled(self, rows: FloatArray) -> FloatArray:
-        scaled = (
-            rows * self.scale_ + self.min_ if hasattr(self, "min_") else (rows - self.mean_) / self.scale_
-        )
-        return np.asarray(scaled)
+        if hasattr(self, "min_"):
+            return np.asarray(rows * self.scale_ + self.min_)
+        shift, scale = self.shift_and_scale()
+        return np.asarray((rows - shift) / scale)
 
     def _unscaled(self, rows: FloatArray) -> FloatArray:
-        former = (
-            (rows - self.min_) / self.scale_ if hasattr(self, "min_") else rows * self.scale_ + self.mean_
-        )
-        return np.asarray(former)
+        if hasattr(self, "min_"):
+            return np.asarray((rows - self.min_) / self.scale_)
+        shift, scale = self.shift_and_scale()
+        return np.asarray(rows * scale + shift)
 
     def _rows(self, X: Any) -> FloatArray:
         if not hasattr(self, "scale_"):
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first.")
         return rows_of(self, X)
+
+
+def _quantiles(found: Histograms, shares: Sequence[float]) -> FloatArray:
+    """Return quantiles of each feature, interpolated within bins, float64 of shape (n_features, n_shares).
+
+    Noise may leave no rows at all; the quantiles are then those of the bins' ends.
+    """
+    inside = found.counts[:, 1:-1]
+    inside = np.where(inside.sum(axis=1, keepdims=True) > 0.0, inside, 1.0)
+    below = np.concatenate([np.zeros((len(inside), 1)), np.cumsum(inside, axis=1)], axis=1)
+    each = [
+        np.interp(np.array(shares) * own[-1], own, edges)
+        for own, edges in zip(below, found.edges, strict=True)
+    ]
+    return np.stack(each)
 
 
 @parameters

@@ -78,6 +78,17 @@ class Measured:
 
 
 @parameters
+class Scaled:
+    """Declares on which scale rows are clustered; for every clustering estimator."""
+
+    scale: Literal["standard", "range", "robust"] | None = parameter(
+        default=None,
+        text='how columns are scaled first; "standard" (mean 0, variance 1), "range" (to [0, 1]) or "robust" '
+        "(median 0, interquartile range 1), over all clients. None takes rows as they are.",
+    )
+
+
+@parameters
 class Cohorts:
     """Declares which clients are asked in which round."""
 

@@ -210,7 +210,9 @@ class Claimed(BaseEstimator):
         return {name: value for name, value in state.items() if name not in left}
 
 
-NOT_PART_OF_THE_AGREEMENT = ("run_dir", "random_state", "protocol", "engine", "policy", "domain", "metrics")
+NOT_PART_OF_THE_AGREEMENT = (
+    *("run_dir", "random_state", "protocol", "engine", "policy", "domain", "metrics", "scale"),
+)
 """Parameters that the agreement holds elsewhere, or that are a party's own."""
 
 

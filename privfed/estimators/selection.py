@@ -44,6 +44,7 @@ from privfed.estimators.choosing import (
     local_cluster_counts,
 )
 from privfed.estimators.registry import ESTIMATORS, SHORT
+from privfed.estimators.scaling import as_given, learnt, on_scaled
 from privfed.federation.clients import Clients
 from privfed.federation.driver import Federation, Watcher
 from privfed.federation.opening import open_federation
@@ -121,8 +122,20 @@ def select_n_clusters(
         kept = model._gather(clients, groups, None, client_names) if kept is None else kept
         return kept
 
+    given = model
+    if model.scale is not None:
+        kept = gathered(model)
+        if isinstance(kept, Federation):
+            raise ArgumentError(
+                "a federation's rows are as they are: leave scale= out.", parameters=["scale"]
+            )
+        # Once for all numbers of clusters.
+        scaling = learnt(model, kept)
+        model, kept = on_scaled(model, scaling, kept.n_features), scaling.clients(kept, model.policy)
     if model.privacy is not None:
-        return _chosen_privately(model, model.privacy, gathered, range, index, resume)
+        found = _chosen_privately(model, model.privacy, gathered, range, index, resume)
+        as_given(found.models, given)
+        return found
     local = None if range is not None else _local_clusters(gathered(model), model)
     candidates = _candidates(local.candidates if range is None and local is not None else range, judge.rule)
     rows, models = list[SelectionRow](), list[FederatedClusterer]()
@@ -137,6 +150,7 @@ def select_n_clusters(
             )
         models.append(fitted)
         rows.append(row)
+    as_given(models, given)
     best = chosen(candidates, [row.index for row in rows], judge.rule, rising=judge.rising)
     name = index if isinstance(index, str) else getattr(index, "__name__", "index")
     return SelectionResult(best, name, judge.rule, tuple(rows), tuple(models), local)
@@ -193,6 +207,7 @@ def _chosen_privately(
     for k, value, outcome in zip(candidates, found.indices, found.outcomes, strict=True):
         fitted: Any = clone(model).set_params(n_clusters=k)
         fitted.federation_, fitted.n_features_in_ = federation, clients.n_features
+        fitted.scaling_ = clients.scaling
         fitted._keep(outcome, clients)
         models.append(fitted)
         rows.append(SelectionRow(k, value, None, fitted.n_iter_, sums, sent))

@@ -37,6 +37,8 @@ class Clients:
         width: number of columns, where the rows lie elsewhere.
         groups: groups of the rows, which the object keeps that the user passed; None where that was arrays.
         seen: size of groups -> what questions see of the rows, so that all sums of a fit see the same.
+        scaling: how the rows were scaled, a `privfed.estimators.scaling.Scaling`; None if they were not.
+        blocks: columns that are one together (`ClientTables`).
     """
 
     names: tuple[str, ...]
@@ -46,6 +48,8 @@ class Clients:
     width: int = 0
     groups: KeptGroups | MappedGroups | None = None
     seen: dict[int, tuple[ClientData, ...]] = field(default_factory=dict, repr=False)
+    scaling: Any = None
+    blocks: tuple[tuple[int, ...], ...] = ()
 
     @classmethod
     def elsewhere(cls, members: Members) -> Clients:
@@ -69,11 +73,7 @@ class Clients:
     def answering(self, policy: ClientPolicy | None) -> tuple[ClientData, ...] | None:
         """Return what questions see of the rows: the rows, or their groups' means, once for each row.
 
-        Args:
-            policy: of the clients.
-
-        Returns:
-            The data of each client, by position; None where the rows lie elsewhere.
+        The data is by position; None where the rows lie elsewhere. The policy is the clients'.
 
         Warns:
             UserWarning: arrays are grouped, whose groups no later call knows; or rows are read that were
@@ -255,7 +255,7 @@ def _checked_names(names: Iterable[Any]) -> tuple[str, ...]:
         raise ArgumentError(
             f"client_names must be a list of names, got client_names={names!r}.", parameters=["client_names"]
         )
-    # Names are text, as those found in rows: the number 3 and the text "3" are the same client.
+    # Names are text, as those in rows: the number 3 and the text "3" are the same client.
     known = tuple(map(str, names))
     if not known:
         raise ArgumentError(
@@ -334,7 +334,8 @@ def _from_list(X: Sequence[Any], y: Any, names: Sequence[str] | None) -> Clients
 
 def _from_tables(tables: ClientTables) -> Clients:
     data = _clients(Stack.of(tables.arrays), [one.labels for one in tables.tables])
-    return Clients(tables.names, data, None, tables.columns, groups=KeptGroups.of(tables))
+    kept = KeptGroups.of(tables)
+    return Clients(tables.names, data, None, tables.columns, groups=kept, blocks=tables.blocks)
 
 
 def _clients(stack: Stack, labels: Sequence[npt.NDArray[np.int64] | None]) -> tuple[ClientData, ...]:

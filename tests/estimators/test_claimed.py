@@ -39,7 +39,15 @@ MODELS: dict[str, Any] = {
 }
 OF_TOTALS = {
     *("cluster_centers_", "history_", "n_iter_", "inertia_", "n_rows_", "converged_", "transcript_"),
-    *("privacy_claim_", "n_features_in_", "_n_features_out", "objective_", "cycled_", "_sklearn_version"),
+    *(
+        "privacy_claim_",
+        "n_features_in_",
+        "_n_features_out",
+        "objective_",
+        "cycled_",
+        "scaling_",
+        "_sklearn_version",
+    ),
 }
 """Everything fitted that a private model may take along: it follows from noised totals, or from no data."""
 

@@ -134,6 +134,7 @@ BAD_WORDS: list[tuple[str, list[Any]]] = [
     ("privacy", [1.0, "dp"]),
     ("engine", ["flower", 5]),
     ("policy", ["strict", 5]),
+    ("scale", ["minmax", 1, True]),
     ("metrics", ["inertia", ["gap"], 3]),
     ("domain", [(0, 1), "box"]),
     ("run_dir", [5]),

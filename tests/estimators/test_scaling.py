@@ -198,7 +198,7 @@ def test_the_transcript_is_kept_in_run_dir(blobs: Clients, tmp_path: Any) -> Non
 @pytest.mark.parametrize(
     ("word", "value"),
     [
-        ("scaling", "robust"),
+        ("scaling", "minmax"),
         ("scaling", None),
         ("protocol", "nonsense"),
         ("privacy", 1.0),

@@ -59,7 +59,7 @@ def test_a_short_name_declares_what_its_estimator_declares(name: str) -> None:
         if base in group.__mro__
         for name in vars(base).get("_own_parameters", {})
     }
-    surroundings = {*parameters_of(shared.Surroundings), *parameters_of(shared.Clusters), "metrics"}
+    surroundings = {*parameters_of(shared.Surroundings), *parameters_of(shared.Clusters), "metrics", "scale"}
     assert set(parameters_of(kind)) - surroundings == own - surroundings
 
 

@@ -1,0 +1,234 @@
+"""Fits on scaled rows: each client maps its own columns by public numbers, which sums have found.
+
+Rows are `(row - shift) / scale`, column by column. What clients know beforehand is not asked: "range" over a
+declared `Box` maps it to [0, 1]. Otherwise `FederatedScaler` finds the numbers before the fit, in an
+agreement and a transcript of its own (`scaling` in the run's folder). The agreement of the fit names them.
+
+Columns that are one together, as the categories of a ward, are divided by the root of the sum of their
+variances (times the interquartile range of a Gaussian with "robust"), and keep the schema's weights with
+"range". Of two rows that are drawn independently, a category then adds 2 to the mean squared distance, as a
+standardised number does.
+
+Reveals: what `FederatedScaler` reveals, then what the fit reveals. Whoever knows shift and scale maps the
+totals of the fit back to the columns' units.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from privfed.core.asking.question import ClientData
+from privfed.core.record.transcript import Transcript, has_begun
+from privfed.core.values.domain import Box, Domain, FloatArray
+from privfed.errors import ArgumentError, PrivacyError
+from privfed.estimators.fitting import check_declared
+from privfed.estimators.moments import FederatedScaler
+from privfed.federation.clients import Clients
+from privfed.federation.driver import Watcher
+from privfed.federation.simulation import MappedGroups
+from privfed.privacy.claim import Privacy
+
+GAUSSIAN_IQR = 1.3489795003921634
+"""Interquartile range of a Gaussian column of standard deviation 1."""
+
+FOLDER = "scaling"
+"""Folder in that of a run with the transcript of what was learnt."""
+
+_ALIKE = ("protocol", "engine", "policy", "domain", "random_state")
+"""Parameters that scaling and fit have in common."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """How rows are scaled before they are compared with centers.
+
+    Args:
+        kind: "standard", "range" or "robust".
+        shift: what is subtracted of each column, in its unit.
+        scale: what the rest is divided by; above 0.
+    """
+
+    kind: str
+    shift: tuple[float, ...]
+    scale: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        shift, scale = np.array(self.shift), np.array(self.scale)
+        if shift.shape != scale.shape or not (np.isfinite([shift, scale]).all() and (scale > 0.0).all()):
+            raise ArgumentError("a scaling needs a finite shift and a scale above 0 for each column.")
+
+    @classmethod
+    def of(cls, kind: str, shift: FloatArray, scale: FloatArray) -> Scaling:
+        """Return a scaling by arrays of shape (n_features,)."""
+        return cls(kind, tuple(shift.tolist()), tuple(scale.tolist()))
+
+    def scaled(self, rows: Any) -> FloatArray:
+        """Return scaled rows, float64 of the shape of `rows`, (n, n_features)."""
+        return np.asarray((np.asarray(rows, dtype=np.float64) - self.shift) / self.scale, dtype=np.float64)
+
+    def original(self, rows: Any) -> FloatArray:
+        """Return rows or centers in the columns' units, as they were before `scaled`."""
+        return np.asarray(np.asarray(rows, dtype=np.float64) * self.scale + self.shift, dtype=np.float64)
+
+    def domain(self, declared: Domain | None, n_features: int) -> Box | None:
+        """Return a declared domain after scaling; None for none.
+
+        Raises:
+            ArgumentError: it is a ball, which scaling makes an ellipsoid.
+        """
+        if declared is None:
+            return None
+        low, high = _box(declared).bounds(n_features)
+        ends = self.scaled(np.stack([low, high]))
+        return Box(ends[0], ends[1], max_rows=declared.max_rows)
+
+    def clients(self, clients: Clients, policy: Any) -> Clients:
+        """Return clients with scaled rows, in the same groups of rows.
+
+        Args:
+            clients: with rows in this process.
+            policy: of the clients, which says how large groups are.
+        """
+        groups = None if clients.groups is None else MappedGroups(clients.groups, self.scaled)
+        size = 1 if policy is None else policy.group_size
+        seen = {}
+        if groups is None and size > 1:
+            # Arrays keep no groups: those of the first sum stay, since new ones would show other means.
+            seen = {size: self._data(clients.answering(policy) or ())}
+        return replace(clients, data=self._data(clients.here), groups=groups, seen=seen, scaling=self)
+
+    def _data(self, data: Sequence[ClientData]) -> tuple[ClientData, ...]:
+        return tuple(
+            ClientData(
+                self.scaled(one.features),
+                one.labels,
+                grouped=one.grouped,
+                classes=one.classes,
+                times=one.times,
+            )
+            for one in data
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as values that JSON can hold."""
+        return {"kind": self.kind, "shift": list(self.shift), "scale": list(self.scale)}
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any] | None) -> Scaling | None:
+        """Read what `to_dict` wrote; None for None."""
+        if plain is None:
+            return None
+        return cls(str(plain["kind"]), tuple(map(float, plain["shift"])), tuple(map(float, plain["scale"])))
+
+
+_CLAIMS: WeakKeyDictionary[Privacy, Privacy] = WeakKeyDictionary()
+"""Claims, and the same over a scaled domain."""
+
+
+def _box(domain: Domain) -> Box:
+    if not isinstance(domain, Box):
+        raise ArgumentError(
+            f"scale= maps a Box, and the domain is a {domain.kind}; declare a Box, or leave scale out.",
+            parameters=["scale", "domain"],
+        )
+    return domain
+
+
+def scaling_of_run(transcript: Transcript) -> Scaling | None:
+    """Return the scaling that the agreement of a fit names; None without one."""
+    try:
+        named = json.loads(transcript.configuration.algorithm)
+    except ValueError:
+        return None  # Another library's or an own description.
+    return Scaling.from_dict(named.get("scaling")) if isinstance(named, dict) else None
+
+
+def scaled_as(transcript: Transcript) -> Callable[[FloatArray], FloatArray]:
+    """Return how the rows of a run were mapped before any sum saw them: as its agreement says."""
+    found = scaling_of_run(transcript)
+    return (lambda rows: rows) if found is None else found.scaled
+
+
+def learnt(model: Any, clients: Clients) -> Scaling:
+    """Return the scaling that a model's parameters ask for, learnt from the clients where they must be asked.
+
+    Raises:
+        ArgumentError: the rows lie elsewhere, or the domain is a ball.
+        PrivacyError: it would be a release that no budget covers.
+    """
+    check_declared(model)
+    kind, d, parts = str(model.scale), clients.n_features, list(map(list, clients.blocks))
+    if clients.data is None:
+        raise ArgumentError(
+            f"scale={kind!r} needs the rows in this process; clients elsewhere scale their own tables.",
+            parameters=["scale"],
+        )
+    declared = model.domain if model.privacy is None else model.privacy.domain
+    if kind == "range" and declared is not None:
+        low, high = _box(declared).bounds(d)
+        return Scaling.of(kind, *_of_blocks(low, high - low, np.ones(d), parts))
+    if model.privacy is not None:
+        raise PrivacyError(
+            f"scale={kind!r} would release numbers besides the fit, which this privacy does not pay for. "
+            'Take scale="range", which maps the declared domain and asks nothing; or, in Python, scale rows '
+            "first: FederatedScaler(privacy=budget.take(.1)), with a PrivacyBudget for both."
+        )
+    folder = None if model.run_dir is None else Path(model.run_dir) / FOLDER
+    given = model.get_params(deep=False)
+    scaler = FederatedScaler(model.scale, **{name: given[name] for name in _ALIKE}, run_dir=folder)
+    if folder is not None and has_begun(folder):
+        scaler.resume(clients)
+    else:
+        scaler.fit(clients)
+    spread = np.ones(d)
+    for block in [] if kind == "range" else parts:
+        spread[block] = np.sqrt(scaler.var_[block].sum()) * (1.0 if kind == "standard" else GAUSSIAN_IQR)
+    spread = np.where(spread > 0.0, spread, 1.0)
+    return Scaling.of(kind, *_of_blocks(*scaler.shift_and_scale(), spread, parts))
+
+
+def _of_blocks(
+    shift: FloatArray, scale: FloatArray, spread: FloatArray, blocks: list[list[int]]
+) -> tuple[FloatArray, FloatArray]:
+    """Return shift and scale, where columns of a block are divided by one number and not shifted."""
+    shift, scale = np.array(shift), np.array(scale)
+    for own in blocks:
+        shift[own], scale[own] = 0.0, spread[own]
+    return shift, scale
+
+
+def on_scaled(model: Any, scaling: Scaling, n_features: int) -> Any:
+    """Return an unfitted copy of a model whose domain, claim and start are those of scaled rows."""
+    parameters = model.get_params(deep=False)
+    parameters["domain"] = scaling.domain(model.domain, n_features)
+    if model.privacy is not None:
+        privacy = replace(model.privacy, domain=scaling.domain(model.privacy.domain, n_features))
+        # The same object again, so that a second use of one claim is noticed.
+        parameters["privacy"] = _CLAIMS.setdefault(model.privacy, privacy)
+    if isinstance(parameters.get("init"), np.ndarray | list | tuple):
+        parameters["init"] = scaling.scaled(parameters["init"])
+    return type(model)(**parameters)
+
+
+def as_given(models: Sequence[Any], given: Any) -> None:
+    """Give fitted copies that `on_scaled` made the parameters that the user gave, for rows not yet scaled."""
+    own = given.get_params(deep=False)
+    for model in models:
+        model.set_params(**{name: own[name] for name in ("domain", "privacy", "init") if name in own})
+
+
+def fit_scaled(model: Any, clients: Clients, resume: bool, watch: Watcher | None) -> None:
+    """Learn the scaling of a model, fit it on scaled rows, and set what the fit has found."""
+    scaling = learnt(model, clients)
+    fitted = on_scaled(model, scaling, clients.n_features)
+    begun = model.run_dir is not None and has_begun(Path(model.run_dir))
+    fitted._fit_clients(scaling.clients(clients, model.policy), resume and begun, watch)
+    parameters = fitted.get_params(deep=False)
+    vars(model).update({name: value for name, value in vars(fitted).items() if name not in parameters})

@@ -1,0 +1,257 @@
+"""Fits on scaled rows: those of scikit-learn's pipeline on the pooled rows, from sums."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.cluster import KMeans
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
+
+import privfed
+from privfed import Ball, Box, ClientPolicy, DPKMeans, DWFKMeans, FederatedScaler, Privacy, Simulation
+from privfed.core.record.records import Asked, question_of
+from privfed.data import ClientTable, ClientTables
+from privfed.engines.in_process import Fault
+from privfed.errors import ArgumentError, NotEnoughClientsError, PrivacyError
+from privfed.estimators.scaling import GAUSSIAN_IQR, Scaling, scaling_of_run
+from privfed.federation.clients import gather
+
+RNG = np.random.default_rng(7)
+MIDDLES = np.array([[0.0, 0.0, 0.0], [6.0, 0.0, 5.0], [0.0, 7.0, 5.0]])
+DRAWN = (np.repeat(MIDDLES, 40, axis=0) + RNG.normal(size=(120, 3)))[RNG.permutation(120)]
+ROWS = DRAWN * [1, 100, 0.01] + [5, 9, -7]
+CLIENTS = np.array_split(ROWS, 4)
+START = ROWS[[0, 3, 11]]
+BOX = Box((-20, -900, -8), (40, 1500, -6), max_rows=200)
+KINDS = pytest.mark.parametrize("kind", ["standard", "range", "robust"])
+
+
+def lloyd(**words: Any) -> DWFKMeans:
+    given = {"local_iter": 1, "init": START, "tol": 0.0, "max_iter": 30, "protocol": "plain", **words}
+    return DWFKMeans(3, **given)
+
+
+def private(**words: Any) -> Privacy:
+    declared = {"epsilon": 4.0, "delta": 1e-6, "unit": "record", "neighbours": "add-remove", "domain": BOX}
+    return Privacy(**{**declared, **words})
+
+
+# --- the numbers ---
+
+
+@pytest.mark.parametrize("protocol", ["plain", "masked"])
+def test_it_is_the_pooled_pipeline(protocol: str) -> None:
+    model = lloyd(scale="standard", protocol=protocol).fit(CLIENTS)
+    scaler = StandardScaler().fit(ROWS)
+    theirs = KMeans(3, init=scaler.transform(START), n_init=1, tol=0, max_iter=30, algorithm="lloyd")
+    pipeline = make_pipeline(scaler, theirs).fit(ROWS)
+    np.testing.assert_allclose(model.cluster_centers_, theirs.cluster_centers_, rtol=0, atol=1e-9)
+    assert model.predict(ROWS).tolist() == pipeline.predict(ROWS).tolist()
+    assert np.concatenate(model.labels_).tolist() == pipeline.predict(ROWS).tolist()
+    assert model.scaling_ is not None
+    original = scaler.inverse_transform(theirs.cluster_centers_)
+    np.testing.assert_allclose(model.scaling_.original(model.cluster_centers_), original, rtol=1e-9)
+    np.testing.assert_allclose(model.transform(ROWS), pipeline.transform(ROWS), rtol=0, atol=1e-8)
+
+
+@KINDS
+def test_it_is_a_fit_on_rows_that_a_scaler_has_scaled(kind: Any) -> None:
+    model = lloyd(scale=kind, init="coreset").fit(CLIENTS)
+    scaler = FederatedScaler(kind, protocol="plain").fit(CLIENTS)
+    other = lloyd(init="coreset").fit(scaler.transform(CLIENTS))
+    np.testing.assert_allclose(model.cluster_centers_, other.cluster_centers_, rtol=0, atol=1e-9)
+
+
+def test_a_declared_box_is_mapped_and_nothing_is_asked_for_it(tmp_path: Path) -> None:
+    model = lloyd(scale="range", domain=BOX, run_dir=tmp_path).fit(CLIENTS)
+    assert not (tmp_path / "scaling").exists()
+    theirs = MinMaxScaler().fit(np.stack(BOX.bounds(3)))
+    other = lloyd(domain=Box(0.0, 1.0, max_rows=200), init=theirs.transform(START))
+    other.fit([theirs.transform(one) for one in CLIENTS])
+    np.testing.assert_allclose(model.cluster_centers_, other.cluster_centers_, rtol=0, atol=1e-12)
+
+
+def test_the_domain_follows_other_scalings() -> None:
+    model = lloyd(scale="standard", domain=BOX).fit(CLIENTS)
+    assert model.scaling_ is not None
+    low, high = BOX.bounds(3)
+    last = question_of(model.transcript_.of(Asked)[-1]).ranges
+    np.testing.assert_allclose(model.scaling_.original([last.low, last.high]), [low, high], atol=1e-9)
+    assert model.get_params()["domain"] is BOX
+
+
+def test_quartiles_are_those_of_the_rows_up_to_a_bin() -> None:
+    rng = np.random.default_rng(1)
+    rows = np.stack([rng.uniform(-3, 9, 4000), rng.lognormal(size=4000), np.full(4000, 3.0)], axis=1)
+    scaler = FederatedScaler("robust", protocol="plain").fit(np.array_split(rows, 3))
+    quartiles = np.quantile(rows, [0.25, 0.5, 0.75], axis=0)
+    assert (np.abs(scaler.center_ - quartiles[1])[:2] <= scaler.width_[:2]).all()
+    between = quartiles[2] - quartiles[0]
+    assert (np.abs(scaler.scale_ - between)[:2] <= 2.0 * scaler.width_[:2]).all()
+    assert scaler.scale_[2] == 1.0 and np.isfinite(scaler.transform(rows)).all()
+
+
+@pytest.mark.parametrize(("kind", "spread"), [("standard", 1.0), ("robust", GAUSSIAN_IQR)])
+def test_a_category_counts_as_much_as_a_standardised_number(kind: str, spread: float) -> None:
+    codes = np.random.default_rng(2).choice(4, p=[0.6, 0.3, 0.09, 0.01], size=300)
+    rows = np.concatenate([ROWS[np.arange(300) % 120][:, :1], 0.7 * np.eye(4)[codes]], axis=1)
+    tables = [ClientTable(str(i), one) for i, one in enumerate(np.array_split(rows, 3))]
+    clients = ClientTables(tuple(tables), ("a", "w=0", "w=1", "w=2", "w=3"), blocks=((1, 2, 3, 4),))
+    model = DWFKMeans(2, scale=kind, protocol="plain", max_iter=1, tol=0).fit(clients)
+    assert model.scaling_ is not None
+    scaled = model.scaling_.scaled(rows)
+    # The mean squared distance of two rows is twice the sum of the variances.
+    assert scaled[:, 1:].var(axis=0).sum() == pytest.approx(1.0 / spread**2)
+    assert set(model.scaling_.shift[1:]) == {0.0} and len(set(model.scaling_.scale[1:])) == 1
+
+
+@given(
+    st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6)), min_size=1, max_size=4),
+    st.floats(-1e6, 1e6),
+)
+def test_original_is_the_inverse(numbers: list[tuple[float, float]], value: float) -> None:
+    shift, scale = zip(*numbers, strict=True)
+    one = Scaling("standard", shift, scale)
+    rows = np.full((2, len(shift)), value)
+    size = np.abs(rows) + np.abs(shift)
+    assert (np.abs(one.original(one.scaled(rows)) - rows) <= 1e-12 * size).all()
+    assert Scaling.from_dict(one.to_dict()) == one
+
+
+@pytest.mark.parametrize(
+    ("shift", "scale"), [((0.0,), (0.0,)), ((np.nan,), (1.0,)), ((0.0, 1.0), (1.0,)), ((0.0,), (np.inf,))]
+)
+def test_a_scaling_that_is_none_is_an_error(shift: tuple[float, ...], scale: tuple[float, ...]) -> None:
+    with pytest.raises(ArgumentError, match="finite shift and a scale above 0"):
+        Scaling("standard", shift, scale)
+
+
+# --- groups of rows ---
+
+
+@pytest.mark.filterwarnings("ignore:arrays are grouped anew")
+def test_groups_of_arrays_are_made_once() -> None:
+    policy = ClientPolicy(group_size=3)
+    clients = gather(CLIENTS)
+    scaling = Scaling.of("standard", ROWS.mean(axis=0), ROWS.std(axis=0))
+    before, after = clients.answering(policy), scaling.clients(clients, policy).answering(policy)
+    assert before is not None and after is not None
+    for one, other in zip(before, after, strict=True):
+        np.testing.assert_allclose(scaling.scaled(one.features), other.features)
+        assert other.grouped
+
+
+def test_kept_groups_stay_the_same() -> None:
+    tables = ClientTables(tuple(ClientTable(str(i), one) for i, one in enumerate(CLIENTS)), ("a", "b", "c"))
+    policy = ClientPolicy(group_size=4)
+    means = gather(tables).answering(policy)
+    model = lloyd(scale="standard", policy=policy).fit(tables)
+    assert model.scaling_ is not None and means is not None
+    seen = np.concatenate([one.features for one in means])
+    scaler = StandardScaler().fit(seen)
+    np.testing.assert_allclose(model.scaling_.shift, scaler.mean_, rtol=1e-9)
+    np.testing.assert_allclose(model.scaling_.scale, scaler.scale_, rtol=1e-9)
+
+
+# --- what is kept ---
+
+
+@KINDS
+def test_a_saved_model_scales_rows(kind: Any, tmp_path: Path) -> None:
+    model = lloyd(scale=kind, run_dir=tmp_path).fit(CLIENTS)
+    again = privfed.load(tmp_path)
+    assert again.scaling_ == model.scaling_ == scaling_of_run(model.transcript_)
+    assert again.predict(ROWS).tolist() == model.predict(ROWS).tolist()
+
+
+def test_a_later_fit_without_scaling_forgets_it() -> None:
+    model = lloyd(scale="standard").fit(CLIENTS)
+    assert model.set_params(scale=None).fit(CLIENTS).scaling_ is None
+
+
+def test_a_run_goes_on_wherever_it_was_stopped(tmp_path: Path) -> None:
+    whole = lloyd(scale="standard", run_dir=tmp_path / "whole").fit(CLIENTS)
+    for name in ("transcript.jsonl", "scaling/transcript.jsonl"):
+        lines = (tmp_path / "whole" / name).read_bytes().splitlines(keepends=True)
+        for kept in (2, len(lines) - 2):
+            folder = tmp_path / f"{name.replace('/', '-')}-{kept}"
+            shutil.copytree(tmp_path / "whole", folder)
+            if name != "transcript.jsonl":
+                (folder / "transcript.jsonl").unlink()
+            (folder / name).write_bytes(b"".join(lines[:kept]))
+            model = lloyd(scale="standard", run_dir=folder).resume(CLIENTS)
+            assert model.cluster_centers_.tolist() == whole.cluster_centers_.tolist()
+
+
+def test_a_scaling_that_is_cut_off_is_kept(tmp_path: Path) -> None:
+    lost = Simulation(faults=[Fault(client, "collect", sums=frozenset({2})) for client in range(3)])
+    with pytest.raises(NotEnoughClientsError):
+        lloyd(scale="standard", protocol="masked", engine=lost, run_dir=tmp_path).fit(CLIENTS)
+    model = lloyd(scale="standard", protocol="masked", run_dir=tmp_path).resume(CLIENTS)
+    assert model.scaling_ == lloyd(scale="standard", protocol="masked").fit(CLIENTS).scaling_
+
+
+def test_numbers_of_clusters_are_compared_on_rows_that_are_scaled_once(tmp_path: Path) -> None:
+    found = privfed.select_n_clusters(
+        CLIENTS, range(2, 5), scale="standard", protocol="plain", run_dir=tmp_path, index="calinski_harabasz"
+    )
+    assert found.n_clusters == 3
+    assert [one.name for one in tmp_path.glob("**/scaling")] == ["scaling"]
+    theirs = StandardScaler().fit(ROWS)
+    for model in found.models:
+        assert model.scaling_ is not None and model.get_params()["domain"] is None
+        np.testing.assert_allclose(model.scaling_.shift, theirs.mean_, rtol=1e-9)
+        assert model.predict(ROWS).tolist() == np.concatenate(model.labels_).tolist()
+
+
+# --- differential privacy ---
+
+
+def test_under_privacy_the_declared_box_is_mapped() -> None:
+    claim = private(noise_seed=3)
+    model = DPKMeans(3, scale="range", privacy=claim, protocol="plain").fit(CLIENTS)
+    theirs = MinMaxScaler().fit(np.stack(BOX.bounds(3)))
+    within = private(noise_seed=3, domain=Box(np.zeros(3), np.ones(3), max_rows=200))
+    other = DPKMeans(3, privacy=within, protocol="plain").fit([theirs.transform(one) for one in CLIENTS])
+    np.testing.assert_allclose(model.cluster_centers_, other.cluster_centers_, rtol=0, atol=1e-9)
+    assert model.get_params()["privacy"] is claim
+    ours, scaled = model.intervals(), other.intervals()
+    np.testing.assert_allclose(ours.low, theirs.inverse_transform(scaled.low), rtol=0, atol=1e-6)
+    assert (ours.low <= ours.means).all() and ours.noise == pytest.approx(scaled.noise)
+
+
+@pytest.mark.parametrize("kind", ["standard", "robust"])
+def test_under_privacy_what_would_be_released_besides_is_refused(kind: str) -> None:
+    with pytest.raises(PrivacyError, match=r'Take scale="range".*PrivacyBudget for both'):
+        DPKMeans(3, scale=kind, privacy=private()).fit(CLIENTS)
+
+
+def test_a_claim_that_is_used_twice_warns_on_scaled_rows_too(recwarn: pytest.WarningsRecorder) -> None:
+    claim = private()
+    for _ in range(2):
+        DPKMeans(3, scale="range", privacy=claim, protocol="plain").fit(CLIENTS)
+    assert sum("used before" in str(one.message) for one in recwarn) <= 1  # Tests may ignore it.
+    from privfed.estimators.scaling import _CLAIMS
+
+    assert claim in _CLAIMS
+
+
+# --- what cannot be scaled ---
+
+
+def test_a_ball_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="the domain is a Ball; declare a Box"):
+        lloyd(scale="range", domain=Ball(radius=2000.0), protocol="plain").fit(CLIENTS)
+
+
+def test_a_federation_is_scaled_no_more() -> None:
+    federation = lloyd().fit(CLIENTS).federation_
+    with pytest.raises(ArgumentError, match="leave scale= out"):
+        privfed.select_n_clusters(federation, range(2, 4), estimator=lloyd(scale="standard"))
