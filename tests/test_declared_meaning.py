@@ -35,6 +35,9 @@ ALLOWED = {
     ): "what arrives without its client is compared by whatever the "
     "contribution holds; an attacker may guess, and is scored for it",
     ("attacks/base/coverage.py", "_shown"): SHOWN,
+    ("privfed/deploy/supernode.py", "Fleet._why"): SHOWN,
+    ("privfed/estimators/doubts.py", "_asked_last"): ASKS,
+    ("privfed/estimators/doubts.py", "intervals_of"): ASKS,
     ("privfed/federation/driver.py", "Federation._found"): MARKED,
     ("privfed/party/replay.py", "ProgramReplay._go_on"): MARKED,
     ("privfed/party/signed.py", "SignedState.losses_so_far"): MARKED,

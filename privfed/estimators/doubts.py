@@ -187,7 +187,6 @@ class Doubted:
             )
             return
         centers = fitted.cluster_centers_[np.logical_not(found.mostly_noise)]
-        centers = centers if fitted.scaling_ is None else fitted.scaling_.original(centers)
         columns = unfit_columns(centers, fitted.privacy)
         if columns:
             names = vars(self).get("feature_names_in_")
