@@ -51,6 +51,21 @@ def new() -> None:
 
 @command(
     budget,
+    "privfed.cli.paying:plan",
+    "Say what shares of what is left would be worth.",
+    file_argument,
+    json_option,
+)
+def plan() -> None:
+    """Print for shares of the budget in FILE how many of them are left, and the epsilon of one.
+
+    The noise is that of one number of rows, asked for with the whole share. What a fit would have,
+    `privfed fit --budget FILE --share SHARE --plan ROWS` says.
+    """
+
+
+@command(
+    budget,
     "privfed.cli.paying:show",
     "Show what was spent, and what is left.",
     file_argument,

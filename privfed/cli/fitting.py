@@ -49,6 +49,7 @@ from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import question_from_bytes
 from privfed.core.record.records import Ended
 from privfed.core.record.transcript import Transcript, has_begun
+from privfed.core.values.guarantee import Noise
 from privfed.data import ClientTables
 from privfed.data.described_clients import in_units
 from privfed.data.schema import parse
@@ -64,6 +65,7 @@ from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.scaling import FOLDER as SCALING
 from privfed.federation.clients import Clients
 from privfed.metrics.named import METRICS
+from privfed.privacy.plan import Plan
 from privfed.version import __version__
 
 if TYPE_CHECKING:
@@ -81,6 +83,7 @@ def fit(
     quiet: bool,
     picture: bool,
     as_json: bool,
+    plan: int | None,
     **given: Any,
 ) -> None:
     """Do the work of `privfed fit`."""
@@ -99,6 +102,9 @@ def fit(
     _check_options(model, source, metrics)
     check_metrics(metrics, n_clusters, private=private)
     tables = load(source, private=private)
+    if plan is not None:
+        click.echo(_planned(parameters, plan, tables))
+        return
     # The columns that were found are stored, so that `resume` and `predict` use the same ones.
     source = msgspec.structs.replace(source, columns=tables.columns)
     if not isinstance(model, FederatedClusterer):
@@ -115,6 +121,20 @@ def fit(
             discard(out)
         raise
     _show(result, out, as_json)
+
+
+def _planned(parameters: Parameters, n_rows: int, tables: ClientTables) -> Plan:
+    """Return the plan of a fit, of whose rows only the columns are looked at.
+
+    Raises:
+        ArgumentError: it is not that of DPKMeans under a claim.
+    """
+    privacy, values = parameters.declared.privacy(), parameters.values
+    if privacy is None or parameters.algorithm != "dp":
+        raise ArgumentError("--plan is for --algorithm dp under a claim: --epsilon, or --budget.")
+    alone = values["protocol"] == "plain" or privacy.noise == Noise.LOCAL
+    copies = len(tables.names) if alone else 1
+    return privacy.plan(n_rows, parameters.n_clusters, len(tables.columns), copies=copies)
 
 
 def _check_options(

@@ -70,6 +70,12 @@ for group in (budget, flower, journal, keys, schema):
     metrics_option,
     group_size_option,
     declared_options,
+    click.option(
+        "--plan",
+        type=click.IntRange(1),
+        metavar="ROWS",
+        help="Ask nothing: print what noise --algorithm dp would have on about so many rows.",
+    ),
     printing_options,
 )
 def fit() -> None:

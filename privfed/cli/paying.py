@@ -25,6 +25,9 @@ DELTAS = (1e-4, 1e-5, 1e-6, 1e-8, 1e-10)
 """At which a Gaussian guarantee is said, too."""
 
 
+SHARES = (0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0)
+"""Shares of which a plan says what they are worth."""
+
 ALARMS = (0.01, 0.05, 0.1)
 """Rates of false alarms at which the trade-off curve is said."""
 
@@ -78,6 +81,39 @@ def show(file: Path, picture: Path | None, as_json: bool) -> None:
         purpose = one.purpose if one.used else f"{one.purpose} (no run yet)"
         table.add_row(str(one.number), one.date[:16], f"{one.share:.4g}", purpose, one.claim)
     echo(str(budget), *said(curve), table, str(budget.remaining()))
+
+
+class Worth(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds a line of what `privfed budget plan` prints."""
+
+    share: float
+    left: int
+    epsilon: float
+    noise_of_a_count: float
+
+
+def plan(file: Path, as_json: bool) -> None:
+    """Do the work of `privfed budget plan`."""
+    budget = PrivacyBudget.of(file)
+    left = budget.remaining()
+    worth = [
+        Worth(
+            share=one,
+            left=int(left.share / one * (1.0 + 1e-9)),
+            epsilon=budget.epsilon_of(one),
+            noise_of_a_count=1.0 / math.sqrt(one * budget.mu_squared),
+        )
+        for one in SHARES
+    ]
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(worth), indent=2))
+        return
+    table = Table("share", "left", "epsilon of one", "noise (sd) of a count", box=box.SIMPLE_HEAD)
+    for one in worth:
+        table.add_row(
+            f"{one.share:g}", str(one.left), f"{one.epsilon:.4g}", f"{one.noise_of_a_count:.3g} rows"
+        )
+    echo(table, str(left))
 
 
 def said(curve: Curve) -> list[str]:

@@ -16,6 +16,7 @@ import msgspec
 
 from privfed.core.agreed.assumptions import declared
 from privfed.core.agreed.configuration import Configuration, PrivacyTerms
+from privfed.core.names import imported
 from privfed.core.values.domain import Ball, Box, Domain, check_private
 from privfed.core.values.guarantee import (
     AnyMechanism,
@@ -34,6 +35,7 @@ from privfed.errors import ArgumentError
 from privfed.privacy.accounting import gdp_mu
 from privfed.privacy.curves import Curve
 from privfed.privacy.ledger import Payment
+from privfed.privacy.plan import Plan
 from privfed.privacy.pricing import agreed_budget
 
 COMPOSED = {
@@ -346,6 +348,27 @@ class Privacy:
                 f"allows that every fit exposes one; choose delta far below {1.0 / n_units:.2g}.",
                 stacklevel=2,
             )
+
+    def plan(
+        self, n_rows: int, n_clusters: int, n_features: int, *, distance: float | None = None, copies: int = 1
+    ) -> Plan:
+        """Return what noise `DPKMeans` will have, from public numbers alone: nothing is asked.
+
+        Args:
+            n_rows: about how many rows all clients have.
+            n_clusters: number of clusters.
+            n_features: number of columns.
+            distance: about how far a row lies from its center; None for clusters that fill the domain.
+            copies: how often a total contains the noise that the claim needs: over `protocol="plain"` and
+                with `noise="local"` the number of clients, else about 1.
+
+        Raises:
+            ArgumentError: a number is out of its bounds.
+            PrivacyError: the unit is a client.
+        """
+        planned: Any = imported("privfed.algorithms.private.planning:planned")
+        found: Plan = planned(self, n_rows, n_clusters, n_features, distance, copies)
+        return found
 
     def terms(self, steps: SampledSteps | None = None) -> PrivacyTerms:
         """Return the guarantee in the form that the parties agree on.

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from privfed import PrivacyBudget
+from privfed import Box, PrivacyBudget
 from privfed.privacy.accounting import gdp_delta, gdp_mu
 from privfed.privacy.curves import Curve
 from tests.cli.wide import run
@@ -68,6 +68,20 @@ def test_what_is_wrong_costs_nothing(
     said = run("fit", "t.csv", *DOMAIN, "--algorithm", "dp", *words, "--out", "r", exit_code=2).stderr
     assert why in said
     assert PrivacyBudget.of("b.db").log() == [] and not Path("r").exists()
+
+
+def test_a_plan_asks_and_pays_nothing(home: Path) -> None:
+    words = ("fit", home / "t.csv", *DOMAIN, "-k", 3, "--budget", home / "b.db", "--share", 0.2)
+    said = run(*words, "--algorithm", "dp", "--plan", 5000, "--out", home / "r").stdout
+    privacy = PrivacyBudget.of(home / "b.db").take(0.2, domain=Box(-1, 1), reserve=False)
+    # Over plain sums each of the four clients adds the whole noise.
+    assert said.strip() == str(privacy.plan(5000, 3, 2, copies=4)) and not (home / "r").exists()
+    assert "dp under a claim" in run(*words, "--plan", 5000, exit_code=2).stderr
+    shares = json.loads(run("budget", "plan", home / "b.db", "--json").stdout)
+    assert [(one["share"], one["left"]) for one in shares][::3] == [(0.01, 100), (0.2, 5), (1.0, 1)]
+    assert shares[3]["epsilon"] == privacy.epsilon and shares[-1]["epsilon"] == pytest.approx(4.0)
+    assert "noise (sd) of a count" in run("budget", "plan", home / "b.db").stdout
+    assert PrivacyBudget.of(home / "b.db").log() == []
 
 
 def test_a_budget_is_made_once(home: Path) -> None:

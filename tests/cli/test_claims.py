@@ -78,7 +78,7 @@ FLOWER = {
 }
 """Commands on several machines; the claim their runs end with is tested in tests/engines/flower."""
 
-BUDGETS = {"budget new", "budget show"}
+BUDGETS = {"budget new", "budget plan", "budget show"}
 """Commands on a budget, which release nothing; test_budgets.py has their words."""
 
 STATED = {"audit": ("--epsilon", "2", "--delta", "1e-6")}
