@@ -1,7 +1,8 @@
 """Attacks: measure what a party can learn from its view of a run, taken from the run's own transcript.
 
 A passive attack runs on a view, `attack.run(transcript.view("server"), prior, rng)`; an active one on
-an oracle, `attack.run(oracle, prior, rng)`. `pooled(views)` joins the views of several fits.
+an oracle, `attack.run(oracle, prior, rng)`. `pooled(views)` joins the views of several runs, and `joined`
+has what two of them show of the rows that joined between them.
 `evaluate(result, truth)` compares the claims with the truth.
 """
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from privfed.attacks.audits import audit
     from privfed.attacks.base.interface import ActiveAttack, Attack, PassiveAttack
     from privfed.attacks.base.oracle import Oracle
-    from privfed.attacks.base.pooling import pooled
     from privfed.attacks.base.prior import Prior
     from privfed.attacks.base.reading import Reads, Shows
     from privfed.attacks.base.report import Report, Status
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from privfed.attacks.cohorts.cluster_membership import ClusterMembership
     from privfed.attacks.cohorts.disaggregation import Disaggregation
     from privfed.attacks.cohorts.linkage import Linkage
+    from privfed.attacks.evidence.absences import joined
+    from privfed.attacks.evidence.pooling import pooled
     from privfed.attacks.inversion.fuzzy_inversion import FuzzyInversion
     from privfed.attacks.membership.membership import Membership
     from privfed.attacks.posterior.noisy_differencing import NoisyDifferencing
@@ -59,6 +61,7 @@ __all__ = [
     "Truth",
     "audit",
     "evaluate",
+    "joined",
     "pooled",
 ]
 
@@ -92,6 +95,7 @@ __getattr__ = lazily(
         "Truth": "privfed.attacks.base.results",
         "audit": "privfed.attacks.audits",
         "evaluate": "privfed.attacks.base.results",
-        "pooled": "privfed.attacks.base.pooling",
+        "joined": "privfed.attacks.evidence.absences",
+        "pooled": "privfed.attacks.evidence.pooling",
     },
 )

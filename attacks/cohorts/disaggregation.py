@@ -22,6 +22,7 @@ from privfed.attacks.base.interface import PassiveAttack
 from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.results import Counts
+from privfed.attacks.evidence.absences import separable
 from privfed.core.asking.question import Question
 from privfed.core.record.view import View
 from privfed.core.values.domain import FloatArray
@@ -120,19 +121,6 @@ def _shared(rounds: _Rounds) -> FloatArray:
     """Return the baseline: a client's equal share of the totals, averaged over the rounds."""
     shared: FloatArray = (rounds.totals / rounds.took_part.sum(axis=1)[:, None]).mean(axis=0)
     return shared
-
-
-def separable(took_part: FloatArray) -> FloatArray:
-    """Say which clients' unchanging statistics the cohorts determine: those with e_i in the row space of P.
-
-    Args:
-        took_part: float64 of shape (n_rounds, n_clients).
-
-    Returns:
-        bool of shape (n_clients,).
-    """
-    projection = np.linalg.pinv(took_part) @ took_part
-    return np.asarray(np.diag(projection) > 1.0 - 1e-8)
 
 
 def disaggregated(took_part: FloatArray, totals: FloatArray, centers: FloatArray) -> FloatArray:
