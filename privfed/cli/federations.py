@@ -18,6 +18,7 @@ from privfed.cli.described import (
     surroundings_of,
 )
 from privfed.cli.reading import print_summary, summarized
+from privfed.cli.records import record, write_csv
 from privfed.cli.run_folder import MODEL, Parameters, declared_of, pretty, values_of
 from privfed.core.agreed.policy import Usage
 from privfed.core.stored.files import replaced
@@ -109,7 +110,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     head: str
     data_sets: dict[str, Usage]
     fits: tuple[FitLine, ...]
-    entries: tuple[dict[str, object], ...] = ()
+    entries: tuple[dict[str, Any], ...] = ()
 
 
 def _shown(folder: Path, *, whole: bool) -> Shown:
@@ -151,9 +152,13 @@ def end(folder: Path, fit: int) -> None:
     click.echo(f"ended fit {fit}")
 
 
-def export(folder: Path, out: Path) -> None:
+def export(folder: Path, out: Path, by: str | None) -> None:
     """Do the work of `privfed journal export`."""
-    write_new(out, pretty(_shown(folder, whole=True)))
+    shown = _shown(folder, whole=True)
+    if by is None:
+        write_new(out, pretty(shown))
+    else:
+        write_csv(out, record(shown.fits, shown.entries, by))
     click.echo(f"wrote {out}")
 
 

@@ -104,12 +104,21 @@ def end() -> None:
 @command(
     journal,
     "privfed.cli.federations:export",
-    "Write the whole journal as JSON.",
+    "Write the whole journal as JSON, or what was given as CSV.",
     folder_argument,
     click.option("--out", type=PATH, required=True, help="File to write."),
+    click.option(
+        "--by",
+        type=click.Choice(["answer", "fit", "month"]),
+        help="Write CSV with a line for each of these.  [default: JSON with all entries]",
+    ),
 )
 def export() -> None:
-    """Write the journal in a party's FOLDER as JSON, after checking that its entries are as written."""
+    """Write the journal in a party's FOLDER, after checking that its entries are as written.
+
+    With --by it is a record to keep: which question of which algorithm was answered when, over which sum,
+    under which guarantee; or the same counted by fit or by month. No row, total or key is in it.
+    """
 
 
 @click.group(short_help="Run over several machines, by Flower.")

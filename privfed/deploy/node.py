@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import signal
 import sys
@@ -60,6 +61,8 @@ class Says:
         if word not in _TRYING:
             self._last.clear()
         self._last[word] = text, now
+        # What others wrote stands in one line, and moves no cursor.
+        text = "".join(one if one.isprintable() else "?" for one in text)
         print(
             f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {self.name} {word}: {text}", file=self.file, flush=True
         )
@@ -73,6 +76,15 @@ class Says:
         self(word, f"{fit}{what}")
 
 
+def algorithm_name(agreed: str) -> str:
+    """Return the name in the agreed text about an algorithm, which a coordinator wrote."""
+    try:
+        found = json.loads(agreed)
+        return str(found["algorithm"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return agreed[:80]
+
+
 def _asked(request: bytes) -> tuple[str, str]:
     """Return what a message asks, and which fit it is of."""
     try:
@@ -82,9 +94,9 @@ def _asked(request: bytes) -> tuple[str, str]:
             agreed, fit = agreement.configuration, agreement.digest.hex()[:8]
             private = "no guarantee" if agreed.privacy is None else f"epsilon {agreed.privacy.epsilon:g}"
             columns = f"{agreed.n_features} columns" if agreed.columns is None else ", ".join(agreed.columns)
+            what = f"{algorithm_name(agreed.algorithm)} over {agreed.protocol} sums, of {columns}"
             return (
-                f"fit {fit} to join: {agreed.algorithm} over {agreed.protocol} sums, of {columns}, with "
-                f"{', '.join(agreed.clients)}; {private}",
+                f"fit {fit} to join: {what}, with {', '.join(agreed.clients)}; {private}",
                 f"fit {fit}, ",
             )
         fit = f"fit {message.digest.hex()[:8]}"

@@ -1,5 +1,6 @@
 """`privfed keys` and `privfed journal`: identities, the list of all parties, what a party has given."""
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -81,3 +82,35 @@ def test_a_journal_is_shown_and_exported_without_keys(
     assert "got 1" in failing("journal", "end", folders["a"], 1)
     (folders["a"] / FILE).unlink()
     assert "is missing" in failing("journal", "show", folders["a"])
+
+
+def test_a_record_has_a_line_for_each_answer_fit_or_month(
+    folders: dict[str, Path], tmp_path: Path, invoke: Invoke, failing: Callable[..., str]
+) -> None:
+    words = ("journal", "export", folders["a"], "--by")
+    assert "no fit yet" in failing(*words, "fit", "--out", tmp_path / "none.csv")
+    own = read_identity(folders["a"])
+    kept = Journal(folders["a"], own)
+    for seed, text in enumerate(('{"algorithm": "=HYPERLINK(1)"}', "not json")):
+        agreed = agreement(own, seed=seed, epsilon=0.5, algorithm=text)
+        fit = kept.begin(agreed, 0, "ward 3", ClientPolicy())
+        fit.answers(question(), 0)
+        fit.answers(question(1.0), 1)
+    fit.lost(2)
+    found = {}
+    for by in ("answer", "fit", "month"):
+        invoke(*words, by, "--out", tmp_path / f"{by}.csv")
+        with (tmp_path / f"{by}.csv").open(newline="") as file:
+            found[by] = list(csv.DictReader(file))
+    assert [one["question"] for one in found["answer"]] == ["LloydSums"] * 4
+    # A spreadsheet computes nothing of what a coordinator wrote.
+    assert [one["algorithm"] for one in found["fit"]] == ["'=HYPERLINK(1)", "not json"]
+    assert [(one["answers"], one["losses"]) for one in found["fit"]] == [("2", "0"), ("2", "2")]
+    (month,) = found["month"]
+    assert month["data_set"] == "ward 3" and (month["fits"], month["answers"], month["losses"]) == (
+        "2",
+        "4",
+        "2",
+    )
+    assert (month["epsilon"], month["fits_without_guarantee"]) == ("1.0", "0")
+    assert "never replaced" in failing(*words, "fit", "--out", tmp_path / "fit.csv")
