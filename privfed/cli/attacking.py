@@ -10,7 +10,8 @@ import hashlib
 import inspect
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 import privfed
-from privfed.attacks import PassiveAttack, Report, Status, evaluate
+from privfed.attacks import PassiveAttack, Report, Status, evaluate, pooled
 from privfed.attacks.base.coverage import in_words, read_by, unread
 from privfed.attacks.base.preparation import Target
 from privfed.attacks.registry import ATTACKS, attack_class
@@ -34,6 +35,7 @@ from privfed.cli.run_folder import read_transcript
 from privfed.core.record.records import FILE as TRANSCRIPT
 from privfed.core.record.view import View
 from privfed.core.stored.files import Format, make_folder, replaced
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError, RunFolderError
 
 REPORT = "attacks.json"
@@ -55,29 +57,38 @@ SCORED = "these figures are scored against the clients' rows: the claim does not
 
 
 def attack(
-    run_folder: Path,
+    run_folders: tuple[Path, ...],
     wanted: tuple[str, ...],
     algorithm: str | None,
     random_state: int,
     out: Path | None,
+    curve: bool,
     quiet: bool,
     picture: bool,
     as_json: bool,
     **given: Any,
 ) -> None:
     """Do the work of `privfed attack`."""
-    transcript = read_transcript(run_folder)
-    know_questions(run_folder, algorithm, "attack")
-    view, target = target_of(run_folder, transcript, **given)
+    transcripts = [read_transcript(folder) for folder in run_folders]
+    for folder in run_folders:
+        know_questions(folder, algorithm, "attack")
+    seen = [
+        target_of(folder, transcript, **given)
+        for folder, transcript in zip(run_folders, transcripts, strict=True)
+    ]
+    view, target = together(seen)
     which = chosen(wanted)
-    out = run_folder / "attacks" if out is None else out
-    folder = folder_of(out, view)
-    claim = claim_of_run(run_folder, transcript)
-    keys = keys_of(run_folder, view, target, known() | which, random_state)
+    several = len(run_folders) > 1
+    out = run_folders[0] / "attacks" if out is None else out
+    folder = folder_of(out / f"runs-{_digest_of(run_folders)[:8]}" if several else out, view)
+    claims = [claim_of_run(*one) for one in zip(run_folders, transcripts, strict=True)]
+    protocols = [transcript.configuration.protocol for transcript in transcripts]
+    keys = keys_of(run_folders, view, target, known() | which, random_state, curve=curve)
     found: dict[str, Any] = {
         "format": FORMAT,
-        "protocol": transcript.configuration.protocol,
-        "privacy": to_json(claim),
+        "runs": [one.name for one in run_folders],
+        "protocol": protocols if several else protocols[0],
+        "privacy": [to_json(claim) for claim in claims] if several else to_json(claims[0]),
         "party": view.party,
         "colluding": [view.clients[i] for i in view.colluding],
         "attacks": stored(folder, keys, pictured=picture),
@@ -97,7 +108,13 @@ def attack(
         if picture and not report.why:
             make_folder(folder)
             report.picture(picture_of(folder, name))
-        found["attacks"][name] = {"key": keys[name], **_described(used), **report.to_dict()}
+        over_runs = _over_runs(seen, which[name], random_state) if curve else []
+        found["attacks"][name] = {
+            "key": keys[name],
+            **_described(used),
+            **report.to_dict(),
+            **({"over_runs": [*over_runs, report.to_dict()["recovered"]]} if curve else {}),
+        }
         keep(folder, found)
     found["left_out"] |= {name: one["why"] for name, one in found["attacks"].items() if one["why"]}
     # The file also lists what was left out, even if nothing was run.
@@ -108,17 +125,64 @@ def attack(
         return
     for one in (found, *beside):
         _tell(one)
-    if claim is not None:
-        echo(f"{claim}\n{SCORED}")
+    said = [str(claim) for claim in claims if claim is not None]
+    if said:
+        echo("\n".join([*dict.fromkeys(said), SCORED]))
     drawn = picture and any(not one["why"] for one in found["attacks"].values())
     echo(f"Written: {folder / REPORT}{', and a picture of each attack' * drawn}.")
+
+
+def together(seen: Sequence[tuple[View, Target]]) -> tuple[View, Target]:
+    """Join what attacks on several runs need: the party's views, and the targets, whose rows must agree.
+
+    Raises:
+        ArgumentError: views or rows differ.
+    """
+    if len(seen) == 1:
+        return seen[0]
+    view, (first, target) = pooled([one for one, _ in seen]), seen[0]
+    rows: dict[str, FloatArray] = {}
+    for own, of in seen:
+        for name, table in zip(own.clients, of.clients, strict=True):
+            if not np.array_equal(rows.setdefault(name, table), table):
+                raise ArgumentError(
+                    f"the rows of client {name!r} differ between these runs: only runs of the same rows are "
+                    "attacked together; for rows that joined between two runs use privfed.attacks.joined."
+                )
+    client = None if target.client is None else view.clients.index(first.clients[target.client])
+    mus = [of.gdp_mu for _, of in seen]
+    return view, replace(
+        target,
+        clients=[rows[name] for name in view.clients],
+        labels=target.labels if all(own.clients == view.clients for own, _ in seen) else None,
+        colluding=view.colluding,
+        helping=view.colluding,
+        shows_answers=any(client in one.answers for one in view.sums),
+        client=client,
+        # Gaussian noises of several runs compose as squares of mu.
+        gdp_mu=None if None in mus else sum(mu**2 for mu in mus if mu is not None) ** 0.5,
+    )
+
+
+def _over_runs(
+    seen: Sequence[tuple[View, Target]], kind: type[PassiveAttack[Any]], seed: int
+) -> list[float | None]:
+    """Return what an attack recovers from the first run, the first two, and so on, without all of them."""
+    found = []
+    for n in range(1, len(seen)):
+        try:
+            found.append(run_one(*together(seen[:n]), kind, seed)[1].to_dict()["recovered"])
+        except ArgumentError:
+            found.append(None)
+    return found
 
 
 def _tell(found: dict[str, Any]) -> None:
     """Print the reports of one adversary."""
     ran = {name: one for name, one in found["attacks"].items() if not one["why"]}
     helped = f" with {', '.join(found['colluding'])}" if found["colluding"] else ""
-    echo(f"What the {found['party']}{helped} could learn:")
+    runs = found.get("runs", [])
+    echo(f"What the {found['party']}{helped} could learn{f' from {len(runs)} runs' * (len(runs) > 1)}:")
     if ran:
         table = Table(Column("attack", no_wrap=True), *_FIGURES, box=box.SIMPLE_HEAD, pad_edge=False)
         for name, one in ran.items():
@@ -126,6 +190,9 @@ def _tell(found: dict[str, Any]) -> None:
         echo(table)
     for name, one in ran.items():
         echo(f"{name}: {one['status']}; {_meaning(one)}{_unread(one)}")
+        if one.get("over_runs"):
+            shares = ", ".join("not run" if share is None else f"{share:.3g}" for share in one["over_runs"])
+            echo(f"{name}: recovered with the first run, the first two, ...: {shares}.")
     for name, why in found["left_out"].items():
         echo(f"{name} was left out: {in_options(why)}.")
     left = unread(found["shown"])
@@ -259,28 +326,41 @@ def picture_of(folder: Path, name: str) -> Path:
 
 
 def keys_of(
-    run_folder: Path, view: View, target: Target, kinds: Mapping[str, type], seed: int
+    run_folders: Sequence[Path],
+    view: View,
+    target: Target,
+    kinds: Mapping[str, type],
+    seed: int,
+    *,
+    curve: bool = False,
 ) -> dict[str, str]:
     """Return for each attack a hash of all that its report depends on: run, view, target, parameters.
 
     Args:
-        run_folder: folder whose transcript is attacked.
+        run_folders: folders whose transcripts are attacked.
         view: what the party saw.
         target: what is attacked, and what attacks are scored against.
         kinds: attacks by name. For one that is not privfed's own the hash includes its module's source.
         seed: seed of the attacks' random choices.
+        curve: whether reports also hold what fewer of the runs give.
     """
-    digest = hashlib.sha256((run_folder / TRANSCRIPT).read_bytes())
+    digest = hashlib.sha256(_digest_of(run_folders).encode())
     known = [one for one in (target.public, target.public_labels) if one is not None]
     for rows in (*target.clients, *(target.labels or ()), *known):
         digest.update(f"{rows.shape}".encode() + np.ascontiguousarray(rows).tobytes())
-    settings = [privfed.__version__, view.party, view.colluding, target.client, seed]
+    settings = [privfed.__version__, view.party, view.colluding, target.client, seed, curve]
     settings += [target.most_rows, *(end.tolist() for end in target.ends or ())]
     digest.update(json.dumps([*settings, target.public is None]).encode())
     return {
         name: hashlib.sha256(digest.digest() + name.encode() + _code(name, kind)).hexdigest()[:16]
         for name, kind in kinds.items()
     }
+
+
+def _digest_of(run_folders: Sequence[Path]) -> str:
+    """Return a digest of several runs' transcripts, in order."""
+    each = [hashlib.sha256((folder / TRANSCRIPT).read_bytes()).digest() for folder in run_folders]
+    return hashlib.sha256(b"".join(each)).hexdigest()
 
 
 def _code(name: str, kind: type) -> bytes:

@@ -225,7 +225,7 @@ def select_k() -> None:
     main,
     "privfed.cli.attacking:attack",
     "Attack a run: what could be learned from what was seen.",
-    run_argument,
+    click.argument("run_folders", metavar="RUN...", nargs=-1, required=True, type=PATH),
     attacks_option,
     truth_options,
     click.option(
@@ -265,11 +265,16 @@ def select_k() -> None:
     ),
     seed_option,
     click.option("--out", type=PATH, help="Folder to write to.  [default: RUN/attacks]"),
+    click.option(
+        "--curve", is_flag=True, help="Of several runs: show also what the first, the first two, ... give."
+    ),
     printing_options,
 )
 def attack() -> None:
-    """Run attacks on what a party saw of the run in folder RUN, and score them against the truth.
+    """Run attacks on what a party saw of the runs in folders RUN..., and score them against the truth.
 
+    Several runs of the same rows are attacked together: their sums add up, and a client that was away from
+    one of them may be solved for. Their reports are in a folder of their own within the first run's.
     Attacks read only the party's view of the transcript; the clients' rows are used for scoring. An attack
     that finds nothing to work on is left out, with the reason, and what was shown and read by none is listed.
     Each attack that runs gets a picture beside attacks.json. Each report is stored when it is done: the same

@@ -1,0 +1,39 @@
+"""`privfed attack RUN RUN ...`: several runs of the same rows are attacked together."""
+
+import json
+
+import pytest
+
+
+@pytest.fixture
+def runs(copied, tmp_path):
+    """Return two masked fits of iris with other seeds."""
+    words = ("--algorithm", "lloyd", "--protocol", "masked", "--max-iter", 30, "-k", 8)
+    return [copied(tmp_path / f"run{seed}", *words, "--seed", seed) for seed in (1, 2)]
+
+
+def test_two_runs_show_more_than_one_and_have_reports_of_their_own(invoke, runs):
+    words = ("--attack", "differencing")
+    alone = json.loads(invoke("attack", runs[0], *words, "--json").stdout)
+    both = json.loads(invoke("attack", *runs, *words, "--curve", "--json").stdout)
+    one, two = (found["attacks"]["differencing"] for found in (alone, both))
+    assert two["recovered"] > one["recovered"] and two["precision"] >= 0.98
+    assert two["over_runs"] == [one["recovered"], two["recovered"]]
+    assert both["runs"] == ["run1", "run2"] and both["protocol"] == ["masked", "masked"]
+    assert sum(len(shown["sums"]) for shown in both["shown"]) > sum(len(one["sums"]) for one in alone["shown"])
+    said = invoke("attack", *runs, *words, "--curve")
+    assert "stored already: differencing" in said.stderr
+    assert "What the server could learn from 2 runs:" in said.stdout
+    assert "recovered with the first run, the first two, ...: " in said.stdout
+    folders = [path.parent.name for path in runs[0].glob("attacks/**/attacks.json")]
+    assert len(folders) == 2 and not (runs[1] / "attacks").exists()
+
+
+def test_runs_of_other_rows_are_refused(failing, runs, iris):
+    header, first, *rest = iris.read_text().splitlines()
+    hospital, value, *others = first.split(",")
+    other = iris.with_name("other.csv")
+    other.write_text("\n".join([header, ",".join([hospital, str(float(value) + 1), *others]), *rest]))
+    settings = runs[1] / "run.json"
+    settings.write_text(settings.read_text().replace(str(iris), str(other)))
+    assert "differ between these runs" in failing("attack", *runs, "--attack", "differencing", "--quiet")
