@@ -6,6 +6,7 @@ import shlex
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,7 @@ from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import question_from_bytes
 from privfed.core.record.records import Ended
 from privfed.core.record.transcript import Transcript, has_begun
+from privfed.core.values.domain import Box
 from privfed.core.values.guarantee import Noise
 from privfed.data import ClientTables
 from privfed.data.described_clients import in_units
@@ -132,6 +134,10 @@ def _planned(parameters: Parameters, n_rows: int, tables: ClientTables) -> Plan:
     privacy, values = parameters.declared.privacy(), parameters.values
     if privacy is None or parameters.algorithm != "dp":
         raise ArgumentError("--plan is for --algorithm dp under a claim: --epsilon, or --budget.")
+    if (scale := values.get("scale")) is not None:
+        if scale != "range":
+            raise ArgumentError(f"under a claim --plan knows --scale range alone, got --scale {scale}.")
+        privacy = replace(privacy, domain=Box(0.0, 1.0))
     alone = values["protocol"] == "plain" or privacy.noise == Noise.LOCAL
     copies = len(tables.names) if alone else 1
     return privacy.plan(n_rows, parameters.n_clusters, len(tables.columns), copies=copies)

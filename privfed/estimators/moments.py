@@ -16,7 +16,7 @@ import numpy as np
 from privfed.algorithms.summary import FeatureSummary, Histograms, PrivateMoments
 from privfed.core.roles.conversation import Algorithm
 from privfed.core.stored.encoding import Array
-from privfed.core.values.domain import FloatArray, frozen_array
+from privfed.core.values.domain import Box, Domain, FloatArray, frozen_array
 from privfed.core.values.numbers import as_numbers
 from privfed.data import ClientTables
 from privfed.errors import ArgumentError
@@ -212,6 +212,25 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, _FromMoments):
     def inverse_transform(self, X: Any) -> Any:
         """Return rows as they were before scaling, in the form of `X` as `transform` does."""
         return self._each(X, self._unscaled)
+
+    def transform_domain(self, domain: Domain | None = None) -> Box:
+        """Return the domain of scaled rows, which a fit of them declares; of a ball, that of a box around it.
+
+        It follows from what was declared and from the fitted numbers, which are released; under differential
+        privacy they are noised, and no row is looked at again.
+
+        Args:
+            domain: of the rows before scaling. None for the one that this scaler was fitted with.
+
+        Raises:
+            ArgumentError: there is none.
+        """
+        declared = domain or (self.domain if self.privacy is None else self.privacy.domain)
+        if declared is None:
+            raise ArgumentError("nothing was declared of the rows: pass domain=Box(...), their ranges.")
+        self._rows(np.zeros((1, self.n_features_in_)))
+        low, high = (self._scaled(end[None])[0] for end in declared.bounds(self.n_features_in_))
+        return Box(low, high, max_rows=declared.max_rows)
 
     def _each(self, X: Any, mapped: Callable[[FloatArray], FloatArray]) -> Any:
         """Return mapped rows; clients that keep groups of them keep the same, whose means are mapped."""

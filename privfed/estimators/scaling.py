@@ -178,7 +178,8 @@ def learnt(model: Any, clients: Clients) -> Scaling:
         raise PrivacyError(
             f"scale={kind!r} would release numbers besides the fit, which this privacy does not pay for. "
             'Take scale="range", which maps the declared domain and asks nothing; or, in Python, scale rows '
-            "first: FederatedScaler(privacy=budget.take(.1)), with a PrivacyBudget for both."
+            "first: FederatedScaler(privacy=budget.take(.1)), with a PrivacyBudget for both; its "
+            "transform_domain() is the domain of the scaled rows."
         )
     folder = None if model.run_dir is None else Path(model.run_dir) / FOLDER
     given = model.get_params(deep=False)

@@ -1,6 +1,7 @@
 """Budgets on the command line: what is made, drawn, shown, and refused before anything is asked."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -76,6 +77,11 @@ def test_a_plan_asks_and_pays_nothing(home: Path) -> None:
     privacy = PrivacyBudget.of(home / "b.db").take(0.2, domain=Box(-1, 1), reserve=False)
     # Over plain sums each of the four clients adds the whole noise.
     assert said.strip() == str(privacy.plan(5000, 3, 2, copies=4)) and not (home / "r").exists()
+    ranged = replace(privacy, domain=Box(0, 1)).plan(5000, 3, 2, copies=4)
+    words = (*words, "--algorithm", "dp")
+    assert run(*words, "--scale", "range", "--plan", 5000).stdout.strip() == str(ranged)
+    assert "--scale range alone" in run(*words, "--scale", "robust", "--plan", 5000, exit_code=2).stderr
+    words = (*words[:-2], "--algorithm", "dwf")
     assert "dp under a claim" in run(*words, "--plan", 5000, exit_code=2).stderr
     shares = json.loads(run("budget", "plan", home / "b.db", "--json").stdout)
     assert [(one["share"], one["left"]) for one in shares][::3] == [(0.01, 100), (0.2, 5), (1.0, 1)]

@@ -145,6 +145,26 @@ def test_lists_are_scaled_client_by_client_and_back(blobs: Clients, scaling: str
         np.testing.assert_allclose(again, rows, atol=1e-12)
 
 
+@pytest.mark.parametrize("scaling", ["standard", "range", "robust"])
+@pytest.mark.parametrize("ball", [False, True])
+def test_scaled_rows_lie_in_the_scaled_domain(scaling: str, ball: bool) -> None:
+    rng = np.random.default_rng(3)
+    rows = [rng.uniform(-1.0, 1.0, (40, 3)) * [0.5, 0.1, 0.57] + [0.0, 0.5, 0.0] for _ in range(3)]
+    declared = Ball(2.0, max_rows=50) if ball else Box((-1, -1, -0.6), 1.0, max_rows=50)
+    scaler = FederatedScaler(scaling, protocol="plain", domain=declared).fit(rows)
+    domain = scaler.transform_domain()
+    corners = np.stack([*declared.bounds(3), *rows[0]])
+    low, high = domain.bounds(3)
+    assert ((low <= scaler.transform(corners)) & (scaler.transform(corners) <= high)).all()
+    assert domain.max_rows == 50
+    np.testing.assert_allclose(
+        scaler.inverse_transform(np.stack([low, high])), declared.bounds(3), atol=1e-12
+    )
+    DWFKMeans(2, protocol="plain", domain=domain).fit(scaler.transform(rows))
+    with pytest.raises(ArgumentError, match="nothing was declared"):
+        FederatedScaler(protocol="plain").fit(rows).transform_domain()
+
+
 def test_a_table_with_groups_is_a_list_of_clients(blobs: Clients) -> None:
     rows, groups = np.concatenate(blobs), np.repeat(np.arange(10), [len(one) for one in blobs])
     ours = FederatedScaler().fit(rows, groups=groups)
