@@ -37,6 +37,7 @@ from privfed.core.record.view import View
 from privfed.core.stored.files import Format, make_folder, replaced
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError, RunFolderError
+from privfed.estimators.scaling import FOLDER as SCALING
 
 REPORT = "attacks.json"
 FORMAT = 3
@@ -125,6 +126,8 @@ def attack(
         return
     for one in (found, *beside):
         _tell(one)
+    for own in [one / SCALING for one in run_folders if (one / SCALING).exists()]:
+        echo(f"The scaling was learnt in another run, not attacked here: privfed attack {own} --truth DATA")
     said = [str(claim) for claim in claims if claim is not None]
     if said:
         echo("\n".join([*dict.fromkeys(said), SCORED]))

@@ -253,7 +253,7 @@ class FederatedClusterer(
         params = {k: v for k, v in plain_params(self).items() if k not in NOT_PART_OF_THE_AGREEMENT}
         agreed = {"algorithm": stored_name(type(self)), "n_features": clients.n_features}
         if self.scaling_ is not None:
-            agreed["scaling"] = self.scaling_.to_dict()
+            agreed["scaled"] = self.scaling_.to_dict()
         return FederationRequest(
             clients=clients,
             description=json.dumps({**agreed, **params, **self._named()}, sort_keys=True),

@@ -147,7 +147,7 @@ def scaling_of_run(transcript: Transcript) -> Scaling | None:
         named = json.loads(transcript.configuration.algorithm)
     except ValueError:
         return None  # Another library's or an own description.
-    return Scaling.from_dict(named.get("scaling")) if isinstance(named, dict) else None
+    return Scaling.from_dict(named.get("scaled")) if isinstance(named, dict) else None
 
 
 def scaled_as(transcript: Transcript) -> Callable[[FloatArray], FloatArray]:

@@ -20,7 +20,9 @@ def test_two_runs_show_more_than_one_and_have_reports_of_their_own(invoke, runs)
     assert two["recovered"] > one["recovered"] and two["precision"] >= 0.98
     assert two["over_runs"] == [one["recovered"], two["recovered"]]
     assert both["runs"] == ["run1", "run2"] and both["protocol"] == ["masked", "masked"]
-    assert sum(len(shown["sums"]) for shown in both["shown"]) > sum(len(one["sums"]) for one in alone["shown"])
+    assert sum(len(shown["sums"]) for shown in both["shown"]) > sum(
+        len(one["sums"]) for one in alone["shown"]
+    )
     said = invoke("attack", *runs, *words, "--curve")
     assert "stored already: differencing" in said.stderr
     assert "What the server could learn from 2 runs:" in said.stdout

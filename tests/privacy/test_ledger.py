@@ -200,6 +200,16 @@ def test_a_client_pays_by_its_own_ledger_and_tells_no_count_of_clipped_rows() ->
         answerer(question, 2)
 
 
+def test_a_client_pays_nothing_above_its_budget() -> None:
+    configuration = agreed()
+    answerer = Admitting(answering, [ClientBudget(configuration, MemoryStore())], silent=True)
+    half = noised(SIZE, {"count": 0.25, "distance": 0.25}, None, configuration)
+    for index in range(2):
+        answerer(half, index)
+    with pytest.raises(PolicyError, match="policy:budget"):
+        answerer(noised(SIZE, {"count": 0.0001, "distance": 0.0001}, None, configuration), 2)
+
+
 @pytest.mark.parametrize("change", [_less, _other_unit, lambda question: question.inner])
 def test_a_client_refuses_what_a_server_made_cheaper(change: Callable[[Noised], Question]) -> None:
     configuration = agreed()

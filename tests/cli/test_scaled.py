@@ -1,0 +1,125 @@
+"""`--scale`: from columns in their own units to clusters and back, as a pipeline on pooled rows does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.preprocessing import StandardScaler
+
+import privfed
+from privfed.core.record.records import Asked
+from privfed.core.record.transcript import Transcript
+from tests.cli.wide import run
+
+FIT = ("--group", "site", "-k", 3, "--scale", "standard", "--quiet")
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table whose columns have unlike scales, of three sites and three clusters."""
+    rng = np.random.default_rng(4)
+    middles = np.repeat([[0.0, 0.0], [8.0, 1.0], [1.0, 9.0]], 20, axis=0)
+    rows = (middles + rng.normal(size=(60, 2)))[rng.permutation(60)] * [1.0, 1000.0] + [40.0, 5e4]
+    path = tmp_path_factory.mktemp("scaled") / "stays.csv"
+    lines = [f"s{i % 3},{a!r},{b!r}" for i, (a, b) in enumerate(rows.tolist())]
+    path.write_text("\n".join(["site,age,cost", *lines]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(table: Path) -> Path:
+    folder = table.parent / "run"
+    run("fit", table, *FIT, "--out", folder)
+    return folder
+
+
+def rows_of(table: Path) -> np.ndarray:
+    return np.genfromtxt(table, delimiter=",", skip_header=1)[:, 1:]
+
+
+def test_centroids_are_in_the_columns_units_and_rows_are_scaled_before_they_are_compared(
+    table: Path, whole: Path
+) -> None:
+    rows, model = rows_of(table), privfed.load(whole)
+    scaler = StandardScaler().fit(rows)
+    written = np.genfromtxt(whole / "centroids.csv", delimiter=",", skip_header=1)
+    np.testing.assert_allclose(written, scaler.inverse_transform(model.cluster_centers_), rtol=1e-9)
+    assert json.loads((whole / "result.json").read_text())["centroids"] == written.tolist()
+    nearest = ((scaler.transform(rows)[:, None] - model.cluster_centers_) ** 2).sum(axis=2).argmin(axis=1)
+    printed = run("predict", whole, table).stdout.split()
+    assert printed[1:] == [str(one) for one in nearest] == [str(one) for one in model.predict(rows)]
+
+
+@pytest.mark.parametrize("lost", ["transcript.jsonl", "scaling/transcript.jsonl"])
+def test_it_resumes_wherever_it_was_stopped(table: Path, whole: Path, tmp_path: Path, lost: str) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    (folder / "result.json").unlink()
+    if lost != "transcript.jsonl":
+        (folder / "transcript.jsonl").unlink()
+    lines = (folder / lost).read_bytes().splitlines(keepends=True)
+    (folder / lost).write_bytes(b"".join(lines[:2]))
+    run("resume", folder, "--quiet")
+    assert (folder / "centroids.csv").read_bytes() == (whole / "centroids.csv").read_bytes()
+
+
+def test_attacks_are_scored_on_scaled_rows(whole: Path) -> None:
+    words = ("--attack", "differencing", "--json", "--out", whole / "one")
+    found = json.loads(run("attack", whole, *words).stdout)["attacks"]["differencing"]
+    assert found["claims"] and found["precision"] == 1.0
+    printed = run("attack", whole, "--attack", "differencing", "--out", whole / "two").stdout
+    assert f"privfed attack {whole / 'scaling'} --truth DATA" in printed
+    run("attack", whole / "scaling", "--truth", whole.parent / "stays.csv", "--group", "site", "--quiet")
+
+
+def test_numbers_of_clusters_are_compared_on_scaled_rows(table: Path, tmp_path: Path) -> None:
+    words = ("--group", "site", "--max-k", 4, "--scale", "standard", "--index", "calinski_harabasz")
+    run("select-k", table, *words, "--out", tmp_path / "chosen", "--quiet")
+    chosen = json.loads((tmp_path / "chosen" / "selection.json").read_text())
+    assert chosen["n_clusters"] == 3 and chosen["scaling"]["kind"] == "standard"
+    plain = ("--group", "site", "--max-k", 4, "--index", "calinski_harabasz", "--out", tmp_path / "plain")
+    run("select-k", table, *plain, "--quiet")
+    assert "scaling" in json.loads((tmp_path / "plain" / "selection.json").read_text())
+    labels = run("predict", tmp_path / "chosen", table).stdout.split()[1:]
+    assert len(set(labels)) == 3
+
+
+def test_a_schema_is_scaled_and_chosen_with_too(table: Path, tmp_path: Path) -> None:
+    schema = tmp_path / "schema.toml"
+    columns = {"site": 'kind = "label"', "age": 'kind = "number"', "cost": 'kind = "number"\nunit = "eur"'}
+    schema.write_text("\n".join(f"[columns.{name}]\n{text}" for name, text in columns.items()))
+    words = ("--group", "site", "--schema", schema, "--scale", "standard", "--quiet")
+    run("fit", table, "-k", 3, *words, "--out", tmp_path / "run")
+    header, *lines = (tmp_path / "run" / "centroids-in-units.csv").read_text().splitlines()
+    assert header == "age,cost [eur]"
+    assert np.array([line.split(",") for line in lines], dtype=float)[:, 1].min() > 1e4
+    run("select-k", table, "--max-k", 3, *words, "--out", tmp_path / "chosen")
+    assert json.loads((tmp_path / "chosen" / "selection.json").read_text())["columns"] == ["age", "cost"]
+
+
+CLAIM = (
+    *("--epsilon", 5, "--delta", 1e-5, "--unit", "record", "--neighbours", "add-remove"),
+    *("--low", "0,0", "--high", "90,100000", "--max-rows", 100, "--clients", "s0,s1,s2"),
+)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_under_privacy_the_declared_range_is_mapped_and_nothing_else_is_asked(
+    table: Path, tmp_path: Path
+) -> None:
+    words = ("--group", "site", "-k", 3, "--algorithm", "dp", *CLAIM, "--quiet", "--protocol", "plain")
+    run("fit", table, *words, "--scale", "range", "--out", tmp_path / "run")
+    assert not (tmp_path / "run" / "scaling").exists()
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["scaling"] == {"kind": "range", "shift": [0.0, 0.0], "scale": [90.0, 1e5]}
+    run("fit", table, *words, "--out", tmp_path / "as-it-is")
+    asked = [len(Transcript.load(tmp_path / one).of(Asked)) for one in ("run", "as-it-is")]
+    assert max(asked) <= min(asked) + 4  # As many rounds as the noise allows, and no sum of a scaling.
+    refused = run("fit", table, *words, "--scale", "robust", "--out", tmp_path / "no", exit_code=2)
+    assert "--scale robust would release numbers" in refused.stderr
+    assert "--scale range" in refused.stderr and "budget.take" in refused.stderr
+    assert not (tmp_path / "no").exists()
