@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from privfed.attacks.cohorts.linkage import Linkage
     from privfed.attacks.evidence.absences import joined
     from privfed.attacks.evidence.pooling import pooled
+    from privfed.attacks.evidence.rounds import view_from_rounds
     from privfed.attacks.inversion.fuzzy_inversion import FuzzyInversion
     from privfed.attacks.membership.membership import Membership
     from privfed.attacks.posterior.noisy_differencing import NoisyDifferencing
@@ -63,6 +64,7 @@ __all__ = [
     "evaluate",
     "joined",
     "pooled",
+    "view_from_rounds",
 ]
 
 __getattr__ = lazily(
@@ -97,5 +99,6 @@ __getattr__ = lazily(
         "evaluate": "privfed.attacks.base.results",
         "joined": "privfed.attacks.evidence.absences",
         "pooled": "privfed.attacks.evidence.pooling",
+        "view_from_rounds": "privfed.attacks.evidence.rounds",
     },
 )
