@@ -14,6 +14,7 @@ from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, RefusedError
 from privfed.privacy.noised import Noised
 from privfed.questions.bounded.bounded_sums import RelativeSums
+from privfed.questions.inertia import Inertia
 from privfed.questions.lloyd import LloydSums
 
 NAMES = st.lists(st.text(min_size=1, max_size=8), min_size=2, max_size=12, unique=True)
@@ -267,3 +268,11 @@ def test_local_steps_have_the_ranges_of_their_movements(other: Ranges) -> None:
     steps = WeightedCentroids(ranges=other, centers=np.zeros((2, 2)), local_iter=3)
     with pytest.raises(ArgumentError, match="ranges of their local steps"):
         LocalMovements(ranges=Ranges([-1.0, -1.0], [1.0, 1.0], 30), radius=1.0, steps=steps)
+
+
+@pytest.mark.parametrize(("low", "high"), [(-1.0, 1.5), (-1.5, 1.0), (-1.0, 0.5), (-0.5, 1.0)])
+def test_ranges_have_both_ends_of_the_policy(low: float, high: float) -> None:
+    asked = Inertia(ranges=Ranges([low, low], [high, high], 30), centers=np.zeros((2, 2)))
+    assert ClientPolicy(domain=Box(-1, 1)).refuses_question(asked, AGREED) == "policy:ranges"
+    same = Inertia(ranges=Ranges([-1.0, -1.0], [1.0, 1.0], 30), centers=np.zeros((2, 2)))
+    assert ClientPolicy(domain=Box(-1, 1)).refuses_question(same, AGREED) is None
