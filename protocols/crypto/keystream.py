@@ -1,4 +1,4 @@
-"""Masks: AES-256-CTR keystreams under the full key, added to words as they are generated.
+"""Masks: words that were derived, or AES-256-CTR keystreams, added as they are generated.
 
 Every key is derived for a single use, so the counter may always start at zero. Keystreams are generated
 and added in blocks that fit the processor's cache.
@@ -6,18 +6,20 @@ and added in blocks that fit the processor's cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
 from privfed.protocols.crypto.fixed_point import Layout, Words
 
 BLOCK_WORDS = 1 << 15
 
-SHORT = 1 << 9
-"""Most words of a keystream that is generated at once."""
+SHORT = 1 << 8
+"""Most words of a mask that is derived as it is; a longer one is the keystream of a key."""
+
+_KEY_BYTES = 32
 
 _ZEROS = memoryview(bytes(8 * BLOCK_WORDS))
 _FROM_ZERO = modes.CTR(bytes(16))
@@ -33,27 +35,9 @@ def keystream(key: bytes, size: int) -> Words:
     return words.astype(np.uint64)
 
 
-class Mask:
-    """Holds the key of a mask and, once it was needed, its keystream if that is short.
-
-    Args:
-        key: the key, for a single use, 32 bytes.
-    """
-
-    __slots__ = ("_stream", "key")
-
-    def __init__(self, key: bytes) -> None:
-        self.key: Final = key
-        self._stream = b""
-
-    def __repr__(self) -> str:
-        return "Mask(...)"
-
-    def short(self, size: int) -> bytes:
-        """Return the first `size` words of the keystream, little-endian."""
-        if len(self._stream) != 8 * size:
-            self._stream = _stream(self.key).update(bytes(8 * size))
-        return self._stream
+def mask_bytes(size: int) -> int:
+    """Return how many bytes say what a mask of `size` words is: its words, or the key of its keystream."""
+    return 8 * size if size <= SHORT else _KEY_BYTES
 
 
 class Masker:
@@ -76,20 +60,22 @@ class Masker:
         """Subtract the stream of `key` from `total` in place."""
         self._apply(total, key, negative=True)
 
-    def apply(self, total: Words, masks: Iterable[tuple[Mask, bool]]) -> None:
-        """Add masks to `total` in place, or subtract those that come with False; short ones all at once."""
-        masks = list(masks)
-        if self._grid.size > SHORT:
-            for mask, adds in masks:
-                self._apply(total, mask.key, negative=not adds)
-            return
-        self._grid.add(total, self._net([mask for mask, adds in masks if adds]))
-        self._grid.subtract(total, self._net([mask for mask, adds in masks if not adds]))
+    def apply(self, total: Words, masks: Sequence[bytes], adds: npt.NDArray[np.bool_]) -> None:
+        """Add masks to `total` in place, or subtract them; short ones all at once.
 
-    def _net(self, masks: Sequence[Mask]) -> Words:
-        size = self._grid.size
-        streams = np.frombuffer(b"".join([mask.short(size) for mask in masks]), dtype="<u8")
-        return self._grid.sum(streams.reshape(-1, size).astype(np.uint64, copy=False))
+        Args:
+            total: the words.
+            masks: `mask_bytes(size)` bytes each, for a single use.
+            adds: whether each is added, bool of shape (n_masks,).
+        """
+        if self._grid.size > SHORT:
+            for mask, one in zip(masks, adds.tolist(), strict=True):
+                self._apply(total, mask, negative=not one)
+            return
+        rows = np.frombuffer(b"".join(masks), dtype="<u8").reshape(-1, self._grid.size)
+        rows = rows.astype(np.uint64, copy=False)
+        self._grid.add(total, self._grid.sum(rows[adds]))
+        self._grid.subtract(total, self._grid.sum(rows[~adds]))
 
     def _apply(self, total: Words, key: bytes, negative: bool) -> None:
         grid = self._grid

@@ -1,72 +1,151 @@
-"""The future sums that the coordinator announced, and the preparations that have arrived for each."""
+"""The blocks of future sums that the coordinator announced, and what clients prepared for each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
 
 from privfed.errors import MessageError
-from privfed.protocols.crypto.keys import CryptographyError, check_public_key
+from privfed.protocols.crypto.keys import KEY_BYTES
+from privfed.protocols.crypto.shamir import Bytes
 from privfed.protocols.masked.client import MAX_PREPARED
 from privfed.protocols.masked.messages import Preparation
-from privfed.protocols.masked.state import BOX_BYTES
+from privfed.protocols.masked.state import box_bytes
+from privfed.protocols.masked.unmasking import Flags
+from privfed.protocols.setup.graph import Places
 from privfed.protocols.setup.messages import Slot
-from privfed.protocols.setup.rules import Rules
-from privfed.protocols.setup.sizes import sizes
+from privfed.protocols.setup.rules import Cohort, Rules
 
 
 @dataclass
 class Coming:
-    """Holds a future sum's cohort, and the preparations that have arrived for it."""
+    """Holds a block's cohort, and what its members prepared and were brought.
 
-    cohort: int
+    Args:
+        cohort: the clients that prepare it.
+        label: the cohort's label.
+        neighbours: places of the neighbours of each, of shape (n, d).
+        back: the column in which each stands in its neighbours' rows, of shape (n, d).
+        numbers: the block's numbers.
+        joined: clients that took part when the block was prepared first.
+        preparations: what has arrived, by client.
+        used: its highest number that was asked.
+    """
+
+    cohort: Cohort
+    label: int
+    neighbours: Places
+    back: Places
+    numbers: range
+    joined: frozenset[int]
     preparations: dict[int, Preparation] = field(default_factory=dict)
+    used: int = 0
+
+    @cached_property
+    def brought(self) -> Flags:
+        """Whether a member has the box of a neighbour, bool of shape (n, d)."""
+        return np.zeros(self.neighbours.shape, dtype=np.bool_)
+
+    @cached_property
+    def made(self) -> Flags:
+        """Whether a member made a box for a neighbour, bool of shape (n, d)."""
+        return np.zeros(self.neighbours.shape, dtype=np.bool_)
+
+    def keep(self, client: int, one: Preparation) -> None:
+        """Keep what a member prepared; the first counts."""
+        if client not in self.preparations:
+            self.preparations[client] = one
+            boxes = np.frombuffer(one.boxes, dtype=np.uint8).reshape(-1, box_bytes(len(self.numbers)))
+            self.made[self.cohort.place[client]] = boxes[:, :KEY_BYTES].any(axis=1)
+
+    def boxes_for(self, place: int, columns: Places) -> bytes:
+        """Return the boxes that neighbours of a member made for it."""
+        size, makers, back = box_bytes(len(self.numbers)), self.neighbours[place], self.back[place]
+        return b"".join(
+            [
+                self.preparations[self.cohort.members[maker]].boxes[size * column : size * (column + 1)]
+                for maker, column in zip(makers[columns].tolist(), back[columns].tolist(), strict=True)
+            ]
+        )
+
+    def recovery_of(self, client: int, number: int) -> Bytes:
+        """Return R of a member for a number, uint8 of shape (d, 32)."""
+        rows = np.frombuffer(self.preparations[client].recovery, dtype=np.uint8)
+        found: Bytes = rows.reshape(len(self.numbers), -1, KEY_BYTES)[self.numbers.index(number)]
+        return found
+
+    def commitment_of(self, client: int, number: int, kind: int) -> bytes:
+        """Return the hash of a member's b (kind 0) or e (kind 1) for a number."""
+        place = 2 * self.numbers.index(number) + kind
+        return self.preparations[client].commitments[KEY_BYTES * place : KEY_BYTES * (place + 1)]
 
 
 class Announced:
-    """Numbers future sums, and keeps what clients prepare for them.
+    """Numbers blocks of future sums, and keeps what clients prepare for them.
 
     Args:
         agreement: configuration and registry.
+        session: the fit's session.
     """
 
-    def __init__(self, agreement: Rules) -> None:
-        self._agreement, self._highest = agreement, 0
+    def __init__(self, agreement: Rules, session: bytes) -> None:
+        self._agreement, self._session, self._highest = agreement, session, 0
         self.coming: dict[int, Coming] = {}
 
-    def slots(self, labels: Iterable[int], above: int) -> tuple[Slot, ...]:
-        """Give each cohort that may come next a number above `above`, unless it has one."""
-        have = {coming.cohort for number, coming in self.coming.items() if number > above}
+    def slots(self, labels: Iterable[int], joined: Iterable[int]) -> tuple[Slot, ...]:
+        """Give each cohort that may come next a block, unless it has one.
+
+        Args:
+            labels: the cohorts.
+            joined: clients that take part.
+        """
+        have = {coming.label for coming in self.coming.values()}
         for label in dict.fromkeys(labels):
             if label not in have and len(have) < MAX_PREPARED - 1:
                 have.add(label)
-                self.coming[self._next_number()] = Coming(label)
-        return tuple(Slot(number, coming.cohort) for number, coming in self.coming.items() if number > above)
+                self._begin(label, joined)
+        return tuple(Slot(block, coming.label) for block, coming in self.coming.items())
 
-    def _next_number(self) -> int:
-        """Return a number that no sum had before: clients bind each number to the cohort they prepared."""
+    def _begin(self, label: int, joined: Iterable[int]) -> int:
+        """Return a block that no sum had before: clients bind each block to the cohort they prepared."""
         self._highest += 1
+        cohort, numbers = self._agreement.cohort(label), self._agreement.blocks.numbers(self._highest)
+        rows = self._agreement.graph(self._session, label).rows(np.arange(len(cohort.members)))
+        self.coming[self._highest] = Coming(cohort, label, *rows, numbers, frozenset(joined))
         return self._highest
 
-    def number_of(self, cohort: int) -> int:
-        """Return the lowest number that a cohort has; one without gets the next."""
-        known = [r for r, coming in self.coming.items() if coming.cohort == cohort]
-        number = min(known) if known else self._next_number()
-        self.coming.setdefault(number, Coming(cohort))
-        return number
+    def block_of(self, cohort: int, joined: Iterable[int]) -> int:
+        """Return the lowest block that a cohort has; one without gets the next."""
+        known = [block for block, coming in self.coming.items() if coming.label == cohort]
+        return min(known) if known else self._begin(cohort, joined)
 
-    def taken(self, number: int) -> dict[int, Preparation]:
-        """Return the preparations for a sum that begins; it and earlier ones are announced no more."""
-        arrived = self.coming.pop(number).preparations
-        self.coming = {r: coming for r, coming in self.coming.items() if r > number}
-        return arrived
+    def next_number(self, block: int) -> int:
+        """Return the number of a block's next sum."""
+        coming = self.coming[block]
+        return max(coming.used + 1, coming.numbers[0])
+
+    def taken(self, block: int, number: int) -> Coming:
+        """Return what was prepared for a sum that begins; blocks that it closes are announced no more."""
+        taken = self.coming[block]
+        taken.used = number
+        self.coming = {b: one for b, one in self.coming.items() if b >= block}
+        if number == taken.numbers[-1]:
+            self.leave(block)
+        return taken
+
+    def leave(self, block: int) -> None:
+        """Ask no more sums of a block."""
+        self.coming.pop(block, None)
 
     def lacking(self, client: int, slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
-        """Return the future sums whose cohort a client is in and that it has not prepared for."""
+        """Return the blocks whose cohort a client is in and that it has not prepared."""
         return tuple(
             slot
             for slot in slots
-            if client not in self.coming[slot.number].preparations
+            if client not in self.coming[slot.block].preparations
             and client in self._agreement.cohort(slot.cohort).place
         )
 
@@ -74,21 +153,21 @@ class Announced:
         """Keep a client's preparations.
 
         Raises:
-            MessageError: one was not asked for, or its key is unusable.
+            MessageError: one was not asked for, or has another length.
         """
         for one in preparations:
-            coming = self.coming.get(one.number)
-            if coming is None or coming.cohort != one.cohort or not self._is_in(client, one):
+            coming = self.coming.get(one.block)
+            if coming is None or coming.label != one.cohort or not self._fits(client, one, coming):
                 raise MessageError("a preparation that was not asked for", sender=name, stage=stage)
-            try:
-                check_public_key(one.mask_key)
-            except CryptographyError as error:
-                raise MessageError(str(error), sender=name, stage=stage) from None
         for one in preparations:
-            self.coming[one.number].preparations.setdefault(client, one)
+            self.coming[one.block].keep(client, one)
 
-    def _is_in(self, client: int, one: Preparation) -> bool:
-        """Say whether a client is in its preparation's cohort and sent a box for each neighbour."""
-        cohort = self._agreement.cohort(one.cohort)
-        degree = sizes(len(cohort.members), self._agreement.configuration.terms).neighbours
-        return client in cohort.place and len(one.boxes) == BOX_BYTES * degree
+    def _fits(self, client: int, one: Preparation, coming: Coming) -> bool:
+        """Say whether a client is in its preparation's cohort and sent as much as it should."""
+        d, count = coming.neighbours.shape[1], len(coming.numbers)
+        lengths = {
+            len(one.boxes) - d * box_bytes(count),
+            len(one.recovery) - d * count * KEY_BYTES,
+            len(one.commitments) - 2 * count * KEY_BYTES,
+        }
+        return client in coming.cohort.place and lengths == {0}

@@ -1,46 +1,120 @@
-"""The values that keys, boxes and receipts of masked sums are bound to; the same on both sides."""
+"""What keys, boxes, masks and receipts of masked sums follow from and are bound to; the same on both sides.
+
+    block of a pair:  SHAKE256(session, block, count, t, H(Q), min, max, K) = two box keys, a seed a number
+    then              K = SHA-256(K); the old one is erased
+    number of a pair: SHAKE256(H, min, max, seed) = a receipt each way, then the mask
+    number of one:    SHAKE256(session, r, H, i, b) = the mask of its own
+    recovery:         R_i = all seeds of the number, xor SHAKE256(session, r, i, e_i)
+
+A mask is its words, where they are few; else an AES key.
+"""
 
 from __future__ import annotations
 
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from hashlib import shake_256
 
-from privfed.protocols.crypto.keys import agree, bound, bound_prefix, expand, extract, with_numbers
+import numpy as np
+
+from privfed.protocols.crypto.keys import (
+    KEY_BYTES,
+    RECEIPT_BYTES,
+    bound,
+    bound_prefix,
+    digest,
+    expand,
+    with_numbers,
+)
+from privfed.protocols.crypto.keystream import mask_bytes
+from privfed.protocols.crypto.shamir import Bytes
 from privfed.protocols.masked.state import Pair
+
+BOX_KEYS = 2 * KEY_BYTES
+BOTH_RECEIPTS = 2 * RECEIPT_BYTES
 
 
 def pair_of(key: bytes, session: bytes) -> Pair:
-    """Return the keys for boxes and receipts of two clients, from the key that they agreed on."""
-    return Pair(expand(key, bound("boxes", session)), expand(key, bound("receipts", session)))
+    """Return what two clients keep of the key that they agreed on."""
+    return Pair(expand(key, bound("chain", session)), 1, expand(key, bound("invitations", session)))
 
 
-def self_mask_key(seed: bytes, session: bytes, number: int, client: int, header: bytes) -> bytes:
-    """Return the key of the mask that a client adds on its own, from its seed."""
-    return expand(seed, bound("self mask", session, number, client, header))
+def ratcheted(pair: Pair, block: int) -> Pair:
+    """Return a pair whose chain stands at a block; what came before cannot be computed from it."""
+    chain = pair.chain
+    for _ in range(pair.block, block):
+        chain = digest("ratchet", chain)
+    return Pair(chain, block, pair.invitation)
 
 
-def pair_mask_key(
-    secret: bytes | X25519PrivateKey,
-    public: bytes,
-    session: bytes,
-    number: int,
-    one: int,
-    other: int,
-    header: bytes,
-) -> bytes:
-    """Return the key of the mask that two clients share; both compute the same.
+def block_prefix(session: bytes, block: int, count: int, t: int, cohort: bytes) -> bytes:
+    """Return what the secrets of a block are bound to, the same for all pairs of a cohort."""
+    return bound_prefix("block", session, block, count, t, cohort)
+
+
+def block_secrets(chain: bytes, prefix: bytes, low: int, high: int, count: int) -> bytes:
+    """Return what two clients use in a block: box keys upwards and downwards, and `count` seeds.
 
     Args:
-        secret: the mask key of `one` for this sum.
-        public: the other's public mask key.
-        session: the fit's session.
-        number: number of the sum.
-        one: position of the client that computes it.
-        other: position of the other.
-        header: all that the sum is bound to.
+        chain: the pair's chain key at this block, 32 bytes.
+        prefix: from `block_prefix`.
+        low: the lower position.
+        high: the higher one.
+        count: how many numbers the block has.
     """
-    low, high = (one, other) if one < other else (other, one)
-    info = with_numbers(bound_prefix("pair mask", session, number, header), low, high)
-    return extract(agree(secret, public), info)
+    data = with_numbers(prefix, low, high) + chain
+    return shake_256(data).digest(BOX_KEYS + KEY_BYTES * count)
+
+
+def sending(me: int, other: int) -> slice:
+    """Say where in the secrets of a block the key of a client's box for another stands."""
+    return slice(0, KEY_BYTES) if me < other else slice(KEY_BYTES, BOX_KEYS)
+
+
+def box_binding(
+    session: bytes, block: int, count: int, sender: int, holder: int, t: int, abscissa: int, cohort: bytes
+) -> bytes:
+    """Return the associated data of a box of shares."""
+    return with_numbers(bound_prefix("box data", session, block, count, t, cohort), sender, holder, abscissa)
+
+
+def pair_prefix(header: bytes) -> bytes:
+    """Return what all streams of pairs in a sum are bound to."""
+    return bound_prefix("pair mask", header)
+
+
+def pair_stream(seed: bytes, prefix: bytes, low: int, high: int, size: int) -> bytes:
+    """Return two receipts, from the lower position and from the higher one, and a mask after them.
+
+    Args:
+        seed: the pair's secret for this number, 32 bytes.
+        prefix: from `pair_prefix`.
+        low: the lower position.
+        high: the higher one.
+        size: words of the mask.
+    """
+    return shake_256(with_numbers(prefix, low, high) + seed).digest(BOTH_RECEIPTS + mask_bytes(size))
+
+
+def receipt_from(me: int, other: int) -> slice:
+    """Say where in a pair's stream the receipt of a client for another stands."""
+    return slice(0, RECEIPT_BYTES) if me < other else slice(RECEIPT_BYTES, BOTH_RECEIPTS)
+
+
+def self_stream(seed: bytes, session: bytes, number: int, client: int, header: bytes, size: int) -> bytes:
+    """Return the mask that a client adds on its own, from its secret b."""
+    data = with_numbers(bound_prefix("self mask", session, number, header), client)
+    return shake_256(data + seed).digest(mask_bytes(size))
+
+
+def recovery_pad(secret: bytes, session: bytes, number: int, client: int, neighbours: int) -> Bytes:
+    """Return what hides the seeds of a number, from the secret e: uint8 of shape (neighbours, 32)."""
+    data = with_numbers(bound_prefix("recovery", session, number), client)
+    stream = shake_256(data + secret).digest(KEY_BYTES * neighbours)
+    return np.frombuffer(stream, dtype=np.uint8).reshape(-1, KEY_BYTES)
+
+
+def commitment(kind: str, secret: bytes, session: bytes, number: int, client: int) -> bytes:
+    """Return the hash that a client gives the coordinator ahead, of its b ("self") or e ("recovery")."""
+    return digest(f"commit {kind}", session, number, client, secret)
 
 
 def lock_binding(header: bytes, client: int, dead: bytes, left_out: tuple[int, ...]) -> bytes:
@@ -48,11 +122,6 @@ def lock_binding(header: bytes, client: int, dead: bytes, left_out: tuple[int, .
     return bound("locked", header, client, dead, *left_out)
 
 
-def receipt_data(number: int, sender: int, receiver: int, header: bytes) -> bytes:
-    """Return the bytes that a receipt is a MAC of."""
-    return with_numbers(bound_prefix("receipt", number, header), sender, receiver)
-
-
-def box_key(pair: Pair, session: bytes, number: int, sender: int, holder: int) -> bytes:
-    """Return the key of one box of shares."""
-    return expand(pair.box, with_numbers(bound_prefix("box", session, number), sender, holder))
+def lock_key(answer: bytes, session: bytes, number: int, client: int, header: bytes) -> bytes:
+    """Return the key of a client's sealed shares, from its answer key a."""
+    return expand(answer, bound("lock", session, number, client, header))

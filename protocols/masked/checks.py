@@ -10,33 +10,30 @@ import numpy as np
 
 from privfed.core.agreed.configuration import Configuration
 from privfed.errors import MessageError, PolicyError
-from privfed.protocols.crypto.keys import (
-    KEY_BYTES,
-    RECEIPT_BYTES,
-    equal,
-    mac,
-)
-from privfed.protocols.crypto.shared import APART, Shared
-from privfed.protocols.masked.bindings import receipt_data
+from privfed.protocols.crypto.keys import RECEIPT_BYTES, equal
 from privfed.protocols.masked.messages import CollectRequest, UnmaskRequest
-from privfed.protocols.masked.state import BOX_BYTES, Fit, Pending, Secrets
+from privfed.protocols.masked.state import Block, Fit, Pending, box_bytes
 from privfed.protocols.setup.bindings import part
+from privfed.protocols.setup.graph import Neighbours
 from privfed.protocols.setup.messages import Slot
 from privfed.protocols.setup.rules import Rules, from_bitmap, is_bitmap
 
+MOST_SKIPPED = 1 << 16
+"""Most blocks that are left out between two: chains go forward through all of them."""
+
 
 def check_slot(keys: Fit, slot: Slot) -> None:
-    """Check that an announced sum lies ahead and keeps the cohort that it was prepared for.
+    """Check that announced sums lie ahead, and that a block keeps the cohort that it was prepared for.
 
-    Stops a server that has one number prepared twice, for two cohorts.
+    Stops a server that has one number prepared twice, for two cohorts, or has chains go on without end.
     """
-    known = keys.secrets.get(slot.number)
-    if (
-        slot.number <= keys.last
-        or slot.cohort < 0
-        or (known is not None and known.sent.cohort != slot.cohort)
-    ):
-        raise MessageError("not an upcoming sum", sender="the coordinator", stage="prepare")
+    known = keys.blocks.get(slot.block)
+    if known is None:
+        ahead = 0 < slot.block - keys.prepared <= MOST_SKIPPED
+    else:
+        ahead = known.cohort == slot.cohort and known.sent is not None
+    if not ahead:
+        raise MessageError("not upcoming sums", sender="the coordinator", stage="prepare")
 
 
 def check_label(configuration: Configuration, label: int) -> None:
@@ -48,17 +45,17 @@ def check_label(configuration: Configuration, label: int) -> None:
         raise PolicyError("policy:cohort")
 
 
-def check_number(keys: Fit, number: int, message: CollectRequest, max_sums: int) -> Secrets:
+def check_number(keys: Fit, number: int, block: int, message: CollectRequest, max_sums: int) -> Block:
     """Check that a sum was prepared for this cohort and follows every answered one, and that R is not spent.
 
     Stops replays, reopened sums, and a server that asks without end.
     """
-    secrets = keys.secrets.get(number)
-    if number <= keys.last or secrets is None or secrets.sent.cohort != message.cohort:
+    prepared = keys.blocks.get(block)
+    if number <= keys.last or prepared is None or prepared.cohort != message.cohort:
         raise MessageError("not a sum that was prepared", sender="the coordinator", stage="collect")
     if keys.answered >= max_sums:
         raise PolicyError("policy:max_sums")
-    return secrets
+    return prepared
 
 
 def check_prepared(
@@ -69,19 +66,31 @@ def check_prepared(
     Stops a server that has a client mask its answer with fewer neighbours than the threshold.
 
     Returns:
-        The prepared neighbours, and the abscissae at which the client holds their shares.
+        The places of the prepared ones among the client's neighbours, and of those whose boxes come.
     """
     cohort, flags = agreement.cohort(message.cohort), message.prepared
     if not is_bitmap(flags, len(cohort.members)) or not flags[cohort.place[me]]:
         raise PolicyError("prepared:list")
     neighbours = agreement.neighbours(session, message.cohort, me)
-    slots = [slot for slot, place in enumerate(neighbours.places.tolist()) if flags[place]]
+    slots = tuple([slot for slot, place in enumerate(neighbours.places.tolist()) if flags[place]])
     if len(slots) < agreement.threshold(message.cohort):
         raise PolicyError("prepared:few")
-    parts = ((message.mask_keys, KEY_BYTES), (message.seed_hashes, KEY_BYTES), (message.boxes, BOX_BYTES))
-    if any(len(data) != size * len(slots) for data, size in parts):
+    if not is_bitmap(message.brought, len(slots)):
         raise PolicyError("prepared:lengths")
-    return tuple([neighbours.clients[i] for i in slots]), tuple([neighbours.held[i] for i in slots])
+    brought = tuple([slot for slot, flag in zip(slots, message.brought, strict=True) if flag])
+    if len(message.boxes) != box_bytes(agreement.blocks.count) * len(brought):
+        raise PolicyError("prepared:lengths")
+    return slots, brought
+
+
+def check_opened(block: Block, neighbours: Neighbours, slots: tuple[int, ...]) -> None:
+    """Check that the box of each prepared neighbour came and opened, for this sum or an earlier one.
+
+    Stops a server that spoils boxes, so that a client masks with others that hold no share of its secrets.
+    """
+    for slot in slots:
+        if not block.opened[slot]:
+            raise PolicyError(f"box:{neighbours.clients[slot]}")
 
 
 def check_pending(keys: Fit, number: int) -> Pending:
@@ -131,22 +140,16 @@ def all_lost(
     return frozenset({*pending.missing, *dead, *others})
 
 
-def check_receipts(
-    keys: Fit, pending: Pending, me: int, living: tuple[int, ...], receipts: bytes, shared: Shared = APART
-) -> tuple[int, ...]:
+def check_receipts(pending: Pending, living: tuple[int, ...], receipts: bytes) -> tuple[int, ...]:
     """Return the living neighbours whose receipts prove that they masked under this client's header.
 
     Stops a server that tells clients different questions, lists or cohorts.
     """
     if len(receipts) != RECEIPT_BYTES * len(living):
         raise PolicyError("receipts:length")
-    held = shared.held("receipt", pending.number, pending.header)
-    good = []
-    for place, j in enumerate(living):
-        key = keys.pairs[j].receipt
-        expected = held.pop((key, j, me), None)
-        if expected is None:
-            expected = mac(key, receipt_data(pending.number, j, me, pending.header))
-        if equal(part(receipts, place, RECEIPT_BYTES), expected):
-            good.append(j)
-    return tuple(good)
+    where = {j: place for place, j in enumerate(pending.prepared)}
+    pairs = [
+        (part(receipts, place, RECEIPT_BYTES), part(pending.receipts, where[j], RECEIPT_BYTES))
+        for place, j in enumerate(living)
+    ]
+    return tuple([j for j, (came, expected) in zip(living, pairs, strict=True) if equal(came, expected)])

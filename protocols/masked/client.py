@@ -22,23 +22,19 @@ from privfed.protocols.crypto.fixed_point import grid_of
 from privfed.protocols.crypto.keys import (
     KEY_BYTES,
     CryptographyError,
-    bound,
     digest,
     encapsulation_key,
     equal,
-    expand,
     new_secret,
     new_seed,
     public_key,
     seal,
 )
-from privfed.protocols.crypto.keystream import Masker
-from privfed.protocols.crypto.shamir import share
 from privfed.protocols.crypto.shared import APART, Shared
 from privfed.protocols.masked import checks
-from privfed.protocols.masked.bindings import lock_binding, pair_of
-from privfed.protocols.masked.boxes import Boxes
-from privfed.protocols.masked.masking import BoundTo
+from privfed.protocols.masked.bindings import lock_binding, lock_key, pair_of
+from privfed.protocols.masked.blocks import BlockMaker
+from privfed.protocols.masked.masking import masking
 from privfed.protocols.masked.messages import (
     Agreed,
     CollectRequest,
@@ -54,12 +50,12 @@ from privfed.protocols.masked.messages import (
 from privfed.protocols.masked.state import (
     ANSWER,
     CODEC,
-    MASK,
-    SEED,
+    RECOVERY,
+    SECRET_BYTES,
+    SELF,
     DropoutReport,
     Fit,
     Pending,
-    Secrets,
     State,
     closed,
 )
@@ -67,7 +63,7 @@ from privfed.protocols.masked.verification import CHECK_WORDS
 from privfed.protocols.masked.verifier import Verifier
 from privfed.protocols.setup import losses
 from privfed.protocols.setup.advertising import check_request, check_signed
-from privfed.protocols.setup.bindings import session_of
+from privfed.protocols.setup.bindings import part, session_of
 from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.hybrid import agreed_on, channel_to, keyring
 from privfed.protocols.setup.journal_counter import advertised, check_journals, hash_of
@@ -83,7 +79,7 @@ from privfed.protocols.setup.rules import Rules, check_cohort, sum_header, thres
 from privfed.protocols.setup.sizes import FULL_GRAPH
 
 MAX_PREPARED = 4
-"""Most future sums that a client holds key material for."""
+"""Most blocks of future sums that a client holds key material for."""
 
 MOST_REPORTS = 16
 """Sums since the last total of which a client remembers who was said to be lost."""
@@ -279,104 +275,117 @@ class MaskedClient:
         raise MessageError("not a request", sender="the coordinator", stage="request")
 
     def _prepare(self, keys: Fit, upcoming: tuple[Slot, ...]) -> tuple[Fit, tuple[Preparation, ...]]:
-        """Prepare for future sums; a preparation that was sent before is sent again unchanged."""
-        secrets, preparations = dict(keys.secrets), []
+        """Prepare blocks of future sums; a preparation that was sent before is sent again unchanged."""
+        preparations = []
         for slot in upcoming:
             checks.check_slot(keys, slot)
-            if slot.number not in secrets:
-                secrets[slot.number] = self._new_secrets(keys, slot)
-            preparations.append(secrets[slot.number].sent)
-        # A prepared sum that never ran is closed for good once too many later ones are prepared.
-        closed = sorted(secrets)[:-MAX_PREPARED]
-        later = {number: kept for number, kept in secrets.items() if number not in closed}
-        return msgspec.structs.replace(keys, secrets=later, last=max([keys.last, *closed])), tuple(
-            preparations
-        )
+            if slot.block not in keys.blocks:
+                keys = self._with_block(keys, slot)
+            preparations.append(keys.blocks[slot.block].sent)
+        # Prepared sums that never ran are closed for good once too many later ones are prepared.
+        closed = sorted(keys.blocks)[:-MAX_PREPARED]
+        later = {block: kept for block, kept in keys.blocks.items() if block not in closed}
+        last = max([keys.last, *(self._agreement.blocks.numbers(block)[-1] for block in closed)])
+        keys = msgspec.structs.replace(keys, blocks=later, last=last)
+        return keys, tuple([one for one in preparations if one is not None])
 
-    def _new_secrets(self, keys: Fit, slot: Slot) -> Secrets:
+    def _with_block(self, keys: Fit, slot: Slot) -> Fit:
         agreement, me = self._agreement, self._me
         checks.check_label(agreement.configuration, slot.cohort)
         cohort = agreement.cohort(slot.cohort)
         if me not in cohort.place:
             raise MessageError("not in this cohort", sender="the coordinator", stage="prepare")
         check_cohort(len(cohort.members), agreement.configuration.terms)
-        neighbours = agreement.neighbours(keys.session, slot.cohort, me)
-        mask, seed, answer_key = new_secret(), new_secret(), new_secret()
-        boxes = self._boxes(keys, slot.number, slot.cohort)
-        shares = share(seed + mask + answer_key, neighbours.abscissae, boxes.threshold)
-        mask_key, seed_hash = public_key(mask), digest("seed", seed)
-        sealed = boxes.sealed(mask_key, seed_hash, neighbours, shares)
-        sent = Preparation(slot.number, slot.cohort, mask_key, seed_hash, sealed)
-        return Secrets(mask, seed, answer_key, sent)
+        moved, block = self._maker(keys, slot).made(keys.pairs)
+        blocks = {**keys.blocks, slot.block: block}
+        return msgspec.structs.replace(
+            keys, pairs=keys.pairs | moved, blocks=blocks, prepared=max(keys.prepared, slot.block)
+        )
 
-    def _boxes(self, keys: Fit, number: int, label: int) -> Boxes:
-        cohort = self._agreement.cohort(label)
-        t = threshold(len(cohort.members), self._agreement.configuration.terms)
-        return Boxes(keys.pairs, keys.session, number, self._me, t, cohort.digest, self._shared)
+    def _maker(self, keys: Fit, slot: Slot) -> BlockMaker:
+        agreement = self._agreement
+        cohort, numbers = agreement.cohort(slot.cohort), agreement.blocks.numbers(slot.block)
+        t = threshold(len(cohort.members), agreement.configuration.terms)
+        neighbours = agreement.neighbours(keys.session, slot.cohort, self._me)
+        return BlockMaker(keys.session, self._me, slot, numbers, t, cohort.digest, neighbours)
 
     def _collect(
         self, keys: Fit, number: int, message: CollectRequest, answerer: Answerer
     ) -> tuple[Fit, Message]:
-        """Stage A: answer, masked with the client's own seed and with every prepared neighbour."""
+        """Stage A: answer, masked with the client's own secret and with every prepared neighbour."""
         unopened, agreed = keys.pending is not None, self._agreement.configuration
         counted = losses.before_answer(keys.losses, message.index, unopened, agreed)
         keys = msgspec.structs.replace(keys, losses=counted)
-        secrets = checks.check_number(keys, number, message, self._agreement.configuration.terms.max_sums)
-        question = admit(message.question, self._policy, self._agreement.configuration)
+        slot = Slot(self._agreement.blocks.of(number), message.cohort)
+        block = checks.check_number(keys, number, slot.block, message, agreed.terms.max_sums)
+        question = admit(message.question, self._policy, agreed)
         if self._verifier is not None:
             self._verifier.check_question(keys, message)
         cohort = self._agreement.cohort(message.cohort)
-        prepared, held = checks.check_prepared(self._agreement, keys.session, self._me, message)
-        shares = self._boxes(keys, number, message.cohort).opened(prepared, held, message)
+        slots, brought = checks.check_prepared(self._agreement, keys.session, self._me, message)
+        maker = self._maker(keys, slot)
+        block = maker.opened(block, brought, message.boxes)
+        checks.check_opened(block, maker.neighbours, slots)
         parts = (message.index, message.question, cohort.digest, message.prepared, keys.chain.head)
         header = sum_header(keys.session, number, *parts)
-        bound_to = BoundTo(keys.session, number, self._me, header, self._shared)
-        masks = bound_to.masks(secrets, prepared, message.mask_keys)
+        prepared = tuple([maker.neighbours.clients[place] for place in slots])
         grid = grid_of(message.question, len(cohort.members))
-        receipts = bound_to.receipts(keys.pairs, prepared)
-        later = {r: kept for r, kept in keys.secrets.items() if r > number}
+        layout = grid.checked(0 if self._verifier is None else CHECK_WORDS)
+        secrets, seeds = block.own[number], _rows(block.seeds[number], KEY_BYTES, slots)
+        own, answer_key = part(secrets, SELF, KEY_BYTES), part(secrets, ANSWER, KEY_BYTES)
+        bound_to = (keys.session, number, self._me, header)
+        masks = masking(*bound_to, own, prepared, seeds, layout.size)
+        shares = _rows(block.shares[number], SECRET_BYTES, slots)
+        later = {b: kept for b, kept in keys.blocks.items() if b > slot.block}
+        if number < maker.numbers[-1]:
+            later[slot.block] = block.after(number)
         keys = msgspec.structs.replace(
-            keys, last=number, answered=keys.answered + 1, secrets=later, pending=None
+            keys, last=number, answered=keys.answered + 1, blocks=later, pending=None
         )
         keys, preparations = self._prepare(keys, message.upcoming)
         # Nothing so far depends on the data. From here on the sum counts as answered, even if this fails.
         try:
-            own = answer(question, message.index, answerer)
+            answered = answer(question, message.index, answerer)
         except PrivFedError as error:
             return keys, Refusal(refusal_code(error))
-        words, layout = grid.encode(own.vector, own.clipped), grid.checked(0)
+        words = grid.encode(answered.vector, answered.clipped)
         if self._verifier is not None:
             words = self._verifier.with_check(keys, number, message, grid, words)
-            layout = grid.checked(CHECK_WORDS)
-        Masker(layout).apply(words, masks)
+        masks.apply(words, layout)
         away = np.flatnonzero(np.frombuffer(message.prepared, dtype=np.uint8) == 0)
         missing = tuple([cohort.members[place] for place in away.tolist()])
-        pending = Pending(number, header, message.cohort, prepared, shares, secrets.answer, missing)
-        keys = msgspec.structs.replace(keys, pending=pending)
-        return keys, Upload(words.astype("<u8", copy=False).data.cast("B"), receipts, preparations)
+        held = (prepared, shares, answer_key, masks.expected, missing)
+        keys = msgspec.structs.replace(keys, pending=Pending(number, header, message.cohort, *held))
+        return keys, Upload(words.astype("<u8", copy=False).data.cast("B"), masks.made, preparations)
 
     def _unmask(self, keys: Fit, number: int, message: UnmaskRequest) -> tuple[Fit, Message]:
-        """Stage B: give a share of each living neighbour's seed and each lost one's mask key, never both."""
+        """Stage B: give shares of each living neighbour's b and each lost one's e, never both."""
         pending = checks.check_pending(keys, number)
         living, dead = checks.check_reports(self._agreement, pending, message)
         lost = checks.all_lost(self._agreement, pending, self._me, message, living)
         cohort = self._agreement.cohort(pending.cohort).place
         counted = losses.after_sum(keys.losses, cohort, lost, self._agreement.configuration)
         keys = msgspec.structs.replace(keys, losses=counted)
-        good = checks.check_receipts(keys, pending, self._me, living, message.receipts, self._shared)
+        good = checks.check_receipts(pending, living, message.receipts)
         if len(good) < self._agreement.threshold(pending.cohort):
             raise PolicyError("receipts")
         shares = np.frombuffer(pending.shares, dtype=np.uint8).reshape(-1, 3, KEY_BYTES)
         place = {j: place for place, j in enumerate(pending.prepared)}
         of_good, of_dead = shares[[place[j] for j in good]], shares[[place[j] for j in dead]]
-        lock = expand(pending.answer, bound("lock", keys.session, number, self._me, pending.header))
+        lock = lock_key(pending.answer, keys.session, number, self._me, pending.header)
         kept = set(good)
         left_out = tuple([j for j in living if j not in kept])
         told = lock_binding(pending.header, self._me, message.dead, left_out)
-        locked = seal(lock, of_good[:, SEED].tobytes() + of_dead[:, MASK].tobytes(), told)
+        locked = seal(lock, of_good[:, SELF].tobytes() + of_dead[:, RECOVERY].tobytes(), told)
         if self._verifier is not None:
             report = DropoutReport(number, tuple(sorted(lost)))
             reports = (*keys.chain.reports, report)[-MOST_REPORTS:]
             keys = msgspec.structs.replace(keys, chain=msgspec.structs.replace(keys.chain, reports=reports))
         keys, preparations = self._prepare(msgspec.structs.replace(keys, pending=None), message.upcoming)
         return keys, Unmasking(left_out, of_good[:, ANSWER].tobytes(), locked, preparations)
+
+
+def _rows(data: bytes, size: int, chosen: tuple[int, ...]) -> bytes:
+    """Return chosen parts of `size` bytes each, one after the other."""
+    rows = np.frombuffer(data, dtype=np.uint8).reshape(-1, size)
+    return rows[list(chosen)].tobytes()

@@ -2,8 +2,9 @@
 
 Bonawitz et al.: Practical Secure Aggregation for Privacy-Preserving Machine Learning, CCS 2017
 (double masking, Shamir shares), with the sparse graph of Bell et al., CCS 2020, above 200 clients
-and the changes of docs/protocols/masked.md: key material is made one sum ahead, so that a sum costs
+and the changes of docs/protocols/masked.md: secrets are made a block of sums ahead, so that a sum costs
 two exchanges. Unmasking answers are locked: different dropout reports to different clients open nothing.
+After the set-up everything is symmetric.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ class Masked:
     Protects each client from a server that may lie about everything and colludes with at most
     `colluders` clients of a cohort: each opened total is over at least `honest` honest clients with
     the same question. Assumes identities that the parties exchanged before (a registry), state that
-    is never restored from a copy, and X25519, AES-256, SHA-256, Ed25519. Who taps the network reads nothing
-    while X25519 or ML-KEM-768 holds; a server that keeps uploads opens single ones once X25519 falls. It
-    does not hide totals, and any client can spoil or stop a sum.
+    is never restored from a copy, and AES-256, SHA-256, SHAKE256, Ed25519. What is recorded opens to nobody,
+    the server included, while X25519 or ML-KEM-768 holds. It does not hide totals, and any client can spoil
+    or stop a sum.
 
     Args:
         colluders: most clients of the smallest cohort that collude with the server; by default a tenth,
@@ -107,7 +108,7 @@ class Masked:
             honest="the server may lie about everything" + lies * self.verified,
             colluding=f"at most {most} clients of a cohort collude with it",
             besides="identities were exchanged before, a client's state is never restored from a copy, and "
-            "X25519, AES-256, SHA-256 and Ed25519 hold",
+            "X25519 or ML-KEM-768, AES-256, SHA-256, SHAKE256 and Ed25519 hold",
         )
 
     def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:

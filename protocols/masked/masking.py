@@ -1,75 +1,78 @@
-"""What a client makes for its neighbours under the header of a sum: masks of its answer, and receipts.
-
-In a simulation a neighbour takes what both would compute (`privfed.protocols.crypto.shared`): the mask,
-and the receipt that it would compute to check the one that it got.
-"""
+"""What a client makes with its neighbours under the header of a sum: masks of its answer, and receipts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+import numpy as np
 
-from privfed.errors import PolicyError
-from privfed.protocols.crypto.keys import KEY_BYTES, CryptographyError, mac, parsed
-from privfed.protocols.crypto.keystream import Mask
-from privfed.protocols.crypto.shared import APART, Shared, once
-from privfed.protocols.masked.bindings import pair_mask_key, receipt_data, self_mask_key
-from privfed.protocols.masked.state import Pair, Secrets
+from privfed.protocols.crypto.fixed_point import Layout, Words
+from privfed.protocols.crypto.keys import KEY_BYTES
+from privfed.protocols.crypto.keystream import Masker
+from privfed.protocols.masked.bindings import (
+    BOTH_RECEIPTS,
+    pair_prefix,
+    pair_stream,
+    receipt_from,
+    self_stream,
+)
 from privfed.protocols.setup.bindings import part
 
 
 @dataclass(frozen=True, slots=True)
-class BoundTo:
-    """Holds what masks and receipts of one client are bound to.
+class Masking:
+    """Holds the masks of one client in one sum, and the receipts of both ways.
+
+    Args:
+        masks: its own mask, then one for each prepared neighbour.
+        adds: whether each is added.
+        made: its receipts for these neighbours, one after the other.
+        expected: those that they make for it, if they mask under the same header.
+    """
+
+    masks: tuple[bytes, ...]
+    adds: tuple[bool, ...]
+    made: bytes
+    expected: bytes
+
+    def __repr__(self) -> str:
+        return "Masking(...)"
+
+    def apply(self, words: Words, layout: Layout) -> None:
+        """Mask an answer in place."""
+        Masker(layout).apply(words, self.masks, np.array(self.adds))
+
+
+def masking(
+    session: bytes,
+    number: int,
+    me: int,
+    header: bytes,
+    own: bytes,
+    prepared: Sequence[int],
+    seeds: bytes,
+    size: int,
+) -> Masking:
+    """Return the masks and receipts of a client.
 
     Args:
         session: the fit's session.
         number: number of the sum.
         me: the client's position.
-        header: all that the sum is bound to.
-        shared: in a simulation, what it would compute as others do.
+        header: H, all that the sum is bound to.
+        own: its secret b, 32 bytes.
+        prepared: positions of the neighbours that are prepared.
+        seeds: its secrets with them, in the same order, 32 bytes each.
+        size: words of an answer.
     """
-
-    session: bytes
-    number: int
-    me: int
-    header: bytes
-    shared: Shared = APART
-
-    def masks(self, secrets: Secrets, prepared: Sequence[int], mask_keys: bytes) -> list[tuple[Mask, bool]]:
-        """Return all masks of an answer, and whether each is added.
-
-        Args:
-            secrets: the client's own for this sum.
-            prepared: the neighbours that are prepared.
-            mask_keys: their public mask keys, in the same order.
-
-        Raises:
-            PolicyError: a key is unusable.
-        """
-        me, own, mine = self.me, parsed(secrets.mask), secrets.sent.mask_key
-        held = self.shared.held("mask", self.session, self.number, self.header)
-        masks = [(Mask(self_mask_key(secrets.seed, self.session, self.number, me, self.header)), True)]
-        for place, j in enumerate(prepared):
-            theirs = part(mask_keys, place, KEY_BYTES)
-            ends = (me, mine, j, theirs) if me < j else (j, theirs, me, mine)
-            try:
-                masks.append((once(held, ends, partial(self._mask, own, theirs, j)), me < j))
-            except CryptographyError:
-                raise PolicyError(f"box:{j}") from None
-        return masks
-
-    def _mask(self, own: X25519PrivateKey, theirs: bytes, other: int) -> Mask:
-        return Mask(pair_mask_key(own, theirs, self.session, self.number, self.me, other, self.header))
-
-    def receipts(self, pairs: Mapping[int, Pair], prepared: Sequence[int]) -> bytes:
-        """Return a receipt for each prepared neighbour, one after the other."""
-        held, made = self.shared.held("receipt", self.number, self.header), []
-        for j in prepared:
-            key = pairs[j].receipt
-            receipt = held[key, self.me, j] = mac(key, receipt_data(self.number, self.me, j, self.header))
-            made.append(receipt)
-        return b"".join(made)
+    masks, made, expected = [self_stream(own, session, number, me, header, size)], [], []
+    prefix = pair_prefix(header)
+    for place, j in enumerate(prepared):
+        low, high = (me, j) if me < j else (j, me)
+        stream = pair_stream(part(seeds, place, KEY_BYTES), prefix, low, high, size)
+        made.append(stream[receipt_from(me, j)])
+        expected.append(stream[receipt_from(j, me)])
+        masks.append(stream[BOTH_RECEIPTS:])
+    adds = (True, *[me < j for j in prepared])
+    return Masking(tuple(masks), adds, b"".join(made), b"".join(expected))

@@ -24,12 +24,20 @@ INVITATION_BYTES = NONCE_BYTES + KEY_BYTES + TAG_BYTES
 
 
 class Preparation(Message, frozen=True):
-    """Holds a client's key material for one sum: mask key, hash of its seed, a box for each neighbour."""
+    """Holds what a client prepares for a block of numbers; n numbers, d neighbours in the graph's order.
 
-    number: Number
+    Args:
+        block: which block.
+        cohort: label of its cohort.
+        commitments: hashes of b and of e for each number, 64 bytes each.
+        recovery: R for each number: 32 bytes a neighbour, which e opens.
+        boxes: a box for each neighbour; zeros for one that there is no key with.
+    """
+
+    block: Number
     cohort: Number
-    mask_key: Key
-    seed_hash: Key
+    commitments: bytes
+    recovery: bytes
     boxes: bytes
 
 
@@ -73,16 +81,15 @@ class Prepared(Message, frozen=True):
 class CollectRequest(Message, frozen=True):
     """Brings the question, who is prepared, and what prepared neighbours made for this client (down).
 
-    `prepared` has one byte for each member of the cohort; `mask_keys`, `seed_hashes` and `boxes` hold one
-    part for each prepared neighbour, in the graph's order.
+    `prepared` has one byte for each member of the cohort; `brought` one for each prepared neighbour, in the
+    graph's order: whether `boxes` has its box.
     """
 
     cohort: Number
     index: Number
     question: bytes
     prepared: bytes
-    mask_keys: bytes
-    seed_hashes: bytes
+    brought: bytes
     boxes: bytes
     upcoming: Items[Slot]
     keys: Items[Offered] = ()
@@ -115,7 +122,7 @@ class UnmaskRequest(Message, frozen=True):
 
 
 class Unmasking(Message, frozen=True):
-    """Brings shares of neighbours' answer keys and, sealed, of living ones' seeds and lost ones' keys (up).
+    """Brings shares of neighbours' a and, sealed, of living ones' b and lost ones' e (up).
 
     `left_out` names living neighbours whose receipt is invalid; the client gives no share of theirs.
     """

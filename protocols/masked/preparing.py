@@ -67,7 +67,7 @@ class Preparing:
         self._session = b""
         self._rejected: dict[int, str] = {}
         self._longest = 1 << 20
-        self._announced = Announced(self._agreement)
+        self._announced = Announced(self._agreement, b"")
         self._missed: set[int] | None = None
         self._unprepared: dict[int, str] = {}
         self._delivery: Delivery | None = None
@@ -92,6 +92,7 @@ class Preparing:
         self._listed = {i: listed(i, one) for i, one in came.items()}
         entries = tuple(self._listed.values())
         self._session = session_of(self._agreement, fit, entries)
+        self._announced = Announced(self._agreement, self._session)
         self._key, self._seed = new_secret(), grown(new_seed())
         own = public_key(self._key), encapsulation_key(self._seed)
         self._roster = signed_roster(self._identity, self._agreement, fit, *own, entries)
@@ -157,8 +158,10 @@ class Preparing:
             if not self._is_small:
                 self._pairing.want(client, self._neighbours(slot.cohort, client))
             members = self._agreement.cohort(slot.cohort).place
-            if last or not self._pairing.waits(client, members, joined):
-                chosen.append(slot)
+            if not last and self._pairing.waits(client, members, joined):
+                # Blocks are prepared in their order: chains go forward only.
+                break
+            chosen.append(slot)
         return tuple(chosen), self._pairing.offered(client), self._pairing.capsules(client)
 
     def _neighbours(self, cohort: int, client: int) -> tuple[int, ...]:
@@ -240,16 +243,18 @@ class Preparing:
             raise MessageError(reason, sender=name, stage=stage)
         return channel.open_up(envelope, expected | Refusal, name)
 
-    def _number(self, cohort: int, needed: int, excluded: set[int]) -> Steps[int]:
-        """Return the number of a sum that the cohort is prepared for, after an exchange if too few are."""
-        number = self._announced.number_of(cohort)
-        if len(self._announced.coming[number].preparations.keys() - excluded) >= needed:
-            return number
-        slots, members = (Slot(number, cohort),), self._agreement.cohort(cohort).members
+    def _block(self, cohort: int, needed: int, excluded: set[int]) -> Steps[tuple[int, int]]:
+        """Return a block that enough of a cohort have prepared, if need be just now, and its next number."""
+        block = self._announced.block_of(cohort, self._channels)
+        number = self._announced.next_number(block)
+        if len(self._announced.coming[block].preparations.keys() - excluded) >= needed:
+            return block, number
+        slots, members = (Slot(block, cohort),), self._agreement.cohort(cohort).members
         if self._missed is None or sum(i in self._channels for i in members) < needed:
             yield from self._exchanged("agree", number, self._ask_to_prepare(number, (), ()))
             self._missed = set(self._listed) - set(self._channels)
             self._require(self._channels, members, needed, "agree", self._unprepared)
+            self._announced.coming[block].joined = frozenset(self._channels)
         if not self._is_small:
             yield from self._agree(number, slots, members)
         requests = self._ask_to_prepare(number, slots, ())
@@ -259,7 +264,7 @@ class Preparing:
                 number, "prepare", LeadRequest(*self._ahead(leader, slots))
             )
         yield from self._exchanged("prepare", number, requests)
-        return number
+        return block, number
 
     def _exchanged(self, stage: str, number: int, requests: dict[int, bytes]) -> Steps[None]:
         """Have clients agree on keys or prepare."""

@@ -1,13 +1,14 @@
 """The coordinator's state of one masked sum, from the requests to the unmasked total.
 
-What clients make for each other is kept in arrays with a row for each member of the cohort and a column
-for each of its neighbours; `_made_for` looks up what the neighbours made for a member.
+Receipts and shares are kept in arrays with a row for each member of the cohort and a column for each of its
+neighbours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -19,20 +20,25 @@ from privfed.protocols.crypto.keys import (
     KEY_BYTES,
     RECEIPT_BYTES,
     CryptographyError,
-    bound,
-    digest,
     equal,
-    expand,
-    parsed,
-    public_key,
     unseal,
 )
 from privfed.protocols.crypto.keystream import Masker
 from privfed.protocols.crypto.shamir import Bytes
-from privfed.protocols.masked.bindings import lock_binding, pair_mask_key, self_mask_key
-from privfed.protocols.masked.messages import CollectRequest, Preparation, Unmasking, UnmaskRequest, Upload
-from privfed.protocols.masked.state import BOX_BYTES
-from privfed.protocols.masked.unmasking import Accept, Flags, Shares
+from privfed.protocols.masked.announced import Coming
+from privfed.protocols.masked.bindings import (
+    BOTH_RECEIPTS,
+    commitment,
+    lock_binding,
+    lock_key,
+    pair_prefix,
+    pair_stream,
+    receipt_from,
+    recovery_pad,
+    self_stream,
+)
+from privfed.protocols.masked.messages import CollectRequest, Unmasking, UnmaskRequest, Upload
+from privfed.protocols.masked.unmasking import Flags, Shares
 from privfed.protocols.masked.verification import CHECK_WORDS, Place
 from privfed.protocols.setup.graph import Places
 from privfed.protocols.setup.pairing import Ahead
@@ -53,6 +59,7 @@ class RoundState:
         dropped: client -> the stage in which it was lost.
         rejected: client -> why one of its messages was thrown away.
         refused: client -> the code of its refusal.
+        doubted: lost client -> living ones whose receipts for it do not fit its seeds with them.
     """
 
     def __init__(
@@ -62,19 +69,19 @@ class RoundState:
         number: int,
         index: int,
         question: bytes,
-        cohort: int,
-        preparations: Mapping[int, Preparation],
+        coming: Coming,
+        chosen: Container[int],
         grid: Grid,
         head: bytes = b"",
     ) -> None:
         self.number, self.grid = number, grid
         self._head, self._layout = head, grid.checked(CHECK_WORDS if head else 0)
-        self._session, self._label, self._index, self._question = session, cohort, index, question
-        self._preparations, self._cohort = preparations, agreement.cohort(cohort)
-        self._threshold = agreement.threshold(cohort)
+        self._session, self._index, self._question = session, index, question
+        self._coming, self._cohort = coming, coming.cohort
+        self._threshold = agreement.threshold(coming.label)
+        self._neighbours, self._back = coming.neighbours, coming.back
         members = self._cohort.members
-        self._neighbours, self._back = agreement.graph(session, cohort).rows(np.arange(len(members)))
-        self._is_prepared = self._core(preparations)
+        self._is_prepared = self._core(chosen)
         self.prepared = self._clients(self._is_prepared)
         self._bitmap = self._is_prepared.tobytes()
         self._header = sum_header(session, number, index, question, self._cohort.digest, self._bitmap, head)
@@ -86,6 +93,7 @@ class RoundState:
         self.dropped: dict[int, str] = {}
         self.rejected: dict[int, str] = {}
         self.refused: dict[int, str] = {}
+        self.doubted: dict[int, list[int]] = {}
 
     def _core(self, prepared: Container[int]) -> Flags:
         """Leave out clients that would refuse, and cannot be recovered.
@@ -94,7 +102,7 @@ class RoundState:
         empty: of such pairs those with the most go first, who joined late.
         """
         flags = np.array([i in prepared for i in self._cohort.members])
-        empty = ~self._made[2].any(axis=2) & flags[:, None] & flags[self._neighbours]
+        empty = ~self._coming.made & flags[:, None] & flags[self._neighbours]
         empty |= empty[self._neighbours, self._back]
         while (empty := empty & flags[:, None] & flags[self._neighbours]).any():
             flags[np.argmax(empty.sum(axis=1))] = False
@@ -118,7 +126,7 @@ class RoundState:
     @property
     def label(self) -> int:
         """The cohort's label."""
-        return self._label
+        return self._coming.label
 
     def _clients(self, flags: Flags) -> tuple[int, ...]:
         return tuple([self._cohort.members[place] for place in np.flatnonzero(flags).tolist()])
@@ -148,37 +156,16 @@ class RoundState:
         """Return what one client needs to mask its answer; `ahead` is for sums to come."""
         place = self._cohort.place[client]
         chosen = self._is_prepared[self._neighbours[place]]
-        keys, hashes, boxes = self._made
-        others = self._neighbours[place][chosen]
+        brought = chosen & ~self._coming.brought[place]
         return CollectRequest(
-            self._label,
+            self._coming.label,
             self._index,
             self._question,
             self._bitmap,
-            keys[others].tobytes(),
-            hashes[others].tobytes(),
-            self._made_for(boxes, place, chosen).tobytes(),
+            brought[chosen].tobytes(),
+            self._coming.boxes_for(place, np.flatnonzero(brought)),
             *ahead,
         )
-
-    @cached_property
-    def _made(self) -> tuple[Bytes, Bytes, Bytes]:
-        """Mask keys, seed hashes and boxes that the members made; zeros where one made none."""
-        n, d = self._neighbours.shape
-        keys, hashes = (np.zeros((n, KEY_BYTES), dtype=np.uint8) for _ in range(2))
-        boxes = np.zeros((n, d, BOX_BYTES), dtype=np.uint8)
-        for place, client in enumerate(self._cohort.members):
-            one = self._preparations.get(client)
-            if one is not None:
-                keys[place], hashes[place] = (
-                    _rows(data, KEY_BYTES)[0] for data in (one.mask_key, one.seed_hash)
-                )
-                boxes[place] = _rows(one.boxes, BOX_BYTES)
-        return keys, hashes, boxes
-
-    def close_uploads(self) -> None:
-        """Take no more uploads, and free what only they needed."""
-        del self._made
 
     def unmask_request(self, client: int, ahead: Ahead) -> UnmaskRequest:
         """Return what one client needs to unmask: which neighbours are dead, and the others' receipts."""
@@ -213,6 +200,7 @@ class RoundState:
             raise MessageError("an upload of another length", sender=name, stage="collect")
         self._layout.add(self._total, np.frombuffer(upload.words, dtype="<u8"))
         self._receipts[place, chosen] = _rows(upload.receipts, RECEIPT_BYTES)
+        self._coming.brought[place] |= chosen
         self._is_living[place] = True
         self.living[client] = None
 
@@ -240,28 +228,36 @@ class RoundState:
         locked = self._unlock()
         good = {place: self._good(place) for place in locked}
         dead = {place: self._dead(place) for place in locked}
-        of_seeds = self._shares({place: (good[place], seeds) for place, (seeds, _) in locked.items()})
-        of_masks = self._shares({place: (dead[place], masks) for place, (_, masks) in locked.items()})
-        seeds = self._secrets(of_seeds, np.flatnonzero(self._is_living), self._is_seed)
-        masks = self._secrets(of_masks, np.flatnonzero(self._is_prepared & ~self._is_living), self._is_mask)
-        masker = Masker(self._layout)
-        for place, seed in seeds.items():
-            client = self._cohort.members[place]
-            masker.subtract(
-                self._total, self_mask_key(seed, self._session, self.number, client, self._header)
-            )
-        for place, mask in masks.items():
-            self._remove_pair_masks(masker, place, mask)
+        of_own = self._shares({place: (good[place], own) for place, (own, _) in locked.items()})
+        of_lost = self._shares({place: (dead[place], lost) for place, (_, lost) in locked.items()})
+        own = self._secrets(of_own, np.flatnonzero(self._is_living), "self")
+        lost = self._secrets(of_lost, np.flatnonzero(self._is_prepared & ~self._is_living), "recovery")
+        masker, members = Masker(self._layout), self._cohort.members
+        masks = [
+            self_stream(one, self._session, self.number, members[place], self._header, self._layout.size)
+            for place, one in own.items()
+        ]
+        masker.apply(self._total, masks, np.zeros(len(masks), dtype=np.bool_))
+        for place, one in lost.items():
+            self._remove_pair_masks(masker, place, one)
         return self._total
 
     def _remove_pair_masks(self, masker: Masker, place: int, secret: bytes) -> None:
-        own, dead = parsed(secret), self._cohort.members[place]
-        others = self._neighbours[place]
-        for other in others[self._is_living[others]].tolist():
+        """Take off the masks that living neighbours have with a lost member, whose e is known."""
+        dead, size, prefix = self._cohort.members[place], self._layout.size, pair_prefix(self._header)
+        pad = recovery_pad(secret, self._session, self.number, dead, self._neighbours.shape[1])
+        seeds, masks, adds = self._coming.recovery_of(dead, self.number) ^ pad, [], []
+        for column in np.flatnonzero(self._is_living[self._neighbours[place]]).tolist():
+            other = int(self._neighbours[place, column])
             i = self._cohort.members[other]
-            public = self._preparations[i].mask_key
-            key = pair_mask_key(own, public, self._session, self.number, dead, i, self._header)
-            (masker.subtract if i < dead else masker.add)(self._total, key)
+            low, high = min(i, dead), max(i, dead)
+            stream = pair_stream(seeds[column].tobytes(), prefix, low, high, size)
+            receipt = self._receipts[other, self._back[place, column]].tobytes()
+            if not equal(receipt, stream[receipt_from(i, dead)]):
+                self.doubted.setdefault(dead, []).append(i)
+            masks.append(stream[BOTH_RECEIPTS:])
+            adds.append(i > dead)
+        masker.apply(self._total, masks, np.array(adds, dtype=np.bool_))
 
     def _good(self, place: int) -> Flags:
         """Return of which neighbours a member gave shares of answer key and seed, bool of shape (d,)."""
@@ -276,13 +272,13 @@ class RoundState:
         return dead
 
     def _unlock(self) -> dict[int, tuple[Bytes, Bytes]]:
-        """Open the answer keys, and with them each member's sealed shares of seeds and of mask keys."""
+        """Open the answer keys, and with them each member's sealed shares of b and of e."""
         unlocked: dict[int, tuple[Bytes, Bytes]] = {}
 
         def accept(place: int, key: bytes) -> bool:
             client = self._cohort.members[place]
             reply = self.answers[client]
-            lock = expand(key, bound("lock", self._session, self.number, client, self._header))
+            lock = lock_key(key, self._session, self.number, client, self._header)
             binding = lock_binding(self._header, client, self._dead_bitmap(place), reply.left_out)
             try:
                 plain = unseal(lock, reply.locked, binding)
@@ -311,7 +307,16 @@ class RoundState:
             given[owners, columns], values[owners, columns] = True, shares
         return Shares(given, values, self._threshold)
 
-    def _secrets(self, shares: Shares, targets: Places, accept: Accept) -> dict[int, bytes]:
+    def _secrets(
+        self, shares: Shares, targets: Places, kind: Literal["self", "recovery"]
+    ) -> dict[int, bytes]:
+        """Rebuild the b or the e of members, which must be what they committed to."""
+
+        def accept(place: int, secret: bytes) -> bool:
+            client, which = self._cohort.members[place], ("self", "recovery").index(kind)
+            committed = self._coming.commitment_of(client, self.number, which)
+            return equal(commitment(kind, secret, self._session, self.number, client), committed)
+
         opened, failed = shares.open(targets.tolist(), accept)
         if failed:
             names = [self._cohort.members[place] for place in failed]
@@ -321,12 +326,3 @@ class RoundState:
                 "again."
             )
         return opened
-
-    def _is_seed(self, place: int, secret: bytes) -> bool:
-        return equal(digest("seed", secret), self._preparation(place).seed_hash)
-
-    def _is_mask(self, place: int, secret: bytes) -> bool:
-        return equal(public_key(secret), self._preparation(place).mask_key)
-
-    def _preparation(self, place: int) -> Preparation:
-        return self._preparations[self._cohort.members[place]]

@@ -16,9 +16,7 @@ from privfed.core.roles.secure_sum import Steps
 from privfed.core.stored.encoding import Message, Refusal, decode, encode
 from privfed.errors import IntegrityError
 from privfed.protocols.crypto.fixed_point import grid_of
-from privfed.protocols.crypto.keys import (
-    CIPHERTEXT_BYTES,
-)
+from privfed.protocols.crypto.keys import CIPHERTEXT_BYTES, KEY_BYTES
 from privfed.protocols.crypto.shamir import MAX_HOLDERS
 from privfed.protocols.masked.client import MAX_PREPARED
 from privfed.protocols.masked.messages import (
@@ -29,6 +27,7 @@ from privfed.protocols.masked.messages import (
 )
 from privfed.protocols.masked.preparing import Preparing
 from privfed.protocols.masked.round_state import RoundState
+from privfed.protocols.masked.state import SECRET_BYTES
 from privfed.protocols.setup.messages import Slot
 from privfed.protocols.setup.rules import check_cohort, needed_to_open
 from privfed.protocols.setup.sizes import sizes
@@ -79,7 +78,7 @@ class MaskedSession(Preparing):
             self._rejected = state.rejected
             state = yield from self._collected(data, index, cohort, upcoming)
         self._require_neighbours(state, state.living, members, "collect")
-        yield from self._unmask(state, self._announced.slots((), state.number))
+        yield from self._unmask(state, self._announced.slots((), self._channels))
         self._require_neighbours(state, state.answers, members, "unmask")
         return self._total(question, state)
 
@@ -101,14 +100,18 @@ class MaskedSession(Preparing):
         """Collect uploads under a fresh number; return the state of the sum."""
         members = self._agreement.cohort(cohort).members
         needed, excluded = needed_to_open(len(members), self._agreement.configuration.terms), self._excluded()
-        number = yield from self._number(cohort, needed, excluded)
-        arrived = self._announced.taken(number)
-        preparations = {i: one for i, one in arrived.items() if i not in excluded}
-        self._require(preparations, members, needed, "prepare", self._unprepared)
+        block, number = yield from self._block(cohort, needed, excluded)
+        coming = self._announced.taken(block, number)
+        chosen = coming.preparations.keys() - excluded
+        self._require(chosen, members, needed, "prepare", self._unprepared)
         grid, head = grid_of(question, len(members)), b"" if self._delivery is None else self._delivery.head
         state = RoundState(
-            self._agreement, self._session, number, index, question, cohort, preparations, grid, head
+            self._agreement, self._session, number, index, question, coming, chosen, grid, head
         )
+        late = self._channels.keys() & set(members) - coming.joined
+        if late - set(state.prepared):
+            # Who joined after the others had prepared can be in their next block only.
+            self._announced.leave(block)
         self._require(set(state.prepared), members, needed, "prepare", self._unprepared)
         yield from self._led(number, state.prepared)
         state.dropped = {
@@ -118,9 +121,10 @@ class MaskedSession(Preparing):
         self._missed = set()
         state.rejected, self._rejected = self._rejected, {}
         # Replies in a small sum may carry preparations for a large one.
-        self._longest = 8 * grid.size + 256 * MAX_HOLDERS * (MAX_PREPARED + 1) + 4096
+        per_neighbour = (SECRET_BYTES + 2 * KEY_BYTES) * self._agreement.blocks.count + 256
+        self._longest = 8 * grid.size + per_neighbour * MAX_HOLDERS * (MAX_PREPARED + 1) + 4096
         self._longest += (CIPHERTEXT_BYTES + 192) * len(self._listed)
-        yield from self._collect(state, self._announced.slots(upcoming or (cohort,), number))
+        yield from self._collect(state, self._announced.slots(upcoming or (cohort,), self._channels))
         return state
 
     def _excluded(self) -> set[int]:
@@ -129,11 +133,15 @@ class MaskedSession(Preparing):
         A client that more than c others accuse stays out for good, as at least one accuser is honest. With
         fewer accusers, all of whom may be lying, it stays out of one sum, and only for a bad box.
         """
-        terms = self._agreement.configuration.terms
-        many = sizes(len(self._agreement.configuration.clients), terms).colluders
+        many = self._most_liars()
         excluded = {j for j, accusers in self._accusers.items() if len(accusers) > many} | self._accused_last
         self._accused_last = set()
         return excluded
+
+    def _most_liars(self) -> int:
+        """Return how many clients may lie about another."""
+        configuration = self._agreement.configuration
+        return sizes(len(configuration.clients), configuration.terms).colluders
 
     def _collect_request(self, state: RoundState, client: int, slots: tuple[Slot, ...]) -> bytes:
         request: Message = state.collect_request(client, self._ahead(client, slots, last=False))
@@ -164,7 +172,6 @@ class MaskedSession(Preparing):
 
         read_replies, rejected = gather(replies, requests, read)
         state.note(read_replies, rejected, "collect")
-        state.close_uploads()
         codes = {f"box:{j}": j for j in state.prepared}
         for accuser, code in state.refused.items():
             if code in codes:
@@ -206,8 +213,8 @@ class MaskedSession(Preparing):
         if contributors != len(state.living):
             raise IntegrityError(
                 f"sum {state.number} of {len(state.living)} clients counts {contributors}: masks did not "
-                "cancel, or a client sent a wrong count; nothing is released. Masked answers do not show "
-                "which client it was: ask again, or begin a fit without clients that you do not trust."
+                f"cancel, or a client sent a wrong count; nothing is released. {self._doubts(state)} Ask "
+                "again, or begin a fit without clients that you do not trust."
             )
         if self._delivery is not None:
             self._delivery.opened(state.place, state.label, state.contributors, words)
@@ -218,3 +225,16 @@ class MaskedSession(Preparing):
             clipped=clipped,
             rejected=state.rejected,
         )
+
+    def _doubts(self, state: RoundState) -> str:
+        """Say whose seeds and receipts do not fit: one more than c others contradict, else both of a pair."""
+        many, named = self._most_liars(), []
+        for lost, others in state.doubted.items():
+            if len(others) > many:
+                self._accusers.setdefault(lost, set()).update(others)
+                named.append(self._name(lost))
+            else:
+                named += [f"{self._name(lost)} or {self._name(i)}" for i in others]
+        if not named:
+            return "Masked answers do not show which client it was."
+        return f"Of what was prepared for lost clients, parts are wrong: by {', '.join(named)}."

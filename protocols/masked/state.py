@@ -14,13 +14,15 @@ from privfed.protocols.setup import losses
 from privfed.protocols.setup.hybrid import Keyring
 from privfed.protocols.setup.losses import Losses
 
-SHARES_BYTES = 3 * KEY_BYTES
-"""Shares of one client's seed, mask key and answer key, in this order."""
+SECRET_BYTES = 3 * KEY_BYTES
+"""A client's secrets for one number, or shares of them: b, e and a, in this order."""
 
-SEED, MASK, ANSWER = range(3)
+SELF, RECOVERY, ANSWER = range(3)
 
-BOX_BYTES = NONCE_BYTES + SHARES_BYTES + TAG_BYTES
-"""One sealed box."""
+
+def box_bytes(count: int) -> int:
+    """Return the size of a sealed box with the shares for `count` numbers."""
+    return NONCE_BYTES + SECRET_BYTES * count + TAG_BYTES
 
 
 MOST_PAST = 4
@@ -33,19 +35,46 @@ class _Hidden(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Pair(_Hidden, frozen=True):
-    """Holds the keys that two clients derived for this fit: one for boxes, one for receipts."""
+    """Holds what two clients derive for this fit.
 
-    box: bytes
-    receipt: bytes
+    Args:
+        chain: the chain key, which goes forward with each block.
+        block: the first block that it is for.
+        invitation: the key for the clients' secret of verified totals.
+    """
+
+    chain: bytes
+    block: int
+    invitation: bytes
 
 
-class Secrets(_Hidden, frozen=True):
-    """Holds a client's own secrets for one future sum, and the preparation that it sent for them."""
+class Block(_Hidden, frozen=True):
+    """Holds a client's part of a block of numbers; d neighbours, in the graph's order.
 
-    mask: bytes
-    seed: bytes
-    answer: bytes
-    sent: Preparation
+    Args:
+        cohort: label of its cohort.
+        own: its own b, e and a, by number.
+        seeds: its secrets with all neighbours, by number: 32 bytes each.
+        opening: the keys of boxes that have not come, 32 bytes a neighbour; zeros for those that have.
+        opened: one byte a neighbour: whether its box has come.
+        shares: what neighbours gave it to hold, by number: SECRET_BYTES each.
+        sent: the preparation, until the coordinator shows that it has it.
+    """
+
+    cohort: int
+    own: dict[int, bytes]
+    seeds: dict[int, bytes]
+    opening: bytes
+    opened: bytes
+    shares: dict[int, bytes]
+    sent: Preparation | None
+
+    def after(self, number: int) -> Block:
+        """Return the block without anything of `number` and of those before."""
+        own, seeds, shares = (
+            {r: one for r, one in kept.items() if r > number} for kept in (self.own, self.seeds, self.shares)
+        )
+        return msgspec.structs.replace(self, own=own, seeds=seeds, shares=shares, sent=None)
 
 
 class Pending(_Hidden, frozen=True):
@@ -56,8 +85,9 @@ class Pending(_Hidden, frozen=True):
         header: H, the hash that the sum's masks are bound to.
         cohort: label of its cohort.
         prepared: neighbours that were prepared, in the graph's order.
-        shares: what each of them gave this client to hold, SHARES_BYTES each, in the same order.
+        shares: what each of them gave this client to hold, SECRET_BYTES each, in the same order.
         answer: the client's own answer key.
+        receipts: what each of them sends if it masked under the same header, RECEIPT_BYTES each.
         missing: members of the cohort that were not prepared.
     """
 
@@ -67,6 +97,7 @@ class Pending(_Hidden, frozen=True):
     prepared: tuple[int, ...]
     shares: bytes
     answer: bytes
+    receipts: bytes
     missing: tuple[int, ...] = ()
 
 
@@ -128,7 +159,8 @@ class Fit(_Hidden, frozen=True):
         answered: how many sums were answered.
         losses: how often clients were lost.
         fit: identifier of the fit, as the coordinator named it.
-        secrets: of the sums to come, by number.
+        blocks: what is prepared for sums to come, by block.
+        prepared: highest block that was prepared.
         pending: the sum between its two exchanges.
         reply_to: hash of the last request that changed the state.
         reply: the reply to it; an identical request gets it again, byte for byte.
@@ -144,7 +176,8 @@ class Fit(_Hidden, frozen=True):
     answered: int = 0
     losses: Losses = Losses()
     fit: bytes = b""
-    secrets: dict[int, Secrets] = {}
+    blocks: dict[int, Block] = {}
+    prepared: int = 0
     pending: Pending | None = None
     reply_to: bytes = b""
     reply: bytes = b""
@@ -194,5 +227,5 @@ def closed(state: State) -> State:
     return State(agreement=state.agreement, past=keys.chain.passed(), **counts)  # type: ignore[arg-type]
 
 
-CODEC: Codec[State] = Codec(State, "state of a client of a masked sum", 5)
+CODEC: Codec[State] = Codec(State, "state of a client of a masked sum", 6)
 """How a state is stored on the client's own disk."""

@@ -248,7 +248,7 @@ class Verifier:
 
 
 def _invitation_key(pair: Pair, session: bytes, leader: int, client: int) -> bytes:
-    return expand(pair.box, bound("invitation", session, leader, client))
+    return expand(pair.invitation, bound("invitation", session, leader, client))
 
 
 def _last_head(past: tuple[Chain, ...]) -> bytes:

@@ -67,9 +67,9 @@ class Listed(Message, frozen=True):
 
 
 class Slot(Message, frozen=True):
-    """Announces a future sum: its number, and the label of its cohort."""
+    """Announces future sums: the block of their numbers, and the label of their cohort."""
 
-    number: Number
+    block: Number
     cohort: Number
 
 

@@ -14,9 +14,11 @@ from privfed.core.agreed.agreement import Agreement
 from privfed.core.agreed.configuration import Terms
 from privfed.core.stored.encoding import digest
 from privfed.errors import ArgumentError
-from privfed.protocols.crypto.keys import bound_prefix, with_numbers
 from privfed.protocols.setup.graph import Graph, Neighbours
 from privfed.protocols.setup.sizes import default_colluders, sizes
+
+BLOCK = 8
+"""Numbers in a block, where everyone is asked each time: one box a neighbour brings the shares for all."""
 
 _RECENT = 16
 """Cohorts and graphs that a party caches; a session uses few labels at a time."""
@@ -86,8 +88,32 @@ class Cohort:
     digest: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Numbers in a row that are prepared together: block b has count * (b - 1) + 1, ..., count * b.
+
+    Args:
+        count: how many numbers each has.
+    """
+
+    count: int
+
+    def of(self, number: int) -> int:
+        """Return the block of a number, which is at least 1."""
+        return (number - 1) // self.count + 1
+
+    def numbers(self, block: int) -> range:
+        """Return the numbers of a block."""
+        return range(self.count * (block - 1) + 1, self.count * block + 1)
+
+
 class Rules(Agreement):
     """Adds to an agreement the cohorts, thresholds and graphs that follow from it, and caches them."""
+
+    @property
+    def blocks(self) -> Blocks:
+        """Return how numbers are prepared together: cohorts that are drawn once are prepared one by one."""
+        return Blocks(BLOCK if self.configuration.cohorts.kind == "all" else 1)
 
     @classmethod
     def of(cls, agreement: Agreement) -> Rules:
@@ -161,19 +187,3 @@ def sum_header(
     """
     chained = [head] if head else []
     return digest("sum", session, number, index, question, cohort, prepared, *chained)
-
-
-def box_binding(
-    session: bytes,
-    number: int,
-    sender: int,
-    holder: int,
-    t: int,
-    abscissa: int,
-    cohort: bytes,
-    mask_key: bytes,
-    seed_hash: bytes,
-) -> bytes:
-    """Return the associated data of a box of shares."""
-    binding = bound_prefix("box data", session, number, t, cohort)
-    return with_numbers(binding, sender, holder, abscissa) + mask_key + seed_hash

@@ -41,16 +41,23 @@ from privfed.protocols.crypto.keys import (
 )
 from privfed.protocols.crypto.keystream import BLOCK_WORDS, Masker, keystream
 from privfed.protocols.masked.bindings import (
-    box_key,
+    block_prefix,
+    block_secrets,
+    box_binding,
+    commitment,
     lock_binding,
-    pair_mask_key,
-    receipt_data,
-    self_mask_key,
+    lock_key,
+    pair_of,
+    pair_stream,
+    ratcheted,
+    receipt_from,
+    recovery_pad,
+    self_stream,
+    sending,
 )
-from privfed.protocols.masked.state import Pair
 from privfed.protocols.setup.bindings import session_of
 from privfed.protocols.setup.messages import Listed
-from privfed.protocols.setup.rules import box_binding, cohort_digest, sum_header
+from privfed.protocols.setup.rules import cohort_digest, sum_header
 from tests.protocols.federations import Sums, vectors, wide_vectors
 
 h = bytes.fromhex
@@ -286,19 +293,21 @@ def test_every_tag_fits_its_field() -> None:
 
 
 SECRETS = [bytes([i]) * 32 for i in range(1, 9)]
-PAIR, HEADER, SESSION = Pair(SECRETS[0], SECRETS[1]), SECRETS[2], SECRETS[3]
-PUBLIC = public_key(SECRETS[4])
+HEADER, SESSION = SECRETS[2], SECRETS[3]
 
 
 @pytest.mark.parametrize(
     ("binding", "arguments"),
     [
-        pytest.param(self_mask_key, [SECRETS[0], SESSION, 3, 1, HEADER], id="self-mask"),
-        pytest.param(pair_mask_key, [SECRETS[0], PUBLIC, SESSION, 3, 1, 2, HEADER], id="pair-mask"),
+        pytest.param(self_stream, [SECRETS[0], SESSION, 3, 1, HEADER, 4], id="self-mask"),
+        pytest.param(pair_stream, [SECRETS[0], HEADER, 1, 2, 4], id="pair-mask"),
+        pytest.param(block_prefix, [SESSION, 3, 8, 5, HEADER], id="block"),
+        pytest.param(block_secrets, [SECRETS[0], SESSION, 1, 2, 8], id="pair-of-a-block"),
+        pytest.param(lambda *of: recovery_pad(*of).tobytes(), [SECRETS[0], SESSION, 3, 1, 4], id="recovery"),
+        pytest.param(commitment, ["self", SECRETS[0], SESSION, 3, 1], id="commitment"),
         pytest.param(lock_binding, [HEADER, 1, b"\0\1", (4,)], id="lock"),
-        pytest.param(receipt_data, [3, 1, 2, HEADER], id="receipt"),
-        pytest.param(box_key, [PAIR, SESSION, 3, 1, 2], id="box-key"),
-        pytest.param(box_binding, [SESSION, 3, 1, 2, 5, 6, HEADER, PUBLIC, SECRETS[5]], id="box"),
+        pytest.param(lock_key, [SECRETS[0], SESSION, 3, 1, HEADER], id="lock-key"),
+        pytest.param(box_binding, [SESSION, 3, 8, 1, 2, 5, 6, HEADER], id="box"),
         pytest.param(sum_header, [SESSION, 3, 4, b"question", HEADER, b"\1\1"], id="header"),
         pytest.param(cohort_digest, [1, (0, 2, 3)], id="cohort"),
     ],
@@ -306,10 +315,10 @@ PUBLIC = public_key(SECRETS[4])
 def test_what_is_bound_depends_on_every_argument(
     binding: Callable[..., bytes], arguments: list[object]
 ) -> None:
-    others: dict[type, object] = {int: 9, tuple: (7, 8), Pair: Pair(SECRETS[6], SECRETS[7])}
+    others: dict[type, object] = {int: 9, tuple: (7, 8), str: "recovery"}
     results = {binding(*arguments)}
     for place, one in enumerate(arguments):
-        other = others.get(type(one), public_key(SECRETS[6]) if one == PUBLIC else b"another")
+        other = others.get(type(one), b"another")
         if one in SECRETS:
             other = SECRETS[7]
         results.add(binding(*arguments[:place], other, *arguments[place + 1 :]))
@@ -317,10 +326,26 @@ def test_what_is_bound_depends_on_every_argument(
     assert binding(*arguments) in results
 
 
-def test_pair_masks_are_the_same_from_either_side() -> None:
-    one, other = SECRETS[0], SECRETS[1]
-    here = pair_mask_key(one, public_key(other), SESSION, 3, 1, 2, HEADER)
-    assert here == pair_mask_key(other, public_key(one), SESSION, 3, 2, 1, HEADER)
+def test_keys_and_receipts_of_two_clients_have_a_direction() -> None:
+    # Whoever sends, the place is the same from both sides, and another one for the way back.
+    for one, other in ((1, 2), (2, 1)):
+        assert sending(one, other) != sending(other, one)
+        assert receipt_from(one, other) != receipt_from(other, one)
+    derived = block_secrets(SECRETS[0], block_prefix(SESSION, 1, 8, 5, HEADER), 1, 2, 8)
+    pieces = [derived[i : i + 32] for i in range(0, len(derived), 32)]
+    assert len(set(pieces)) == len(pieces) == 2 + 8
+
+
+def test_a_chain_goes_forward_only_and_all_of_its_keys_differ() -> None:
+    pair = pair_of(SECRETS[0], SESSION)
+    chains = [ratcheted(pair, block) for block in range(1, 40)]
+    assert len({one.chain for one in chains} | {pair.invitation}) == 40
+    for block, one in enumerate(chains, start=1):
+        assert one.block == block and ratcheted(one, block) == one
+        assert ratcheted(one, 40) == ratcheted(pair, 40)
+        # What lies behind it stays behind it.
+        assert all(ratcheted(one, earlier).chain == one.chain for earlier in range(1, block))
+    assert pair_of(SECRETS[1], SESSION) != pair != pair_of(SECRETS[0], SECRETS[1])
 
 
 def test_sessions_differ_by_agreement_fit_and_list() -> None:

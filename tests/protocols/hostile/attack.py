@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 import pytest
 
@@ -19,9 +19,9 @@ T = 3
 """What six clients share with when no colluder is assumed; an opened sum is of T + 1 at least."""
 
 
-def opened(server: HostileServer, loot: type[Loot] = Loot, own: Iterable[bytes] = ()) -> set[frozenset[int]]:
+def opened(server: HostileServer, loot: type[Loot] = Loot) -> set[frozenset[int]]:
     """Return the clients of each set that opens, after checking that it opens to the true sum."""
-    found = loot(server, own).opened()
+    found = loot(server).opened()
     assert all(one.is_true for one in found)
     return {one.clients for one in found}
 

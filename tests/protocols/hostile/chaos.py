@@ -12,7 +12,7 @@ import numpy as np
 from privfed.core.agreed.configuration import CohortRule
 from privfed.core.stored.encoding import Refusal, decode
 from privfed.errors import MessageError
-from privfed.protocols.crypto.keys import new_secret, public_key
+from privfed.protocols.crypto.keys import new_secret
 from privfed.protocols.masked.messages import Preparation, Prepared
 from privfed.protocols.setup.messages import Envelope
 from tests.protocols.hostile.loot import Loot, Opened
@@ -38,7 +38,6 @@ class Chaos:
         """Clients whose state is restored at will; they count among the colluders."""
         self.world = World(n, terms=terms, corrupted=bad[:n_corrupted], rule=rule)
         self.server = HostileServer(self.world)
-        self._made = [new_secret()]
         self._called = Counter[tuple[int, int]]()
 
     def run(self, n_sums: int) -> list[Opened]:
@@ -48,9 +47,9 @@ class Chaos:
             if place == n_sums // 2:
                 fit, last = self._set_up(), int(self._rng.integers(2))
             last += int(self._rng.integers(1, 3))
-            self._sum(fit, last)
+            last = self._sum(fit, last)
             self._replay()
-        return Loot(self.server, self._made).opened()
+        return Loot(self.server).opened()
 
     def violations(self, found: Iterable[Opened]) -> list[str]:
         """Return what among the opened sums breaks the promise."""
@@ -93,16 +92,27 @@ class Chaos:
 
     # Sums.
 
-    def _sum(self, fit: Fit, number: int) -> None:
+    def _ahead(self, fit: Fit, number: int, label: int) -> int:
+        """Return a number whose block was not prepared for another cohort, most of the time."""
+        server, block = self.server, self.server.block_of(number)
+        labels = {named for place, named, _ in fit.preparations if place == block}
+        if labels <= {label} or self._rng.random() < 0.2:
+            return number
+        highest = max(place for place, _, _ in fit.preparations)
+        return server.agreement.blocks.numbers(highest)[-1] + 1
+
+    def _sum(self, fit: Fit, number: int) -> int:
         rng, server, world = self._rng, self.server, self.world
         label = int(rng.choice([0, 0, 1, 2, 3]))
+        number = self._ahead(fit, number, label)
         members = world.agreement.configuration.cohort(label)
         here = [i for i in members if self._is_in(fit, i)]
         server.prepare(fit, number, label, here)
         if rng.random() < 0.3:
             server.prepare(fit, number, label + 1, self._some(here, 2))
             server.prepare(fit, number + 1, int(rng.integers(4)), self._some(here, 3))
-        ready = frozenset(i for i in here if (number, label, i) in fit.preparations)
+        block = server.block_of(number)
+        ready = frozenset(i for i in here if (block, label, i) in fit.preparations)
         order = self._some(ready - world.corrupted, len(ready))
         asked = self._lists(ready, order)
         late = [i for i in order if rng.random() < self._lateness]
@@ -115,6 +125,7 @@ class Chaos:
         for i in late:
             self._collect(fit, i, number, label, *asked[i])
             self._unmask(fit, i, number)
+        return number
 
     def _lists(self, ready: frozenset[int], order: list[int]) -> dict[int, tuple[int, frozenset[int]]]:
         """Choose what each client is told in the first exchange, and whom to call dead in the second."""
@@ -149,7 +160,7 @@ class Chaos:
         self.server.collect(fit, i, number, **told)
 
     def _wrong(self, fit: Fit, number: int, label: int, clients: frozenset[int]) -> dict[int, Preparation]:
-        """Return for one client a preparation of another sum, set-up or client, or with another key."""
+        """Return for one client a preparation of another block, set-up or client, or with spoiled boxes."""
         rng = self._rng
         (j,) = self._some(clients, 1)
         of_cohort = [
@@ -159,8 +170,8 @@ class Chaos:
             if cohort == label
         ]
         other = of_cohort[int(rng.integers(len(of_cohort)))]
-        own = fit.preparations[number, label, j]
-        foreign = msgspec.structs.replace(own, mask_key=public_key(self._made[0]))
+        own = self.server.prepared(fit, j, number, label)
+        foreign = msgspec.structs.replace(own, boxes=own.boxes[::-1])
         return {j: foreign if rng.random() < 0.5 else other}
 
     def _unmask(self, fit: Fit, i: int, number: int) -> None:

@@ -49,21 +49,29 @@ def options(model: Model, me: int, prepared: Clients, group: Clients) -> Options
     return [given for given in answers if given is not None]
 
 
-def three_way(model: Model, me: int, asked: dict[int, Asked]) -> list[Given | None]:
+def three_way(model: Model, me: int, asked: dict[int, Asked], *, forging: bool = False) -> list[Given | None]:
     """Return what a client gives for each story at all, no answer last; alike ones once.
 
     A client that refuses where all are called alive refuses every story: each other has fewer good.
+
+    Args:
+        model: the clients.
+        me: the client.
+        asked: what each was told before.
+        forging: whether receipts of clients that made none are forged, in all ways.
     """
     others = asked[me].prepared - {me}
+    without = {j for j in others - model.corrupted if asked.get(j) != asked[me]} if forging else frozenset()
     under = tuple(sorted(asked.items()))
     found: dict[Given, None] = {}
-    if model.gives(me, asked[me], Told(frozenset()), under) is None:
+    if model.gives(me, asked[me], Told(frozenset(), forged=frozenset(without)), under) is None:
         return [None]
     for dead in subsets(others):
         for withheld in subsets(others - dead):
-            given = model.gives(me, asked[me], Told(dead, withheld), under)
-            if given is not None:
-                found[given] = None
+            for forged in subsets(frozenset(without) - dead - withheld):
+                given = model.gives(me, asked[me], Told(dead, withheld, forged), under)
+                if given is not None:
+                    found[given] = None
     return [*found, None]
 
 
@@ -103,6 +111,7 @@ class Enumerator:
             [_column([one.good if one else frozenset() for one in each]) for each in own],
             [_column([one.dead if one else frozenset() for one in each]) for each in own],
             [np.array([one is not None for one in each], dtype=np.uint64) for each in own],
+            [_column([one.forged if one else frozenset() for one in each]) for each in own],
         ]
         self._weights = tuple(weights) or (1,) * self._lengths[0]
         self.stories = prod(self._lengths[1:]) * sum(self._weights)
@@ -124,7 +133,7 @@ class Enumerator:
         return self._block([rng.integers(length, size=count) for length in self._lengths])
 
     def _block(self, chosen: Sequence[Any]) -> Counter[int]:
-        good, dead, answers = (
+        good, dead, answers, forged = (
             [column[one] for column, one in zip(table, chosen, strict=True)] for table in self._tables
         )
         keys = _at_least(_sum(good), self._need)
@@ -134,13 +143,17 @@ class Enumerator:
         ]
         seeds = _at_least(_sum([one * flag for one, flag in zip(good, readable, strict=True)]), self._need)
         masks = _at_least(_sum([one * flag for one, flag in zip(dead, readable, strict=True)]), self._need)
+        # A receipt is forged with the secret of two clients, which R of either gives once its e is open.
+        possible = np.ones(masks.shape, dtype=np.bool_)
+        for i, one in zip(self._clients, forged, strict=True):
+            possible &= ((one & ~masks) == 0) | ((masks >> np.uint64(8 * i)) & np.uint64(1) == 1)
         found: Counter[int] = Counter()
         for prepared, told in self._groups:
             # On the full graph all of a list whose mask keys are closed hang together.
             closed, opened = prepared & ~masks, told & seeds
-            together = np.where((closed & ~opened) == 0, np.bitwise_count(closed), 0)
+            together = np.where(((closed & ~opened) == 0) & possible, np.bitwise_count(closed), 0)
             found += _count(together)
-            found += Counter({1: int(np.bitwise_count(opened & masks).sum())})
+            found += Counter({1: int(np.bitwise_count(opened & masks)[possible].sum())})
         return found
 
 
@@ -194,20 +207,20 @@ def kinds(model: Model) -> Iterator[Kind]:
                 yield (lists[0], groups[0]), (lists[1], groups[1])
 
 
-def stories_of(model: Model, kind: Kind) -> Enumerator | None:
+def stories_of(model: Model, kind: Kind, *, forging: bool = False) -> Enumerator | None:
     """Return all stories of a kind, also those that leave clients out; None where nobody answers any."""
     asked = {
         i: Asked(question, prepared | model.corrupted)
         for question, (prepared, group) in enumerate(kind)
         for i in group
     }
-    answers = {i: three_way(model, i, asked) for i in asked}
+    answers = {i: three_way(model, i, asked, forging=forging) for i in asked}
     return Enumerator(model, kind, answers) if any(len(own) > 1 for own in answers.values()) else None
 
 
-def unreduced(model: Model) -> Iterator[Enumerator]:
+def unreduced(model: Model, *, forging: bool = False) -> Iterator[Enumerator]:
     """Yield all stories of at most two things told, up to names."""
-    every = (stories_of(model, kind) for kind in kinds(model))
+    every = (stories_of(model, kind, forging=forging) for kind in kinds(model))
     return (one for one in every if one is not None)
 
 

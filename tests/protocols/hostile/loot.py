@@ -8,25 +8,29 @@ what is left over so that the remaining masks cancel.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from privfed.protocols.crypto.fixed_point import grid_of
-from privfed.protocols.crypto.keys import KEY_BYTES, CryptographyError, bound, digest, public_key, unseal
+from privfed.protocols.crypto.keys import KEY_BYTES, CryptographyError, unseal
 from privfed.protocols.crypto.keystream import Masker
 from privfed.protocols.crypto.shamir import combine, lagrange
-from privfed.protocols.masked import boxes, masking
+from privfed.protocols.masked import blocks, masking
 from privfed.protocols.masked import client as code
+from privfed.protocols.masked.bindings import BOTH_RECEIPTS, commitment
 from privfed.protocols.masked.messages import Preparation
-from privfed.protocols.masked.state import SHARES_BYTES
+from privfed.protocols.masked.state import SECRET_BYTES
 from privfed.protocols.setup.bindings import part
 from privfed.protocols.setup.rules import bitmap, cohort_digest
 from tests.protocols.hostile.server import Answered, Collected, Fit, HostileServer
 from tests.protocols.hostile.world import Words
 
-SEED, MASK, ANSWER = range(3)
+SELF, RECOVERY, ANSWER = range(3)
+Name = tuple[Preparation, int]
+"""A preparation, and the place of a number in its block."""
+
 Edge = tuple[object, ...]
 
 
@@ -57,34 +61,47 @@ class Loot:
     """Everything that a server opened.
 
     Attributes:
-        seeds: hash of a self-mask seed -> the seed.
-        masks: public mask key -> the secret.
-        answers: preparation -> its answer key.
+        known: kind of secret -> whose it is, for which number -> the secret.
+        lost: position of a lost client, session and number -> its secrets with others, by their position.
     """
 
-    def __init__(self, server: HostileServer, own: Iterable[bytes] = ()) -> None:
+    def __init__(self, server: HostileServer) -> None:
         self._server, self._agreement = server, server.agreement
-        self.seeds: dict[bytes, bytes] = {}
-        self.masks: dict[bytes, bytes] = {public_key(secret): secret for secret in own}
-        self.answers: dict[Preparation, bytes] = {}
-        self._shares: dict[tuple[Preparation, int], dict[int, bytes]] = defaultdict(dict)
+        self.known: dict[int, dict[Name, bytes]] = {SELF: {}, RECOVERY: {}, ANSWER: {}}
+        self.lost: dict[tuple[int, bytes, int], dict[int, bytes]] = {}
+        self._shares: dict[tuple[Name, int], dict[int, bytes]] = defaultdict(dict)
         self._locked: list[Answered] = list(server.answered)
+        self._session_of = {one: fit.session for fit in server.fits for one in fit.preparations.values()}
+        self._made_by = {
+            one: client for fit in server.fits for (_, _, client), one in fit.preparations.items()
+        }
+        self._preparations_of: dict[int, list[Preparation]] = defaultdict(list)
+        for one, client in self._made_by.items():
+            self._preparations_of[client].append(one)
         self._read_corrupted()
         for one in server.answered:
             self._read_clear(one)
-        while self._unlock() | self._rebuild():
+        while self._unlock() | self._rebuild() | self._same():
             pass
+        self._open_recovery()
         self._residuals = {id(one): self._strip(one) for one in server.collected}
+
+    def _numbers(self, one: Preparation) -> range:
+        return self._agreement.blocks.numbers(one.block)
 
     # Shares.
 
     def _read_corrupted(self) -> None:
         server = self._server
         for i in server.world.corrupted:
-            for own in server.secrets_of(i):
-                self.seeds[digest("seed", own.seed)] = own.seed
-                self.masks[public_key(own.mask)] = own.mask
-                self.answers[own.sent] = own.answer
+            fits = {fit.session: fit for fit in server.fits}
+            for session, place, block in server.blocks_of(i):
+                prepared = fits[session].preparations.get((place, block.cohort, i))
+                for r, secrets in block.own.items() if prepared is not None else ():
+                    assert prepared is not None
+                    name = prepared, self._numbers(prepared).index(r)
+                    for kind in (SELF, RECOVERY, ANSWER):
+                        self.known[kind][name] = part(secrets, kind, KEY_BYTES)
             for fit in server.fits:
                 listed = {one.client for one in fit.listed}
                 for (_, _, j), preparation in fit.preparations.items():
@@ -104,22 +121,15 @@ class Loot:
         box = server.box_of(fit, one, sender, holder)
         if not any(box):
             return
-        session, pair = fit.session, server.pair_key(fit, holder, sender)
-        data = boxes.box_binding(
-            session,
-            one.number,
-            sender,
-            holder,
-            self._threshold(one),
-            point,
-            cohort_digest(one.cohort, self._members(one)),
-            one.mask_key,
-            one.seed_hash,
-        )
-        plain = unseal(boxes.box_key(pair, session, one.number, sender, holder), box, data)
-        for kind in (SEED, MASK, ANSWER):
-            self._shares[one, kind][point] = part(plain, kind, KEY_BYTES)
-        assert len(plain) == SHARES_BYTES
+        derived = server.secrets_with(fit, holder, sender, one.block, one.cohort)
+        numbers, digest = self._numbers(one), cohort_digest(one.cohort, self._members(one))
+        where = (fit.session, one.block, len(numbers), sender, holder)
+        data = blocks.box_binding(*where, self._threshold(one), point, digest)
+        plain = unseal(derived[blocks.sending(sender, holder)], box, data)
+        assert len(plain) == SECRET_BYTES * len(numbers)
+        for place in range(len(numbers)):
+            for kind in (SELF, RECOVERY, ANSWER):
+                self._shares[(one, place), kind][point] = part(plain, 3 * place + kind, KEY_BYTES)
 
     def _good(self, one: Answered) -> tuple[int, ...]:
         left_out = set(one.reply.left_out)
@@ -135,10 +145,10 @@ class Loot:
             self._keep(one, j, ANSWER, part(one.reply.answer_shares, place, KEY_BYTES))
 
     def _keep(self, one: Answered, target: int, kind: int, data: bytes) -> None:
-        preparation = one.told.used[target]
         told = one.told
+        preparation, place = told.used[target], self._numbers(told.own).index(told.number)
         abscissa = self._server.abscissa_of(told.fit, preparation.cohort, target, told.client)
-        self._shares[preparation, kind][abscissa] = data
+        self._shares[(preparation, place), kind][abscissa] = data
 
     def _unlock(self) -> bool:
         """Open the answers whose key is known; say whether there was one."""
@@ -150,8 +160,9 @@ class Loot:
     def _open(self, one: Answered) -> bool:
         told, reply = one.told, one.reply
         # Where a weaker form has no lock, the key does not depend on the answer key.
-        key = self.answers.get(told.own, bytes(KEY_BYTES))
-        lock = code.expand(key, bound("lock", told.fit.session, told.number, told.client, told.header))
+        name = told.own, self._numbers(told.own).index(told.number)
+        key = self.known[ANSWER].get(name, bytes(KEY_BYTES))
+        lock = code.lock_key(key, told.fit.session, told.number, told.client, told.header)
         flags = bitmap(told.neighbours, one.dead)
         try:
             plain = unseal(
@@ -160,7 +171,7 @@ class Loot:
         except CryptographyError:
             return False
         good = self._good(one)
-        kinds = [(j, SEED) for j in good] + [(j, MASK) for j in told.neighbours if j in one.dead]
+        kinds = [(j, SELF) for j in good] + [(j, RECOVERY) for j in told.neighbours if j in one.dead]
         assert len(plain) == KEY_BYTES * len(kinds)
         for place, (j, kind) in enumerate(kinds):
             self._keep(one, j, kind, part(plain, place, KEY_BYTES))
@@ -168,29 +179,67 @@ class Loot:
 
     def _rebuild(self) -> bool:
         """Rebuild the secrets of which enough shares are there; say whether one was new."""
-        known, new = {SEED: self.seeds, MASK: self.masks, ANSWER: self.answers}, False
-        for (one, kind), shares in self._shares.items():
-            name = {SEED: one.seed_hash, MASK: one.mask_key, ANSWER: one}[kind]
-            t = self._threshold(one)
-            if name in known[kind] or len(shares) < t:
+        new = False
+        for (name, kind), shares in self._shares.items():
+            t = self._threshold(name[0])
+            if name in self.known[kind] or len(shares) < t:
                 continue
             points = tuple(sorted(shares))[:t]
             rows = np.frombuffer(b"".join(shares[p] for p in points), dtype=np.uint8).reshape(1, t, KEY_BYTES)
-            known[kind][name] = combine(rows, lagrange(points)[None])[0].tobytes()  # type: ignore[index]
+            self.known[kind][name] = combine(rows, lagrange(points)[None])[0].tobytes()
             new = True
-        for name, seed in self.seeds.items():
-            assert digest("seed", seed) == name
-        for name, mask in self.masks.items():
-            assert public_key(mask) == name
+            if kind != ANSWER:
+                assert self._is(self.known[kind][name], name, kind)
         return new
+
+    def _same(self) -> bool:
+        """Find secrets that are committed to elsewhere too; say whether there was one."""
+        before = sum(map(len, self.known.values()))
+        for kind in (SELF, RECOVERY):
+            for (one, _), secret in list(self.known[kind].items()):
+                for other in self._preparations_of[self._made_by[one]]:
+                    for place in range(len(self._numbers(other))) if other != one else ():
+                        if self._is(secret, (other, place), kind):
+                            self.known[kind][other, place] = secret
+        return sum(map(len, self.known.values())) > before
+
+    def _is(self, secret: bytes, name: Name, kind: int) -> bool:
+        """Say whether a secret is what was committed to."""
+        one, place = name
+        number, client, session = self._numbers(one)[place], self._made_by[one], self._session_of[one]
+        made = commitment(("self", "recovery")[kind], secret, session, number, client)
+        return made == part(one.commitments, 2 * place + kind, KEY_BYTES)
 
     # Masks.
 
-    def _pairs(self, one: Collected) -> Iterator[tuple[int, bytes, bytes | None, bool]]:
-        """Yield each neighbour, its mask key, a secret of one side where it is known, and whose it is."""
-        for j, preparation in one.used.items():
-            own = self.masks.get(one.own.mask_key)
-            yield j, preparation.mask_key, own or self.masks.get(preparation.mask_key), own is not None
+    def _open_recovery(self) -> None:
+        """Open R of those whose e is known: their secrets with all others, for one number."""
+        for (one, place), secret in self.known[RECOVERY].items():
+            number, client, session = self._numbers(one)[place], self._made_by[one], self._session_of[one]
+            near = self._agreement.neighbours(session, one.cohort, client).clients
+            pad = blocks.recovery_pad(secret, session, number, client, len(near))
+            rows = np.frombuffer(one.recovery, dtype=np.uint8).reshape(-1, len(near), KEY_BYTES)
+            seeds = (rows[place] ^ pad).tobytes()
+            self.lost[client, session, number] = {j: part(seeds, at, KEY_BYTES) for at, j in enumerate(near)}
+
+    def _seed(self, one: Collected, other: int) -> bytes | None:
+        """Return the secret of two clients for a number, where the server has it."""
+        for me, them in ((one.client, other), (other, one.client)):
+            found = self.lost.get((me, one.fit.session, one.number), {})
+            if them in found:
+                return found[them]
+            if me in self._server.world.corrupted:
+                return self._server.seed_of(one.fit, me, them, one.number, one.cohort)
+        return self._unhidden(one, other)
+
+    def _unhidden(self, one: Collected, other: int) -> bytes | None:
+        """Return the same where R hides nothing: a weaker form, whose pad does not depend on e."""
+        bound_to = (one.fit.session, one.number, one.client, len(one.neighbours))
+        if blocks.recovery_pad(bytes(32), *bound_to).tobytes() != bytes(KEY_BYTES * len(one.neighbours)):
+            return None
+        near = self._agreement.neighbours(one.fit.session, one.cohort, one.client).clients
+        rows = np.frombuffer(one.own.recovery, dtype=np.uint8).reshape(-1, len(near), KEY_BYTES)
+        return bytes(rows[self._numbers(one.own).index(one.number), near.index(other)])
 
     def _strip(self, one: Collected) -> tuple[Words, bool, set[Edge]]:
         """Take off all masks that can be computed.
@@ -198,25 +247,29 @@ class Loot:
         Return what is left, whether the own mask is still on it, and the pair masks that are.
         """
         grid = grid_of(one.question, len(self._members(one.own)))
-        words, masker, edges = one.words.copy(), Masker(grid), set[Edge]()
+        words, masks, adds, edges = one.words.copy(), list[bytes](), list[bool](), set[Edge]()
         session, number, me = one.fit.session, one.number, one.client
-        seed = self.seeds.get(one.own.seed_hash)
-        keys: list[tuple[bool, bytes]] = []
-        # A weaker form's own mask may not depend on the seed.
-        own_key = masking.self_mask_key(seed or bytes(KEY_BYTES), session, number, me, one.header)
-        weak = own_key == masking.self_mask_key(bytes([1]) * KEY_BYTES, session, number, me, one.header)
-        if seed is not None or weak:
-            keys.append((False, own_key))
-        for j, public, secret, is_own in self._pairs(one):
-            if secret is None:
-                low, high = sorted(((me, one.own.mask_key), (j, public)))
-                edges.add((session, number, low, high, one.header))
+        seed = self.known[SELF].get((one.own, self._numbers(one.own).index(number)))
+        # A weaker form's own mask may not depend on the secret.
+        own, weak = (
+            masking.self_stream(secret, session, number, me, one.header, grid.size)
+            for secret in (seed or bytes(KEY_BYTES), bytes([1]) * KEY_BYTES)
+        )
+        is_off = seed is not None or own == weak
+        # A weaker form's masks may not depend on the header.
+        prefix = masking.pair_prefix(one.header)
+        if is_off:
+            masks.append(own)
+            adds.append(False)
+        for j in one.neighbours:
+            shared, low, high = self._seed(one, j), min(me, j), max(me, j)
+            if shared is None:
+                edges.add((session, number, low, high, prefix))
                 continue
-            other = public if is_own else one.own.mask_key
-            keys.append((me > j, masking.pair_mask_key(secret, other, session, number, me, j, one.header)))
-        for negative, key in keys:
-            (masker.add if negative else masker.subtract)(words, key)
-        return words, seed is None and not weak, edges
+            masks.append(masking.pair_stream(shared, prefix, low, high, grid.size)[BOTH_RECEIPTS:])
+            adds.append(me > j)
+        Masker(grid).apply(words, masks, np.array(adds, dtype=np.bool_))
+        return words, not is_off, edges
 
     # Sums.
 

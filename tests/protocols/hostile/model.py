@@ -5,8 +5,8 @@ uploaded, and what it was told in the second. Shares of corrupted clients count 
 runs the client's own checks and its own unmasking over labelled shares, so that it cannot drift from
 the code; what follows from the shares is a fixpoint of a few lines:
 
-- an answer key a_i, or a mask key s_j, or a seed b_j opens with t shares;
-- shares of seeds and of mask keys can be read once the answer key of their giver is open;
+- a_i, or e_j, or b_j opens with t shares;
+- shares of b and of e can be read once the a of their giver is open;
 - the masks left on the uploads make a graph; a set of uploads opens where none leads out of it.
 """
 
@@ -26,20 +26,18 @@ from privfed.protocols.crypto.keys import (
     Identity,
     bound,
     digest,
-    mac,
     unseal,
 )
-from privfed.protocols.masked import checks
+from privfed.protocols.masked import checks, masking
 from privfed.protocols.masked import client as code
-from privfed.protocols.masked.bindings import receipt_data
 from privfed.protocols.masked.client import MaskedClient
 from privfed.protocols.masked.messages import CollectRequest, UnmaskRequest
-from privfed.protocols.masked.state import BOX_BYTES, Fit, Pair, Pending
+from privfed.protocols.masked.state import Fit, Pending
 from privfed.protocols.setup.bindings import part
 from privfed.protocols.setup.rules import Rules, bitmap, cohort_digest, sum_header
 
 Clients = frozenset[int]
-SEED, MASK, ANSWER = range(3)
+SELF, RECOVERY, ANSWER = range(3)
 _NOBODY: Clients = frozenset()
 
 
@@ -53,10 +51,11 @@ class Asked:
 
 @dataclass(frozen=True)
 class Told:
-    """What a client is told in the second exchange: the dead, and whose receipts are withheld."""
+    """What a client is told in the second exchange: the dead, and whose receipts are withheld or forged."""
 
     dead: Clients
     withheld: Clients = _NOBODY
+    forged: Clients = _NOBODY
 
 
 @dataclass(frozen=True)
@@ -69,10 +68,12 @@ class Story:
 
 @dataclass(frozen=True)
 class Given:
-    """Whose shares a client gives: of answer keys and seeds (good), and of mask keys (dead)."""
+    """Whose shares a client gives: of a and b (good), and of e (dead)."""
 
     good: Clients
     dead: Clients
+    forged: Clients = _NOBODY
+    """Of the good, those whose receipt the server made: it needs their e, or the client's own."""
 
 
 class Model:
@@ -107,21 +108,15 @@ class Model:
 
     def _asks(self, me: int, asked: Asked) -> tuple[int, ...] | None:
         """Return the neighbours that a client masks with, or None where it refuses."""
-        others = len(asked.prepared - {me})
-        request = CollectRequest(
-            0,
-            0,
-            bytes([asked.question]),
-            bitmap(self.members, asked.prepared),
-            bytes(KEY_BYTES * others),
-            bytes(KEY_BYTES * others),
-            bytes(BOX_BYTES * others),
-            (),
-        )
+        session, flags = bytes(KEY_BYTES), bitmap(self.members, asked.prepared)
+        brought = bytes(len(asked.prepared - {me}))
+        request = CollectRequest(0, 0, bytes([asked.question]), flags, brought, b"", ())
         try:
-            return checks.check_prepared(self.agreement, bytes(KEY_BYTES), me, request)[0]
+            slots, _ = checks.check_prepared(self.agreement, session, me, request)
         except PolicyError:
             return None
+        near = self.agreement.neighbours(session, 0, me).clients
+        return tuple(near[slot] for slot in slots)
 
     def _gives(self, me: int, asked: Asked, told: Told, under: tuple[tuple[int, Asked], ...]) -> Given | None:
         """Return whose shares a client gives, or None where it refuses.
@@ -135,15 +130,16 @@ class Model:
         prepared = self.asks(me, asked)
         if prepared is None:
             return None
-        shares = b"".join(_label(kind, j) for j in prepared for kind in (SEED, MASK, ANSWER))
+        shares = b"".join(_label(kind, j) for j in prepared for kind in (SELF, RECOVERY, ANSWER))
         answer, header = digest("answer"), self.header(asked)
-        pending = Pending(1, header, 0, prepared, shares, answer)
-        fit = Fit(bytes(KEY_BYTES), bytes(KEY_BYTES), self._pairs(me), last=1, pending=pending)
+        expected = b"".join(self._receipt(j, me, asked) for j in prepared)
+        pending = Pending(1, header, 0, prepared, shares, answer, expected)
+        fit = Fit(bytes(KEY_BYTES), bytes(KEY_BYTES), {}, last=1, pending=pending)
         others, receipts = dict(under), []
         for j in prepared:
             if j in told.dead:
                 continue
-            made_under = asked if j in self.corrupted else others.get(j)
+            made_under = asked if j in self.corrupted or j in told.forged else others.get(j)
             made = made_under is not None and j not in told.withheld
             receipts.append(self._receipt(j, me, made_under) if made else bytes(RECEIPT_BYTES))
         dead = bitmap(prepared, told.dead)
@@ -152,19 +148,18 @@ class Model:
             _, reply = client._unmask(fit, 1, UnmaskRequest(dead, b"".join(receipts), ()))
         except (PolicyError, MessageError):
             return None
-        lock = code.expand(answer, bound("lock", bytes(KEY_BYTES), 1, me, header))
+        lock = code.lock_key(answer, bytes(KEY_BYTES), 1, me, header)
         story = bound("locked", header, me, dead, *reply.left_out)
         given = _labels(reply.answer_shares) | _labels(unseal(lock, reply.locked, story))
-        seeds, masks, answers = ({j for kind, j in given if kind == k} for k in (SEED, MASK, ANSWER))
-        assert seeds == answers
-        return Given(frozenset(seeds), frozenset(masks))
-
-    def _pairs(self, me: int) -> dict[int, Pair]:
-        return {j: Pair(b"", digest("pair", *sorted((me, j)))) for j in self.members if j != me}
+        own, lost, answers = ({j for kind, j in given if kind == k} for k in (SELF, RECOVERY, ANSWER))
+        assert own == answers
+        return Given(frozenset(own), frozenset(lost), told.forged & own)
 
     def _receipt(self, sender: int, receiver: int, asked: Asked) -> bytes:
-        key = digest("pair", *sorted((sender, receiver)))
-        return mac(key, receipt_data(1, sender, receiver, self.header(asked)))
+        low, high = sorted((sender, receiver))
+        prefix = masking.pair_prefix(self.header(asked))
+        stream = masking.pair_stream(digest("pair", low, high), prefix, low, high, 1)
+        return stream[masking.receipt_from(sender, receiver)]
 
     def uploads(self, story: Story) -> dict[int, tuple[int, ...]]:
         """Return the neighbours that each client masks with, of the clients that do."""
@@ -181,7 +176,7 @@ class Model:
         return {i: given for i, given in answers.items() if given is not None}
 
     def secrets(self, given: Mapping[int, Given]) -> tuple[Clients, Clients, Clients]:
-        """Return whose seeds, mask keys and answer keys open: the fixpoint."""
+        """Return whose b, e and a open: the fixpoint."""
         enough = self.threshold - len(self.corrupted)
 
         def open_(shares: Iterable[Clients]) -> Clients:

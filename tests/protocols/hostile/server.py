@@ -13,15 +13,16 @@ from privfed.core.asking.question import question_from_bytes
 from privfed.core.stored.encoding import Refusal, decode, encode
 from privfed.protocols.crypto.fixed_point import grid_of
 from privfed.protocols.crypto.keys import (
+    KEY_BYTES,
     RECEIPT_BYTES,
     encapsulation_key,
-    mac,
     new_secret,
     new_seed,
     public_key,
 )
+from privfed.protocols.masked import blocks, masking
 from privfed.protocols.masked import client as code
-from privfed.protocols.masked.bindings import receipt_data
+from privfed.protocols.masked.bindings import BOX_KEYS
 from privfed.protocols.masked.messages import (
     Agreed,
     CollectRequest,
@@ -32,7 +33,7 @@ from privfed.protocols.masked.messages import (
     UnmaskRequest,
     Upload,
 )
-from privfed.protocols.masked.state import BOX_BYTES, Pair, Secrets
+from privfed.protocols.masked.state import Block, Pair, box_bytes
 from privfed.protocols.setup.advertising import advertise_request, listed, signed_roster, with_keys
 from privfed.protocols.setup.bindings import part
 from privfed.protocols.setup.channel import Channel
@@ -66,6 +67,7 @@ class Fit:
     roster: RosterRequest
     preparations: dict[tuple[int, int, int], Preparation] = field(default_factory=dict)
     requests: list[tuple[int, bytes]] = field(default_factory=list)
+    opened: dict[tuple[int, int, int, int], Preparation] = field(default_factory=dict)
     pairs: dict[tuple[int, int], Pair] = field(default_factory=dict)
     capsules: dict[tuple[int, int], Capsule] = field(default_factory=dict)
 
@@ -86,6 +88,10 @@ class Collected:
     words: Words
     receipts: dict[int, bytes]
     truth: Words
+
+    def used_by(self, j: int) -> Preparation | None:
+        """Return what a neighbour prepared, as the server knows it, whatever this client was given."""
+        return self.fit.preparations.get((self.own.block, self.cohort, j))
 
 
 @dataclass(eq=False)
@@ -175,8 +181,21 @@ class HostileServer:
         agreed: Agreed = fit.channels[client].open_up(envelope, Agreed, "client")
         for one in agreed.capsules:
             fit.capsules[client, one.client] = Capsule(client, one.ciphertext, one.tag)
-        upcoming = tuple(Slot(number, cohort) for number, cohort in slots)
+        upcoming = self.slots(slots)
         return self.ask_to_prepare(fit, client, upcoming) if upcoming else ""
+
+    def slots(self, of: Iterable[tuple[int, int]]) -> tuple[Slot, ...]:
+        """Return the blocks of (number, cohort) pairs, each once."""
+        named = [(self.block_of(number), cohort) for number, cohort in of]
+        return tuple(Slot(*one) for one in dict.fromkeys(named))
+
+    def block_of(self, number: int) -> int:
+        """Return the block that a number is prepared with."""
+        return self.agreement.blocks.of(number)
+
+    def prepared(self, fit: Fit, client: int, number: int, cohort: int = 0) -> Preparation:
+        """Return what a client prepared for a number."""
+        return fit.preparations[self.block_of(number), cohort, client]
 
     def ask_to_prepare(self, fit: Fit, client: int, upcoming: tuple[Slot, ...]) -> str:
         """Have a client prepare sums, with all keys that it can have."""
@@ -189,7 +208,7 @@ class HostileServer:
         made = self.fit_of(fit, [self.advertise(i, fit) for i in self.everyone])
         assert {self.join(made, i) for i in self.everyone} == {""}
         for i in self.everyone:
-            mine = tuple(Slot(*slot) for slot in slots if i in self.agreement.configuration.cohort(slot[1]))
+            mine = self.slots(slot for slot in slots if i in self.agreement.configuration.cohort(slot[1]))
             assert self.ask_to_prepare(made, i, mine) == ""
         return made
 
@@ -206,7 +225,7 @@ class HostileServer:
             self.refusals.append(reply.code)
             return reply.code
         for one in reply.preparations:
-            fit.preparations[one.number, one.cohort, client] = one
+            fit.preparations[one.block, one.cohort, client] = one
         return ""
 
     def send(self, fit: Fit, client: int, number: int, stage: str, message: Any) -> str:
@@ -214,10 +233,11 @@ class HostileServer:
         return self._send(fit, client, fit.channels[client].down(number, stage, message), number, stage)
 
     def prepare(self, fit: Fit, number: int, cohort: int = 0, clients: Iterable[int] | None = None) -> None:
-        """Have a cohort prepare for a number."""
-        members = self.agreement.configuration.cohort(cohort)
+        """Have those of a cohort that have not done so prepare for a number."""
+        members, block = self.agreement.configuration.cohort(cohort), self.block_of(number)
         for i in members if clients is None else clients:
-            self.ask_to_prepare(fit, i, (Slot(number, cohort),))
+            if (block, cohort, i) not in fit.preparations:
+                self.ask_to_prepare(fit, i, (Slot(block, cohort),))
 
     def collect(
         self,
@@ -234,7 +254,8 @@ class HostileServer:
         """Ask a client to mask: any question, any list P, any keys."""
         members = self.agreement.configuration.cohort(cohort)
         data = numbers_question(question) if isinstance(question, int) else question
-        given = {j: fit.preparations.get((number, cohort, j)) for j in members} | dict(swap or {})
+        block = self.block_of(number)
+        given = {j: fit.preparations.get((block, cohort, j)) for j in members} | dict(swap or {})
         chosen = frozenset(members if prepared is None else prepared)
         near = self.agreement.neighbours(fit.session, cohort, client)
         neighbours = tuple(j for j in near.clients if j in chosen)
@@ -247,8 +268,7 @@ class HostileServer:
             index,
             data,
             flags,
-            b"".join(used[j].mask_key for j in neighbours),
-            b"".join(used[j].seed_hash for j in neighbours),
+            bytes([1]) * len(neighbours),
             b"".join(self.box_of(fit, used[j], j, client) for j in neighbours),
             (),
         )
@@ -258,9 +278,11 @@ class HostileServer:
         upload = self.last
         cohort_hash = self.agreement.cohort(cohort).digest
         header = code.sum_header(fit.session, number, index, data, cohort_hash, flags)
+        # Of a block the first box counts that opened.
+        used = {j: fit.opened.setdefault((block, cohort, client, j), one) for j, one in used.items()}
         words = np.frombuffer(upload.words, dtype="<u8").astype(np.uint64)
         receipts = {j: part(upload.receipts, place, RECEIPT_BYTES) for place, j in enumerate(neighbours)}
-        own, truth = fit.preparations[number, cohort, client], self._truth(client, data, index, len(members))
+        own, truth = fit.preparations[block, cohort, client], self._truth(client, data, index, len(members))
         self.collected.append(
             Collected(
                 fit, client, number, cohort, data, header, neighbours, used, own, words, receipts, truth
@@ -282,10 +304,33 @@ class HostileServer:
     def receipt(self, told: Collected, sender: int) -> bytes:
         """Return the receipt that a client made for another; a corrupted one makes any."""
         if sender in self.world.corrupted:
-            key = self.pair_key(told.fit, sender, told.client).receipt
-            return mac(key, receipt_data(told.number, sender, told.client, told.header))
+            seed = self.seed_of(told.fit, sender, told.client, told.number, told.cohort)
+            return self.forged(told, sender, seed)
         theirs = self.upload_of(told.fit, sender, told.number)
         return bytes(RECEIPT_BYTES) if theirs is None else theirs.receipts.get(told.client, bytes(16))
+
+    def forged(self, told: Collected, sender: int, seed: bytes) -> bytes:
+        """Return the receipt that whoever knows the secret of two clients makes for one of them."""
+        low, high = sorted((sender, told.client))
+        stream = masking.pair_stream(seed, masking.pair_prefix(told.header), low, high, 1)
+        return stream[masking.receipt_from(sender, told.client)]
+
+    def secrets_with(self, fit: Fit, corrupted: int, other: int, block: int, cohort: int) -> bytes:
+        """Return what a corrupted client and another one derived for a block."""
+        numbers, agreed = self.agreement.blocks.numbers(block), self.agreement.cohort(cohort)
+        # Through the client's modules: a test of a weaker form may have changed them there.
+        t = code.threshold(len(agreed.members), self.agreement.configuration.terms)
+        prefix = blocks.block_prefix(fit.session, block, len(numbers), t, agreed.digest)
+        chain = blocks.ratcheted(self.pair_key(fit, corrupted, other), block).chain
+        low, high = sorted((corrupted, other))
+        return blocks.block_secrets(chain, prefix, low, high, len(numbers))
+
+    def seed_of(self, fit: Fit, corrupted: int, other: int, number: int, cohort: int) -> bytes:
+        """Return the secret that a corrupted client and another one have for a number."""
+        block = self.block_of(number)
+        place = self.agreement.blocks.numbers(block).index(number)
+        derived = self.secrets_with(fit, corrupted, other, block, cohort)
+        return part(derived[BOX_KEYS:], place, KEY_BYTES)
 
     def pair_key(self, fit: Fit, corrupted: int, other: int) -> Pair:
         """Return what a corrupted client shares with another under a list, also one it never joined.
@@ -301,8 +346,9 @@ class HostileServer:
         states = self.world.spied[me]
         for state in states:
             keys = state.keys
-            if keys is not None and keys.session == fit.session and other in keys.pairs:
-                return keys.pairs[other]
+            pair = None if keys is None or keys.session != fit.session else keys.pairs.get(other)
+            if pair is not None and pair.block == 1:
+                return pair
         mine = next(one.key for one in fit.listed if one.client == me)
         held = next(state for state in states if state.key and public_key(state.key) == mine)
         n = len(self.everyone)
@@ -356,10 +402,10 @@ class HostileServer:
         told = {i: self.unmask(fit, i, number, one.dead, one.withheld) for i, one in story.told.items()}
         return {i for i in asked if not asked[i]}, {i for i in told if not told[i]}
 
-    def secrets_of(self, corrupted: int) -> list[Secrets]:
-        """Return all secrets for sums to come that a corrupted client ever held."""
+    def blocks_of(self, corrupted: int) -> list[tuple[bytes, int, Block]]:
+        """Return all blocks that a corrupted client ever held, with their session and place."""
         states = [state.keys for state in self.world.spied[corrupted] if state.keys is not None]
-        return [one for keys in states for one in keys.secrets.values()]
+        return [(keys.session, place, one) for keys in states for place, one in keys.blocks.items()]
 
     def abscissa_of(self, fit: Fit, cohort: int, sender: int, holder: int) -> int:
         """Return the point at which a holder's share of a sender's secrets was taken."""
@@ -368,4 +414,4 @@ class HostileServer:
     def box_of(self, fit: Fit, preparation: Preparation, sender: int, holder: int) -> bytes:
         """Return the box that a sender made for a holder."""
         place = self.abscissa_of(fit, preparation.cohort, sender, holder) - 1
-        return part(preparation.boxes, place, BOX_BYTES)
+        return part(preparation.boxes, place, box_bytes(self.agreement.blocks.count))

@@ -46,6 +46,26 @@ def test_every_story_of_four_and_five_with_two_lists_and_clients_left_out(
     assert min(sizes) == model.promise
 
 
+@pytest.mark.parametrize(
+    ("n", "colluders", "corrupted", "total"),
+    [(4, 0, (), 177_440), slow((5, 1, (0,), 413_160)), slow((5, 0, (), 8_010_996))],
+)
+def test_every_story_with_receipts_that_are_forged_once_an_e_is_open(
+    n: int, colluders: int, corrupted: tuple[int, ...], total: int
+) -> None:
+    """R of a client gives the server its secrets with others, and so receipts: the locks still hold."""
+    model = Model(n, terms_of(n, colluders), corrupted)
+    n_stories, sizes = count(unreduced(model, forging=True))
+    assert n_stories == total
+    assert min(sizes) == model.promise
+
+
+@pytest.mark.slow
+def test_enumeration_sees_that_locks_are_needed_where_receipts_are_forged() -> None:
+    model = Model(4, terms_of(4, 0), lock=False)
+    assert min(count(unreduced(model, forging=True))[1]) == 2 < model.promise
+
+
 @pytest.mark.parametrize(("n", "corrupted"), [(6, ()), (7, (2,))])
 @pytest.mark.few(1)
 def test_every_story_of_six_and_of_seven_with_a_colluder(n: int, corrupted: tuple[int, ...]) -> None:

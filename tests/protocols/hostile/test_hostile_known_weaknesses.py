@@ -25,12 +25,12 @@ from privfed.engines.in_process import Fault, InProcessEngine
 from privfed.errors import ArgumentError, PrivFedError
 from privfed.party.state import MemoryStore
 from privfed.protocols import Masked
-from privfed.protocols.crypto.keys import KEY_BYTES, new_secret, public_key
-from privfed.protocols.crypto.keystream import keystream
+from privfed.protocols.crypto.keys import KEY_BYTES, new_secret
+from privfed.protocols.crypto.keystream import SHORT, keystream
 from privfed.protocols.crypto.shamir import combine, lagrange
-from privfed.protocols.masked.bindings import pair_mask_key
+from privfed.protocols.masked.bindings import BOTH_RECEIPTS, pair_prefix, pair_stream
 from privfed.protocols.masked.messages import UnmaskRequest, Upload
-from privfed.protocols.masked.state import CODEC, SHARES_BYTES
+from privfed.protocols.masked.state import CODEC, SECRET_BYTES
 from privfed.protocols.setup.bindings import part
 from privfed.protocols.setup.messages import Envelope
 from tests.protocols.hostile.loot import Loot
@@ -97,8 +97,11 @@ def varying_bits(values: Sequence[bytes]) -> int:
 
 
 def test_1_mask_generator_is_seeded_with_28_bits_that_vary() -> None:
-    mine, header = new_secret(), new_secret()
-    keys = [pair_mask_key(mine, public_key(new_secret()), header, 1, 0, 1, header) for _ in range(500)]
+    prefix = pair_prefix(new_secret())
+    # Of a long mask the stream gives the key.
+    streams = [pair_stream(new_secret(), prefix, 0, 1, SHORT + 1) for _ in range(500)]
+    keys = [one[BOTH_RECEIPTS:] for one in streams]
+    assert varying_bits([one[:BOTH_RECEIPTS] for one in streams]) == 8 * BOTH_RECEIPTS
     assert varying_bits(keys) == 8 * KEY_BYTES
     assert varying_bits([keystream(key, 4).tobytes() for key in keys]) == 8 * 32
 
@@ -130,11 +133,11 @@ def test_3_client_accepts_threshold_1_and_an_invented_neighbour() -> None:
     fit = server.open([(1, 0)])
     shares, near = Loot(server)._shares, server.agreement.neighbours(fit.session, 0, 0)
     of_victim = {
-        kind: {point: shares[fit.preparations[1, 0, 0], kind][point] for point in near.abscissae}
+        kind: {point: shares[(fit.preparations[1, 0, 0], 0), kind][point] for point in near.abscissae}
         for kind in range(3)
     }
-    secrets = world.stores[0].load().keys.secrets[1]
-    for kind, secret in enumerate((secrets.seed, secrets.mask, secrets.answer)):
+    own = world.stores[0].load().keys.blocks[1].own[1]
+    for kind, secret in enumerate(part(own, kind, KEY_BYTES) for kind in range(3)):
         assert rebuilt(of_victim[kind], 3) == secret
         assert rebuilt(of_victim[kind], 2) != secret
         assert secret not in of_victim[kind].values()
@@ -232,27 +235,26 @@ def test_8_keys_are_kept_after_the_round() -> None:
     world = World(6)
     server = HostileServer(world)
     fit = server.open([(1, 0)])
-    secrets = [world.stores[i].load().keys.secrets[1] for i in range(6)]
+    blocks = [world.stores[i].load().keys.blocks[1] for i in range(6)]
+    secrets = [[part(one.own[1], kind, KEY_BYTES) for kind in range(3)] for one in blocks]
     advertised = world.stores[0].load()
     assert advertised.key == b""  # the key of the fit went when the list came
 
     server.collect_all(fit, 1, range(6))
     stored = [CODEC.to_bytes(world.stores[i].load()) for i in range(6)]
-    for kept, own in zip(stored, secrets, strict=True):
-        assert own.mask not in kept
-        assert own.seed not in kept
-        assert own.answer in kept
+    for kept, own, block in zip(stored, secrets, blocks, strict=True):
+        assert own[0] not in kept and own[1] not in kept
+        assert own[2] in kept
+        assert not any(part(block.seeds[1], j, KEY_BYTES) in kept for j in range(len(block.opened)))
 
     held = [world.stores[i].load().keys.pending.shares for i in range(6)]
     assert server.unmask_all(fit, 1, {i: () for i in range(6)}) == []
     for i, own in enumerate(secrets):
         kept = CODEC.to_bytes(world.stores[i].load())
-        assert own.answer not in kept
+        assert own[2] not in kept
         # What others gave to hold is gone, but for what the kept reply gave to the server anyway.
-        for j in range(len(held[i]) // SHARES_BYTES):
-            seed, mask = (part(held[i], 3 * j + kind, KEY_BYTES) for kind in (0, 1))
-            assert seed not in kept
-            assert mask not in kept
+        for j in range(len(held[i]) // SECRET_BYTES):
+            assert not any(part(held[i], 3 * j + kind, KEY_BYTES) in kept for kind in (0, 1))
 
 
 def test_nothing_but_the_errors_of_this_project_reaches_a_user_who_is_too_few() -> None:

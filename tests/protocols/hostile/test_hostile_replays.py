@@ -3,9 +3,8 @@
 | attack | guard that is taken out in the second half |
 |---|---|
 | invented neighbours | `check_roster`: signatures of the registry |
-| substituted mask keys | mask key in the box's data |
 | number asked twice | `check_number` |
-| preparation of an old number | number in the box's key and data |
+| preparation of an old block | block in the box's key and data, and the chain |
 | preparation of an old fit | fresh keys and session |
 | whole requests again | the number, the session and the kept reply |
 | more sums than agreed | `check_number`; the count is kept from one set-up to the next |
@@ -15,13 +14,13 @@ The last test shows what is not promised: the difference of two totals.
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 import pytest
 
-from privfed.protocols.crypto.keys import new_secret, public_key
+from privfed.protocols.crypto.keys import new_secret
 from privfed.protocols.masked.client import MaskedClient
 from privfed.protocols.setup import roster
+from privfed.protocols.setup.rules import BLOCK
 from tests.protocols.hostile import weaker
 from tests.protocols.hostile.attack import (
     ALL,
@@ -67,30 +66,6 @@ def test_neighbours_that_the_server_invented(monkeypatch: pytest.MonkeyPatch) ->
     assert opened(server) == {frozenset({VICTIM})}
 
 
-def substituted(secret: bytes) -> tuple[HostileServer, str]:
-    """Give the victim the server's mask key as that of all others, and the others a fair sum."""
-    server = HostileServer(World(N))
-    fit = server.open([(1, 0)])
-    theirs = {
-        j: msgspec.structs.replace(fit.preparations[1, 0, j], mask_key=public_key(secret)) for j in OTHERS
-    }
-    refused = server.collect(fit, VICTIM, 1, swap=theirs)
-    assert server.collect_all(fit, 1, OTHERS) == []
-    server.unmask_all(fit, 1, calls(OTHERS, ()))
-    return server, refused
-
-
-def test_mask_keys_that_the_server_substituted(monkeypatch: pytest.MonkeyPatch) -> None:
-    secret = new_secret()
-    server, refused = substituted(secret)
-    assert refused.startswith("box:")
-    assert opened(server, own=[secret]) == set()
-
-    weaker.without_key_binding(monkeypatch)
-    server, refused = substituted(secret)
-    assert frozenset({VICTIM}) in opened(server, own=[secret])
-
-
 # --- replays ---
 
 
@@ -116,16 +91,16 @@ def old_preparation(side: type, *, other_fit: bool) -> tuple[HostileServer, list
     """After a fair sum, ask the others again with the victim's old preparation, and call it dead."""
     server, fit = collected(World(N, side=side))
     assert server.unmask_all(fit, 1, calls(ALL, ())) == []
-    number = 1 if other_fit else 2
+    number = 1 if other_fit else 1 + BLOCK
     later = server.open([(1, 0)]) if other_fit else fit
     server.prepare(later, number)
-    swap = {VICTIM: fit.preparations[1, 0, VICTIM]}
+    swap = {VICTIM: server.prepared(fit, VICTIM, 1)}
     refusals = server.collect_all(later, number, OTHERS, swap=swap)
     server.unmask_all(later, number, calls(OTHERS, {VICTIM}))
     return server, refusals
 
 
-def test_preparation_of_an_old_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_preparation_of_an_old_block(monkeypatch: pytest.MonkeyPatch) -> None:
     server, refusals = old_preparation(MaskedClient, other_fit=False)
     assert refusals == [f"box:{VICTIM}"] * (N - 1)
     assert opened(server) == {ALL}
@@ -216,10 +191,10 @@ def test_only_the_last_sum_is_unmasked() -> None:
     server.prepare(fit, 2)
     assert server.collect(fit, 1, 2) == ""
     assert server.unmask(fit, 1, 1) == "message"
-    # A number that is passed by four later ones is closed, in flight or not.
-    for number in range(3, 8):
-        server.prepare(fit, number, clients=[0])
-    for told.number in range(1, 8):
+    # A block that is passed by four later ones is closed, in flight or not.
+    for block in range(1, 6):
+        server.prepare(fit, 1 + BLOCK * block, clients=[0])
+    for told.number in range(1, BLOCK + 1):
         assert server.unmask(fit, 0, told.number) == "message"
 
 

@@ -27,14 +27,21 @@ from privfed.protocols.crypto.keys import (
     new_seed,
     unseal,
 )
-from privfed.protocols.masked.bindings import box_key, pair_of
+from privfed.protocols.masked.bindings import (
+    block_prefix,
+    block_secrets,
+    box_binding,
+    pair_of,
+    ratcheted,
+    sending,
+)
 from privfed.protocols.masked.messages import Agreed, Upload
-from privfed.protocols.masked.state import State
+from privfed.protocols.masked.state import SECRET_BYTES, State
 from privfed.protocols.setup import hybrid
 from privfed.protocols.setup.advertising import with_keys
 from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.messages import Advertisement, Capsule, Envelope, Joining, Offered, RosterRequest
-from privfed.protocols.setup.rules import box_binding
+from privfed.protocols.setup.rules import BLOCK
 from tests.protocols.federations import Sums
 from tests.protocols.hostile.attack import OTHERS, VICTIM, N
 from tests.protocols.hostile.server import Fit, HostileServer
@@ -76,13 +83,15 @@ def exchanged() -> tuple[int, int, int]:
     for j, (secret, ciphertext) in server.made.items():
         key, _ = hybrid._keys(broken[j], secret, fit.session, j, VICTIM, ciphertext)
         point = server.abscissa_of(fit, 0, VICTIM, j)
-        where = (fit.session, 1, VICTIM, j, server.agreement.threshold(0), point, cohort.digest)
-        data = box_binding(*where, sent.mask_key, sent.seed_hash)
+        t = server.agreement.threshold(0)
+        prefix, ends = block_prefix(fit.session, 1, BLOCK, t, cohort.digest), sorted((VICTIM, j))
+        derived = block_secrets(pair_of(key, fit.session).chain, prefix, *ends, BLOCK)
+        data = box_binding(fit.session, 1, BLOCK, VICTIM, j, t, point, cohort.digest)
         try:
-            plain = unseal(box_key(pair_of(key, fit.session), fit.session, 1, VICTIM, j), boxes[j], data)
+            plain = unseal(derived[sending(VICTIM, j)], boxes[j], data)
         except CryptographyError:
             continue
-        opened += len(plain) == 3 * KEY_BYTES
+        opened += len(plain) == SECRET_BYTES * BLOCK
     return len(server.made), sum(any(box) for box in boxes.values()), opened
 
 
@@ -125,10 +134,12 @@ class Recorded:
     Attributes:
         x25519: position -> the client's secret X25519 key; -1 for the coordinator's.
         mlkem: the coordinator's ML-KEM-768 seed, and those of clients.
+        header: H of the sum, which the coordinator knows.
     """
 
     def __init__(self) -> None:
         self.run = Sums(Masked(losses=9), 5)
+        self.header = b""
         self.x25519: dict[int, bytes] = {}
         self.mlkem: dict[int, bytes] = {}
         self.run.engine.before = lambda exchange: self._look()
@@ -138,6 +149,8 @@ class Recorded:
         self.log = [(e.stage, dict(e.requests), dict(replies)) for e, replies in self.run.engine.log]
 
     def _look(self) -> None:
+        pending = [] if self.run.state(0) is None else [self.run.state(0).keys]
+        self.header = next((one.pending.header for one in pending if one and one.pending), self.header)
         for i in range(self.run.n):
             state = self.run.state(i)
             if state is not None and state.key:
@@ -170,7 +183,8 @@ class Recorded:
                 agreed = agree(self.x25519[i], advertised[one.client].key) if x25519 else bytes(32)
                 inside = decapsulate(self.mlkem[one.client], one.ciphertext) if mlkem else bytes(32)
                 key, tag = hybrid._keys(agreed, inside, session, i, one.client, one.ciphertext)
-                same = self.run.state(i).keys.pairs[one.client] == pair_of(key, session)
+                # Their chains stand behind the first block.
+                same = self.run.state(i).keys.pairs[one.client] == ratcheted(pair_of(key, session), 2)
                 assert same == (tag == one.tag)
                 found += same
         return found

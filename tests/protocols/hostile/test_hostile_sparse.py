@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from privfed.protocols.crypto.keys import digest, new_secret
+from privfed.protocols.crypto.keys import new_secret
 from privfed.protocols.setup import rules
 from privfed.protocols.setup.graph import Graph
 from tests.protocols.federations import seeded
@@ -147,8 +147,9 @@ def test_a_box_of_someone_else_is_no_box_of_a_neighbour(monkeypatch: pytest.Monk
     far = next(j for j in server.everyone if j not in near and j != VICTIM)
     swap = {near[3]: fit.preparations[1, 0, far]}
     assert server.collect(fit, VICTIM, 1, swap=swap) == f"box:{near[3]}"
-    # The right box beside a mask key of the server's own is none either.
-    own = msgspec.structs.replace(fit.preparations[1, 0, near[3]], mask_key=digest("key of the server"))
+    # The right box but for a bit is none either.
+    sent = fit.preparations[1, 0, near[3]]
+    own = msgspec.structs.replace(sent, boxes=bytes([one ^ 1 for one in sent.boxes]))
     assert server.collect(fit, VICTIM, 1, swap={near[3]: own}) == f"box:{near[3]}"
     assert server.collect(fit, VICTIM, 1) == ""
 
@@ -158,7 +159,7 @@ def test_neither_labels_nor_numbers_choose_the_graph_and_every_set_up_draws_anot
 ) -> None:
     small_graphs(monkeypatch, D)
     server = HostileServer(World(N, terms=terms_of(N)))
-    first, second = server.open([(1, 0), (2, 3)]), server.open([(1, 0)])
+    first, second = server.open([(1, 0), (1 + rules.BLOCK, 3)]), server.open([(1, 0)])
     agreement = server.agreement
     neighbours = [agreement.neighbours(first.session, label, VICTIM).clients for label in (0, 1, 3)]
     assert len(set(neighbours)) == 1

@@ -15,13 +15,15 @@ import pytest
 
 from privfed.core.roles.engine import Exchange, Replies
 from privfed.core.stored.encoding import Refusal, decode, encode
+from privfed.engines.in_process import Fault
 from privfed.errors import IntegrityError, ProtocolError
 from privfed.protocols import Masked
 from privfed.protocols.crypto.keys import ENCAPSULATION_BYTES
 from privfed.protocols.masked.messages import Prepared, Unmasking, Upload
 from privfed.protocols.setup.journal_counter import hash_of, signed
 from privfed.protocols.setup.messages import Advertisement, AdvertiseRequest
-from tests.protocols.federations import Sums
+from privfed.protocols.setup.rules import BLOCK
+from tests.protocols.federations import Sums, names
 from tests.protocols.tapes import (
     QUESTION,
     Forger,
@@ -55,10 +57,11 @@ LIES = [
     pytest.param("collect", replace(words=lambda w: w[:-3]), id="upload-of-part-of-a-word"),
     pytest.param("collect", replace(receipts=lambda r: r[:-16]), id="receipts-fewer"),
     pytest.param("collect", replace(receipts=b""), id="receipts-none"),
-    pytest.param("collect", prepared_as(number=77), id="preparation-of-no-sum"),
+    pytest.param("collect", prepared_as(block=77), id="preparation-of-no-block"),
     pytest.param("collect", prepared_as(cohort=77), id="preparation-of-another-cohort"),
     pytest.param("collect", prepared_as(boxes=lambda b: b[:-1]), id="boxes-shorter"),
-    pytest.param("collect", prepared_as(mask_key=bytes(32)), id="mask-key-of-small-order"),
+    pytest.param("collect", prepared_as(recovery=lambda r: r[:-32]), id="recovery-shorter"),
+    pytest.param("collect", prepared_as(commitments=b""), id="commitments-none"),
     pytest.param("collect", lambda message: Prepared(()), id="another-message"),
     pytest.param("collect", lambda message: Unmasking((), b"", b"", ()), id="a-later-message"),
     pytest.param("unmask", replace(left_out=(3,)), id="leaves-itself-out"),
@@ -78,7 +81,9 @@ def test_a_reply_that_is_well_sealed_and_wrong_is_thrown_away(
     forged: Callable[..., Forger], stage: str, lie: Callable[[Any], Any]
 ) -> None:
     run = Sums(Masked(losses=9), N)
-    run.ask(QUESTION)
+    # The last sum of a block brings the preparations of the next one.
+    for _ in range(BLOCK - 1):
+        run.ask(QUESTION)
 
     def forge(exchange: Exchange, client: int, reply: bytes) -> list[bytes]:
         return [resealed(run, 3, reply, lie)] if (exchange.stage, client) == (stage, 3) else []
@@ -118,7 +123,7 @@ def test_a_client_whose_boxes_do_not_open_is_left_out_of_the_sum() -> None:
     run.assert_exact(total, QUESTION)
     assert total.contributors == (0, 1, 2, 4)
     assert total.dropped == {3: "prepare"} and set(total.rejected) == {1}
-    assert stages == ["advertise", "agree", "prepare", "collect", "prepare", "collect", "unmask"]
+    assert stages == ["advertise", "agree", "prepare", "collect", "collect", "unmask"]
     # Above c accusers, it is out for good.
     for _ in range(2):
         assert run.ask(QUESTION).contributors == (0, 1, 2, 4)
@@ -145,6 +150,31 @@ def test_wrong_shares_of_one_client_do_not_spoil_the_sum(lie: Callable[[Any], An
     total = run.ask(QUESTION)
     run.assert_exact(total, QUESTION)
     assert total.contributors == tuple(range(7))
+
+
+@pytest.mark.parametrize("rows", [1, N - 1])
+def test_wrong_recovery_spoils_a_sum_and_names_the_pair_or_the_client(rows: int) -> None:
+    """What client 3 gave ahead does not open to its seeds with others, and then it is lost."""
+    run = Sums(Masked(losses=9), N)
+    for _ in range(BLOCK - 1):
+        run.ask(QUESTION)
+    lie = prepared_as(recovery=lambda r: bytes(one ^ 1 for one in r[: 32 * rows]) + r[32 * rows :])
+    run.engine.change_replies = lambda exchange, replies: [
+        (i, resealed(run, i, one, lie) if (exchange.stage, i) == ("collect", 3) else one)
+        for i, one in replies
+    ]
+    run.ask(QUESTION)
+    run.engine.change_replies = None
+    # Only the first number of the new block is wrong.
+    liar, other = names(N)[3], names(N)[0]
+    named = rf"by {liar}\." if rows == N - 1 else rf"by {liar} or {other}\."
+    with pytest.raises(IntegrityError, match=named):
+        run.ask(QUESTION, 0, (0,), Fault(3, "collect"))
+    for _ in range(2):
+        total = run.ask(QUESTION)
+        run.assert_exact(total, QUESTION)
+        # More than c others contradict it: it stays out.
+        assert (3 in total.contributors) == (rows == 1)
 
 
 def test_a_contributor_that_counts_itself_twice_is_noticed() -> None:

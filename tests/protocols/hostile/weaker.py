@@ -9,42 +9,49 @@ from typing import Any
 import msgspec
 import pytest
 
-from privfed.protocols.crypto.keys import KEY_BYTES, bound, encapsulate, expand, new_seed
-from privfed.protocols.masked import boxes, checks, masking
+from privfed.protocols.crypto.keys import KEY_BYTES, encapsulate, new_seed
+from privfed.protocols.masked import bindings, blocks, checks, masking
 from privfed.protocols.masked import client as code
+from privfed.protocols.masked.bindings import lock_key, pair_prefix, receipt_from, self_stream
 from privfed.protocols.masked.client import MaskedClient
 from privfed.protocols.masked.messages import CollectRequest, Preparation, UnmaskRequest
-from privfed.protocols.masked.state import Fit, Pending, Secrets, State
+from privfed.protocols.masked.state import Block, Fit, Pending, State
 from privfed.protocols.setup import hybrid, roster, rules
 from privfed.protocols.setup import sizes as numbers
 from privfed.protocols.setup.messages import AdvertiseRequest, RosterRequest, Slot
-from privfed.protocols.setup.rules import Rules, box_binding, sum_header
+from privfed.protocols.setup.rules import Rules, sum_header
 
 Patch = Callable[[pytest.MonkeyPatch], None]
-
-_LOCK = bound("lock")
 
 
 def without_lock(patch: pytest.MonkeyPatch) -> None:
     """Lock answers under a key that the server knows, not under the client's answer key."""
-    zero = bytes(32)
-    patch.setattr(code, "expand", lambda key, info: expand(zero if info.startswith(_LOCK) else key, info))
+    patch.setattr(code, "lock_key", lambda answer, *bound_to: lock_key(bytes(32), *bound_to))
 
 
 def without_receipts(patch: pytest.MonkeyPatch) -> None:
     """Give shares of all who are called alive, whatever they masked under."""
-    patch.setattr(checks, "check_receipts", lambda keys, pending, me, living, *rest: living)
+    patch.setattr(checks, "check_receipts", lambda pending, living, receipts: living)
 
 
 def without_direction(patch: pytest.MonkeyPatch) -> None:
     """Make receipts that do not say who made them for whom."""
-    real = checks.receipt_data
-    for module in (masking, checks):
-        patch.setattr(
-            module,
-            "receipt_data",
-            lambda number, sender, receiver, header: real(number, *sorted((sender, receiver)), header),
-        )
+    patch.setattr(masking, "receipt_from", lambda me, other: receipt_from(0, 1))
+
+
+def without_header(patch: pytest.MonkeyPatch) -> None:
+    """Do not bind masks and receipts of two clients to the sum."""
+    patch.setattr(masking, "pair_prefix", lambda header: pair_prefix(b""))
+
+
+def without_recovery_key(patch: pytest.MonkeyPatch) -> None:
+    """Give the coordinator the secrets of pairs as they are."""
+    hidden = blocks.recovery_pad
+
+    def nothing(secret: bytes, session: bytes, number: int, client: int, neighbours: int) -> Any:
+        return 0 * hidden(secret, session, number, client, neighbours)
+
+    patch.setattr(blocks, "recovery_pad", nothing)
 
 
 def without_counts(patch: pytest.MonkeyPatch) -> None:
@@ -63,11 +70,6 @@ def without_question(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def without_key_binding(patch: pytest.MonkeyPatch) -> None:
-    """Do not bind a box to the mask key that came with it."""
-    patch.setattr(boxes, "box_binding", lambda *bound_to: box_binding(*bound_to[:-2], b"", bound_to[-1]))
-
-
 def without_signatures(patch: pytest.MonkeyPatch) -> None:
     """Believe any list of clients."""
     patch.setattr(roster, "_signed", lambda public, signature, message: None)
@@ -75,15 +77,18 @@ def without_signatures(patch: pytest.MonkeyPatch) -> None:
 
 def without_own_mask(patch: pytest.MonkeyPatch) -> None:
     """Mask with pair masks only, as before Bonawitz et al."""
-    real = masking.self_mask_key
-    patch.setattr(masking, "self_mask_key", lambda seed, *bound_to: real(bytes(32), *bound_to))
+    patch.setattr(masking, "self_stream", lambda seed, *bound_to: self_stream(bytes(32), *bound_to))
 
 
 def without_number(patch: pytest.MonkeyPatch) -> None:
-    """Do not bind boxes to the number of their sum."""
-    real = boxes.box_key
-    patch.setattr(boxes, "box_key", lambda pair, session, number, *rest: real(pair, session, 0, *rest))
-    patch.setattr(boxes, "box_binding", lambda session, number, *rest: box_binding(session, 0, *rest))
+    """Do not bind boxes to the block of their sum, nor have chains go on."""
+    patch.setattr(blocks, "ratcheted", lambda pair, block: msgspec.structs.replace(pair, block=block))
+    patch.setattr(
+        blocks, "block_prefix", lambda session, block, *rest: bindings.block_prefix(session, 0, *rest)
+    )
+    patch.setattr(
+        blocks, "box_binding", lambda session, block, *rest: bindings.box_binding(session, 0, *rest)
+    )
 
 
 def without_session(patch: pytest.MonkeyPatch) -> None:
@@ -124,11 +129,11 @@ def with_overlap(patch: pytest.MonkeyPatch) -> None:
 
 def with_numbers_again(patch: pytest.MonkeyPatch) -> None:
     """Answer a number as often as it is asked."""
-    kept: dict[tuple[bytes, int], Secrets] = {}
+    kept: dict[tuple[bytes, int], Block] = {}
 
-    def again(keys: Fit, number: int, message: CollectRequest, max_sums: int) -> Secrets:
-        if number in keys.secrets:
-            kept[keys.channel, number] = keys.secrets[number]
+    def again(keys: Fit, number: int, block: int, message: CollectRequest, max_sums: int) -> Block:
+        if block in keys.blocks and number in keys.blocks[block].own:
+            kept[keys.channel, number] = keys.blocks[block]
         return kept[keys.channel, number]
 
     patch.setattr(checks, "check_number", again)
@@ -138,7 +143,9 @@ def without_max_sums(patch: pytest.MonkeyPatch) -> None:
     """Answer without end."""
     real = checks.check_number
     patch.setattr(
-        checks, "check_number", lambda keys, number, message, _: real(keys, number, message, 1 << 30)
+        checks,
+        "check_number",
+        lambda keys, number, block, message, _: real(keys, number, block, message, 1 << 30),
     )
 
 
@@ -174,36 +181,39 @@ class ForgetsAnswers(MaskedClient):
 
 
 class ReusesSecrets(MaskedClient):
-    """Makes its secrets once, not once a number."""
+    """Makes its secrets once, not once a block."""
 
-    _first: Secrets | None = None
+    _first: Block | None = None
 
-    def _new_secrets(self, keys: Fit, slot: Slot) -> Secrets:
+    def _with_block(self, keys: Fit, slot: Slot) -> Fit:
         if self._first is not None:
             return share_again(self, self._first, keys, slot)
-        self._first = super()._new_secrets(keys, slot)
-        return self._first
+        keys = super()._with_block(keys, slot)
+        self._first = keys.blocks[slot.block]
+        return keys
 
 
 class PreparesTwice(MaskedClient):
-    """Shares the same secrets again where it is asked to prepare a number for a second cohort."""
+    """Shares the same secrets again where it is asked to prepare a block for a second cohort."""
 
     def _prepare(self, keys: Fit, upcoming: tuple[Slot, ...]) -> tuple[Fit, tuple[Preparation, ...]]:
         sent: list[Preparation] = []
         for slot in upcoming:
             checks.check_slot(keys, slot)
-            known = keys.secrets.get(slot.number)
-            if known is not None and known.sent.cohort != slot.cohort:
-                sent.append(share_again(self, known, keys, slot).sent)
+            known = keys.blocks.get(slot.block)
+            if known is not None and known.cohort != slot.cohort:
+                twice = share_again(self, known, keys, slot).blocks[slot.block].sent
+                sent += [] if twice is None else [twice]
                 continue
             keys, prepared = super()._prepare(keys, (slot,))
             sent += prepared
         return keys, tuple(sent)
 
 
-def share_again(client: MaskedClient, first: Secrets, keys: Fit, slot: Slot) -> Secrets:
+def share_again(client: MaskedClient, first: Block, keys: Fit, slot: Slot) -> Fit:
     """Share secrets that were shared before."""
-    again = iter((first.mask, first.seed, first.answer))
+    secrets = b"".join(first.own.values())
+    again = iter([secrets[i : i + KEY_BYTES] for i in range(0, len(secrets), KEY_BYTES)])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(code, "new_secret", lambda: next(again))
-        return MaskedClient._new_secrets(client, keys, slot)
+        patch.setattr(blocks, "new_secret", lambda: next(again))
+        return MaskedClient._with_block(client, keys, slot)

@@ -19,11 +19,13 @@ from privfed.federation.driver import Federation
 from privfed.party.state import FileStore, MemoryStore
 from privfed.protocols import Masked
 from privfed.protocols.crypto.keys import encapsulation_key, public_key
+from privfed.protocols.masked.bindings import ratcheted
 from privfed.protocols.masked.client import MaskedClient
 from privfed.protocols.masked.session import MaskedSession
 from privfed.protocols.masked.state import CODEC
 from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.messages import Advertisement, Envelope
+from privfed.protocols.setup.rules import BLOCK
 from tests.protocols.federations import Recorder, Sums, seeded, wide_vectors
 from tests.protocols.tapes import (
     QUESTION,
@@ -94,15 +96,47 @@ def test_secrets_that_were_used_are_out_of_the_state() -> None:
         state = run.state(0)
         states[exchange.stage] = b"" if state is None else CODEC.to_bytes(state)
         if exchange.stage == "collect":
-            used.append(state.keys.secrets[exchange.number])
+            used.append(secrets_by_kind(state, exchange.number))
 
-    used: list[Any] = []
+    used: list[dict[str, list[bytes]]] = []
     run.engine.before = look
+    gone: list[bytes] = []
+    for turn in range(2 * BLOCK + 1):
+        run.ask(QUESTION)
+        now = used[turn]
+        assert all(one in states["collect"] for kind in now for one in now[kind])
+        assert not any(one in states["unmask"] for kind in ("own", "seeds") for one in now[kind])
+        assert now["answer"][0] in states["unmask"]
+        gone += [one for kind in now for one in now[kind]]
+        after = CODEC.to_bytes(run.state(0))
+        assert not any(one in after for one in gone)
+
+
+def test_keys_of_boxes_and_chains_are_erased_once_they_were_used() -> None:
+    run, seen = Sums(Masked(losses=9), N), []
+    run.engine.before = lambda exchange: seen.append(run.state(0))
     run.ask(QUESTION)
+    before = [one.keys for one in seen if one is not None and one.keys is not None]
+    joined, prepared = next(one for one in before if one.pairs), next(one for one in before if one.blocks)
+    opening = prepared.blocks[1].opening
+    keys = [opening[i : i + 32] for i in range(0, len(opening), 32)]
+    assert len(keys) == N - 1 and all(any(key) for key in keys)
+    used = [pair.chain for pair in joined.pairs.values()]
+    # The chain stands behind the block that was prepared: what it was for cannot be computed from it.
+    assert all(prepared.pairs[j] == ratcheted(pair, 2) for j, pair in joined.pairs.items())
+    assert not any(one in CODEC.to_bytes(seen[-2]) for one in used)
+    # The keys of boxes go as soon as these are open.
     after = CODEC.to_bytes(run.state(0))
-    assert used[0].mask in states["collect"] and used[0].seed in states["collect"]
-    assert used[0].mask not in states["unmask"] and used[0].seed not in states["unmask"]
-    assert used[0].answer in states["unmask"] and used[0].answer not in after
+    assert not any(one in after for one in [*keys, *used])
+    assert not any(run.state(0).keys.blocks[1].opening)
+
+
+def secrets_by_kind(state: Any, number: int) -> dict[str, Any]:
+    """Return what a client holds for one number: its b and e, its seeds with others, its a; and its pairs."""
+    block = state.keys.blocks[(number - 1) // BLOCK + 1]
+    pieces = {name: getattr(block, name)[number] for name in ("own", "seeds")}
+    parts = {name: [data[i : i + 32] for i in range(0, len(data), 32)] for name, data in pieces.items()}
+    return {"own": parts["own"][:2], "answer": parts["own"][2:], "seeds": parts["seeds"]}
 
 
 class Crashing(MemoryStore):

@@ -17,11 +17,11 @@ from privfed.protocols.crypto.keys import Identity
 from privfed.protocols.masked.session import MaskedSession
 from privfed.protocols.masked.state import (
     CODEC,
+    Block,
     Chain,
     Fit,
     Pair,
     Pending,
-    Secrets,
     State,
 )
 from privfed.protocols.setup.hybrid import Keyring
@@ -63,13 +63,15 @@ def secrets_of(state: State) -> list[bytes]:
         *(one for one in (keys.chain.secret, keys.chain.drawn) if one),
     ]
     for pair in keys.pairs.values():
-        found += [pair.box, pair.receipt]
-    for one in keys.secrets.values():
-        found += [one.mask, one.seed, one.answer]
+        found += [pair.chain, pair.invitation]
+    for block in keys.blocks.values():
+        for kept in (block.own, block.seeds, block.shares):
+            found += in_pieces(*kept.values())
+        found += in_pieces(block.opening)
     if keys.pending is not None:
-        shares = keys.pending.shares
-        found += [keys.pending.answer, *(shares[i : i + 32] for i in range(0, len(shares), 32))]
-    return found
+        found += [keys.pending.answer, *in_pieces(keys.pending.shares)]
+    # Zeros stand where nothing has come yet, or where it was erased.
+    return [one for one in found if any(one)]
 
 
 def in_pieces(*secrets: bytes) -> list[bytes]:
@@ -115,13 +117,13 @@ def test_repr_of_what_holds_secrets_shows_none() -> None:
                 state.keys.ring,
                 state.keys.chain,
                 *state.keys.pairs.values(),
-                *state.keys.secrets.values(),
+                *state.keys.blocks.values(),
             ]
             objects += [state.keys.pending] if state.keys.pending else []
         kinds |= {type(one) for one in objects}
         text = " ".join(f"{one!r} {one} {[one]!r}" for one in objects)
         assert_hidden(secrets_of(state), text)
-    assert kinds == {State, Fit, Keyring, Chain, Pair, Secrets, Pending}
+    assert kinds == {State, Fit, Keyring, Chain, Pair, Block, Pending}
 
 
 def test_a_damaged_state_is_an_error_that_shows_none_of_it() -> None:

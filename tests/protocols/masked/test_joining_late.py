@@ -9,8 +9,11 @@ import pytest
 from privfed.engines.in_process import Fault
 from privfed.protocols import Masked
 from privfed.protocols.masked import preparing
+from privfed.protocols.masked.state import box_bytes
+from privfed.protocols.setup.rules import BLOCK
 from tests.protocols.federations import Sums, vectors
 from tests.protocols.sparse import small_graphs
+from tests.protocols.tapes import opened
 from tests.some import some
 
 QUESTION = vectors()
@@ -63,6 +66,35 @@ def test_what_a_client_that_never_joins_leaves_with_others_is_its_own_result_onl
         made = 3 in run.state(i).keys.pairs
         assert ring.secret == b"" and set(ring.halves) == (set() if made else {3})
         assert bool(ring.seed) == bool(ring.halves)
+
+
+def test_a_client_that_is_lost_is_back_in_the_next_sum_of_the_block() -> None:
+    run, prepared = Sums(Masked(losses=90), N), []
+    run.engine.before = lambda exchange: prepared.append(run.state(5).keys)
+    run.ask(QUESTION)
+    for turn in range(1, 2 * BLOCK):
+        before = run.exchanges
+        stage: Any = ("collect", "unmask")[turn % 2]
+        total = run.ask(QUESTION, 0, (0,), Fault(turn % N, stage))
+        run.assert_exact(total, QUESTION)
+        # Who was lost in the sum before is in this one, and nobody prepares anything anew.
+        assert set(EVERYONE) - set(total.contributors) == ({turn % N} if stage == "collect" else set())
+        assert run.exchanges - before == 2
+    assert {block for keys in prepared if keys is not None for block in keys.blocks} == {1, 2, 3}
+
+
+def test_whoever_misses_to_prepare_a_block_does_so_within_it() -> None:
+    run = Sums(Masked(losses=9), N)
+    total = run.ask(QUESTION, 0, (0,), Fault(4, "prepare"))
+    assert total.dropped == {4: "prepare"}
+    total = run.ask(QUESTION)
+    run.assert_exact(total, QUESTION)
+    assert total.contributors == EVERYONE
+    # It is the same block: its boxes came with the second sum, and those of the others did not come again.
+    assert all(set(run.state(i).keys.blocks) == {1} for i in EVERYONE)
+    _, message = opened(run.state(0), 0, run.engine.log[-2][0].requests[0])
+    assert message.brought == bytes(j == 4 for j in EVERYONE if j != 0)
+    assert len(message.boxes) == box_bytes(BLOCK)
 
 
 ROUNDS = tuple(tuple(sorted((k + step) % 12 for step in range(7))) for k in range(0, 12, 2))

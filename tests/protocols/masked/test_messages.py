@@ -165,10 +165,10 @@ def test_a_sum_to_come_is_prepared_once_however_often_it_is_asked_for() -> None:
                 if refusal is None:
                     again += 1
                     preparations = content(after, client, reply).preparations
-                    assert all(sent[p.number] == p for p in preparations)
+                    assert all(sent[p.block] == p for p in preparations)
             if is_sealed(one):
                 message = content(one.after, client, one.reply)
-                sent |= {p.number: p for p in getattr(message, "preparations", ())}
+                sent |= {p.block: p for p in getattr(message, "preparations", ())}
     assert again > 3 and refused > 10
 
 

@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -20,11 +21,13 @@ from privfed.core.stored.encoding import Refusal, decode
 from privfed.engines.in_process import Fault
 from privfed.errors import NotEnoughClientsError
 from privfed.protocols import Masked
-from privfed.protocols.masked.messages import CollectRequest, Preparation
-from privfed.protocols.masked.state import CODEC, State
+from privfed.protocols.masked.bindings import ratcheted
+from privfed.protocols.masked.messages import CollectRequest
+from privfed.protocols.masked.state import CODEC, State, box_bytes
 from privfed.protocols.setup import rules
 from privfed.protocols.setup.graph import Graph
 from privfed.protocols.setup.messages import Envelope
+from privfed.protocols.setup.rules import BLOCK
 from privfed.protocols.setup.sizes import sizes
 from tests.default_run import slow
 from tests.protocols.federations import Sums, seeded, vectors, wide_vectors
@@ -119,17 +122,18 @@ def test_a_bad_box_is_named_by_a_neighbour_and_its_sender_left_out(monkeypatch: 
     small_graphs(monkeypatch, 8)
     run = Sums(Masked(losses=9, colluders=1, honest=2), N)
     run.ask()
-    state = run.state(3)
-    sent = max(state.keys.secrets.values(), key=lambda one: one.sent.number).sent
-    spoilt = Preparation(sent.number, 0, sent.mask_key, sent.seed_hash, b"\1" * len(sent.boxes))
-    coming = run.session._announced.coming[sent.number]  # type: ignore[attr-defined]
-    coming.preparations[3] = spoilt
+    for _ in range(7):
+        run.ask()
+    # The next block's boxes are still with the coordinator.
+    (coming,) = run.session._announced.coming.values()  # type: ignore[attr-defined]
+    sent = coming.preparations[3]
+    coming.preparations[3] = msgspec.structs.replace(sent, boxes=b"\1" * len(sent.boxes))
     total = run.ask()
     run.assert_exact(total, VECTORS)
     # All its neighbours refuse; they are asked again without it.
     assert set(range(N)) - set(total.contributors) == {3}
     refusals = [
-        content(run.state(i), i, reply) for i, reply in run.engine.log[-4][1] if i in neighbours(run)[3]
+        content(run.state(i), i, reply) for i, reply in run.engine.log[-3][1] if i in neighbours(run)[3]
     ]
     assert refusals == [Refusal("box:3")] * 8
 
@@ -142,7 +146,11 @@ def test_keys_are_agreed_on_with_neighbours_only_and_kept(monkeypatch: pytest.Mo
     first = run.state(0).keys.pairs
     assert set(first) == set(near)
     run.ask(VECTORS, 1, (0,))
-    assert {j: run.state(0).keys.pairs[j] for j in near} == first
+    later = run.state(0).keys.pairs
+    assert {j: later[j].invitation for j in near} == {j: first[j].invitation for j in near}
+    # The chains went forward, with those only that the next cohorts have in common.
+    assert all(later[j] == ratcheted(first[j], later[j].block) for j in near)
+    assert any(later[j] != first[j] for j in near)
     run.ask(VECTORS, 0, (0,))
     state = run.state(0)
     assert set(state.keys.pairs) > set(first) and 0 not in state.keys.pairs
@@ -156,7 +164,12 @@ def test_messages_name_the_neighbours_only(monkeypatch: pytest.MonkeyPatch) -> N
     request = run.engine.log[-2][0].requests[0]
     _, message = opened(run.state(0), 0, request)
     assert isinstance(message, CollectRequest)
-    assert (len(message.prepared), len(message.mask_keys)) == (N, 32 * D)
+    # A byte a member, and a byte and a box of each neighbour, once in a block.
+    assert (len(message.prepared), len(message.brought)) == (N, D)
+    assert len(message.boxes) == box_bytes(BLOCK) * D
+    run.ask()
+    _, message = opened(run.state(0), 0, run.engine.log[-2][0].requests[0])
+    assert (message.brought, message.boxes) == (bytes(D), b"")
 
 
 def test_altered_replies_are_thrown_away(monkeypatch: pytest.MonkeyPatch, forged: type[Forger]) -> None:

@@ -19,13 +19,12 @@ from privfed.engines.in_process import Fault
 from privfed.errors import IntegrityError, MessageError, NotEnoughClientsError
 from privfed.protocols import Masked
 from privfed.protocols.crypto.fixed_point import Grid, Words
-from privfed.protocols.crypto.keys import public_key
-from privfed.protocols.crypto.keystream import keystream
+from privfed.protocols.crypto.keystream import SHORT, keystream
 from privfed.protocols.masked import session
-from privfed.protocols.masked.bindings import pair_mask_key, self_mask_key
+from privfed.protocols.masked.bindings import BOTH_RECEIPTS, pair_prefix, pair_stream, self_stream
 from privfed.protocols.masked.messages import Upload
 from privfed.protocols.masked.round_state import RoundState
-from privfed.protocols.masked.state import Secrets
+from privfed.protocols.setup.bindings import part
 from privfed.protocols.setup.messages import Envelope
 from privfed.protocols.setup.rules import threshold
 from tests.protocols.federations import Sums, Vectors, seeded, vectors
@@ -65,24 +64,30 @@ class Observed:
 
     def __init__(self, run: Sums, question: Vectors, dead: Iterable[int] = ()) -> None:
         self.run, self.dead = run, tuple(dead)
-        self.secrets: dict[int, Secrets] = {}
+        self.own: dict[int, bytes] = {}
+        self.seeds: dict[int, bytes] = {}
         self.header = b""
         run.engine.before = self._look
         seen = len(run.engine.log)
         run.ask(question, 0, (0,), *(Fault(i, "collect", "late") for i in self.dead))
-        self.living = tuple(i for i in self.secrets if i not in self.dead)
+        self.living = tuple(i for i in self.own if i not in self.dead)
         self.grid = Grid(question.spec, run.n)
         self.uploads = dict(self._uploads(seen))
         self.answers = {
             i: self.grid.encode(np.clip(run.values[i], question.low, question.high), run.moved[i])
-            for i in self.secrets
+            for i in self.own
         }
 
     def _look(self, exchange: session.Exchange) -> None:
         states = {i: self.run.state(i) for i in range(self.run.n)}
         if exchange.stage == "collect":
             self.number = exchange.number
-            self.secrets = {i: state.keys.secrets[self.number] for i, state in states.items()}
+            blocks = {
+                i: next(one for one in state.keys.blocks.values() if self.number in one.own)
+                for i, state in states.items()
+            }
+            self.own = {i: part(one.own[self.number], 0, 32) for i, one in blocks.items()}
+            self.seeds = {i: one.seeds[self.number] for i, one in blocks.items()}
             self.session = states[0].keys.session
         if exchange.stage == "unmask":
             self.header = states[0].keys.pending.header
@@ -97,15 +102,18 @@ class Observed:
                     yield i, np.frombuffer(upload.words, dtype="<u8").astype(np.uint64)
 
     def self_mask(self, client: int) -> Words:
-        key = self_mask_key(self.secrets[client].seed, self.session, self.number, client, self.header)
-        return keystream(key, self.grid.size)
+        bound_to = (self.session, self.number, client, self.header)
+        return self._words(self_stream(self.own[client], *bound_to, self.grid.size))
 
     def pair_mask(self, one: int, other: int) -> Words:
-        public = public_key(self.secrets[other].mask)
-        key = pair_mask_key(
-            self.secrets[one].mask, public, self.session, self.number, one, other, self.header
-        )
-        return keystream(key, self.grid.size)
+        seed = part(self.seeds[one], other - (one < other), 32)
+        ends = (min(one, other), max(one, other))
+        return self._words(pair_stream(seed, pair_prefix(self.header), *ends, self.grid.size)[BOTH_RECEIPTS:])
+
+    def _words(self, mask: bytes) -> Words:
+        if self.grid.size > SHORT:
+            return keystream(mask, self.grid.size)
+        return np.frombuffer(mask, dtype="<u8").astype(np.uint64)
 
     def without(
         self, client: int, *, own: bool = False, pairs: Iterable[int] = (), answer: bool = False
@@ -121,7 +129,7 @@ class Observed:
         return words
 
     def others(self, client: int, but: Iterable[int] = ()) -> tuple[int, ...]:
-        return tuple(i for i in self.secrets if i != client and i not in but)
+        return tuple(i for i in self.own if i != client and i not in but)
 
 
 def observed(dead: tuple[int, ...] = (), n: int = 6, wide: bool = False) -> Observed:

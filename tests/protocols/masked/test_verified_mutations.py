@@ -35,7 +35,7 @@ def test_changed_bytes_of_a_request_are_refused_and_raise_nothing(mutations: int
 
     delivery.request = request  # type: ignore[assignment, method-assign]
     states = {i: run.state(i) for i in range(5)}
-    number = max(states[1].keys.secrets)
+    number = states[1].keys.last + 1
     run.ask()
     codes, uploads, rng = set[str](), 0, np.random.default_rng(0)
     for turn in range(mutations):
