@@ -5,7 +5,8 @@ Without privacy two or three sums find ranges and moments (`privfed.questions.ra
 With it, `PrivateMoments` asks five sums or more. Three, or more for rows in a small part of the domain, find
 the number of rows, their centre and the clipping radius (`privfed.algorithms.private.scale`). Two more, with
 the rest of the budget, give the sum of offsets from the noised centre and the sum of squared offsets. At unit
-"client" one more sum finds the clients' sizes.
+"client" one more sum finds the clients' sizes. Offsets are in units of the features' declared widths: else a
+narrow feature would have the noise of a wide one.
 
 Histograms are one sum more, at unit "client" two. Under differential privacy they have half of the budget,
 the same share for each feature.
@@ -30,6 +31,7 @@ from privfed.algorithms.private.scale import (
     scale_phases,
     scaled,
     size_phase,
+    widths_rule,
 )
 from privfed.core.asking.phases import Form, Phase, Phases, Shape, Within
 from privfed.core.asking.question import register
@@ -172,13 +174,14 @@ class PrivateMoments:
 
     def phases(self, setting: Setting) -> Phases:
         """Return what a run asks: the scale, then offsets and squares; at unit "client" sizes before."""
-        frame, center = frame_of(setting), Shape(setting.n_features)
+        frame = frame_of(setting, columnwise=self.spread)
         moments: Phases = (size_phase(frame),)
         if self.spread:
-            means = Form(CenterSum, center=center, radius=radius_rule(frame))
+            known = {"center": Shape(setting.n_features), "widths": widths_rule(frame)}
+            means = Form(CenterSum, **known, radius=radius_rule(frame))
             longest = radius_rule(frame).high ** 2
-            squares = Form(SquareSum, center=center, radius=Within(0.0, longest))
-            moments = (*scale_phases(setting), Phase(means, purpose="mean"), Phase(squares))
+            squares = Form(SquareSum, **known, radius=Within(0.0, longest))
+            moments = (*scale_phases(setting, columnwise=True), Phase(means, purpose="mean"), Phase(squares))
         if setting.privacy is None or setting.privacy.unit == Unit.RECORD:
             return moments
         return (Phase(Form(ClientSizes)), *client_phases(moments))
@@ -193,17 +196,19 @@ class PrivateMoments:
         return Moments(found.ranges, round(found.n_rows * size), found.mean, found.var)
 
     def _moments(self, setting: Setting) -> Conversation[Moments]:
-        scale = yield from scaled(setting, 1)
+        scale = yield from scaled(setting, 1, columnwise=True)
+        widths = scale.frame.widths
+        unit = 1.0 if widths is None else widths
         share, ranges, d = (1.0 - scale.spent) / 2.0, scale.frame.ranges, setting.n_features
         # Four in five rows lie within the radius, and almost all Gaussian rows within twice the radius.
         radius = min(2.0 * scale.radius, 2.0 * scale.frame.radius)
-        asked = CenterSum(ranges=ranges, center=scale.center, radius=radius)
+        asked = CenterSum(ranges=ranges, center=scale.center, radius=radius, widths=widths)
         shift = yield from _mean(asked, scale, share, "mean")
         # For d similar features, the vector of squares is sqrt(d) times shorter than their sum.
         reach = radius**2 / min(np.sqrt(d), 4.0)
-        center = ranges.clip(scale.center + shift)
-        square = SquareSum(ranges=ranges, center=center, radius=reach)
-        variance = yield from _mean(square, scale, share, "variance")
+        center = ranges.clip(scale.center + shift * unit)
+        square = SquareSum(ranges=ranges, center=center, radius=reach, widths=widths)
+        variance = (yield from _mean(square, scale, share, "variance")) * np.square(unit)
         # Noise may make a small variance negative: it is at least that of a thousandth of the range.
         least = (1e-3 * ranges.width) ** 2
         return Moments(ranges, round(scale.n_rows), center, np.maximum(variance, least))

@@ -198,6 +198,9 @@ EXAMPLES: dict[str, Make] = {
     "PointCount": lambda r, c: PointCount(ranges=r, points=_local(2, "awasthi-sheffet"), most=2),
     "SizeSums": lambda r, c: SizeSums(ranges=r, center=c[0], radius=_reach(r)),
     "CenterSum": lambda r, c: CenterSum(ranges=r, center=c[0], radius=0.1 * _reach(r)),
+    "CenterSum-widths": lambda r, c: CenterSum(
+        ranges=r, center=c[0], radius=1.5, widths=np.maximum(r.width, 1e-3 * _reach(r))
+    ),
     "DistanceHistogram": lambda r, c: DistanceHistogram(ranges=r, center=c[0], radius=_reach(r), n_bins=5),
     "HashSums": lambda r, c: HashSums(
         ranges=r, center=c[0], radius=_reach(r), normals=np.eye(r.n_features)[:3]

@@ -13,7 +13,17 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from privfed import Ball, Box, DWFKMeans, FederatedScaler, Simulation
+from privfed import (
+    Ball,
+    Box,
+    DPKMeans,
+    DWFKMeans,
+    FederatedScaler,
+    FederatedSummary,
+    Privacy,
+    PrivacyBudget,
+    Simulation,
+)
 from privfed.core.record.records import Asked
 from privfed.engines.in_process import Fault
 from privfed.errors import ArgumentError, DataError, NotEnoughClientsError
@@ -163,6 +173,37 @@ def test_scaled_rows_lie_in_the_scaled_domain(scaling: str, ball: bool) -> None:
     DWFKMeans(2, protocol="plain", domain=domain).fit(scaler.transform(rows))
     with pytest.raises(ArgumentError, match="nothing was declared"):
         FederatedScaler(protocol="plain").fit(rows).transform_domain()
+
+
+def test_scaling_and_fit_draw_from_one_budget(tmp_path: Any) -> None:
+    """Widths that differ by a thousand are one after scaling, and both are paid under one claim."""
+    rng = np.random.default_rng(5)
+    middles = np.array([[-4.0, 2000.0], [4.0, -2000.0], [4.0, 2000.0]])
+    rows = middles[np.arange(3000) % 3] + rng.standard_normal((3000, 2)) * [0.5, 250.0]
+    clients = np.array_split(rows, 3)
+    box = Box((-10, -5000), (10, 5000), max_rows=2000)
+    budget = PrivacyBudget(3.0, 1e-6, "record", "add-remove", tmp_path / "b.db", domain=box)
+    scaler = FederatedScaler(privacy=budget.take(0.2), protocol="plain").fit(clients)
+    claim = budget.take(0.8, domain=scaler.transform_domain())
+    model = DPKMeans(3, privacy=claim, protocol="plain", random_state=0).fit(scaler.transform(clients))
+    np.testing.assert_allclose(scaler.transform(rows).std(axis=0), 1.0, atol=0.1)
+    low, high = box.bounds(2)
+    found = scaler.inverse_transform(model.cluster_centers_)
+    assert ((low - 1e-9 <= found) & (found <= high + 1e-9)).all()
+    assert budget.remaining().share == 0.0
+
+
+@pytest.mark.parametrize("unit", ["record", "client"])
+def test_a_wide_column_adds_no_noise_to_a_narrow_one(unit: Any) -> None:
+    """Under privacy a column's error is a part of its own declared width, whatever the others' are."""
+    rng, widths = np.random.default_rng(5), np.array([1e-3, 1.0, 1e4])
+    clients = [rng.normal(0.2, 0.1, (30, 3)) * widths for _ in range(100)]
+    box = Box(-widths, widths, max_rows=40)
+    claim: dict[str, Any] = {"delta": 1e-6, "unit": unit, "neighbours": "add-remove", "noise_seed": 3}
+    privacy = Privacy(epsilon=4.0 if unit == "record" else 9.9, domain=box, **claim)
+    found = FederatedSummary(privacy=privacy, protocol="masked").fit(clients)
+    np.testing.assert_allclose(found.mean_ / widths, 0.2, atol=0.1)
+    np.testing.assert_allclose(found.std_ / widths, 0.1, atol=0.15)
 
 
 def test_a_table_with_groups_is_a_list_of_clients(blobs: Clients) -> None:

@@ -9,9 +9,10 @@ from privfed.algorithms.private.baselines import NearSums
 from privfed.algorithms.private.clients import ClientShares
 from privfed.core.asking.question import ClientData, Question
 from privfed.core.values.domain import Ranges
-from privfed.errors import ArgumentError
+from privfed.errors import ArgumentError, PrivFedError
 from privfed.privacy.bounds import RecordBounded, step_of
 from privfed.questions.bounded.bounded_sums import (
+    CenterSum,
     GridSums,
     RelativeSums,
     SizeSums,
@@ -163,3 +164,20 @@ def test_shells_get_thinner_inwards() -> None:
     np.testing.assert_allclose(edges, 8.0 * 2.0 ** (-np.arange(7) / 3.0))
     rows = np.array([[8.5], [-8.0], [edges[1]], [edges[1] + 1e-9], [edges[6]], [0.0]])
     assert question.place(rows)[0].tolist() == [0, 0, 1, 0, 6, 6]
+
+
+def test_offsets_in_units_of_widths_are_clipped_after_division() -> None:
+    """A row adds at most the radius, in these units, whatever the widths are."""
+    widths, ranges = (
+        np.array([1e-6, 1.0, 1e8]),
+        Ranges(-np.array([1e-6, 1, 1e8]), np.array([1e-6, 1, 1e8]), 9),
+    )
+    rows = np.random.default_rng(0).uniform(ranges.low, ranges.high, (200, 3))
+    question = CenterSum(ranges=ranges, center=np.zeros(3), radius=0.7, widths=widths)
+    lengths = [np.linalg.norm(answered(question, row[None])["sum"]) for row in rows]
+    assert max(lengths) <= 0.7 and min(lengths) > 0.0
+    near = np.array([[1e-7, 0.2, -3e7]])
+    np.testing.assert_allclose(answered(question, near)["sum"][0], [0.1, 0.2, -0.3], atol=1e-5)
+    for wrong in (np.zeros(3), np.ones(2), np.full(3, 1e-320), np.array([1.0, -1.0, 1.0])):
+        with pytest.raises(PrivFedError, match=r"widths|a point needs"):
+            CenterSum(ranges=ranges, center=np.zeros(3), radius=0.7, widths=wrong)

@@ -55,11 +55,14 @@ class Frame:
         ranges: range of each feature, and most rows of a client.
         middle: midpoint of the domain, float64 of shape (n_features,).
         radius: radius of the domain around the midpoint: a ball's radius, or half a box's diagonal.
+        widths: half the width of each feature, in which its offsets are measured; None for all in the same
+            unit. All lengths are in these units then.
     """
 
     ranges: Ranges
     middle: FloatArray
     radius: float
+    widths: FloatArray | None = None
 
     @property
     def unit(self) -> float:
@@ -115,8 +118,12 @@ class Scale:
         return sqrt(max(4.0 * (1.0 - counts), 2.0)) if self.replaced else 1.0
 
 
-def frame_of(setting: Setting) -> Frame:
+def frame_of(setting: Setting, columnwise: bool = False) -> Frame:
     """Return the frame of a setting that declares a domain.
+
+    Args:
+        setting: of the run.
+        columnwise: measure the features of a box whose widths differ in units of their widths.
 
     Raises:
         PrivacyError: there is no privacy, or no domain.
@@ -127,6 +134,9 @@ def frame_of(setting: Setting) -> Frame:
     radius = float(np.linalg.norm(high - low) / 2.0)
     if isinstance(setting.domain, Ball):
         radius = setting.domain.radius
+    elif columnwise and (high - low).min() < (high - low).max():
+        ranges = Ranges(low, high, setting.domain.max_rows or MOST_ROWS)
+        return Frame(ranges, (low + high) / 2.0, sqrt(len(low)), (high - low) / 2.0)
     return Frame(Ranges(low, high, setting.domain.max_rows or MOST_ROWS), (low + high) / 2.0, radius)
 
 
@@ -153,7 +163,14 @@ def radius_rule(frame: Frame) -> Within:
 
 def size_phase(frame: Frame) -> Phase:
     """Return what is asked for the number of rows."""
-    return Phase(Form(SizeSums, center=Near((frame.middle,)), radius=near(frame.radius)))
+    return Phase(
+        Form(SizeSums, center=Near((frame.middle,)), radius=near(frame.radius), widths=widths_rule(frame))
+    )
+
+
+def widths_rule(frame: Frame) -> Near | None:
+    """Return the rule for the units of offsets."""
+    return None if frame.widths is None else Near((frame.widths,))
 
 
 def near(length: float) -> Within:
@@ -161,28 +178,35 @@ def near(length: float) -> Within:
     return Within(length * (1.0 - NEAR), length * (1.0 + NEAR))
 
 
-def scale_phases(setting: Setting, octaves: bool = False) -> Phases:
+def scale_phases(setting: Setting, octaves: bool = False, columnwise: bool = False) -> Phases:
     """Return what `scaled` asks, with the same arguments."""
-    frame = frame_of(setting)
-    radius = radius_rule(frame)
-    center = Form(CenterSum, center=Shape(setting.n_features), radius=radius)
-    shells = Form(DistanceHistogram, center=Shape(setting.n_features), radius=radius, n_bins=N_SHELLS)
+    frame = frame_of(setting, columnwise)
+    known = {
+        "center": Shape(setting.n_features),
+        "radius": radius_rule(frame),
+        "widths": widths_rule(frame),
+    }
+    center = Form(CenterSum, **known)
+    shells = Form(DistanceHistogram, **known, n_bins=N_SHELLS)
     fewest, most = (FIXED_PASSES, FIXED_PASSES) if octaves else (1, MOST_PASSES)
     return (size_phase(frame), Cycle((Phase(center), Phase(shells)), fewest, most))
 
 
-def scaled(setting: Setting, n_clusters: int, octaves: bool = False) -> Conversation[Scale]:
+def scaled(
+    setting: Setting, n_clusters: int, octaves: bool = False, columnwise: bool = False
+) -> Conversation[Scale]:
     """Find the number of rows, their centre and their radius, with three to eleven sums.
 
     Args:
         setting: declares privacy and a domain.
         n_clusters: number of clusters.
         octaves: clip to the domain's radius over powers of two, so that sigma, in steps, is the same for all.
+        columnwise: measure features in units of their widths, where these differ.
     """
-    frame, replaced = frame_of(setting), replaces_records(setting)
+    frame, replaced = frame_of(setting, columnwise), replaces_records(setting)
     ranges = frame.ranges
     total = yield Ask(
-        SizeSums(ranges=ranges, center=frame.middle, radius=frame.radius),
+        SizeSums(ranges=ranges, center=frame.middle, radius=frame.radius, widths=frame.widths),
         purpose="size",
         weights={"count": SHARES["rows"], "distance": SHARES["spread"]},
     )
@@ -222,7 +246,7 @@ def _centered(scale: Scale, octaves: bool) -> Conversation[tuple[Scale, float]]:
     frame, d = scale.frame, len(scale.center)
     cap = octave(scale.radius, frame.radius) if octaves else scale.radius
     total = yield Ask(
-        CenterSum(ranges=frame.ranges, center=scale.center, radius=cap),
+        CenterSum(ranges=frame.ranges, center=scale.center, radius=cap, widths=frame.widths),
         purpose="center",
         weights={"sum": SHARES["center"]},
     )
@@ -233,6 +257,7 @@ def _centered(scale: Scale, octaves: bool) -> Conversation[tuple[Scale, float]]:
     shrunk = 1.0 - d * variance / max(float(offset @ offset), d * variance, np.finfo(float).tiny)
     prior = (0.5 * cap) ** 2 / d
     offset = clipped(offset[None] * shrunk * prior / (prior + variance), cap)[0]
+    offset = offset if frame.widths is None else offset * frame.widths
     center = np.clip(scale.center + offset, frame.ranges.low, frame.ranges.high)
     return replace(scale, center=center, spent=scale.spent + SHARES["center"]), sqrt(d * variance)
 
@@ -241,7 +266,9 @@ def _with_radius(scale: Scale, cap: float, octaves: bool) -> Conversation[Scale]
     """Find within which radius four in five rows lie, and within which all of them, as far as noise shows."""
     frame, n_rows = scale.frame, scale.n_rows
     cap = octave(cap, frame.radius * 2.0) if octaves else cap
-    question = DistanceHistogram(ranges=frame.ranges, center=scale.center, radius=cap, n_bins=N_SHELLS)
+    question = DistanceHistogram(
+        ranges=frame.ranges, center=scale.center, radius=cap, n_bins=N_SHELLS, widths=frame.widths
+    )
     total = yield Ask(
         question,
         purpose="radius",

@@ -178,13 +178,28 @@ class FromPoint(OffsetSums):
 
     Args:
         center: the point, float64 of shape (n_features,).
+        widths: by which offsets are divided, feature by feature, before they are clipped, so that lengths are
+            in these units; above 0, float64 of shape (n_features,). None divides by nothing.
     """
 
     center: FloatArray
+    widths: FloatArray | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_point(self.center, self.ranges)
+        if self.widths is not None:
+            check_point(self.widths, self.ranges)
+            if not (self.widths > 0.0).all():
+                raise ArgumentError(f"widths must be above 0, got {self.widths}.")
+            farthest = np.maximum(np.abs(self.ranges.low - self.center), self.ranges.high - self.center)
+            with np.errstate(over="ignore"):
+                check_sizes("offsets in units of widths", farthest / self.widths)
+
+    def offsets(self, rows: FloatArray) -> FloatArray:
+        """Return each row's offset before clipping, float64 of shape (n_rows, n_features)."""
+        offsets: FloatArray = rows - self.center
+        return offsets if self.widths is None else offsets / self.widths
 
     @property
     def n_cells(self) -> int:
@@ -193,7 +208,7 @@ class FromPoint(OffsetSums):
 
     def place(self, rows: FloatArray) -> tuple[IntArray, FloatArray]:
         """Return offsets from the point."""
-        return np.zeros(len(rows), dtype=np.intp), rows - self.center
+        return np.zeros(len(rows), dtype=np.intp), self.offsets(rows)
 
 
 @register
@@ -239,7 +254,7 @@ class HashSums(FromPoint):
 
     def place(self, rows: FloatArray) -> tuple[IntArray, FloatArray]:
         """Return each row's cell, given by its side of each hyperplane, and its offset."""
-        offsets = rows - self.center
+        offsets = self.offsets(rows)
         sides = [products(offsets, normal) > 0.0 for normal in self.normals]
         cells = np.zeros(len(rows), dtype=np.intp)
         for bit, side in enumerate(sides):

@@ -62,7 +62,7 @@ class DistanceHistogram(FromPoint):
 
     def place(self, rows: FloatArray) -> tuple[IntArray, FloatArray]:
         """Return each row's shell, and its offset."""
-        offsets = rows - self.center
+        offsets = self.offsets(rows)
         # Compared with edges rather than by a logarithm, which need not be exact to the last bit.
         inside = np.searchsorted(self.edges()[:0:-1], lengths(offsets))
         return self.n_bins - 1 - inside, offsets
@@ -102,7 +102,7 @@ class SlabSums(FromPoint):
 
     def place(self, rows: FloatArray) -> tuple[IntArray, FloatArray]:
         """Return each row's slab, and its offset from the point."""
-        offsets = rows - self.center
+        offsets = self.offsets(rows)
         share = np.clip(products(offsets, self.axis) / self.reach, -1.0, 1.0)
         slabs = np.floor((share + 1.0) / 2.0 * self.n_slabs).astype(np.intp)
         return np.minimum(slabs, self.n_slabs - 1), offsets
