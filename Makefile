@@ -42,7 +42,7 @@ install-flower: LOCK := requirements-flower.txt
 install-flower: install-with ## The same as install, and Flower, to run over several machines
 
 install-all: LOCK := requirements-all.txt
-install-all: install-with ## The same, with all that install-deep and install-flower install
+install-all: install-with ## The same, with all that install-deep and install-flower install, and Dask
 
 install-with:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -90,7 +90,7 @@ lock: ## Write the requirements-*.txt anew from pyproject.toml (needs uv; UV=pat
 	    --output-file requirements-deep.txt pyproject.toml
 	# Versions in the file that is written are kept where they can be: Flower asks for older ones of a few.
 	cp requirements-deep.txt requirements-all.txt
-	$(LOCKED) --extra dev --extra deep --extra flower $(addprefix --no-emit-package ,$(CARDS)) \
+	$(LOCKED) --extra dev --extra dask --extra deep --extra flower $(addprefix --no-emit-package ,$(CARDS)) \
 	    --output-file requirements-all.txt pyproject.toml
 
 clean: ## Remove .venv and everything that was built or written by the tools

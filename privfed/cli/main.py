@@ -328,6 +328,7 @@ def audit() -> None:
     click.argument("study"),
     click.option("--out", type=PATH, help="Folder of the study.  [default: the study's name]"),
     click.option("--jobs", type=click.IntRange(1), help="Number of processes.  [default: that of cores]"),
+    click.option("--scheduler", metavar="ADDRESS", help="Dask scheduler whose workers run the cells."),
     click.option("--seeds", type=click.IntRange(1), help="Seeds 0, 1, ... in place of the study's."),
     click.option("--retry", is_flag=True, help="Run cells again that failed."),
     click.option("--check", is_flag=True, help="Check the study, list its mistakes, and run nothing."),

@@ -75,7 +75,14 @@ class Demonstration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def tradeoff(
-    study: str, out: Path | None, jobs: int | None, seeds: int | None, retry: bool, check: bool, quiet: bool
+    study: str,
+    out: Path | None,
+    jobs: int | None,
+    scheduler: str | None,
+    seeds: int | None,
+    retry: bool,
+    check: bool,
+    quiet: bool,
 ) -> None:
     """Do the work of `privfed tradeoff`."""
     try:
@@ -92,7 +99,10 @@ def tradeoff(
         click.echo(f"{checked.file.name} is valid: {len(checked.setups)} configurations, {n_cells} cells")
         return
     out = Path(Path(study).stem) if out is None else out
-    rows = carry_out(checked, out, jobs or os.cpu_count() or 1, retry=retry, quiet=quiet)
+    if scheduler is not None and jobs is not None:
+        raise ArgumentError("--jobs counts processes here, and --scheduler has workers elsewhere; name one.")
+    workers = scheduler or jobs or os.cpu_count() or 1
+    rows = carry_out(checked, out, workers, retry=retry, quiet=quiet)
     tell(checked, rows, out)
 
 
@@ -129,7 +139,7 @@ class CellProgress(Progress):
         self.show(f"cell {done} of {of}", f"about {left} left", now, last=done == of)
 
 
-def carry_out(checked: Plan, out: Path, n_processes: int, *, retry: bool, quiet: bool) -> list[Row]:
+def carry_out(checked: Plan, out: Path, workers: int | str, *, retry: bool, quiet: bool) -> list[Row]:
     """Run the missing cells of a plan, and write its report; Ctrl-C keeps every finished cell."""
     store = Store(out)
     with store.alone():
@@ -139,7 +149,7 @@ def carry_out(checked: Plan, out: Path, n_processes: int, *, retry: bool, quiet:
             echo(f"privfed: {known} cells are stored already, {len(jobs)} are to be run", err=True)
         try:
             with CellProgress("cells", quiet) as progress:
-                run(checked, store, jobs, n_processes, progress)
+                run(checked, store, jobs, workers, progress)
         except KeyboardInterrupt:
             left = len(missing(checked, store, retry))
             click.echo(f"privfed: stopped; {left} cells are left: the same command continues", err=True)

@@ -19,7 +19,7 @@ import msgspec
 from threadpoolctl import threadpool_limits
 
 from privfed.core.stored.files import Format, make_folder, open_file
-from privfed.errors import PrivFedError, RunFolderError
+from privfed.errors import ArgumentError, PrivFedError, RunFolderError
 from privfed.experiments.cells import Setup
 from privfed.experiments.measuring import Part, measure
 from privfed.experiments.planning import Plan
@@ -78,15 +78,19 @@ def missing(plan: Plan, store: Store, retry: bool = False) -> list[Job]:
     return jobs
 
 
-def run(plan: Plan, store: Store, jobs: Sequence[Job], n_processes: int, watch: Watcher) -> None:
+def run(plan: Plan, store: Store, jobs: Sequence[Job], workers: int | str, watch: Watcher) -> None:
     """Run cells and store each when it is done.
 
     Args:
         plan: the plan of the cells.
         store: where results are kept.
         jobs: the cells to run.
-        n_processes: number of processes.
+        workers: number of processes here, or address of a Dask scheduler whose workers reach its folder.
         watch: called after each cell.
+
+    Raises:
+        ArgumentError: there is no such scheduler, or a worker is not as it must be.
+        PrivFedError: processes do not start, or the scheduler was lost; finished cells are stored.
     """
     finished = 0
 
@@ -96,9 +100,13 @@ def run(plan: Plan, store: Store, jobs: Sequence[Job], n_processes: int, watch: 
         store.keep(job.cell, job.setup.content | {"seed": job.seed}, parts)
         watch(finished, len(jobs), job, not any(part.error for part in parts.values()))
 
+    if isinstance(workers, str):
+        if jobs:
+            _distributed(jobs, plan.folder, workers, keep)
+        return
     suspects = list(jobs)
     while suspects:
-        left = _pooled(suspects, plan.folder, min(n_processes, len(suspects)), keep)
+        left = _pooled(suspects, plan.folder, min(workers, len(suspects)), keep)
         if left is None:
             return
         suspects = _alone(left, plan.folder, keep)
@@ -115,11 +123,10 @@ def _pooled(
             try:
                 while waiting and len(running) < n_processes:
                     job = waiting[-1]
-                    setup = msgspec.json.encode(job.setup)
-                    running[pool.submit(_work, setup, job.seed, job.parts, str(folder))] = job
+                    running[pool.submit(_work, *_call(job, folder))] = job
                     waiting.pop()
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    keep(running[future], msgspec.json.decode(future.result(), type=dict[str, Part]))
+                    keep(running[future], _PARTS.decode(future.result()))
                     del running[future]
             except BrokenProcessPool:
                 return list(running.values()), list(reversed(waiting))
@@ -134,8 +141,35 @@ def _alone(
     for job in suspects:
         if _pooled([job], folder, 1, keep) is not None:
             _check_start()
-            keep(job, {part: Part(values={}, timing={}, error=DIED) for part in job.parts})
+            keep(job, _died(job))
     return waiting
+
+
+def _distributed(
+    jobs: Sequence[Job], folder: Path, address: str, keep: Callable[[Job, dict[str, Part]], None]
+) -> None:
+    """Run cells on the workers of a Dask cluster."""
+    try:
+        from privfed.experiments.distributing import on_cluster
+    except ImportError:
+        raise ArgumentError("--scheduler needs Dask: pip install 'privfed[dask]'.") from None
+
+    def kept(place: int, found: bytes | None) -> None:
+        keep(jobs[place], _died(jobs[place]) if found is None else _PARTS.decode(found))
+
+    on_cluster(address, _work, [_call(job, folder.absolute()) for job in jobs], kept)
+
+
+_PARTS = msgspec.json.Decoder(dict[str, Part])
+
+
+def _call(job: Job, folder: Path) -> tuple[bytes, int, tuple[str, ...], str]:
+    """Return what a worker gets of a cell."""
+    return msgspec.json.encode(job.setup), job.seed, job.parts, str(folder)
+
+
+def _died(job: Job) -> dict[str, Part]:
+    return {part: Part(values={}, timing={}, error=DIED) for part in job.parts}
 
 
 def _check_start() -> None:
