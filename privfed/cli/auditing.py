@@ -19,9 +19,10 @@ from privfed.attacks.audits import (
     audit_units,
 )
 from privfed.attacks.base.preparation import Target
+from privfed.cli.declared import Declared
 from privfed.cli.described import know_questions, load, models
 from privfed.cli.result import claim_of_run
-from privfed.cli.run_folder import RUN, Declared, Source, read_run, read_transcript, values_of
+from privfed.cli.run_folder import RUN, Source, read_run, read_transcript, values_of
 from privfed.core.record.records import LOCAL
 from privfed.core.record.transcript import Transcript
 from privfed.core.record.view import View

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from privfed.cli.run_folder import RUN, Declared, Parameters, Run, Source, read_run
+from privfed.cli.declared import Declared
+from privfed.cli.run_folder import RUN, Parameters, Run, Source, read_run
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.names import Registry
 from privfed.core.values.guarantee import Noise, Unit

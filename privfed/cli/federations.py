@@ -9,6 +9,7 @@ from typing import Any
 import click
 import msgspec
 
+from privfed.cli.declared import declared_of
 from privfed.cli.described import (
     agree_on,
     check_metrics,
@@ -19,7 +20,7 @@ from privfed.cli.described import (
 )
 from privfed.cli.reading import print_summary, summarized
 from privfed.cli.records import record, write_csv
-from privfed.cli.run_folder import MODEL, Parameters, declared_of, pretty, values_of
+from privfed.cli.run_folder import MODEL, Parameters, pretty, values_of
 from privfed.core.agreed.policy import Usage
 from privfed.core.stored.files import replaced
 from privfed.deploy.kits import read_card, read_kit

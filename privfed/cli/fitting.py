@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from privfed.cli.declared import declared_of
 from privfed.cli.described import (
     agree_on,
     agreement,
@@ -35,7 +36,6 @@ from privfed.cli.run_folder import (
     Run,
     Source,
     create,
-    declared_of,
     discard,
     former_seconds,
     locked,

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
+from privfed.cli.declared import declared_of
 from privfed.cli.described import check_own, check_several, declared_with, surroundings_of
 from privfed.cli.described import load as load_rows
 from privfed.cli.output import echo
@@ -32,7 +33,6 @@ from privfed.cli.run_folder import (
     RUN,
     SELECTION,
     Centroids,
-    declared_of,
     pretty,
     read_centroids,
     read_result,

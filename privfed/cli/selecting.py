@@ -17,6 +17,7 @@ import msgspec
 from rich import box
 from rich.table import Table
 
+from privfed.cli.declared import Declared, declared_of
 from privfed.cli.described import check_several, declared_with, estimator, labelled, load
 from privfed.cli.fitting import check_same_rows
 from privfed.cli.output import RoundProgress, echo, in_results
@@ -34,11 +35,9 @@ from privfed.cli.run_folder import (
     MODEL,
     RESULT_FORMAT,
     SELECTION,
-    Declared,
     Parameters,
     Source,
     Value,
-    declared_of,
     locked,
     pretty,
     reporting_a_full_disk,

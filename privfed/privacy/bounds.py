@@ -18,7 +18,7 @@ import numpy as np
 
 from privfed.core.asking.question import BOUNDED_FORMS, Question
 from privfed.core.asking.statistics import Entry
-from privfed.core.values.domain import LARGEST, FloatArray
+from privfed.core.values.domain import LARGEST, FloatArray, Ranges
 from privfed.core.values.numbers import LEAST_BOUND, MOST_BOUND
 from privfed.errors import ArgumentError
 
@@ -114,6 +114,29 @@ def bounded_form_of(plain: type[Question]) -> Callable[[type[Form]], type[Form]]
         return form
 
     return declare
+
+
+def check_point(point: FloatArray, ranges: Ranges) -> None:
+    """Check the point of a question.
+
+    Raises:
+        ArgumentError: it has not one value a feature of the ranges, or one is too large.
+    """
+    if point.shape != (ranges.n_features,):
+        raise ArgumentError(f"a point needs {ranges.n_features} values, got shape {point.shape}.")
+    check_sizes("a point", point)
+
+
+def check_widths(widths: FloatArray, *ends: FloatArray) -> None:
+    """Check units in which offsets are measured, given the farthest offsets; all of shape (n_features,).
+
+    Raises:
+        ArgumentError: one is not above 0, or so small that squares of offsets may overflow.
+    """
+    if not (widths > 0.0).all():
+        raise ArgumentError(f"widths must be above 0, got {widths}.")
+    with np.errstate(over="ignore"):
+        check_sizes("offsets in units of widths", *(one / widths for one in ends))
 
 
 def check_sizes(name: str, *values: FloatArray) -> None:

@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 import privfed
 from privfed import KFED, Box, DPKMeans, Privacy
 from privfed.cli import pictures
+from privfed.cli.declared import Declared
 from privfed.cli.main import main
-from privfed.cli.run_folder import Declared
 from privfed.errors import NotEnoughClientsError
 from privfed.federation.opening import open_federation
 from privfed.privacy.claim import PrivacySpent

@@ -39,7 +39,8 @@ from privfed.core.values.numbers import squared_lengths
 from privfed.numerics.kernels.dispatch import assign
 from privfed.numerics.kernels.interpreted import IntArray
 from privfed.numerics.kmeans import weighted_kmeans
-from privfed.questions.bounded.bounded_sums import RelativeSums, SizeSums, check_point
+from privfed.privacy.bounds import check_point
+from privfed.questions.bounded.bounded_sums import RelativeSums, SizeSums
 
 FEWEST_ROUNDS, MOST_ROUNDS = 2, 7
 _RHO = 0.225

@@ -26,7 +26,7 @@ import numpy as np
 from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
-from privfed.core.values.domain import FloatArray, Ranges
+from privfed.core.values.domain import FloatArray
 from privfed.core.values.numbers import check_bound, lengths, products
 from privfed.errors import ArgumentError
 from privfed.numerics.kernels.dispatch import assign
@@ -35,7 +35,9 @@ from privfed.privacy.bounds import (
     HAIR,
     Bound,
     RecordBounded,
+    check_point,
     check_sizes,
+    check_widths,
     counted,
     in_cells,
     lone_count,
@@ -161,17 +163,6 @@ class OffsetSums(SumsInCells, RecordBounded):
         return [Statistics(**{name: found[name][i] for name in self.asks}) for i in range(n_clients)]
 
 
-def check_point(point: FloatArray, ranges: Ranges) -> None:
-    """Check the point of a question.
-
-    Raises:
-        ArgumentError: it has not one value a feature of the ranges, or one is too large.
-    """
-    if point.shape != (ranges.n_features,):
-        raise ArgumentError(f"a point needs {ranges.n_features} values, got shape {point.shape}.")
-    check_sizes("a point", point)
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FromPoint(OffsetSums):
     """Questions about offsets from one public point.
@@ -190,16 +181,11 @@ class FromPoint(OffsetSums):
         check_point(self.center, self.ranges)
         if self.widths is not None:
             check_point(self.widths, self.ranges)
-            if not (self.widths > 0.0).all():
-                raise ArgumentError(f"widths must be above 0, got {self.widths}.")
-            farthest = np.maximum(np.abs(self.ranges.low - self.center), self.ranges.high - self.center)
-            with np.errstate(over="ignore"):
-                check_sizes("offsets in units of widths", farthest / self.widths)
+            check_widths(self.widths, self.ranges.low - self.center, self.ranges.high - self.center)
 
     def offsets(self, rows: FloatArray) -> FloatArray:
         """Return each row's offset before clipping, float64 of shape (n_rows, n_features)."""
-        offsets: FloatArray = rows - self.center
-        return offsets if self.widths is None else offsets / self.widths
+        return np.asarray((rows - self.center) / (1.0 if self.widths is None else self.widths))
 
     @property
     def n_cells(self) -> int:
