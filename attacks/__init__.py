@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from privfed.attacks.cohorts.cluster_membership import ClusterMembership
     from privfed.attacks.cohorts.disaggregation import Disaggregation
     from privfed.attacks.cohorts.linkage import Linkage
+    from privfed.attacks.enumeration.enumerated_domain import EnumeratedDomain
     from privfed.attacks.evidence.absences import joined
     from privfed.attacks.evidence.pooling import pooled
     from privfed.attacks.evidence.rounds import view_from_rounds
@@ -41,6 +42,7 @@ __all__ = [
     "Counts",
     "Differencing",
     "Disaggregation",
+    "EnumeratedDomain",
     "EqualWeightCounts",
     "FuzzyInversion",
     "Linkage",
@@ -76,6 +78,7 @@ __getattr__ = lazily(
         "Counts": "privfed.attacks.base.results",
         "Differencing": "privfed.attacks.reconstruction.differencing",
         "Disaggregation": "privfed.attacks.cohorts.disaggregation",
+        "EnumeratedDomain": "privfed.attacks.enumeration.enumerated_domain",
         "EqualWeightCounts": "privfed.attacks.reconstruction.hidden_counts",
         "FuzzyInversion": "privfed.attacks.inversion.fuzzy_inversion",
         "Linkage": "privfed.attacks.cohorts.linkage",

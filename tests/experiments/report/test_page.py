@@ -79,7 +79,9 @@ def recomputed(number: dict[str, str], small: Plan, store: Store) -> float:
         return fmean(one["bytes_up"] + one["bytes_down"] for one in fits)
     if ": " in name:
         attack, word = name.split(": ")
-        return fmean(one["report"][word] for one in attacks[attack])
+        # Precision is of claims: fits without any have none.
+        each = (one["report"][word] for one in attacks[attack])
+        return fmean(value for value in each if value is not None)
     return fmean(one[name] for one in fits)
 
 
