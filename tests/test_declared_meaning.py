@@ -36,6 +36,8 @@ ALLOWED = {
     "contribution holds; an attacker may guess, and is scored for it",
     ("attacks/base/coverage.py", "_shown"): SHOWN,
     ("privfed/deploy/supernode.py", "Fleet._why"): SHOWN,
+    ("privfed/cli/records.py", "record"): OWN_WORDS,
+    ("privfed/cli/records.py", "_of_fit"): OWN_WORDS,
     ("privfed/estimators/doubts.py", "_asked_last"): ASKS,
     ("privfed/estimators/doubts.py", "intervals_of"): ASKS,
     ("privfed/federation/driver.py", "Federation._found"): MARKED,

@@ -296,14 +296,16 @@ def is_own(metric: str) -> bool:
     return ":" in metric or metric in METRICS.added()
 
 
-def agree_on(model: FederatedClusterer, names: Sequence[str], n_labels: int | None) -> None:
+def agree_on(
+    model: FederatedClusterer, names: Sequence[str], n_labels: int | None, profile: bool = False
+) -> None:
     """Set what the clients agree to be asked after the fit, where that is not the usual: metrics, labels.
 
     An own metric does not say beforehand what it asks: each metric is then an agreement of its own.
     """
-    if any(map(is_own, names)) or (not names and n_labels is None):
+    if any(map(is_own, names)) or (not names and n_labels is None and not profile):
         return
-    metrics: dict[str, dict[str, Any]] = {name: {} for name in names or USUAL}
+    metrics: dict[str, dict[str, Any]] = {name: {} for name in (*(names or USUAL), *["profiles"] * profile)}
     if n_labels is not None:
         metrics["labels_agreement"] = {"n_labels": n_labels}
     model.set_params(metrics=metrics)

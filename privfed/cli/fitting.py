@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +28,7 @@ from privfed.cli.described import (
     needed_by_a_claim,
 )
 from privfed.cli.output import RoundProgress, echo, in_results, result_table, write_results
+from privfed.cli.profiling import profile_of
 from privfed.cli.result import Result, TrainedResult, in_columns_units, result_of, stating_the_claim
 from privfed.cli.run_folder import (
     FORMAT,
@@ -82,6 +83,7 @@ def fit(
     algorithm: str,
     n_clusters: int,
     metrics: tuple[str, ...],
+    profile: bool,
     quiet: bool,
     picture: bool,
     as_json: bool,
@@ -97,11 +99,12 @@ def fit(
         values=values_of(given),
         declared=declared,
         metrics=metrics,
+        profile=profile,
     )
     declared.check_claim(*source.undeclared, *needed_by_a_claim(parameters, source.classes))
     private = declared.epsilon is not None
     model = estimator(parameters, out)
-    _check_options(model, source, metrics)
+    _check_options(model, source, parameters)
     check_metrics(metrics, n_clusters, private=private)
     tables = load(source, private=private)
     if plan is not None:
@@ -144,7 +147,7 @@ def _planned(parameters: Parameters, n_rows: int, tables: ClientTables) -> Plan:
 
 
 def _check_options(
-    model: FederatedClusterer | FederatedModel, source: Source, metrics: Sequence[str]
+    model: FederatedClusterer | FederatedModel, source: Source, parameters: Parameters
 ) -> None:
     """Check that options which only some algorithms have were given to one of these.
 
@@ -154,7 +157,12 @@ def _check_options(
     trains = not isinstance(model, FederatedClusterer)
     if source.classes and not trains:
         raise ArgumentError("--classes is for models (fedavg, ifca, cfl, dcfl, rdpcfl); leave it out.")
-    if trains and metrics:
+    if parameters.profile and (trains or parameters.declared.claims):
+        raise ArgumentError(
+            "--profile asks one sum more, of rows: leave it out for models, and with --epsilon, where "
+            "privfed profile prints sizes and means of the released totals."
+        )
+    if trains and parameters.metrics:
         raise ArgumentError("--metrics is for clusterings; leave it out.")
     if trains and source.label is None:
         raise ArgumentError("training needs labels: name their column with --label.")
@@ -248,7 +256,7 @@ def carry_out(
         if not isinstance(model, FederatedClusterer):
             models().train(model, label, clients, begun is not None, quiet)
         else:
-            agree_on(model, parameters.metrics, n_labels)
+            agree_on(model, parameters.metrics, n_labels, parameters.profile)
             with RoundProgress(label, model.max_iter, model.n_init, quiet) as progress, in_results():
                 model.fit_clients(clients, resume=begun is not None, watch=progress)
         seconds = time.monotonic() - began
@@ -265,6 +273,7 @@ def carry_out(
             seconds=seconds,
             agreement=None if n_labels is None else agreement(model, n_labels),
             metrics=measured(model, parameters.metrics),
+            profile=profile_of(model) if parameters.profile else None,
         )
         write_results(folder, result, model)
         if run.source.schema is not None:

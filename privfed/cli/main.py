@@ -22,7 +22,9 @@ from privfed.cli.options import (
     out_option,
     own_algorithm_option,
     own_model_option,
+    picture_option,
     printing_options,
+    profile_option,
     quiet_option,
     run_argument,
     scale_option,
@@ -68,6 +70,7 @@ for group in (budget, flower, journal, keys, schema):
     sum_options,
     scale_option,
     metrics_option,
+    profile_option,
     group_size_option,
     declared_options,
     click.option(
@@ -158,6 +161,28 @@ def predict() -> None:
 )
 def show() -> None:
     """Print what ran in folder RUN, its claim, what the server saw, and each sum, from the transcript."""
+
+
+@command(
+    main,
+    "privfed.cli.profiling:profile",
+    "Print what the clusters are, column by column.",
+    run_argument,
+    click.option(
+        "--out",
+        type=PATH,
+        callback=out_file(".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet"),
+        help="Table to write, too: .csv, .tsv (also with .gz) or .parquet.",
+    ),
+    picture_option,
+    json_option,
+)
+def profile() -> None:
+    """Print the size of each cluster of RUN, each column's mean and spread in it, and what sets it apart.
+
+    RUN is the folder of `privfed fit --profile`, which has asked for the sums. Of a run under differential
+    privacy sizes and means are those of the released totals, with the intervals that their noise leaves open.
+    """
 
 
 @command(

@@ -236,6 +236,12 @@ metrics_option = click.option(
     "davies_bouldin,calinski_harabasz, or MODULE:NAME of your own.",
 )
 
+profile_option = click.option(
+    "--profile",
+    is_flag=True,
+    help="Ask for one sum more: size, means and spreads of the clusters, which privfed profile prints.",
+)
+
 algorithm_option = click.option(
     "--algorithm",
     type=ALGORITHM,

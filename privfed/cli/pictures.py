@@ -219,6 +219,32 @@ def draw_selection(path: Path, result: SelectionResult) -> None:
     save(figure, path)
 
 
+def draw_profile(path: Path, apart: FloatArray, sizes: FloatArray, columns: Sequence[str]) -> None:
+    """Draw how far each column's mean in each cluster lies from that of all rows, as a heat map.
+
+    Args:
+        path: PNG file to write.
+        apart: in standard deviations of all rows, (n_clusters, n_features) float64; NaN without rows.
+        sizes: rows of each cluster, (n_clusters,).
+        columns: names of the columns.
+    """
+    k, d = apart.shape
+    figure = Figure(figsize=(min(2.5 + 0.9 * k, 24.0), min(1.8 + 0.3 * d, 40.0)), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(apart.T, cmap="RdBu_r", vmin=-2.0, vmax=2.0, aspect="auto")
+    names = [f"{i}\n{size:.0f} rows" for i, size in enumerate(sizes)]
+    axes.set_xticks(range(k), names)
+    axes.set_yticks(range(d), list(columns))
+    axes.set(title="Means of clusters beside those of all rows", xlabel="cluster")
+    figure.colorbar(image, label="standard deviations of all rows", extend="both")
+    if k * d <= 400:
+        for i, j in np.ndindex(k, d):
+            shown = "" if np.isnan(apart[i, j]) else f"{apart[i, j]:+.1f}"
+            dark = abs(apart[i, j]) > 1.3
+            axes.text(i, j, shown, ha="center", va="center", fontsize=8, color="white" if dark else "black")
+    save(figure, path)
+
+
 def draw_demonstration(path: Path, runs: dict[str, Result], tol: float) -> None:
     """Draw the centroids of each run, which are digits of 8 by 8 pixels, above the convergence of all."""
     figure = Figure(figsize=(11, 6.5), layout="constrained")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from privfed.deep.estimators.base import FederatedModel
     from privfed.estimators.base import FederatedClusterer
     from privfed.estimators.moments import FederatedSummary
+    from privfed.metrics.profiles import Profiles
     from privfed.questions.contingency import Agreement
 
 ROWS, GROUP_MEANS = "rows", "group means"
@@ -112,7 +113,7 @@ class Result(Outcome, frozen=True, kw_only=True):
     and what helps. `centroids` are in the columns' units; with `scaling` all else is of scaled rows.
     `metrics` holds what `--metrics` named, None where an index is not defined. `of` says what
     inertia, score, agreement and metrics are of (`measured_on`). `intervals` are `Intervals` at level .95,
-    where noised totals count the rows of each center.
+    where noised totals count the rows of each center. `profile` has `Profiles` in the columns' units.
     """
 
     rows: int | None
@@ -127,6 +128,7 @@ class Result(Outcome, frozen=True, kw_only=True):
     of: str = ROWS
     intervals: dict[str, Any] | None = None
     scaling: dict[str, Any] | None = None
+    profile: dict[str, Any] | None = None
 
 
 class Decided(msgspec.Struct, frozen=True):
@@ -273,6 +275,7 @@ def result_of(
     seconds: float,
     agreement: Agreement | None = None,
     metrics: Mapping[str, float | None] | None = None,
+    profile: Profiles | None = None,
 ) -> Result:
     """Return the result of a fitted model, for which agreement and metrics were asked already."""
     # Imported here: commands that show what was computed do without its libraries.
@@ -298,6 +301,7 @@ def result_of(
         of=measured_on(model),
         intervals=None if known is None else known.to_dict(),
         scaling=None if model.scaling_ is None else model.scaling_.to_dict(),
+        profile=None if profile is None else profile.to_dict(),
         **facts_of_run(model, seconds, *noised),
     )
 

@@ -94,6 +94,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         values: the estimator's parameters that were given; the others have the estimator's defaults.
         declared: the domain and the privacy that were declared.
         metrics: names of the metrics that are asked after the fit.
+        profile: whether the clusters' profiles are asked after it.
     """
 
     algorithm: str
@@ -101,6 +102,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     values: dict[str, Value] = msgspec.field(name="words")
     declared: Declared
     metrics: tuple[str, ...] = ()
+    profile: bool = False
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -284,6 +284,7 @@ PLACES = {
     "ClientShares": "privfed.algorithms.private.clients",
     "ClientSizes": "privfed.questions.histograms",
     "ClusterDistances": "privfed.questions.cluster_spread",
+    "ClusterProfiles": "privfed.questions.cluster_spread",
     "ClusterScatter": "privfed.questions.cluster_spread",
     "ClusterSilhouettes": "privfed.questions.cluster_spread",
     "ClusterSizes": "privfed.deep.training.rounds",

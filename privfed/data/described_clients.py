@@ -78,6 +78,29 @@ def load_described(
     return ClientTables(tuple(tables), names, label_names, private, unlabelled=private, blocks=schema.blocks)
 
 
+def spreads_in_units(schema: Schema, spreads: FloatArray) -> dict[str, AnyArray]:
+    """Return standard deviations as people read them, by the names of `in_units`; of categories none.
+
+    Args:
+        schema: what the columns mean.
+        spreads: float64 of shape (n_clusters, n_features).
+
+    Returns:
+        Name with its unit -> values of shape (n_clusters,), in the unit or in days.
+    """
+    found, place = dict[str, AnyArray](), 0
+    for name, own in schema.columns.items():
+        if own.kind == CATEGORY:
+            place += len(own.categories)
+        elif own.is_feature:
+            ends = own.range if schema.scale == "range" else None
+            width = 1.0 if ends is None else ends[1] - ends[0]
+            dated = own.unit is None or own.kind == DATE
+            found[name if dated else f"{name} [{own.unit}]"] = spreads[:, place] * width
+            place += 1
+    return found
+
+
 def in_units(schema: Schema, centers: FloatArray) -> dict[str, AnyArray]:
     """Return centers as people read them.
 

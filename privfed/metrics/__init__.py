@@ -18,8 +18,10 @@ from privfed.metrics.functions import (
     v_measure,
 )
 from privfed.metrics.gap import knowledge_gap
+from privfed.metrics.profiles import Profiles, profiles
 
 __all__ = [
+    "Profiles",
     "accuracy",
     "adjusted_rand_index",
     "calinski_harabasz",
@@ -31,6 +33,7 @@ __all__ = [
     "knowledge_gap",
     "labels_agreement",
     "mean_distance",
+    "profiles",
     "score",
     "silhouette",
     "simplified_silhouette",

@@ -14,7 +14,13 @@ from privfed.core.asking.question import Question
 from privfed.core.names import Registry
 from privfed.errors import ArgumentError
 from privfed.metrics.asked import AskedMetric
-from privfed.questions.cluster_spread import ClusterDistances, ClusterScatter, ClusterSilhouettes, FuzzySpread
+from privfed.questions.cluster_spread import (
+    ClusterDistances,
+    ClusterProfiles,
+    ClusterScatter,
+    ClusterSilhouettes,
+    FuzzySpread,
+)
 from privfed.questions.contingency import Contingency
 from privfed.questions.inertia import Inertia
 
@@ -38,6 +44,7 @@ ASKS: dict[str, Callable[..., Asks]] = {
     "fuzzy_davies_bouldin": lambda m, q=1.0: (FuzzySpread, {"m": float(m), "q": float(q)}),
     "inertia": lambda: (Inertia, {}),
     "mean_distance": lambda: (ClusterDistances, {"power": 1.0}),
+    "profiles": lambda: (ClusterProfiles, {}),
     "score": lambda: (Inertia, {}),
     "simplified_silhouette": lambda: (ClusterSilhouettes, {}),
     **dict.fromkeys(OF_LABELS, lambda n_labels: (Contingency, {"n_labels": int(n_labels)})),
@@ -117,7 +124,7 @@ METRICS: Registry[Callable[..., float]] = Registry(
     "privfed.metrics",
     {
         name: f"privfed.metrics.functions:{name}"
-        for name in sorted({*ASKS, "silhouette"} - {"labels_agreement"})
+        for name in sorted({*ASKS, "silhouette"} - {"labels_agreement", "profiles"})
     },
 )
 """Metrics by name: functions of clients (or of a federation) and centers that return a number. Packages add

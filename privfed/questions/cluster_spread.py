@@ -11,7 +11,8 @@ Criteria, 2010 (simplified silhouette); Triebe and Rajagopal, Federated K-Means,
 
 Reveals to whoever opens the totals, over all clients: how many rows each cluster has, and the sum of their
 distances (`ClusterDistances`), of their silhouettes (`ClusterSilhouettes`), or of the rows themselves and of
-their squared distances (`ClusterScatter`). A cluster can hold a single row.
+their squared distances (`ClusterScatter`), or of the rows and their squares, column by column
+(`ClusterProfiles`). A cluster can hold a single row.
 
 **Fuzzy clusters.** Questions for the fuzzy objective and the fuzzy Davies-Bouldin index.
 
@@ -208,6 +209,53 @@ class ClusterScatter(ClusterQuestion):
         count, offset = cell_sums(rows - self.centers[labels], labels, len(self.centers))
         distance = np.minimum(np.sqrt(squares), self.farthest)
         return Statistics(count=count, offset=offset, square=self.summed(labels, distance**2)[1])
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClusterProfiles(ClusterQuestion):
+    """Ask for the moments of each column in each cluster.
+
+    Statistics: `count` (n_clusters,), `offset` and `square` (n_clusters, n_features), the sums of rows minus
+    their center, and of the squares of these, column by column.
+    """
+
+    @property
+    def declaration(self) -> Declaration:
+        """Counts of rows, and sums of their offsets and squares."""
+        return Declaration(("count",), (self.centers,))
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """At most the rows of a client, each inside the ranges."""
+        low, high = self.ranges.low - self.centers, self.ranges.high - self.centers
+        longest, rows = np.maximum(np.abs(low), np.abs(high)), self.ranges.rows * SLACK
+        with np.errstate(over="ignore"):  # The entry refuses a bound that is not finite.
+            squares = np.square(longest)
+        return StatisticsSpec(
+            self.count,
+            Entry(
+                "offset",
+                self.centers.shape,
+                rows * np.minimum(low, 0.0),
+                rows * np.maximum(high, 0.0),
+                np.maximum(longest * RESOLUTION, _TINY),
+            ),
+            Entry("square", self.centers.shape, 0.0, rows * squares, np.maximum(squares * RESOLUTION, _TINY)),
+        )
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients."""
+        return [self._one(client.features) for client in clients]
+
+    def _one(self, rows: FloatArray) -> Statistics:
+        labels, _ = nearest(rows, self.centers)
+        offsets = rows - self.centers[labels]
+        count, offset = cell_sums(offsets, labels, len(self.centers))
+        _, square = cell_sums(np.square(offsets), labels, len(self.centers))
+        return Statistics(count=count, offset=offset, square=square)
 
 
 _SMALLEST_STEP = 2.0**-1000

@@ -52,6 +52,7 @@ def cases(home: Path, out: Path) -> dict[str, tuple[object, ...]]:
         "fit": ("fit", table, "--algorithm", "dwf", "--local-iter", 1, "-k", 2, *PRIVATELY, "--out", out),
         "resume": ("resume", done),
         "predict": ("predict", done, table),
+        "profile": ("profile", done),
         "show": ("show", done),
         "select-k": (
             *("select-k", table, "--algorithm", "dp", "--min-k", 2, "--max-k", 3),

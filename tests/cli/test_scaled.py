@@ -123,3 +123,30 @@ def test_under_privacy_the_declared_range_is_mapped_and_nothing_else_is_asked(
     assert "--scale robust would release numbers" in refused.stderr
     assert "--scale range" in refused.stderr and "budget.take" in refused.stderr
     assert not (tmp_path / "no").exists()
+
+
+def test_a_profile_is_in_the_columns_units(table: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run("fit", table, *FIT, "--profile", "--out", folder)
+    run("profile", folder, "--out", tmp_path / "p.csv", "--no-picture")
+    cluster, size, _, mean, std, _ = (tmp_path / "p.csv").read_text().splitlines()[2].split(",")
+    labels = np.array(run("predict", folder, table).stdout.split()[1:], dtype=int)
+    own = rows_of(table)[labels == int(cluster)]
+    assert len(own) == float(size)
+    assert float(mean) == pytest.approx(own[:, 1].mean()) and float(std) == pytest.approx(own[:, 1].std())
+    printed = run("profile", folder).stdout
+    assert "± " in printed and "sd)" in printed and (folder / "profile.png").exists()
+    known = json.loads(run("profile", folder, "--json").stdout)
+    assert len(known["profile"]["sizes"]) == 3 and known["privacy"] is None
+
+
+def test_without_a_profile_the_command_says_how_to_get_one(whole: Path) -> None:
+    assert "with --profile" in run("profile", whole, exit_code=2).stderr
+
+
+def test_a_profile_of_a_private_fit_has_the_intervals_of_its_totals(table: Path, tmp_path: Path) -> None:
+    words = ("--group", "site", "-k", 3, "--algorithm", "dp", *CLAIM, "--quiet")
+    assert "leave it out" in run("fit", table, *words, "--profile", exit_code=2).stderr
+    run("fit", table, *words, "--out", tmp_path / "run")
+    printed = run("profile", tmp_path / "run").stdout
+    assert "interval at level 0.95" in printed and "differential privacy: epsilon 5" in printed

@@ -42,6 +42,7 @@ from privfed.questions.bounded.whole_clients import AsOneRecord
 from privfed.questions.cells import CellSums, NestedCells
 from privfed.questions.cluster_spread import (
     ClusterDistances,
+    ClusterProfiles,
     ClusterScatter,
     ClusterSilhouettes,
     FuzzyObjective,
@@ -152,6 +153,7 @@ EXAMPLES: dict[str, Make] = {
     "ClusterDistances": lambda r, c: ClusterDistances(ranges=r, centers=c),
     "ClusterDistances-power": lambda r, c: ClusterDistances(ranges=r, centers=c, power=2.5),
     "ClusterSilhouettes": lambda r, c: ClusterSilhouettes(ranges=r, centers=np.vstack([c, -c])),
+    "ClusterProfiles": lambda r, c: ClusterProfiles(ranges=r, centers=c),
     "ClusterScatter": lambda r, c: ClusterScatter(ranges=r, centers=c),
     "LocalClusterCounts": lambda r, c: LocalClusterCounts(ranges=r, most=4, seed=3),
     "FeatureHistograms-even": lambda r, c: FeatureHistograms(ranges=r, n_bins=5),
@@ -288,6 +290,7 @@ RECORD_WISE = {
     "NestedCells",
     "ClusterDistances",
     "ClusterSilhouettes",
+    "ClusterProfiles",
     "ClusterScatter",
     "CentredMoments",
     "FeatureHistograms",

@@ -1,0 +1,151 @@
+"""The work of `privfed profile`: what the clusters of a run are, column by column, in the columns' units."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+import numpy as np
+from rich.table import Table
+
+from privfed.cli.output import echo
+from privfed.cli.result import ROWS, claim_from
+from privfed.cli.run_folder import pretty, read_result, read_run
+from privfed.core.values.domain import FloatArray
+from privfed.data.described_clients import in_units, spreads_in_units
+from privfed.data.schema import Schema, parse
+from privfed.data.table_files import AnyArray, write_table
+from privfed.errors import RunFolderError
+from privfed.metrics.profiles import Profiles, profiles
+from privfed.privacy.claim import one_line
+
+if TYPE_CHECKING:
+    from privfed.estimators.base import FederatedClusterer
+
+PICTURE = "profile.png"
+_APART = 0.5
+"""A column sets a cluster apart from this many standard deviations of all rows on."""
+_MOST_APART = 3
+
+
+class Profiled(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds the part of `result.json` that `privfed profile` needs."""
+
+    columns: tuple[str, ...]
+    centroids: list[list[float]]
+    privacy: dict[str, Any] | None = None
+    of: str = ROWS
+    intervals: dict[str, Any] | None = None
+    profile: dict[str, Any] | None = None
+
+
+def profile_of(model: FederatedClusterer) -> Profiles:
+    """Ask a fitted model's clients for its clusters' profiles, and return them in the columns' units."""
+    found = profiles(model.federation_, model.cluster_centers_)
+    scaling = model.scaling_
+    return found if scaling is None else found.mapped(np.array(scaling.shift), np.array(scaling.scale))
+
+
+def profile(run_folder: Path, out: Path | None, picture: bool, as_json: bool) -> None:
+    """Do the work of `privfed profile`."""
+    result = read_result(run_folder, Profiled)
+    text = read_run(run_folder).source.schema
+    schema = None if text is None else parse(text)
+    if result.profile is not None:
+        known = Profiles.from_dict(result.profile)
+        table = _of_rows(result, known, schema)
+    elif result.intervals is not None:
+        known = None
+        table = _of_totals(result, result.intervals, schema)
+    else:
+        raise RunFolderError(
+            f"{run_folder} has no profile: its clients were not asked for it; fit again in another folder "
+            "with --profile."
+        )
+    if out is not None:
+        write_table(out, _long(result, known))
+    if as_json:
+        click.echo(pretty(result), nl=False)
+        return
+    echo(table)
+    if known is None:
+        echo(one_line(claim_from(result.privacy)))
+        return
+    echo(*_apart(known, result.columns))
+    if picture:
+        from privfed.cli.pictures import draw_profile
+
+        draw_profile(run_folder / PICTURE, known.apart, known.sizes, result.columns)
+        echo(f"Written: {run_folder / PICTURE}")
+
+
+def _named(result: Profiled, schema: Schema | None, values: FloatArray, spreads: bool = False) -> Any:
+    """Return values of shape (n_clusters, n_features) by the names and in the units of the columns."""
+    if schema is None:
+        return dict(zip(result.columns, values.T, strict=True))
+    return spreads_in_units(schema, values) if spreads else in_units(schema, values)
+
+
+def _of_rows(result: Profiled, known: Profiles, schema: Schema | None) -> Table:
+    """Return a table of sizes, means and standard deviations; a cluster without rows has none."""
+    held = known.sizes > 0.0
+    means = _named(result, schema, np.where(held[:, None], known.means, 0.0))
+    stds = _named(result, schema, known.stds, spreads=True)
+    table = _begun("mean ± standard deviation", result, [f"{one:.0f}" for one in known.sizes])
+    for name, values in means.items():
+        beside = [f" ± {one:.4g}" for one in stds[name]] if name in stds else [""] * len(values)
+        shown = (f"{_text(one)}{own}" for one, own in zip(values, beside, strict=True))
+        table.add_row(name, *(one if has else "" for one, has in zip(shown, held, strict=True)))
+    return table
+
+
+def _of_totals(result: Profiled, intervals: dict[str, Any], schema: Schema | None) -> Table:
+    """Return a table of noised sizes and means, with the intervals of the exact ones."""
+    each = zip(intervals["sizes"], intervals["sizes_low"], intervals["sizes_high"], strict=True)
+    sizes = [f"{size:.0f} ({low:.0f} to {high:.0f})" for size, low, high in each]
+    table = _begun(f"mean (interval at level {intervals['level']:g})", result, sizes)
+    means, low, high = (_named(result, schema, np.array(intervals[one])) for one in ("means", "low", "high"))
+    for name, values in means.items():
+        ends = zip(values, low[name], high[name], strict=True)
+        table.add_row(name, *(f"{_text(one)} ({_text(a)} to {_text(b)})" for one, a, b in ends))
+    return table
+
+
+def _begun(what: str, result: Profiled, sizes: list[str]) -> Table:
+    table = Table("column", *(f"cluster {i}" for i in range(len(sizes))))
+    table.title, table.title_justify = f"{what}, of {result.of}", "left"
+    table.add_row("rows", *sizes)
+    return table
+
+
+def _text(value: Any) -> str:
+    return str(value) if isinstance(value, str) else f"{float(value):.4g}"
+
+
+def _apart(known: Profiles, columns: tuple[str, ...]) -> list[str]:
+    """Return a line for each cluster: the columns in which it differs most from all rows."""
+    lines = []
+    for i, own in enumerate(np.nan_to_num(known.apart)):
+        most = [j for j in np.argsort(-np.abs(own))[:_MOST_APART] if abs(own[j]) >= _APART]
+        named = [f"{columns[j]} {'high' if own[j] > 0 else 'low'} ({own[j]:+.1f} sd)" for j in most]
+        lines.append(f"cluster {i}: {', '.join(named) or 'like all rows'}")
+    return lines
+
+
+def _long(result: Profiled, known: Profiles | None) -> dict[str, AnyArray]:
+    """Return a table of numbers with one row for each cluster and column, in the units of the centroids."""
+    k, names = len(result.centroids), list(result.columns)
+    if known is not None:
+        sizes, values = known.sizes, {"mean": known.means, "std": known.stds, "apart": known.apart}
+    else:
+        plain = result.intervals or {}
+        sizes = np.array(plain["sizes"])
+        values = {"mean": np.array(plain["means"]), **{one: np.array(plain[one]) for one in ("low", "high")}}
+    return {
+        "cluster": np.repeat(np.arange(k), len(names)),
+        "rows": np.repeat(sizes, len(names)),
+        "column": np.array(names * k),
+        **{name: one.ravel() for name, one in values.items()},
+    }

@@ -1,0 +1,94 @@
+"""What clusters are: the size of each, and the mean and spread of each column in it, from one sum.
+
+Reveals: what `privfed.questions.cluster_spread` says of `ClusterProfiles`. The profile of a cluster of few
+rows is nearly these rows: ask groups of rows (`ClientPolicy.group_size`) where clusters may be small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from privfed.core.values.domain import FloatArray, frozen_array
+from privfed.core.values.numbers import as_numbers
+from privfed.metrics.asked import AskedMetric
+from privfed.metrics.functions import measured
+from privfed.questions.cluster_spread import ClusterProfiles
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """Sizes, means and spreads of clusters, and of all rows.
+
+    Args:
+        sizes: rows nearest to each center, float64 of shape (n_clusters,).
+        means: mean of each column, float64 of shape (n_clusters, n_features); NaN without rows.
+        stds: standard deviation of each column, likewise.
+        mean: mean of each column over all rows, float64 of shape (n_features,).
+        std: its standard deviation, likewise.
+    """
+
+    sizes: FloatArray
+    means: FloatArray
+    stds: FloatArray
+    mean: FloatArray
+    std: FloatArray
+
+    @property
+    def apart(self) -> FloatArray:
+        """How far a mean lies from that of all rows, in their standard deviations, (n_clusters, n_features).
+
+        It is 0 for a column that does not vary.
+        """
+        varies = self.std > 0.0
+        apart: FloatArray = np.where(varies, (self.means - self.mean) / np.where(varies, self.std, 1.0), 0.0)
+        return apart
+
+    def mapped(self, shift: FloatArray, scale: FloatArray) -> Profiles:
+        """Return the profiles of rows `row * scale + shift`, such as those before rows were scaled."""
+        means, mean = self.means * scale + shift, self.mean * scale + shift
+        return Profiles(self.sizes, means, self.stds * np.abs(scale), mean, self.std * np.abs(scale))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return them as JSON types; what is of no rows is None."""
+        return {name: _plain(value.tolist()) for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> Profiles:
+        """Read what `to_dict` wrote."""
+        return cls(**{name: np.array(value, dtype=np.float64) for name, value in plain.items()})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value if np.isfinite(value) else None
+
+
+def profiles(clients: Any, centers: Any, **options: Any) -> Profiles:
+    """Return size, means and spreads of the rows nearest to each center.
+
+    Args:
+        clients: list of tables of shape (n_i, n_features), or a federation. Centers of a fit with `scale=`
+            are those of scaled rows: `Profiles.mapped` gives the columns' units.
+        centers: (n_clusters, n_features).
+        **options: `protocol`, `domain`, `policy`, `random_state`, `groups`, `client_names`, if `clients` is
+            not a federation.
+
+    Raises:
+        PrivacyError: the federation has a guarantee of differential privacy. `intervals()` of a private fit
+            has sizes and means, for no budget.
+    """
+    checked = frozen_array(as_numbers("centers", centers))
+    total = measured(clients, None, None, options, AskedMetric.about(ClusterProfiles, checked), "profile")
+    count, rows = total["count"], max(float(total["count"].sum()), 1.0)
+    held, each = (count > 0.0)[:, None], np.where(count > 0.0, count, 1.0)[:, None]
+    # Around the centers, so that nothing is lost where the data lies far from the origin.
+    shift, square = total["offset"] / each, total["square"] / each
+    means, variances = checked + shift, np.maximum(square - np.square(shift), 0.0)
+    mean = (count[:, None] * means).sum(axis=0) / rows
+    whole = (count[:, None] * (variances + np.square(means - mean))).sum(axis=0) / rows
+    empty = np.where(held, 0.0, np.nan)
+    return Profiles(count, means + empty, np.sqrt(variances) + empty, mean, np.sqrt(whole))
