@@ -309,7 +309,7 @@ class FederatedClusterer(
         self.privacy_claim_ = claim_of(federation, protocol_of(self.protocol))
         if self.privacy is not None:
             self.privacy.check_delta(outcome.n_rows, len(clients.names))
-            self._warn_of_noise()
+            self._warn_of_noise(clients.blocks)
         self._n_features_out = len(outcome.centers)
         if clients.data is None:
             self.__dict__.pop("labels_", None)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -171,8 +172,12 @@ class Doubted:
             )
         return found
 
-    def _warn_of_noise(self) -> None:
-        """Warn where the centers are mostly noise, or the declared ranges do not fit the rows."""
+    def _warn_of_noise(self, blocks: Sequence[Sequence[int]]) -> None:
+        """Warn where the centers are mostly noise, or the declared ranges do not fit the rows.
+
+        Args:
+            blocks: columns that are one together, as categories: rare ones lie near the low end.
+        """
         fitted: Any = self
         found = intervals_of(fitted.transcript_, fitted.cluster_centers_, 0.95)
         if found is None:
@@ -187,7 +192,8 @@ class Doubted:
             )
             return
         centers = fitted.cluster_centers_[np.logical_not(found.mostly_noise)]
-        columns = unfit_columns(centers, fitted.privacy)
+        together = {column for block in blocks for column in block}
+        columns = [one for one in unfit_columns(centers, fitted.privacy) if one not in together]
         if columns:
             names = vars(self).get("feature_names_in_")
             listed = [

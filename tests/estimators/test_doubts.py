@@ -7,6 +7,7 @@ import pytest
 
 from privfed import KFED, Ball, Box, DPKMeans, DWFKMeans, FederatedFuzzyCMeans, Privacy
 from privfed.core.asking.question import ClientData
+from privfed.data import ClientTable, ClientTables
 from privfed.errors import ArgumentError
 from privfed.estimators.doubts import _asked_last, _quotients
 
@@ -115,3 +116,16 @@ def test_where_there_are_no_such_totals_there_are_no_intervals() -> None:
     fitted = DPKMeans(2, protocol="plain", privacy=ball).fit(CLIENTS)
     with pytest.raises(ArgumentError, match="level must lie in"):
         fitted.intervals(1.0)
+
+
+def test_rare_categories_are_no_sign_of_an_unfit_range() -> None:
+    rng = np.random.default_rng(2)
+    rare = (rng.random(900) < 0.02).astype(float)
+    rows = np.column_stack([ROWS[:, 0], rare, 1.0 - rare])
+    tables = [ClientTable(str(i), one) for i, one in enumerate(np.array_split(rows, 3))]
+    own = privacy(epsilon=8.0, domain=Box((-1, 0, 0), (1, 1, 1), max_rows=400), noise_seed=1)
+    model = DPKMeans(2, protocol="plain", privacy=own)
+    with pytest.warns(UserWarning, match="all centers lie at one end"):
+        model.fit(list(np.array_split(rows, 3)))
+    together = ClientTables(tuple(tables), ("a", "w=0", "w=1"), blocks=((1, 2),))
+    assert model.fit(together).n_iter_ > 0
