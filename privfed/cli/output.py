@@ -116,6 +116,7 @@ def result_table(result: Result, folder: Path) -> Table:
         "protocol": result.protocol,
         "the server saw": result.server_saw,
         **claim_lines(claim, result.noised),
+        **_mu(claim),
         "clients, rows": f"{len(result.clients)}, {rows}",
         **_sizes(result),
         "rounds": f"{result.n_iter} ({end})",
@@ -137,6 +138,12 @@ def result_table(result: Result, folder: Path) -> Table:
 def claim_lines(claim: PrivacySpent | None, noised: Sequence[str] = ()) -> dict[str, str]:
     """Return the facts about a claim, and the names of the noised numbers."""
     return facts_of(claim) | ({"noised numbers": ", ".join(noised)} if noised else {})
+
+
+def _mu(claim: PrivacySpent | None) -> dict[str, str]:
+    """Return the mu of a claim, where it has one."""
+    mu = None if claim is None else claim.curve.mu
+    return {} if mu is None else {"mu": f"{mu:.4g} (Gaussian differential privacy: the claim at every delta)"}
 
 
 def _sizes(result: Result) -> dict[str, str]:

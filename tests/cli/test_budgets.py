@@ -36,6 +36,7 @@ def test_commands_draw_from_a_budget_until_it_is_spent(home: Path) -> None:
     run("select-k", table, *DOMAIN, *chosen, *paying, 0.25)
     budget = PrivacyBudget.of(home / "b.db")
     assert f"epsilon {budget.epsilon_of(0.5):g}, delta 1e-06" in said.output
+    assert f"{np.sqrt(0.5) * gdp_mu(4.0, 1e-6):.4g} (Gaussian differential privacy" in said.output
     assert [one.share for one in budget.log()] == [0.5, 0.2, 0.25]
     assert [one.purpose for one in budget.log()] == ["a first map", "FederatedSummary", "DPKMeans"]
     # Too large a share asks nothing and leaves no folder; a finished run goes on unpaid.
