@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from privfed.attacks.cohorts.linkage import Linkage
     from privfed.attacks.enumeration.enumerated_domain import EnumeratedDomain
     from privfed.attacks.evidence.absences import joined
+    from privfed.attacks.evidence.known import without_known
     from privfed.attacks.evidence.pooling import pooled
     from privfed.attacks.evidence.rounds import view_from_rounds
     from privfed.attacks.inversion.fuzzy_inversion import FuzzyInversion
@@ -67,6 +68,7 @@ __all__ = [
     "joined",
     "pooled",
     "view_from_rounds",
+    "without_known",
 ]
 
 __getattr__ = lazily(
@@ -103,5 +105,6 @@ __getattr__ = lazily(
         "joined": "privfed.attacks.evidence.absences",
         "pooled": "privfed.attacks.evidence.pooling",
         "view_from_rounds": "privfed.attacks.evidence.rounds",
+        "without_known": "privfed.attacks.evidence.known",
     },
 )

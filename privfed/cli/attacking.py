@@ -11,7 +11,6 @@ import inspect
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 import privfed
-from privfed.attacks import PassiveAttack, Report, Status, evaluate, pooled
+from privfed.attacks import PassiveAttack, Report, Status, evaluate
 from privfed.attacks.base.coverage import in_words, read_by, unread
 from privfed.attacks.base.preparation import Target
 from privfed.attacks.registry import ATTACKS, attack_class
@@ -32,10 +31,10 @@ from privfed.cli.output import echo
 from privfed.cli.program import in_options
 from privfed.cli.result import claim_of_run, to_json
 from privfed.cli.run_folder import read_transcript
+from privfed.cli.several_runs import together
 from privfed.core.record.records import FILE as TRANSCRIPT
 from privfed.core.record.view import View
 from privfed.core.stored.files import Format, make_folder, replaced
-from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError, RunFolderError
 from privfed.estimators.scaling import FOLDER as SCALING
 
@@ -133,38 +132,6 @@ def attack(
         echo("\n".join([*dict.fromkeys(said), SCORED]))
     drawn = picture and any(not one["why"] for one in found["attacks"].values())
     echo(f"Written: {folder / REPORT}{', and a picture of each attack' * drawn}.")
-
-
-def together(seen: Sequence[tuple[View, Target]]) -> tuple[View, Target]:
-    """Join what attacks on several runs need: the party's views, and the targets, whose rows must agree.
-
-    Raises:
-        ArgumentError: views or rows differ.
-    """
-    if len(seen) == 1:
-        return seen[0]
-    view, (first, target) = pooled([one for one, _ in seen]), seen[0]
-    rows: dict[str, FloatArray] = {}
-    for own, of in seen:
-        for name, table in zip(own.clients, of.clients, strict=True):
-            if not np.array_equal(rows.setdefault(name, table), table):
-                raise ArgumentError(
-                    f"the rows of client {name!r} differ between these runs: only runs of the same rows are "
-                    "attacked together; for rows that joined between two runs use privfed.attacks.joined."
-                )
-    client = None if target.client is None else view.clients.index(first.clients[target.client])
-    mus = [of.gdp_mu for _, of in seen]
-    return view, replace(
-        target,
-        clients=[rows[name] for name in view.clients],
-        labels=target.labels if all(own.clients == view.clients for own, _ in seen) else None,
-        colluding=view.colluding,
-        helping=view.colluding,
-        shows_answers=any(client in one.answers for one in view.sums),
-        client=client,
-        # Gaussian noises of several runs compose as squares of mu.
-        gdp_mu=None if None in mus else sum(mu**2 for mu in mus if mu is not None) ** 0.5,
-    )
 
 
 def _over_runs(

@@ -9,6 +9,7 @@ from typing import Any
 import click
 import numpy as np
 
+from privfed.attacks import without_known
 from privfed.attacks.audits import (
     Audit,
     Claim,
@@ -23,6 +24,7 @@ from privfed.cli.declared import Declared
 from privfed.cli.described import know_questions, load, models
 from privfed.cli.result import claim_of_run
 from privfed.cli.run_folder import RUN, Source, read_run, read_transcript, values_of
+from privfed.cli.several_runs import without_rows
 from privfed.core.record.records import LOCAL
 from privfed.core.record.transcript import Transcript
 from privfed.core.record.view import View
@@ -140,6 +142,7 @@ def target_of(
     party: str,
     colluding: tuple[str, ...],
     client: str | None,
+    known: Path | None = None,
 ) -> tuple[View, Target]:
     """Read what attacks on a run's folder need: the view of the party, and the target.
 
@@ -156,6 +159,7 @@ def target_of(
         party: "server", "observer", or "clients": those that collude.
         colluding: names of clients that share all they know with the party.
         client: name of the target of attacks on one client; None for the first honest client.
+        known: table of clients' rows that the attacker knows; they are taken out of all totals.
 
     Raises:
         ArgumentError: a client is not in the run, or no client is left to attack.
@@ -180,6 +184,9 @@ def target_of(
             f"client {agreed.clients[wanted]!r} has no rows that an attack could find; name another."
         )
     view = transcript.view(party, colluding=positions)
+    if known is not None:
+        held = load_features(known, features)
+        rows, view, labels = without_rows(rows, held), without_known(view, held), None
     public, public_labels = _public(folder, sample, features, labels is not None)
     scaled = scaled_as(transcript)
     public = None if public is None else scaled(public)

@@ -260,6 +260,9 @@ def select_k() -> None:
         help="Table of public rows of the same kind, which the attacker knows.",
     ),
     click.option(
+        "--known", type=PATH, help="Table of clients' rows that the attacker knows; the others are attacked."
+    ),
+    click.option(
         "--low",
         metavar="X[,Y,...]",
         callback=numbers,

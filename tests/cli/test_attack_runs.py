@@ -39,3 +39,16 @@ def test_runs_of_other_rows_are_refused(failing, runs, iris):
     settings = runs[1] / "run.json"
     settings.write_text(settings.read_text().replace(str(iris), str(other)))
     assert "differ between these runs" in failing("attack", *runs, "--attack", "differencing", "--quiet")
+
+
+def test_known_rows_are_taken_out_and_the_others_attacked(invoke, failing, runs, iris, tmp_path):
+    header, *lines = iris.read_text().splitlines()
+    known, strange = tmp_path / "known.csv", tmp_path / "strange.csv"
+    known.write_text("\n".join([header, *lines[:120]]))
+    strange.write_text("\n".join([header, lines[0].replace(lines[0].split(",")[1], "99")]))
+    words = ("attack", runs[0], "--attack", "differencing", "--json")
+    alone = json.loads(invoke(*words).stdout)["attacks"]["differencing"]
+    helped = json.loads(invoke(*words, "--known", known).stdout)["attacks"]["differencing"]
+    assert helped["details"]["rows"] == alone["details"]["rows"] - 120
+    assert helped["recovered"] > alone["recovered"] and helped["precision"] >= 0.98
+    assert "known row 1 is not among" in failing(*words, "--known", strange)
