@@ -11,7 +11,9 @@ A mask is its words, where they are few; else an AES key.
 
 from __future__ import annotations
 
-from hashlib import shake_256
+from collections.abc import Sequence
+from hashlib import sha256, shake_256
+from struct import Struct
 
 import numpy as np
 
@@ -29,6 +31,8 @@ from privfed.protocols.crypto.shamir import Bytes
 from privfed.protocols.masked.state import Pair
 
 BOX_KEYS = 2 * KEY_BYTES
+_TWO = Struct(">2Q").pack
+_RATCHET = bound("ratchet", bytes(KEY_BYTES))[:-KEY_BYTES]
 BOTH_RECEIPTS = 2 * RECEIPT_BYTES
 
 
@@ -41,7 +45,7 @@ def ratcheted(pair: Pair, block: int) -> Pair:
     """Return a pair whose chain stands at a block; what came before cannot be computed from it."""
     chain = pair.chain
     for _ in range(pair.block, block):
-        chain = digest("ratchet", chain)
+        chain = sha256(_RATCHET + chain).digest()
     return Pair(chain, block, pair.invitation)
 
 
@@ -81,17 +85,23 @@ def pair_prefix(header: bytes) -> bytes:
     return bound_prefix("pair mask", header)
 
 
-def pair_stream(seed: bytes, prefix: bytes, low: int, high: int, size: int) -> bytes:
-    """Return two receipts, from the lower position and from the higher one, and a mask after them.
+def pair_streams(seeds: bytes, prefix: bytes, me: int, others: Sequence[int], size: int) -> list[bytes]:
+    """Return, with each of others, two receipts, from the lower position and the higher one, and a mask.
 
     Args:
-        seed: the pair's secret for this number, 32 bytes.
+        seeds: the secrets with them for this number, 32 bytes each.
         prefix: from `pair_prefix`.
-        low: the lower position.
-        high: the higher one.
-        size: words of the mask.
+        me: position of the client.
+        others: their positions.
+        size: words of a mask.
     """
-    return shake_256(with_numbers(prefix, low, high) + seed).digest(BOTH_RECEIPTS + mask_bytes(size))
+    length, places = BOTH_RECEIPTS + mask_bytes(size), range(0, len(seeds), KEY_BYTES)
+    return [
+        shake_256(
+            prefix + (_TWO(me, j) if me < j else _TWO(j, me)) + seeds[place : place + KEY_BYTES]
+        ).digest(length)
+        for place, j in zip(places, others, strict=True)
+    ]
 
 
 def receipt_from(me: int, other: int) -> slice:

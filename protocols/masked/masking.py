@@ -8,16 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from privfed.protocols.crypto.fixed_point import Layout, Words
-from privfed.protocols.crypto.keys import KEY_BYTES
 from privfed.protocols.crypto.keystream import Masker
 from privfed.protocols.masked.bindings import (
     BOTH_RECEIPTS,
     pair_prefix,
-    pair_stream,
+    pair_streams,
     receipt_from,
     self_stream,
 )
-from privfed.protocols.setup.bindings import part
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +65,8 @@ def masking(
         size: words of an answer.
     """
     masks, made, expected = [self_stream(own, session, number, me, header, size)], [], []
-    prefix = pair_prefix(header)
-    for place, j in enumerate(prepared):
-        low, high = (me, j) if me < j else (j, me)
-        stream = pair_stream(part(seeds, place, KEY_BYTES), prefix, low, high, size)
+    streams = pair_streams(seeds, pair_prefix(header), me, prepared, size)
+    for j, stream in zip(prepared, streams, strict=True):
         made.append(stream[receipt_from(me, j)])
         expected.append(stream[receipt_from(j, me)])
         masks.append(stream[BOTH_RECEIPTS:])

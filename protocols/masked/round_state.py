@@ -32,7 +32,7 @@ from privfed.protocols.masked.bindings import (
     lock_binding,
     lock_key,
     pair_prefix,
-    pair_stream,
+    pair_streams,
     receipt_from,
     recovery_pad,
     self_stream,
@@ -244,14 +244,14 @@ class RoundState:
 
     def _remove_pair_masks(self, masker: Masker, place: int, secret: bytes) -> None:
         """Take off the masks that living neighbours have with a lost member, whose e is known."""
-        dead, size, prefix = self._cohort.members[place], self._layout.size, pair_prefix(self._header)
+        dead, members, masks, adds = self._cohort.members[place], self._cohort.members, [], []
         pad = recovery_pad(secret, self._session, self.number, dead, self._neighbours.shape[1])
-        seeds, masks, adds = self._coming.recovery_of(dead, self.number) ^ pad, [], []
-        for column in np.flatnonzero(self._is_living[self._neighbours[place]]).tolist():
-            other = int(self._neighbours[place, column])
-            i = self._cohort.members[other]
-            low, high = min(i, dead), max(i, dead)
-            stream = pair_stream(seeds[column].tobytes(), prefix, low, high, size)
+        columns = np.flatnonzero(self._is_living[self._neighbours[place]])
+        seeds = (self._coming.recovery_of(dead, self.number) ^ pad)[columns].tobytes()
+        places = self._neighbours[place, columns].tolist()
+        others, prefix = [members[other] for other in places], pair_prefix(self._header)
+        streams = pair_streams(seeds, prefix, dead, others, self._layout.size)
+        for i, other, column, stream in zip(others, places, columns.tolist(), streams, strict=True):
             receipt = self._receipts[other, self._back[place, column]].tobytes()
             if not equal(receipt, stream[receipt_from(i, dead)]):
                 self.doubted.setdefault(dead, []).append(i)

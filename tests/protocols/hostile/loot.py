@@ -266,7 +266,8 @@ class Loot:
             if shared is None:
                 edges.add((session, number, low, high, prefix))
                 continue
-            masks.append(masking.pair_stream(shared, prefix, low, high, grid.size)[BOTH_RECEIPTS:])
+            (stream,) = masking.pair_streams(shared, prefix, me, (j,), grid.size)
+            masks.append(stream[BOTH_RECEIPTS:])
             adds.append(me > j)
         Masker(grid).apply(words, masks, np.array(adds, dtype=np.bool_))
         return words, not is_off, edges

@@ -158,7 +158,7 @@ class Model:
     def _receipt(self, sender: int, receiver: int, asked: Asked) -> bytes:
         low, high = sorted((sender, receiver))
         prefix = masking.pair_prefix(self.header(asked))
-        stream = masking.pair_stream(digest("pair", low, high), prefix, low, high, 1)
+        (stream,) = masking.pair_streams(digest("pair", low, high), prefix, low, (high,), 1)
         return stream[masking.receipt_from(sender, receiver)]
 
     def uploads(self, story: Story) -> dict[int, tuple[int, ...]]:

@@ -311,8 +311,8 @@ class HostileServer:
 
     def forged(self, told: Collected, sender: int, seed: bytes) -> bytes:
         """Return the receipt that whoever knows the secret of two clients makes for one of them."""
-        low, high = sorted((sender, told.client))
-        stream = masking.pair_stream(seed, masking.pair_prefix(told.header), low, high, 1)
+        prefix = masking.pair_prefix(told.header)
+        (stream,) = masking.pair_streams(seed, prefix, sender, (told.client,), 1)
         return stream[masking.receipt_from(sender, told.client)]
 
     def secrets_with(self, fit: Fit, corrupted: int, other: int, block: int, cohort: int) -> bytes:

@@ -32,7 +32,7 @@ from privfed.protocols.masked.bindings import (
     BOX_KEYS,
     pair_of,
     pair_prefix,
-    pair_stream,
+    pair_streams,
     self_stream,
 )
 from privfed.protocols.masked.messages import Agreed, Upload
@@ -189,9 +189,8 @@ class Broken(Recorded):
             own = combine(rows, lagrange(points)[None])[0].tobytes()
             masks, adds = [self_stream(own, session, 1, i, header, grid.size)], [False]
             for j in (j for j in range(n) if j != i):
-                low, high = min(i, j), max(i, j)
-                seed = part(derived[low, high][BOX_KEYS:], 0, KEY_BYTES)
-                stream = pair_stream(seed, pair_prefix(header), low, high, grid.size)
+                seed = part(derived[min(i, j), max(i, j)][BOX_KEYS:], 0, KEY_BYTES)
+                (stream,) = pair_streams(seed, pair_prefix(header), i, (j,), grid.size)
                 masks.append(stream[BOTH_RECEIPTS:])
                 adds.append(i > j)
             Masker(grid).apply(words, masks, np.array(adds))

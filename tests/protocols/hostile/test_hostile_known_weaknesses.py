@@ -28,7 +28,7 @@ from privfed.protocols import Masked
 from privfed.protocols.crypto.keys import KEY_BYTES, new_secret
 from privfed.protocols.crypto.keystream import SHORT, keystream
 from privfed.protocols.crypto.shamir import combine, lagrange
-from privfed.protocols.masked.bindings import BOTH_RECEIPTS, pair_prefix, pair_stream
+from privfed.protocols.masked.bindings import BOTH_RECEIPTS, pair_prefix, pair_streams
 from privfed.protocols.masked.messages import UnmaskRequest, Upload
 from privfed.protocols.masked.state import CODEC, SECRET_BYTES
 from privfed.protocols.setup.bindings import part
@@ -99,7 +99,7 @@ def varying_bits(values: Sequence[bytes]) -> int:
 def test_1_mask_generator_is_seeded_with_28_bits_that_vary() -> None:
     prefix = pair_prefix(new_secret())
     # Of a long mask the stream gives the key.
-    streams = [pair_stream(new_secret(), prefix, 0, 1, SHORT + 1) for _ in range(500)]
+    streams = [pair_streams(new_secret(), prefix, 0, (1,), SHORT + 1)[0] for _ in range(500)]
     keys = [one[BOTH_RECEIPTS:] for one in streams]
     assert varying_bits([one[:BOTH_RECEIPTS] for one in streams]) == 8 * BOTH_RECEIPTS
     assert varying_bits(keys) == 8 * KEY_BYTES

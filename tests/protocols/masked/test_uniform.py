@@ -21,7 +21,7 @@ from privfed.protocols import Masked
 from privfed.protocols.crypto.fixed_point import Grid, Words
 from privfed.protocols.crypto.keystream import SHORT, keystream
 from privfed.protocols.masked import session
-from privfed.protocols.masked.bindings import BOTH_RECEIPTS, pair_prefix, pair_stream, self_stream
+from privfed.protocols.masked.bindings import BOTH_RECEIPTS, pair_prefix, pair_streams, self_stream
 from privfed.protocols.masked.messages import Upload
 from privfed.protocols.masked.round_state import RoundState
 from privfed.protocols.setup.bindings import part
@@ -107,8 +107,9 @@ class Observed:
 
     def pair_mask(self, one: int, other: int) -> Words:
         seed = part(self.seeds[one], other - (one < other), 32)
-        ends = (min(one, other), max(one, other))
-        return self._words(pair_stream(seed, pair_prefix(self.header), *ends, self.grid.size)[BOTH_RECEIPTS:])
+        return self._words(
+            pair_streams(seed, pair_prefix(self.header), one, (other,), self.grid.size)[0][BOTH_RECEIPTS:]
+        )
 
     def _words(self, mask: bytes) -> Words:
         if self.grid.size > SHORT:

@@ -38,7 +38,7 @@ from privfed.protocols.masked.bindings import (
     lock_key,
     pair_of,
     pair_prefix,
-    pair_stream,
+    pair_streams,
     ratcheted,
     receipt_from,
     recovery_pad,
@@ -115,7 +115,7 @@ def mask(given: dict[str, Any]) -> dict[str, Any]:
     session, header, own, seed = (bytes.fromhex(given[name]) for name in ("session", "H", "b", "seed"))
     made: dict[str, Any] = {}
     for size in given["words"]:
-        stream = pair_stream(seed, pair_prefix(header), 0, 1, size)
+        (stream,) = pair_streams(seed, pair_prefix(header), 0, (1,), size)
         alone = self_stream(own, session, given["number"], 0, header, size)
         made |= {
             "receipt 0 to 1": stream[receipt_from(0, 1)].hex(),
