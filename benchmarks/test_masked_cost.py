@@ -27,7 +27,7 @@ from privfed.core.values.domain import Ranges
 from privfed.protocols import Masked
 from privfed.protocols.answering import admit, answer
 from privfed.protocols.crypto.fixed_point import Grid, grid_of
-from privfed.protocols.crypto.keys import agree, new_secret, parsed, public_key
+from privfed.protocols.crypto.keys import new_secret
 from privfed.protocols.crypto.keystream import Masker
 
 CLIENTS, ENTRIES, REPEATS = 100, 100_000, 5
@@ -143,19 +143,6 @@ def limit(streams: int) -> float:
     return cpu(lambda: [masker.add(total, key) for key in keys])
 
 
-def agreements() -> float:
-    """Return the time of one client's X25519: an agreement with each neighbour, and a fresh key."""
-    theirs = [public_key(new_secret()) for _ in range(CLIENTS - 1)]
-
-    def work() -> None:
-        own = parsed(new_secret())
-        for public in theirs:
-            agree(own, public)
-        public_key(new_secret())
-
-    return cpu(work)
-
-
 def answering(fit: Fit) -> float:
     """Return the time to decode and admit the question, and to clip its answer to the ranges."""
     data = QUESTION.to_bytes()
@@ -175,18 +162,17 @@ def test_masked_cost() -> None:
         fit.sum()  # Joins, and prepares.
         join, plain, losses = fit.client["agree"] + fit.client["prepare"], [], []
         for _ in range(REPEATS):
-            keystreams, x25519, answered = limit(CLIENTS), agreements(), answering(fit)
+            keystreams, answered = limit(CLIENTS), answering(fit)
             fit.sum()
             client = fit.client["collect"] + fit.client["unmask"]
             plain.append(
                 {
                     "keystreams": keystreams,
-                    "x25519": x25519,
                     "answering": answered,
                     "collect": fit.client["collect"],
                     "unmask": fit.client["unmask"],
                     "client": client,
-                    "rest": client - keystreams - x25519 - answered,
+                    "rest": client - keystreams - answered,
                     "server": fit.server,
                     "server keystreams": limit(CLIENTS),
                 }
@@ -209,10 +195,9 @@ def report(one: dict[str, float], lossy: dict[str, float], rebuilt: int, join: f
             f"collect {one['collect']:.1f}, unmask {one['unmask']:.1f}",
         ),
         (f"  (a) {CLIENTS} keystreams, added", one["keystreams"], "the limit"),
-        (f"  (b) {CLIENTS} X25519", one["x25519"], f"no signatures in a sum; joining {join:.1f} once"),
-        ("  (c) the rest", one["rest"], ""),
+        ("  (b) the rest", one["rest"], f"joining {join:.1f} once"),
         ("  question and answer", one["answering"], ""),
-        ("  (a + c) / a", (one["keystreams"] + one["rest"]) / one["keystreams"], ""),
+        ("  (a + b) / a", (one["keystreams"] + one["rest"]) / one["keystreams"], ""),
         ("server, nobody lost", one["server"], ""),
         (f"  {CLIENTS} keystreams", one["server keystreams"], f"{CLIENTS} own"),
         ("  ratio", one["server"] / one["server keystreams"], ""),
