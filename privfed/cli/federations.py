@@ -15,9 +15,11 @@ from privfed.cli.described import (
     check_metrics,
     estimator,
     measured,
+    models,
     needed_by_a_claim,
     surroundings_of,
 )
+from privfed.cli.output import RoundProgress, in_results
 from privfed.cli.reading import print_summary, summarized
 from privfed.cli.records import record, write_csv
 from privfed.cli.run_folder import MODEL, Parameters, pretty, values_of
@@ -30,6 +32,7 @@ from privfed.engines.flower.settings import FederationFile
 from privfed.errors import ArgumentError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.moments import FederatedSummary
+from privfed.federation.clients import Clients
 from privfed.party.identity import (
     PARTIES,
     SIGNED_KEY,
@@ -221,7 +224,15 @@ def _fit(
         agree_on(model, parameters.metrics, None)
     else:
         _check_training(parameters, classes)
-    fitted: Any = model.resume() if resume else model.fit()
+    clients = Clients.elsewhere(engine.members)
+    fitted: Any = model
+    if isinstance(model, FederatedClusterer):
+        taken = model.get_params(deep=False)
+        rounds = RoundProgress(algorithm, taken.get("max_iter", 1), taken.get("n_init", 1))
+        with rounds as progress, in_results():
+            model.fit_clients(clients, resume=resume, watch=progress)
+    else:
+        models().train(model, algorithm, clients, resume, quiet=False)
     # The model is kept before anything else is asked, and whatever comes of that the nodes close the fit.
     with replaced(out / MODEL) as path:
         model.save(path)

@@ -13,7 +13,7 @@ from multiprocessing.connection import Client
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
@@ -26,12 +26,18 @@ from privfed.errors import FAILED, ArgumentError, MessageError
 QUERY = "query"
 """Type of all messages, one of those that Flower knows."""
 
-_RECORD, _ARRAY = "privfed", "bytes"
-_FIRST_WAIT, _LONGEST_WAIT = 0.05, 0.5
+_RECORD, _ARRAY, _SHORT = "privfed", "bytes", 1 << 20
+_FIRST_WAIT, _LONGEST_WAIT, _SHARE = 0.05, 0.5, 0.1
+"""Seconds between two looks for replies: at least, at most, and as share of the time since the question."""
 
 
 def packed(data: bytes) -> RecordDict:
-    """Return bytes as the content of a message. As an array they are sent in pieces where they are long."""
+    """Return bytes as the content of a message. Long ones are an array, which Flower sends in pieces.
+
+    Each record, array and piece is a request of its own, for the sender and for the receiver.
+    """
+    if len(data) <= _SHORT:
+        return RecordDict({_RECORD: ConfigRecord({_ARRAY: data})})
     array = Array(dtype="uint8", shape=(len(data),), stype="bytes", data=data)
     return RecordDict({_RECORD: ArrayRecord({_ARRAY: array})})
 
@@ -43,7 +49,8 @@ def unpacked(content: RecordDict) -> bytes:
         MessageError: there are none.
     """
     try:
-        data = content[_RECORD][_ARRAY].data
+        found = content[_RECORD][_ARRAY]
+        data = found.data if isinstance(found, Array) else found
     except (KeyError, AttributeError, TypeError):
         data = None
     if not isinstance(data, bytes):
@@ -73,14 +80,13 @@ class GridNetwork:
         waiting = {one: node for one, node in zip(ids, messages, strict=True) if one is not None}
         faults = {node: DISCONNECTED for one, node in zip(ids, messages, strict=True) if one is None}
         replies: dict[int, bytes] = {}
-        until, wait = time.monotonic() + seconds, _FIRST_WAIT
-        while waiting and time.monotonic() < until:
+        began = time.monotonic()
+        while waiting and (passed := time.monotonic() - began) < seconds:
             found = list(self._grid.pull_messages(list(waiting)))
             for reply in found:
                 _sort(reply, waiting, replies, faults)
             if not found:
-                time.sleep(wait)
-                wait = min(2 * wait, _LONGEST_WAIT)
+                time.sleep(min(_LONGEST_WAIT, max(_FIRST_WAIT, _SHARE * passed)))
         return Heard(replies, faults | dict.fromkeys(waiting.values(), EXPIRED))
 
     def close(self) -> None:

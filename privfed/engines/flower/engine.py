@@ -38,7 +38,8 @@ from privfed.party.signed import Requests
 from privfed.protocols.crypto.keys import CryptographyError, new_secret, public_key
 
 _STRANGER = "agreement:position"
-_POLL = 1.0
+_POLL, _SAID = 1.0, 4.0
+"""Seconds between two looks for nodes, and until it is said who is waited for."""
 
 _RUNS = 4
 """Most Flower runs in which one exchange is tried."""
@@ -192,14 +193,17 @@ class FlowerFit:
             RefusedError: none takes part, and some refuse; or one lacks an agreed start total.
             ProtocolError: none takes part.
         """
-        until = time.monotonic() + self._engine.file.wait
+        began = said = time.monotonic()
         while True:
             self._ask_newcomers()
-            if (
-                len(self._nodes.keys() | self._declined.keys()) == len(self._names)
-                or time.monotonic() > until
-            ):
+            here, now = self._nodes.keys() | self._declined.keys(), time.monotonic()
+            if len(here) == len(self._names) or now - began > self._engine.file.wait:
                 break
+            if now - said >= _SAID:
+                said = now
+                missing = ", ".join(name for i, name in enumerate(self._names) if i not in here)
+                left = self._engine.file.wait - (now - began)
+                _LOG.warning("waiting for %s to connect, for %.0f s more; their move", missing, left)
             time.sleep(_POLL)
         codes = {self._names[i]: code for i, code in self._declined.items()}
         if START_MISSING in codes.values() or (not self._nodes and (codes or self._unsigned)):

@@ -83,6 +83,12 @@ def test_replies_are_matched_to_what_they_reply_to_and_errors_are_codes() -> Non
         unpacked(RecordDict())
 
 
+@pytest.mark.parametrize("n", [0, 1, 1 << 20, (1 << 20) + 1, 6 << 20])
+def test_bytes_of_any_length_are_a_message(n: int) -> None:
+    data = bytes(n)
+    assert unpacked(packed(data)) == data
+
+
 def context(**node_config: Any) -> Context:
     return Context(run_id=1, node_id=2, node_config=node_config, state=RecordDict(), run_config={})
 
