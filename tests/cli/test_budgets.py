@@ -11,6 +11,7 @@ import pytest
 from privfed import Box, PrivacyBudget
 from privfed.privacy.accounting import gdp_delta, gdp_mu
 from privfed.privacy.curves import Curve
+from tests.cli.test_claims import LOST, stopping
 from tests.cli.wide import run
 
 WHOLE = ("--epsilon", 4, "--delta", "1e-6", "--unit", "record", "--neighbours", "add-remove")
@@ -109,3 +110,29 @@ def test_a_guarantee_is_the_same_in_all_its_forms() -> None:
     at = exact.at(1e-3)
     assert (1.0 - missed - np.exp(at) * rates).max() == pytest.approx(1e-3, rel=0.05)
     assert Curve(np.inf, 1.0).missed(0.3) == 0.0
+
+
+@pytest.mark.parametrize("name", ["fit", "select-k"])
+def test_a_command_that_goes_on_is_paid_once(home: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = {"fit": "privfed.estimators.fitting", "select-k": "privfed.estimators.selection"}[name]
+    own = ("-k", 2) if name == "fit" else ("--min-k", 2, "--max-k", 3)
+    # The whole budget, of which nothing is left to pay a second time.
+    words = (
+        name,
+        home / "t.csv",
+        *DOMAIN,
+        "--algorithm",
+        "dp",
+        *own,
+        "--budget",
+        home / "b.db",
+        "--share",
+        1,
+    )
+    with monkeypatch.context() as stopped:
+        stopped.setattr(f"{module}.open_federation", stopping(2, LOST))
+        run(*words, "--out", home / "r", exit_code=2)
+    budget = PrivacyBudget.of(home / "b.db")
+    assert budget.remaining().share == 0.0
+    run(*(("resume", home / "r") if name == "fit" else (*words, "--out", home / "r")))
+    assert [one.used for one in budget.log()] == [True]
