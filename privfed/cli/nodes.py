@@ -16,6 +16,7 @@ from privfed.cli.parties import APPROVED
 from privfed.cli.run_folder import source_of
 from privfed.core.agreed.policy import GROUP_SIZE, MOST_FITS
 from privfed.core.stored.files import replaced
+from privfed.data.schema import schema_text
 from privfed.deploy.adding import add, approve, news
 from privfed.deploy.certificates import CERTIFICATES, ends
 from privfed.deploy.folders import new_party, write_card, write_node
@@ -46,6 +47,8 @@ def join(
             raise ArgumentError(f"{folder} is the folder of {own!r}; leave --name out, or name a new folder.")
     else:
         new_party(folder, name)
+    if (schema := given.pop("schema")) is not None:
+        given["schema"] = schema_text(schema)
     table = str(data.absolute())
     write_node(folder, table, data_set or data.name, columns or None, **given, approved=approved)
     try:

@@ -184,6 +184,7 @@ APPROVED = "such as WeightedKMeans, FuzzyCMeans, PrivateKMeans, FeatureMoments"
     "Make a party: its identity and keys, its rows and policy, its card for the coordinator.",
     folder_argument,
     click.option("--data", type=PATH, required=True, help="Table with this node's rows."),
+    click.option("--schema", type=PATH, help="What its columns mean (privfed schema draft), same for all."),
     click.option("--name", help="The party's name, as all will see it.  [default: the folder's]"),
     click.option("--data-set", help="Your own name of these rows, for the journal.  [default: the file's]"),
     click.option(

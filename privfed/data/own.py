@@ -91,6 +91,9 @@ class OwnFile:
         table = np.stack(features, axis=1).reshape(frame.height, len(names))
         return ReadRows(tuple(names), table, labels, self.missing, ids)
 
+    def check(self) -> None:
+        """Check what the rows hold, for their owner alone: numbers or not, without a schema all is well."""
+
     def _compare(self, own: Sequence[str], agreed: Sequence[str]) -> None:
         same = sorted(own) == sorted(agreed) if self.columns is None else list(own) == list(agreed)
         if not same:
@@ -171,6 +174,7 @@ class ReadRows:
         codes: class of each row, `NO_LABEL` for none, int64 of shape (n_rows,); None without a label column.
         missing: the rule for rows without a number somewhere.
         texts: id of each row, None for none, object of shape (n_rows,); None without an id column.
+        said: what a schema's reading found, in place of counts of rows without a number; None without one.
     """
 
     columns: tuple[str, ...]
@@ -178,6 +182,7 @@ class ReadRows:
     codes: LabelArray | None
     missing: Missing
     texts: npt.NDArray[np.object_] | None = None
+    said: tuple[str, ...] | None = None
 
     @property
     def kept(self) -> npt.NDArray[np.bool_]:
@@ -204,11 +209,16 @@ class ReadRows:
         """Return how many rows lack a number or a class, as texts for the rows' owner alone."""
         used = "left out" if self.missing == LEAVE_OUT else f"given the number {self.missing:g}"
         counts = np.count_nonzero(~np.isfinite(self.table), axis=0)
-        found = [
-            f"{count} of {len(self.table)} rows have no number in column {name!r}: {used}"
-            for name, count in zip(self.columns, counts.tolist(), strict=True)
-            if count
-        ]
+        found = list(self.said or ())
+        found += (
+            []
+            if self.said is not None
+            else [
+                f"{count} of {len(self.table)} rows have no number in column {name!r}: {used}"
+                for name, count in zip(self.columns, counts.tolist(), strict=True)
+                if count
+            ]
+        )
         if self.texts is not None and (count := sum(one is None for one in self.texts)):
             found.append(f"{count} of {len(self.texts)} rows have no id: left out")
         if self.codes is not None and (count := int((self.codes == NO_LABEL).sum())):

@@ -20,6 +20,9 @@ from privfed.party.identity import OwnIdentity, read_identity, write_identity, w
 from privfed.party.journal import Journal
 from privfed.version import __version__
 
+SCHEMA = "schema.toml"
+"""In a node's folder: its copy of the schema of its table."""
+
 COORDINATOR = "coordinator"
 """In the folder of a federation: the coordinator's own."""
 
@@ -102,6 +105,7 @@ def write_node(
     classes: int | None = None,
     times: Sequence[str] = (),
     missing: Missing | None = None,
+    schema: str | None = None,
     modules: Sequence[str] = (),
     tells: bool = False,
     approved: Mapping[str, Any] | None = None,
@@ -117,6 +121,7 @@ def write_node(
         id: column with whose each row is; None where each stands for itself.
         classes: how many classes there are; None for any number.
         times: the two columns that say in which rounds a row is there; empty where none do.
+        schema: text of a schema, which says what columns and rule would; None for none.
         missing: "leave-out", or the public number in place of a missing value; None to declare nothing.
         modules: modules of this machine that register what it runs besides privfed's own.
         tells: whether it tells totals that only clients open to the process that drives the run.
@@ -132,12 +137,16 @@ def write_node(
     rows += "" if id is None else f"id = {quoted(id)}  # whose each row is\n"
     rows += "" if classes is None else f"classes = {classes}  # rows with other labels have none\n"
     rows += f"times = [{', '.join(map(quoted, times))}]  # first round, and first without\n" if times else ""
+    rows += "" if schema is None else f"schema = {quoted(SCHEMA)}  # what the columns mean\n"
     rule = quoted(missing) if isinstance(missing, str) else missing
     rows += "" if missing is None else f"missing = {rule}  # what becomes of rows without a number\n"
     lines = {"columns": named, "rows": rows, "modules": own if modules else "", "tells": tell}
     ClientPolicy.closed(**approved or {})
     policy = "\n".join(f"{name} = {_written(value)}" for name, value in (approved or {}).items())
     text = _NODE.format(data=quoted(data), data_set=quoted(data_set), policy=policy, **lines)
+    if schema is not None:
+        with replaced(folder / SCHEMA) as path:
+            path.write_text(schema, encoding="utf-8")
     write_new(folder / SETTINGS, text.encode())
 
 

@@ -14,7 +14,7 @@ from privfed.deploy.adding import approve, news
 from privfed.deploy.kits import KITS, read_card, read_kit
 from privfed.engines.flower.node import check_node
 from privfed.engines.flower.settings import FederationFile, NodeSettings
-from privfed.errors import ArgumentError
+from privfed.errors import ArgumentError, ColumnsError
 from tests.some import some
 
 
@@ -107,6 +107,48 @@ def test_a_certificate_is_renewed_and_an_address_is_another(tmp_path: Path, card
     told("add", fed, "--host", "hub2", "--port", "9100")
     assert news(tmp_path / "a", read_kit(kit))[0] == "~ the SuperLink is at hub2:9100"
     assert FederationFile.read(fed).parties == fed / "parties"
+
+
+SCHEMA = """\
+[columns.age]
+kind = "number"
+low = 0.0
+high = 110.0
+missing = "leave-out"
+outside = "clip"
+[columns.sex]
+kind = "category"
+categories = ["f", "m"]
+missing = "leave-out"
+"""
+
+
+def test_a_schema_says_what_the_columns_of_a_node_are(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(SCHEMA)
+    words = ("--schema", tmp_path / "s.toml", "--algorithms", "WeightedKMeans", "--group-size", "1")
+    (tmp_path / "bad.csv").write_text("age,sex\n30,f\n40,x\n")
+    assert "have a category that the schema does not name" in failed(
+        "join", tmp_path / "bad", "--data", tmp_path / "bad.csv", *words
+    )
+    (tmp_path / "a.csv").write_text("sex,age,note\nf,30,x\nm,,y\nm,200,z\n")
+    said = told("join", tmp_path / "a", "--data", tmp_path / "a.csv", *words)
+    assert "2 of 3 rows are used, of columns age, sex=f, sex=m" in said
+    assert "lie outside the declared range; they are clipped" in said
+    assert read_card(tmp_path / "a.pub").columns == ("age", "sex=f", "sex=m")
+    settings = NodeSettings.read(tmp_path / "a")
+    assert settings.rows(("sex=m", "age", "sex=f")).features[:, 1].tolist() == [30.0, 110.0]
+    # What a running node cannot read is a row that is left out, and no error.
+    (tmp_path / "a.csv").write_text('sex,age,note\nf,30,x\nq,many,"\nm,50,z\n')
+    assert settings.rows().features[:, 0].tolist() == [30.0, 50.0]
+    with pytest.raises(ColumnsError):
+        settings.rows(("age",))
+    told("add", tmp_path / "fed", tmp_path / "a.pub", "--host", "hub")
+    approve(tmp_path / "a", read_kit(tmp_path / "fed.kit"))
+    assert check_node(tmp_path / "a") == "a"
+    text = (tmp_path / "a" / "node.toml").read_text()
+    (tmp_path / "a" / "node.toml").write_text(text.replace("schema =", 'columns = ["age"]\nschema ='))
+    with pytest.raises(ArgumentError, match="the schema says what columns would"):
+        NodeSettings.read(tmp_path / "a")
 
 
 def test_who_must_act_is_said(tmp_path: Path, cards: list[Path]) -> None:

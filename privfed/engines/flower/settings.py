@@ -26,6 +26,8 @@ from privfed.core.values.domain import Ball, Box, Domain
 from privfed.core.values.numbers import check_whole
 from privfed.data.conversion import MOST_CLASSES
 from privfed.data.own import OwnFile
+from privfed.data.own_described import DescribedFile
+from privfed.data.schema import Schema, parse, schema_text
 from privfed.data.table import LEAVE_OUT, Missing, missing_rule
 from privfed.errors import ArgumentError, DataError
 from privfed.party.groups import RawTable
@@ -50,7 +52,7 @@ _IS: dict[str, Callable[[Any], bool]] = {
 """Type of a value in a file, as errors name it -> whether a value has it; the empty one is checked later."""
 
 _NODE = {
-    **dict.fromkeys(("data", "data_set", "labels", "id", "separator"), TEXT),
+    **dict.fromkeys(("data", "data_set", "labels", "id", "separator", "schema"), TEXT),
     **dict.fromkeys(("columns", "times", "modules"), TEXTS),
     **{"tells": SWITCH, "policy": TABLE, "domain": "", "missing": "", "classes": ""},
 }
@@ -102,6 +104,7 @@ class NodeSettings:
         missing: what becomes of rows without a number in some column: "leave-out", or a public number that
             takes its place, row by row and in silence. None leaves them out, and `report` asks its owner.
         separator: between the fields of a CSV file; None to find it.
+        schema: what the columns mean (docs/tables.md), in place of `columns`, `separator` and `missing`.
         tells: whether it passes totals that only clients open on to the process that drives the run.
         domain: the declared domain, where that is a ball; a box is in the agreement.
         modules: modules of this machine that register own algorithms, questions or sums.
@@ -118,6 +121,7 @@ class NodeSettings:
     times: tuple[str, ...] | None = None
     missing: Missing | None = None
     separator: str | None = None
+    schema: Schema | None = None
     tells: bool = False
     domain: Domain | None = None
     modules: tuple[str, ...] = ()
@@ -135,6 +139,8 @@ class NodeSettings:
         plain = ("data_set", "labels", "id", "separator", "tells")
         options: dict[str, Any] = {name: table[name] for name in plain if name in table}
         options |= {name: tuple(table[name]) for name in ("columns", "times", "modules") if name in table}
+        if "schema" in table:
+            options["schema"] = _schema(path, table)
         if "domain" in table:
             options["domain"] = _domain(path, table["domain"])
         options |= _rules(path, table)
@@ -143,7 +149,8 @@ class NodeSettings:
     @property
     def table(self) -> OwnFile:
         """Where the node's rows lie, and how they are read."""
-        return OwnFile(
+        words: dict[str, Any] = {} if self.schema is None else {"schema": self.schema}
+        return (OwnFile if self.schema is None else DescribedFile)(
             path=self.data,
             columns=self.columns,
             label=self.labels,
@@ -151,6 +158,7 @@ class NodeSettings:
             n_classes=self.classes,
             separator=self.separator,
             missing=LEAVE_OUT if self.missing is None else self.missing,
+            **words,
         )
 
     def raw(self, agreed: Sequence[str] | None = None) -> RawTable:
@@ -187,11 +195,12 @@ class NodeSettings:
             DataError: there is no such table, no row of it is used, or nothing is declared of rows without a
                 number or a class.
         """
+        self.table.check()
         found = self.table.read()
         problems = found.problems()
         if not len(found.features):
             raise DataError(f"no row of {self.data} is used: {'; '.join(problems) or 'it has none'}.")
-        if problems and self.missing is None:
+        if problems and self.missing is None and self.schema is None:
             raise DataError(
                 f"{self.data}: {'; '.join(problems)}. Declare what becomes of such rows with "
                 'missing="leave-out", or missing= and a public number; a running node would leave them out.'
@@ -283,6 +292,14 @@ def _rules(path: Path, table: dict[str, Any]) -> dict[str, Any]:
     except ArgumentError as error:
         raise ArgumentError(f"{path}: {error}") from None
     return options
+
+
+def _schema(path: Path, table: dict[str, Any]) -> Schema:
+    """Return the schema that settings name; a relative path starts in their folder."""
+    if both := [name for name in ("columns", "separator", "missing") if name in table]:
+        raise ArgumentError(f"{path}: the schema says what {both[0]} would; leave it out.")
+    place = path.parent / table["schema"]
+    return parse(schema_text(place), str(place))
 
 
 def _policy(path: Path, table: dict[str, Any]) -> ClientPolicy:
