@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from privfed.core.names import lazily
 
 if TYPE_CHECKING:
+    from privfed.attacks.attributes.attribute_inference import AttributeInference
     from privfed.attacks.audits import audit
     from privfed.attacks.base.interface import ActiveAttack, Attack, PassiveAttack
     from privfed.attacks.base.oracle import Oracle
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ActiveAttack",
     "Attack",
+    "AttributeInference",
     "ClusterMembership",
     "Counts",
     "Differencing",
@@ -76,6 +78,7 @@ __getattr__ = lazily(
     {
         "ActiveAttack": "privfed.attacks.base.interface",
         "Attack": "privfed.attacks.base.interface",
+        "AttributeInference": "privfed.attacks.attributes.attribute_inference",
         "ClusterMembership": "privfed.attacks.cohorts.cluster_membership",
         "Counts": "privfed.attacks.base.results",
         "Differencing": "privfed.attacks.reconstruction.differencing",

@@ -10,6 +10,7 @@ ATTACKS: Registry[type[Attack]] = Registry(
     "attack",
     "privfed.attacks",
     {
+        "attribute-inference": "privfed.attacks.attributes.attribute_inference:AttributeInference",
         "cluster-membership": "privfed.attacks.cohorts.cluster_membership:ClusterMembership",
         "differencing": "privfed.attacks.reconstruction.differencing:Differencing",
         "disaggregation": "privfed.attacks.cohorts.disaggregation:Disaggregation",
@@ -25,6 +26,7 @@ ATTACKS: Registry[type[Attack]] = Registry(
         "tomography": "privfed.attacks.reconstruction.tomography:Tomography",
     },
     also={
+        "AttributeInference": "attribute-inference",
         "ClusterMembership": "cluster-membership",
         "Differencing": "differencing",
         "Disaggregation": "disaggregation",

@@ -74,6 +74,10 @@ class Differencing(PassiveAttack[Points]):
         own = Reads(what=what, shown=shown, client=self.client, use=of_clustering, noised=False)
         return (*found, own)
 
+    def rows_of(self, view: View, rng: np.random.Generator) -> FloatArray:
+        """Return the rows that are claimed from a view without colluders' answers, (n_claims, n_features)."""
+        return self._attack(view, Prior(), rng).points
+
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Points:
         if prior.colluders:
             view = without_colluders(view, prior.colluders)

@@ -272,7 +272,10 @@ def test_the_truth_may_have_moved(invoke, run, iris, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--attack", "nonsense"), "no attack 'nonsense'; use all, cluster-membership, differencing"),
+        (
+            ("--attack", "nonsense"),
+            "no attack 'nonsense'; use all, attribute-inference, cluster-membership, differencing",
+        ),
         (("--attack", "probing"), "probing asks questions of its own, which a recorded run cannot answer"),
         (("--attack", "no_such_module:Kind"), "write module:Name"),
         (("--attack", "collections:Counter"), "must be a class of attacks"),

@@ -1,0 +1,1 @@
+"""Attribute inference: an unknown value of a row of which the others are known."""
