@@ -10,7 +10,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.exceptions import ConvergenceWarning
 
 from privfed.algorithms.rounds import ClusteringOutcome
@@ -21,7 +20,6 @@ from privfed.core.roles.conversation import Algorithm
 from privfed.core.stored.encoding import Array
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Noise
-from privfed.data import ClientTables
 from privfed.errors import ArgumentError
 from privfed.estimators.declaring import parameters
 from privfed.estimators.doubts import Doubted
@@ -32,32 +30,26 @@ from privfed.estimators.fitting import (
     keep_columns,
     open_fit,
     reason_of,
-    rows_of,
     start_given,
     warn_tiny,
 )
+from privfed.estimators.nearest import NearestCenters
 from privfed.estimators.parameters import Clusters, Fixed, Measured, Scaled, Surroundings
 from privfed.estimators.registry import stored_name
 from privfed.estimators.saving import (
     NOT_PART_OF_THE_AGREEMENT,
     Arrays,
-    ClassNamePrefixFeaturesOutMixin,
-    ClusterMixin,
     NoLabels,
-    NotFittedError,
-    Saved,
-    TransformerMixin,
     plain_params,
 )
 from privfed.estimators.scaling import Scaling, fit_scaled
-from privfed.federation.clients import Clients, check_one_table, is_client_list
+from privfed.federation.clients import Clients
 from privfed.federation.driver import Federation, Watcher
 from privfed.federation.opening import claim_of
 from privfed.federation.request import FederationRequest, as_agreed, cohort_rule, protocol_of, seed_of_fit
 from privfed.metrics.asked import AskedMetric
 from privfed.metrics.named import checked, following
 from privfed.numerics.kernels.dispatch import assign
-from privfed.numerics.kernels.interpreted import squared_distances
 
 
 @parameters
@@ -68,10 +60,7 @@ class FederatedClusterer(
     Scaled,
     Fixed,
     Doubted,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    ClusterMixin,
-    Saved,
+    NearestCenters,
 ):
     """Base of the clustering estimators. Subclasses name their algorithm.
 
@@ -116,11 +105,12 @@ class FederatedClusterer(
         """Cluster the data of several clients.
 
         Args:
-            X: a list of tables of shape (n_i, n_features), one for each client; or one table; or
-                `privfed.data.ClientTables`, which keep their groups of rows (`ClientPolicy.group_size`). None
-                for an engine whose clients already have their rows; `labels_` then stay with them.
+            X: a list of tables of shape (n_i, n_features), one for each client; or a dict of them by the
+                clients' names; or one table; or `privfed.data.ClientTables`, which keep their groups of rows
+                (`ClientPolicy.group_size`). None for an engine whose clients already have their rows;
+                `labels_` then stay with them. Columns are matched by name.
             y: labels (integer codes) for metrics on `federation_`; the clustering ignores them.
-            groups: the client of each row, if `X` is one table.
+            groups: the client of each row, or the column with it, if `X` is one table.
             client_names: names of all clients, in the order of their positions. None takes them from
                 `groups`, or names those of a list 0, 1, ... Under differential privacy `groups` needs
                 `client_names`, so that a client whose rows are all left out still takes part.
@@ -326,36 +316,6 @@ class FederatedClusterer(
         for rows, found in zip(clients.rows, own, strict=True):
             labels[rows] = found
         return labels
-
-    def _rows(self, X: Any) -> FloatArray:
-        if not hasattr(self, "cluster_centers_"):
-            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first.")
-        check_one_table(X)
-        rows = rows_of(self, X)
-        return rows if self.scaling_ is None else self.scaling_.scaled(rows)
-
-    def predict(self, X: Any) -> npt.NDArray[np.int32]:
-        """Return the nearest center of each row of a table, int32 of shape (n_rows,)."""
-        return assign(self._rows(X), self.cluster_centers_).astype(np.int32)
-
-    def transform(self, X: Any) -> FloatArray:
-        """Return the distance of each row to each center, float64 of shape (n_rows, n_clusters)."""
-        return np.asarray(np.sqrt(squared_distances(self._rows(X), self.cluster_centers_)))
-
-    def fit_predict(
-        self, X: Any, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
-    ) -> Any:
-        """Fit and return `labels_`."""
-        return self.fit(X, y, groups, client_names).labels_
-
-    def fit_transform(
-        self, X: Any, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
-    ) -> Any:
-        """Fit and return the distances to the centers; a list of arrays for a list of clients."""
-        self.fit(X, y, groups, client_names)
-        if isinstance(X, ClientTables):
-            return [self.transform(one) for one in X.arrays]
-        return [self.transform(one) for one in X] if is_client_list(X) else self.transform(X)
 
     def _stored(self) -> tuple[dict[str, FloatArray], dict[str, Any]] | None:
         if not hasattr(self, "cluster_centers_"):

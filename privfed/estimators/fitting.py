@@ -28,9 +28,10 @@ from privfed.data import ClientTables
 from privfed.errors import ArgumentError, DataError, RefusedError
 from privfed.estimators.declaring import parameters_of
 from privfed.estimators.saving import BaseEstimator
-from privfed.federation.clients import Clients, check_given, gathered, is_client_list
+from privfed.federation.clients import Clients, gathered
 from privfed.federation.driver import Federation
 from privfed.federation.opening import open_federation
+from privfed.federation.passed import as_passed, check_given, is_client_list
 from privfed.federation.request import FederationRequest
 from privfed.privacy.claim import Privacy
 from privfed.questions.ranges import SMALLEST
@@ -168,6 +169,7 @@ def clients_of(estimator: Any, X: Any, groups: Any, y: Any, names: Iterable[Any]
     private = params["privacy"] is not None
     plain = X is not None and not isinstance(X, ClientTables | Clients)
     if plain:
+        X, groups, y, names = as_passed(X, groups, y, names)
         check_given(X)
     one_table = plain and not is_client_list(X)
     if one_table:

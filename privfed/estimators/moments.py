@@ -24,8 +24,9 @@ from privfed.estimators.declaring import parameter, parameters
 from privfed.estimators.fitting import check_declared, check_order, clients_of, rows_of
 from privfed.estimators.parameters import Surroundings
 from privfed.estimators.saving import Claimed, NotFittedError, OneToOneFeatureMixin, TransformerMixin
-from privfed.federation.clients import Clients, is_client_list
+from privfed.federation.clients import Clients
 from privfed.federation.opening import claim_of, open_federation
+from privfed.federation.passed import is_client_list, is_named
 from privfed.federation.request import FederationRequest, as_agreed, protocol_of, seed_of_fit
 from privfed.federation.simulation import mapped_tables
 from privfed.privacy.claim import Privacy
@@ -206,7 +207,7 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, _FromMoments):
         return shift.copy(), self.scale_.copy()
 
     def transform(self, X: Any) -> Any:
-        """Return scaled rows, float64 of the shape of `X`; of several clients a list, or `ClientTables`."""
+        """Return scaled rows, float64 of the shape of `X`; of clients a list, a dict, or `ClientTables`."""
         return self._each(X, self._scaled)
 
     def inverse_transform(self, X: Any) -> Any:
@@ -238,6 +239,8 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, _FromMoments):
             self._rows(np.zeros((1, len(X.columns))))
             check_order(X.columns, vars(self).get("feature_names_in_", X.columns))
             return mapped_tables(X, mapped)
+        if is_named(X):
+            return {name: mapped(self._rows(one)) for name, one in X.items()}
         if is_client_list(X):
             return [mapped(self._rows(one)) for one in X]
         return mapped(self._rows(X))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import issparse
 from sklearn.utils import check_array
 
 from privfed.core.agreed.policy import ClientPolicy
@@ -21,6 +18,7 @@ from privfed.core.connection import Engine, Members
 from privfed.core.values.domain import Domain, FloatArray, frozen, frozen_array
 from privfed.data import ClientTables
 from privfed.errors import ArgumentError, DataError, PrivacyError
+from privfed.federation.passed import as_passed, check_given, is_client_list
 from privfed.federation.simulation import KeptGroups, MappedGroups, answering
 
 
@@ -92,68 +90,6 @@ class Clients:
         return self.width if self.data is None else self.data[0].n_features
 
 
-def is_client_list(X: Any) -> bool:
-    """Say whether `X` is a list of tables, one a client, rather than one table (a list of rows)."""
-    return isinstance(X, list | tuple) and (len(X) == 0 or any(_n_axes(one) == 2 for one in X))
-
-
-def _n_axes(table: Any) -> int:
-    try:
-        return np.ndim(table)
-    except ValueError:  # rows of different lengths
-        return 0
-
-
-def _is_stacked(X: Any) -> bool:
-    return isinstance(X, np.ndarray) and X.ndim == 3
-
-
-def check_one_table(X: Any) -> None:
-    """Check that `X` is no list of tables, where one table of rows is needed.
-
-    Raises:
-        DataError: it is one; the message says how to pass it.
-    """
-    if (is_client_list(X) and len(X)) or _is_stacked(X):
-        raise DataError("X holds several tables; pass each by itself: [model.predict(one) for one in X].")
-
-
-def check_given(X: Any) -> None:
-    """Check that `X` is a table or a list of tables, and holds numbers.
-
-    scikit-learn's own checks come later; their messages know no clients, and quote values.
-
-    Raises:
-        DataError: `fit` cannot take it; the message says how to pass it.
-    """
-    if isinstance(X, Mapping) and not issparse(X):  # Some sparse tables are mappings.
-        raise DataError("X is a mapping; pass list(X.values()), and client_names=list(X).")
-    if X is None or isinstance(X, int | float | Iterator | str | bytes | os.PathLike):
-        raise DataError(
-            f"X is {type(X).__name__!r}; pass a list with one array a client, or one array with groups=. "
-            "privfed.data.load_clients(path).arrays is such a list, from a file."
-        )
-    if np.ma.is_masked(X):
-        raise DataError("X holds masked values; drop or impute these rows.")
-    if is_client_list(X):
-        return
-    if _is_stacked(X):
-        raise DataError("X has three axes; pass list(X), one table of shape (n_rows, n_features) a client.")
-    if isinstance(X, list | tuple) and len({len(one) for one in X if hasattr(one, "__len__")}) > 1:
-        raise DataError(
-            "X is a list of entries of different lengths; pass one array of shape (n_rows, n_features) a "
-            "client (of one feature: array.reshape(-1, 1)), or rows of one length."
-        )
-    table = np.asarray(X)
-    if table.ndim == 0 or table.dtype.kind not in "OUS":
-        return
-    with suppress(TypeError):  # For other objects than text and numbers, scikit-learn's message suffices.
-        try:
-            table.astype(np.float64)
-        except ValueError:
-            raise DataError("all values of X must be numbers; encode or drop the other columns.") from None
-
-
 def gather(
     X: Any,
     groups: Any = None,
@@ -166,9 +102,10 @@ def gather(
     """Return the clients of a list of tables, or of one table and the client of each row.
 
     Args:
-        X: a list of tables, or one table; or `privfed.data.ClientTables`, or clients, with all they have.
-        groups: with one table: the client of each row.
-        y: labels, integer codes: a list for a list of tables.
+        X: a list of tables, a dict of them by the clients' names, or one table; or
+            `privfed.data.ClientTables`, or clients, with all they have.
+        groups: with one table: the client of each row, or the name of the column with it.
+        y: labels, integer codes: a list or dict for a list or dict of tables.
         names: names of all clients, in the order of their positions: those of the tables in a list, or all
             that `groups` may contain. A client that is not in `groups` holds no rows.
         domain: domain in which rows must lie.
@@ -191,6 +128,7 @@ def gather(
         if not private:
             _check_rows(clients, domain)
         return clients
+    X, groups, y, names = as_passed(X, groups, y, names)
     check_given(X)
     known = None if names is None else _checked_names(names)
     if is_client_list(X):

@@ -115,7 +115,6 @@ def test_no_error_quotes_a_value(blobs: Clients, make: Callable[[Clients], Any])
     [
         pytest.param(lambda n: np.zeros(n - 1), r"groups of shape .* for each of", id="too-few"),
         pytest.param(lambda n: np.zeros((n, 1)), r"groups of shape .* for each of", id="two-axes"),
-        pytest.param(lambda n: "abc", r"groups of shape \(\)", id="a-text"),
         pytest.param(lambda n: [None] * n, "none missing", id="none"),
         pytest.param(lambda n: ["a"] * (n - 1) + [None], "none missing", id="one-none"),
         pytest.param(lambda n: [0.0] * (n - 1) + [np.nan], "none missing", id="nan"),
@@ -317,7 +316,6 @@ ROWS = np.arange(12.0).reshape(6, 2)
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"a": ROWS, "b": ROWS}, r"X is a mapping; pass list\(X.values\(\)\), and client_names=list\(X\)"),
         ((rows for rows in (ROWS, ROWS)), "X is 'generator'; pass a list with one array a client"),
         ("clients.csv", r"X is 'str'; .*load_clients\(path\)\.arrays is such a list"),
         (Path("clients.csv"), r"load_clients\(path\)\.arrays"),
@@ -326,7 +324,7 @@ ROWS = np.arange(12.0).reshape(6, 2)
         (np.array([["31337", "x"]] * 6), "all values of X must be numbers; encode or drop"),
         (pl.DataFrame({"a": ["31337", "x"], "b": [1, 2]}), "all values of X must be numbers"),
     ],
-    ids=["dict", "generator", "text", "path", "one feature", "ragged", "text table", "frame of text"],
+    ids=["generator", "text", "path", "one feature", "ragged", "text table", "frame of text"],
 )
 def test_what_is_no_list_of_tables_is_told_how_it_is_passed(given: Any, message: str) -> None:
     with pytest.raises(DataError, match=message) as caught:

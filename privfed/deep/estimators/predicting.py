@@ -16,7 +16,7 @@ from privfed.deep.training.trainer import MODELS, Labels, Trainer, trainer_of
 from privfed.errors import ArgumentError, DataError
 from privfed.estimators.fitting import check_order
 from privfed.estimators.saving import NotFittedError
-from privfed.federation.clients import check_one_table
+from privfed.federation.passed import check_one_table
 
 
 def kind_of(trainer: Trainer) -> str:
