@@ -13,11 +13,13 @@ from privfed.cli.declared import Declared
 from privfed.cli.run_folder import RUN, Parameters, Run, Source, read_run
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.names import Registry
+from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Noise, Unit
 from privfed.data import ClientTables, load_clients
-from privfed.data.described_clients import load_described
+from privfed.data.described_clients import in_units, load_described
 from privfed.data.schema import parse
 from privfed.data.table import ERROR, missing_rule
+from privfed.data.table_files import write_table
 from privfed.errors import ArgumentError, RunFolderError, UndefinedIndexError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.registry import ESTIMATORS
@@ -224,6 +226,12 @@ def load(source: Source, *, private: bool) -> ClientTables:
         private=private,
         missing=ERROR if source.missing is None else missing_rule(source.missing),
     )
+
+
+def write_in_units(folder: Path, source: Source, centers: FloatArray) -> None:
+    """Write centers as people read them, where a schema says what the columns mean."""
+    if source.schema is not None:
+        write_table(folder / "centroids-in-units.csv", in_units(parse(source.schema), centers))
 
 
 def check_several(tables: ClientTables, path: str, protocol: object) -> None:

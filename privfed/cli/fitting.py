@@ -26,6 +26,7 @@ from privfed.cli.described import (
     measured,
     models,
     needed_by_a_claim,
+    write_in_units,
 )
 from privfed.cli.output import RoundProgress, echo, in_results, result_table, write_results
 from privfed.cli.profiling import profile_of
@@ -54,9 +55,6 @@ from privfed.core.record.transcript import Transcript, has_begun
 from privfed.core.values.domain import Box
 from privfed.core.values.guarantee import Noise
 from privfed.data import ClientTables
-from privfed.data.described_clients import in_units
-from privfed.data.schema import parse
-from privfed.data.table_files import write_table
 from privfed.errors import (
     ArgumentError,
     DataError,
@@ -276,9 +274,7 @@ def carry_out(
             profile=profile_of(model) if parameters.profile else None,
         )
         write_results(folder, result, model)
-        if run.source.schema is not None:
-            table = in_units(parse(run.source.schema), in_columns_units(model))
-            write_table(folder / "centroids-in-units.csv", table)
+        write_in_units(folder, run.source, in_columns_units(model))
         if picture:
             from privfed.cli.pictures import draw_run
 

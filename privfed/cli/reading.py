@@ -28,11 +28,13 @@ from privfed.cli.result import (
     to_json,
 )
 from privfed.cli.run_folder import (
+    ASKED,
     MODEL,
     RESULT_FORMAT,
     RUN,
     SELECTION,
     Centroids,
+    Source,
     pretty,
     read_centroids,
     read_result,
@@ -74,7 +76,7 @@ def predict(
         rows = load_features(data, read_result(run_folder, TrainedResult).columns, separator=separator)
         _classes(run_folder, rows, out, cluster, model)
         return
-    source = read_run(run_folder).source if (run_folder / RUN).exists() else None
+    source = _source_of(run_folder)
     if cluster is not None:
         raise ArgumentError("--cluster is for runs that trained models; leave it out.")
     known = centroids_of(run_folder)
@@ -98,6 +100,17 @@ def predict(
     if claim is not None:
         click.echo(f"privfed: for the centroids, not for the clusters of DATA's rows: {claim.line}", err=True)
     _write(out, {**ids, "cluster": labels})
+
+
+class _Sourced(msgspec.Struct, frozen=True):
+    source: Source
+
+
+def _source_of(folder: Path) -> Source | None:
+    """Return where the rows of a fit or a selection came from; None for a run over Flower."""
+    if (folder / RUN).exists():
+        return read_run(folder).source
+    return read_result(folder, _Sourced, ASKED).source if (folder / ASKED).exists() else None
 
 
 def centroids_of(folder: Path) -> Centroids:

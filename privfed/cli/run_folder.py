@@ -22,7 +22,7 @@ from privfed.core.stored.files import Format, make_folder, open_file
 from privfed.errors import RunFolderError
 from privfed.privacy.claim import PrivacySpent
 
-RUN, RESULT, SELECTION = "run.json", "result.json", "selection.json"
+RUN, RESULT, SELECTION, ASKED = "run.json", "result.json", "selection.json", "select.json"
 FORMAT = 1
 RESULT_FORMAT = 2
 """Format of `result.json` and similar files; format 1 named no format, no claim and no noised numbers."""

@@ -14,11 +14,12 @@ from typing import Any
 
 import click
 import msgspec
+import numpy as np
 from rich import box
 from rich.table import Table
 
 from privfed.cli.declared import Declared, declared_of
-from privfed.cli.described import check_several, declared_with, estimator, labelled, load
+from privfed.cli.described import check_several, declared_with, estimator, labelled, load, write_in_units
 from privfed.cli.fitting import check_same_rows
 from privfed.cli.output import RoundProgress, echo, in_results
 from privfed.cli.program import in_options
@@ -32,6 +33,7 @@ from privfed.cli.result import (
     stating_the_claim,
 )
 from privfed.cli.run_folder import (
+    ASKED,
     MODEL,
     RESULT_FORMAT,
     SELECTION,
@@ -56,8 +58,6 @@ from privfed.estimators.selection import estimator_of, select_n_clusters, transc
 from privfed.federation.clients import Clients, gather
 from privfed.privacy.claim import noised_mark, one_line, rows_mark
 from privfed.version import __version__
-
-ASKED = "select.json"
 
 
 def select_k(
@@ -168,18 +168,20 @@ def carry_out(
                 from privfed.cli.pictures import draw_selection
 
                 draw_selection(out / "picture.png", result)
-            return _written(out, _selection(asked, tables, result, time.monotonic() - began), result)
+            found = _selection(asked, tables, result, time.monotonic() - began)
+            return _written(out, found, result, asked.source)
     except BaseException:
         if fresh and not transcripts(out) and not has_begun(out / SCALING):
             _discard(out)
         raise
 
 
-def _written(out: Path, found: Selection, result: SelectionResult) -> Selection:
+def _written(out: Path, found: Selection, result: SelectionResult, source: Source) -> Selection:
     with replaced(out / MODEL) as path:
         result.estimator.save(path)
     with replaced(out / SELECTION) as path:
         path.write_bytes(pretty(found))
+    write_in_units(out, source, np.array(found.centroids))
     return found
 
 

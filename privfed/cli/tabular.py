@@ -24,7 +24,8 @@ from privfed.data.table_files import files_of, is_folder, stem
 from privfed.errors import ArgumentError, DataError
 
 _CODES = ("?", "na", "n/a", "nan", "none", "null")
-_FORMATS = ("%Y-%m-%d", "%d.%m.%Y", "%d-%m-%Y", "%d/%m/%Y", "%m/%d/%Y")
+_DAYS = ("%Y-%m-%d", "%d.%m.%Y", "%d-%m-%Y", "%d/%m/%Y", "%m/%d/%Y")
+_TIMES = tuple(f"{day}{time}" for day in _DAYS for time in (" %H:%M", " %H:%M:%S%.f", "T%H:%M:%S%.f"))
 _MOST_CATEGORIES = 300
 _ROWS_LIKE_IDS = 20
 """Fewer rows may differ in a whole number by chance."""
@@ -112,7 +113,8 @@ def _guess(path: str, name: str, text: pl.Series, file: File) -> Column | None:
     if not len(present):
         echo(f"privfed: {path}: column {name!r} holds no value; it is left out.", err=True)
         return None
-    formats = [one for one in _FORMATS if present.str.to_date(one, strict=False).null_count() == 0]
+    known = _TIMES if ":" in str(present[0]) else _DAYS
+    formats = [one for one in known if present.str.to_date(one, strict=False).null_count() == 0]
     if not formats and _is_id(text):
         return Column(kind="id", codes=codes)
     read = numbers_in(present, file.decimal, file.thousands)

@@ -22,7 +22,7 @@ import polars as pl
 from privfed.core.values.domain import FloatArray
 from privfed.data.own import frame_of_lines
 from privfed.data.schema import CATEGORY, DATE, ERROR, Column, File, Schema
-from privfed.data.table import LEAVE_OUT
+from privfed.data.table import LEAVE_OUT, repeated
 from privfed.data.table_files import content_of, names_in, not_utf8, parquet, separator_in, stem, suffix
 from privfed.errors import ArgumentError, DataError
 
@@ -164,7 +164,13 @@ def read_described(
     """
     file = schema.files.get(stem(path), File())
     frame = text_frame(path, file, private=private)
-    frame = frame.rename({old: new for old, new in file.names.items() if old in frame.columns})
+    named = [file.names.get(name, name) for name in frame.columns]
+    if twice := repeated(named):
+        raise DataError(
+            f"{path}: two columns are called {twice[0]!r} once names of [files.{stem(path)}] are applied; "
+            "correct names, or rename a column."
+        )
+    frame.columns = named
     wanted = [name for name, own in schema.columns.items() if own.is_feature]
     for name in (*wanted, *also):
         if name not in frame.columns:
@@ -214,7 +220,7 @@ class _Reading:
         if own.kind != CATEGORY:
             values = values * own.units.get(self._file.units.get(self._column, ""), 1.0)
             absent |= self._clipped(values, absent)
-        kept = self._filled(values, absent)
+        kept = self._filled(values, absent, absent & ~unread)
         if own.kind == CATEGORY:
             places = np.arange(len(own.categories), dtype=np.float64)
             return np.where(values[:, None] == places, own.weight, 0.0), kept
@@ -270,18 +276,18 @@ class _Reading:
         np.clip(values, *ends, out=values)
         return outside if rule == "missing" else np.zeros(len(values), dtype=np.bool_)
 
-    def _filled(self, values: FloatArray, absent: Flags) -> Flags:
-        """Put the declared value in place of missing ones; return the rows to keep."""
+    def _filled(self, values: FloatArray, absent: Flags, told: Flags) -> Flags:
+        """Put the declared value in place of missing ones, where not `told` before; return rows to keep."""
         own, rule = self._own, self._own.missing
         if rule in (ERROR, LEAVE_OUT):
             values[absent] = 0.0 if own.range is None or own.kind == CATEGORY else own.range[0]
             remedy = "give missing to say that they are left out, or what is put in their place"
             remedy = "they are left out" if rule == LEAVE_OUT else remedy
-            self._found(absent, "have no value", remedy, rule == ERROR)
+            self._found(told, "have no value", remedy, rule == ERROR)
             return ~absent
         place = own.categories.index(str(rule)) if own.kind == CATEGORY else own.number(rule)
         values[absent] = place
-        self._found(absent, "have no value", "the declared value is put in")
+        self._found(told, "have no value", "the declared value is put in")
         return np.ones(len(values), dtype=np.bool_)
 
 

@@ -82,7 +82,6 @@ def test_check_tells_what_is_clipped_left_out_and_filled_with_counts(invoke, fol
         ("glucose", "have no value"): (1, False),
         ("seen", "have no value"): (1, False),
         ("ward", "have a category that the schema does not name"): (1, True),
-        ("ward", "have no value"): (1, False),
     }
 
 
@@ -183,6 +182,42 @@ def test_drafts_of_two_tables_merge_into_one_that_reads_both(invoke, failing, tm
     assert [(one.what, one.count) for one in found.findings] == [("have no value", 1)]
     (tmp_path / "other.toml").write_text('[columns.x]\nkind = "number"\nunit = "kg"')
     assert "unit of column 'x'" in failing("schema", "merge", tmp_path / "both.toml", tmp_path / "other.toml")
+
+
+def test_two_columns_that_get_one_name_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("alder,age\n1,2\n")
+    schema = parse('[columns.age]\nkind = "number"\n[files.t]\nnames = {alder = "age"}')
+    with pytest.raises(DataError, match=r"t.csv: two columns are called 'age' once names of \[files.t\]"):
+        read_described(tmp_path / "t.csv", schema)
+    schema = parse('[columns.age]\nkind = "number"\n[files.t]\nnames = {alder = "age", age = "alder"}')
+    np.testing.assert_array_equal(read_described(tmp_path / "t.csv", schema).features, [[1.0]])
+
+
+@pytest.mark.parametrize(
+    ("written", "kind"),
+    [
+        ("2024-01-{day} 12:30:{day}", "%Y-%m-%d %H:%M:%S%.f"),
+        ("2024-01-{day}T12:30:00.{day}", "%Y-%m-%dT%H:%M:%S%.f"),
+        ("{day}.01.2024 08:15", "%d.%m.%Y %H:%M"),
+    ],
+)
+def test_a_date_with_a_time_is_drafted_as_a_date(invoke, tmp_path: Path, written: str, kind: str) -> None:
+    lines = [written.format(day=f"{day:02d}") for day in (30, 14, 14)]
+    (tmp_path / "t.csv").write_text("\n".join(["seen", *lines]))
+    schema = parse(invoke("schema", "draft", tmp_path / "t.csv").stdout)
+    assert schema.columns["seen"].kind == "date" and schema.columns["seen"].format == kind
+    days = read_described(tmp_path / "t.csv", schema).checked().features[:, 0]
+    np.testing.assert_array_equal(days - days[1], [16.0, 0.0, 0.0])
+
+
+def test_a_selection_reads_and_says_tables_as_its_schema_does(invoke, tmp_path: Path) -> None:
+    clients, chosen = hospitals(tmp_path), tmp_path / "chosen"
+    words = ("--schema", tmp_path / "schema.toml", "--max-k", 3, "--scale", "standard")
+    invoke("select-k", clients, *words, "--out", chosen, "--quiet")
+    centers = np.genfromtxt(chosen / "centroids-in-units.csv", delimiter=",", names=True, deletechars="")
+    np.testing.assert_allclose(np.sort(centers["age_[years]"]), [30, 70], atol=2)
+    rows = invoke("predict", chosen, clients / "c.csv").stdout.splitlines()
+    assert rows[0] == "who,cluster" and len(rows) == 61
 
 
 def test_an_id_among_the_numbers_is_noticed(invoke, tmp_path: Path) -> None:
