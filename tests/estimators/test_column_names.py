@@ -110,8 +110,13 @@ def test_names_are_agreed_on_and_arrays_have_none(table: Path) -> None:
     arrays = [one.to_numpy() for one in frames(table)]
     fitted.fit(arrays)
     assert fitted.transcript_.configuration.columns is None and not hasattr(fitted, "feature_names_in_")
-    with pytest.raises(DataError, match="client 1 has columns pulse, bmi, age; client 0 has age, bmi, pulse"):
-        fitted.fit([frames(table)[0], frames(table)[1].select(NAMES[::-1]), *frames(table)[2:]])
+    in_order = fitted.fit(frames(table)).cluster_centers_.tolist()
+    other = [frames(table)[0], frames(table)[1].select(NAMES[::-1]), *frames(table)[2:]]
+    assert fitted.fit(other).cluster_centers_.tolist() == in_order
+    with pytest.raises(
+        DataError, match="client 1 has columns age, bmi, weight; client 0 has age, bmi, pulse"
+    ):
+        fitted.fit([frames(table)[0], frames(table)[1].rename({"pulse": "weight"}), *frames(table)[2:]])
     selected = select_n_clusters(frames(table), [2, 3], estimator=DWFKMeans(2, protocol="plain"))
     assert selected.estimator.feature_names_in_.tolist() == NAMES
 
