@@ -125,8 +125,7 @@ def check() -> None:
 def resume() -> None:
     """Finish the run in folder RUN: its recorded totals are replayed, and the rest is asked.
 
-    The centroids are the same as if the run had never been stopped. For a finished run the results are
-    written again.
+    The centroids are those of a run that was never stopped. A finished run's results are written again.
     """
 
 

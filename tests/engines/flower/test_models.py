@@ -29,15 +29,7 @@ from privfed.party.identity import read_identity
 from privfed.party.journal import FILE, FitLine, Journal
 from privfed.party.state import Memories
 from tests.cli.wide import run
-from tests.engines.flower.models import (
-    BY_DP_SGD,
-    WORDS,
-    assert_same_models,
-    here,
-    labelled,
-    over,
-    remembered,
-)
+from tests.engines.flower.models import BY_DP_SGD, WORDS, assert_same_models, here, labelled, over, remembered
 from tests.party.killing import KILLED, SURVIVED, die, killed_at
 
 SPLIT = {"split_after": 1, "split_mean_norm": 2.0, "split_max_norm": 0.1}
