@@ -32,7 +32,7 @@ from privfed.party.signed import SignedRequest
 LOCK, ALIVE = "node.lock", "alive"
 """In a node's `flwr` folder: held while it runs; touched whenever the SuperLink has answered it."""
 
-_TRYING = ("connecting", "waiting", "cut")
+_TRYING, _WORKING = ("connecting", "waiting", "cut", "working"), "working"
 _AGAIN, _STILL = 3.0, 60.0
 """Seconds until a node connects again, and until it says the same again where nobody sits before it."""
 
@@ -56,7 +56,9 @@ class Says:
         """Say a line; the same one not again within a minute, except at a terminal."""
         now = time.monotonic()
         said, before = self._last.get(word, ("", 0.0))
-        if said == text and now - before < (_AGAIN if self.file.isatty() else _STILL):
+        if (said == text or (said and word == _WORKING)) and now - before < (
+            _AGAIN if self.file.isatty() else _STILL
+        ):
             return
         if word not in _TRYING:
             self._last.clear()
@@ -67,13 +69,18 @@ class Says:
             f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {self.name} {word}: {text}", file=self.file, flush=True
         )
 
+    def asked(self, request: bytes) -> None:
+        """Say what a message asks."""
+        self("asked", _asked(request)[0])
+
+    def working(self, seconds: float) -> None:
+        """Say that the answer takes so long."""
+        self(_WORKING, f"on that for {seconds:.0f} s")
+
     def told(self, request: bytes, reply: bytes | None) -> None:
-        """Say what a message asked, and what was replied."""
-        asked, fit = _asked(request)
-        if asked:
-            self("asked", asked)
+        """Say what was replied."""
         word, what = _replied(reply)
-        self(word, f"{fit}{what}")
+        self(word, f"{_asked(request)[1]}{what}")
 
 
 def algorithm_name(agreed: str) -> str:
@@ -182,7 +189,7 @@ def run_node(folder: Path) -> None:
                 "connected",
                 f"to {kit.address}, as one of {len(kit.parties.clients)} clients; stop with Ctrl-C",
             )
-            supernode.serve(fleet, folder, says.told, kits.moved)
+            supernode.serve(fleet, folder, says, kits.moved)
         except supernode.LinkError as error:
             says("lost", str(error))
             time.sleep(_AGAIN)

@@ -20,7 +20,7 @@ from contextlib import suppress
 from importlib import import_module
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -277,16 +277,23 @@ def _answer(folder: Path, request: bytes, pipe: Connection) -> None:
         os._exit(code)
 
 
-def _beat(fleet: Fleet) -> None:
-    # An answer is not given up where the link is cut meanwhile.
-    with suppress(LinkError):
-        fleet.beat()
+class Hears(Protocol):
+    """Hears what a node is asked and what it replies."""
+
+    def asked(self, request: bytes) -> None:
+        """Hear a message."""
+
+    def working(self, seconds: float) -> None:
+        """Hear that its answer takes so long."""
+
+    def told(self, request: bytes, reply: bytes | None) -> None:
+        """Hear the reply; None where there is none."""
 
 
 def serve(
     fleet: Fleet,
     folder: Path,
-    told: Callable[[bytes, bytes | None], None],
+    hears: Hears,
     looked: Callable[[], bool],
 ) -> None:
     """Answer messages from a party's folder, until there is something else to do.
@@ -294,7 +301,7 @@ def serve(
     Args:
         fleet: the SuperLink.
         folder: the party's.
-        told: is called with each message and its answer.
+        hears: hears each message and its answer.
         looked: is called at each look for a message; True ends the service.
 
     Raises:
@@ -311,7 +318,16 @@ def serve(
             request = unpacked(message.content)
         except (MessageError, ValueError):
             request = b""
-        reply = in_fork(folder, request, lambda: _beat(fleet))
+        hears.asked(request)
+        began = time.monotonic()
+
+        def meanwhile() -> None:
+            hears.working(time.monotonic() - began)  # noqa: B023  # Called before the next message.
+            # An answer is not given up where the link is cut meanwhile.
+            with suppress(LinkError):
+                fleet.beat()
+
+        reply = in_fork(folder, request, meanwhile)
         fleet.push(message, reply)
-        told(request, reply)
+        hears.told(request, reply)
         last = time.monotonic()

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import threading
+from io import StringIO
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from privfed import DWFKMeans
 from privfed.core.stored.encoding import Refusal, encode
-from privfed.deploy import processes, supernode
+from privfed.deploy import node, processes, supernode
 from privfed.deploy.local import nodes_of
 from privfed.engines.flower import FlowerEngine
 from privfed.engines.flower.apps import QUERY, GridNetwork, client_app, folder_of, packed, unpacked
@@ -163,3 +164,64 @@ def test_an_answer_comes_from_a_fork_and_one_that_dies_is_none(
     assert supernode.in_fork(tmp_path, b"", list) is None
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, 0)  # No child is left over.
+
+
+def test_a_line_is_said_once_a_minute_where_nobody_sits_and_moves_no_cursor() -> None:
+    said = StringIO()
+    says = node.Says("ward 3", said)
+    for _ in range(3):
+        says("connecting", "hub:9092")
+        says("waiting", "nobody\x1b[2J answers\n")
+    says("connected", "to hub:9092")
+    says("connecting", "hub:9092")
+    for seconds in (3.0, 6.0):
+        says.working(seconds)
+    says.asked(b"no message")
+    says.told(b"no message", encode(Refusal("malformed")))
+    says.told(b"", None)
+    lines = [line.partition(" ward 3 ")[2] for line in said.getvalue().splitlines()]
+    assert lines[:4] == [
+        "connecting: hub:9092",
+        "waiting: nobody?[2J answers?",
+        "connected: to hub:9092",
+        "connecting: hub:9092",
+    ]
+    assert lines[4:6] == ["working: on that for 3 s", "asked: something that is no message of privfed's"]
+    assert lines[6] == "refused: malformed" and lines[7].startswith("failed: its process died; your move")
+
+
+def test_a_node_serves_through_messages_that_are_none_until_its_kit_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What came is heard before it is answered, and what left after it has left."""
+    heard = list[str]()
+    sent = Message(packed(b"no message"), 2, QUERY)
+    sent.metadata.__dict__["_message_id"] = "id"
+
+    class OneMessage:
+        def __init__(self) -> None:
+            self.waiting = [sent]
+
+        def beat(self) -> None:
+            heard.append("beat")
+
+        def pull(self) -> Message | None:
+            return self.waiting.pop() if self.waiting else None
+
+        def push(self, message: Message, reply: bytes | None) -> None:
+            heard.append(f"pushed {len(reply or b'')}")
+
+    class Hearing:
+        def asked(self, request: bytes) -> None:
+            heard.append(f"asked {request.decode()}")
+
+        def working(self, seconds: float) -> None:
+            heard.append("working")
+
+        def told(self, request: bytes, reply: bytes | None) -> None:
+            heard.append("told")
+
+    looks = iter([False, False, True])
+    monkeypatch.setattr(supernode, "SHORTEST", 0.001)
+    supernode.serve(OneMessage(), tmp_path, Hearing(), lambda: next(looks))  # type: ignore[arg-type]
+    assert heard == ["beat", "asked no message", f"pushed {len(encode(Refusal('error')))}", "told", "beat"]
