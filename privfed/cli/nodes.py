@@ -157,12 +157,15 @@ def superlink(folder: Path, listen: str) -> None:
     """Do the work of `privfed flower superlink`."""
     file = FederationFile.read(folder)
     check_superlink(file, listen)
-    # Before flwr is imported, which reads it.
-    os.environ.update(environment(file.folder / HOME))
-    signal.signal(signal.SIGTERM, stop)
-    from privfed.deploy.superlink import serve
+    with alone(file.folder) as only:
+        if not only:
+            raise ArgumentError(f"a SuperLink of {folder} runs already; your move: none, or stop it first.")
+        # Before flwr is imported, which reads it.
+        os.environ.update(environment(file.folder / HOME))
+        signal.signal(signal.SIGTERM, stop)
+        from privfed.deploy.superlink import serve
 
-    serve(file, listen)
+        serve(file, listen)
 
 
 def local(data: Path, out: Path, port: int, **given: Any) -> None:

@@ -12,6 +12,7 @@ from privfed import ClientPolicy
 from privfed.cli.main import main
 from privfed.deploy.adding import approve, news
 from privfed.deploy.kits import KITS, read_card, read_kit
+from privfed.deploy.node import alone
 from privfed.engines.flower.node import check_node
 from privfed.engines.flower.settings import FederationFile, NodeSettings
 from privfed.errors import ArgumentError, ColumnsError
@@ -107,6 +108,19 @@ def test_a_certificate_is_renewed_and_an_address_is_another(tmp_path: Path, card
     told("add", fed, "--host", "hub2", "--port", "9100")
     assert news(tmp_path / "a", read_kit(kit))[0] == "~ the SuperLink is at hub2:9100"
     assert FederationFile.read(fed).parties == fed / "parties"
+
+
+def test_a_second_node_or_superlink_of_a_folder_is_none(tmp_path: Path, cards: list[Path]) -> None:
+    fed, kit, one = tmp_path / "fed", tmp_path / "fed.kit", tmp_path / "a"
+    told("add", fed, *cards, "--host", "hub")
+    with alone(one) as only:
+        assert only
+        # To approve a kit beside the running node is all that its owner does.
+        assert "the node runs already, and goes on with this kit" in told("node", one, "--kit", kit, "--yes")
+        assert "you approved this kit before" in told("node", one, "--kit", kit)
+        assert "runs already; your move: none, or stop that one first" in failed("node", one)
+    with alone(fed):
+        assert "a SuperLink of" in failed("superlink", fed)
 
 
 SCHEMA = """\

@@ -26,6 +26,7 @@ OPEN: dict[str, Any] = {
     "group_size": 1,
     "models": True,
     "max_fits": 1000,
+    "max_losses": 1000,
 }
 """Nodes that answer everything, from single rows, as clients simulated in one process do."""
 
