@@ -19,7 +19,7 @@ from privfed.data.described_tables import (
     same_but_for_spelling,
     text_frame,
 )
-from privfed.data.schema import Column, File, Schema, merge, parse, schema_text, to_toml
+from privfed.data.schema import Column, File, Schema, merge, parse, read_schema, to_toml
 from privfed.data.table_files import files_of, is_folder, stem
 from privfed.errors import ArgumentError, DataError
 
@@ -29,10 +29,6 @@ _TIMES = tuple(f"{day}{time}" for day in _DAYS for time in (" %H:%M", " %H:%M:%S
 _MOST_CATEGORIES = 300
 _ROWS_LIKE_IDS = 20
 """Fewer rows may differ in a whole number by chance."""
-
-
-def _read(path: Path) -> Schema:
-    return parse(schema_text(path), str(path))
 
 
 def draft(data: Path, out: Path | None, **written: Any) -> None:
@@ -55,7 +51,7 @@ def draft(data: Path, out: Path | None, **written: Any) -> None:
 
 def merge_schemas(first: Path, second: Path, out: Path | None) -> None:
     """Do the work of `privfed schema merge`."""
-    a, b = _read(first), _read(second)
+    a, b = read_schema(first), read_schema(second)
     text = to_toml(merge(a, b))
     parse(text, "the merged schema")
     for path, names in (
@@ -69,7 +65,7 @@ def merge_schemas(first: Path, second: Path, out: Path | None) -> None:
 
 def check(data: Path, schema: Path, as_json: bool) -> None:
     """Do the work of `privfed check`; the exit code is 1 where a file cannot be used as it is."""
-    described = _read(schema)
+    described = read_schema(schema)
     paths = sorted(files_of(data)) if is_folder(data) else [data]
     findings = list[Finding]()
     for path in paths:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from privfed.errors import ArgumentError, DataError, PrivacyError
 
 
 def load_described(
-    path: Path,
+    path: str | os.PathLike[str],
     schema: Schema,
     *,
     group: str | None = None,
@@ -45,6 +46,7 @@ def load_described(
             clients differ in spelling only.
         PrivacyError: with `private`, a row could cause an error, or the clients are not declared.
     """
+    path = Path(path)
     if private:
         schema.check_private()
         if group is not None and clients is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import difflib
 import io
+import os
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -147,7 +148,7 @@ def _utf8(path: Path, content: bytes, encoding: str | None, private: bool) -> by
 
 
 def read_described(
-    path: Path, schema: Schema, *, private: bool = False, also: Sequence[str] = ()
+    path: str | os.PathLike[str], schema: Schema, *, private: bool = False, also: Sequence[str] = ()
 ) -> Described:
     """Read one file as a schema describes it; its columns are found by name, others are left out.
 
@@ -162,6 +163,7 @@ def read_described(
     Raises:
         DataError: the file cannot be read, or lacks a feature's column. What rows hold is a finding.
     """
+    path = Path(path)
     file = schema.files.get(stem(path), File())
     frame = text_frame(path, file, private=private)
     named = [file.names.get(name, name) for name in frame.columns]

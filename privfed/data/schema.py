@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import json
 import math
+import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -261,6 +262,15 @@ def schema_text(path: Path) -> str:
         ) from None
     parse(text, str(path))
     return text
+
+
+def read_schema(path: str | os.PathLike[str]) -> Schema:
+    """Read a schema's file.
+
+    Raises:
+        ArgumentError: it cannot be read, or is no schema; the message names the place.
+    """
+    return parse(schema_text(Path(path)), str(path))
 
 
 Known = TypeVar("Known")
