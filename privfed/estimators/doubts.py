@@ -34,7 +34,7 @@ from privfed.privacy.claim import Privacy
 from privfed.privacy.noised import Noised
 
 NEAR_AN_END = 0.05
-"""A range is unfit if all centers lie so near to the same end of it, in units of its width."""
+"""A range is unfit if the intervals of all means lie so near to one end of it, in units of its width."""
 
 
 @dataclass(frozen=True)
@@ -191,9 +191,11 @@ class Doubted:
                 stacklevel=5,
             )
             return
-        centers = fitted.cluster_centers_[np.logical_not(found.mostly_noise)]
+        sure = np.logical_not(found.mostly_noise)
+        scaled: Any = (lambda rows: rows) if fitted.scaling_ is None else fitted.scaling_.scaled
+        ends = scaled(found.low[sure]), scaled(found.high[sure])
         together = {column for block in blocks for column in block}
-        columns = [one for one in unfit_columns(centers, fitted.privacy) if one not in together]
+        columns = [one for one in unfit_columns(*ends, fitted.privacy) if one not in together]
         if columns:
             names = vars(self).get("feature_names_in_")
             listed = [
@@ -207,11 +209,11 @@ class Doubted:
             )
 
 
-def unfit_columns(centers: FloatArray, privacy: Privacy) -> list[int]:
-    """Return the columns of a box at whose same end all released centers lie."""
-    if not isinstance(privacy.domain, Box) or not len(centers):
+def unfit_columns(lows: FloatArray, highs: FloatArray, privacy: Privacy) -> list[int]:
+    """Return the columns of a box at whose same end all means lie, with their whole intervals."""
+    if not isinstance(privacy.domain, Box) or not len(lows):
         return []
-    low, high = privacy.domain.bounds(centers.shape[1])
+    low, high = privacy.domain.bounds(lows.shape[1])
     room = NEAR_AN_END * (high - low)
-    at_end = (centers <= low + room).all(axis=0) | (centers >= high - room).all(axis=0)
+    at_end = (highs <= low + room).all(axis=0) | (lows >= high - room).all(axis=0)
     return np.flatnonzero(at_end & (high > low)).tolist()
