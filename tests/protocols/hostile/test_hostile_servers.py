@@ -51,7 +51,7 @@ def test_a_random_server_of_fifty_clients_opens_nothing_beyond_the_promise() -> 
 def test_many_random_servers_open_nothing_beyond_the_promise(n: int, servers: int) -> None:
     broken, n_opened = attacks(n, range(100, 100 + servers))
     assert broken == []
-    assert n_opened > servers / 5
+    assert n_opened >= servers / 5
 
 
 @pytest.mark.slow
