@@ -28,6 +28,7 @@ from privfed.cli.described import (
     needed_by_a_claim,
     write_in_units,
 )
+from privfed.cli.hints import hints
 from privfed.cli.output import RoundProgress, echo, in_results, result_table, write_results
 from privfed.cli.profiling import profile_of
 from privfed.cli.result import Result, TrainedResult, in_columns_units, result_of, stating_the_claim
@@ -274,6 +275,8 @@ def carry_out(
             profile=profile_of(model) if parameters.profile else None,
         )
         write_results(folder, result, model)
+        for hint in hints(model, result):
+            echo(f"privfed: {hint}", err=True)
         write_in_units(folder, run.source, in_columns_units(model))
         if picture:
             from privfed.cli.pictures import draw_run

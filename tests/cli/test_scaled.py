@@ -150,3 +150,18 @@ def test_a_profile_of_a_private_fit_has_the_intervals_of_its_totals(table: Path,
     run("fit", table, *words, "--out", tmp_path / "run")
     printed = run("profile", tmp_path / "run").stdout
     assert "interval at level 0.95" in printed and "differential privacy: epsilon 5" in printed
+
+
+def test_unlike_scales_are_said_where_nothing_scales_them(table: Path, tmp_path: Path) -> None:
+    words = ("--group", "site", "-k", 3)
+    said = run("fit", table, *words, "--out", tmp_path / "plain").stderr
+    assert "the range of cost is " in said and "--scale puts all columns on one scale" in said
+    assert "range of" not in run("fit", table, *words, "--scale", "range", "--out", tmp_path / "r").stderr
+    assert "range of" not in run("fit", table, *words, "--quiet", "--out", tmp_path / "quiet").stderr
+
+
+def test_more_clusters_than_the_rows_bear_are_said(table: Path, tmp_path: Path) -> None:
+    words = ("--group", "site", "--scale", "range", "--profile")
+    many = run("fit", table, *words, "-k", 20, "--out", tmp_path / "many").stderr
+    assert "20 clusters of 60 rows have 3 rows each on average: take a smaller -k." in many
+    assert "take a smaller" not in run("fit", table, *words, "-k", 3, "--out", tmp_path / "few").stderr

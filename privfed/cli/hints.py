@@ -1,0 +1,37 @@
+"""What a statistician would say of a finished fit, from what it has released alone; nobody is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from privfed.cli.result import Result
+from privfed.core.record.records import Asked, question_of
+from privfed.estimators.base import FederatedClusterer
+
+_UNLIKE = 30.0
+"""Widths of ranges that differ by more are unlike scales."""
+
+_FEWEST_ROWS = 10
+"""Fewer rows for each cluster say little of it."""
+
+
+def hints(model: FederatedClusterer, result: Result) -> Iterator[str]:
+    """Yield a line for each thing that a reader of the centroids should know."""
+    if model.scaling_ is None and model.transcript_.of(Asked):
+        ranges = question_of(model.transcript_.of(Asked)[-1]).ranges
+        width = ranges.high - ranges.low
+        wide, narrow = int(np.argmax(width)), int(np.argmin(width))
+        if width[wide] > _UNLIKE * width[narrow]:
+            names = result.columns
+            yield (
+                f"the range of {names[wide]} is {width[wide] / width[narrow]:.0f} times that of "
+                f"{names[narrow]}, and distances follow the wider one: --scale puts all columns on one scale."
+            )
+    rows = result.rows
+    if rows is not None and rows < _FEWEST_ROWS * result.n_clusters:
+        each = "one row or less" if rows <= result.n_clusters else f"{rows / result.n_clusters:.0f} rows"
+        yield f"{result.n_clusters} clusters of {rows} rows have {each} each on average: take a smaller -k."
+    if result.profile is not None and (empty := sum(size == 0.0 for size in result.profile["sizes"])):
+        yield f"{empty} of {result.n_clusters} clusters have no rows: take a smaller -k."
