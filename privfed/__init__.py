@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from privfed.core.agreed.policy import ClientPolicy
     from privfed.core.values.domain import Ball, Box
     from privfed.estimators.choosing import SelectionResult
+    from privfed.estimators.imputing import FederatedImputer
     from privfed.estimators.local_centers import FKM, KFED
     from privfed.estimators.local_steps import (
         DWFKMeans,
@@ -39,6 +40,7 @@ __all__ = [
     "DWFKMeans",
     "EWFKMeans",
     "FederatedFuzzyCMeans",
+    "FederatedImputer",
     "FederatedMiniBatchKMeans",
     "FederatedScaler",
     "FederatedSummary",
@@ -68,6 +70,7 @@ __getattr__ = lazily(
         "EWFKMeans": "privfed.estimators.local_steps",
         "FKM": "privfed.estimators.local_centers",
         "FederatedFuzzyCMeans": "privfed.estimators.local_steps",
+        "FederatedImputer": "privfed.estimators.imputing",
         "FederatedMiniBatchKMeans": "privfed.estimators.local_steps",
         "FederatedScaler": "privfed.estimators.moments",
         "FederatedSummary": "privfed.estimators.moments",

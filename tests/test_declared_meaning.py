@@ -86,6 +86,8 @@ ALLOWED = {
     ("privfed/estimators/moments.py", "FederatedScaler._scaled"): FITTED,
     ("privfed/estimators/moments.py", "FederatedScaler._unscaled"): FITTED,
     ("privfed/estimators/moments.py", "FederatedScaler._rows"): FITTED,
+    ("privfed/estimators/imputing.py", "FederatedImputer._find"): FOREIGN,
+    ("privfed/estimators/imputing.py", "FederatedImputer._filled"): FOREIGN,
     ("privfed/estimators/fitting.py", "check_surroundings"): SHOWN,
     ("privfed/estimators/local_centers.py", "_OverCenters._fit_clients"): OWN_WORDS,
     ("privfed/estimators/local_centers.py", "agreed_locally"): OWN_WORDS,
