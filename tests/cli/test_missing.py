@@ -68,8 +68,6 @@ def test_a_label_that_is_no_class_ends_a_simulated_fit_unless_it_is_declared(tmp
 
 
 def party(tmp_path: Path, *words: object, exit_code: int = 0) -> str:
-    if not (tmp_path / "party").exists():
-        run("keys", "new", "ward 3", "--out", tmp_path / "party")
     rows = ["--data", tmp_path / "t.csv", "--data-set", "ward 3", "--columns", "a,b", *words]
     return run("flower", "join", tmp_path / "party", *rows, exit_code=exit_code).output
 
