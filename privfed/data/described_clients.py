@@ -93,12 +93,11 @@ def spreads_in_units(schema: Schema, spreads: FloatArray) -> dict[str, AnyArray]
     found, place = dict[str, AnyArray](), 0
     for name, own in schema.columns.items():
         if own.kind == CATEGORY:
-            place += len(own.categories)
+            place += own.width
         elif own.is_feature:
             ends = own.range if schema.scale == "range" else None
             width = 1.0 if ends is None else ends[1] - ends[0]
-            dated = own.unit is None or own.kind == DATE
-            found[name if dated else f"{name} [{own.unit}]"] = spreads[:, place] * width
+            found[own.titled(name)] = spreads[:, place] * width
             place += 1
     return found
 
@@ -111,8 +110,8 @@ def in_units(schema: Schema, centers: FloatArray) -> dict[str, AnyArray]:
         centers: float64 of shape (n_clusters, n_features).
 
     Returns:
-        Name with its unit -> values of shape (n_clusters,): numbers in the unit, dates as YYYY-MM-DD, and of
-        each category its share.
+        Name with its unit -> values of shape (n_clusters,): numbers in the unit, dates as YYYY-MM-DD, of
+        each category its share, and of an ordinal the mean position.
     """
     found, place = dict[str, AnyArray](), 0
     for name, own in schema.columns.items():
@@ -125,8 +124,9 @@ def in_units(schema: Schema, centers: FloatArray) -> dict[str, AnyArray]:
             place += 1
             if schema.scale == "range" and ends is not None:
                 values = ends[0] + values * (ends[1] - ends[0])
-            found[name if own.unit is None else f"{name} [{own.unit}]"] = values
             if own.kind == DATE:
                 days = [own.origin + datetime.timedelta(days=round(one)) for one in values.tolist()]
                 found[name] = np.array([day.isoformat() for day in days])
+            else:
+                found[own.titled(name)] = values
     return found

@@ -234,7 +234,7 @@ class _Reading:
     def _values(self, text: pl.Series) -> FloatArray:
         """Return numbers, days, or positions of categories; NaN where there is none."""
         own = self._own
-        if own.kind == CATEGORY:
+        if own.named:
             known = {name: float(place) for place, name in enumerate(own.categories)}
             found = text.replace_strict(known, default=None, return_dtype=pl.Float64)
         elif own.kind == DATE:
@@ -246,7 +246,7 @@ class _Reading:
 
     def _unreadable(self, unread: Flags, text: pl.Series) -> None:
         kind = self._own.kind
-        if kind == CATEGORY:
+        if self._own.named:
             remedy = "add theirs to its categories, or to its codes for missing values"
             self._found(unread, "have a category that the schema does not name", remedy, True)
         elif kind == DATE:
@@ -287,7 +287,7 @@ class _Reading:
             remedy = "they are left out" if rule == LEAVE_OUT else remedy
             self._found(told, "have no value", remedy, rule == ERROR)
             return ~absent
-        place = own.categories.index(str(rule)) if own.kind == CATEGORY else own.number(rule)
+        place = own.categories.index(str(rule)) if own.named else own.number(rule)
         values[absent] = place
         self._found(told, "have no value", "the declared value is put in")
         return np.ones(len(values), dtype=np.bool_)

@@ -21,14 +21,15 @@ import msgspec
 from privfed.data.table import LEAVE_OUT
 from privfed.errors import ArgumentError, PrivacyError
 
-Kind = Literal["number", "category", "date", "id", "label"]
+Kind = Literal["number", "category", "ordinal", "date", "id", "label"]
 
 ERROR = "error"
 NUMBER: Final[Kind] = "number"
 CATEGORY: Final[Kind] = "category"
+ORDINAL: Final[Kind] = "ordinal"
 DATE: Final[Kind] = "date"
 ID: Final[Kind] = "id"
-FEATURES: Final = (NUMBER, CATEGORY, DATE)
+FEATURES: Final = (NUMBER, CATEGORY, ORDINAL, DATE)
 """Kinds of columns by which rows are clustered."""
 WEIGHT = math.sqrt(0.5)
 """Value of a row's own category: two rows of different categories then have distance 1.
@@ -42,13 +43,13 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Says what one column means.
 
     Args:
-        kind: "number"; "category", one feature for each category; "date", a number of days; "id" and "label",
-            which are no features.
+        kind: "number"; "category", one feature for each category; "ordinal", one feature, the position among
+            the categories, from 0; "date", a number of days; "id" and "label", which are no features.
         unit: unit of a number, for people.
         units: other units that files use, with the factor that makes the column's unit of them.
         low: declared lowest value, in the unit; of a date as YYYY-MM-DD.
         high: declared highest value.
-        categories: all categories, in the order of their features.
+        categories: all categories, in the order of their features; of an ordinal from its low end.
         weight: value of the feature of a row's own category; the others are 0.
         codes: texts that stand for a missing value, besides an empty field.
         missing: what becomes of a row without a value: "error", "leave-out", or the value in its place.
@@ -75,6 +76,22 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Whether rows are clustered by it."""
         return self.kind in FEATURES
 
+    @property
+    def named(self) -> bool:
+        """Whether its values are texts that the schema names."""
+        return self.kind in (CATEGORY, ORDINAL)
+
+    @property
+    def width(self) -> int:
+        """Number of its features."""
+        return len(self.categories) if self.kind == CATEGORY else int(self.is_feature)
+
+    def titled(self, name: str) -> str:
+        """Return its name with what its numbers mean: a unit, or the ends of an order."""
+        if self.kind == ORDINAL:
+            return f"{name} [0 {self.categories[0]} to {len(self.categories) - 1} {self.categories[-1]}]"
+        return name if self.unit is None or self.kind == DATE else f"{name} [{self.unit}]"
+
     def number(self, value: str | float | datetime.date) -> float:
         """Return a declared value as a number: of a date the days since `origin`."""
         if isinstance(value, datetime.date):
@@ -86,6 +103,8 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """The declared range as numbers, or None."""
         if self.kind == CATEGORY:
             return (0.0, self.weight)
+        if self.kind == ORDINAL:
+            return (0.0, len(self.categories) - 1.0)
         if self.low is None or self.high is None:
             return None
         return self.number(self.low), self.number(self.high)
@@ -100,8 +119,8 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ends = self.range
         if ends is not None and not (math.isfinite(ends[0]) and math.isfinite(ends[1]) and ends[0] < ends[1]):
             return "has a range that is empty or infinite; give a finite low below high"
-        if (self.kind == CATEGORY) != bool(self.categories):
-            return 'needs categories if its kind is "category", and takes none otherwise'
+        if self.named != bool(self.categories):
+            return 'needs categories if its kind is "category" or "ordinal", and takes none otherwise'
         if len(set(self.categories)) < len(self.categories) or "" in self.categories:
             return "names an empty category, or one twice; name each once"
         if not (math.isfinite(self.weight) and self.weight > 0):
@@ -115,7 +134,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             return None
         if isinstance(self.missing, bool):
             return "has a truth value for missing; give a word, a number or a date"
-        if self.kind == CATEGORY:
+        if self.named:
             fits = self.missing in self.categories
         else:
             wanted = datetime.date if self.kind == DATE else (int, float)
@@ -166,10 +185,9 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Positions of the features of each category's column."""
         found, place = [], 0
         for own in self.columns.values():
-            width = len(own.categories) if own.kind == CATEGORY else int(own.is_feature)
             if own.kind == CATEGORY:
-                found.append(tuple(range(place, place + width)))
-            place += width
+                found.append(tuple(range(place, place + own.width)))
+            place += own.width
         return tuple(found)
 
     @property
@@ -179,7 +197,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             one
             for name, own in self.columns.items()
             if own.is_feature
-            for one in ([f"{name}={each}" for each in own.categories] or [name])
+            for one in ([f"{name}={each}" for each in own.categories if own.kind == CATEGORY] or [name])
         )
 
     def of(self, kind: Kind) -> list[str]:
@@ -195,8 +213,8 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 return None
             if own.is_feature and ends is not None:
                 ends = ends if own.kind == CATEGORY or self.scale == "none" else (0.0, 1.0)
-                low += [ends[0]] * max(1, len(own.categories))
-                high += [ends[1]] * max(1, len(own.categories))
+                low += [ends[0]] * own.width
+                high += [ends[1]] * own.width
         return tuple(low), tuple(high)
 
     def check_private(self) -> None:
@@ -211,7 +229,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                     f"under differential privacy column {name!r} of the schema needs a range: give it low "
                     "and high."
                 )
-            ruled = own.missing != ERROR and (own.kind == CATEGORY or own.outside != ERROR)
+            ruled = own.missing != ERROR and (own.named or own.outside != ERROR)
             if own.is_feature and not ruled:
                 raise PrivacyError(
                     f"under differential privacy no row may cause an error: give column {name!r} of the "
@@ -232,7 +250,9 @@ def parse(text: str, origin: str = "the schema") -> Schema:
     except msgspec.ValidationError as error:
         raise ArgumentError(f"{origin}: {error}; docs/tables.md lists what a schema may say.") from None
     if not found.features:
-        raise ArgumentError(f"{origin} has no feature: give it a column of kind number, category or date.")
+        raise ArgumentError(
+            f"{origin} has no feature: give it a column of kind number, category, ordinal or date."
+        )
     for name, own in found.columns.items():
         if wrong := own.wrong():
             raise ArgumentError(f"{origin}: column {name!r} {wrong}.")
@@ -300,6 +320,8 @@ def _merged(name: str, a: Column, b: Column) -> Column:
         _same(f"{field} of column {name!r}", fields[field], others[field])
     for unit in a.units.keys() & b.units.keys():
         _same(f"factor of {unit!r} of column {name!r}", a.units[unit], b.units[unit])
+    if a.kind == ORDINAL:
+        _same(f"order of column {name!r}", a.categories, b.categories)
     if (a.low is None) != (b.low is None):
         raise ArgumentError(
             f"one schema has a range of column {name!r}, the other has none; agree on it first."

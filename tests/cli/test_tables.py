@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from privfed.data.described_clients import in_units
 from privfed.data.described_tables import read_described, same_but_for_spelling
-from privfed.data.schema import parse, to_toml
+from privfed.data.schema import merge, parse, to_toml
 from privfed.errors import ArgumentError, DataError, PrivacyError
 
 SCHEMA = """
@@ -208,6 +209,32 @@ def test_a_date_with_a_time_is_drafted_as_a_date(invoke, tmp_path: Path, written
     assert schema.columns["seen"].kind == "date" and schema.columns["seen"].format == kind
     days = read_described(tmp_path / "t.csv", schema).checked().features[:, 0]
     np.testing.assert_array_equal(days - days[1], [16.0, 0.0, 0.0])
+
+
+PAIN = """
+scale = "range"
+[columns.pain]
+kind = "ordinal"
+categories = ["none", "some", "severe"]
+missing = "some"
+"""
+
+
+def test_an_ordinal_is_its_position_in_the_order(tmp_path: Path) -> None:
+    schema = parse(PAIN)
+    (tmp_path / "t.csv").write_text("pain,x\nsevere,1\nnone,1\n,1\nsome,1\n")
+    rows = read_described(tmp_path / "t.csv", schema).checked().features
+    np.testing.assert_array_equal(rows[:, 0], [1.0, 0.0, 0.5, 0.5])
+    assert (schema.features, schema.domain(), schema.blocks) == (("pain",), ((0.0,), (1.0,)), ())
+    found = in_units(schema, np.array([[0.75]]))
+    assert {name: one.tolist() for name, one in found.items()} == {"pain [0 none to 2 severe]": [1.5]}
+    schema.check_private()
+    private = read_described(tmp_path / "t.csv", schema, private=True).checked().features
+    np.testing.assert_array_equal(private, rows)
+    assert merge(schema, schema) == schema and parse(to_toml(schema)) == schema
+    other = parse(PAIN.replace('"none", "some"', '"some", "none"'))
+    with pytest.raises(ArgumentError, match="order of column 'pain'"):
+        merge(schema, other)
 
 
 def test_a_selection_reads_and_says_tables_as_its_schema_does(invoke, tmp_path: Path) -> None:
