@@ -2,7 +2,8 @@
 
 Rows are `(row - shift) / scale`, column by column. What clients know beforehand is not asked: "range" over a
 declared `Box` maps it to [0, 1]. Otherwise `FederatedScaler` finds the numbers before the fit, in an
-agreement and a transcript of its own (`scaling` in the run's folder). The agreement of the fit names them.
+agreement and a transcript of its own (`scaling` in the run's folder). The agreement of the fit names them
+(decision 044).
 
 Columns that are one together, as the categories of a ward, are divided by the root of the sum of their
 variances (times the interquartile range of a Gaussian with "robust"), and keep the schema's weights with
