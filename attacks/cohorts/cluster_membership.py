@@ -15,12 +15,12 @@ import numpy as np
 from scipy.optimize import nnls
 
 from privfed.algorithms.wf_kmeans import WeightedCentroids
-from privfed.attacks.base.evidence import asked
 from privfed.attacks.base.interface import PassiveAttack
 from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.report import Report
 from privfed.attacks.base.results import Result, Truth
+from privfed.attacks.evidence.equations import asked
 from privfed.core.asking.question import Question
 from privfed.core.record.view import SumView, View
 from privfed.core.values.domain import FloatArray

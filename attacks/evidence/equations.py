@@ -13,13 +13,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from privfed.attacks.base.evidence import asked
+from privfed.attacks.base.bounds import Cells
 from privfed.attacks.base.measures import IntArray
 from privfed.core.asking.question import AdditiveOver, ClientData, Question
 from privfed.core.asking.statistics import Statistics
-from privfed.core.record.view import View
+from privfed.core.record.view import SumView, View
 from privfed.core.values.domain import FloatArray
 from privfed.privacy.noised import Noised
+from privfed.questions.cells import SumsInPublicCells
+
+_BLOCK = 256
+"""Units that are asked at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,9 +114,19 @@ class Equations:
 
     def of_units(self, units: Sequence[ClientData]) -> FloatArray:
         """Return what each unit alone would add, float64 of shape (n_units, n_values)."""
-        within = [unit.within(self.question.ranges)[0] for unit in units]
-        answers = self.question.answer_all(within, [np.random.default_rng(0)] * len(units))
-        return np.stack([np.concatenate([one[name].ravel() for name in self.names]) for one in answers])
+        found = np.empty((len(units), sum(size for _, size in self._sizes)))
+        # Answers may hold much beside these entries, so that they are asked for in blocks.
+        for first in range(0, len(units), _BLOCK):
+            within = [unit.within(self.question.ranges)[0] for unit in units[first : first + _BLOCK]]
+            answers = self.question.answer_all(within, [np.random.default_rng(0)] * len(within))
+            for place, answer in enumerate(answers, start=first):
+                found[place] = _vector(answer, self.names)
+        return found
+
+    @property
+    def _sizes(self) -> list[tuple[str, int]]:
+        shapes = dict(self.question.spec.layout)
+        return [(name, int(np.prod(shapes[name]))) for name in self.names]
 
     def of_rows(self, rows: FloatArray) -> Rows:
         """Return what rows, float64 of shape (n_rows, n_features), show of themselves."""
@@ -140,6 +154,57 @@ def equations_of(view: View, *, by_row: bool = True) -> Iterator[Equations]:
             shown.append(Shown(whole, _vector(one.total, names), False))
         if shown:
             yield Equations(one.index, question, names, tuple(shown), _noise(one.question, names, len(whole)))
+
+
+def asked(one: SumView) -> Question | None:
+    """Return the question without its noise; None if the party did not see it."""
+    return one.question.inner if isinstance(one.question, Noised) else one.question
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """Describes a question that counts rows in cells, and may add them up.
+
+    Args:
+        cells: the cells.
+        count: name of the entry that counts rows in each.
+        sum: name of the entry that adds them up; empty if there is none.
+    """
+
+    cells: Cells
+    count: str
+    sum: str
+
+
+def counted_in(question: Question) -> Counted | None:
+    """Return in which cells a question counts rows; None if it does not.
+
+    This follows from what it answers of a few points, so that it holds for questions of users, too.
+    """
+    declared, ranges = question.declaration, question.ranges
+    names = summed(question)
+    if declared is None or not names or not declared.row_counts:
+        return None
+    centers = declared.centers[0] if declared.centers else np.empty((0, ranges.n_features))
+    middle = ranges.low + 0.5 * ranges.width
+    points = np.clip(np.vstack([centers, ranges.low, middle, ranges.high]), ranges.low, ranges.high)
+    equations = Equations(0, question, names, (), np.empty(0))
+    found = equations.of_rows(points)
+    if found.cell is None:
+        return None
+    n_cells = found.added[found.count].shape[1]
+    nearest = Cells.around(centers) if len(centers) == n_cells else None
+    if nearest is not None and np.array_equal(nearest.place(points), found.cell):
+        return Counted(nearest, found.count, found.sum)
+    shown = np.ones(n_cells, dtype=np.bool_)
+    if isinstance(question, SumsInPublicCells):
+        return Counted(Cells(question.cells, shown), found.count, found.sum)
+
+    def place(rows: FloatArray) -> IntArray:
+        cell = equations.of_rows(rows).cell
+        return np.zeros(len(rows), dtype=np.int64) if cell is None else cell
+
+    return Counted(Cells(place, shown), found.count, found.sum)
 
 
 def summed(question: Question, *, by_row: bool = True) -> tuple[str, ...]:

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from privfed.attacks.base.evidence import asked
-from privfed.attacks.evidence.equations import summed
+from privfed.attacks.evidence.equations import asked, summed
 from privfed.core.asking.question import ClientData
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.view import SumView, View

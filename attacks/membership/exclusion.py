@@ -7,13 +7,16 @@ the others lies in another cell: cells are convex, so a mean of rows of a cell l
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
-from privfed.attacks.evidence.equations import Equations, Rows, Shown
-from privfed.core.values.domain import FloatArray
+from privfed.attacks.base.measures import IntArray
+from privfed.attacks.evidence.equations import Counted, Equations, Rows, counted_in
+from privfed.core.values.domain import FloatArray, Ranges
+
+BoolArray = npt.NDArray[np.bool_]
 
 _ERROR = 1e-6
 """Largest error of an exact sum, from rounding in masked sums, as a share of the ranges."""
@@ -28,37 +31,53 @@ def contradictions(rows: FloatArray, sums: Iterable[Equations], n_clients: int) 
 
     Args:
         rows: candidates, float64 of shape (n_rows, n_features).
-        sums: what was shown; sums with noise are left out.
+        sums: what was shown; sums with noise, and those without cells, are left out.
         n_clients: number of clients.
     """
     found, seen = np.zeros((n_clients, len(rows))), np.zeros(n_clients, dtype=np.bool_)
     for one in sums:
-        if not one.exact:
+        declared = one.question.declaration
+        # One number for all rows excludes none.
+        if not one.exact or declared is None or not (declared.centers or declared.n_cells):
             continue
-        own = one.of_rows(rows)
+        cells, ranges = counted_in(one.question), one.question.ranges
+        inside = np.clip(rows, ranges.low, ranges.high)
+        added = one.of_rows(rows) if cells is None else None
+        place = None if cells is None else cells.cells.place(inside)
         for shown in one.shown:
-            inside = list(shown.clients)
-            found[inside] += _contradicts(one, shown, own)
-            seen[inside] = True
+            clients, totals = list(shown.clients), one.parts(shown.values)
+            if cells is not None and place is not None:
+                found[clients] += _misplaced(totals, cells, place, inside, ranges)
+            elif added is not None:
+                found[clients] += _too_many(totals, added)
+            seen[clients] = True
     return found[seen].min(axis=0) if seen.any() else np.zeros(len(rows))
 
 
-def _contradicts(one: Equations, shown: Shown, own: Rows) -> npt.NDArray[np.bool_]:
-    """Say which rows one sum excludes, bool of shape (n_rows,)."""
-    totals, excluded = one.parts(shown.values), np.zeros(len(own.rows), dtype=np.bool_)
+def _too_many(totals: Mapping[str, FloatArray], own: Rows) -> BoolArray:
+    """Say which rows add more to a count than it holds, bool of shape (n_rows,)."""
+    excluded = np.zeros(len(own.rows), dtype=np.bool_)
     for name in own.counts:
         left = (totals[name] - own.added[name]).reshape(len(excluded), -1)
         excluded |= left.min(axis=1) < -_ERROR * max(1.0, float(totals[name].max()))
-    if own.cell is None or not own.sum:
-        return excluded
-    n_cells, d = totals[own.count].size, own.rows.shape[1]
-    ranges, others = one.question.ranges, np.rint(totals[own.count][own.cell]) - 1.0
-    error = _ERROR * np.maximum(ranges.width, np.abs(ranges.low))
-    rest = totals[own.sum].reshape(n_cells, d)[own.cell] - own.rows
-    excluded |= (others == 0.0) & (np.abs(rest) > error).any(axis=1)
-    with_others = np.flatnonzero(~excluded & (others > 0.0))
-    if with_others.size:
-        mean = rest[with_others] / others[with_others, None]
-        beyond = ((mean < ranges.low - error) | (mean > ranges.high + error)).any(axis=1)
-        excluded[with_others] = beyond | (one.of_rows(mean).cell != own.cell[with_others])
     return excluded
+
+
+def _misplaced(
+    totals: Mapping[str, FloatArray], found: Counted, place: IntArray, rows: FloatArray, ranges: Ranges
+) -> BoolArray:
+    """Say which rows are in an empty cell, or do not fit to the others of their cell, bool (n_rows,)."""
+    others = np.rint(totals[found.count].ravel())[place] - 1.0
+    excluded = others < 0.0
+    if not found.sum:
+        return np.asarray(excluded)
+    error = _ERROR * np.maximum(ranges.width, np.abs(ranges.low))
+    rest = totals[found.sum].reshape(-1, rows.shape[1])[place] - rows
+    excluded |= (others == 0.0) & (np.abs(rest) > error).any(axis=1)
+    more = np.flatnonzero(others > 0.0)
+    if more.size:
+        mean = rest[more] / others[more, None]
+        beyond = ((mean < ranges.low - error) | (mean > ranges.high + error)).any(axis=1)
+        at = found.cells.place(np.clip(mean, ranges.low, ranges.high))
+        excluded[more] = beyond | (at != place[more])
+    return np.asarray(excluded)

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from privfed.attacks.base.evidence import answers_of
 from privfed.attacks.base.measures import IntArray
+from privfed.attacks.evidence.cells import answers_of
 from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.view import SumView, View

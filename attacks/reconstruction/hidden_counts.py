@@ -13,7 +13,6 @@ from typing import ClassVar
 import numpy as np
 
 from privfed.algorithms.wf_kmeans import WeightedCentroids
-from privfed.attacks.base.evidence import answers_of, asked
 from privfed.attacks.base.interface import PassiveAttack
 from privfed.attacks.base.local_rounds import last_step
 from privfed.attacks.base.measures import IntArray
@@ -21,6 +20,8 @@ from privfed.attacks.base.preparation import Aim
 from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.results import Counts
+from privfed.attacks.evidence.cells import answers_of
+from privfed.attacks.evidence.equations import asked
 from privfed.attacks.reconstruction.derivations import groups
 from privfed.attacks.reconstruction.residual import BoolArray
 from privfed.core.asking.question import Question

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from privfed.attacks.base.evidence import Evidence, Observation, Scored
 from privfed.attacks.base.measures import IntArray
+from privfed.attacks.evidence.cells import Evidence, Observation, Scored
 from privfed.attacks.reconstruction.derivations import (
     Derivations,
     derive,

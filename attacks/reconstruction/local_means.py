@@ -22,7 +22,8 @@ from privfed.algorithms.fkm import SteppedMeans
 from privfed.algorithms.kfed import LocalCentroids
 from privfed.algorithms.starts import KMeansCentroids
 from privfed.attacks.base.bounds import Cells
-from privfed.attacks.base.evidence import Evidence, Observation, asked
+from privfed.attacks.evidence.cells import Evidence, Observation
+from privfed.attacks.evidence.equations import asked
 from privfed.attacks.reconstruction.iterative_removal import error_of
 from privfed.attacks.reconstruction.lattice import MOST_UNKNOWNS, whole_combinations
 from privfed.attacks.reconstruction.residual import Residual, holds

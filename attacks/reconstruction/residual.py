@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from privfed.attacks.base.evidence import Observation
 from privfed.attacks.base.measures import IntArray
+from privfed.attacks.evidence.cells import Observation
 from privfed.core.values.domain import FloatArray
 from privfed.numerics.kernels.interpreted import cell_sums
 

@@ -96,7 +96,7 @@ class FeatureRanges(Question):
     @property
     def declaration(self) -> Declaration:
         """The number of a client's rows."""
-        return Declaration(("rows",))
+        return Declaration(("rows",), row_sums=("rows", "sum"))
 
     @cached_property
     def spec(self) -> StatisticsSpec:

@@ -7,7 +7,7 @@ import pytest
 
 from privfed import DWFKMeans
 from privfed.attacks import Differencing, Prior, Report, Truth, evaluate, pooled
-from privfed.attacks.base.evidence import evidence_of
+from privfed.attacks.evidence.cells import evidence_of
 from privfed.core.record.view import View
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError

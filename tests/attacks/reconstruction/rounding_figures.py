@@ -13,7 +13,7 @@ import numpy as np
 from sklearn import datasets
 
 from privfed.attacks import Differencing, Points, Prior, Truth, evaluate
-from privfed.attacks.base.evidence import Observation, evidence_of
+from privfed.attacks.evidence.cells import Observation, evidence_of
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.view import View
 from privfed.core.values.domain import FloatArray

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from privfed.attacks import Differencing, Prior, Truth, evaluate
 from privfed.attacks.base.bounds import Cells, linear_bound
-from privfed.attacks.base.evidence import Evidence, Observation, Scored, evidence_of
 from privfed.attacks.base.measures import matches
+from privfed.attacks.evidence.cells import Evidence, Observation, Scored, evidence_of
 from privfed.attacks.reconstruction import differencing
 from privfed.attacks.reconstruction.derivations import derive, derive_unions, surely_alone
 from privfed.attacks.reconstruction.iterative_removal import error_of, removed, typicality

@@ -9,7 +9,7 @@ from sklearn.cluster import KMeans
 from privfed import FKM, KFED
 from privfed.attacks import Differencing, Prior
 from privfed.attacks.base.bounds import linear_bound
-from privfed.attacks.base.evidence import Evidence, answers_of, evidence_of
+from privfed.attacks.evidence.cells import Evidence, answers_of, evidence_of
 from privfed.attacks.reconstruction.differencing import readings, with_clusterings
 from privfed.attacks.reconstruction.iterative_removal import removed
 from privfed.attacks.reconstruction.lattice import reduced, whole_combinations

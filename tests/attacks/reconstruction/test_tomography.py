@@ -5,8 +5,8 @@ import pytest
 
 from privfed.attacks import Prior, Tomography, Truth, evaluate
 from privfed.attacks.base.bounds import Cells
-from privfed.attacks.base.evidence import Observation
 from privfed.attacks.base.measures import wasserstein
+from privfed.attacks.evidence.cells import Observation
 from privfed.attacks.reconstruction.tomography import fitted_weights
 from privfed.errors import ArgumentError
 from tests.attacks.figures import fitted, mixture

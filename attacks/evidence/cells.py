@@ -13,15 +13,13 @@ from privfed.algorithms.wf_kmeans import WeightedCentroids
 from privfed.attacks.base.bounds import Cells
 from privfed.attacks.base.local_rounds import after_local_steps, doubt_of, last_step
 from privfed.attacks.base.reading import Reads, own_or_total
+from privfed.attacks.evidence.equations import asked, counted_in
 from privfed.core.asking.question import Question, centers_of
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.view import SumView, View
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
-from privfed.privacy.noised import Noised
-from privfed.questions.cells import CellSums, NestedCells
 from privfed.questions.inertia import Inertia
-from privfed.questions.lloyd import LloydSums
 from privfed.questions.ranges import FeatureRanges
 
 
@@ -106,16 +104,12 @@ def read_in_cells(client: int | None, what: str, noised: bool | None = None) -> 
 
 
 def _is_of_cells(question: Question) -> bool:
-    return isinstance(question, LloydSums | CellSums | NestedCells)
+    found = counted_in(question)
+    return found is not None and bool(found.sum) and found.cells.n_cells > 1
 
 
 def _is_of_steps(question: Question) -> bool:
     return isinstance(question, WeightedCentroids) and question.weights == "dynamic"
-
-
-def asked(one: SumView) -> Question | None:
-    """Return the question without its noise; None if the party did not see it."""
-    return one.question.inner if isinstance(one.question, Noised) else one.question
 
 
 def answers_of(view: View, client: int | None) -> Iterator[tuple[SumView, Statistics]]:
@@ -176,19 +170,19 @@ def evidence_of(view: View, client: int | None) -> Evidence:
 
 def _number_and_sum(seen: list[tuple[SumView, Statistics]]) -> tuple[float, FloatArray | None]:
     for one, statistics in seen:
-        if isinstance(asked(one), FeatureRanges):
-            return float(statistics["rows"][0]), statistics["sum"]
+        question = asked(one)
+        found = None if question is None else counted_in(question)
+        if found is not None and found.sum and found.cells.n_cells == 1:
+            return float(statistics[found.count].sum()), statistics[found.sum].ravel()
     return float("nan"), None
 
 
 def _observed(
     question: Question | None, statistics: Statistics, n_rows: float, row_sum: FloatArray | None
 ) -> tuple[Cells, FloatArray, FloatArray] | None:
-    if isinstance(question, LloydSums):
-        return Cells.around(question.centers), statistics["count"], statistics["sum"]
-    if isinstance(question, CellSums | NestedCells):
-        everything = np.ones(question.n_cells, dtype=np.bool_)
-        return Cells(question.cells, everything), statistics["count"], statistics["sum"]
+    found = None if question is None else counted_in(question)
+    if found is not None and found.sum and found.cells.n_cells > 1:
+        return found.cells, statistics[found.count], statistics[found.sum]
     if isinstance(question, WeightedCentroids) and _is_of_steps(question) and row_sum is not None:
         return after_local_steps(question.centers, statistics, n_rows, row_sum)
     return None
