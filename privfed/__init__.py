@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from privfed.core.agreed.policy import ClientPolicy
     from privfed.core.values.domain import Ball, Box
     from privfed.estimators.choosing import SelectionResult
+    from privfed.estimators.components import FederatedPCA
     from privfed.estimators.imputing import FederatedImputer
     from privfed.estimators.local_centers import FKM, KFED
     from privfed.estimators.local_steps import (
@@ -42,6 +43,7 @@ __all__ = [
     "FederatedFuzzyCMeans",
     "FederatedImputer",
     "FederatedMiniBatchKMeans",
+    "FederatedPCA",
     "FederatedScaler",
     "FederatedSummary",
     "Privacy",
@@ -72,6 +74,7 @@ __getattr__ = lazily(
         "FederatedFuzzyCMeans": "privfed.estimators.local_steps",
         "FederatedImputer": "privfed.estimators.imputing",
         "FederatedMiniBatchKMeans": "privfed.estimators.local_steps",
+        "FederatedPCA": "privfed.estimators.components",
         "FederatedScaler": "privfed.estimators.moments",
         "FederatedSummary": "privfed.estimators.moments",
         "KFED": "privfed.estimators.local_centers",

@@ -83,6 +83,7 @@ ALLOWED = {
     ("privfed/deep/estimators/base.py", "FederatedModel._stored"): FITTED,
     ("privfed/estimators/base.py", "FederatedClusterer._stored"): FITTED,
     ("privfed/deep/estimators/predicting.py", "Predicting._rows"): FOREIGN,
+    ("privfed/estimators/components.py", "FederatedPCA._fitted"): FITTED,
     ("privfed/estimators/moments.py", "FederatedScaler._scaled"): FITTED,
     ("privfed/estimators/moments.py", "FederatedScaler._unscaled"): FITTED,
     ("privfed/estimators/moments.py", "FederatedScaler._rows"): FITTED,

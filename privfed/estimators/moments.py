@@ -34,8 +34,8 @@ from privfed.questions.histograms import MOST_BINS, check_edges
 from privfed.questions.ranges import FeatureMoments, Moments
 
 
-class _FromMoments(Surroundings, Claimed):
-    """Finds numbers of the features of all clients by a program of its own.
+class FromSums(Surroundings, Claimed):
+    """Finds numbers of the features of all clients by a program of its own, for estimators without clusters.
 
     Attributes:
         n_samples_seen_: number of rows of all clients.
@@ -137,7 +137,7 @@ class _FromMoments(Surroundings, Claimed):
 
 
 @parameters
-class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, _FromMoments):
+class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, FromSums):
     """Scales each feature to mean 0 and variance 1, to its range, or by its quartiles, over all clients.
 
     With `scaling="standard"` the fitted numbers are those of scikit-learn's StandardScaler on the pooled
@@ -279,7 +279,7 @@ def _quantiles(found: Histograms, shares: Sequence[float]) -> FloatArray:
 
 
 @parameters
-class FederatedSummary(_FromMoments):
+class FederatedSummary(FromSums):
     """Counts the rows of all clients, and finds each feature's mean, deviation, range and histogram.
 
     Means and deviations are those of the pooled rows, from two sums (three if features hardly vary); under

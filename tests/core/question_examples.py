@@ -54,6 +54,7 @@ from privfed.questions.histograms import ClientSizes, FeatureHistograms
 from privfed.questions.inertia import ClientScores, Inertia
 from privfed.questions.lloyd import LloydSums
 from privfed.questions.local_points import LocalClusterCounts, PointCells, PointSums
+from privfed.questions.products import CentredProducts
 from privfed.questions.ranges import CentredMoments, FeatureRanges
 
 Make = Callable[[Ranges, np.ndarray], Question]
@@ -161,6 +162,7 @@ EXAMPLES: dict[str, Make] = {
         ranges=r, edges=np.tile([-0.5, 0.1, 0.7, 0.7], (r.n_features, 1))
     ),
     "CentredMoments": lambda r, c: CentredMoments(ranges=r, center=r.clip(c.mean(axis=0))),
+    "CentredProducts": lambda r, c: CentredProducts(ranges=r, center=r.clip(c.mean(axis=0))),
     "MiniBatchMovements-whole": lambda r, c: MiniBatchMovements(ranges=r, centers=c, epochs=3),
     "MiniBatchMovements-batches": lambda r, c: MiniBatchMovements(
         ranges=r, centers=c, epochs=2, batch_size=2, client_learning_rate=0.3
@@ -293,6 +295,7 @@ RECORD_WISE = {
     "ClusterProfiles",
     "ClusterScatter",
     "CentredMoments",
+    "CentredProducts",
     "FeatureHistograms",
     "FuzzySums",
     "FuzzyObjective",

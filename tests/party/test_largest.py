@@ -59,6 +59,7 @@ EXAMPLES: dict[str, list[Callable[[], Any]]] = {
     "AskedMetric": [lambda: None],
     "Averaging": [lambda: _of("Averaging", plan=_plan(), n_clusters=2)()],
     "FeatureMoments": [_of("FeatureMoments")],
+    "FeatureProducts": [_of("FeatureProducts")],
     "FeatureSummary": [_of("FeatureSummary", n_bins=4)],
     "FederatedKMeans": [
         _of("FederatedKMeans", **K, merge=merge) for merge in ("summed", "gathered", "slotted")

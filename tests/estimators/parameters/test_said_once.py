@@ -23,7 +23,7 @@ from privfed.estimators.registry import DECLARED, ESTIMATORS
 SOURCES = sorted(Path(inspect.getfile(privfed)).parent.glob("**/estimators/**/*.py"))
 CLASSES = sorted(
     {kind for name in ESTIMATORS if isinstance(kind := ESTIMATORS.find(name), type)}
-    | {privfed.FederatedImputer, privfed.FederatedScaler, privfed.FederatedSummary},
+    | {privfed.FederatedImputer, privfed.FederatedPCA, privfed.FederatedScaler, privfed.FederatedSummary},
     key=lambda kind: kind.__name__,
 )
 SECTION_9 = [
