@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from privfed.deploy.folders import new_party, write_card, write_node
 from privfed.deploy.kits import KIT, read_kit
 from privfed.deploy.local import make_local
 from privfed.deploy.node import alone
-from privfed.deploy.processes import check_superlink, node_command, stop
+from privfed.deploy.processes import check_superlink, node_command, stop_by_signals
 from privfed.engines.flower.network import environment
 from privfed.engines.flower.node import check_node, report
 from privfed.engines.flower.settings import HOME, SETTINGS, FederationFile
@@ -162,7 +161,7 @@ def superlink(folder: Path, listen: str) -> None:
             raise ArgumentError(f"a SuperLink of {folder} runs already; your move: none, or stop it first.")
         # Before flwr is imported, which reads it.
         os.environ.update(environment(file.folder / HOME))
-        signal.signal(signal.SIGTERM, stop)
+        stop_by_signals()
         from privfed.deploy.superlink import serve
 
         serve(file, listen)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from privfed.core.stored.encoding import Refusal, decode
 from privfed.core.stored.files import make_folder, open_file
 from privfed.deploy.certificates import NODE_KEY
 from privfed.deploy.kits import KIT, Kit, read_kit
-from privfed.deploy.processes import stop, unsupported
+from privfed.deploy.processes import stop_by_signals, unsupported
 from privfed.engines.flower import node_messages as messages
 from privfed.engines.flower.network import environment
 from privfed.engines.flower.settings import HOME, SETTINGS, NodeSettings
@@ -171,7 +170,7 @@ def run_node(folder: Path) -> None:
     from privfed.deploy import supernode
 
     # A signal becomes an exception, so that the SuperLink hears that this node leaves.
-    signal.signal(signal.SIGTERM, stop)
+    stop_by_signals()
     says("starting", "reading what answers need")
     supernode.load(_also(folder))
     kits = Kits(folder, says)

@@ -38,9 +38,14 @@ def unsupported() -> str:
     )
 
 
-def stop(number: int, frame: FrameType | None) -> None:
-    """Handle a signal: end this process by an exception, so that what it started is ended, too."""
-    raise SystemExit(0)
+def stop_by_signals() -> None:
+    """Have Ctrl-C and SIGTERM end this process by an exception, so that it takes leave; that is no error."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(0)
+
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, stop)
 
 
 def free_port() -> int:

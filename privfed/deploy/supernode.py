@@ -78,8 +78,8 @@ TORCH = "privfed.deep.training.torch_trainer"
 SHORTEST, LONGEST, SHARE = 0.1, 3.0, 0.1
 """Seconds between two looks for a message, at least, at most, and as share of the time since the last."""
 
-_AGAIN, _LINK = 0.5, 60.0
-"""Seconds before a call is tried again, and for how long, where the link is cut."""
+_AGAIN, _LINK, _LEAVING = 0.5, 60.0, 2.0
+"""Seconds before a call is tried again, for how long where the link is cut, and for taking leave."""
 
 
 class LinkError(Exception):
@@ -211,6 +211,8 @@ class Fleet:
 
     def close(self) -> None:
         """Tell the SuperLink that this node leaves, where it hears that."""
+        # Whoever stops a node does not wait for a SuperLink that is gone.
+        self._client._client.timeout = httpx.Timeout(_LEAVING)
         with suppress(httpx.HTTPError):
             self._client.DeactivateNode(DeactivateNodeRequest(node_id=self._node.node_id))
 
@@ -269,6 +271,7 @@ def _answer(folder: Path, request: bytes, pipe: Connection) -> None:
     code = 1
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         pipe.send_bytes(answered(folder, request))
         pipe.close()
         code = 0
