@@ -177,7 +177,7 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Import the work and do it; errors of the library name this command's options."""
         data = ctx.params.get("data")
-        if isinstance(data, Path) and not data.exists():
+        if isinstance(data, Path) and str(data) != "-" and not data.exists():
             raise click.ClickException(f"{data} does not exist; check the path.")
         with ctx, _in_options():
             work: Any = imported(self._place)

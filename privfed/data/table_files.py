@@ -13,6 +13,7 @@ import gzip
 import io
 import re
 import shlex
+import sys
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,9 @@ from privfed.errors import ArgumentError, DataError
 SEPARATORS = (",", ";", "\t", "|")
 # Longest first, so that ".csv.gz" is removed as a whole.
 SUFFIXES = (".csv.gz", ".tsv.gz", ".parquet", ".csv", ".tsv", ".npz")
+
+STDIN = Path("-")
+"""Stands for a CSV table on standard input."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -55,6 +59,8 @@ def suffix(path: Path) -> str:
     Raises:
         DataError: it ends with none of them.
     """
+    if path == STDIN:
+        return ".csv"
     for known in SUFFIXES:
         if path.name.lower().endswith(known):
             return known
@@ -74,6 +80,8 @@ def is_folder(path: Path) -> bool:
     Raises:
         DataError: there is nothing at the path, or it cannot be accessed.
     """
+    if path == STDIN:
+        return False
     try:
         exists, folder = path.exists(), path.is_dir()
     except OSError as error:
@@ -148,9 +156,9 @@ def read_arrays(path: Path) -> dict[str, AnyArray]:
 
 
 def content_of(path: Path) -> bytes:
-    """Return the bytes of a file, decompressed if they start with gzip's magic bytes, whatever the name."""
+    """Return the bytes of a file or `STDIN`, decompressed if they start with gzip's magic bytes."""
     try:
-        content = path.read_bytes()
+        content = sys.stdin.buffer.read() if path == STDIN else path.read_bytes()
         # Python's gzip checks the checksum at the end; a streaming reader may stop early without an error.
         return gzip.decompress(content) if content.startswith(_GZIP_MAGIC) else content
     except (OSError, EOFError, zlib.error) as error:

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from privfed.cli.main import main
 from privfed.data.described_clients import in_units
 from privfed.data.described_tables import read_described, same_but_for_spelling
 from privfed.data.schema import merge, parse, to_toml
@@ -245,6 +247,22 @@ def test_a_selection_reads_and_says_tables_as_its_schema_does(invoke, tmp_path: 
     np.testing.assert_allclose(np.sort(centers["age_[years]"]), [30, 70], atol=2)
     rows = invoke("predict", chosen, clients / "c.csv").stdout.splitlines()
     assert rows[0] == "who,cluster" and len(rows) == 61
+
+
+def test_standard_input_is_read_as_a_file_is(invoke, tmp_path: Path) -> None:
+    clients, run = hospitals(tmp_path, gaps=0.2), tmp_path / "run"
+    words = ("fit", clients, "--schema", tmp_path / "schema.toml", "-k", 2, "--protocol", "plain")
+    invoke(*words, "--out", run, "--quiet")
+
+    def piped(*words: object) -> str:
+        found = CliRunner().invoke(main, [*map(str, words)], input=(clients / "a.csv").read_bytes())
+        assert found.exit_code == 0, found.output
+        return found.stdout
+
+    assert piped("predict", run, "-") == invoke("predict", run, clients / "a.csv").stdout
+    assert piped("schema", "draft", "-") == invoke("schema", "draft", clients / "a.csv").stdout
+    found = json.loads(piped("check", "-", "--schema", tmp_path / "schema.toml", "--json"))
+    assert {(one["file"], one["column"], one["what"]) for one in found} == {("-", "age", "have no value")}
 
 
 def test_an_id_among_the_numbers_is_noticed(invoke, tmp_path: Path) -> None:
