@@ -44,7 +44,7 @@ def trials(n_trials, n_rows, n_partitions, seed):
         rows = population.draw(n_rows)
         attack = attacks.Membership(np.concatenate([rows, population.draw(n_rows)]))
         result = attack.run(view_of(rows, partitions), prior, np.random.default_rng(0))
-        areas.append(area(result.scores[:n_rows], result.scores[n_rows:]))
+        areas.append(area(result.likelihood[:n_rows], result.likelihood[n_rows:]))
         expected.append(norm.cdf(result.mu / np.sqrt(2.0)).mean())
     return np.mean(areas), np.mean(expected)
 
@@ -71,7 +71,7 @@ def test_one_run_of_the_real_thing_comes_near_theory(n_runs, within):
         attack = attacks.Membership(np.concatenate([rows, population.draw(len(rows))]))
         result = attack.run(view, Prior(sample=population.draw(1500)), np.random.default_rng(0))
         report = evaluate(result, Truth(population.clients, members=np.arange(2 * len(rows)) < len(rows)))
-        found.append(report.recovered)
+        found.append(report.details["auc, likelihood ratio"])
         expected.append(report.details["auc, theory"])
     # Six runs leave an uncertainty of about .01, two of .02.
     assert np.mean(found) == pytest.approx(np.mean(expected), abs=within)
@@ -119,7 +119,7 @@ def test_where_a_theory_is_printed_scores_are_as_it_says(seed):
         view, Prior(sample=population.draw(3000)), np.random.default_rng(0)
     )
     assert np.isfinite(result.mu).all() and result.mu.max() < 3.0
-    assert 0.6 < result.scores.std() < 1.6 and abs(result.scores.mean()) < 0.5
+    assert 0.6 < result.likelihood.std() < 1.6 and abs(result.likelihood.mean()) < 0.5
 
 
 @pytest.mark.slow
@@ -135,7 +135,8 @@ def test_over_many_splits_the_area_is_not_below_theory():
         result = attack.run(view, Prior(sample=population.draw(1500)), np.random.default_rng(0))
         if np.isfinite(result.mu).all():
             expected = norm.cdf(result.mu / np.sqrt(2.0)).mean()
-            gaps.append(area(result.scores[: len(rows)], result.scores[len(rows) :]) - expected)
+            scores = result.likelihood
+            gaps.append(area(scores[: len(rows)], scores[len(rows) :]) - expected)
     assert len(gaps) > 12
     assert abs(np.mean(gaps)) < 3.0 * np.std(gaps) / np.sqrt(len(gaps))
 
@@ -153,7 +154,7 @@ def test_number_of_rows_is_read_off_the_totals():
     told = attacks.Membership(attack.candidates, units=137)
     view, prior = view_of(population.draw(137), partitions), Prior(sample=reference)
     results = [one.run(view, prior, np.random.default_rng(0)) for one in (attack, told)]
-    np.testing.assert_allclose(results[0].scores, results[1].scores)
+    np.testing.assert_allclose(results[0].likelihood, results[1].likelihood)
 
 
 def test_the_observer_of_final_centroids_tells_members_too():
