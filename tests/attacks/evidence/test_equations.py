@@ -17,6 +17,7 @@ from privfed.core.record.view import SumView, View
 from privfed.core.values.domain import Ranges
 from privfed.questions.lloyd import LloydSums, sums_entry
 from tests.attacks.figures import real
+from tests.some import some
 
 ROWS = np.concatenate(real("iris", 0))
 
@@ -68,15 +69,13 @@ def test_every_sum_that_is_read_is_that_of_its_rows_answers():
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_cells_are_those_that_a_question_counts_rows_in():
-    for view in views():
-        for question in map(asked, view.sums):
-            found = counted_in(question)
-            if found is None:
-                continue
-            answer = question.answer(ClientData(ROWS).within(question.ranges)[0], np.random.default_rng(0))
-            inside = np.clip(ROWS, question.ranges.low, question.ranges.high)
-            counts = np.bincount(found.cells.place(inside), minlength=found.cells.n_cells)
-            np.testing.assert_array_equal(answer[found.count].ravel(), counts)
+    asked_about = [asked(one) for view in views() for one in view.sums]
+    counted = [(question, found) for question in asked_about if (found := counted_in(question)) is not None]
+    for question, found in some(counted):
+        answer = question.answer(ClientData(ROWS).within(question.ranges)[0], np.random.default_rng(0))
+        inside = np.clip(ROWS, question.ranges.low, question.ranges.high)
+        counts = np.bincount(found.cells.place(inside), minlength=found.cells.n_cells)
+        np.testing.assert_array_equal(answer[found.count].ravel(), counts)
 
 
 def test_a_question_of_ones_own_is_read_without_its_name():
