@@ -13,6 +13,9 @@ from privfed.estimators.base import FederatedClusterer
 _UNLIKE = 30.0
 """Widths of ranges that differ by more are unlike scales."""
 
+_HARDLY = 1e-4
+"""A column with a smaller standard deviation hardly varies, in widths of its range."""
+
 _FEWEST_ROWS = 10
 """Fewer rows for each cluster say little of it."""
 
@@ -22,7 +25,8 @@ def hints(model: FederatedClusterer, result: Result) -> Iterator[str]:
     if model.scaling_ is None and model.transcript_.of(Asked):
         ranges = question_of(model.transcript_.of(Asked)[-1]).ranges
         width = ranges.high - ranges.low
-        wide, narrow = int(np.argmax(width)), int(np.argmin(width))
+        # A range that was declared as one value is on no scale.
+        wide, narrow = int(np.argmax(width)), int(np.argmin(np.where(width > 0.0, width, np.inf)))
         if width[wide] > _UNLIKE * width[narrow]:
             names = result.columns
             yield (
@@ -33,5 +37,11 @@ def hints(model: FederatedClusterer, result: Result) -> Iterator[str]:
     if rows is not None and rows < _FEWEST_ROWS * result.n_clusters:
         each = "one row or less" if rows <= result.n_clusters else f"{rows / result.n_clusters:.0f} rows"
         yield f"{result.n_clusters} clusters of {rows} rows have {each} each on average: take a smaller -k."
+    if result.profile is not None and model.transcript_.of(Asked):
+        ranges = question_of(model.transcript_.of(Asked)[-1]).ranges
+        scale = 1.0 if model.scaling_ is None else np.array(model.scaling_.scale)
+        still = np.array(result.profile["std"]) <= _HARDLY * (ranges.high - ranges.low) * scale
+        if named := ", ".join(result.columns[j] for j in np.flatnonzero(still)):
+            yield f"these columns hardly vary, and tell no clusters apart: {named}; leave them out."
     if result.profile is not None and (empty := sum(size == 0.0 for size in result.profile["sizes"])):
         yield f"{empty} of {result.n_clusters} clusters have no rows: take a smaller -k."

@@ -165,3 +165,17 @@ def test_more_clusters_than_the_rows_bear_are_said(table: Path, tmp_path: Path) 
     many = run("fit", table, *words, "-k", 20, "--out", tmp_path / "many").stderr
     assert "20 clusters of 60 rows have 3 rows each on average: take a smaller -k." in many
     assert "take a smaller" not in run("fit", table, *words, "-k", 3, "--out", tmp_path / "few").stderr
+
+
+@pytest.mark.parametrize("scale", [(), ("--scale", "standard"), ("--scale", "range")], ids=str)
+def test_columns_that_hardly_vary_are_said_of_a_profile(
+    table: Path, tmp_path: Path, scale: tuple[str, ...]
+) -> None:
+    header, *rows = table.read_text().splitlines()
+    still = tmp_path / "still.csv"
+    still.write_text("\n".join([f"{header},year,none", *(f"{row},2024,0" for row in rows)]))
+    words = ("--group", "site", "-k", 3, *scale)
+    said = run("fit", still, *words, "--profile", "--out", tmp_path / "run").stderr
+    assert "these columns hardly vary, and tell no clusters apart: year, none; leave them out." in said
+    assert "hardly vary" not in run("fit", still, *words, "--out", tmp_path / "not").stderr
+    assert "hardly vary" not in run("fit", table, *words, "--profile", "--out", tmp_path / "all").stderr
