@@ -48,9 +48,11 @@ def over(folder: Path, **words: Any) -> FlowerEngine:
     return FlowerEngine(folder, network=Folders(nodes_of(folder)))
 
 
-def value(model: Any, name: str) -> float:
+def value(model: Any, name: str) -> list[float]:
     found = getattr(metrics, name)(model.federation_, model.cluster_centers_, **NAMED[name])
-    return float(found.accuracy if name == "labels_agreement" else found)
+    if name == "profiles":
+        return np.concatenate([found.sizes, found.mean, found.std, *found.means, *found.stds]).tolist()
+    return [float(found.accuracy if name == "labels_agreement" else found)]
 
 
 @pytest.mark.few(1)
