@@ -263,6 +263,9 @@ def estimator(setup: Setup, scene: Scene, seed: int) -> Fitted:
     made: Fitted = make(estimator_class(setup.estimator), setup.parameters)
     if isinstance(made, FederatedModel):
         made.set_params(**_of_models(made, setup, scene))
+    elif made.scale is not None and made.policy is not None and made.policy.group_size > 1:
+        # Groups are those of rows before scaling, which attacks and scores here would form anew.
+        raise ArgumentError("a study takes scale or group_size; scale rows with standardise in [[data]].")
     domain = None if privacy is not None else scene.domain
     made.set_params(protocol=secure_sum(setup), privacy=privacy, domain=domain, random_state=seed)
     return made

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from privfed.core.names import Registry
 from privfed.core.values.domain import Box, FloatArray
 from privfed.data import ClientTable, ClientTables, load_clients, partition
 from privfed.errors import ArgumentError, DataError
+from privfed.estimators.scaling import Scaling
 from privfed.experiments.study import Data, Partition
 
 IntArray = npt.NDArray[np.int64]
@@ -67,6 +68,15 @@ class Scene:
         labels = self.labels if labelled and self.labels is not None else [None] * len(self.clients)
         own = (ClientTable(str(i), rows, labels[i]) for i, rows in enumerate(self.clients))
         return ClientTables(tuple(own), tuple(f"x{i}" for i in range(self.clients[0].shape[1])))
+
+    def scaled(self, scaling: Scaling) -> Scene:
+        """Return the same rows as a fit with `scale=` saw them; centers, scores and attacks are of these."""
+        return replace(
+            self,
+            clients=[scaling.scaled(own) for own in self.clients],
+            public=None if self.public is None else scaling.scaled(self.public),
+            domain=scaling.domain(self.domain, self.clients[0].shape[1]),
+        )
 
     @property
     def pooled(self) -> FloatArray:

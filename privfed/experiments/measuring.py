@@ -24,6 +24,7 @@ from privfed.core.record.records import Began
 from privfed.core.values.domain import FloatArray
 from privfed.deep.estimators.base import FederatedModel
 from privfed.estimators.base import FederatedClusterer
+from privfed.estimators.scaling import Scaling
 from privfed.experiments.attacking import attack_clients, attack_run
 from privfed.experiments.cells import Fitted, Setup, attack_id, estimator, metric_function, metric_id
 from privfed.experiments.datasets import Scene, held_rows, load_table, split
@@ -58,10 +59,11 @@ _table = lru_cache(maxsize=4)(load_table)
 
 
 @lru_cache(maxsize=64)
-def _central(data: Data, folder: Path, seed: int, n_clusters: int) -> float:
-    """Return the inertia of central k-means, best of twenty starts, on the clients' pooled rows."""
+def _central(data: Data, folder: Path, seed: int, n_clusters: int, scaling: Scaling | None) -> float:
+    """Return the inertia of central k-means, best of twenty starts, on the clients' pooled rows as fitted."""
     table = _table(data, folder)
     rows = table.rows[held_rows(data, len(table.rows), seed)[1]]
+    rows = rows if scaling is None else scaling.scaled(rows)
     return float(KMeans(n_clusters, n_init=_STARTS, random_state=0).fit(rows).inertia_)
 
 
@@ -85,11 +87,12 @@ def measure(setup: Setup, seed: int, parts: Iterable[str], folder: Path) -> dict
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit_clients(gather(scene.tables(labelled=isinstance(model, FederatedModel))))
         seconds, clients = time.process_time() - began, float(model.federation_.traffic.engine_seconds)
-        fitted.append((scene, model))
         central = 0.0
         if isinstance(model, FederatedClusterer):
+            scene = scene if model.scaling_ is None else scene.scaled(model.scaling_)
             split_by = seed if setup.data.public else 0
-            central = _central(setup.data, folder, split_by, len(model.cluster_centers_))
+            central = _central(setup.data, folder, split_by, len(model.cluster_centers_), model.scaling_)
+        fitted.append((scene, model))
         timing = {"client_seconds": clients / len(scene.clients), "server_seconds": seconds - clients}
         return _values(setup, scene, model, central), timing
 

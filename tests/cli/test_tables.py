@@ -1,7 +1,6 @@
 """A schema makes numbers of messy tables; each mistake is one line with file, column, count and remedy."""
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ from privfed.data.described_clients import in_units
 from privfed.data.described_tables import read_described, same_but_for_spelling
 from privfed.data.schema import merge, parse, to_toml
 from privfed.errors import ArgumentError, DataError, PrivacyError
-from tests.some import some
 
 SCHEMA = """
 [columns.cpr]
@@ -355,32 +353,6 @@ def test_a_private_fit_takes_its_domain_from_the_schema(invoke, failing, tmp_pat
     declared = json.loads((tmp_path / "run/run.json").read_text())["parameters"]["declared"]
     assert declared["low"] == [0.0] * 4
     assert declared["high"] == pytest.approx([1.0, np.sqrt(0.5), np.sqrt(0.5), 1.0])
-
-
-@pytest.mark.slow
-def test_the_commands_of_the_page_run_one_after_the_other(
-    invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rng, clients = np.random.default_rng(2), tmp_path / "clients"
-    clients.mkdir()
-    for name in ("aarhus", "odense", "viborg"):
-        lines = ["cpr,age,ward,seen"]
-        for i in range(60):
-            age, ward = rng.normal(30 + 15 * (i % 4)), ("øre", "hjerte")[i % 2]
-            lines.append(f"{name}-{i:03d},{age:.2f},{ward},{i % 28 + 1:02d}-01-2024 08:30")
-        text = "\n".join(lines)
-        if name == "aarhus":
-            text = text.replace(",", ";").replace(".", ",")
-        (clients / f"{name}.csv").write_text(text, encoding="latin-1" if name == "aarhus" else "utf-8")
-        shutil.copy(clients / f"{name}.csv", tmp_path)
-    monkeypatch.chdir(tmp_path)
-    page = (Path(__file__).parents[2] / "docs/tables.md").read_text()
-    commands = [line.split()[1:] for line in page.splitlines() if line.startswith("    privfed ")]
-    assert len(commands) >= 10
-    for words in some(commands):
-        invoke(*words)
-    assert len((tmp_path / "clusters.csv").read_text().splitlines()) == 61
-    assert "ward=hjerte" in (tmp_path / "run/centroids-in-units.csv").read_text()
 
 
 def test_clients_whose_names_differ_in_spelling_only_are_an_error(failing, tmp_path: Path) -> None:

@@ -142,3 +142,16 @@ def test_metrics_of_a_module_and_of_a_package_are_measured_in_worker_processes(m
         one["metric: my_metric_of_studies:farthest"] for one in rows
     ]
     assert all(float(one["metric: far"]) > 0.0 and one["failed"] == "0" for one in rows)
+
+
+def test_a_fit_on_scaled_rows_is_scored_and_attacked_on_scaled_rows() -> None:
+    text = ONE.replace("low = 0.0\nhigh = 8.0\n", "").replace("seeds = 2", "seeds = 1")
+    text = text.replace("tol = 0\n", 'tol = 0\nscale = "standard"\n')
+    (setup,) = plan(parse_study(text, "study.toml"), Path()).setups
+    found = measure(setup, 0, setup.parts(), Path())
+    assert not any([part.error for part in found.values()])
+    values = found["fit"].values
+    assert 0.99 < values["score_ratio"] < 1.5 and values["ari"] > 0.4
+    assert values["score_ratio_after"][-1] == pytest.approx(values["score_ratio"])
+    with pytest.raises(StudyError, match="scale or group_size"):
+        plan(parse_study(text.replace("tol = 0\n", "tol = 0\ngroup_size = 3\n"), "study.toml"), Path())

@@ -1,0 +1,35 @@
+"""The commands of docs/tables.md run as they stand there, from exports to profiles."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.some import some
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page_run_one_after_the_other(
+    invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng, clients = np.random.default_rng(2), tmp_path / "clients"
+    clients.mkdir()
+    for name in ("aarhus", "odense", "viborg"):
+        lines = ["cpr,age,ward,seen"]
+        for i in range(60):
+            age, ward = rng.normal(30 + 15 * (i % 4)), ("øre", "hjerte")[i % 2]
+            lines.append(f"{name}-{i:03d},{age:.2f},{ward},{i % 28 + 1:02d}-01-2024 08:30")
+        text = "\n".join(lines)
+        if name == "aarhus":
+            text = text.replace(",", ";").replace(".", ",")
+        (clients / f"{name}.csv").write_text(text, encoding="latin-1" if name == "aarhus" else "utf-8")
+        shutil.copy(clients / f"{name}.csv", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs/tables.md").read_text()
+    commands = [line.split()[1:] for line in page.splitlines() if line.startswith("    privfed ")]
+    assert len(commands) >= 10
+    for words in some(commands):
+        invoke(*words)
+    assert len((tmp_path / "clusters.csv").read_text().splitlines()) == 61
+    assert "ward=hjerte" in (tmp_path / "run/centroids-in-units.csv").read_text()
