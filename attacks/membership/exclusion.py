@@ -27,7 +27,8 @@ def contradictions(rows: FloatArray, sums: Iterable[Equations], n_clients: int) 
 
     A row of a client contradicts only sums that the client is in. The client is unknown, so the one with
     fewest contradictions counts. The number is 0 for a row that took part, but for rounding at the border of
-    a cell.
+    a cell. Nothing is said unless some cell holds a single row: clients that answer from groups of rows never
+    show one, and the means that they count instead contradict the rows themselves.
 
     Args:
         rows: candidates, float64 of shape (n_rows, n_features).
@@ -35,6 +36,7 @@ def contradictions(rows: FloatArray, sums: Iterable[Equations], n_clients: int) 
         n_clients: number of clients.
     """
     found, seen = np.zeros((n_clients, len(rows))), np.zeros(n_clients, dtype=np.bool_)
+    alone = False
     for one in sums:
         declared = one.question.declaration
         # One number for all rows excludes none.
@@ -46,12 +48,14 @@ def contradictions(rows: FloatArray, sums: Iterable[Equations], n_clients: int) 
         place = None if cells is None else cells.cells.place(inside)
         for shown in one.shown:
             clients, totals = list(shown.clients), one.parts(shown.values)
+            if cells is not None:
+                alone |= bool((np.abs(totals[cells.count] - 1.0) < 0.5).any())
             if cells is not None and place is not None:
                 found[clients] += _misplaced(totals, cells, place, inside, ranges)
             elif added is not None:
                 found[clients] += _too_many(totals, added)
             seen[clients] = True
-    return found[seen].min(axis=0) if seen.any() else np.zeros(len(rows))
+    return found[seen].min(axis=0) if alone else np.zeros(len(rows))
 
 
 def _too_many(totals: Mapping[str, FloatArray], own: Rows) -> BoolArray:

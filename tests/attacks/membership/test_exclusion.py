@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from privfed import Box, DPKMeans, DWFKMeans, FederatedFuzzyCMeans, Privacy, attacks
+from privfed import Box, ClientPolicy, DPKMeans, DWFKMeans, FederatedFuzzyCMeans, Privacy, attacks
 from privfed.attacks import Prior, Truth, evaluate
 from privfed.attacks.evidence.equations import equations_of
 from privfed.attacks.membership.exclusion import contradictions
@@ -89,3 +89,11 @@ def test_exclusion_is_the_headline_without_noise_and_fits_add_up():
     assert one.details["members excluded"] == 0.0
     assert one.details["auc, likelihood ratio"] + 0.1 < one.recovered < two.recovered
     assert two.recovered > 0.7
+
+
+@pytest.mark.filterwarnings("ignore:arrays are grouped anew")
+def test_groups_of_rows_exclude_nobody():
+    population = mixture(0, n_clients=4, n_rows=25, d=6, components=1)
+    policy = ClientPolicy(group_size=5)
+    model = fitted(DWFKMeans, population.clients, local_iter=1, policy=policy)
+    assert not contradicted(model, np.concatenate([population.rows, population.draw(50)])).any()
