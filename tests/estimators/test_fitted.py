@@ -186,6 +186,6 @@ def test_one_frame_with_groups(blobs: Clients) -> None:
 
 
 def test_clients_with_other_column_names_are_an_error(blobs: Clients) -> None:
-    mixed = [*frames(blobs[:2], "age", "height"), *frames(blobs[2:3], "height", "age")]
-    with pytest.raises(DataError, match="client 2 has columns height, age; client 0 has age, height"):
+    mixed = [*frames(blobs[:2], "age", "height"), *frames(blobs[2:3], "age", "weight")]
+    with pytest.raises(DataError, match="client 2 has columns age, weight; client 0 has age, height"):
         DWFKMeans(3, protocol="plain").fit(mixed)

@@ -136,16 +136,21 @@ def client_app(folders: tuple[Path, ...] = ()) -> ClientApp:
     """
 
     def answer(message: Message, context: Context) -> Message:
-        try:
-            reply = answered(folder_of(context, folders), unpacked(message.content))
-        except Exception:
-            # Flower would send the text of this error to the server.
-            reply = encode(Refusal(FAILED))
-        return Message(packed(reply), reply_to=message)
+        return _replied(message, context, folders)
 
     app = ClientApp()
     app.query()(answer)
     return app
+
+
+def _replied(message: Message, context: Context, folders: tuple[Path, ...]) -> Message:
+    """Return the reply to a message. Ray copies inner functions with all that they name, so this is none."""
+    try:
+        reply = answered(folder_of(context, folders), unpacked(message.content))
+    except Exception:
+        # Flower would send the text of this error to the server.
+        reply = encode(Refusal(FAILED))
+    return Message(packed(reply), reply_to=message)
 
 
 client = client_app()

@@ -225,3 +225,9 @@ def test_a_node_serves_through_messages_that_are_none_until_its_kit_moves(
     monkeypatch.setattr(supernode, "SHORTEST", 0.001)
     supernode.serve(OneMessage(), tmp_path, Hearing(), lambda: next(looks))  # type: ignore[arg-type]
     assert heard == ["beat", "asked no message", f"pushed {len(encode(Refusal('error')))}", "told", "beat"]
+
+
+def test_the_app_of_a_simulation_travels_to_other_processes() -> None:
+    """Ray copies inner functions, with all that they name, by its own pickle."""
+    travels = pytest.importorskip("ray.cloudpickle")
+    assert travels.loads(travels.dumps(client_app((Path("a"),)))) is not None
