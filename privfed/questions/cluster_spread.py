@@ -29,6 +29,7 @@ equals the sum of the client's memberships over all clusters.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -82,6 +83,29 @@ class ClusterQuestion(Question):
         """The entry for the number of rows nearest to each center."""
         return Entry("count", (len(self.centers),), 0.0, self.ranges.rows, RESOLUTION)
 
+    @property
+    def offset(self) -> Entry:
+        """The entry for the sum of rows minus their center, of rows inside the ranges."""
+        low, high = self.ranges.low - self.centers, self.ranges.high - self.centers
+        rows = self.ranges.rows * SLACK
+        return Entry(
+            "offset",
+            self.centers.shape,
+            rows * np.minimum(low, 0.0),
+            rows * np.maximum(high, 0.0),
+            np.maximum(np.maximum(np.abs(low), np.abs(high)) * RESOLUTION, _TINY),
+        )
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients."""
+        return [self._one(client.features) for client in clients]
+
+    @abstractmethod
+    def _one(self, rows: FloatArray) -> Statistics:
+        """Answer for one client."""
+
     def summed(self, labels: IntArray, values: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return each cluster's number of rows and the sum of their values."""
         count, total = cell_sums(values[:, None], labels, len(self.centers))
@@ -118,12 +142,6 @@ class ClusterDistances(ClusterQuestion):
             largest = float(np.float64(self.farthest) ** self.power)
         return StatisticsSpec(self.count, self.per_cluster("distance", largest))
 
-    def answer_all(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
-        """Answer for several clients."""
-        return [self._one(client.features) for client in clients]
-
     def _one(self, rows: FloatArray) -> Statistics:
         labels, squares = nearest(rows, self.centers)
         distance = np.minimum(np.sqrt(squares), self.farthest)
@@ -154,12 +172,6 @@ class ClusterSilhouettes(ClusterQuestion):
         """Values of at most 1 a row."""
         return StatisticsSpec(self.count, self.per_cluster("silhouette", 1.0))
 
-    def answer_all(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
-        """Answer for several clients."""
-        return [self._one(client.features) for client in clients]
-
     def _one(self, rows: FloatArray) -> Statistics:
         labels, *squares = two_nearest(rows, self.centers)
         own, other = np.sqrt(squares)
@@ -186,22 +198,7 @@ class ClusterScatter(ClusterQuestion):
     @cached_property
     def spec(self) -> StatisticsSpec:
         """At most the rows of a client, each inside the ranges."""
-        low, high = self.ranges.low - self.centers, self.ranges.high - self.centers
-        rows = self.ranges.rows * SLACK
-        offset = Entry(
-            "offset",
-            self.centers.shape,
-            rows * np.minimum(low, 0.0),
-            rows * np.maximum(high, 0.0),
-            np.maximum(np.maximum(np.abs(low), np.abs(high)) * RESOLUTION, _TINY),
-        )
-        return StatisticsSpec(self.count, offset, self.per_cluster("square", self.farthest**2))
-
-    def answer_all(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
-        """Answer for several clients."""
-        return [self._one(client.features) for client in clients]
+        return StatisticsSpec(self.count, self.offset, self.per_cluster("square", self.farthest**2))
 
     def _one(self, rows: FloatArray) -> Statistics:
         labels, squares = nearest(rows, self.centers)
@@ -228,27 +225,11 @@ class ClusterProfiles(ClusterQuestion):
     @cached_property
     def spec(self) -> StatisticsSpec:
         """At most the rows of a client, each inside the ranges."""
-        low, high = self.ranges.low - self.centers, self.ranges.high - self.centers
-        longest, rows = np.maximum(np.abs(low), np.abs(high)), self.ranges.rows * SLACK
+        longest = np.maximum(np.abs(self.ranges.low - self.centers), np.abs(self.ranges.high - self.centers))
         with np.errstate(over="ignore"):  # The entry refuses a bound that is not finite.
             squares = np.square(longest)
-        return StatisticsSpec(
-            self.count,
-            Entry(
-                "offset",
-                self.centers.shape,
-                rows * np.minimum(low, 0.0),
-                rows * np.maximum(high, 0.0),
-                np.maximum(longest * RESOLUTION, _TINY),
-            ),
-            Entry("square", self.centers.shape, 0.0, rows * squares, np.maximum(squares * RESOLUTION, _TINY)),
-        )
-
-    def answer_all(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
-        """Answer for several clients."""
-        return [self._one(client.features) for client in clients]
+        most, step = self.ranges.rows * SLACK * squares, np.maximum(squares * RESOLUTION, _TINY)
+        return StatisticsSpec(self.count, self.offset, Entry("square", self.centers.shape, 0.0, most, step))
 
     def _one(self, rows: FloatArray) -> Statistics:
         labels, _ = nearest(rows, self.centers)
