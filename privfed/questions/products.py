@@ -11,70 +11,39 @@ numbers can be solved for the rows themselves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
-from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.phases import Form, Phase, Phases, Shape
-from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
+from privfed.core.asking.question import register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges
-from privfed.errors import ArgumentError
 from privfed.questions.inertia import SLACK
-from privfed.questions.lloyd import check_centers
-from privfed.questions.ranges import locate, range_phases
+from privfed.questions.ranges import Centred, locate, range_phases
 
 
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class CentredProducts(Question):
+class CentredProducts(Centred):
     """Ask for sums of offsets from a center, and of the products of each two of them.
 
     Statistics: `rows` (1,), `offset` (n_features,), the sum of rows minus the center, and `product`
     (n_features * (n_features + 1) / 2,), the sums of products in the order of `numpy.triu_indices`.
-
-    Args:
-        center: inside the ranges, float64 of shape (n_features,).
     """
-
-    additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
-    center: FloatArray
-
-    def __post_init__(self) -> None:
-        check_centers(self.center[None], self.ranges)
-        if (self.center < self.ranges.low).any() or (self.center > self.ranges.high).any():
-            raise ArgumentError("the center of products must lie within the ranges.")
-
-    @property
-    def declaration(self) -> Declaration:
-        """The number of a client's rows, and the sums over the same rows."""
-        return Declaration(("rows",))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """At most the rows of a client, each inside the ranges, with steps near the precision of float64."""
-        low, high = self.ranges.low - self.center, self.ranges.high - self.center
-        rows, (i, j) = self.ranges.rows * SLACK, np.triu_indices(self.ranges.n_features)
-        farthest = np.maximum(np.maximum(-low, high), 2.0**-400)
-        largest = farthest[i] * farthest[j]
-        return StatisticsSpec(
-            Entry("rows", (1,), 0.0, self.ranges.rows, 2.0**-10),
-            Entry("offset", farthest.shape, rows * low, rows * high, farthest * 2.0**-52),
-            Entry(
-                "product", i.shape, np.where(i == j, 0.0, -rows * largest), rows * largest, largest * 2.0**-64
-            ),
+        """Products of at most the rows of a client; squares are at least 0."""
+        i, j = np.triu_indices(self.ranges.n_features)
+        largest = self.farthest[i] * self.farthest[j]
+        most = self.ranges.rows * SLACK * largest
+        return self.spec_with(
+            Entry("product", i.shape, np.where(i == j, 0.0, -most), most, largest * 2.0**-64)
         )
-
-    def answer_all(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
-        """Answer for several clients."""
-        return [self._one(client.features - self.center) for client in clients]
 
     def _one(self, offsets: FloatArray) -> Statistics:
         products = (offsets.T @ offsets)[np.triu_indices(offsets.shape[1])]

@@ -19,6 +19,7 @@ feature the sum and the sum of squares over all rows.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -247,13 +248,9 @@ class Found(Rule):
 _EPSILON = float(np.finfo(np.float64).eps)
 
 
-@register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class CentredMoments(Question):
-    """Ask for first and second moments around a center.
-
-    Statistics: `rows` (1,), `offset` (n_features,), the sum of rows minus the center, and `square`
-    (n_features,), the sum of its squares.
+class Centred(Question):
+    """Questions about offsets of rows from a center, around which no digits cancel.
 
     Args:
         center: inside the ranges, float64 of shape (n_features,).
@@ -265,23 +262,30 @@ class CentredMoments(Question):
     def __post_init__(self) -> None:
         check_centers(self.center[None], self.ranges)
         if (self.center < self.ranges.low).any() or (self.center > self.ranges.high).any():
-            raise ArgumentError("the center of moments must lie within the ranges.")
+            raise ArgumentError("the center of offsets must lie within the ranges.")
 
     @property
     def declaration(self) -> Declaration:
         """The number of a client's rows, and the sums over the same rows."""
         return Declaration(("rows",))
 
-    @cached_property
-    def spec(self) -> StatisticsSpec:
-        """At most the rows of a client, each inside the ranges, with steps near the precision of float64."""
+    @property
+    def farthest(self) -> FloatArray:
+        """Longest offset of each feature, float64 of shape (n_features,), above 0."""
         low, high = self.ranges.low - self.center, self.ranges.high - self.center
-        rows, d = self.ranges.rows * SLACK, (self.ranges.n_features,)
-        farthest = np.maximum(np.maximum(-low, high), 2.0**-400)
+        return np.asarray(np.maximum(np.maximum(-low, high), 2.0**-400))
+
+    def spec_with(self, product: Entry) -> StatisticsSpec:
+        """Return the layout: the rows of a client, their offsets, and an entry of products of these.
+
+        All rows lie inside the ranges, and steps are near the precision of float64.
+        """
+        low, high = self.ranges.low - self.center, self.ranges.high - self.center
+        rows, farthest = self.ranges.rows * SLACK, self.farthest
         return StatisticsSpec(
             Entry("rows", (1,), 0.0, self.ranges.rows, 2.0**-10),
-            Entry("offset", d, rows * low, rows * high, farthest * 2.0**-52),
-            Entry("square", d, 0.0, rows * farthest**2, farthest**2 * 2.0**-64),
+            Entry("offset", farthest.shape, rows * low, rows * high, farthest * 2.0**-52),
+            product,
         )
 
     def answer_all(
@@ -289,6 +293,27 @@ class CentredMoments(Question):
     ) -> list[Statistics]:
         """Answer for several clients."""
         return [self._one(client.features - self.center) for client in clients]
+
+    @abstractmethod
+    def _one(self, offsets: FloatArray) -> Statistics:
+        """Answer for one client's offsets."""
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CentredMoments(Centred):
+    """Ask for first and second moments around a center.
+
+    Statistics: `rows` (1,), `offset` (n_features,), the sum of rows minus the center, and `square`
+    (n_features,), the sum of its squares.
+    """
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """Squares of at most the rows of a client."""
+        largest = self.farthest**2
+        most = self.ranges.rows * SLACK * largest
+        return self.spec_with(Entry("square", largest.shape, 0.0, most, largest * 2.0**-64))
 
     def _one(self, offsets: FloatArray) -> Statistics:
         return Statistics(
