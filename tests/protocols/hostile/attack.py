@@ -8,8 +8,9 @@ import pytest
 
 from privfed.core.agreed.configuration import CohortRule
 from tests.protocols.hostile import weaker
+from tests.protocols.hostile.kept import Fit
 from tests.protocols.hostile.loot import Loot
-from tests.protocols.hostile.server import Fit, HostileServer
+from tests.protocols.hostile.server import HostileServer
 from tests.protocols.hostile.world import World
 
 N, VICTIM = 6, 5

@@ -15,8 +15,9 @@ from privfed.errors import MessageError
 from privfed.protocols.crypto.keys import new_secret
 from privfed.protocols.masked.messages import Preparation, Prepared
 from privfed.protocols.setup.messages import Envelope
+from tests.protocols.hostile.kept import Fit
 from tests.protocols.hostile.loot import Loot, Opened
-from tests.protocols.hostile.server import Fit, HostileServer
+from tests.protocols.hostile.server import HostileServer
 from tests.protocols.hostile.world import World, terms_of
 
 

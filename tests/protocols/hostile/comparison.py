@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tests.protocols.hostile.kept import Fit
 from tests.protocols.hostile.loot import Loot
 from tests.protocols.hostile.model import Clients, Model, Story, unions
-from tests.protocols.hostile.server import Fit, HostileServer
+from tests.protocols.hostile.server import HostileServer
 
 
 def check(model: Model, server: HostileServer, fit: Fit, number: int, story: Story) -> list[Clients]:

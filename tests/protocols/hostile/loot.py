@@ -24,7 +24,8 @@ from privfed.protocols.masked.messages import Preparation
 from privfed.protocols.masked.state import SECRET_BYTES
 from privfed.protocols.setup.bindings import part
 from privfed.protocols.setup.rules import bitmap, cohort_digest
-from tests.protocols.hostile.server import Answered, Collected, Fit, HostileServer
+from tests.protocols.hostile.kept import Answered, Collected, Fit
+from tests.protocols.hostile.server import HostileServer
 from tests.protocols.hostile.world import Words
 
 SELF, RECOVERY, ANSWER = range(3)

@@ -32,8 +32,9 @@ from tests.protocols.hostile.attack import (
     collected,
     opened,
 )
+from tests.protocols.hostile.kept import Fit
 from tests.protocols.hostile.loot import BothLoot
-from tests.protocols.hostile.server import Fit, HostileServer
+from tests.protocols.hostile.server import HostileServer
 from tests.protocols.hostile.world import World
 
 # --- both secrets of a client ---

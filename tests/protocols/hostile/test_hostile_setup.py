@@ -44,7 +44,8 @@ from privfed.protocols.setup.messages import Advertisement, Capsule, Envelope, J
 from privfed.protocols.setup.rules import BLOCK
 from tests.protocols.federations import Sums
 from tests.protocols.hostile.attack import OTHERS, VICTIM, N
-from tests.protocols.hostile.server import Fit, HostileServer
+from tests.protocols.hostile.kept import Fit
+from tests.protocols.hostile.server import HostileServer
 from tests.protocols.hostile.world import World
 
 

@@ -19,8 +19,9 @@ from tests.protocols.federations import seeded
 from tests.protocols.hostile import weaker
 from tests.protocols.hostile.attack import calls
 from tests.protocols.hostile.chaos import Chaos
+from tests.protocols.hostile.kept import Fit
 from tests.protocols.hostile.loot import Loot, Opened
-from tests.protocols.hostile.server import Fit, HostileServer
+from tests.protocols.hostile.server import HostileServer
 from tests.protocols.hostile.world import World, terms_of
 from tests.protocols.sparse import small_graphs
 
