@@ -21,7 +21,7 @@ from privfed.cli.described import (
 )
 from privfed.cli.output import RoundProgress, in_results
 from privfed.cli.reading import print_summary, summarized
-from privfed.cli.records import record, write_csv
+from privfed.cli.records import draw_record, record, write_csv
 from privfed.cli.run_folder import MODEL, Parameters, pretty, values_of
 from privfed.core.agreed.policy import Usage
 from privfed.core.stored.files import replaced
@@ -161,6 +161,8 @@ def export(folder: Path, out: Path, by: str | None) -> None:
     shown = _shown(folder, whole=True)
     if by is None:
         write_new(out, pretty(shown))
+    elif out.suffix == ".png":
+        draw_record(out, record(shown.fits, shown.entries, by), by)
     else:
         write_csv(out, record(shown.fits, shown.entries, by))
     click.echo(f"wrote {out}")

@@ -104,7 +104,7 @@ def end() -> None:
 @command(
     journal,
     "privfed.cli.federations:export",
-    "Write the whole journal as JSON, or what was given as CSV.",
+    "Write the whole journal as JSON, or what was given as CSV or as a picture.",
     folder_argument,
     click.option("--out", type=PATH, required=True, help="File to write."),
     click.option(
@@ -118,6 +118,7 @@ def export() -> None:
 
     With --by it is a record to keep: which question of which algorithm was answered when, over which sum,
     under which guarantee; or the same counted by fit or by month. No row, total or key is in it.
+    A file .png gets a picture of the months.
     """
 
 

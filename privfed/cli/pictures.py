@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -242,6 +242,37 @@ def draw_profile(path: Path, apart: FloatArray, sizes: FloatArray, columns: Sequ
             shown = "" if np.isnan(apart[i, j]) else f"{apart[i, j]:+.1f}"
             dark = abs(apart[i, j]) > 1.3
             axes.text(i, j, shown, ha="center", va="center", fontsize=8, color="white" if dark else "black")
+    save(figure, path)
+
+
+def draw_months(path: Path, lines: Sequence[dict[str, Any]]) -> None:
+    """Draw what a party gave in each month: its answers above the epsilon of the fits that began in it.
+
+    Args:
+        path: PNG file to write.
+        lines: of `record` by month; a month without any is drawn as an empty one.
+    """
+    first, last = (np.datetime64(line["month"], "M") for line in (lines[0], lines[-1]))
+    months, data_sets = np.arange(first, last + 1).astype(str), sorted({line["data_set"] for line in lines})
+    unclaimed = {line["month"] for line in lines if line["fits_without_guarantee"]}
+    figure = Figure(figsize=(min(4.0 + 0.4 * len(months), 24.0), 6.0), layout="constrained")
+    panels, width = figure.subplots(2, 1, sharex=True), 0.8 / len(data_sets)
+    titles = {"answers": "Sums answered", "epsilon": "Epsilon of the fits that began in it"}
+    for axes, (column, title) in zip(panels, titles.items(), strict=True):
+        # Sets stand side by side: epsilon of different rows does not add up.
+        for number, rows in enumerate(data_sets):
+            own = {line["month"]: line[column] for line in lines if line["data_set"] == rows}
+            place = np.arange(len(months)) + (number - (len(data_sets) - 1) / 2) * width
+            height = [own.get(month, 0) for month in months]
+            axes.bar(place, height, width, color=COLOURS[number % len(COLOURS)], label=rows)
+        axes.set_title(title, loc="left")
+        axes.grid(axis="y", color="#dddddd", linewidth=0.5)
+        axes.set_axisbelow(True)
+    names = [f"{month}{' *' * (month in unclaimed)}" for month in months]
+    axes.set_xticks(range(len(months)), names, rotation=90 if len(months) > 8 else 0)
+    axes.set_xlabel("month; * a fit in it gave no guarantee of differential privacy")
+    panels[0].yaxis.set_major_locator(MaxNLocator(integer=True))
+    figure.legend(*panels[0].get_legend_handles_labels(), title="data set", loc="outside right upper")
     save(figure, path)
 
 

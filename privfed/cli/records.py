@@ -73,21 +73,38 @@ def _of_fit(fit: FitLine) -> dict[str, Any]:
     }
 
 
+def draw_record(path: Path, lines: Sequence[dict[str, Any]], by: str) -> None:
+    """Draw the lines of months as PNG.
+
+    Raises:
+        ArgumentError: the file is there already, there is no line, or lines are not of months.
+    """
+    if by != MONTH:
+        raise ArgumentError(f"a picture is drawn by {MONTH}, got {by}: take --by {MONTH}, or a file .csv.")
+    _require_new(path, lines)
+    from privfed.cli.pictures import draw_months  # Half a second, for this answer alone.
+
+    draw_months(path, lines)
+
+
+def _require_new(path: Path, lines: Sequence[dict[str, Any]]) -> None:
+    if not lines:
+        raise ArgumentError("the journal has no fit yet, so that there is nothing to write.")
+    if path.exists():
+        raise ArgumentError(f"{path} is there already and is never replaced; name another place.")
+
+
 def write_csv(path: Path, lines: Sequence[dict[str, Any]]) -> None:
     """Write lines as CSV for its owner alone; texts that a spreadsheet would compute are quoted by a '.
 
     Raises:
         ArgumentError: the file is there already, or there is no line.
     """
-    if not lines:
-        raise ArgumentError("the journal has no fit yet, so that there is nothing to write.")
-    try:
-        with open_file(path, "x", newline="", encoding="utf-8") as file:
-            table = csv.DictWriter(file, list(lines[0]))
-            table.writeheader()
-            table.writerows([{name: _safe(value) for name, value in line.items()} for line in lines])
-    except FileExistsError:
-        raise ArgumentError(f"{path} is there already and is never replaced; name another place.") from None
+    _require_new(path, lines)
+    with open_file(path, "x", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, list(lines[0]))
+        table.writeheader()
+        table.writerows([{name: _safe(value) for name, value in line.items()} for line in lines])
 
 
 def _safe(value: Any) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from matplotlib.image import imread
 
 from privfed import ClientPolicy
 from privfed.party.identity import IDENTITY, SIGNED_KEY, read_identity, read_parties
@@ -114,3 +115,7 @@ def test_a_record_has_a_line_for_each_answer_fit_or_month(
     )
     assert (month["epsilon"], month["fits_without_guarantee"]) == ("1.0", "0")
     assert "never replaced" in failing(*words, "fit", "--out", tmp_path / "fit.csv")
+    invoke(*words, "month", "--out", tmp_path / "months.png")
+    assert imread(tmp_path / "months.png").std() > 0.01
+    assert "never replaced" in failing(*words, "month", "--out", tmp_path / "months.png")
+    assert "--by month" in failing(*words, "fit", "--out", tmp_path / "fits.png")
