@@ -2,6 +2,7 @@
 
 from privfed.attacks.audits.canaries import audit_one_run
 from privfed.attacks.audits.noise import audit_noises, audit_pmf, exact_epsilon, hockey_stick
+from privfed.attacks.audits.rows import RowsAudit, RowShift, audit_rows
 from privfed.attacks.audits.runs import RunAudit, audit_run
 from privfed.attacks.audits.samples import Audit, Claim, audit, audit_samples
 from privfed.attacks.audits.units import audit_units
@@ -9,11 +10,14 @@ from privfed.attacks.audits.units import audit_units
 __all__ = [
     "Audit",
     "Claim",
+    "RowShift",
+    "RowsAudit",
     "RunAudit",
     "audit",
     "audit_noises",
     "audit_one_run",
     "audit_pmf",
+    "audit_rows",
     "audit_run",
     "audit_samples",
     "audit_units",

@@ -22,6 +22,7 @@ from privfed.attacks.audits import (
 from privfed.attacks.base.preparation import Target
 from privfed.cli.declared import Declared
 from privfed.cli.described import know_questions, load, models
+from privfed.cli.own_rows import audit_own_rows
 from privfed.cli.result import claim_of_run
 from privfed.cli.run_folder import RUN, Source, read_run, read_transcript, values_of
 from privfed.cli.several_runs import without_rows
@@ -52,10 +53,25 @@ def audit(
     trials: int,
     out: Path | None,
     as_json: bool,
+    my_rows: Path | None,
+    client: str | None,
     **given: Any,
 ) -> None:
     """Do the work of `privfed audit`."""
+    if client is not None and my_rows is None:
+        raise ArgumentError("--client says whose rows are audited: name their file with --my-rows.")
     found: list[Audit | RunAudit]
+    if my_rows is not None:
+        if truth is not None or out is not None or not subject.is_dir():
+            raise ArgumentError(
+                "--my-rows reads a run's folder, and prints what it finds for whoever has the rows: leave "
+                "--truth and --out out."
+            )
+        transcript = read_transcript(subject)
+        claim = _claim(subject, transcript)
+        know_questions(subject, algorithm, "audit")
+        audit_own_rows(subject, transcript, claim, my_rows, client, group, columns, as_json)
+        return
     if subject.is_dir():
         transcript = read_transcript(subject)
         claim = _claim(subject, transcript)

@@ -9,6 +9,7 @@ from privfed.cli.options import (
     PATH,
     algorithm_option,
     attacks_option,
+    audit_options,
     bins_option,
     classes_option,
     declared_options,
@@ -316,24 +317,7 @@ def attack() -> None:
     "privfed.cli.auditing:audit",
     "Test a privacy claim against what came out.",
     click.argument("subject", metavar="RUN|FILE", type=PATH),
-    click.option("--epsilon", type=float, help="Claimed epsilon, for a file."),
-    click.option("--delta", type=float, help="Claimed delta, for a file."),
-    click.option(
-        "--noise",
-        type=click.Choice(["gaussian", "any"]),
-        default="gaussian",
-        show_default=True,
-        help="gaussian tests the whole trade-off curve of Gaussian noise, any (epsilon, delta) only.",
-    ),
-    click.option("--confidence", type=float, help="Confidence of all bounds.  [default: 0.95; a run: 0.999]"),
-    truth_options,
-    click.option(
-        "--trials",
-        type=click.IntRange(min=1000),
-        default=20_000,
-        show_default=True,
-        help="For a run: number of draws with its worst unit, and without it.",
-    ),
+    audit_options,
     click.option("--out", type=PATH, callback=out_file(".json"), help="JSON file to write (.json)."),
     json_option,
 )
@@ -343,8 +327,9 @@ def audit() -> None:
     For a run, the noise in each total is compared with what was declared. Its questions are also answered
     with and without a worst-case record or client, which bounds the true epsilon from below. FILE is an .npz
     with the releases of a mechanism with and without one unit, "inside" and "outside" of shape (trials,) or
-    (trials, n_values), or with the canaries of one run, "scores" and "included". Exit code 1 says that the
-    claim is violated.
+    (trials, n_values), or with the canaries of one run, "scores" and "included". With --my-rows a client of
+    the run reads how far its own rows moved each noised total, beside what was charged: for its own eyes.
+    Exit code 1 says that the claim is violated.
     """
 
 

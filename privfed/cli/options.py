@@ -142,6 +142,33 @@ truth_options = stacked(
     own_algorithm_option,
 )
 
+audit_options = stacked(
+    click.option("--epsilon", type=float, help="Claimed epsilon, for a file."),
+    click.option("--delta", type=float, help="Claimed delta, for a file."),
+    click.option(
+        "--noise",
+        type=click.Choice(["gaussian", "any"]),
+        default="gaussian",
+        show_default=True,
+        help="gaussian tests the whole trade-off curve of Gaussian noise, any (epsilon, delta) only.",
+    ),
+    click.option("--confidence", type=float, help="Confidence of all bounds.  [default: 0.95; a run: 0.999]"),
+    truth_options,
+    click.option(
+        "--trials",
+        type=click.IntRange(min=1000),
+        default=20_000,
+        show_default=True,
+        help="For a run: number of draws with its worst unit, and without it.",
+    ),
+    click.option(
+        "--my-rows",
+        type=PATH,
+        help="A client's own rows, in place of --truth: what each moved is printed, and nothing is written.",
+    ),
+    click.option("--client", metavar="NAME", help="For --my-rows: yours, if the table has several clients."),
+)
+
 bins_option = click.option(
     "--bins",
     metavar="N|X,Y,...",

@@ -1,0 +1,128 @@
+"""The work of `privfed audit --my-rows`: what one's own rows moved in a run, beside what was charged.
+
+Reveals: it is about single rows. It is printed for whoever has them, and neither written nor sent.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import msgspec
+import numpy as np
+from rich.table import Table
+
+from privfed.attacks.audits import RowsAudit, RowShift, audit_rows
+from privfed.cli.described import load
+from privfed.cli.output import echo
+from privfed.cli.run_folder import RUN, Source, read_run
+from privfed.core.asking.question import ClientData
+from privfed.core.record.transcript import Transcript
+from privfed.data.table_files import is_folder, read_frame, suffix
+from privfed.errors import ArgumentError
+from privfed.estimators.scaling import scaled_as
+from privfed.privacy.claim import PrivacySpent
+
+FOR_YOU = "this is about single rows of yours: for your eyes, and no claim covers it"
+
+
+def audit_own_rows(
+    folder: Path,
+    transcript: Transcript,
+    claim: PrivacySpent,
+    rows: Path,
+    client: str | None,
+    group: str | None,
+    columns: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Replay a run on the rows in a file, print what they moved, and exit with 1 beyond a bound.
+
+    Args:
+        folder: folder of the run.
+        transcript: its transcript.
+        claim: the run's.
+        rows: table of the client's rows.
+        client: whose rows those are, where the table has several clients'; None for all of them.
+        group: column that says whose a row is; None for that of the run.
+        columns: feature columns; empty for those of the run.
+        as_json: whether to print JSON.
+    """
+    found = audit_rows(transcript, _own(folder, transcript, rows, client, group, columns))
+    if as_json:
+        click.echo(json.dumps(found.to_dict() | {"privacy": claim.to_dict()}, indent=2))
+    else:
+        echo(str(claim), FOR_YOU, _table(found), f"verdict: {found.verdict}")
+    if found.verdict == "violated":
+        raise click.exceptions.Exit(1)
+
+
+def _own(
+    folder: Path,
+    transcript: Transcript,
+    rows: Path,
+    client: str | None,
+    group: str | None,
+    columns: tuple[str, ...],
+) -> ClientData:
+    """Return the client's rows, scaled as the run's were."""
+    known = read_run(folder).source if (folder / RUN).exists() else None
+    source = Source(path="", group=None, label=None, columns=(), separator=None) if known is None else known
+    if client is None and (group is not None or _has(rows, source.group)):
+        raise ArgumentError(f"{rows} says whose rows are whose: name yours with --client.")
+    names = transcript.configuration.clients
+    if client is not None and client not in names:
+        raise ArgumentError(f"client {client!r} is not in this run; it has {', '.join(names[:8])}.")
+    tables = load(
+        msgspec.structs.replace(
+            source,
+            path=str(rows.absolute()),
+            group=None if client is None else group or source.group,
+            columns=columns or source.columns,
+            clients=() if client is None else names,
+        ),
+        private=True,
+    )
+    own = tables.tables[0 if client is None else tables.names.index(client)]
+    return ClientData(scaled_as(transcript)(np.asarray(own.features)), own.labels)
+
+
+def _has(rows: Path, group: str | None) -> bool:
+    """Say whether a table has the column of the run's clients."""
+    named = group is not None and suffix(rows) != ".npz" and not is_folder(rows)
+    return named and group in read_frame(rows, None).columns
+
+
+def _table(found: RowsAudit) -> Table:
+    table = Table()
+    for name, justify in _COLUMNS.items():
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for one in (*found.questions, found.together):
+        table.add_row(*_cells(one))
+    return table
+
+
+_COLUMNS = {
+    "sum": "right",
+    "question": "left",
+    "charged (mu)": "right",
+    "largest shift": "right",
+    "row": "right",
+    "": "left",
+}
+
+
+def _cells(one: RowShift) -> tuple[str, ...]:
+    still = "" if one.shift else "nothing moved it"
+    said = (
+        "rows change what others add" if not one.additive else "beyond its bound" if one.violated else still
+    )
+    return (
+        "" if one.index is None else str(one.index) if one.times == 1 else f"{one.index} x {one.times}",
+        one.question,
+        f"{one.bound:.4g}",
+        f"{one.shift:.4g}",
+        "" if one.row is None else str(one.row + 1),
+        said,
+    )

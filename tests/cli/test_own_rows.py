@@ -1,0 +1,160 @@
+"""`privfed audit --my-rows`: what a client's own rows moved in a run, beside what was charged."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privfed import Box, DWFKMeans, Privacy, metrics
+from privfed.attacks.audits import audit_rows
+from privfed.core.asking.question import ClientData, question_from_bytes
+from privfed.core.record.records import Asked
+from privfed.core.record.transcript import Transcript
+from privfed.federation.driver import Federation
+from privfed.questions.bounded import bounded_sums
+from tests.cli.wide import run
+from tests.privacy.shifts import answers
+
+CLAIM = ("--low", -1, "--high", 1, "--max-rows", 100, "--epsilon", 2, "--delta", 1e-6, "--clients", "a,b,c")
+FIT = ("--group", "g", "--algorithm", "dp", "-k", 3, *CLAIM)
+FAR = 5
+"""Row of client a, from 0, that lies outside the domain."""
+
+
+def rows_of(client: str) -> np.ndarray:
+    """Return a client's rows."""
+    rng = np.random.default_rng(ord(client))
+    rows = rng.uniform(-0.6, 0.6, (3, 2))[rng.integers(3, size=40)] + rng.uniform(-0.1, 0.1, (40, 2))
+    if client == "a":
+        rows[FAR] = 9.0, -9.0
+    return rows
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a table of three clients, the rows of one, and a run for each relation."""
+    folder = tmp_path_factory.mktemp("own")
+    lines = {name: [f"{a!r},{b!r}" for a, b in rows_of(name).tolist()] for name in "abc"}
+    (folder / "mine.csv").write_text("\n".join(["x,y", *lines["a"]]))
+    (folder / "t.csv").write_text("\n".join(["g,x,y", *(f"{g},{one}" for g in "abc" for one in lines[g])]))
+    for neighbours in ("add-remove", "replace-one"):
+        words = ("--unit", "record", "--neighbours", neighbours, "--out", folder / neighbours)
+        run("fit", folder / "t.csv", *FIT, *words)
+    return folder
+
+
+def found_in(folder: Path, *words: object, exit_code: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run("audit", folder, *words, "--json", exit_code=exit_code).stdout)
+    return found
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+def test_no_row_moved_a_total_further_than_was_charged(home: Path, neighbours: str) -> None:
+    found = found_in(home / neighbours, "--my-rows", home / "mine.csv")
+    assert found["verdict"] == "not refuted"
+    assert len(found["questions"]) > 5
+    for one in found["questions"]:
+        assert 0.5 * one["bound"] < one["shift"] <= one["bound"]
+    assert found["together"]["shift"] <= found["charged"] <= found["together"]["bound"] * (1 + 1e-9)
+    # The row outside the domain is in a corner of it, where offsets from the middle are longest.
+    assert FAR in {one["row"] for one in found["questions"]}
+
+
+def test_the_shift_is_that_of_answers_with_a_row_and_without_it(home: Path) -> None:
+    transcript, rows = Transcript.load(home / "add-remove"), rows_of("a")
+    asked = [question_from_bytes(one.question) for one in transcript.of(Asked)]
+    found = audit_rows(transcript, ClientData(rows))
+    claim = Privacy(
+        epsilon=2, delta=1e-6, unit="record", neighbours="add-remove", domain=Box(-1, 1, max_rows=100)
+    )
+    counted = transcript.configuration.noising
+    for number, question in enumerate(asked):
+        # Noise is of the operating system here: it is taken out of both answers by asking without it.
+        bare = [np.delete(rows, i, axis=0) for i in range(len(rows))]
+        exact = exactly(question, [rows, *bare], claim, counted)
+        shifts = np.linalg.norm(exact[1:] - exact[0], axis=1)
+        one = found.questions[number]
+        assert one.shift == pytest.approx(shifts.max(), rel=1e-9)
+        assert shifts[one.row] == pytest.approx(shifts.max(), rel=1e-9)
+
+
+def exactly(question: Any, variants: list[np.ndarray], claim: Privacy, counted: int) -> np.ndarray:
+    """Return a question's answers without noise, in standard deviations of what was counted on."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(question), "_noise", lambda self, n, generators: np.zeros((n, self.spec.size)))
+        return answers([question], variants, claim, counted)
+
+
+def test_a_row_that_is_not_clipped_is_found_and_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_sums, "HAIR", 3.0)
+    said = run("audit", home / "add-remove", "--my-rows", home / "mine.csv", exit_code=1).stdout
+    assert "verdict: violated" in said
+    assert f"{FAR + 1} │ beyond its bound" in said
+
+
+def test_a_node_reads_the_transcript_that_it_was_given(home: Path, tmp_path: Path) -> None:
+    shutil.copy(home / "add-remove" / "transcript.jsonl", tmp_path)
+    whole = found_in(home / "add-remove", "--my-rows", home / "t.csv", "--client", "a")
+    assert found_in(tmp_path, "--my-rows", home / "mine.csv") == whole
+
+
+def test_nothing_is_written(home: Path) -> None:
+    before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
+    assert "for your eyes" in run("audit", home / "add-remove", "--my-rows", home / "mine.csv").stdout
+    assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before
+
+
+def test_more_rows_than_declared_are_clipped_together(home: Path, tmp_path: Path) -> None:
+    many = np.tile(rows_of("b"), (4, 1))
+    np.savetxt(tmp_path / "many.csv", many, delimiter=",", header="x,y", comments="")
+    assert found_in(home / "add-remove", "--my-rows", tmp_path / "many.csv")["verdict"] == "not refuted"
+
+
+def test_of_a_client_the_unit_is_all_its_rows() -> None:
+    claim = Privacy(
+        epsilon=4, delta=1e-6, unit="client", neighbours="add-remove", domain=Box(-1, 1, max_rows=100)
+    )
+    clients = [rows_of(name) for name in "abc"]
+    model = DWFKMeans(3, local_iter=2, max_iter=2, privacy=claim, random_state=0).fit(clients)
+    found = audit_rows(model.transcript_, ClientData(clients[1]))
+    assert found.verdict == "not refuted"
+    assert {one.row for one in found.questions} == {None}
+    assert 0 < found.together.shift <= found.charged
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--my-rows", "t.csv"), "name yours with --client"),
+        (("--my-rows", "t.csv", "--client", "z"), "client 'z' is not in this run"),
+        (("--my-rows", "mine.csv", "--out", "o.json"), "leave --truth and --out out"),
+        (("--client", "a"), "name their file with --my-rows"),
+        (("--my-rows", "mine.csv", "--columns", "x"), "the run has 2 columns"),
+    ],
+)
+def test_bad_input_is_one_line(
+    home: Path, words: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(home)
+    assert message in run("audit", "add-remove", *words, exit_code=2).stderr
+
+
+def test_rows_move_a_table_of_labels_only_where_they_have_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = Privacy(
+        epsilon=4, delta=1e-6, unit="record", neighbours="add-remove", domain=Box(-1, 1, max_rows=100)
+    )
+    clients, labels = [rows_of(name) for name in "abc"], [np.arange(40) % 3] * 3
+    opened, begin = list[Federation](), Federation.__init__
+
+    def begun(self: Federation, *args: Any, **words: Any) -> None:
+        begin(self, *args, **words)
+        opened.append(self)
+
+    monkeypatch.setattr(Federation, "__init__", begun)
+    metrics.labels_agreement(clients, clients[0][:2], labels, n_labels=3, privacy=claim)
+    assert audit_rows(opened[0].transcript, ClientData(clients[0])).together.shift == 0.0
+    found = audit_rows(opened[0].transcript, ClientData(clients[0], labels[0])).questions[0]
+    assert 0.5 * found.bound < found.shift <= found.bound
