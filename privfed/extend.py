@@ -9,7 +9,8 @@ A question and its answer
     Ranges: range of each feature, and a bound on a client's rows. Rows are clipped to them.
     check_centers: refuses centers that are not finite or have a wrong shape.
     LloydSums: privfed's own question for counts and sums about centers.
-    RecordBounded, counted: a question with a bound on one record's contribution, and the bound of a count.
+    RecordBounded, Contribution, counted: a question with a bound on one record's contribution, what each row
+        adds, and the bound of a count.
 
 An algorithm over sums
     RoundsAlgorithm: base of algorithms of one sum a round. Write `ask` and `move`.
@@ -99,6 +100,7 @@ from privfed.federation.opening import federation_over, open_over
 from privfed.metrics.asked import AskedMetric
 from privfed.privacy.bounds import RecordBounded, counted
 from privfed.privacy.claim import Privacy
+from privfed.privacy.contributions import Contribution
 from privfed.protocols.answering import admit, answer, refusal_code
 from privfed.protocols.crypto.fixed_point import grid_of
 from privfed.protocols.crypto.keys import bound_prefix, expand, with_numbers
@@ -118,6 +120,7 @@ __all__ = [
     "ClientPolicy",
     "ClusteringOutcome",
     "Codec",
+    "Contribution",
     "Cycle",
     "DWFKMeans",
     "DataError",

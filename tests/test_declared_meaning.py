@@ -58,7 +58,7 @@ ALLOWED = {
     ("privfed/algorithms/private/clients.py", "ClientLengths.shares"): ASKS,
     ("privfed/questions/bounded/bounded_sums.py", "SumsInCells._row_counts"): ASKS,
     ("privfed/questions/bounded/bounded_sums.py", "OffsetSums.spec"): ASKS,
-    ("privfed/questions/bounded/bounded_sums.py", "OffsetSums._added"): ASKS,
+    ("privfed/questions/bounded/bounded_sums.py", "OffsetSums.contributions"): ASKS,
     (
         "privfed/algorithms/weightings.py",
         "weighting.declare",

@@ -2,25 +2,28 @@
 
 A question with such bounds answers on a grid: each record's contribution is clipped to its bound,
 then truncated toward zero to multiples of the entry's step (the specification's resolution, a power
-of two), then summed. Truncation toward zero lengthens no contribution, and sums of multiples of a
-step are exact in float64 below 2^53 steps, so that rounding never increases a sensitivity.
+of two), then compared with its bound in whole steps, then summed (`privfed.privacy.contributions`).
+Truncation toward zero lengthens no contribution, and sums of multiples of a step are exact in float64 below
+2^53 steps, so that rounding never increases a sensitivity.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from privfed.core.asking.question import BOUNDED_FORMS, Question
-from privfed.core.asking.statistics import Entry
+from privfed.core.asking.question import BOUNDED_FORMS, ClientData, Question
+from privfed.core.asking.statistics import Entry, Statistics
 from privfed.core.values.domain import LARGEST, FloatArray, Ranges
 from privfed.core.values.numbers import LEAST_BOUND, MOST_BOUND
 from privfed.errors import ArgumentError
+from privfed.privacy.contributions import Contribution, summed
 
 MOST_SHARED = 1 << 16
 """Most clusters that share a record: the rounding error of a sum of that many memberships is negligible."""
@@ -49,6 +52,16 @@ class Bound:
     l2: float
     stay: float = 4.0
     move: float = 4.0
+
+    @property
+    def fixed(self) -> bool:
+        """Whether no replacement changes the entry: each record adds exactly `l2`."""
+        return self.stay == self.move == 0.0
+
+    @property
+    def nonnegative(self) -> bool:
+        """Whether the bound counts on values that are not negative: two of them are less than 2 l2 apart."""
+        return self.stay < 4.0
 
 
 def counted(l2: float = 1.0) -> Bound:
@@ -87,12 +100,46 @@ Form = TypeVar("Form", bound="RecordBounded")
 
 
 class RecordBounded(Question):
-    """A question, additive over records, with a proven bound on one record's contribution."""
+    """A question, additive over records, with a proven bound on one record's contribution.
+
+    A subclass says what each row adds, and `answer_all` adds: no question under differential privacy at
+    unit "record" has another way to an answer.
+    """
+
+    def __init_subclass__(cls, **words: Any) -> None:
+        super().__init_subclass__(**words)
+        if cls.answer_all is not RecordBounded.answer_all:
+            raise TypeError(
+                f"{cls.__name__} answers by itself: a question with a bound on one record says what each row "
+                "adds, in contributions(rows, labels), and privfed holds each row to its bound and adds."
+            )
 
     @property
     @abstractmethod
     def bounds(self) -> Mapping[str, Bound]:
         """Entry of the statistics -> bound on one record's contribution."""
+
+    @abstractmethod
+    def contributions(self, rows: FloatArray, labels: npt.NDArray[np.int64]) -> Mapping[str, Contribution]:
+        """Return what each row adds to each entry, as if it were alone.
+
+        An entry whose bound is `fixed` needs none: each row adds its `l2`.
+
+        Args:
+            rows: float64 of shape (n_rows, n_features), in the ranges.
+            labels: int64 of shape (n_rows,); -1 where a row has none.
+        """
+
+    @property
+    def values_of_a_row(self) -> int:
+        """Number of values that one row's contributions take in memory, about."""
+        return 2 * (self.ranges.n_features + 1)
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients: sums of their rows, each held to its bound in whole steps."""
+        return summed(self, clients)
 
     def bounded(self, reach: float | None = None) -> RecordBounded:
         """Return the question itself."""

@@ -25,6 +25,7 @@ from privfed.core.values.guarantee import Mechanism
 from privfed.core.values.numbers import check_bound
 from privfed.errors import ArgumentError
 from privfed.privacy.bounds import RecordBounded, shortened, step_of
+from privfed.privacy.contributions import beyond, most_squared
 from privfed.privacy.sampler import (
     MOST_SIGMA,
     SMALLEST_SIGMA,
@@ -259,7 +260,7 @@ class Noised(Question):
     def _in_steps(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> FloatArray:
-        flat = np.zeros((len(clients), self.inner.spec.size))
+        flat, everyone = np.zeros((len(clients), self.inner.spec.size)), clients
         held = [i for i, client in enumerate(clients) if client.n_rows]
         if len(held) < len(clients):
             # Clients without rows keep their zeros: means and nearest rows are undefined for them.
@@ -269,15 +270,23 @@ class Noised(Question):
             flat[i] = self.inner.spec.flatten(answer)
         # The secure sum would refuse NaN, and such a refusal would depend on the rows.
         flat = np.nan_to_num(flat, nan=0.0, posinf=0.0, neginf=0.0)
-        exact = self._limited(flat) if self.limits.size else np.rint(flat / self._flat_steps)
+        exact = self._limited(flat, everyone) if self.limits.size else np.rint(flat / self._flat_steps)
         return np.clip(exact, *self._ends)
 
-    def _limited(self, flat: FloatArray) -> FloatArray:
-        """Return each entry clipped to its L2 limit and truncated toward zero, in steps."""
+    def _limited(self, flat: FloatArray, clients: Sequence[ClientData]) -> FloatArray:
+        """Return each entry clipped to its L2 limit and truncated toward zero, in steps.
+
+        Each client is held to its limits in whole steps, as rows are (`privfed.privacy.contributions`).
+        """
         sizes = [prod(entry.shape) for entry in self.inner.spec.entries]
         parts = np.split(flat, np.cumsum(sizes)[:-1], axis=1)
-        limited = [shortened(*pair) for pair in zip(parts, self.limits.tolist(), strict=True)]
-        return np.trunc(np.concatenate(limited, axis=1) / self._flat_steps)
+        within, limited = np.ones(len(flat), dtype=bool), []
+        for part, limit, step in zip(parts, self.limits.tolist(), self.steps.tolist(), strict=True):
+            limited.append(np.trunc(shortened(part, limit) / step))
+            within &= np.square(limited[-1]).sum(axis=1) <= most_squared(limit, step)
+        for i in np.flatnonzero(~within).tolist():
+            clients[i].errors.append(beyond(self.inner, 1))
+        return np.where(within[:, None], np.concatenate(limited, axis=1), 0.0)
 
     def draw(self, sigma: FloatArray, size: tuple[int, ...], source: RandomBits) -> Integers:
         """Draw noise of the question's mechanism, in steps, int64 of shape `size`.

@@ -142,10 +142,13 @@ class ClusterDistances(ClusterQuestion):
             largest = float(np.float64(self.farthest) ** self.power)
         return StatisticsSpec(self.count, self.per_cluster("distance", largest))
 
-    def _one(self, rows: FloatArray) -> Statistics:
+    def placed(self, rows: FloatArray) -> tuple[IntArray, FloatArray]:
+        """Return each row's nearest center, and its distance to it, to the power."""
         labels, squares = nearest(rows, self.centers)
-        distance = np.minimum(np.sqrt(squares), self.farthest)
-        count, total = self.summed(labels, distance**self.power)
+        return labels, np.minimum(np.sqrt(squares), self.farthest) ** self.power
+
+    def _one(self, rows: FloatArray) -> Statistics:
+        count, total = self.summed(*self.placed(rows))
         return Statistics(count=count, distance=total)
 
 
@@ -172,12 +175,16 @@ class ClusterSilhouettes(ClusterQuestion):
         """Values of at most 1 a row."""
         return StatisticsSpec(self.count, self.per_cluster("silhouette", 1.0))
 
-    def _one(self, rows: FloatArray) -> Statistics:
+    def placed(self, rows: FloatArray) -> tuple[IntArray, FloatArray]:
+        """Return each row's nearest center, and its silhouette."""
         labels, *squares = two_nearest(rows, self.centers)
         own, other = np.sqrt(squares)
         # (b - a) / b; for a row on two coinciding centers both are zero, and so is its silhouette.
         ratio = np.divide(own, other, out=np.ones_like(own), where=other > 0)
-        count, total = self.summed(labels, 1.0 - ratio)
+        return labels, 1.0 - ratio
+
+    def _one(self, rows: FloatArray) -> Statistics:
+        count, total = self.summed(*self.placed(rows))
         return Statistics(count=count, silhouette=total)
 
 

@@ -31,7 +31,9 @@ from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.roles.conversation import Ask, Conversation
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError
+from privfed.numerics.kernels.interpreted import IntArray
 from privfed.privacy.bounds import Bound, RecordBounded, check_sizes, counted, step_of
+from privfed.privacy.contributions import Contribution
 
 MOST_BINS = 64
 """Most bins of a feature: of many more, each would hold about one row."""
@@ -99,23 +101,18 @@ class FeatureHistograms(RecordBounded):
             *(Entry(name, shape, 0.0, self.ranges.rows, step_of(1.0)) for name in self.names)
         )
 
-    def answer_all(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
-        """Answer for several clients."""
-        return [self._one(client.features) for client in clients]
-
-    def _one(self, rows: FloatArray) -> Statistics:
+    def contributions(self, rows: FloatArray, labels: IntArray) -> Mapping[str, Contribution]:
+        """Return each row's bin of each feature."""
         counted_in = zip(self.names, self.all_edges, rows.T, strict=True)
-        return Statistics(**{name: _counts(edges, values) for name, edges, values in counted_in})
+        return {name: Contribution(cells=_bins(edges, values)) for name, edges, values in counted_in}
 
 
-def _counts(edges: FloatArray, values: FloatArray) -> FloatArray:
-    """Return how many values lie below the edges, in each bin, and above, float64 of shape (n_edges + 1,)."""
+def _bins(edges: FloatArray, values: FloatArray) -> IntArray:
+    """Return the bin of each value: below the edges, in one of them, or above, intp of shape (n_values,)."""
     bins = np.searchsorted(edges, values, side="right")
     # The last edge belongs to the bin before it.
     bins[values == edges[-1]] = np.searchsorted(edges, edges[-1])
-    return np.bincount(bins, minlength=len(edges) + 1).astype(np.float64)
+    return bins
 
 
 def check_edges(edges: FloatArray, n_features: int) -> None:

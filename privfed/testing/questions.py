@@ -200,7 +200,9 @@ def _answers(question: Question, clients: Sequence[ClientData]) -> FloatArray:
 def _only(question: Question, rows: FloatArray | list[FloatArray]) -> dict[str, FloatArray]:
     """Return one client's answer, by entry."""
     labels = np.arange(len(rows)) % 1
-    answer = question.answer(ClientData(np.array(rows), labels), np.random.default_rng(0))
+    data = ClientData(np.array(rows), labels)
+    answer = question.answer(data, np.random.default_rng(0))
+    assert not data.errors, f"rows counted as zero: {data.errors[0]}"
     return {name: answer[name] for name in answer}
 
 

@@ -17,6 +17,7 @@ from privfed.federation.driver import Federation
 from privfed.questions.bounded import bounded_sums
 from tests.cli.wide import run
 from tests.privacy.shifts import answers
+from tests.privacy.unheld import unheld
 from tests.some import some
 
 CLAIM = ("--low", -1, "--high", 1, "--max-rows", 100, "--epsilon", 2, "--delta", 1e-6, "--clients", "a,b,c")
@@ -90,6 +91,7 @@ def exactly(question: Any, variants: list[np.ndarray], claim: Privacy, counted: 
 
 
 def test_a_row_that_is_not_clipped_is_found_and_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unheld(monkeypatch)
     monkeypatch.setattr(bounded_sums, "HAIR", 3.0)
     said = run("audit", home / "add-remove", "--my-rows", home / "mine.csv", exit_code=1).stdout
     assert "verdict: violated" in said

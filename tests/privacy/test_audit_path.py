@@ -8,6 +8,7 @@ from privfed.privacy import ledger, noised, pricing
 from privfed.privacy.noised import Noised
 from privfed.privacy.sampler import SeededBits, discrete_gaussian
 from tests.privacy.paths import DELTA, Path
+from tests.privacy.unheld import unheld
 
 EPSILONS = [1.0, 4.0, 10.0]
 
@@ -105,6 +106,7 @@ def claim_add_remove_for_a_replacement(patch: pytest.MonkeyPatch) -> Path:
 
 
 def clip_nothing(patch: pytest.MonkeyPatch) -> Path:
+    unheld(patch)
     patch.setattr("privfed.questions.bounded.bounded_sums.HAIR", 1e9)
     return Path(epsilon=1.0, radius=0.95 / 3)
 

@@ -108,7 +108,7 @@ def test_a_clients_entries_are_shortened_to_their_limits_and_truncated(
 ) -> None:
     question = noised(CLIENTS, limits=[first, second])
     exact = question._limited(
-        question.inner.spec.flatten(CLIENTS.answer(data(seed), np.random.default_rng(0)))[None]
+        question.inner.spec.flatten(CLIENTS.answer(data(seed), np.random.default_rng(0)))[None], [data(seed)]
     )
     assert np.array_equal(exact, np.trunc(exact))
     raw = CLIENTS.answer(data(seed), np.random.default_rng(0))
@@ -125,7 +125,7 @@ def test_a_clients_entries_are_shortened_to_their_limits_and_truncated(
 
 def test_a_client_without_an_answer_is_left_at_zero_by_its_limit() -> None:
     question = noised(CLIENTS, limits=LIMITS)
-    assert np.array_equal(question._limited(np.zeros((2, 9))), np.zeros((2, 9)))
+    assert np.array_equal(question._limited(np.zeros((2, 9)), [data(0)] * 2), np.zeros((2, 9)))
 
 
 @given(SIGMAS)

@@ -10,6 +10,7 @@ from privfed.core.values.domain import Domain
 from privfed.numerics.kernels.dispatch import CHOICE, load
 from tests.privacy.audited import RECORD, centers_for, centers_of
 from tests.privacy.shifts import BALL, BOX, Recorder, budget, claim, rows_of, shift_of_a_record
+from tests.privacy.unheld import unheld
 
 # Rows and features: the grid start, and the one by hyperplanes with a wide round.
 SHAPES = {"2 features": (900, 2), "8 features": (4000, 8)}
@@ -136,6 +137,7 @@ def test_an_offset_that_is_not_clipped_is_found(monkeypatch: pytest.MonkeyPatch)
     )
     found = RECORD["DPKMeans"]([rows], privacy=privacy, protocol="plain")
     recorder.silence()
+    unheld(monkeypatch)
     monkeypatch.setattr("privfed.questions.bounded.bounded_sums.HAIR", 1e9)
     shift = shift_of_a_record(recorder.runs()[0], rows, found.cluster_centers_, privacy)
     assert shift > 1.5 * budget(privacy)
@@ -148,6 +150,7 @@ def test_what_is_longer_than_its_bound_in_an_index_is_found(
     rows, privacy, recorder = rows_of(900, 2), claim(1.0, "add-remove", "record"), Recorder(monkeypatch)
     RECORD[name]([rows], privacy=privacy, protocol="plain")
     recorder.silence()
+    unheld(monkeypatch)
     monkeypatch.setattr("privfed.questions.bounded.bounded_metrics.HAIR", 3.0)
     shift = shift_of_a_record(recorder.runs()[0], rows, centers_for(2), privacy)
     assert shift > 1.1 * budget(privacy)

@@ -16,7 +16,8 @@ from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.question import AdditiveOver, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.roles.conversation import Total
-from privfed.privacy.bounds import RecordBounded, counted
+from privfed.privacy.bounds import Bound, RecordBounded, counted
+from privfed.privacy.contributions import Contribution
 from privfed.protocols import Plain
 from privfed.protocols.plain import PlainSession
 from privfed.testing import (
@@ -43,16 +44,17 @@ class BrokenCount(RecordBounded):
 
     @property
     def bounds(self) -> Any:
-        return {"count": counted()}
+        return {"count": Bound(0.5, stay=0.0, move=0.0) if self.how == "off the grid" else counted()}
 
     @cached_property
     def spec(self) -> StatisticsSpec:
         most = self.ranges.rows / 2 if self.how == "beyond its ranges" else 4.0 * self.ranges.rows
         return StatisticsSpec(Entry("count", (1,), 0.0, most, 1.0))
 
-    def answer_all(self, clients: Any, generators: Any) -> list[Statistics]:
-        factor = {"beyond its bound": 2, "of others": len(clients), "off the grid": 0.5}.get(self.how, 1)
-        return [Statistics(count=[float(factor * one.n_rows)]) for one in clients]
+    def contributions(self, rows: Any, labels: Any) -> dict[str, Contribution]:
+        factor = 2.0 if self.how == "beyond its bound" else 1.0
+        added = factor * (np.arange(len(rows)) < (3 if self.how == "of others" else np.inf))
+        return {"count": Contribution(added[:, None])}
 
 
 def question(how: str) -> Any:

@@ -24,7 +24,7 @@ center, or those of other steps; and the sum of all rows' distances to their nea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -43,8 +43,8 @@ from privfed.algorithms.private.grids import BoolArray, Coreset
 from privfed.algorithms.private.scale import Frame, Scale, chi_ratio, clipped, radius_rule
 from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.phases import Form, Phase, Phases, Shape
-from privfed.core.asking.question import AdditiveOver, ClientData, register
-from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.question import AdditiveOver, register
+from privfed.core.asking.statistics import Entry, StatisticsSpec
 from privfed.core.roles.conversation import Ask, Conversation
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError
@@ -64,6 +64,7 @@ from privfed.privacy.bounds import (
     step_of,
     truncated,
 )
+from privfed.privacy.contributions import Contribution
 from privfed.questions.bounded.bounded_sums import RelativeSums, SumsInCells
 from privfed.questions.cells import GRID_FEATURES
 from privfed.questions.lloyd import check_centers
@@ -372,20 +373,21 @@ class FuzzyRelativeSums(SumsInCells, RecordBounded):
         bounds = {name: bound.l2 for name, bound in self.bounds.items()}
         return described_sums(bounds, (len(self.centers), self.ranges.n_features), self.ranges.rows)
 
-    def answer_all(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
-        """Answer for several clients."""
-        return [self._one(client.features) for client in clients]
+    @property
+    def values_of_a_row(self) -> int:
+        """A row adds to every center."""
+        return 2 * self.centers.size
 
-    def _one(self, rows: FloatArray) -> Statistics:
+    def contributions(self, rows: FloatArray, labels: IntArray) -> Mapping[str, Contribution]:
+        """Return each row's memberships, its weighted offsets from all centers, and its capped distance."""
         squares = distances(rows, self.centers)
+        reach = self.radius * HAIR
         # Scaled slightly down, so that rounding makes no vector of memberships longer than 1.
         powers = truncated(HAIR * np.power(shares(squares, self.m), self.m), step_of(1.0))
-        step, reach = step_of(self.radius), self.radius * HAIR
-        sums = np.empty(self.centers.shape)
-        for j, center in enumerate(self.centers):
-            factors = powers[j] * np.minimum(1.0, reach / np.maximum(np.sqrt(squares[j]), reach))
-            sums[j] = truncated((rows - center) * factors[:, None], step).sum(axis=0)
-        nearest = truncated(np.minimum(np.sqrt(squares.min(axis=0)), reach), step)
-        return Statistics(count=powers.sum(axis=1), sum=sums, distance=[nearest.sum()])
+        factors = powers * np.minimum(1.0, reach / np.maximum(np.sqrt(squares), reach))
+        sums = (rows[:, None] - self.centers) * factors.T[:, :, None]
+        return {
+            "count": Contribution(powers.T),
+            "sum": Contribution(sums.reshape(len(rows), -1)),
+            "distance": Contribution(np.minimum(np.sqrt(squares.min(axis=0)), reach)[:, None]),
+        }

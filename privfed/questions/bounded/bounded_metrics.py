@@ -1,29 +1,29 @@
 """Bounded forms of the metrics' questions, with a proven bound on one record's contribution.
 
-A bounded form computes the same statistics as its question, but clips each record's contribution to a bound
-and truncates it to a step. The bounds follow from the largest distance of a record of the domain to its
-nearest center. An index spends its whole budget on its one sum.
+A bounded form computes the same statistics as its question, but clips each record's contribution to a bound,
+to which each is held (`privfed.privacy.contributions`). The bounds follow from the largest distance of a
+record of the domain to its nearest center. An index spends its whole budget on its one sum.
 
 Reveals to whoever opens the total: what the question reveals, with noise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import ClassVar
 
 import numpy as np
 
-from privfed.core.asking.question import AdditiveOver, ClientData, register
-from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.question import AdditiveOver, register
+from privfed.core.asking.statistics import Entry, StatisticsSpec
 from privfed.core.values.domain import LARGEST, FloatArray
 from privfed.core.values.numbers import LEAST_BOUND, check_bound
 from privfed.errors import ArgumentError
+from privfed.numerics.kernels.dispatch import assign, nearest
 from privfed.numerics.kernels.dispatch import distances as distances_by_law
-from privfed.numerics.kernels.dispatch import nearest
-from privfed.numerics.kernels.interpreted import cell_sums
+from privfed.numerics.kernels.interpreted import IntArray
 from privfed.numerics.memberships import shares
 from privfed.privacy.bounds import (
     HAIR,
@@ -38,8 +38,8 @@ from privfed.privacy.bounds import (
     magnitude,
     nonnegative,
     step_of,
-    truncated,
 )
+from privfed.privacy.contributions import Contribution
 from privfed.questions.cluster_spread import (
     ClusterDistances,
     ClusterQuestion,
@@ -114,9 +114,11 @@ class _BoundedMetric(RecordBounded):
         spec: StatisticsSpec = plain.__dict__["spec"].func(self)
         return spec
 
-    def _cut(self, name: str, values: FloatArray) -> FloatArray:
-        """Return contributions scaled just below their bound, and truncated to the entry's step."""
-        return truncated(values * HAIR, step_of(self.bounds[name].l2))
+    @property
+    def values_of_a_row(self) -> int:
+        """A row may add to every center."""
+        centers: FloatArray = self.centers  # type: ignore[attr-defined]
+        return 2 * (self.ranges.n_features + len(centers))
 
 
 class _InClusters(_BoundedMetric, ClusterQuestion):
@@ -138,11 +140,13 @@ class _InClusters(_BoundedMetric, ClusterQuestion):
         """Bounds of a count and of a value in [0, largest], which a replacement in the cell may change by."""
         return {"count": counted(), self._value: Bound(self._largest, stay=1.0, move=2.0)}
 
-    def summed(self, labels: np.ndarray, values: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return each cluster's number of rows and the sum of their clipped and truncated values."""
-        cut = self._cut(self._value, np.minimum(values, self._largest))
-        count, total = cell_sums(cut[:, None], labels, len(self.centers))
-        return count, total[:, 0]
+    def contributions(self, rows: FloatArray, labels: IntArray) -> Mapping[str, Contribution]:
+        """Return each row's nearest center, and its value, clipped just below the largest."""
+        return self._in_cells(*self.placed(rows))  # type: ignore[attr-defined]
+
+    def _in_cells(self, cells: IntArray, values: FloatArray) -> dict[str, Contribution]:
+        cut = np.minimum(values, self._largest) * HAIR
+        return {"count": Contribution(cells=cells), self._value: Contribution(cut[:, None], cells)}
 
 
 @bounded_form_of(ClusterDistances)
@@ -190,13 +194,12 @@ class BoundedScatter(_InClusters, ClusterScatter):
         value = {"square": Bound(self._largest, stay=1.0, move=2.0)}
         return {"count": counted(), "offset": in_cells(self.farthest), **value}
 
-    def _one(self, rows: FloatArray) -> Statistics:
-        labels, squares = nearest(rows, self.centers)
-        offsets, length = rows - self.centers[labels], np.sqrt(squares)
-        shorter = np.minimum(1.0, self.farthest / np.maximum(length, self.farthest))
-        cut = self._cut("offset", offsets * shorter[:, None])
-        count, offset = cell_sums(cut, labels, len(self.centers))
-        return Statistics(count=count, offset=offset, square=self.summed(labels, length**2)[1])
+    def contributions(self, rows: FloatArray, labels: IntArray) -> Mapping[str, Contribution]:
+        """Return each row's nearest center, its offset from it, clipped, and the square of its distance."""
+        cells, squares = nearest(rows, self.centers)
+        offsets, length = rows - self.centers[cells], np.sqrt(squares)
+        shorter = HAIR * np.minimum(1.0, self.farthest / np.maximum(length, self.farthest))
+        return self._in_cells(cells, length**2) | {"offset": Contribution(offsets * shorter[:, None], cells)}
 
 
 @bounded_form_of(Inertia)
@@ -210,16 +213,10 @@ class BoundedInertia(_BoundedMetric, Inertia):
         """Bounds of one squared distance, at most that of the farthest row, and of the row count."""
         return {"inertia": magnitude(self._squared(self.centers)), "rows": lone_count()}
 
-    def answer_all(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
-        """Answer for several clients."""
-        return [self._one(client.features) for client in clients]
-
-    def _one(self, rows: FloatArray) -> Statistics:
+    def contributions(self, rows: FloatArray, labels: IntArray) -> Mapping[str, Contribution]:
+        """Return each row's squared distance to its nearest center."""
         squares = nearest(rows, self.centers).squares
-        cut = self._cut("inertia", np.minimum(squares, self.bounds["inertia"].l2))
-        return Statistics(inertia=[cut.sum()], rows=[len(rows)])
+        return {"inertia": Contribution(HAIR * np.minimum(squares, self.bounds["inertia"].l2)[:, None])}
 
 
 @bounded_form_of(FuzzySpread)
@@ -250,22 +247,17 @@ class BoundedSpread(_BoundedMetric, FuzzySpread):
         spread = nonnegative(max(float(np.sqrt(min(ball, box))), LEAST_BOUND))
         return {"spread": spread, "membership": nonnegative(1.0), "rows": lone_count()}
 
-    def answer_all(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
-        """Answer for several clients; a row's distances do not depend on other rows."""
-        return [self._from(distances_by_law(client.features, self.centers)) for client in clients]
-
-    def _from(self, distances: FloatArray) -> Statistics:
+    def contributions(self, rows: FloatArray, labels: IntArray) -> Mapping[str, Contribution]:
+        """Return each row's distances to all centers, clipped together, and its memberships."""
+        distances = distances_by_law(rows, self.centers)
         powers, most = np.power(distances, self.q / 2.0), self.bounds["spread"].l2
-        with np.errstate(over="ignore"):  # A vector of infinite length is clipped to zero.
-            # Added in sequence, since NumPy's sum adds a single column in another order than several.
-            length = np.sqrt(reduce(np.add, np.square(powers)))
-        spread = self._cut("spread", powers * np.minimum(1.0, most / np.maximum(length, most)))
-        membership = self._cut("membership", shares(distances, self.m))
-        return Statistics(
-            spread=spread.sum(axis=1), membership=membership.sum(axis=1), rows=[distances.shape[1]]
-        )
+        # Added in sequence, since NumPy's sum adds a single column in another order than several.
+        length = np.sqrt(reduce(np.add, np.square(powers)))
+        spread = powers * (HAIR * np.minimum(1.0, most / np.maximum(length, most)))
+        return {
+            "spread": Contribution(spread.T),
+            "membership": Contribution(HAIR * shares(distances, self.m).T),
+        }
 
 
 @bounded_form_of(Contingency)
@@ -278,3 +270,8 @@ class BoundedTable(_BoundedMetric, Contingency):
     def bounds(self) -> Mapping[str, Bound]:
         """The bound of a count in one cell."""
         return {"table": counted()}
+
+    def contributions(self, rows: FloatArray, labels: IntArray) -> Mapping[str, Contribution]:
+        """Return the cell of each row's label and nearest center; nowhere without a known label."""
+        cells = labels * len(self.centers) + assign(rows, self.centers)
+        return {"table": Contribution(cells=np.where((labels >= 0) & (labels < self.n_labels), cells, -1))}

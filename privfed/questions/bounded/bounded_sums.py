@@ -7,8 +7,8 @@ by at most the radius, each in L2 norm. Replacing a record changes, with D the r
 at most (0, 2 D) where both records share the cell, and by (sqrt 2, sqrt 2 D) where they do not; distances
 by at most D.
 
-Contributions are clipped slightly below the radius, then truncated toward zero to the entry's step, so that
-rounding of a norm never makes one longer than its bound.
+Contributions are clipped slightly below the radius, so that rounding of a norm never makes one longer than
+its bound; each is held to it (`privfed.privacy.contributions`).
 
 Reveals to whoever opens the totals: these sums, with noise.
 """
@@ -16,7 +16,7 @@ Reveals to whoever opens the totals: these sums, with noise.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -24,13 +24,13 @@ from typing import ClassVar
 import numpy as np
 
 from privfed.core.asking.declaration import Declaration
-from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
-from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.question import AdditiveOver, Question, register
+from privfed.core.asking.statistics import Entry, StatisticsSpec
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.numbers import check_bound, lengths, products
 from privfed.errors import ArgumentError
 from privfed.numerics.kernels.dispatch import assign
-from privfed.numerics.kernels.interpreted import FEW_FEATURES, IntArray, cell_sums
+from privfed.numerics.kernels.interpreted import IntArray
 from privfed.privacy.bounds import (
     HAIR,
     Bound,
@@ -43,8 +43,8 @@ from privfed.privacy.bounds import (
     lone_count,
     magnitude,
     step_of,
-    truncated,
 )
+from privfed.privacy.contributions import Contribution
 from privfed.questions.lloyd import check_centers
 
 MOST_CELLS = 1 << 17
@@ -128,39 +128,18 @@ class OffsetSums(SumsInCells, RecordBounded):
             )
         )
 
-    def answer_all(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
-        """Answer for several clients in one pass; sums of multiples of a step are exact in any order."""
-        rows = [client.features for client in clients]
-        if rows[0].shape[1] <= FEW_FEATURES:
-            placed = [self.place(rows[0] if len(rows) == 1 else np.concatenate(rows))]
-        else:
-            # One matrix product a client, so that a client's result does not depend on the others.
-            placed = [self.place(own) for own in rows]
-        cells = np.concatenate([cell for cell, _ in placed])
-        offsets = placed[0][1] if len(placed) == 1 else np.concatenate([offset for _, offset in placed])
-        owner = np.repeat(np.arange(len(rows)), [len(own) for own in rows])
-        return self._added(cells, offsets, owner, len(rows))
-
-    def _added(
-        self, cells: IntArray, offsets: FloatArray, owner: IntArray, n_clients: int
-    ) -> list[Statistics]:
-        size, step = n_clients * self.n_cells, step_of(self.radius)
-        slots, length = owner * self.n_cells + cells, lengths(offsets)
-        found: dict[str, FloatArray] = {}
+    def contributions(self, rows: FloatArray, labels: IntArray) -> Mapping[str, Contribution]:
+        """Return each row's cell, its clipped offset and its capped distance."""
+        cells, offsets = self.place(rows)
+        found = {"count": Contribution(cells=cells)}
+        if set(self.asks) - {"count"}:
+            length, most = lengths(offsets), self.radius * HAIR
+            found["distance"] = Contribution(np.minimum(length, most)[:, None])
         if "sum" in self.asks:
-            shrink = np.minimum(1.0, self.radius * HAIR / np.maximum(length, self.radius * HAIR))
-            counts, sums = cell_sums(truncated(offsets * shrink[:, None], step), slots, size)
-            found["sum"] = sums.reshape(n_clients, self.n_cells, -1)
-        else:
-            counts = np.bincount(slots, minlength=size).astype(np.float64, copy=False)
-        found["count"] = counts.reshape(n_clients, self.n_cells)
-        if "distance" in self.asks:
-            capped = truncated(np.minimum(length, self.radius * HAIR), step)
-            total = np.bincount(owner, weights=capped, minlength=n_clients)
-            found["distance"] = np.asarray(total, dtype=np.float64)[:, None]
-        return [Statistics(**{name: found[name][i] for name in self.asks}) for i in range(n_clients)]
+            found["sum"] = Contribution(
+                offsets * np.minimum(1.0, most / np.maximum(length, most))[:, None], cells
+            )
+        return {name: found[name] for name in self.asks}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -25,6 +25,7 @@ from privfed.errors import ArgumentError, PrivacyError
 from privfed.privacy import pricing
 from privfed.questions.bounded import bounded_sums as dp_sums
 from tests.attacks.populations import mixture
+from tests.privacy.unheld import unheld
 
 ESTIMATORS: dict[str, Callable[..., Any]] = {
     "DPKMeans": DPKMeans,
@@ -120,6 +121,7 @@ def test_a_bolder_claim_is_refuted(unit: str) -> None:
 @pytest.mark.parametrize("estimator", ["DPKMeans", "DWFKMeans", "mini-batch", "fuzzy"])
 def test_clipping_that_is_forgotten_is_found(estimator: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Offsets up to five times as long as what the noise is for."""
+    unheld(monkeypatch)
     monkeypatch.setattr(dp_sums, "HAIR", 5.0)
     monkeypatch.setattr(dp_steps, "HAIR", 5.0)
     transcript = ran(estimator, "record", "add-remove")[0].transcript_
