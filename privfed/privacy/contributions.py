@@ -18,19 +18,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from privfed.core.asking.question import ClientData
-from privfed.core.asking.statistics import Entry, Statistics
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import FloatArray
 from privfed.errors import PrivacyError
 from privfed.numerics.kernels.interpreted import FEW_FEATURES, IntArray, cell_sums
-
-if TYPE_CHECKING:
-    from privfed.privacy.bounds import Bound, RecordBounded
 
 _MOST_VALUES = 1 << 18
 """Values of rows that are held at once, at least."""
@@ -50,12 +47,42 @@ class Contribution:
     cells: IntArray | None = None
 
 
+class Limit(Protocol):
+    """What is read of a bound (`privfed.privacy.bounds.Bound`)."""
+
+    @property
+    def l2(self) -> float: ...
+
+    @property
+    def fixed(self) -> bool: ...
+
+    @property
+    def nonnegative(self) -> bool: ...
+
+
+class Adding(Protocol):
+    """What is read of a question with a bound (`privfed.privacy.bounds.RecordBounded`)."""
+
+    @property
+    def spec(self) -> StatisticsSpec: ...
+
+    @property
+    def bounds(self) -> Mapping[str, Limit]: ...
+
+    @property
+    def values_of_a_row(self) -> int: ...
+
+    def contributions(
+        self, rows: FloatArray, labels: npt.NDArray[np.int64]
+    ) -> Mapping[str, Contribution]: ...
+
+
 def most_squared(l2: float, step: float) -> float:
     """Return the largest squared length of whole steps that is within a bound, a whole number."""
     return float((Fraction(l2) / Fraction(step)) ** 2 // 1)
 
 
-def summed(question: RecordBounded, clients: Sequence[ClientData]) -> list[Statistics]:
+def summed(question: Adding, clients: Sequence[ClientData]) -> list[Statistics]:
     """Return each client's sums over its rows, of which none adds more than its bound."""
     few = clients[0].n_features <= FEW_FEATURES
     # Of many features one matrix product a client, so that a client's result does not depend on the others.
@@ -64,7 +91,7 @@ def summed(question: RecordBounded, clients: Sequence[ClientData]) -> list[Stati
     return [Statistics(**totals) for totals in found]
 
 
-def _of_batch(question: RecordBounded, clients: Sequence[ClientData]) -> list[dict[str, FloatArray]]:
+def _of_batch(question: Adding, clients: Sequence[ClientData]) -> list[dict[str, FloatArray]]:
     sizes = [one.n_rows for one in clients]
     rows = clients[0].features if len(clients) == 1 else np.concatenate([one.features for one in clients])
     labels = np.concatenate(
@@ -113,7 +140,7 @@ class _Held:
 
     @classmethod
     def of(
-        cls, parts: Mapping[str, Contribution], entries: Sequence[Entry], bounds: Mapping[str, Bound]
+        cls, parts: Mapping[str, Contribution], entries: Sequence[Entry], bounds: Mapping[str, Limit]
     ) -> _Held:
         steps: dict[str, FloatArray] = {}
         within: npt.NDArray[np.bool_] | None = None
