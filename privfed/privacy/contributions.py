@@ -51,30 +51,35 @@ class Limit(Protocol):
     """What is read of a bound (`privfed.privacy.bounds.Bound`)."""
 
     @property
-    def l2(self) -> float: ...
+    def l2(self) -> float:
+        """Largest length."""
 
     @property
-    def fixed(self) -> bool: ...
+    def fixed(self) -> bool:
+        """Whether each record adds exactly `l2`."""
 
     @property
-    def nonnegative(self) -> bool: ...
+    def nonnegative(self) -> bool:
+        """Whether values are not negative."""
 
 
 class Adding(Protocol):
     """What is read of a question with a bound (`privfed.privacy.bounds.RecordBounded`)."""
 
     @property
-    def spec(self) -> StatisticsSpec: ...
+    def spec(self) -> StatisticsSpec:
+        """Layout of one client's answer."""
 
     @property
-    def bounds(self) -> Mapping[str, Limit]: ...
+    def bounds(self) -> Mapping[str, Limit]:
+        """Entry -> bound on one record's contribution."""
 
     @property
-    def values_of_a_row(self) -> int: ...
+    def values_of_a_row(self) -> int:
+        """Number of values that a row takes in memory, about."""
 
-    def contributions(
-        self, rows: FloatArray, labels: npt.NDArray[np.int64]
-    ) -> Mapping[str, Contribution]: ...
+    def contributions(self, rows: FloatArray, labels: npt.NDArray[np.int64]) -> Mapping[str, Contribution]:
+        """Return what each row adds to each entry."""
 
 
 def most_squared(l2: float, step: float) -> float:
