@@ -20,11 +20,11 @@ from privfed.core.stored.encoding import Refusal, decode
 from privfed.core.stored.files import make_folder, open_file
 from privfed.deploy.certificates import NODE_KEY
 from privfed.deploy.kits import KIT, Kit, read_kit
-from privfed.deploy.processes import stop_by_signals, unsupported
+from privfed.deploy.processes import stop_by_signals
 from privfed.engines.flower import node_messages as messages
 from privfed.engines.flower.network import environment
 from privfed.engines.flower.settings import HOME, SETTINGS, NodeSettings
-from privfed.errors import REMEDIES, ArgumentError, PrivFedError
+from privfed.errors import REMEDIES, PrivFedError
 from privfed.party.identity import read_identity
 from privfed.party.signed import SignedRequest
 
@@ -160,10 +160,8 @@ def run_node(folder: Path) -> None:
         folder: of the party, checked (`check_node`) in another process, since reading tables leaves threads.
 
     Raises:
-        ArgumentError: this flwr is another one, or the folder has no kit or no identity.
+        ArgumentError: the folder has no kit or no identity.
     """
-    if why := unsupported():
-        raise ArgumentError(f"{why}: install flwr as privfed's lock has it.")
     says = Says(read_identity(folder).name)
     # Before flwr is imported, which reads it.
     os.environ.update(environment(folder / HOME))

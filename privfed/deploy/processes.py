@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import FrameType
 from typing import IO
@@ -28,14 +28,21 @@ _LISTENING, _ENDING = 60.0, 20.0
 """Seconds until a SuperLink listens, and until an end is forced."""
 
 
-def unsupported() -> str:
-    """Say why this cannot run with the flwr that is installed; empty where it can."""
-    installed = version("flwr")
-    return (
-        ""
-        if installed == TESTED
-        else f"flwr {installed} is installed, and privfed is tested with {TESTED} only"
-    )
+def check_flwr() -> None:
+    """Check that the flwr that is installed is the one that this was tested with.
+
+    Raises:
+        ArgumentError: it is another one, or there is none.
+    """
+    try:
+        installed = version("flwr")
+    except PackageNotFoundError:
+        raise ArgumentError("flwr is not installed: pip install 'privfed[flower]'.") from None
+    if installed != TESTED:
+        raise ArgumentError(
+            f"flwr {installed} is installed, and privfed is tested with {TESTED} only: install flwr as "
+            "privfed's lock has it."
+        )
 
 
 def stop_by_signals() -> None:
@@ -60,16 +67,20 @@ def check_superlink(file: FederationFile, host: str) -> None:
     """Check that a SuperLink can serve a federation on an address of this machine.
 
     Raises:
-        ArgumentError: it would serve other machines without TLS, or this flwr is another one.
+        ArgumentError: it would serve other machines without TLS, or flwr is missing or another one.
     """
-    if why := unsupported():
-        raise ArgumentError(f"{why}: install flwr as privfed's lock has it.")
+    check_flwr()
     if file.root_certificates is None and host != "127.0.0.1":
         raise ArgumentError(f"without certificates a SuperLink serves 127.0.0.1 only, got host={host!r}.")
 
 
 def node_command(folder: Path) -> list[str]:
-    """Return the command of a node whose folder was checked."""
+    """Return the command of a node whose folder was checked.
+
+    Raises:
+        ArgumentError: flwr is missing or another one.
+    """
+    check_flwr()
     return [sys.executable, "-m", "privfed.deploy.node", str(folder.absolute())]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import msgspec
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 
 from privfed import ClientPolicy
 from privfed.cli.main import main
+from privfed.deploy import processes
 from privfed.deploy.adding import approve, news
 from privfed.deploy.kits import KITS, read_card, read_kit
 from privfed.deploy.node import alone
@@ -110,7 +112,7 @@ def test_a_certificate_is_renewed_and_an_address_is_another(tmp_path: Path, card
     assert FederationFile.read(fed).parties == fed / "parties"
 
 
-def test_a_second_node_or_superlink_of_a_folder_is_none(tmp_path: Path, cards: list[Path]) -> None:
+def test_a_second_node_of_a_folder_is_none(tmp_path: Path, cards: list[Path]) -> None:
     fed, kit, one = tmp_path / "fed", tmp_path / "fed.kit", tmp_path / "a"
     told("add", fed, *cards, "--host", "hub")
     with alone(one) as only:
@@ -119,8 +121,30 @@ def test_a_second_node_or_superlink_of_a_folder_is_none(tmp_path: Path, cards: l
         assert "the node runs already, and goes on with this kit" in told("node", one, "--kit", kit, "--yes")
         assert "you approved this kit before" in told("node", one, "--kit", kit)
         assert "runs already; your move: none, or stop that one first" in failed("node", one)
-    with alone(fed):
-        assert "a SuperLink of" in failed("superlink", fed)
+
+
+def test_a_second_superlink_of_a_folder_is_none(tmp_path: Path, cards: list[Path]) -> None:
+    pytest.importorskip("flwr")
+    told("add", tmp_path / "fed", *cards, "--host", "hub")
+    with alone(tmp_path / "fed"):
+        assert "a SuperLink of" in failed("superlink", tmp_path / "fed")
+
+
+def test_nodes_and_superlinks_know_the_flwr_that_they_need(
+    tmp_path: Path, cards: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told("add", tmp_path / "fed", *cards, "--host", "hub")
+
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    for found, said in (
+        (missing, "pip install 'privfed[flower]'"),
+        (lambda name: "1.99.0", processes.TESTED),
+    ):
+        monkeypatch.setattr(processes, "version", found)
+        assert said in failed("superlink", tmp_path / "fed")
+        assert said in failed("node", tmp_path / "a", "--kit", tmp_path / "fed.kit", "--yes")
 
 
 SCHEMA = """\

@@ -27,7 +27,6 @@ from privfed.algorithms.private.grids import (
     GRID_SHARE,
     LEAST_PER_AXIS,
     MOST_PER_AXIS,
-    Coreset,
     cut,
     cut_always,
     cut_always_phases,
@@ -38,6 +37,7 @@ from privfed.algorithms.private.grids import (
     per_axis_for,
     whole_per_axis,
 )
+from privfed.algorithms.private.points import Coreset
 from privfed.algorithms.private.scale import Frame, Scale, clipped, radius_rule
 from privfed.core.asking.phases import Among, Form, Phase, Phases, Shape, Within
 from privfed.core.roles.conversation import Ask, Conversation, Total
@@ -54,7 +54,7 @@ from privfed.questions.cells import GRID_FEATURES, drawn_normals, normals_rule
 HASH_SHARE, HASH_SHARE_IF_WIDE = 0.25, 0.15
 """Share of the budget for cells between hyperplanes, and before a wide round."""
 
-RESTARTS, MOST_SIFTINGS = 30, 3
+RESTARTS, MOST_SIFTINGS = 30, 30
 """Restarts of k-means on a coreset, and how often points are left out before it."""
 
 WIDE_SHARE = 0.12
@@ -304,12 +304,14 @@ def clustered(scale: Scale, found: Coreset, n_clusters: int, rng: np.random.Gene
 
 
 def _sure(found: Coreset, n_clusters: int, rng: np.random.Generator) -> Coreset:
-    """Leave out doubtful points that k-means makes clusters of their own."""
+    """Leave out clusters of which noise alone may have made all points together."""
     for _ in range(MOST_SIFTINGS):
-        if found.doubtful is None or not found.doubtful.any() or len(found.points) <= n_clusters:
+        if found.least is None or (found.weights >= found.least).all() or len(found.points) <= n_clusters:
             break
         labels = _best(found, n_clusters, rng)[1]
-        left = ~(found.doubtful & (np.bincount(labels, minlength=n_clusters)[labels] == 1))
+        held = np.bincount(labels, found.weights, n_clusters)
+        least = np.sqrt(np.bincount(labels, found.least**2, n_clusters))
+        left = (held >= least)[labels]
         if left.all() or left.sum() < n_clusters:
             break
         found = found.only(left)

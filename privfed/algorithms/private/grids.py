@@ -3,22 +3,26 @@
 The grid has few rows a cell where there are many clusters, and more where they allow it: a coarse grid also
 shows clusters that hold few rows. Where nearly all rows lie in a few cells, a second question cuts these.
 
-A noised cell without rows exceeds the threshold now and then. It does little harm among full cells of a
-cluster, but much as a cluster of its own, far from all rows. So cells are marked that noise alone may fill;
-`privfed.algorithms.private.coreset.clustered` drops those that stand alone.
-
 Reveals to whoever opens the totals: noised counts and sums of rows in public cells.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from math import floor, sqrt
+from dataclasses import replace
+from math import floor
 
 import numpy as np
-import numpy.typing as npt
 from scipy.stats import norm
 
+from privfed.algorithms.private.points import (
+    Coreset,
+    Counted,
+    Kept,
+    beyond_doubt,
+    joined,
+    size_of,
+    with_neighbours,
+)
 from privfed.algorithms.private.scale import Frame, Scale, octave, radius_rule
 from privfed.core.asking.phases import Among, Form, Phase, Phases, Shape, Within
 from privfed.core.roles.conversation import Ask, Conversation
@@ -62,63 +66,10 @@ CUT_KEPT = 2.5
 MOST_FULL, LEAST_PARTS = 4.0, 2.0
 """Cells are cut where fewer than `MOST_FULL` for each cluster are full, and this makes so many parts more."""
 
-FALSE_CELLS = 0.2
-"""How many cells that noise alone fills are expected above the level from which a cell is beyond doubt."""
-
 MARGIN = 1.1
 """Half the width of a box around all rows, in units of the radius that holds them."""
 
 _MOST_CUT_CELLS = 1 << 14
-
-
-@dataclass(frozen=True, slots=True)
-class _Counted:
-    """A grid's noised total.
-
-    Args:
-        question: the grid.
-        counts: of each cell.
-        sums: of each cell's offsets.
-        count_noise: standard deviation of the noise in a count.
-        sum_noise: standard deviation of the noise in a coordinate of a sum.
-    """
-
-    question: GridSums
-    counts: FloatArray
-    sums: FloatArray
-    count_noise: float
-    sum_noise: float
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """Cells of a grid that became points.
-
-    Args:
-        cells: number of each cell, or of the uncut cell that it belongs to.
-        points: where its rows lie on average, float64 of shape (n_points, n_features).
-        weights: number of its rows, at least 1.
-        sizes: root mean square distance from the midpoint if rows were spread evenly over the cell.
-        doubtful: whether noise alone may fill it.
-    """
-
-    cells: IntArray
-    points: FloatArray
-    weights: FloatArray
-    sizes: FloatArray
-    doubtful: BoolArray
-
-    def __getitem__(self, chosen: BoolArray) -> Kept:
-        """Return the chosen ones."""
-        cells, points, weights = self.cells[chosen], self.points[chosen], self.weights[chosen]
-        return Kept(cells, points, weights, self.sizes[chosen], self.doubtful[chosen])
-
-    def coreset(self, scale: Scale, total: _Counted, spent: float) -> Coreset:
-        """Return the points as a coreset."""
-        noise = total.sum_noise * scale.radius / total.question.radius
-        return Coreset(
-            self.points, self.weights, noise, False, False, spent, sizes=self.sizes, doubtful=self.doubtful
-        )
 
 
 def per_axis_for(scale: Scale, share: float, rows: float) -> float:
@@ -191,7 +142,7 @@ def box(scale: Scale, per_axis: int, octaves: bool) -> tuple[FloatArray, FloatAr
 
 def gridded(
     scale: Scale, n_clusters: int, share: float, per_axis: int, octaves: bool = False
-) -> Conversation[tuple[Kept, _Counted]]:
+) -> Conversation[tuple[Kept, Counted]]:
     """Ask for a grid's cells, and keep those that hold rows.
 
     Args:
@@ -209,12 +160,12 @@ def gridded(
     kept = np.flatnonzero(total.counts > max(_least(len(total.counts)) * total.count_noise, 1.0))
     if len(kept) < n_clusters:
         kept = np.sort(np.argsort(-total.counts, kind="stable")[: n_clusters + 1])
-    return _kept(total, kept, len(total.counts)), total
+    return with_neighbours(_kept(total, kept, len(total.counts)), total), total
 
 
 def cut(
-    scale: Scale, n_clusters: int, kept: Kept, total: _Counted
-) -> Conversation[tuple[Kept, _Counted] | None]:
+    scale: Scale, n_clusters: int, kept: Kept, total: Counted
+) -> Conversation[tuple[Kept, Counted] | None]:
     """Cut cells that hold many rows, if clusters may be smaller than cells; None where nothing is asked.
 
     Nothing is asked either where the rounds would get too little of the budget; `scale.spent` must include
@@ -229,7 +180,7 @@ def cut(
     return (yield from _cut_into(kept, total, cuts))
 
 
-def _cut_into(kept: Kept, total: _Counted, cuts: FloatArray) -> Conversation[tuple[Kept, _Counted]]:
+def _cut_into(kept: Kept, total: Counted, cuts: FloatArray) -> Conversation[tuple[Kept, Counted]]:
     """Cut each cell of a grid into so many parts along each axis, and keep the parts that hold rows."""
     question = total.question
     finer = yield from _counted(replace(question, cuts=cuts), CUT_SHARE)
@@ -240,17 +191,17 @@ def _cut_into(kept: Kept, total: _Counted, cuts: FloatArray) -> Conversation[tup
     # A cell most of whose rows lie in no kept part stays a point of its own.
     rest = total.counts - np.bincount(small.cells, small.weights, len(cuts))
     noise = total.count_noise**2 + np.bincount(small.cells, minlength=len(cuts)) * finer.count_noise**2
-    lost = (rest > 0.5 * total.counts) & (rest > np.maximum(_level(len(cuts)) * np.sqrt(noise), 1.0))
+    lost = (rest > 0.5 * total.counts) & (rest > np.maximum(beyond_doubt(len(cuts)) * np.sqrt(noise), 1.0))
     left = np.flatnonzero((cuts > 1.0) & lost)
     whole = Kept(
         left,
         question.middles()[left],
         rest[left],
-        np.full(len(left), _size(question)),
-        np.zeros(len(left), dtype=np.bool_),
+        np.full(len(left), size_of(question)),
+        np.zeros(len(left)),
     )
     others = kept[cuts[kept.cells] == 1.0]
-    return _joined(small, whole, others), finer
+    return joined(small, whole, others), finer
 
 
 def cut_always(scale: Scale, n_clusters: int, per_axis: int) -> Conversation[Coreset]:
@@ -283,15 +234,15 @@ def cut_always_phases(frame: Frame, n_clusters: int, per_axis: int) -> Phases:
     return (Phase(whole),) if uncut else (Phase(whole), Phase(cut))
 
 
-def _many_full(total: _Counted, n_clusters: int) -> bool:
+def _many_full(total: Counted, n_clusters: int) -> bool:
     return _n_full(total) >= MOST_FULL * n_clusters
 
 
-def _n_full(total: _Counted) -> int:
+def _n_full(total: Counted) -> int:
     return int((total.counts > SURE * total.count_noise).sum())
 
 
-def _cuts(scale: Scale, total: _Counted, n_clusters: int) -> FloatArray:
+def _cuts(scale: Scale, total: Counted, n_clusters: int) -> FloatArray:
     """Return into how many parts along an axis each cell is cut: as many as noise allows.
 
     With fewer full cells than clusters, some hold several clusters and empty space between these. They
@@ -304,7 +255,7 @@ def _cuts(scale: Scale, total: _Counted, n_clusters: int) -> FloatArray:
     parts = np.floor((np.maximum(total.counts, 0.0) / rows) ** (1.0 / d))
     held, limit = total.counts > CUT_KEPT * total.count_noise, MOST_PARTS[d - 1]
     fine = FINE_PARTS[d - 1]
-    seen = FEW_PARTS * _level(int(held.sum()) * fine**d) * scale.count_noise(CUT_SHARE, COUNT_PART)
+    seen = FEW_PARTS * beyond_doubt(int(held.sum()) * fine**d) * scale.count_noise(CUT_SHARE, COUNT_PART)
     if _n_full(total) < n_clusters and total.counts[held].sum() >= seen * n_clusters:
         parts, limit = np.where(total.counts >= seen, np.maximum(parts, fine), parts), max(limit, fine)
     most = min(limit, MOST_CUTS, floor((_MOST_CUT_CELLS / max(held.sum(), 1)) ** (1.0 / d)))
@@ -312,16 +263,14 @@ def _cuts(scale: Scale, total: _Counted, n_clusters: int) -> FloatArray:
     return cuts
 
 
-def _counted(question: GridSums, share: float) -> Conversation[_Counted]:
+def _counted(question: GridSums, share: float) -> Conversation[Counted]:
     weights = {"count": COUNT_PART * share, "sum": (1.0 - COUNT_PART) * share}
     total = yield Ask(question, purpose="coreset", weights=weights)
     noise = dict(total.noise_std or {})
-    return _Counted(
-        question, total.statistics["count"], total.statistics["sum"], noise["count"], noise["sum"]
-    )
+    return Counted(question, total.statistics["count"], total.statistics["sum"], noise["count"], noise["sum"])
 
 
-def _kept(total: _Counted, cells: IntArray, n_tried: int) -> Kept:
+def _kept(total: Counted, cells: IntArray, n_tried: int) -> Kept:
     question = total.question
     owners = question.owners()[cells]
     weights, parts = np.maximum(total.counts[cells], 1.0), question.parts[owners]
@@ -332,68 +281,11 @@ def _kept(total: _Counted, cells: IntArray, n_tried: int) -> Kept:
     noise = (total.sum_noise / weights[:, None]) ** 2
     offsets = np.clip(total.sums[cells] / weights[:, None] * (prior / (prior + noise)), -half, half)
     points = question.middles()[cells] + offsets / parts[:, None]
-    return Kept(
-        owners, points, weights, _size(question) / parts, weights < _level(n_tried) * total.count_noise
-    )
-
-
-def _joined(*several: Kept) -> Kept:
-    return Kept(
-        np.concatenate([one.cells for one in several]),
-        np.concatenate([one.points for one in several]),
-        np.concatenate([one.weights for one in several]),
-        np.concatenate([one.sizes for one in several]),
-        np.concatenate([one.doubtful for one in several]),
-    )
-
-
-def _size(question: GridSums) -> float:
-    return float(np.linalg.norm(question.widths)) / sqrt(12.0)
+    least = np.full(len(cells), beyond_doubt(n_tried) * total.count_noise)
+    return Kept(owners, points, weights, size_of(question) / parts, least)
 
 
 def _least(n_cells: int) -> float:
     """Return the least count of a cell to be kept: of many cells noise alone should fill about three."""
     least: float = max(KEPT, norm.isf(MOST_FALSE / max(n_cells, 2.0 * MOST_FALSE)))
     return least
-
-
-def _level(n_cells: int) -> float:
-    """Return the count, in standard deviations of its noise, above which a cell is beyond doubt."""
-    level: float = norm.isf(FALSE_CELLS / max(n_cells, 1))
-    return level
-
-
-BoolArray = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class Coreset:
-    """Points, and how many rows each represents.
-
-    Args:
-        points: float64 of shape (n_points, n_features).
-        weights: noised number of rows of each point, float64 of shape (n_points,), at least 1.
-        noise: standard deviation of the noise in a point's sum of offsets, scaled to offsets clipped to
-            the scale's radius.
-        single: whether there was only one cell, for all rows.
-        hashed: whether cells lay between hyperplanes.
-        spent: share of the budget that was spent on it.
-        sizes: about how far a point's rows lie from it, float64 of shape (n_points,); None if unknown.
-        doubtful: whether noise alone may have made a point, bool of shape (n_points,); None if unknown.
-    """
-
-    points: FloatArray
-    weights: FloatArray
-    noise: float
-    single: bool
-    hashed: bool
-    spent: float
-    sizes: FloatArray | None = None
-    doubtful: BoolArray | None = None
-
-    def only(self, chosen: BoolArray) -> Coreset:
-        """Return the chosen points."""
-        sizes = None if self.sizes is None else self.sizes[chosen]
-        doubtful = None if self.doubtful is None else self.doubtful[chosen]
-        points, weights = self.points[chosen], self.weights[chosen]
-        return replace(self, points=points, weights=weights, sizes=sizes, doubtful=doubtful)

@@ -50,7 +50,6 @@ from privfed.algorithms.private.coreset import (
     slabbed,
     wide_clusters,
 )
-from privfed.algorithms.private.grids import Coreset
 from privfed.algorithms.private.noised_rounds import (
     Seats,
     State,
@@ -62,6 +61,7 @@ from privfed.algorithms.private.noised_rounds import (
     wide_phases,
     widened,
 )
+from privfed.algorithms.private.points import Coreset
 from privfed.algorithms.private.scale import (
     FIXED_PASSES,
     SCALE_SUMS,

@@ -39,7 +39,7 @@ from privfed.algorithms.private.coreset import (
     clustered,
     count_share,
 )
-from privfed.algorithms.private.grids import BoolArray, Coreset
+from privfed.algorithms.private.points import BoolArray, Coreset
 from privfed.algorithms.private.scale import Frame, Scale, chi_ratio, clipped, radius_rule
 from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.phases import Form, Phase, Phases, Shape

@@ -12,9 +12,10 @@ import msgspec
 import numpy as np
 
 from privfed.algorithms.private.coreset import HASH_SHARE, count_share
-from privfed.algorithms.private.grids import GRID_SHARE, Coreset
+from privfed.algorithms.private.grids import GRID_SHARE
 from privfed.algorithms.private.kmeans import begun, rounds_for
 from privfed.algorithms.private.noised_rounds import DISTANCE_SHARE, wanted_radius
+from privfed.algorithms.private.points import Coreset
 from privfed.algorithms.private.scale import SHARES, Scale, chi_ratio, frame_of, replaces_records
 from privfed.core.roles.conversation import Setting
 from privfed.core.values.guarantee import Noise, Unit

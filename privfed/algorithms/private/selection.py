@@ -22,9 +22,10 @@ from privfed.algorithms.private.coreset import (
     coreset_phases,
     slabbed,
 )
-from privfed.algorithms.private.grids import ROUNDS_SHARE, Coreset
+from privfed.algorithms.private.grids import ROUNDS_SHARE
 from privfed.algorithms.private.kmeans import PrivateKMeans, begun
 from privfed.algorithms.private.noised_rounds import round_phase
+from privfed.algorithms.private.points import Coreset
 from privfed.algorithms.private.scale import Scale, frame_of, scale_phases, scaled
 from privfed.algorithms.rounds import ClusteringOutcome
 from privfed.core.asking.phases import Among, Phase, Phases

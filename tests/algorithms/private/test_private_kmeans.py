@@ -10,9 +10,9 @@ import pytest
 from privfed.algorithms.private.baselines import packed
 from privfed.algorithms.private.clients import by_client
 from privfed.algorithms.private.coreset import clustered, count_share, denoised, slabbed, wide_clusters
-from privfed.algorithms.private.grids import Coreset
 from privfed.algorithms.private.kmeans import PrivateKMeans
 from privfed.algorithms.private.noised_rounds import Seats, lloyd_round, started, wanted_radius
+from privfed.algorithms.private.points import Coreset
 from privfed.algorithms.private.scale import Frame, Scale, clipped, frame_of
 from privfed.core.agreed.configuration import PrivacyTerms
 from privfed.core.asking.question import ClientData
@@ -153,8 +153,8 @@ def test_no_cluster_of_noise_is_left_where_there_is_budget_for_rounds() -> None:
 
 def seats_of(points: np.ndarray, weights: np.ndarray, k: int) -> Seats:
     none = np.zeros(k)
-    doubtful = np.zeros(len(points), dtype=np.bool_)
-    found = Coreset(points, weights, 0.0, single=False, hashed=False, spent=0.0, doubtful=doubtful)
+    least = np.zeros(len(points))
+    found = Coreset(points, weights, 0.0, single=False, hashed=False, spent=0.0, least=least)
     return Seats(found, 0.01, scale_of(), none, none)
 
 
@@ -185,9 +185,9 @@ def test_a_center_that_only_noise_may_make_empty_stays(rows: float, noise: float
 
 def test_a_cell_that_noise_alone_fills_becomes_no_cluster() -> None:
     points = np.concatenate([0.01 * RNG.standard_normal((40, 2)), [[0.9, 0.9]]])
-    weights, doubtful = np.r_[np.full(40, 50.0), 12.0], np.r_[np.zeros(40, bool), True]
+    weights, least = np.r_[np.full(40, 50.0), 12.0], np.full(41, 15.0)
     found = Coreset(points, weights, 0.0, single=False, hashed=False, spent=0.0)
-    for one, inside in ((found, False), (replace(found, doubtful=doubtful), True)):
+    for one, inside in ((found, False), (replace(found, least=least), True)):
         reach = np.abs(clustered(scale_of(), one, 3, np.random.default_rng(0))).max()
         assert reach < 0.1 if inside else reach > 0.5
 

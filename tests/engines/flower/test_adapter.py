@@ -21,7 +21,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from privfed import DWFKMeans
 from privfed.core.stored.encoding import Refusal, encode
-from privfed.deploy import node, processes, supernode
+from privfed.deploy import node, supernode
 from privfed.deploy.local import nodes_of
 from privfed.engines.flower import FlowerEngine
 from privfed.engines.flower.apps import QUERY, GridNetwork, client_app, folder_of, packed, unpacked
@@ -146,14 +146,6 @@ def test_a_fit_is_driven_over_a_socket_and_goes_on_in_another_run(back: bool, tm
             model.resume()
         assert_same(model, here(DWFKMeans(3, **WORDS)))
     assert len(pipes) == 2
-
-
-def test_processes_know_the_release_that_they_were_tested_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert processes.unsupported() == ""
-    monkeypatch.setattr(processes, "version", lambda name: "1.99.0")
-    assert processes.unsupported() == (
-        f"flwr 1.99.0 is installed, and privfed is tested with {processes.TESTED} only"
-    )
 
 
 def test_an_answer_comes_from_a_fork_and_one_that_dies_is_none(
