@@ -35,6 +35,8 @@ OTHERS = 32
 
 _MOST_VALUES = 1 << 21
 
+_HALVES = (slice(0, None, 2), slice(1, None, 2))
+
 
 @dataclass(frozen=True, kw_only=True)
 class RowShift:
@@ -184,11 +186,16 @@ def _squares(
     nothing = answers([data.emptied()])
     chunk = max(1, _MOST_VALUES // size)
     against = nothing if others is None else answers([units[i] for i in others])
-    total, squares = nothing[0].copy(), []
+    added, squares = np.zeros(size), []
     for first in range(0, len(units), chunk):
         own = answers(units[first : first + chunk])
-        total += (own - nothing).sum(axis=0)
+        added += (own - nothing).sum(axis=0)
         squares.append(np.stack([(np.square(own - one) / variance).sum(axis=1) for one in against], axis=1))
+    totals = [added]
+    if 1 < len(units) <= question.ranges.rows:
+        # One pass answers many clients, in which rows could meet: each half has a pass of its own.
+        totals.append(np.sum([answers([_only(data, half)])[0] - nothing[0] for half in _HALVES], axis=0))
     # Of more rows than were declared, clients clip the sum as a whole.
-    total = np.clip(total, bare.spec.low / steps, bare.spec.high / steps)
-    return np.concatenate(squares), bool(np.array_equal(total, answers([data])[0]))
+    ends, whole = (bare.spec.low / steps, bare.spec.high / steps), answers([data])[0]
+    additive = all(np.array_equal(np.clip(nothing[0] + one, *ends), whole) for one in totals)
+    return np.concatenate(squares), additive
