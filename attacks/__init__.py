@@ -14,7 +14,6 @@ from privfed.core.names import lazily
 
 if TYPE_CHECKING:
     from privfed.attacks.attributes.attribute_inference import AttributeInference
-    from privfed.attacks.audits import audit
     from privfed.attacks.base.interface import ActiveAttack, Attack, PassiveAttack
     from privfed.attacks.base.oracle import Oracle
     from privfed.attacks.base.prior import Prior
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from privfed.attacks.reconstruction.differencing import Differencing
     from privfed.attacks.reconstruction.hidden_counts import EqualWeightCounts
     from privfed.attacks.reconstruction.tomography import Tomography
+    from privfed.audits import audit
 
 __all__ = [
     "ActiveAttack",
@@ -103,7 +103,7 @@ __getattr__ = lazily(
         "Status": "privfed.attacks.base.report",
         "Tomography": "privfed.attacks.reconstruction.tomography",
         "Truth": "privfed.attacks.base.results",
-        "audit": "privfed.attacks.audits",
+        "audit": "privfed.audits",
         "evaluate": "privfed.attacks.base.results",
         "joined": "privfed.attacks.evidence.absences",
         "pooled": "privfed.attacks.evidence.pooling",

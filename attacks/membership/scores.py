@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import norm
 
-from privfed.attacks.audits.bounds import Rate, mu_bound
 from privfed.attacks.base.report import Report
 from privfed.attacks.base.results import Result, Truth
+from privfed.audits.bounds import Rate, mu_bound
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 

@@ -10,7 +10,8 @@ import click
 import numpy as np
 
 from privfed.attacks import without_known
-from privfed.attacks.audits import (
+from privfed.attacks.base.preparation import Target
+from privfed.audits import (
     Audit,
     Claim,
     RunAudit,
@@ -19,7 +20,6 @@ from privfed.attacks.audits import (
     audit_samples,
     audit_units,
 )
-from privfed.attacks.base.preparation import Target
 from privfed.cli.declared import Declared
 from privfed.cli.described import know_questions, load, models
 from privfed.cli.own_rows import audit_own_rows

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from rich.table import Table
 
-from privfed.attacks.audits import RowsAudit, RowShift, audit_rows
+from privfed.audits import RowsAudit, RowShift, audit_rows
 from privfed.cli.described import load
 from privfed.cli.output import echo
 from privfed.cli.run_folder import RUN, Source, read_run

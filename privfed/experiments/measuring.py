@@ -18,8 +18,8 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from privfed.attacks import ActiveAttack
-from privfed.attacks.audits import audit_units
 from privfed.attacks.registry import attack_class
+from privfed.audits import audit_units
 from privfed.core.record.records import Began
 from privfed.core.values.domain import FloatArray
 from privfed.deep.estimators.base import FederatedModel

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from privfed import Box, DWFKMeans, Privacy, metrics
-from privfed.attacks.audits import audit_rows
+from privfed.audits import audit_rows
 from privfed.core.asking.question import ClientData, question_from_bytes
 from privfed.core.record.records import Asked
 from privfed.core.record.transcript import Transcript

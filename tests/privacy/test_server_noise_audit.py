@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from privfed import DWFKMeans
-from privfed.attacks.audits import Audit, Claim, audit_noises, audit_samples
+from privfed.audits import Audit, Claim, audit_noises, audit_samples
 from privfed.core.asking.question import ClientData, question_from_bytes
 from privfed.core.record.records import Asked
 from privfed.core.roles.conversation import Ask, Total

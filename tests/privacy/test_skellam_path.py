@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from privfed import DPKMeans
-from privfed.attacks.audits import Claim, audit_noises, audit_run, audit_units
+from privfed.audits import Claim, audit_noises, audit_run, audit_units
 from privfed.core.agreed.configuration import Configuration, Terms
 from privfed.core.asking.question import ClientData
 from privfed.core.roles.conversation import Ask

@@ -12,6 +12,7 @@ from privfed.attacks.cohorts.disaggregation import Disaggregation
 from privfed.attacks.probing.probing import Probing
 from privfed.attacks.reconstruction.differencing import Differencing
 from privfed.attacks.reconstruction.tomography import Tomography
+from privfed.audits.bounds import gaussian_mu
 from privfed.errors import PrivFedError
 from privfed.federation.opening import open_over
 from tests.attacks.figures import fitted
@@ -121,7 +122,7 @@ def test_one_epsilon_leaves_no_verified_claim():
     found = reports(model, population, "differencing", "fuzzy-inversion", "membership")
     assert found["differencing"].status == found["fuzzy-inversion"].status == Status.NOT_APPLICABLE
     assert "all noised" in found["differencing"].why
-    allowed = attacks.audits.bounds.gaussian_mu(1.0, 1e-6)
+    allowed = gaussian_mu(1.0, 1e-6)
     assert found["membership"].recovered <= 0.5 + allowed / 2.0
 
 

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import chi2
 
-from privfed.attacks.audits.noise import Dependence, audit_noises
-from privfed.attacks.audits.units import without_noise
+from privfed.audits.noise import Dependence, audit_noises
+from privfed.audits.units import without_noise
 from privfed.core.asking.question import ClientData, question_from_bytes
 from privfed.core.record.transcript import Transcript
 from privfed.core.roles.conversation import Total

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.stats import pearsonr
 
-from privfed.attacks.audits.samples import Claim
+from privfed.audits.samples import Claim
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from privfed.attacks.audits.units import without_noise
+from privfed.audits.units import without_noise
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.asking.question import ClientData, wire_name
 from privfed.core.record.records import question_of

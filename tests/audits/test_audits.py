@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, norm
 
 from privfed import Box, DPKMeans, DWFKMeans, Privacy, attacks
-from privfed.attacks.audits import (
+from privfed.audits import (
     Claim,
     audit_noises,
     audit_one_run,
@@ -21,8 +21,8 @@ from privfed.attacks.audits import (
     exact_epsilon,
     hockey_stick,
 )
-from privfed.attacks.audits.bounds import Rate, gaussian_delta, gaussian_epsilon, gaussian_mu
-from privfed.attacks.audits.canaries import one_run_epsilon, one_run_p_value
+from privfed.audits.bounds import Rate, gaussian_delta, gaussian_epsilon, gaussian_mu
+from privfed.audits.canaries import one_run_epsilon, one_run_p_value
 from privfed.core.asking.question import ClientData, question_from_bytes
 from privfed.core.record.records import Asked, Summed
 from privfed.core.stored.encoding import Array

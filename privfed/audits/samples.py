@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from privfed.attacks.audits.bounds import (
+from privfed.audits.bounds import (
     Rate,
     best_thresholds,
     bins_of,

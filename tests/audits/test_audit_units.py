@@ -17,7 +17,7 @@ from privfed import (
     Privacy,
 )
 from privfed.algorithms.private import noised_rounds as dp_steps
-from privfed.attacks.audits import Claim, audit_run, audit_units
+from privfed.audits import Claim, audit_run, audit_units
 from privfed.core.asking.question import question_from_bytes
 from privfed.core.record.records import Asked
 from privfed.core.record.transcript import Transcript

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from scipy.special import expit
 from scipy.stats import binom
 
-from privfed.attacks.audits.bounds import Rate, mu_bound
-from privfed.attacks.audits.samples import Audit, Claim, verdict
+from privfed.audits.bounds import Rate, mu_bound
+from privfed.audits.samples import Audit, Claim, verdict
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from privfed.algorithms.private.clients import ClientLengths, ClientShares
-from privfed.attacks.audits.samples import Audit, Claim, Noise, audit_samples
+from privfed.audits.samples import Audit, Claim, Noise, audit_samples
 from privfed.core.asking.question import ClientData, centers_of, parts_of, question_from_bytes
 from privfed.core.record.records import Asked
 from privfed.core.record.transcript import Transcript

@@ -1,0 +1,26 @@
+"""Audits: compare the empirical epsilon of a mechanism, a whole run, or the noise itself with the claim."""
+
+from privfed.audits.canaries import audit_one_run
+from privfed.audits.noise import audit_noises, audit_pmf, exact_epsilon, hockey_stick
+from privfed.audits.rows import RowsAudit, RowShift, audit_rows
+from privfed.audits.runs import RunAudit, audit_run
+from privfed.audits.samples import Audit, Claim, audit, audit_samples
+from privfed.audits.units import audit_units
+
+__all__ = [
+    "Audit",
+    "Claim",
+    "RowShift",
+    "RowsAudit",
+    "RunAudit",
+    "audit",
+    "audit_noises",
+    "audit_one_run",
+    "audit_pmf",
+    "audit_rows",
+    "audit_run",
+    "audit_samples",
+    "audit_units",
+    "exact_epsilon",
+    "hockey_stick",
+]
