@@ -35,6 +35,7 @@ from privfed.errors import ArgumentError
 from privfed.privacy.accounting import gdp_mu
 from privfed.privacy.curves import Curve
 from privfed.privacy.ledger import Payment
+from privfed.privacy.lemmas import PAGE, lemmas_of
 from privfed.privacy.plan import Plan
 from privfed.privacy.pricing import agreed_budget
 
@@ -197,7 +198,8 @@ def claimed(
         noise=terms.noise,
         mechanism=terms.mechanism,
         seeded=terms.seeded,
-        composed=f"{composed}; computational, since masks and noise come from keyed generators",
+        composed=f"{composed}; computational, since masks and noise come from keyed generators; "
+        f"proof: {', '.join([PAGE, *lemmas_of(terms)])}",
         against=_against(terms, configuration, one_key, by_author),
         payments=payments,
     )
