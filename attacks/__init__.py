@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from privfed.attacks.base.reading import Reads, Shows
     from privfed.attacks.base.report import Report, Status
     from privfed.attacks.base.results import Counts, NotRun, Particles, Points, Result, Truth, evaluate
-    from privfed.attacks.cohorts.cluster_membership import ClusterMembership
     from privfed.attacks.cohorts.disaggregation import Disaggregation
     from privfed.attacks.cohorts.linkage import Linkage
     from privfed.attacks.enumeration.enumerated_domain import EnumeratedDomain
@@ -41,7 +40,6 @@ __all__ = [
     "ActiveAttack",
     "Attack",
     "AttributeInference",
-    "ClusterMembership",
     "Counts",
     "Differencing",
     "Disaggregation",
@@ -79,7 +77,6 @@ __getattr__ = lazily(
         "ActiveAttack": "privfed.attacks.base.interface",
         "Attack": "privfed.attacks.base.interface",
         "AttributeInference": "privfed.attacks.attributes.attribute_inference",
-        "ClusterMembership": "privfed.attacks.cohorts.cluster_membership",
         "Counts": "privfed.attacks.base.results",
         "Differencing": "privfed.attacks.reconstruction.differencing",
         "Disaggregation": "privfed.attacks.cohorts.disaggregation",

@@ -11,7 +11,6 @@ ATTACKS: Registry[type[Attack]] = Registry(
     "privfed.attacks",
     {
         "attribute-inference": "privfed.attacks.attributes.attribute_inference:AttributeInference",
-        "cluster-membership": "privfed.attacks.cohorts.cluster_membership:ClusterMembership",
         "differencing": "privfed.attacks.reconstruction.differencing:Differencing",
         "disaggregation": "privfed.attacks.cohorts.disaggregation:Disaggregation",
         "enumerated-domain": "privfed.attacks.enumeration.enumerated_domain:EnumeratedDomain",
@@ -27,7 +26,6 @@ ATTACKS: Registry[type[Attack]] = Registry(
     },
     also={
         "AttributeInference": "attribute-inference",
-        "ClusterMembership": "cluster-membership",
         "Differencing": "differencing",
         "Disaggregation": "disaggregation",
         "EnumeratedDomain": "enumerated-domain",

@@ -261,6 +261,10 @@ class Counts(Result):
                 self.without_access, self.sums_without_access, counts, sums
             ),
             "rows with all counts right": float(right.all(axis=1).mean()),
+            "holds rows, told right": float(((self.counts > 0.5) == (counts > 0))[claimed].mean())
+            if claimed.any()
+            else math.nan,
+            "holds rows, the commoner answer": max(float((counts > 0).mean()), float((counts == 0).mean())),
         }
         return Report(
             attack=self.attack,

@@ -22,11 +22,10 @@ from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.results import Counts
 from privfed.attacks.evidence.absences import separable
-from privfed.attacks.evidence.equations import asked
+from privfed.attacks.evidence.equations import Counted, asked, counted_in
 from privfed.core.asking.question import Question
 from privfed.core.record.view import View
 from privfed.core.values.domain import FloatArray
-from privfed.questions.lloyd import LloydSums
 
 RESPONSES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 """Variance of the response to the centroids, relative to that of the statistics themselves."""
@@ -39,21 +38,24 @@ NOISES = (1e-10, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 
 
 class Disaggregation(PassiveAttack[Counts]):
-    """Separates totals over changing cohorts into the clients' own counts and sums."""
+    """Separates totals over changing cohorts into the clients' own counts and sums.
+
+    Counts above a half say which clients hold rows of a cluster.
+    """
 
     name: ClassVar[str] = "disaggregation"
     paper: ClassVar[str] = "Lam et al., arXiv:2106.06089 (static); own (with the centroid response)"
     adversary: ClassVar[str] = "passive server"
     view: ClassVar[str] = "totals of many rounds, and who took part in each"
-    algorithms: ClassVar[tuple[str, ...]] = ("lloyd",)
+    algorithms: ClassVar[tuple[str, ...]] = ("dp", "dwf", "lloyd")
     prior: ClassVar[str] = "none"
     defence: ClassVar[str] = "fixed cohorts; differential privacy; noise of the size of the statistics"
 
     @property
     def reads(self) -> tuple[Reads, ...]:
-        """Totals of Lloyd steps."""
-        what = "totals of counts and sums (rounds of one local step)"
-        return (Reads(what=what, shown=Shows.TOTALS, use=_is_lloyd),)
+        """Totals of counts in cells around centers, and of the sums beside them."""
+        what = "totals of counts in cells around centers"
+        return (Reads(what=what, shown=Shows.TOTALS, use=lambda question: _counted(question) is not None),)
 
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Counts:
         if prior.colluders:
@@ -75,11 +77,11 @@ class Disaggregation(PassiveAttack[Counts]):
             attack=self.name,
             queries=len(totals),
             counts=np.maximum(counts, 0.0),
-            sums=sums,
+            sums=sums if sums.size else None,
             cells=[cells] * len(clients),
             clients=clients.tolist(),
             without_access=guessed,
-            sums_without_access=guessed_sums,
+            sums_without_access=guessed_sums if sums.size else None,
             bound=float(np.mean(separable(rounds.took_part)[clients])),
             bound_of="linear algebra on totals of statistics that do not change",
         )
@@ -87,12 +89,12 @@ class Disaggregation(PassiveAttack[Counts]):
 
 @dataclass(frozen=True, eq=False)
 class _Rounds:
-    """Holds the totals of rounds with counts and sums.
+    """Holds the totals of rounds with counts in cells around centers, of as many cells as the last one.
 
     Args:
         took_part: 1 for clients that took part, else 0, float64 of shape (n_rounds, n_clients).
-        totals: counts and sums side by side, (n_rounds, n_clusters * (1 + n_features)).
-        centers: the centroids asked about, (n_rounds, n_clusters, n_features).
+        totals: counts and, if shown, sums side by side, (n_rounds, n_clusters * (1 + n_features)).
+        centers: the centers asked about, (n_rounds, n_clusters, n_features).
     """
 
     took_part: FloatArray
@@ -100,21 +102,27 @@ class _Rounds:
     centers: FloatArray
 
 
-def _is_lloyd(question: Question) -> bool:
-    return isinstance(question, LloydSums)
+def _counted(question: Question | None) -> Counted | None:
+    """Return how a question counts rows in several cells around centers; None if it does not."""
+    found = None if question is None else counted_in(question)
+    return (
+        found if found is not None and found.cells.centers is not None and found.cells.n_cells > 1 else None
+    )
 
 
 def _rounds(view: View) -> _Rounds:
-    took_part, totals, centers = [], [], []
+    found = []
     for one in view.sums:
-        question = asked(one)
-        if isinstance(question, LloydSums) and one.total is not None:
-            inside = np.zeros(len(view.clients))
-            inside[list(one.contributors or one.cohort)] = 1.0
-            took_part.append(inside)
-            totals.append(np.column_stack([one.total["count"], one.total["sum"]]).ravel())
-            centers.append(question.centers)
-    return _Rounds(np.stack(took_part), np.stack(totals), np.stack(centers))
+        if one.total is None or (counted := _counted(asked(one))) is None:
+            continue
+        inside, n_cells = np.zeros(len(view.clients)), counted.cells.n_cells
+        inside[list(one.contributors or one.cohort)] = 1.0
+        names = (counted.count, counted.sum) if counted.sum else (counted.count,)
+        parts = [one.total[name].reshape(n_cells, -1) for name in names]
+        found.append((inside, np.hstack(parts).ravel(), np.asarray(counted.cells.centers)))
+    last = found[-1]
+    kept = [one for one in found if one[1].shape == last[1].shape and one[2].shape == last[2].shape]
+    return _Rounds(*(np.stack(part) for part in zip(*kept, strict=True)))
 
 
 def _shared(rounds: _Rounds) -> FloatArray:

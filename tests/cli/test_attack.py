@@ -42,9 +42,7 @@ def test_all_attacks_write_json_and_pictures(invoke, run, public):
     shown = invoke("attack", folder, "--public", public, "--picture")
     found = json.loads((folder / "attacks" / "attacks.json").read_text())
     assert found["party"] == "server"
-    assert {"differencing", "linkage", "membership", "cluster-membership", "tomography"} <= set(
-        found["attacks"]
-    )
+    assert {"differencing", "linkage", "membership", "disaggregation", "tomography"} <= set(found["attacks"])
     assert found["attacks"]["linkage"]["recovered"] > 0.9
     for name, report in found["attacks"].items():
         picture = folder / "attacks" / f"{name}.png"
@@ -68,7 +66,7 @@ def test_all_attacks_write_json_and_pictures(invoke, run, public):
 
 def test_over_a_secure_sum_single_clients_are_not_there(invoke, run, tmp_path):
     folder = run("masked")
-    words = ("--attack", "linkage,cluster-membership", "--out", tmp_path / "out", "--json", "--quiet")
+    words = ("--attack", "linkage,disaggregation", "--out", tmp_path / "out", "--json", "--quiet")
     found = json.loads(invoke("attack", folder, *words).stdout)
     linkage = found["attacks"]["linkage"]
     assert (linkage["status"], linkage["recovered"]) == ("not applicable", None)
@@ -76,7 +74,7 @@ def test_over_a_secure_sum_single_clients_are_not_there(invoke, run, tmp_path):
     helped = json.loads(invoke("attack", folder, "--colluding", "h1,h2,h3,h4,h5", *words).stdout)
     assert helped["colluding"] == ["h1", "h2", "h3", "h4", "h5"]
     # Of six clients five collude: what is left is the sixth's own counts.
-    assert helped["attacks"]["cluster-membership"]["recovered"] == 1.0
+    assert helped["attacks"]["disaggregation"]["details"]["holds rows, told right"] == 1.0
 
 
 @pytest.mark.slow
@@ -84,7 +82,7 @@ def test_over_a_secure_sum_single_clients_are_not_there(invoke, run, tmp_path):
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_attacks_that_were_stopped_go_on(invoke, run, public, how):
     folder = run("plain")
-    names = "differencing,disaggregation,cluster-membership,linkage,membership"
+    names = "differencing,disaggregation,tomography,linkage,membership"
     words = ["attack", str(folder), "--public", str(public), "--attack", names]
     command = [sys.executable, "-c", "from privfed.cli.main import main; main()", *words]
     path = folder / "attacks" / "attacks.json"
@@ -274,7 +272,7 @@ def test_the_truth_may_have_moved(invoke, run, iris, tmp_path):
     [
         (
             ("--attack", "nonsense"),
-            "no attack 'nonsense'; use all, attribute-inference, cluster-membership, differencing",
+            "no attack 'nonsense'; use all, attribute-inference, differencing, disaggregation",
         ),
         (("--attack", "probing"), "probing asks questions of its own, which a recorded run cannot answer"),
         (("--attack", "no_such_module:Kind"), "write module:Name"),

@@ -37,7 +37,7 @@ TRAINED_ON = ("model-membership", "sketch-linkage")
 class TestOwnAttacks(AttackContract):
     """Those that ask questions of their own read no view; the contract is of those that do."""
 
-    @pytest.fixture(autouse=True, params=slow_but(PASSIVE, "cluster-membership", "membership"))
+    @pytest.fixture(autouse=True, params=slow_but(PASSIVE, "disaggregation", "membership"))
     def _named(self, request: pytest.FixtureRequest) -> None:
         self.name = request.param
         self.kind = attack_class(self.name)  # type: ignore[assignment]

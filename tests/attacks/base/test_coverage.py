@@ -32,7 +32,6 @@ ATTACKS: tuple[PassiveAttack[Any], ...] = (
     attacks.Tomography(0),
     attacks.EqualWeightCounts(0),
     attacks.Disaggregation(),
-    attacks.ClusterMembership(),
     attacks.Linkage(),
     attacks.FuzzyInversion(0, starts=1, moves=1),
     attacks.Membership(POPULATION.draw(8)),
@@ -87,7 +86,7 @@ def test_what_found_nothing_in_a_part_says_so() -> None:
     report = tried(attacks.Disaggregation(), fitted("lloyd", "plain"))
     # It separates totals, and left every single answer unread.
     assert (report.status, report.coverage.read) == (Status.NOT_READ, ())
-    report = tried(attacks.ClusterMembership(), fitted("lloyd", "masked"))
+    report = tried(attacks.Disaggregation(), fitted("lloyd", "masked"))
     assert report.status is Status.IN_PART
     assert {one.question for one in report.coverage.read} == {"LloydSums"}
     assert {one.question for one in report.coverage.unread} >= {"CellSums", "FeatureRanges"}

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from privfed.attacks import Disaggregation, NotRun, Prior, Report, Truth, evaluate
 from privfed.attacks.cohorts.disaggregation import disaggregated, separable
 from tests.attacks.figures import fitted, mixture
+from tests.attacks.populations import mixture as uneven
 
 
 def attacked(seed: int, n_clients: int, **words: object) -> Report:
@@ -52,6 +53,31 @@ def test_a_run_in_which_all_take_part_gives_nobody_away() -> None:
     assert report.details["relative error"] == pytest.approx(
         report.details["relative error, no access"], rel=0.2
     )
+
+
+@pytest.mark.slow
+def test_totals_of_changing_cohorts_tell_who_holds_a_cluster_and_those_of_everyone_do_not() -> None:
+    population = uneven(1, n_clients=12, concentration=0.2)
+
+    def told(**words: object) -> tuple[float, float]:
+        model = fitted(population.clients, 5, 0, tol=0, max_iter=25, **words)
+        found = Disaggregation().run(model.transcript_.view("server"), Prior(), np.random.default_rng(0))
+        details = evaluate(found, Truth(population.clients)).details
+        return details["holds rows, told right"], details["holds rows, the commoner answer"]
+
+    sampled, _ = told(clients_per_round=5)
+    everyone, commoner = told()
+    assert sampled >= 0.9
+    assert everyone <= commoner
+
+
+def test_counts_of_the_first_of_several_local_steps_are_separated_too() -> None:
+    clients, _ = mixture(0, 50, 2, clients=8)
+    model = fitted(clients, 5, 0, tol=0, local_iter=3, clients_per_round=4, max_iter=40)
+    found = Disaggregation().run(model.transcript_.view("server"), Prior(), np.random.default_rng(0))
+    report = evaluate(found, Truth(clients))
+    assert found.sums is None
+    assert report.details["relative error"] < 0.3 * report.details["relative error, no access"]
 
 
 def test_a_view_without_totals_gives_nothing_to_run_on() -> None:

@@ -1,11 +1,10 @@
-"""Linking contributions without names, and telling which clients hold a cluster."""
+"""Linking contributions without names."""
 
 import numpy as np
 import pytest
 
 from privfed import FKM, KFED, DWFKMeans, EWFKMeans, attacks
 from privfed.attacks import Prior, Truth, evaluate
-from privfed.attacks.cohorts.cluster_membership import even_counts
 from privfed.attacks.cohorts.linkage import signature
 from privfed.core.asking.statistics import Statistics
 from privfed.protocols import Masked, Slotted
@@ -67,44 +66,3 @@ def test_signature_does_not_depend_on_the_centroids():
     np.testing.assert_allclose(first, second)
     np.testing.assert_allclose(first, [30.0, *rows.sum(axis=0)])
     assert signature(Statistics(inertia=[1.0])) is None
-
-
-def membership(population, *, view=None, **words):
-    model = DWFKMeans(5, local_iter=1, tol=0.0, random_state=0, **words).fit(population.clients)
-    prior = Prior(sample=population.draw(1000))
-    view = model.transcript_.view(view or "server")
-    result = attacks.ClusterMembership().run(view, prior, np.random.default_rng(0))
-    return evaluate(result, Truth(population.clients))
-
-
-def test_plain_counts_tell_who_holds_a_cluster():
-    report = membership(mixture(0, concentration=0.3), protocol="plain", max_iter=20)
-    assert report.recovered == report.precision == 1.0
-    assert report.linked
-
-
-@pytest.mark.slow
-def test_totals_of_changing_cohorts_tell_it_too_and_those_of_everyone_do_not():
-    population = mixture(1, n_clients=12, concentration=0.2)
-    sampled = membership(population, protocol="masked", max_iter=25, clients_per_round=5)
-    everyone = membership(population, protocol="masked", max_iter=25)
-    assert sampled.recovered >= 0.9
-    assert sampled.precision >= 0.9
-    assert everyone.recovered <= everyone.baseline
-
-
-def test_a_cluster_without_rows_in_a_cohort_clears_all_its_members():
-    # Three totals of five clients: client 4 alone holds the second cluster.
-    asked = np.array([[1.0, 1, 1, 0, 0], [0, 0, 1, 1, 0], [0, 0, 0, 1, 1]])
-    totals = np.array([[6.0, 0.0], [4.0, 0.0], [5.0, 7.0]])
-    counts = even_counts(asked, totals)
-    assert counts[:4, 1].max() < 0.01
-    assert counts[4, 1] == pytest.approx(7.0, abs=0.01)
-    np.testing.assert_allclose(asked @ counts, totals, atol=0.01)
-
-
-def test_cluster_membership_without_counts_says_so():
-    model = DWFKMeans(3, protocol="masked", max_iter=2, tol=0).fit(mixture(0, n_clients=4).clients)
-    view = model.transcript_.view("observer")
-    found = attacks.ClusterMembership().run(view, Prior(), np.random.default_rng(0))
-    assert isinstance(found, attacks.NotRun) and "it reads counts by cluster" in found.why
