@@ -167,6 +167,12 @@ audit_options = stacked(
         help="A client's own rows, in place of --truth: what each moved is printed, and nothing is written.",
     ),
     click.option("--client", metavar="NAME", help="For --my-rows: yours, if the table has several clients."),
+    click.option(
+        "--journal",
+        metavar="PARTY",
+        type=PATH,
+        help="For --my-rows: your party's folder; the run must have all that its journal answered.",
+    ),
 )
 
 bins_option = click.option(

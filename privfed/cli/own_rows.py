@@ -6,6 +6,7 @@ Reveals: it is about single rows. It is printed for whoever has them, and neithe
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from pathlib import Path
 
 import click
@@ -18,10 +19,14 @@ from privfed.cli.described import load
 from privfed.cli.output import echo
 from privfed.cli.run_folder import RUN, Source, read_run
 from privfed.core.asking.question import ClientData
+from privfed.core.record.records import Asked
 from privfed.core.record.transcript import Transcript
+from privfed.core.stored.encoding import digest
 from privfed.data.table_files import is_folder, read_frame, suffix
 from privfed.errors import ArgumentError
 from privfed.estimators.scaling import scaled_as
+from privfed.party.identity import read_identity
+from privfed.party.journal import Journal
 from privfed.privacy.claim import PrivacySpent
 
 FOR_YOU = "this is about single rows of yours: for your eyes, and no claim covers it"
@@ -35,6 +40,7 @@ def audit_own_rows(
     client: str | None,
     group: str | None,
     columns: tuple[str, ...],
+    journal: Path | None,
     as_json: bool,
 ) -> None:
     """Replay a run on the rows in a file, print what they moved, and exit with 1 beyond a bound.
@@ -47,13 +53,15 @@ def audit_own_rows(
         client: whose rows those are, where the table has several clients'; None for all of them.
         group: column that says whose a row is; None for that of the run.
         columns: feature columns; empty for those of the run.
+        journal: folder of the client's party, whose journal says what it answered; None without.
         as_json: whether to print JSON.
     """
+    answered = [] if journal is None else [_answered(journal, transcript)]
     found = audit_rows(transcript, _own(folder, transcript, rows, client, group, columns))
     if as_json:
         click.echo(json.dumps(found.to_dict() | {"privacy": claim.to_dict()}, indent=2))
     else:
-        echo(str(claim), FOR_YOU, _table(found), f"verdict: {found.verdict}")
+        echo(str(claim), FOR_YOU, *answered, _table(found), f"verdict: {found.verdict}")
     if found.verdict == "violated":
         raise click.exceptions.Exit(1)
 
@@ -86,6 +94,31 @@ def _own(
     )
     own = tables.tables[0 if client is None else tables.names.index(client)]
     return ClientData(scaled_as(transcript)(np.asarray(own.features)), own.labels)
+
+
+def _answered(party: Path, transcript: Transcript) -> str:
+    """Compare a run's questions with those that a party's journal answered, and say how many it did.
+
+    Raises:
+        ArgumentError: the journal answered none of them, or others in the same fit.
+    """
+    asked = {(one.index, digest("question", one.question).hex()) for one in transcript.of(Asked)}
+    given: dict[int, set[tuple[int, str]]] = defaultdict(set)
+    for entry in Journal(party, read_identity(party)).entries():
+        if entry["kind"] == "sum":
+            given[entry["fit"]].add((entry["content"]["index"], entry["content"]["digest"]))
+    # Fits of one algorithm may begin with the same question.
+    fit = max(given, key=lambda number: len(given[number] & asked), default=0)
+    if not given[fit] & asked:
+        raise ArgumentError(f"the journal in {party} answered no question of this run; name its own run.")
+    if others := given[fit] - asked:
+        raise ArgumentError(
+            f"in fit {fit} the journal in {party} answered {len(others)} questions that this run has not, "
+            f"first that of sum {min(others)[0]}: the record is not the whole run, or not as it was."
+        )
+    return (
+        f"{len(given[fit])} of {len(asked)} questions were answered, in fit {fit} of the journal in {party}"
+    )
 
 
 def _has(rows: Path, group: str | None) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed import Box, DWFKMeans, Privacy, metrics
+from privfed import Box, DPKMeans, DWFKMeans, Privacy, metrics
 from privfed.audits import audit_rows
 from privfed.core.asking.question import ClientData, question_from_bytes
 from privfed.core.record.records import Asked
@@ -16,6 +16,7 @@ from privfed.core.record.transcript import Transcript
 from privfed.federation.driver import Federation
 from privfed.questions.bounded import bounded_sums
 from tests.cli.wide import run
+from tests.party.elsewhere import Elsewhere
 from tests.privacy.shifts import answers
 from tests.privacy.unheld import unheld
 from tests.some import some
@@ -104,6 +105,27 @@ def test_a_node_reads_the_transcript_that_it_was_given(home: Path, tmp_path: Pat
     assert found_in(tmp_path, "--my-rows", home / "mine.csv") == whole
 
 
+def test_a_nodes_journal_knows_which_questions_it_answered(tmp_path: Path) -> None:
+    nodes = Elsewhere(tmp_path / "nodes", [rows_of(name) for name in "abc"])
+    rows = tmp_path / "mine.csv"
+    np.savetxt(rows, rows_of("a"), delimiter=",", header="x,y", comments="", fmt="%.17g")
+    for name in ("first", "second"):
+        claim = Privacy(
+            epsilon=2, delta=1e-6, unit="record", neighbours="add-remove", domain=Box(-1, 1, max_rows=100)
+        )
+        DPKMeans(2, privacy=claim, engine=nodes, run_dir=tmp_path / name, random_state=0).fit()
+    words = ("--my-rows", rows, "--journal", tmp_path / "nodes" / "c0")
+    for number, name in enumerate(some(["first", "second"]), start=1):
+        said = run("audit", tmp_path / name, *words).stdout
+        n = len(Transcript.load(tmp_path / name).of(Asked))
+        assert f"{n} of {n} questions were answered, in fit {number}" in said
+    lines = (tmp_path / "first" / "transcript.jsonl").read_text().splitlines(keepends=True)
+    second = [i for i, line in enumerate(lines) if '"type":"Asked"' in line][1]
+    (tmp_path / "part").mkdir()
+    (tmp_path / "part" / "transcript.jsonl").write_text("".join(lines[:second]))
+    assert "that this run has not" in run("audit", tmp_path / "part", *words, exit_code=2).stderr
+
+
 def test_nothing_is_written(home: Path) -> None:
     before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
     assert "for your eyes" in run("audit", home / "add-remove", "--my-rows", home / "mine.csv").stdout
@@ -135,6 +157,7 @@ def test_of_a_client_the_unit_is_all_its_rows() -> None:
         (("--my-rows", "t.csv", "--client", "z"), "client 'z' is not in this run"),
         (("--my-rows", "mine.csv", "--out", "o.json"), "leave --truth and --out out"),
         (("--client", "a"), "name their file with --my-rows"),
+        (("--my-rows", "mine.csv", "--journal", "nowhere"), "nowhere"),
         (("--my-rows", "mine.csv", "--columns", "x"), "the run has 2 columns"),
     ],
 )
