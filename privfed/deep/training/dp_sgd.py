@@ -16,6 +16,9 @@ alone. Assumed: for arrays of one shape, a model takes the same floating-point o
 The charge of 2^-10 would cover differences far larger than rounding makes. Batches, places and noise come
 from the operating system's generator.
 
+Each row is held to what it is charged for, in steps, before it is added: one that is longer adds zero, and
+the client's own log tells (`privfed.privacy.contributions`).
+
 Nothing but the noised sums depends on rows: the number of steps and what sums are divided by are public, a
 gradient that is no number counts as zero, and a client without rows answers noise.
 """
@@ -34,6 +37,7 @@ from privfed.core.values.domain import FloatArray
 from privfed.deep.training.trainer import Labels, Trainer
 from privfed.privacy.accounting import LEAST_SIGMA, ROUNDING_VARIANCE
 from privfed.privacy.bounds import shortened
+from privfed.privacy.contributions import beyond
 from privfed.privacy.sampler import Integers, RandomBits, discrete_gaussian
 
 STEPS = 2.0**38
@@ -84,6 +88,7 @@ def private_sgd(
     labels: Labels,
     words: Words,
     source: RandomBits,
+    errors: list[BaseException] | None = None,
 ) -> FloatArray:
     """Return the model after the steps of DP-SGD, float64 of shape (n_parameters,).
 
@@ -94,6 +99,7 @@ def private_sgd(
         labels: their classes.
         words: of DP-SGD.
         source: where batches and noise come from: `SecureBits()` for what is claimed.
+        errors: takes what the client's own log is to say (`ClientData.errors`).
     """
     found = start.copy()
     step = 2.0 ** (math.frexp(words.max_grad_norm / STEPS)[1] - 1)
@@ -104,7 +110,7 @@ def private_sgd(
         batch = _sampled(len(features), words.rate, source)
         places = _places(int(batch.sum()), len(found), source)
         own = features[batch], labels[batch]
-        total = _clipped_sum(trainer, found, *own, places, words.max_grad_norm, step)
+        total = _clipped_sum(trainer, found, *own, places, words.max_grad_norm, step, errors)
         noised = total + discrete_gaussian(sigma, len(found), source)
         found = found - scale * noised.astype(np.float64)
     return found
@@ -134,14 +140,16 @@ def _clipped_sum(
     places: npt.NDArray[np.intp],
     limit: float,
     step: float,
+    errors: list[BaseException] | None = None,
 ) -> Integers:
     """Return the sum of the rows' gradients, each clipped and truncated, in steps; exact below 2^24 rows."""
     total, size = np.zeros(len(model), dtype=np.int64), _n_places(len(model))
+    noted = [] if errors is None else errors
     block, classes = np.zeros((size, features.shape[1])), np.zeros(size, dtype=np.int64)
     for rows in blocks(places):
         block[:], classes[:] = 0.0, 0
         block[places[rows]], classes[places[rows]] = features[rows], labels[rows]
-        found = _in_steps(trainer, model, block, classes, places[rows], limit, step)
+        found = _in_steps(trainer, model, block, classes, places[rows], limit, step, noted)
         # Whole numbers below 2^53 in all, so that float64 adds them up exactly.
         total += found.sum(axis=0).astype(np.int64)
     return total
@@ -163,12 +171,23 @@ def _in_steps(
     held: npt.NDArray[np.intp],
     limit: float,
     step: float,
+    errors: list[BaseException],
 ) -> FloatArray:
-    """Return the clipped and truncated gradients of the places that hold a row, whole numbers of steps."""
+    """Return the clipped and truncated gradients of the places that hold a row, whole numbers of steps.
+
+    A row is held to a length between the limit and what it is charged for, which rounding of its square does
+    not bridge.
+    """
     # A row whose gradient is no number adds nothing.
     rows = shortened(_own_gradients(trainer, model, block, classes, held)[held], limit)
     rows /= step
-    return np.trunc(rows, out=rows)
+    np.trunc(rows, out=rows)
+    within = np.einsum("ij,ij->i", rows, rows) <= (limit / step) ** 2 * CHARGED
+    if not within.all():
+        rows[~within] = 0.0
+        # The log has the first; a wrong clip would fill it.
+        errors += [] if errors else [beyond(trainer, int((~within).sum()))]
+    return rows
 
 
 def _own_gradients(

@@ -195,7 +195,8 @@ class Training(Part):
         trainer = self.trainer(client.n_features)
         features, labels = self.rows_of(client)
         if self.private:
-            moved = private_sgd(trainer, start, features, labels, self, noise_source(generator)) - start
+            source = noise_source(generator)
+            moved = private_sgd(trainer, start, features, labels, self, source, client.errors) - start
         else:
             moved = self._sgd(trainer, start, features, labels) - start
         return np.asarray(shortened(moved[None], self.max_update_norm)[0])
