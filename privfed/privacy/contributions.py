@@ -27,7 +27,8 @@ from privfed.core.asking.question import ClientData
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import FloatArray
 from privfed.errors import PrivacyError
-from privfed.numerics.kernels.interpreted import FEW_FEATURES, IntArray, cell_sums
+
+IntArray = npt.NDArray[np.intp]
 
 _MOST_VALUES = 1 << 18
 """Values of rows that are held at once, at least."""
@@ -89,6 +90,9 @@ def most_squared(l2: float, step: float) -> float:
 
 def summed(question: Adding, clients: Sequence[ClientData]) -> list[Statistics]:
     """Return each client's sums over its rows, of which none adds more than its bound."""
+    # Imported here since it takes long, and whoever only reads a run answers nothing.
+    from privfed.numerics.kernels.interpreted import FEW_FEATURES
+
     few = clients[0].n_features <= FEW_FEATURES
     # Of many features one matrix product a client, so that a client's result does not depend on the others.
     batches = [clients] if few or len(clients) == 1 else [[one] for one in clients]
@@ -173,6 +177,8 @@ class _Held:
 
     def added(self, part: Contribution, entry: Entry, owner: IntArray, n_clients: int) -> FloatArray:
         """Return the sums of one entry, in its units."""
+        from privfed.numerics.kernels.interpreted import cell_sums
+
         step, size = float(np.max(entry.resolution)), prod(entry.shape)
         whole = self._steps.get(entry.name)
         kept = self.within if part.cells is None else self.within & (part.cells >= 0)
