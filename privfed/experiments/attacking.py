@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from privfed.attacks import NotRun, Report, Truth, evaluate
+from privfed.attacks import NotRun, Report, Truth, evaluate, pooled
 from privfed.attacks.base.collusion import without_colluders
 from privfed.attacks.base.oracle import CLIENTS_OPEN, CLIENTS_VERIFY, Oracle
 from privfed.attacks.base.preparation import Prepared, Target
@@ -94,6 +94,37 @@ def attack_run(
     Raises:
         ArgumentError: the attack needs something that the study does not provide.
     """
+    view, made = _seen(attack, setup, scene, transcript, seed)
+    marks = [number for number in attack.rounds if number < _rounds(view)]
+    reports = [_report(made, one, seed) for one in (*(_until(view, number) for number in marks), view)]
+    return _found(reports, [*marks, _rounds(view)] if attack.rounds else [])
+
+
+def attack_fits(
+    attack: Attack, setup: Setup, scene: Scene, transcripts: Sequence[Transcript], seed: int
+) -> dict[str, Any]:
+    """Run a passive attack on its party's views of the first fits together, for each number of `setup.fits`.
+
+    Args:
+        attack: the attack.
+        setup: configuration of the cell.
+        scene: as of `attack_run`.
+        transcripts: those of as many fits of the same rows as the largest of these numbers.
+        seed: seed of the cell.
+
+    Returns:
+        `fits`, the numbers, and `reports`, one for each, without their seconds.
+    """
+    seen = [_seen(attack, setup, scene, one, seed) for one in transcripts]
+    views, made = [view for view, _ in seen], seen[0][1]
+    plain = [_report(made, pooled(views[:number]), seed).to_dict() for number in setup.fits]
+    return {"fits": setup.fits, "reports": [{**one, "seconds": None} for one in plain]}
+
+
+def _seen(
+    attack: Attack, setup: Setup, scene: Scene, transcript: Transcript, seed: int
+) -> tuple[View, Prepared[Any]]:
+    """Return what an attack's party saw of a run, and the attack, prepared for it."""
     models = issubclass(estimator_class(setup.estimator), FederatedModel)
     view = transcript.view(attack.party, colluding=attack.colluding)
     if attack.party == "server":
@@ -107,10 +138,7 @@ def attack_run(
         # Only runs that train models show labels.
         target = replace(target, labels=scene.labels, public_labels=scene.public_labels)
     shown = any(one.answers for one in view.sums)
-    made = prepared(attack, replace(target, helping=view.colluding, shows_answers=shown))
-    marks = [number for number in attack.rounds if number < _rounds(view)]
-    reports = [_report(made, one, seed) for one in (*(_until(view, number) for number in marks), view)]
-    return _found(reports, [*marks, _rounds(view)] if attack.rounds else [])
+    return view, prepared(attack, replace(target, helping=view.colluding, shows_answers=shown))
 
 
 def _report(made: Prepared[Any], view: View, seed: int) -> Report:

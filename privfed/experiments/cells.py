@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 
 import privfed
-from privfed.attacks.registry import ATTACKS
+from privfed.attacks import ActiveAttack
+from privfed.attacks.registry import ATTACKS, attack_class
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.roles.secure_sum import SecureSum
 from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit
@@ -63,6 +64,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
         estimator: name of the class; `parameters` are its own, including those of the defence.
         protocol: name of the secure sum; `protocol_parameters` are its parameters.
         attacks: attacks that are run on each cell; not part of the hash.
+        fits: numbers of fits that passive attacks read together; not part of the hash.
         audit: number of draws with which the releases are audited; not part of the hash.
         metrics: metrics that the study names beside `MEASURES`; not part of the hash.
     """
@@ -77,6 +79,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     protocol_parameters: Parameters
     privacy: CellPrivacy | None
     attacks: list[Attack]
+    fits: list[int] = msgspec.field(default_factory=list)
     audit: int = 0
     metrics: list[str] = msgspec.field(default_factory=list)
 
@@ -113,14 +116,26 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
         return _hash(self.content | {"seed": seed})
 
     def parts(self) -> list[str]:
-        """Return the parts of a cell, stored separately: the fit, each attack and named metric, the audit."""
+        """Return the parts of a cell, stored separately: the fit, each attack, on several fits too, ..."""
         audited = self.privacy is not None and self.audit
         return [
             "fit",
             *map(attack_id, self.attacks),
+            *map(self.fits_id, self.pooling),
             *map(metric_id, self.metrics),
             *([f"audit:{self.audit}"] if audited else []),
         ]
+
+    @property
+    def pooling(self) -> list[Attack]:
+        """The attacks that also read several fits together: passive ones, on fits of clusters."""
+        if not self.fits or issubclass(estimator_class(self.estimator), FederatedModel):
+            return []
+        return [one for one in self.attacks if not issubclass(attack_class(one.kind), ActiveAttack)]
+
+    def fits_id(self, attack: Attack) -> str:
+        """Return the name under which a cell stores what an attack gets of several fits."""
+        return f"fits:{','.join(map(str, self.fits))}:{attack_id(attack)}"
 
 
 def _hash(content: dict[str, Any]) -> str:

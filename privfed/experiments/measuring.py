@@ -21,11 +21,12 @@ from privfed.attacks import ActiveAttack
 from privfed.attacks.registry import attack_class
 from privfed.audits import audit_units
 from privfed.core.record.records import Began
+from privfed.core.record.transcript import Transcript
 from privfed.core.values.domain import FloatArray
 from privfed.deep.estimators.base import FederatedModel
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.scaling import Scaling
-from privfed.experiments.attacking import attack_clients, attack_run
+from privfed.experiments.attacking import attack_clients, attack_fits, attack_run
 from privfed.experiments.cells import Fitted, Setup, attack_id, estimator, metric_function, metric_id
 from privfed.experiments.datasets import Scene, held_rows, load_table, split
 from privfed.experiments.study import Data
@@ -36,6 +37,9 @@ MOST_MARKS = 24
 """Most rounds after which the cost is measured; they are evenly spaced in their logarithm."""
 
 _STARTS = 20
+
+_APART = 1_000_003
+"""Difference between the seeds of several fits of one cell, beyond those of its study."""
 
 Measured = tuple[dict[str, Any], dict[str, float]]
 """Values and seconds of a part."""
@@ -77,6 +81,7 @@ def measure(setup: Setup, seed: int, parts: Iterable[str], folder: Path) -> dict
         folder: folder that relative paths of data start from.
     """
     fitted: list[tuple[Scene, Fitted]] = []
+    further: list[Transcript] = []
 
     def fit() -> Measured:
         scene = split(setup.data, _table(setup.data, folder), setup.partition, seed)
@@ -96,17 +101,36 @@ def measure(setup: Setup, seed: int, parts: Iterable[str], folder: Path) -> dict
         timing = {"client_seconds": clients / len(scene.clients), "server_seconds": seconds - clients}
         return _values(setup, scene, model, central), timing
 
+    def transcripts() -> list[Transcript]:
+        """Return those of as many fits as attacks read together; the first is the cell's own."""
+        if not further:
+            scene = split(setup.data, _table(setup.data, folder), setup.partition, seed)
+            for i in range(1, setup.fits[-1]):
+                model = estimator(setup, scene, seed + _APART * i)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", ConvergenceWarning)
+                    model.fit_clients(gather(scene.tables()))
+                further.append(model.transcript_)
+        return [fitted[0][1].transcript_, *further]
+
     wanted, found = list(parts), {"fit": _part(fit)}
     for name in wanted:
         if name != "fit" and fitted:
-            found[name] = _part(partial(_measurement, name, setup, *fitted[0], seed))
+            found[name] = _part(partial(_measurement, name, setup, *fitted[0], seed, transcripts))
         elif name != "fit":
             found[name] = Part(values={}, timing={}, error=found["fit"].error)
     return {name: part for name, part in found.items() if name in wanted}
 
 
-def _measurement(name: str, setup: Setup, scene: Scene, model: Fitted, seed: int) -> Measured:
-    """Measure one part: the audit, a named metric, or an attack."""
+def _measurement(
+    name: str,
+    setup: Setup,
+    scene: Scene,
+    model: Fitted,
+    seed: int,
+    transcripts: Callable[[], list[Transcript]],
+) -> Measured:
+    """Measure one part: the audit, a named metric, or an attack, on several fits too."""
     if name.startswith("audit:"):
         rng = np.random.default_rng([seed, 4])
         return audit_units(model.transcript_, trials=setup.audit, rng=rng).to_dict(), {}
@@ -116,6 +140,9 @@ def _measurement(name: str, setup: Setup, scene: Scene, model: Fitted, seed: int
             if isinstance(model, FederatedModel):
                 return {}, {}
             return named_metric(metric, scene, model.cluster_centers_), {}
+    for attack in setup.pooling:
+        if name == setup.fits_id(attack):
+            return attack_fits(attack, setup, scene, transcripts(), seed), {}
     attack = next(one for one in setup.attacks if attack_id(one) == name)
     if issubclass(attack_class(attack.kind), ActiveAttack):
         found = attack_clients(attack, setup, scene, seed)

@@ -259,6 +259,7 @@ def _product(study: Study, tables: list[Table]) -> Iterator[tuple[Setup, Table, 
                         if (not attack.sums or summed.title in attack.sums)
                         and (not attack.algorithms or algorithm.title in attack.algorithms)
                     ],
+                    fits=study.fits,
                     audit=study.audit,
                     metrics=study.named_metrics,
                 )

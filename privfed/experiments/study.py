@@ -254,6 +254,8 @@ class Study(_Table, frozen=True, kw_only=True):
         seeds: the number of seeds (0, 1, ...), or a list of them.
         metrics: measures of utility that the report shows; the first is the main one. Beside `MEASURES`
             these are registered metrics, and "module:function" for your own.
+        fits: numbers of fits of the same rows, each with its own seed, that passive attacks read together.
+            Leakage and advice rest on one fit.
         audit: number of draws with which the releases of each guarantee are audited; 0 for no audit.
     """
 
@@ -261,6 +263,7 @@ class Study(_Table, frozen=True, kw_only=True):
     about: str = ""
     seeds: int | list[int] = 5
     metrics: OneOrMore[str] = msgspec.field(default_factory=lambda: list(MEASURES))
+    fits: list[Positive] = msgspec.field(default_factory=list)
     audit: int = 0
     data: OneOrMore[Data]
     partition: OneOrMore[Partition]
@@ -275,6 +278,8 @@ class Study(_Table, frozen=True, kw_only=True):
         numbers = self.seed_numbers
         if not numbers or min(numbers) < 0 or len(set(numbers)) != len(numbers):
             raise ArgumentError(f"seeds must be a number above 0 or different numbers, got {self.seeds}.")
+        if self.fits != sorted(set(self.fits)):
+            raise ArgumentError(f"fits must be different numbers that increase, got {self.fits}.")
         if self.audit and self.audit < 1000:
             raise ArgumentError(f"audit must be 0 or at least 1000 draws, got audit={self.audit}.")
 

@@ -79,7 +79,8 @@ def test_check_lists_all_mistakes(invoke, failing, study: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "name", ["digits", "weights-over-rounds", "dp-frontier", "dp-anchors", "defences", "n-clients"]
+    "name",
+    ["digits", "weights-over-rounds", "dp-frontier", "dp-anchors", "defences", "n-clients", "several-fits"],
 )
 def test_the_built_in_studies_are_well(invoke, name: str) -> None:
     assert f"{name}.toml is valid" in invoke("tradeoff", name, "--check").stdout

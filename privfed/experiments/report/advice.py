@@ -248,12 +248,18 @@ def _caveats(
     def over(one: Stat | None, bound: float) -> bool:
         return one is not None and one.mean + (0.0 if math.isnan(one.sd) else one.sd) > bound
 
+    titles = attacks_by(adversary, row.setup.attacks)
+    curves = [(title, row.fits[title]) for title in titles if title in row.fits]
     said = {
         f"only {', '.join(found.attacks)} was tried: another attack may find more": found.attacks,
         f"{', '.join(found.not_applicable)} had nothing to read here: that is no measure of it": (
             found.not_applicable
         ),
         f"{adversary} sees {sees(row, adversary)}, and no attack read {found.unread}": found.unread,
+        **{
+            f"{title} comes to {curve.values[-1]} on {curve.rounds[-1]} fits of the same rows": True
+            for title, curve in curves
+        },
         f"it rests on {seeds} {'seed' if seeds == 1 else 'seeds'}": seeds < 5,
         "its leakage exceeds the bound within one standard deviation": over(found.leakage, leakage),
         "its score ratio exceeds the bound within one standard deviation": over(ratio, score_ratio),

@@ -96,6 +96,11 @@ def page(plan: Plan, rows: Sequence[Row], advice: Sequence[Advice]) -> str:
             _figures((each for one in groups for each in pictures.leaks(*one)), rows),
         ),
         (
+            "fits",
+            "Leakage over several fits",
+            _figures((each for one in groups for each in pictures.several_fits(*one)), rows),
+        ),
+        (
             "privacy",
             "Price of differential privacy",
             _figures((pictures.frontier(*one) for one in groups), rows),

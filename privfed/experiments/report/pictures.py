@@ -183,6 +183,23 @@ def leaks(name: str, rows: Numbered) -> list[Picture]:
     ]
 
 
+def several_fits(name: str, rows: Numbered) -> list[Picture]:
+    """Draw each attack's headline on increasing numbers of fits, one line for each configuration."""
+    about = "Recovered by the attack from so many fits of the same rows together, with a seed each."
+    across, up = Axis("fits seen", log=True), Axis("recovered", least=0.0)
+    return [
+        _curves(
+            f"{attack}: {name}",
+            about,
+            [(i, row, row.fits[attack]) for i, row in rows if attack in row.fits],
+            f"fits.{attack}",
+            across,
+            up,
+        )
+        for attack in dict.fromkeys(attack for _, row in rows for attack in row.fits)
+    ]
+
+
 def convergence(name: str, rows: Numbered) -> list[Picture]:
     """Draw the cost over the rounds, one line for each configuration.
 
@@ -210,7 +227,7 @@ def _curves(
     for n, same in enumerate(alike.values()):
         (i, row, curve), names = same[0], "; ".join(f"#{i} {name(row)}" for i, row, _ in same)
         points = [
-            Point(at, stat.mean, stat.sd, row.id, f"#{i}, round {at}: {stat}")
+            Point(at, stat.mean, stat.sd, row.id, f"#{i}, {across.name} {at}: {stat}")
             for at, stat in zip(curve.rounds, curve.values, strict=True)
         ]
         series.append(Series(names, points, style=n, line=True, dash=n // 7))
@@ -220,7 +237,7 @@ def _curves(
         for at, stat in zip(curve.rounds, curve.values, strict=True)
     ]
     drawing = chart(title, across, up, series)
-    return Picture(title, about, drawing, legend(series), ["", "configuration", "round", up.name], lines)
+    return Picture(title, about, drawing, legend(series), ["", "configuration", across.name, up.name], lines)
 
 
 def frontier(name: str, rows: Numbered) -> Picture | None:

@@ -88,7 +88,7 @@ def shown(value: float, digits: int = 4) -> str:
 
 @dataclass(frozen=True)
 class Curve:
-    """Holds a measure over the rounds, averaged over the seeds; a run that ended keeps its last value."""
+    """Holds a measure over rounds or fits, averaged over the seeds; a run that ended keeps its last value."""
 
     rounds: list[int]
     values: list[Stat]
@@ -130,6 +130,7 @@ class Row:
         attacks: labels of the attacks that were run on at least one seed.
         not_applicable: label of each attack that had nothing to work on -> why, and on how many seeds.
         leaks: label of each attack -> its headline over the rounds.
+        fits: label of each attack -> its headline over the number of fits of the same rows that it read.
         convergence: cost relative to central k-means over the rounds; round 0 is the start.
         recipient: who reads the totals.
         reveals: what the sum shows to them.
@@ -151,6 +152,7 @@ class Row:
     attacks: list[str] = field(default_factory=list)
     not_applicable: dict[str, dict[str, int]] = field(default_factory=dict)
     leaks: dict[str, Curve] = field(default_factory=dict)
+    fits: dict[str, Curve] = field(default_factory=dict)
     convergence: Curve | None = None
     recipient: str = ""
     reveals: str = ""
@@ -221,6 +223,15 @@ def _row(setup: Setup, parts: Mapping[int, Mapping[str, Part]]) -> Row:
         title: _curve((one["rounds"], one["recovered"]) for one in each.values())
         for title, each in found.items()
     }
+    together = {
+        one.title: {seed: own[setup.fits_id(one)] for seed, own in known.items() if setup.fits_id(one) in own}
+        for one in setup.pooling
+    }
+    over_fits = {
+        title: _curve((one["fits"], [each["recovered"] for each in one["reports"]]) for one in own.values())
+        for title, own in together.items()
+    }
+    named |= {setup.fits_id(one): f"{one.title}, several fits" for one in setup.pooling}
     return Row(
         setup.id,
         setup,
@@ -236,6 +247,7 @@ def _row(setup: Setup, parts: Mapping[int, Mapping[str, Part]]) -> Row:
         attacks=[title for title in reports if f"{title}: advantage" in measured],
         not_applicable=not_applicable,
         leaks={title: curve for title, curve in curves.items() if curve is not None},
+        fits={title: curve for title, curve in over_fits.items() if curve is not None},
         convergence=_curve((fit["marks"], fit["score_ratio_after"]) for fit in fits.values()),
         recipient=first.get("recipient", ""),
         reveals=first.get("reveals", ""),
@@ -370,6 +382,7 @@ def plain(row: Row) -> dict[str, Any]:
         },
         "unread": row.unread,
         "leaks": {name: _plain_curve(curve) for name, curve in row.leaks.items()},
+        "fits": {name: _plain_curve(curve, "fits") for name, curve in row.fits.items()},
         "convergence": None if row.convergence is None else _plain_curve(row.convergence),
         "recipient": row.recipient,
         "reveals": row.reveals,
@@ -383,5 +396,5 @@ def plain(row: Row) -> dict[str, Any]:
     }
 
 
-def _plain_curve(curve: Curve) -> dict[str, Any]:
-    return {"rounds": curve.rounds, "means": [stat.mean for stat in curve.values]}
+def _plain_curve(curve: Curve, over: str = "rounds") -> dict[str, Any]:
+    return {over: curve.rounds, "means": [stat.mean for stat in curve.values]}

@@ -12,7 +12,9 @@ import polars as pl
 import pytest
 
 from privfed.experiments.cells import attack_id
-from privfed.experiments.planning import Plan
+from privfed.experiments.measuring import measure
+from privfed.experiments.planning import Plan, plan
+from privfed.experiments.reading import parse_study
 from privfed.experiments.report.page import PAGE, write_report
 from privfed.experiments.running import Store, missing
 from tests.experiments.small import SMALL
@@ -70,6 +72,11 @@ def recomputed(number: dict[str, str], small: Plan, store: Store) -> float:
     if kind == "leaks":
         attack, at = name.rsplit(".", 1)
         return fmean(_at(one["rounds"], one["recovered"], int(at)) for one in attacks[attack])
+    if kind == "fits":
+        attack, at = name.rsplit(".", 1)
+        named = {one.title: setup.fits_id(one) for one in setup.pooling}
+        each = [parts[named[attack]].values for parts in cells.values()]
+        return fmean(one["reports"][one["fits"].index(int(at))]["recovered"] for one in each)
     if name == "leakage":
         (only,) = attacks.values()
         return fmean(one["report"]["advantage"] for one in only)
@@ -87,6 +94,23 @@ def recomputed(number: dict[str, str], small: Plan, store: Store) -> float:
 
 def _at(rounds: list[int], values: list[float], at: int) -> float:
     return [value for when, value in zip(rounds, values, strict=True) if when <= at][-1]
+
+
+def test_numbers_of_several_fits_are_those_of_their_cells_and_advice_says_what_they_come_to(
+    tmp_path: Path,
+) -> None:
+    text = SMALL.replace("seeds = 2", "seeds = 1\nfits = [1, 2]").replace("n_init = [1, 2]", "n_init = [1]")
+    several, store = plan(parse_study(text, "study.toml"), tmp_path), Store(tmp_path)
+    for setup in several.setups:
+        store.keep(setup.cell(0), setup.content, measure(setup, 0, setup.parts(), tmp_path))
+    write_report(tmp_path, several, store)
+    page, reader = (tmp_path / PAGE).read_text(encoding="utf-8"), Reader()
+    reader.feed(page)
+    own = [one for one in reader.numbers if one["data-name"].startswith("fits.")]
+    assert {one["data-name"] for one in own} == {"fits.membership.1", "fits.membership.2"}
+    for number in own:
+        assert float(number["value"]) == pytest.approx(recomputed(number, several, store), rel=1e-12)
+    assert "on 2 fits of the same rows" in page
 
 
 def test_every_number_is_that_of_its_cells(read: Reader, small: Plan, finished: Path) -> None:

@@ -46,7 +46,7 @@ epsilon = [1.0, 10.0]
 delta = 1e-6
 
 [[attack]]
-kind = "Disaggregation"
+kind = "Differencing"
 
 [[attack]]
 kind = "Linkage"
@@ -93,19 +93,19 @@ def test_attacks_that_noise_leaves_nothing_to_read_are_no_zeros(
     folder, _, rows = private
     for row in rows:
         assert row.attacks == [] and "leakage" not in row.stats
-        assert not any(name.startswith("disaggregation") for name in row.stats)
-        ((why, seeds),) = row.not_applicable["disaggregation"].items()
-        assert "totals of counts and sums" in why and "all noised" in why and seeds == 1
+        assert not any(name.startswith("differencing") for name in row.stats)
+        ((why, seeds),) = row.not_applicable["differencing"].items()
+        assert "counts and sums in cells, without noise" in why and "all noised" in why and seeds == 1
     text = (folder / "report.html").read_text(encoding="utf-8")
     # Its noise is seeded: that nothing was read is no reason to use it.
     assert "nothing that was measured may be advised here" in text
     assert text.count("never advised: its noise repeats with a seed") == 2 * 4
     section = text[text.index('<section id="each">') : text.index('<section id="privacy">')]
-    assert "<td>disaggregation</td><td>#1, #2</td>" in section
+    assert "<td>differencing</td><td>#1, #2</td>" in section
     document = json.loads((folder / "results.json").read_text())
     for one in document["configurations"]:
-        assert one["attacks"]["disaggregation"]["status"] == "not applicable"
-    assert "not applicable: disaggregation" in (folder / "table.md").read_text()
+        assert one["attacks"]["differencing"]["status"] == "not applicable"
+    assert "not applicable: differencing" in (folder / "table.md").read_text()
 
 
 def test_a_seeded_cell_repeats(private: tuple[Path, Plan, list[Row]]) -> None:

@@ -227,3 +227,18 @@ def test_chance_is_taken_off_an_area_under_the_curve() -> None:
     assert report(0.5 + by_chance).advantage == pytest.approx(0.0, abs=1e-12)
     assert report(0.5).status == report(0.4).status == "found nothing"
     assert report(1.0).advantage == pytest.approx(1.0 - 2 * by_chance) and report(1.0).status == "found"
+
+
+def test_attacks_read_several_fits_together_and_the_first_is_the_fit_itself() -> None:
+    text = STUDY.replace("\n\n[[data]]", "\nfits = [1, 3]\n\n[[data]]", 1)
+    setups = plan(parse_study(text, "study.toml"), Path()).setups
+    (setup,) = [one for one in setups if one.protocol == "masked"]
+    attack = next(one for one in setup.attacks if one.name == "all")
+    assert "probing" not in {one.name for one in setup.pooling}
+    parts = measure(setup, 0, [attack_id(attack), setup.fits_id(attack)], Path())
+    several = parts[setup.fits_id(attack)]
+    assert several.error == "" and several.values["fits"] == [1, 3]
+    first, together = several.values["reports"]
+    alone = parts[attack_id(attack)].values["report"]
+    assert first["recovered"] == alone["recovered"]
+    assert together["recovered"] > alone["recovered"] and together["precision"] >= 0.95
