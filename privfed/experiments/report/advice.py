@@ -49,7 +49,7 @@ class Evidence(StrEnum):
     NOTHING_SHOWN = "nothing to read: it sees no answer and no total"
     NOT_READ = "no attack had anything to read"
     NOTHING = "attacks read all that it sees and found nothing"
-    IN_PART = "attacks read a part of what it sees and found nothing"
+    IN_PART = "attacks read a part of what it sees at most: nothing is known of the rest"
     FOUND = "attacks found something"
 
 

@@ -8,12 +8,15 @@ from privfed.experiments.cells import secure_sum
 from privfed.experiments.measuring import measure
 from privfed.experiments.planning import Plan, plan
 from privfed.experiments.reading import StudyError, parse_study
-from privfed.experiments.report.advice import answers
+from privfed.experiments.report.advice import Evidence, answers
+from privfed.experiments.report.advice import measured as said_of
 from privfed.experiments.report.claims import composed_budgets, saw
 from privfed.experiments.report.page import write_report
+from privfed.experiments.report.summary import Adversary
 from privfed.experiments.running import Store
 from privfed.privacy.claim import PrivacySpent
 from privfed.protocols.slotted import Slotted
+from tests.some import some
 
 STUDY = """\
 name = "Models"
@@ -93,6 +96,19 @@ def test_cells_of_models_are_fitted_attacked_and_reported(run: tuple[Path, Plan,
     assert set(fedavg.not_applicable) == {"sketch-linkage"}
     page = (folder / "report.html").read_text()
     assert "Poisson-sampled" in page and "accuracy" in page
+
+
+def test_updates_that_no_attack_read_are_never_said_to_give_nothing_away(
+    run: tuple[Path, Plan, Store],
+) -> None:
+    """No attack here inverts updates: what they tell of rows is unknown, in clear and under noise alike."""
+    folder, checked, store = run
+    rows = [row for row in write_report(folder, checked, store) if "score_ratio" not in row.stats]
+    for row in some(rows):
+        found = said_of(row, Adversary.SERVER)
+        assert found is not None and row.unread and found.unread
+        assert found.evidence in (Evidence.IN_PART, Evidence.FOUND)
+        assert "nothing is known of the rest" in Evidence.IN_PART and "found nothing" not in Evidence.IN_PART
 
 
 def test_what_a_cell_claims_is_what_dp_sgd_claims(run: tuple[Path, Plan, Store]) -> None:
