@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any, ClassVar, overload
@@ -232,8 +232,8 @@ class Noised(Question):
 
         A client whose answer fails answers zeros and logs the error locally: an error, a refusal or a
         warning would depend on its rows. At unit "client", zeros are within the limits like any other
-        answer. At unit "record", replacing an answer by zeros may exceed the bound of one record, so that
-        the guarantee requires bounded questions that fail for no rows.
+        answer. At unit "record", zeros in the place of all rows may exceed the bound of one, so that only the
+        rows for which a question fails add zero.
         """
         kept = _Rewound(generators)
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -254,8 +254,37 @@ class Noised(Question):
         except KeyboardInterrupt:
             raise
         except ERRORS as error:
+            if isinstance(self.inner, RecordBounded) and not self.limits.size:
+                return np.clip(self._without_failing(self.inner, client, generator, error), *self._ends)
             client.errors.append(error)
             return np.clip(np.zeros((1, self.inner.spec.size)), *self._ends)
+
+    def _without_failing(
+        self, inner: RecordBounded, client: ClientData, generator: np.random.Generator, error: BaseException
+    ) -> FloatArray:
+        """Return the sum of the answers of two halves of a client's rows, which adds up as rows do.
+
+        A single row for which the question fails adds what every row adds (`Bound.fixed`), and else zero.
+        """
+        n, half = client.n_rows, client.n_rows // 2
+        if n == 1:
+            # The log has the first, since a question may fail for all rows.
+            client.errors.extend([] if client.errors else [error])
+            added = [(inner.bounds[entry.name], prod(entry.shape)) for entry in inner.spec.entries]
+            fixed = np.concatenate([np.full(size, bound.l2 * bound.fixed) for bound, size in added])
+            return np.asarray(fixed[None] / self._flat_steps)
+        labels = client.labels
+        parts = [
+            replace(
+                client,
+                features=client.features[own],
+                labels=None if labels is None else labels[own],
+                cache={},
+                stack=None,
+            )
+            for own in (slice(half), slice(half, n))
+        ]
+        return np.asarray(sum(self._alone(part, generator) for part in parts))
 
     def _in_steps(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]

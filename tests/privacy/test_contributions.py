@@ -230,3 +230,49 @@ def test_a_client_beyond_its_limit_answers_zeros_and_only_that_client(
     np.testing.assert_allclose([one["sum"] for one in found], [[0.0, 0.0], [1.0, 1.0]], atol=1e-5)
     assert len(long.errors) == 1
     assert not short.errors
+
+
+@pytest.mark.usefixtures("silent")
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_only_rows_for_which_a_question_fails_add_zero(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Unclipped.contributions
+
+    def failing(self: Unclipped, rows: np.ndarray, labels: np.ndarray) -> dict[str, Contribution]:
+        if (rows[:, 0] == 0.5).any():
+            raise ValueError("one row is strange")
+        return honest(self, rows, labels)
+
+    monkeypatch.setattr(Unclipped, "contributions", failing)
+    inner = Unclipped(ranges=UNIT, factor=0.5)
+    asked = Noised(ranges=UNIT, inner=inner, sigma=np.full(3, 100.0), limits=np.zeros(0))
+    log = Log()
+    whole, _ = own_answerer("a", ClientData(ROWS[:n]), 0, log)(asked, 0)
+    rest = (
+        inner.answer(ClientData(ROWS[1:n]), np.random.default_rng(0))
+        if n > 1
+        else dict.fromkeys(("sum", "size"), 0.0)
+    )
+    np.testing.assert_array_equal(whole["sum"], rest["sum"] + np.zeros((2, D)))
+    np.testing.assert_array_equal(whole["size"], rest["size"] + np.zeros(1))
+    # That there is a row no neighbour changes, where one replaces another.
+    np.testing.assert_array_equal(whole["rows"], [float(n)])
+    assert log.said == ["one row is strange"]
+
+
+@pytest.mark.usefixtures("silent")
+def test_at_unit_client_an_error_for_one_row_makes_the_whole_answer_zero(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two halves, each within the limits, could together be beyond them."""
+    honest = Unclipped.contributions
+
+    def failing(self: Unclipped, rows: np.ndarray, labels: np.ndarray) -> dict[str, Contribution]:
+        if (rows[:, 0] == 0.5).any():
+            raise ValueError("one row is strange")
+        return honest(self, rows, labels)
+
+    monkeypatch.setattr(Unclipped, "contributions", failing)
+    inner = Unclipped(ranges=UNIT, factor=0.5)
+    asked = Noised(ranges=UNIT, inner=inner, sigma=np.full(3, 100.0), limits=np.full(3, 0.5))
+    answer, _ = own_answerer("a", ClientData(ROWS), 0, Log())(asked, 0)
+    assert not any(np.any(answer[name]) for name in ("sum", "size", "rows"))
