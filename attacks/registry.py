@@ -6,42 +6,28 @@ from privfed.attacks.base.interface import Attack
 from privfed.core.names import Registry
 from privfed.errors import ArgumentError
 
+_OWN = {
+    "attribute-inference": "privfed.attacks.attributes.attribute_inference:AttributeInference",
+    "differencing": "privfed.attacks.reconstruction.differencing:Differencing",
+    "disaggregation": "privfed.attacks.cohorts.disaggregation:Disaggregation",
+    "enumerated-domain": "privfed.attacks.enumeration.enumerated_domain:EnumeratedDomain",
+    "equal-weight-counts": "privfed.attacks.reconstruction.hidden_counts:EqualWeightCounts",
+    "fuzzy-inversion": "privfed.attacks.inversion.fuzzy_inversion:FuzzyInversion",
+    "linkage": "privfed.attacks.cohorts.linkage:Linkage",
+    "membership": "privfed.attacks.membership.membership:Membership",
+    "model-membership": "privfed.deep.attacks.membership:ModelMembership",
+    "noisy-differencing": "privfed.attacks.posterior.noisy_differencing:NoisyDifferencing",
+    "probing": "privfed.attacks.probing.probing:Probing",
+    "sketch-linkage": "privfed.deep.attacks.linkage:SketchLinkage",
+    "tomography": "privfed.attacks.reconstruction.tomography:Tomography",
+}
 ATTACKS: Registry[type[Attack]] = Registry(
     "attack",
     "privfed.attacks",
-    {
-        "attribute-inference": "privfed.attacks.attributes.attribute_inference:AttributeInference",
-        "differencing": "privfed.attacks.reconstruction.differencing:Differencing",
-        "disaggregation": "privfed.attacks.cohorts.disaggregation:Disaggregation",
-        "enumerated-domain": "privfed.attacks.enumeration.enumerated_domain:EnumeratedDomain",
-        "equal-weight-counts": "privfed.attacks.reconstruction.hidden_counts:EqualWeightCounts",
-        "fuzzy-inversion": "privfed.attacks.inversion.fuzzy_inversion:FuzzyInversion",
-        "linkage": "privfed.attacks.cohorts.linkage:Linkage",
-        "membership": "privfed.attacks.membership.membership:Membership",
-        "model-membership": "privfed.deep.attacks.membership:ModelMembership",
-        "noisy-differencing": "privfed.attacks.posterior.noisy_differencing:NoisyDifferencing",
-        "probing": "privfed.attacks.probing.probing:Probing",
-        "sketch-linkage": "privfed.deep.attacks.linkage:SketchLinkage",
-        "tomography": "privfed.attacks.reconstruction.tomography:Tomography",
-    },
-    also={
-        "AttributeInference": "attribute-inference",
-        "Differencing": "differencing",
-        "Disaggregation": "disaggregation",
-        "EnumeratedDomain": "enumerated-domain",
-        "EqualWeightCounts": "equal-weight-counts",
-        "FuzzyInversion": "fuzzy-inversion",
-        "Linkage": "linkage",
-        "Membership": "membership",
-        "ModelMembership": "model-membership",
-        "NoisyDifferencing": "noisy-differencing",
-        "Probing": "probing",
-        "SketchLinkage": "sketch-linkage",
-        "Tomography": "tomography",
-    },
+    _OWN,
+    also={place.partition(":")[2]: name for name, place in _OWN.items()},
 )
-"""Attacks by name; those of privfed are also known by their class names. Packages add theirs by entry
-points of `privfed.attacks`."""
+"""Attacks by name, ours by class name too. Packages add theirs by entry points of `privfed.attacks`."""
 
 _DECLARED = ("name", "paper", "adversary", "view", "algorithms", "prior", "defence")
 

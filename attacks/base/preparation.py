@@ -11,15 +11,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
+from privfed.attacks.base.measures import IntArray
 from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.results import Truth
 from privfed.core.values.domain import FloatArray
 
 Made = TypeVar("Made")
-IntArray = npt.NDArray[np.int64]
 
 
 class Aim(Enum):

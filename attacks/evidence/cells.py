@@ -135,14 +135,7 @@ def evidence_of(view: View, client: int | None) -> Evidence:
 
     These are rounds with one local step and the cells of a coreset start. Rounds with more local steps
     are used if the counts of the last step can be derived (`privfed.attacks.base.local_rounds`).
-
-    Raises:
-        ArgumentError: the client is not in the view.
     """
-    if client is not None and not 0 <= client < len(view.clients):
-        raise ArgumentError(
-            f"client must lie in [0, {len(view.clients) - 1}], got client={client}.", parameters=["client"]
-        )
     seen = list(answers_of(view, client))
     n_rows, row_sum = _number_and_sum(seen)
     observations: list[Observation] = []

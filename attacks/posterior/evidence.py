@@ -21,7 +21,6 @@ from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.view import SumView, View
 from privfed.core.values.domain import FloatArray, Ranges
-from privfed.errors import ArgumentError
 from privfed.privacy.noised import Noised
 from privfed.questions.bounded.bounded_sums import OffsetSums
 
@@ -204,14 +203,7 @@ def noisy_evidence_of(view: View, client: int | None) -> NoisyEvidence | None:
 
     Returns:
         The evidence; None if no noised sum in cells was seen.
-
-    Raises:
-        ArgumentError: the client is not in the view.
     """
-    if client is not None and not 0 <= client < len(view.clients):
-        raise ArgumentError(
-            f"client must lie in [0, {len(view.clients) - 1}], got client={client}.", parameters=["client"]
-        )
     releases = [
         Release(
             one.question.inner, statistics, dict(one.question.noise_std(_noise_shares(view, one, client)))

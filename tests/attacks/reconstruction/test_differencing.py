@@ -357,7 +357,7 @@ def test_a_client_that_is_not_in_the_view_is_an_error() -> None:
     clients = real("iris", 0)
     view = fitted(clients, 3, 0, max_iter=2, tol=0).transcript_.view("server")
     with pytest.raises(ArgumentError, match="client must lie in"):
-        evidence_of(view, 9)
+        Differencing(9).run(view, Prior(), np.random.default_rng(0))
 
 
 def test_random_partitions_give_most_of_what_they_determine() -> None:
