@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from privfed.core.asking.question import ClientData
 from privfed.core.connection import Engine
@@ -31,7 +32,9 @@ from privfed.deep.estimators.words import (
     plan_of,
     timed_domain,
 )
+from privfed.deep.training.local import Training
 from privfed.deep.training.memory import memory_of
+from privfed.deep.training.rounds import cheapest, nearest
 from privfed.deep.training.trainer import MODELS
 from privfed.errors import ArgumentError, DataError, ResumeError
 from privfed.estimators.declaring import parameters
@@ -113,6 +116,54 @@ class FederatedModel(Predicting, ModelParameters, Saved):
             ResumeError: the run is another one, or by DP-SGD and nothing was kept for resuming it.
         """
         return self.fit_clients(self._gather(X, y, client_names), resume=True)
+
+    def join(self, X: npt.ArrayLike, y: npt.ArrayLike) -> int:
+        """Return the cluster of a client that took no part in the fit, for `predict`; also after loading.
+
+        DCFL and CFL: it trains the average of all models for a round, and takes the cluster whose model is
+        nearest to where that went (equation 6 of DCFL). IFCA and R-DPCFL: the lowest loss on its rows.
+
+        Reveals: nothing is sent; it runs where the rows are. The number follows from these rows without
+        noise, also after a private fit: no claim covers it, so tell it only to who may know of the rows.
+
+        Args:
+            X: the client's features, float64 of shape (n_rows, n_features), without times.
+            y: their labels, integers of shape (n_rows,).
+
+        Raises:
+            NotFittedError: it is not fitted.
+            ArgumentError: the rows have other features, or the torch module is missing.
+            DataError: there are no rows, or values, labels or (without privacy) rows' places are not allowed.
+        """
+        self._check_fitted()
+        self._trainer()
+        clients = gather(
+            [self._rows(X)], y=[y], names=["newcomer"], domain=None if self.privacy else self.domain
+        )
+        self._check_labels(clients)
+        (client,) = clients.here
+        if self.privacy is not None:
+            client = client.inside(self.privacy.domain)  # As in a private fit.
+        training = self._newcomers_training(client.n_rows)
+        if len(self.models_) == 1:
+            return 0
+        if self._joins_by is None:
+            return cheapest(training, self.models_, client)
+        generator = np.random.default_rng(0)  # Plain SGD draws nothing from it.
+        return nearest(self.models_, self._joins_by, lambda start: training.update(client, start, generator))
+
+    def _newcomers_training(self, n_rows: int) -> Training:
+        """Return the last round's training, without noise; batches are of the fit's size in the mean."""
+        words = self.get_params(deep=False)
+        if self._by_dp_sgd is not None:
+            words["batch_size"] = max(1, round(self.sample_rate * n_rows))
+        plan = replace(plan_of(words, 0, False), timed=False, n_classes=self._plan_.n_classes)
+        return plan.training(self._plan_.rounds)
+
+    @property
+    def _joins_by(self) -> str | None:
+        """How a newcomer's update is compared with clusters; None for the lowest loss on its rows."""
+        return None
 
     def _check(self) -> None:
         check_words(self.get_params(deep=False))

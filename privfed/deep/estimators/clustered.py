@@ -86,6 +86,10 @@ class _Regrouped(Comparing, FederatedModel):
     def _rule(self) -> Rule:
         raise NotImplementedError
 
+    @property
+    def _joins_by(self) -> str:
+        return self._rule().metric
+
     def make_algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
         """Check the parameters and return the algorithm."""
         if self.sketch_error is not None:

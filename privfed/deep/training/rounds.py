@@ -13,7 +13,7 @@ rows a client has; sketches as long as the model are the updates themselves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -43,6 +43,29 @@ MOST_CLUSTERS = 1 << 12
 
 CHOICES = ("kept", "lowest-loss")
 """How a client finds its cluster (`Round`)."""
+
+
+def nearest(models: FloatArray, metric: str, update: Callable[[FloatArray], FloatArray]) -> int:
+    """Return the cluster that a newcomer takes: the nearest to its update (equation 6 of DCFL).
+
+    Args:
+        models: of the clusters, float64 of shape (n_clusters, n_parameters).
+        metric: how the update is compared, one of `METRICS`.
+        update: trains a model of shape (n_parameters,), and returns how far it moves.
+    """
+    average = np.asarray(models.mean(axis=0))  # W_G, section II-B of DCFL.
+    starts = np.broadcast_to(average, models.shape)
+    return int(distances_to(starts, models, average, average + update(average), metric).argmin())
+
+
+def cheapest(training: Training, models: FloatArray, client: ClientData) -> int:
+    """Return the model of the lowest mean loss on a client's rows (IFCA); 0 for a client without rows."""
+    trainer = training.trainer(client.n_features)
+    features, labels = training.rows_of(client)
+    if not len(features):
+        return 0
+    losses = [float(trainer.losses(model, features, labels).mean()) for model in models]
+    return int(np.nan_to_num(losses, nan=np.inf).argmin())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -108,11 +131,6 @@ class Round(Question):
         """Clients are counted, also those without rows in a round."""
         return True
 
-    @property
-    def _average(self) -> FloatArray:
-        """W_G, the mean of the clusters' models (section II-B of DCFL)."""
-        return np.asarray(self.models.mean(axis=0))
-
     def trained(self, client: ClientData, generator: np.random.Generator) -> Memory:
         """Have a client train in this round, once; return what it remembers of it."""
         memory = memory_of(client)
@@ -133,15 +151,13 @@ class Round(Question):
         if len(self.models) == 1:
             return 0
         if self.choice == "lowest-loss":
-            return self._cheapest(client)
+            return cheapest(self.training, self.models, client)
         if memory.structure == self.structure or (self.numbered and 0 <= memory.label < len(self.models)):
             return memory.label
         self._check_joins(memory)
-        average = self._average
-        update = self._update(client, memory, average, generator)
-        starts = np.broadcast_to(average, self.models.shape)
-        nearest = distances_to(starts, self.models, average, average + update, self.metric)
-        return int(nearest.argmin())
+        return nearest(
+            self.models, self.metric, lambda average: self._update(client, memory, average, generator)
+        )
 
     def _check_joins(self, memory: Memory) -> None:
         """Check that a client that trains by DP-SGD joins only after a round that it was not asked in.
@@ -154,14 +170,6 @@ class Round(Question):
         """
         if self.training.private and self.training.round <= max(memory.round, 0) + 1:
             raise PolicyError("policy:budget")
-
-    def _cheapest(self, client: ClientData) -> int:
-        trainer = self.training.trainer(client.n_features)
-        features, labels = self.training.rows_of(client)
-        if not len(features):
-            return 0
-        losses = [float(trainer.losses(model, features, labels).mean()) for model in self.models]
-        return int(np.nan_to_num(losses, nan=np.inf).argmin())
 
     def _update(
         self, client: ClientData, memory: Memory, start: FloatArray, generator: np.random.Generator

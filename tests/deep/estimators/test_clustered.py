@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
+from privfed import load
 from privfed.core.values.domain import Ball, Box
 from privfed.deep import CFL, DCFL, IFCA, FedAvg
 from privfed.deep.training.softmax import SoftmaxRegression
@@ -215,3 +216,56 @@ def test_what_is_not_fitted_or_has_no_labels_is_said() -> None:
         DataError, match=f"client {first} has {odd[first]} rows whose labels are none of .* 0 to 1"
     ):
         FedAvg(**{**WORDS, "n_classes": 2}, protocol="plain").fit(X, y)
+
+
+@pytest.mark.parametrize("metric", ["complete", "euclidean"])
+def test_joining_after_a_fit_is_joining_in_its_next_round(metric: str) -> None:
+    """From raw rows: who joins in round 4 of a run gets the cluster that `join` names after three rounds."""
+    X, y = clients(12, seed=2)
+    words = {**GATHERED, "batch_size": None, "metric": metric, "random_state": 0}
+    known = list(range(9))
+    after = DCFL(**{**words, "rounds": 3}, cohorts=[known] * 3).fit(X, y)
+    later = DCFL(**{**words, "rounds": 4}, cohorts=[known] * 3 + [list(range(12))]).fit(X, y)
+    assert np.array_equal(after.models_, later.history_[3]) and not later.regrouped_[3].changed
+    joined = [after.join(X[i], y[i]) for i in range(9, 12)]
+    assert joined == later.labels_history_[3, 9:].tolist() and len(set(joined)) == 3
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        FedAvg(**WORDS, protocol="plain"),
+        IFCA(n_clusters=3, protocol="plain", **{**WORDS, "rounds": 8}),
+        CFL(**{**GATHERED, "rounds": 8}, **SPLITS),
+        DCFL(**WORDS, timed=True),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_a_newcomer_joins_clients_of_its_kind_after_a_fit_and_after_loading(
+    model: Any, tmp_path: Path
+) -> None:
+    X, y = clients()
+    new, labels = clients(6, seed=9)
+    always = np.tile([0.0, 100.0], (40, 1))
+    fitted = model.fit([np.hstack([rows, always]) for rows in X] if model.timed else X, y)
+    fitted.save(tmp_path / "model.npz")
+    joined = [fitted.join(*pair) for pair in zip(new, labels, strict=True)]
+    again = load(tmp_path / "model.npz")
+    assert [again.join(*pair) for pair in zip(new, labels, strict=True)] == joined
+    for i, own in enumerate(joined):
+        assert own in fitted.labels_[kinds() == i % 3]
+
+
+def test_who_joins_is_told_what_is_wrong_with_its_rows() -> None:
+    X, y = clients(6)
+    fitted = DCFL(**GATHERED).fit(X, y)
+    with pytest.raises(DataError, match="newcomer has 40 rows whose labels are none"):
+        fitted.join(X[0], y[0] + 3)
+    with pytest.raises(DataError, match="outside the domain"):
+        fitted.join(X[0] + 9.0, y[0])
+    with pytest.raises(DataError, match="rows"):
+        fitted.join(X[0][:0], y[0][:0])
+    with pytest.raises(ArgumentError, match="of shape"):
+        fitted.join(X[0][:, :3], y[0])
+    with pytest.raises(Exception, match="not fitted"):
+        DCFL(**GATHERED).join(X[0], y[0])

@@ -60,6 +60,7 @@ def test_dp_sgd_at_every_client_is_claimed_against_everybody() -> None:
     X, y = clients(6, rows=200)
     fitted = DCFL(**{**GATHERED, "rounds": 6}, privacy=RECORDS).fit(X, y)
     assert same(fitted.labels_, kinds(6))
+    assert [fitted.join(*pair) for pair in zip(X, y, strict=True)] == fitted.labels_.tolist()
     claim = fitted.privacy_spent_
     assert claim is not None and (claim.unit, claim.noise, claim.epsilon) == ("record", "local", 8.0)
     assert set(claim.against) == {"readers of the model", "a client", "the server", "the server with clients"}
