@@ -92,6 +92,7 @@ ALLOWED = {
     ("privfed/estimators/fitting.py", "check_surroundings"): SHOWN,
     ("privfed/estimators/local_centers.py", "_OverCenters._fit_clients"): OWN_WORDS,
     ("privfed/estimators/local_centers.py", "agreed_locally"): OWN_WORDS,
+    ("privfed/cli/own_rows.py", "_answered"): "entries of a journal have kinds",
     ("privfed/estimators/selection.py", "_local_clusters"): OWN_WORDS,
     ("privfed/estimators/selection.py", "select_n_clusters"): SHOWN,
     ("privfed/estimators/saving.py", "privacy_to_dict"): OWN_WORDS,

@@ -98,7 +98,8 @@ def page(plan: Plan, rows: Sequence[Row], advice: Sequence[Advice]) -> str:
         (
             "fits",
             "Leakage over several fits",
-            _figures((each for one in groups for each in pictures.several_fits(*one)), rows),
+            _over_fits(rows)
+            + _figures((each for one in groups for each in pictures.several_fits(*one)), rows),
         ),
         (
             "privacy",
@@ -204,6 +205,24 @@ def _matrix(rows: Sequence[Row]) -> str:
             "not run on that sum or algorithm, or had nothing to work on.</p>" + tables
         )
     return tables + _not_applicable(rows) + _unread(rows)
+
+
+def _over_fits(rows: Sequence[Row]) -> str:
+    """Return a table with a line for each attack on each configuration: what more and more fits gave it."""
+    numbers = sorted({at for row in rows for curve in row.fits.values() for at in curve.rounds})
+    name, lines = short(rows), ""
+    for i, row in enumerate(rows, start=1):
+        for attack, curve in row.fits.items():
+            known = dict(zip(curve.rounds, curve.values, strict=True))
+            cells = ""
+            for at in numbers:
+                one = known.get(at)
+                said = "" if one is None else figure(one.mean, one.sd, one.n, row, f"fits.{attack}.{at}")
+                cells += f'<td class="number">{said}</td>'
+            lines += f"<tr><td>#{i}</td><td>{escape(name(row))}</td><td>{escape(attack)}</td>{cells}</tr>"
+    head = ("", "configuration", "attack", *(f"{at} {'fit' if at == 1 else 'fits'}" for at in numbers))
+    text = "<p>What each attack recovers from so many fits of the same rows together, with a seed each.</p>"
+    return text + scrolled(head, lines) if lines else ""
 
 
 def _not_applicable(rows: Sequence[Row]) -> str:

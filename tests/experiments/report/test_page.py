@@ -110,7 +110,7 @@ def test_numbers_of_several_fits_are_those_of_their_cells_and_advice_says_what_t
     assert {one["data-name"] for one in own} == {"fits.membership.1", "fits.membership.2"}
     for number in own:
         assert float(number["value"]) == pytest.approx(recomputed(number, several, store), rel=1e-12)
-    assert "on 2 fits of the same rows" in page
+    assert "on 2 fits of the same rows" in page and "<th>1 fit</th><th>2 fits</th>" in page
 
 
 def test_every_number_is_that_of_its_cells(read: Reader, small: Plan, finished: Path) -> None:
