@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from privfed.deep.algorithms.regrouped import Decision, Updates
-from privfed.deep.clustering.bipartition import SplitRule, bipartition, cosine_similarities
+from privfed.deep.clustering.bipartition import SplitRule
 from privfed.deep.clustering.distances import METRICS, Metric, update_distances
 from privfed.deep.clustering.noise import explains_more, never_joined, without_noise
 from privfed.deep.clustering.propagation import Propagation
@@ -113,8 +113,8 @@ class BipartitionRule:
         for cluster in range(updates.n_clusters):
             members = np.flatnonzero(updates.labels == cluster)
             own = updates.updates[members]
-            if self.split.splits(own, round_number):
-                halves = bipartition(cosine_similarities(own), self.split.linkage)
+            halves = self.split.halves(own, round_number)
+            if halves is not None:
                 # Halves are of members: what is moved are the clients that these stand for.
                 labels[members[halves == 1]] = n_clusters
                 n_clusters += 1

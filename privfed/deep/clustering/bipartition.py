@@ -28,13 +28,15 @@ LINKAGES = ("complete", "single")
 
 @dataclass(frozen=True, kw_only=True)
 class SplitRule:
-    """When a cluster is split (equations 29 and 30).
+    """When a cluster is split: equations 29 and 30, and how far apart its halves must be (gamma_max).
 
     Args:
         mean_norm: eps_1: split only where the mean update is shorter.
         max_norm: eps_2: and the longest update is longer.
         min_size: and at least so many members took part.
         after: and more rounds than this are over.
+        gamma_max: and sqrt((1 - a) / 2) is larger, where a is the greatest cosine across the halves; in
+            [0, 1]. It bounds how far a member's gradient may lie from its task's, relative to that.
         linkage: how the halves are found, one of `LINKAGES`.
     """
 
@@ -42,12 +44,17 @@ class SplitRule:
     max_norm: float = 1.6
     min_size: int = 3
     after: int = 20
+    gamma_max: float = 0.0
     linkage: Linkage = "complete"
 
     def __post_init__(self) -> None:
         if self.linkage not in LINKAGES:
             raise ArgumentError(
                 f"linkage must be one of {LINKAGES}, got linkage={self.linkage!r}.", parameters=["linkage"]
+            )
+        if not 0.0 <= self.gamma_max <= 1.0:
+            raise ArgumentError(
+                f"gamma_max must lie in [0, 1], got gamma_max={self.gamma_max}.", parameters=["gamma_max"]
             )
         if self.min_size < 2 or self.after < 0 or not (self.mean_norm >= 0 and self.max_norm >= 0):
             raise ArgumentError(
@@ -56,12 +63,22 @@ class SplitRule:
                 f"min_size={self.min_size}."
             )
 
-    def splits(self, updates: FloatArray, round_number: int) -> bool:
-        """Say whether the cluster of these updates, float64 of shape (n, n_parameters), is split."""
+    def halves(self, updates: FloatArray, round_number: int) -> IntArray | None:
+        """Return the halves of a cluster that is split (`bipartition`); None for one that is not.
+
+        Args:
+            updates: of its members, float64 of shape (n, n_parameters).
+            round_number: from 1 on.
+        """
         if len(updates) < self.min_size or round_number <= self.after:
-            return False
+            return None
         longest = float(np.linalg.norm(updates, axis=1).max())
-        return float(np.linalg.norm(updates.mean(axis=0))) < self.mean_norm and longest > self.max_norm
+        if float(np.linalg.norm(updates.mean(axis=0))) >= self.mean_norm or longest <= self.max_norm:
+            return None
+        similarities = cosine_similarities(updates)
+        halves = bipartition(similarities, self.linkage)
+        across = float(similarities[np.ix_(halves == 0, halves == 1)].max())
+        return halves if np.sqrt((1.0 - across) / 2.0) >= self.gamma_max else None
 
 
 def cosine_similarities(updates: FloatArray) -> FloatArray:

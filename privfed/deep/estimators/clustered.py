@@ -114,6 +114,7 @@ class CFL(Splitting, _Regrouped):
                 max_norm=self.split_max_norm,
                 min_size=self.min_cluster_size,
                 after=self.split_after,
+                gamma_max=self.gamma_max,
                 linkage=self.linkage,
             )
         )

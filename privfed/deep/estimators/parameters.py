@@ -133,6 +133,11 @@ class Splitting(Comparing, ModelParameters):
         "and model.",
     )
     split_max_norm: float = parameter(default=1.6, text="eps_2: and where the longest of them is longer.")
+    gamma_max: float = parameter(
+        default=0.0,
+        text="and where sqrt((1 - a) / 2) is at least this, for the greatest cosine a across the halves; in "
+        "[0, 1], 0 for any halves.",
+    )
     split_after: int = parameter(default=20, text="rounds before the first split.")
     min_cluster_size: int = parameter(default=3, text="fewest members in a round that are split.")
     linkage: Literal["complete", "single"] = parameter(

@@ -113,11 +113,22 @@ def test_a_split_has_two_halves_whatever_is_tied() -> None:
 def test_a_cluster_is_split_where_it_rests_but_its_members_do_not() -> None:
     rule = SplitRule(mean_norm=0.4, max_norm=1.6, after=20)
     opposed = np.array([[2.0, 0.0], [-2.0, 0.0], [0.0, 2.0], [0.0, -2.0]])
-    assert rule.splits(opposed, 21)
-    assert not rule.splits(opposed, 20)
-    assert not rule.splits(opposed[:2], 21)
-    assert not rule.splits(opposed / 4.0, 21)
-    assert not rule.splits(opposed + 1.0, 21)
+    assert rule.halves(opposed, 21) is not None
+    for rests in ((opposed, 20), (opposed[:2], 21), (opposed / 4.0, 21), (opposed + 1.0, 21)):
+        assert rule.halves(*rests) is None
+
+
+def test_a_cluster_is_split_where_its_halves_are_gamma_max_apart() -> None:
+    """Of updates at angles 0, 10, 90 and 100 degrees, the nearest pair across is 80 degrees apart."""
+    angles = np.deg2rad([0.0, 10.0, 90.0, 100.0])
+    updates = np.column_stack([np.cos(angles), np.sin(angles)])
+    apart = math.sin(np.deg2rad(80.0) / 2.0)  # sqrt((1 - cos v) / 2) is sin(v / 2).
+    found = [
+        SplitRule(mean_norm=9.0, max_norm=0.0, after=0, gamma_max=one).halves(updates, 1)
+        for one in (0.0, 0.999 * apart, 1.001 * apart)
+    ]
+    assert found[0] is not None and found[1] is not None and found[2] is None
+    assert found[0].tolist() == found[1].tolist() == [0, 0, 1, 1]
 
 
 def test_sketches_are_linear_and_keep_distances_within_the_stated_error() -> None:

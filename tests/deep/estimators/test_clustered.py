@@ -193,6 +193,7 @@ def test_a_run_that_is_resumed_is_the_run(kind: Any, tmp_path: Path) -> None:
         (lambda: DCFL(**GATHERED, sketch_error=1.0), "sketch_error"),
         (lambda: DCFL(**GATHERED, damping=0.2), "damping"),
         (lambda: CFL(**GATHERED, linkage="ward"), "linkage"),
+        (lambda: CFL(**GATHERED, gamma_max=1.5), "gamma_max must lie"),
         (lambda: FedAvg(**{**WORDS, "domain": Ball(9.0)}, timed=True), "Box"),
     ],
 )
@@ -200,6 +201,12 @@ def test_words_out_of_bounds_are_said(make: Any, message: str) -> None:
     X, y = clients(6)
     with pytest.raises(ArgumentError, match=message):
         make().fit(X, y)
+
+
+def test_cfl_does_not_split_halves_that_are_nearer_than_gamma_max() -> None:
+    X, y = clients(6)
+    found = [len(CFL(**GATHERED, **SPLITS, gamma_max=one).fit(X, y).models_) for one in (0.0, 1.0)]
+    assert found[0] > 1 == found[1]
 
 
 def test_what_is_not_fitted_or_has_no_labels_is_said() -> None:
