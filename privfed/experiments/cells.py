@@ -133,6 +133,11 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
             return []
         return [one for one in self.attacks if not issubclass(attack_class(one.kind), ActiveAttack)]
 
+    @property
+    def fits_of_a_cell(self) -> int:
+        """Number of fits of the same rows that a cell takes, with those that attacks read together."""
+        return self.fits[-1] if self.pooling else 1
+
     def fits_id(self, attack: Attack) -> str:
         """Return the name under which a cell stores what an attack gets of several fits."""
         return f"fits:{','.join(map(str, self.fits))}:{attack_id(attack)}"

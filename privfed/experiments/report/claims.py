@@ -89,7 +89,9 @@ def composed_budgets(rows: Sequence[Row]) -> list[ComposedBudget]:
 def _composed(key: tuple[str, str, str, str], own: Sequence[Row], rows: Sequence[Row]) -> ComposedBudget:
     digest, where, unit, neighbours = key
     fits = [
-        (row.setup.privacy, len(row.cells), _by_steps(row)) for row in own if row.setup.privacy is not None
+        (row.setup.privacy, len(row.cells) * row.setup.fits_of_a_cell, _by_steps(row))
+        for row in own
+        if row.setup.privacy is not None
     ]
     stepped = [(claim, n) for claim, n, steps in fits if steps]
     claims = [(claim, n) for claim, n, steps in fits if not steps]
@@ -109,7 +111,7 @@ def _composed(key: tuple[str, str, str, str], own: Sequence[Row], rows: Sequence
         fits=sum(n for _, n, _ in fits),
         seeded=sum(n for claim, n, _ in fits if claim.seeded),
         open_fits=sum(
-            len(row.cells)
+            len(row.cells) * row.setup.fits_of_a_cell
             for row in rows
             if row.setup.privacy is None
             and row.setup.digest == digest

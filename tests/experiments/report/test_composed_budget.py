@@ -1,6 +1,7 @@
 """What all fits of a study amount to together."""
 
 import math
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -44,6 +45,14 @@ def test_the_costs_of_fits_add_up(small: Plan) -> None:
     assert one.fits == 5
     assert one.epsilon == pytest.approx(gdp_epsilon(mu, 1e-6), rel=1e-9)
     assert one.epsilon >= gdp_epsilon(mu, 1e-6)
+
+
+def test_fits_that_attacks_read_together_pay_too(small: Plan) -> None:
+    alone = row(small, claim(1.0), 2)
+    several = replace(alone, setup=msgspec.structs.replace(alone.setup, fits=[1, 5]))
+    (one,) = composed_budgets([several])
+    assert one.fits == 10
+    assert one.epsilon == pytest.approx(gdp_epsilon(math.sqrt(10) * gdp_mu(1.0, 1e-6), 1e-6), rel=1e-9)
 
 
 def test_with_skellam_noise_the_bound_is_of_renyi_differential_privacy(small: Plan) -> None:
