@@ -22,10 +22,11 @@ from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.results import Counts
 from privfed.attacks.evidence.absences import separable
-from privfed.attacks.evidence.equations import Counted, asked, counted_in
+from privfed.attacks.evidence.equations import Counted, counted_in
 from privfed.core.asking.question import Question
 from privfed.core.record.view import View
 from privfed.core.values.domain import FloatArray
+from privfed.privacy.noised import Noised
 
 RESPONSES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 """Variance of the response to the centroids, relative to that of the statistics themselves."""
@@ -47,15 +48,15 @@ class Disaggregation(PassiveAttack[Counts]):
     paper: ClassVar[str] = "Lam et al., arXiv:2106.06089 (static); own (with the centroid response)"
     adversary: ClassVar[str] = "passive server"
     view: ClassVar[str] = "totals of many rounds, and who took part in each"
-    algorithms: ClassVar[tuple[str, ...]] = ("dp", "dwf", "lloyd")
+    algorithms: ClassVar[tuple[str, ...]] = ("dwf", "lloyd")
     prior: ClassVar[str] = "none"
     defence: ClassVar[str] = "fixed cohorts; differential privacy; noise of the size of the statistics"
 
     @property
     def reads(self) -> tuple[Reads, ...]:
         """Totals of counts in cells around centers, and of the sums beside them."""
-        what = "totals of counts in cells around centers"
-        return (Reads(what=what, shown=Shows.TOTALS, use=lambda question: _counted(question) is not None),)
+        what, totals = "exact totals of counts in cells around centers", Shows.TOTALS
+        return (Reads(what=what, shown=totals, use=lambda one: _counted(one) is not None, noised=False),)
 
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Counts:
         if prior.colluders:
@@ -103,17 +104,16 @@ class _Rounds:
 
 
 def _counted(question: Question | None) -> Counted | None:
-    """Return how a question counts rows in several cells around centers; None if it does not."""
-    found = None if question is None else counted_in(question)
-    return (
-        found if found is not None and found.cells.centers is not None and found.cells.n_cells > 1 else None
-    )
+    """Return how a question counts rows in several cells around centers; None if it does not, exactly."""
+    found = None if question is None or isinstance(question, Noised) else counted_in(question)
+    several = found is not None and found.cells.centers is not None and found.cells.n_cells > 1
+    return found if several else None
 
 
 def _rounds(view: View) -> _Rounds:
     found = []
     for one in view.sums:
-        if one.total is None or (counted := _counted(asked(one))) is None:
+        if one.total is None or (counted := _counted(one.question)) is None:
             continue
         inside, n_cells = np.zeros(len(view.clients)), counted.cells.n_cells
         inside[list(one.contributors or one.cohort)] = 1.0
