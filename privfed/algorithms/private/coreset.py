@@ -73,8 +73,11 @@ CELLS_PER_CENTER = 1.1
 
 
 def count_share(n_features: int) -> float:
-    """Return the share of a question's weight for counts; sums of d values get sqrt(4 d) times as much."""
-    return 1.0 / (1.0 + sqrt(4.0 * n_features))
+    """Return the share of a question's weight for counts; sums of d values get sqrt(4 d) times as much.
+
+    With a grid's few features it is sqrt(1.5 d): there counts say which centers are empty.
+    """
+    return 1.0 / (1.0 + sqrt((4.0 if n_features > GRID_FEATURES else 1.5) * n_features))
 
 
 _LEAST_COUNT_SHARE = 0.15
@@ -205,7 +208,7 @@ def _averaged(
         # Rows beyond the radius are clipped to it, but their slab says how far they lie along the axis.
         offsets = _within(question, kept, offsets, noise["sum"] / held)
     points = _inside(scale, scale.center + offsets)
-    return Coreset(points, held, noise["sum"], single, True, share)
+    return Coreset(points, held, noise["sum"], single, True, share, sliced=isinstance(question, SlabSums))
 
 
 def _within(question: SlabSums, slabs: IntArray, offsets: FloatArray, noise: FloatArray) -> FloatArray:

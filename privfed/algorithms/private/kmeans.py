@@ -50,8 +50,15 @@ from privfed.algorithms.private.coreset import (
     slabbed,
     wide_clusters,
 )
+from privfed.algorithms.private.halves import (
+    asked_in,
+    first_axes,
+    halved_round,
+    next_axes,
+    pays,
+    traded,
+)
 from privfed.algorithms.private.noised_rounds import (
-    Seats,
     State,
     Steps,
     lloyd_round,
@@ -72,6 +79,7 @@ from privfed.algorithms.private.scale import (
     scale_phases,
     scaled,
 )
+from privfed.algorithms.private.seats import Seats
 from privfed.algorithms.rounds import ClusteringOutcome
 from privfed.algorithms.starts import Init
 from privfed.core.asking.phases import Form, Phase, Phases
@@ -270,15 +278,27 @@ class NoisedKMeans(ABC):
             [frozen_array(centers)],
         )
         rng, movement = np.random.default_rng([self.seed, 1]), np.zeros_like(centers)
+        halving = not self.fixed and asking is None and pays(scale, start.coreset, rounds, len(centers))
+        turns = np.random.default_rng([self.seed, 2])
+        axes = first_axes(start.coreset, centers, turns) if halving else centers
         for number in range(rounds):
             radius = octave(state.radius, scale.frame.radius) if self.fixed else state.radius
-            before = replace(state, radius=radius)
-            question = asking and asking(ranges, before.centers, radius)
-            state = yield from lloyd_round(scale, before, share, question)
+            before, halves = replace(state, radius=radius), None
+            if halving and asked_in(number, rounds):
+                state, halves = yield from halved_round(scale, before, share, axes)
+            else:
+                question = asking and asking(ranges, before.centers, radius)
+                state = yield from lloyd_round(scale, before, share, question)
             movement = self.steps.movement(state.centers - before.centers, movement)
-            state = replace(state, centers=ranges.clip(before.centers + movement))
-            if asking is None and start.reseats and number + 1 < rounds:
+            state, new = replace(state, centers=ranges.clip(before.centers + movement)), None
+            if halves is not None:
+                seats, state, new = traded(scale, seats, before.centers, state, halves)
+                axes = next_axes(halves, new, turns)
+            elif asking is None and start.reseats and number + 1 < rounds:
                 seats, state, new = seats.after(before.centers, state, rng)
+            elif halving:
+                seats = seats.told(state, 1.0)
+            if new is not None:
                 movement = np.where(new[:, None], 0.0, movement)
             history.append(frozen_array(state.centers))
         n_rows = round(scale.n_rows)
@@ -304,7 +324,7 @@ class PrivateKMeans(NoisedKMeans):
 
     def _round_phase(self, frame: Frame) -> Phase:
         k = self.n_clusters
-        return round_phase(frame, k, self.max_iter, self.steps.example(frame, k))
+        return round_phase(frame, (k, 2 * k), self.max_iter, self.steps.example(frame, k))
 
     def _start_phases(self, frame: Frame, rng: np.random.Generator) -> Phases:
         return (*coreset_phases(frame, self.n_clusters, rng), *wide_phases(frame, self.n_clusters))

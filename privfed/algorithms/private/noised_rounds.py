@@ -1,13 +1,8 @@
-"""Rounds under noise: Lloyd's and other steps, and new places for centers that rounds find empty.
+"""Rounds under noise: Lloyd's and other steps.
 
 Steps. The step of a center is the noised mean of its rows' clipped offsets. The variance of its noise is
 known; how far a center is from its optimum is estimated from the step itself. The share taken is the gain of
 a Kalman filter: near 1 for clusters of many rows, near 0 where the noise dominates.
-
-Empty centers. Noise alone fills a cell now and then, and k-means on the coreset makes it a cluster. Rounds
-count anew, with noise of their own, and find no rows there. So the coreset's points of such centers are left
-out, and the others are clustered anew, which costs no budget (`Seats`). A center whose points stay together
-keeps the place that the rounds found for it.
 
 Fuzzy steps. A fuzzy record belongs to all clusters, with memberships u. They sum to 1, and m >= 1. So the
 vector of u^m has L2 norm at most 1, and that of u^m clip(x - c, R), over all clusters, at most R: the bounds
@@ -36,10 +31,9 @@ from privfed.algorithms.private.coreset import (
     LEAST_WIDE,
     MOST_WIDE,
     WIDE_SHARE,
-    clustered,
     count_share,
 )
-from privfed.algorithms.private.points import BoolArray, Coreset
+from privfed.algorithms.private.points import Coreset
 from privfed.algorithms.private.scale import Frame, Scale, chi_ratio, clipped, radius_rule
 from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.phases import Form, Phase, Phases, Shape
@@ -50,7 +44,7 @@ from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError
 from privfed.numerics.kernels.dispatch import distances
 from privfed.numerics.kernels.interpreted import IntArray
-from privfed.numerics.kmeans import nearest, weighted_kmeans
+from privfed.numerics.kmeans import weighted_kmeans
 from privfed.numerics.memberships import check_fuzzifier, shares
 from privfed.privacy.bounds import (
     HAIR,
@@ -208,16 +202,31 @@ def lloyd_round(
     if question is None:
         question = RelativeSums(ranges=scale.frame.ranges, centers=state.centers, radius=radius)
     total = yield Ask(question, purpose=purpose, weights=weights_of(d, share, question.asks))
-    noise, raw = dict(total.noise_std or {}), total.statistics["count"]
+    return stepped(scale, state, share, total.statistics, dict(total.noise_std or {}))
+
+
+def stepped(
+    scale: Scale, state: State, share: float, found: Mapping[str, FloatArray], noise: Mapping[str, float]
+) -> State:
+    """Return the state after a round's total.
+
+    Args:
+        scale: noised number, centre and radius of the rows.
+        state: the centers before.
+        share: share of the budget for the round.
+        found: entry -> noised total.
+        noise: entry -> standard deviation of the noise in each of its numbers.
+    """
+    radius, raw = state.radius, found["count"]
     counts = np.maximum(raw, max(2.0 * noise["count"], 1.0))
     of_noise = (noise["sum"] / counts) ** 2
-    step = clipped(total.statistics["sum"] / counts[:, None], radius)
+    step = clipped(found["sum"] / counts[:, None], radius)
     to_go = np.maximum(np.square(step).mean(axis=1) - of_noise - state.variance, 0.0)
     unsure = state.variance + to_go
     gain = np.where(raw < 2.0 * noise["count"], 0.0, unsure / (unsure + of_noise))
     centers = scale.frame.ranges.clip(state.centers + gain[:, None] * step)
     if "distance" in noise and (error := noise["distance"] / scale.n_rows) <= 0.2 * radius:
-        mean = float(total.statistics["distance"][0]) / scale.n_rows
+        mean = float(found["distance"][0]) / scale.n_rows
         radius = max(wanted_radius(scale, mean + 0.5 * error, share, len(raw)), LEAST_NARROWED * radius)
     variance = np.where(gain > 0.0, gain * of_noise, state.variance)
     return State(centers, radius, variance, counts, gain, raw, noise["count"])
@@ -255,74 +264,6 @@ def wide_phases(frame: Frame, n_clusters: int) -> Phases:
         return ()
     sizes = (int(LEAST_WIDE * n_clusters), int(MOST_WIDE * n_clusters))
     return (round_phase(frame, sizes, 1, least=0),)
-
-
-# docs/algorithms/dp_kmeans.md, "Where the constants come from", says how these were found.
-NO_ROWS, SURELY_LESS, NEGLIGIBLE = 0.5, 3.0, 0.05
-"""A center is empty if two things hold. Rounds found, on average, fewer rows than `NO_ROWS` standard
-deviations of the noise in one round. The coreset has for it only a negligible part of an average cluster, or
-more rows than were found, by `SURELY_LESS` standard deviations of the noise in that average."""
-
-
-@dataclass(frozen=True, slots=True)
-class Seats:
-    """Points of the coreset that no round has found empty.
-
-    Args:
-        coreset: the points, with about how many rows each represents.
-        variance: of the error in a coordinate of a center that is a mean of such points.
-        scale: noised number, centre and radius of the rows.
-        counted: sum of the numbers of rows that rounds found for each center, float64 of shape (n_clusters,).
-        rounds: number of these rounds, float64 of shape (n_clusters,).
-    """
-
-    coreset: Coreset
-    variance: float
-    scale: Scale
-    counted: FloatArray
-    rounds: FloatArray
-
-    def after(
-        self, asked: FloatArray, state: State, rng: np.random.Generator
-    ) -> tuple[Seats, State, BoolArray]:
-        """Return the points that remain, the state with new places for empty centers, and which are new.
-
-        Args:
-            asked: the centers of the last round before they moved.
-            state: the state after that round.
-            rng: source of the clustering's starts.
-        """
-        k, owner = len(asked), nearest(self.coreset.points, asked)
-        counted, rounds = self.counted + state.found, self.rounds + 1.0
-        weight = np.bincount(owner, self.coreset.weights, k)
-        few = counted / rounds < NO_ROWS * state.count_noise
-        surely_less = weight - counted / rounds > SURELY_LESS * state.count_noise / np.sqrt(rounds)
-        empty = few & (surely_less | (weight < NEGLIGIBLE * weight.sum() / k))
-        left = ~empty[owner]
-        if not empty.any() or empty.all() or left.sum() < k:
-            return replace(self, counted=counted, rounds=rounds), state, np.zeros(k, dtype=np.bool_)
-        points = self.coreset.only(left)
-        found = clustered(self.scale, points, k, rng)
-        held = np.flatnonzero(~empty)
-        old = held[nearest(points.points, state.centers[held])]
-        stays, moved = _matched(old, nearest(points.points, found), k)
-        centers, variance = state.centers.copy(), state.variance.copy()
-        new = np.ones(k, dtype=np.bool_)
-        new[stays] = False
-        centers[new] = found[moved]
-        variance[new] = self.variance
-        counted, rounds = np.where(new, 0.0, counted), np.where(new, 0.0, rounds)
-        seats = replace(self, coreset=points, counted=counted, rounds=rounds)
-        return seats, replace(state, centers=centers, variance=variance), new
-
-
-def _matched(old: IntArray, labels: IntArray, n_clusters: int) -> tuple[IntArray, IntArray]:
-    """Return which old clusters have exactly the points of a new one, and the new ones that have no match."""
-    together = np.zeros((n_clusters, n_clusters), dtype=np.bool_)
-    together[old, labels] = True
-    alone = together & (together.sum(axis=0) == 1)[None] & (together.sum(axis=1) == 1)[:, None]
-    stays, matched = np.nonzero(alone)
-    return stays, np.setdiff1d(np.arange(n_clusters), matched)
 
 
 def described_sums(bounds: Mapping[str, float], shape: tuple[int, int], rows: float) -> StatisticsSpec:

@@ -46,6 +46,7 @@ class Coreset:
         spent: share of the budget that was spent on it.
         sizes: about how far a point's rows lie from it, float64 of shape (n_points,); None if unknown.
         least: rows from which on a point is beyond doubt, float64 of shape (n_points,); None if unknown.
+        sliced: whether the hyperplanes were parallel, across a line.
     """
 
     points: FloatArray
@@ -56,6 +57,7 @@ class Coreset:
     spent: float
     sizes: FloatArray | None = None
     least: FloatArray | None = None
+    sliced: bool = False
 
     def only(self, chosen: BoolArray) -> Coreset:
         """Return the chosen points."""

@@ -121,7 +121,7 @@ class PrivateSelection:
         """Return what a run asks: the scale, the coreset, and the rounds of one of the candidates."""
         rng, frame = np.random.default_rng(self.algorithm.seed), frame_of(setting)
         most, steps = self.algorithm.max_iter, self.algorithm.steps
-        rounds = [round_phase(frame, k, most, steps.example(frame, k)).form for k in self.candidates]
+        rounds = [round_phase(frame, (k, 2 * k), most, steps.example(frame, k)).form for k in self.candidates]
         cells = coreset_phases(frame, max(self.candidates), rng)
         return (*scale_phases(setting), *cells, Phase(Among(tuple(rounds)), 1, most))
 

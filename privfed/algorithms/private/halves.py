@@ -1,0 +1,189 @@
+"""Rounds that ask of clusters in halves, and centers that move to where they save more.
+
+Lloyd steps rest where two groups share a center while another group has two. No total of whole clusters shows
+that: the mean of two groups is a mean like any other. So some rounds have two centers a cluster, close to each
+other, which cut it in halves. A record still falls into one cell, so that such a round costs what another
+does. Both halves together give the round's step, with noise sqrt(2) times as wide. Apart they show how far
+the cluster reaches across the cut.
+
+With a center for each half, the cost falls by at least n m / (n + m) |a - b|^2, with n and m the halves'
+rows, a and b their means. It rises by at most this for two whole clusters, if they get one center in place of
+two. Where a fall exceeds a rise, beyond noise, a center moves. The next cut of a cluster goes across the
+direction in which its halves lay apart: a step of power iteration for the direction of its largest spread.
+
+Reveals to whoever opens the totals, with noise: counts and sums of offsets of the halves of clusters; and the
+sum of all rows' distances to their nearest center.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import sqrt
+
+import numpy as np
+
+from privfed.algorithms.private.coreset import count_share
+from privfed.algorithms.private.noised_rounds import State, stepped, weights_of
+from privfed.algorithms.private.points import BoolArray, Coreset
+from privfed.algorithms.private.scale import Scale, clipped
+from privfed.algorithms.private.seats import Seats
+from privfed.core.roles.conversation import Ask, Conversation
+from privfed.core.values.domain import FloatArray
+from privfed.numerics.kmeans import nearest
+from privfed.questions.bounded.bounded_sums import RelativeSums
+
+# docs/algorithms/dp_kmeans.md, "Where the constants come from", says how these were found.
+CLOSE = 0.01
+"""Distance of the two centers of a cluster, in units of the round's radius."""
+
+SURELY_MORE, SEEN = 2.0, 2.0
+"""By how many standard deviations of its noise a fall of the cost must exceed a rise; and how many of the
+noise in a count each half must have."""
+
+LEAST_ROUNDS, LEAST_CLUSTERS = 6, 3
+"""Fewest rounds, and clusters, with which some rounds ask of halves."""
+
+QUIET = 0.03
+"""After a grid: most noise in a count of a round, as a share of an average cluster's rows. With more, counts
+of whole clusters are of more use, since they say which centers are empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """What a round tells of the halves of clusters.
+
+    Args:
+        means: of each half's rows, float64 of shape (2, n_clusters, n_features).
+        variance: of the noise in a coordinate of these, float64 of shape (2, n_clusters).
+        gain: how much the cost falls with a center for each half, float64 of shape (n_clusters,).
+        unsure: standard deviation of the noise in it, float64 of shape (n_clusters,).
+    """
+
+    means: FloatArray
+    variance: FloatArray
+    gain: FloatArray
+    unsure: FloatArray
+
+
+def pays(scale: Scale, found: Coreset, rounds: int, n_clusters: int) -> bool:
+    """Say whether some of so many rounds ask of halves.
+
+    They do not for whole clients, whose counts are clipped; nor across a line, where slabs show all clusters.
+    """
+    if rounds < LEAST_ROUNDS or n_clusters < LEAST_CLUSTERS or found.sliced or scale.count_length < 1.0:
+        return False
+    noise = scale.count_noise((1.0 - scale.spent) / rounds, count_share(len(scale.center)))
+    return found.hashed or noise < QUIET * scale.n_rows / n_clusters
+
+
+def asked_in(number: int, rounds: int) -> bool:
+    """Say whether a round asks of halves, where some do: the second, fourth and sixth, but not the last."""
+    return number % 2 == 1 and number + 1 < rounds
+
+
+def halved_round(
+    scale: Scale, state: State, share: float, axes: FloatArray
+) -> Conversation[tuple[State, Halves]]:
+    """Ask for one round, of clusters in halves, and move the centers.
+
+    Args:
+        scale: noised number, centre and radius of the rows.
+        state: the centers.
+        share: share of the budget for this round.
+        axes: unit vectors across which clusters are cut, float64 of shape (n_clusters, n_features).
+
+    Returns:
+        The state as after a round of whole clusters, and what is known of the halves.
+    """
+    (k, d), ranges, off = state.centers.shape, scale.frame.ranges, 0.5 * CLOSE * state.radius * axes
+    both = ranges.clip(np.concatenate([state.centers - off, state.centers + off]))
+    question = RelativeSums(ranges=ranges, centers=both, radius=state.radius)
+    total = yield Ask(question, purpose="round", weights=weights_of(d, share, question.asks))
+    noise, found = dict(total.noise_std or {}), total.statistics
+    least = SEEN * noise["count"]
+    counts = np.maximum(found["count"], max(least, 1.0))
+    steps = clipped(found["sum"] / counts[:, None], state.radius)
+    variance = ((noise["sum"] / counts) ** 2).reshape(2, k)
+    seen = (found["count"].reshape(2, k) > least).all(axis=0)
+    counts, means = counts.reshape(2, k), (both + steps).reshape(2, k, d)
+    joint, twice = counts.prod(axis=0) / counts.sum(axis=0), variance.sum(axis=0)
+    square = np.square(means[1] - means[0]).sum(axis=1)
+    halves = Halves(
+        means,
+        variance,
+        np.where(seen, joint * (square - d * twice), 0.0),
+        joint * np.sqrt(4.0 * square * twice + 2.0 * d * twice**2),
+    )
+    # Offsets from both centers of a cluster, as offsets from the one between them.
+    sums = found["sum"] + found["count"][:, None] * (both - np.concatenate([state.centers] * 2))
+    whole = {
+        "count": found["count"].reshape(2, k).sum(axis=0),
+        "sum": sums.reshape(2, k, d).sum(axis=0),
+        "distance": found["distance"],
+    }
+    wider = noise | {name: sqrt(2.0) * noise[name] for name in ("count", "sum")}
+    return stepped(scale, state, share, whole, wider), halves
+
+
+def traded(
+    scale: Scale, seats: Seats, asked: FloatArray, state: State, halves: Halves
+) -> tuple[Seats, State, BoolArray]:
+    """Move centers to where they save more, as far as noise shows.
+
+    Args:
+        scale: noised number, centre and radius of the rows.
+        seats: points of the coreset, and what rounds found before.
+        asked: the centers of the last round before they moved.
+        state: the state after that round.
+        halves: what it told of halves.
+
+    Returns:
+        The seats and the state after that, and which centers are new.
+    """
+    seats = seats.told(state, 0.5)
+    empty = seats.empty(asked, state.count_noise / sqrt(2.0))
+    centers, variance, new = state.centers.copy(), state.variance.copy(), np.zeros(len(asked), dtype=np.bool_)
+    rows, sure = np.where(empty, 1e-9, state.counts), halves.gain - SURELY_MORE * halves.unsure
+    squares = np.square(centers[:, None] - centers).sum(axis=2)
+    rise = rows[:, None] * rows / (rows[:, None] + rows) * squares
+    np.fill_diagonal(rise, np.inf)
+    for split in np.argsort(-sure, kind="stable").tolist():
+        free = ~new
+        free[split] = False
+        open_ = np.where(free[:, None] & free, rise, np.inf)
+        pair = list(divmod(int(open_.argmin()), len(asked)))
+        if new[split] or not open_[*pair] < sure[split]:
+            continue
+        kept, left = sorted(pair, key=lambda one: -rows[one])
+        centers[kept] = np.average(centers[pair], axis=0, weights=rows[pair])
+        variance[kept] = variance[pair].max()
+        centers[[left, split]], variance[[left, split]] = halves.means[:, split], halves.variance[:, split]
+        new[[kept, left, split]] = True
+    centers = scale.frame.ranges.clip(centers)
+    return seats.moved(new, asked, empty), replace(state, centers=centers, variance=variance), new
+
+
+def first_axes(found: Coreset, centers: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Return the main direction of each center's points of the coreset, or a random one where they are few."""
+    axes, owner = _drawn(centers.shape, rng), nearest(found.points, centers)
+    for j in range(len(centers)):
+        points, weights = found.points[owner == j], found.weights[owner == j]
+        if len(points) > 1:
+            offsets = points - np.average(points, axis=0, weights=weights)
+            axes[j] = np.linalg.svd(offsets * np.sqrt(weights)[:, None], full_matrices=False)[2][0]
+    return axes
+
+
+def next_axes(halves: Halves, new: BoolArray, rng: np.random.Generator) -> FloatArray:
+    """Return in which direction halves lay apart; a random one where noise hides it, or a center is new."""
+    apart = halves.means[1] - halves.means[0]
+    axes = _drawn(apart.shape, rng)
+    seen = (halves.gain > SURELY_MORE * halves.unsure) & ~new
+    axes[seen] = apart[seen] / np.linalg.norm(apart[seen], axis=1, keepdims=True)
+    return axes
+
+
+def _drawn(shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
+    drawn = rng.standard_normal(shape)
+    axes: FloatArray = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+    return axes
