@@ -54,7 +54,7 @@ ALLOWED = {
     ("attacks/posterior/evidence.py", "Release.length"): ASKS,
     ("attacks/posterior/evidence.py", "NoisyEvidence.count"): ASKS,
     ("privfed/algorithms/private/noised_rounds.py", "weights_of"): ASKS,
-    ("privfed/algorithms/private/noised_rounds.py", "lloyd_round"): ASKS,
+    ("privfed/algorithms/private/noised_rounds.py", "stepped"): ASKS,
     ("privfed/algorithms/private/clients.py", "ClientLengths.shares"): ASKS,
     ("privfed/questions/bounded/bounded_sums.py", "SumsInCells._row_counts"): ASKS,
     ("privfed/questions/bounded/bounded_sums.py", "OffsetSums.spec"): ASKS,

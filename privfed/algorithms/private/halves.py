@@ -1,10 +1,10 @@
 """Rounds that ask of clusters in halves, and centers that move to where they save more.
 
-Lloyd steps rest where two groups share a center while another group has two. No total of whole clusters shows
-that: the mean of two groups is a mean like any other. So some rounds have two centers a cluster, close to each
-other, which cut it in halves. A record still falls into one cell, so that such a round costs what another
-does. Both halves together give the round's step, with noise sqrt(2) times as wide. Apart they show how far
-the cluster reaches across the cut.
+Lloyd steps rest where two groups share a center while another group has two. No total of whole clusters
+shows that: the mean of two groups is a mean like any other. So some rounds have two centers a cluster, close
+to each other, which cut it in halves. A record still falls into one cell, so that such a round costs what
+another does. Both halves together give the round's step, with noise sqrt(2) times as wide. Apart they show
+how far the cluster reaches across the cut.
 
 With a center for each half, the cost falls by at least n m / (n + m) |a - b|^2, with n and m the halves'
 rows, a and b their means. It rises by at most this for two whole clusters, if they get one center in place of
@@ -40,6 +40,9 @@ SURELY_MORE, SEEN = 2.0, 2.0
 """By how many standard deviations of its noise a fall of the cost must exceed a rise; and how many of the
 noise in a count each half must have."""
 
+FEW = 1.0
+"""As `NO_ROWS` of seats, for a center that is wanted elsewhere."""
+
 LEAST_ROUNDS, LEAST_CLUSTERS = 6, 3
 """Fewest rounds, and clusters, with which some rounds ask of halves."""
 
@@ -68,9 +71,10 @@ class Halves:
 def pays(scale: Scale, found: Coreset, rounds: int, n_clusters: int) -> bool:
     """Say whether some of so many rounds ask of halves.
 
-    They do not for whole clients, whose counts are clipped; nor across a line, where slabs show all clusters.
+    They do not for whole clients, whose counts are clipped; nor across a line, if slabs show enough clusters.
     """
-    if rounds < LEAST_ROUNDS or n_clusters < LEAST_CLUSTERS or found.sliced or scale.count_length < 1.0:
+    shown = found.sliced and len(found.points) >= n_clusters
+    if rounds < LEAST_ROUNDS or n_clusters < LEAST_CLUSTERS or shown or scale.count_length < 1.0:
         return False
     noise = scale.count_noise((1.0 - scale.spent) / rounds, count_share(len(scale.center)))
     return found.hashed or noise < QUIET * scale.n_rows / n_clusters
@@ -141,7 +145,7 @@ def traded(
         The seats and the state after that, and which centers are new.
     """
     seats = seats.told(state, 0.5)
-    empty = seats.empty(asked, state.count_noise / sqrt(2.0))
+    empty = seats.empty(asked, state.count_noise / sqrt(2.0), FEW)
     centers, variance, new = state.centers.copy(), state.variance.copy(), np.zeros(len(asked), dtype=np.bool_)
     rows, sure = np.where(empty, 1e-9, state.counts), halves.gain - SURELY_MORE * halves.unsure
     squares = np.square(centers[:, None] - centers).sum(axis=2)
@@ -164,7 +168,7 @@ def traded(
 
 
 def first_axes(found: Coreset, centers: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Return the main direction of each center's points of the coreset, or a random one where they are few."""
+    """Return the main direction of each center's points of the coreset; a random one of a single point."""
     axes, owner = _drawn(centers.shape, rng), nearest(found.points, centers)
     for j in range(len(centers)):
         points, weights = found.points[owner == j], found.weights[owner == j]

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import sqrt
 from typing import ClassVar
 
 import numpy as np
@@ -181,7 +182,9 @@ def wanted_radius(scale: Scale, mean: float, share: float, n_clusters: int) -> f
     d = len(scale.center)
     least = mean * min(chi_ratio(d), 1.7)
     # Noise of a center, clipped to the least radius, in units of the mean distance.
-    noise = scale.noise(share, count_share(d)) * n_clusters / scale.n_rows * min(chi_ratio(d), 1.7)
+    noise = (
+        scale.noise(share, 1.0 / (1.0 + sqrt(4.0 * d))) * n_clusters / scale.n_rows * min(chi_ratio(d), 1.7)
+    )
     wider = float(np.clip(LITTLE_NOISE / max(noise, 1e-9), 1.0, MOST_WIDER))
     return min(least * wider, 2.0 * scale.frame.radius)
 

@@ -56,18 +56,19 @@ class Seats:
         """
         return replace(self, counted=self.counted + part * state.found, rounds=self.rounds + part)
 
-    def empty(self, asked: FloatArray, noise: float) -> BoolArray:
+    def empty(self, asked: FloatArray, noise: float, few: float = NO_ROWS) -> BoolArray:
         """Return which of the centers that the last round asked about are empty.
 
         Args:
             asked: these centers.
             noise: standard deviation of the noise in the counts of a round that asks of whole clusters.
+            few: below so many of these a center has few rows.
         """
         k, mean = len(asked), self.counted / np.maximum(self.rounds, 0.5)
         weight = np.bincount(nearest(self.coreset.points, asked), self.coreset.weights, k)
         surely_less = (weight - mean) * np.sqrt(self.rounds) > SURELY_LESS * noise
         negligible = weight < NEGLIGIBLE * weight.sum() / k
-        found: BoolArray = (self.rounds > 0.0) & (mean < NO_ROWS * noise) & (surely_less | negligible)
+        found: BoolArray = (self.rounds > 0.0) & (mean < few * noise) & (surely_less | negligible)
         return found
 
     def moved(self, new: BoolArray, asked: FloatArray, empty: BoolArray) -> Seats:

@@ -1,0 +1,202 @@
+"""Rounds that ask of clusters in halves: the same steps, and centers that move to where they save more."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privfed.algorithms.private.halves import (
+    LEAST_ROUNDS,
+    asked_in,
+    first_axes,
+    halved_round,
+    next_axes,
+    pays,
+    traded,
+)
+from privfed.algorithms.private.kmeans import PrivateKMeans
+from privfed.algorithms.private.noised_rounds import State, lloyd_round, started
+from privfed.algorithms.private.points import Coreset
+from privfed.algorithms.private.scale import Frame, Scale
+from privfed.algorithms.private.seats import Seats
+from privfed.core.agreed.configuration import PrivacyTerms
+from privfed.core.asking.question import ClientData
+from privfed.core.asking.statistics import Statistics
+from privfed.core.roles.conversation import Ask, Setting, Total
+from privfed.core.values.domain import Box, Ranges
+from privfed.numerics.kernels.interpreted import squared_distances
+from privfed.questions.bounded.bounded_sums import RelativeSums
+
+
+def scale_of(d: int, n_rows: float, budget: float = 1.0) -> Scale:
+    ranges = Ranges(np.full(d, -1.0), np.full(d, 1.0), 1 << 20)
+    frame = Frame(ranges, np.zeros(d), float(np.sqrt(d)))
+    return Scale(frame, budget, False, n_rows, np.zeros(d), 1.0, 0.065)
+
+
+def answered(conversation: Any, answer: Callable[[Ask], Total]) -> tuple[Any, list[Ask]]:
+    asks = [next(conversation)]
+    try:
+        while True:
+            asks.append(conversation.send(answer(asks[-1])))
+    except StopIteration as finished:
+        return finished.value, asks
+
+
+def with_noise(rows: np.ndarray, std: float, seed: int = 0) -> Callable[[Ask], Total]:
+    rng = np.random.default_rng(seed)
+
+    def answer(ask: Ask) -> Total:
+        exact = ask.question.answer(ClientData(rows), rng)
+        noised = {name: exact[name] + std * rng.standard_normal(exact[name].shape) for name in exact}
+        return Total(Statistics(**noised), (0,), noise_std={name: std for name in exact})
+
+    return answer
+
+
+def seats_of(scale: Scale, points: np.ndarray, k: int, hashed: bool = True, sliced: bool = False) -> Seats:
+    weights = np.full(len(points), scale.n_rows / len(points))
+    found = Coreset(points, weights, 0.0, single=False, hashed=hashed, spent=0.0, sliced=sliced)
+    return Seats(found, 0.01, scale, np.zeros(k), np.zeros(k))
+
+
+def looked(rows: np.ndarray, centers: np.ndarray, std: float, axes: np.ndarray) -> tuple[Seats, State, Any]:
+    scale = scale_of(rows.shape[1], len(rows))
+    state = started(centers, 2.0, 1.0)
+    (state, halves), _ = answered(halved_round(scale, state, 0.1, axes), with_noise(rows, std))
+    return traded(scale, seats_of(scale, rows, len(centers)), centers, state, halves)
+
+
+def cost(rows: np.ndarray, centers: np.ndarray) -> float:
+    return float(squared_distances(rows, centers).min(axis=1).sum())
+
+
+GROUPS = np.array([[-0.7, -0.7, 0.0], [-0.7, -0.5, 0.0], [0.6, 0.6, 0.3]])
+
+
+def three_groups(seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return np.clip(GROUPS[rng.integers(3, size=3000)] + 0.03 * rng.standard_normal((3000, 3)), -1, 1)
+
+
+SHARED = np.array([[-0.7, -0.6, 0.0], [0.58, 0.6, 0.3], [0.62, 0.6, 0.3]])
+"""Two groups share a center, while the third has two: Lloyd steps rest here."""
+
+ACROSS = np.repeat([[0.0, 1.0, 0.0]], 3, axis=0)
+
+
+@pytest.mark.parametrize("d", [1, 2, 6])
+def test_halves_together_give_the_step_of_whole_clusters(d: int) -> None:
+    rng = np.random.default_rng(d)
+    rows, centers = rng.uniform(-1, 1, (500, d)), rng.uniform(-1, 1, (4, d))
+    axes = rng.standard_normal((4, d))
+    axes /= np.linalg.norm(axes, axis=1, keepdims=True)
+    scale, state = scale_of(d, 500), started(centers, 4.0 * np.sqrt(d), 1.0)
+    whole, _ = answered(lloyd_round(scale, state, 0.1), with_noise(rows, 1e-9))
+    (both, _), asks = answered(halved_round(scale, state, 0.1, axes), with_noise(rows, 1e-9))
+    # A cut is 1 % of the radius wide: rows between two clusters may change theirs.
+    np.testing.assert_allclose(both.centers, whole.centers, atol=0.05)
+    np.testing.assert_allclose(both.found, whole.found, atol=25)
+    assert len(asks[0].question.centers) == 8  # type: ignore[attr-defined]
+    assert both.count_noise == pytest.approx(np.sqrt(2.0) * whole.count_noise)
+
+
+def test_a_center_too_many_goes_where_two_groups_share_one() -> None:
+    rows = three_groups()
+    _, state, new = looked(rows, SHARED, 1.0, ACROSS)
+    assert new.all() and cost(rows, state.centers) < 1.01 * cost(rows, GROUPS)
+
+
+def test_nothing_moves_where_noise_hides_what_it_would_save() -> None:
+    _, state, new = looked(three_groups(), SHARED, 400.0, ACROSS)
+    assert not new.any() and np.isfinite(state.centers).all()
+
+
+def test_a_center_without_rows_goes_and_one_with_rows_stays() -> None:
+    rows = three_groups()
+    centers = np.array([[-0.7, -0.6, 0.0], [0.6, 0.6, 0.3], [0.9, -0.9, -0.9]])
+    _, state, new = looked(rows, centers, 1.0, ACROSS)
+    assert new[2] and cost(rows, state.centers) < 1.01 * cost(rows, GROUPS)
+    held = np.concatenate([rows, np.repeat(centers[2:], 50, axis=0)])
+    seats, state, new = looked(held, centers, 1.0, ACROSS)
+    assert not new[2] and not new.any() and len(seats.coreset.points) == len(held)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_without_noise_no_trade_raises_the_cost(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    d, k = int(rng.integers(1, 5)), int(rng.integers(3, 9))
+    rows = rng.uniform(-1, 1, (k, d))[rng.integers(k, size=600)] + 0.1 * rng.standard_normal((600, d))
+    rows = np.clip(rows, -1, 1)
+    scale, state = scale_of(d, 600), started(rng.uniform(-1, 1, (k, d)), 4.0 * np.sqrt(d), 1.0)
+    axes = next_axes_of(rng.standard_normal((k, d)))
+    for _ in range(3):
+        asked = state.centers
+        (after, halves), _ = answered(halved_round(scale, state, 0.1, axes), with_noise(rows, 1e-6))
+        _, state, new = traded(scale, seats_of(scale, rows, k), asked, after, halves)
+        assert (
+            cost(rows, state.centers)
+            <= sum(
+                ((rows[own] - rows[own].mean(axis=0)) ** 2).sum()
+                for own in (squared_distances(rows, asked).argmin(axis=1) == j for j in range(k))
+                if own.any()
+            )
+            * (1.0 + 1e-3)
+            + 1e-6
+        )
+        axes = next_axes(halves, new, rng)
+        np.testing.assert_allclose(np.linalg.norm(axes, axis=1), 1.0)
+        state = replace(state, radius=4.0 * np.sqrt(d))
+
+
+def next_axes_of(drawn: np.ndarray) -> np.ndarray:
+    unit: np.ndarray = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+    return unit
+
+
+def test_the_first_cut_goes_across_the_main_direction_of_points() -> None:
+    scale, rng = scale_of(2, 900), np.random.default_rng(0)
+    points = np.concatenate([SHARED[:1, :2] + np.outer(np.linspace(-0.1, 0.1, 9), [0.6, 0.8]), [[0.9, 0.9]]])
+    axes = first_axes(seats_of(scale, points, 2).coreset, np.array([SHARED[0, :2], [0.9, 0.9]]), rng)
+    assert abs(axes[0] @ [0.6, 0.8]) == pytest.approx(1.0)
+    np.testing.assert_allclose(np.linalg.norm(axes, axis=1), 1.0)
+
+
+def test_rounds_ask_of_halves_only_where_it_pays() -> None:
+    scale, points = scale_of(3, 1e5), np.random.default_rng(0).uniform(-1, 1, (20, 3))
+    hashed, grid = (seats_of(scale, points, 4, hashed=one).coreset for one in (True, False))
+    assert pays(scale, hashed, LEAST_ROUNDS, 4) and pays(scale, grid, LEAST_ROUNDS, 4)
+    assert not pays(scale, hashed, LEAST_ROUNDS - 1, 4) and not pays(scale, hashed, LEAST_ROUNDS, 2)
+    assert not pays(scale_of(3, 500.0, 0.01), grid, LEAST_ROUNDS, 4)
+    assert not pays(replace(scale, count_length=0.5), hashed, LEAST_ROUNDS, 4)
+    sliced = replace(hashed, sliced=True)
+    assert not pays(scale, sliced, LEAST_ROUNDS, 4) and pays(scale, sliced, LEAST_ROUNDS, 21)
+    for rounds in range(LEAST_ROUNDS, 9):
+        assert not asked_in(rounds - 1, rounds) and any(asked_in(one, rounds) for one in range(rounds))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_groups_that_no_hyperplane_through_the_center_parts_get_a_center_each(seed: int) -> None:
+    rng = np.random.default_rng(3)
+    best = np.concatenate([sign * 0.8 + 0.05 * rng.uniform(-1, 1, (2, 4)) for sign in (-1.0, 1.0)])
+    rows = best[rng.integers(4, size=4000)] + 0.005 * rng.standard_normal((4000, 4))
+    budget = 1.0
+    terms = PrivacyTerms(
+        epsilon=1.0, delta=1e-6, unit="record", neighbours="add-remove", noise="distributed", budget=budget
+    )
+    noise = np.random.default_rng(seed)
+
+    def answer(ask: Ask) -> Total:
+        exact, bounds = ask.question.answer(ClientData(rows), noise), ask.question.bounds  # type: ignore[attr-defined]
+        std = {name: bounds[name].l2 / np.sqrt((ask.weights or {})[name] * budget) for name in exact}
+        noised = {name: exact[name] + std[name] * noise.standard_normal(exact[name].shape) for name in exact}
+        return Total(Statistics(**noised), (0,), noise_std=std)
+
+    running = PrivateKMeans(n_clusters=4, seed=seed).run(Setting(("0",), 4, Box(-1, 1), privacy=terms))
+    outcome, asks = answered(running, answer)
+    rounds = [len(ask.question.centers) for ask in asks if isinstance(ask.question, RelativeSums)]
+    assert rounds[-8:] == [4, 8, 4, 8, 4, 8, 4, 4]
+    assert sum(sum((ask.weights or {}).values()) for ask in asks) == pytest.approx(1.0)
+    assert cost(rows, outcome.centers) < 1.2 * cost(rows, best)
