@@ -23,10 +23,11 @@ from privfed.numerics.kernels.interpreted import IntArray
 from privfed.numerics.kmeans import nearest
 
 # docs/algorithms/dp_kmeans.md, "Where the constants come from", says how these were found.
-NO_ROWS, SURELY_LESS, NEGLIGIBLE = 0.5, 3.0, 0.1
+NO_ROWS, SURELY_LESS, NEGLIGIBLE, LITTLE = 0.5, 3.0, 0.05, 0.1
 """A center is empty if two things hold. Rounds found, on average, fewer rows than `NO_ROWS` standard
 deviations of the noise in one round. The coreset has for it only a negligible part of an average cluster, or
-more rows than were found, by `SURELY_LESS` standard deviations of the noise in that average."""
+more rows than were found, by `SURELY_LESS` standard deviations of the noise in that average. It is empty too
+if the coreset has little for it, and rounds found none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +63,15 @@ class Seats:
         Args:
             asked: these centers.
             noise: standard deviation of the noise in the counts of a round that asks of whole clusters.
-            few: below so many of these a center has few rows.
+            few: below so many of these a center has few rows, and `NO_ROWS` below that none.
         """
         k, mean = len(asked), self.counted / np.maximum(self.rounds, 0.5)
         weight = np.bincount(nearest(self.coreset.points, asked), self.coreset.weights, k)
         surely_less = (weight - mean) * np.sqrt(self.rounds) > SURELY_LESS * noise
-        negligible = weight < NEGLIGIBLE * weight.sum() / k
-        found: BoolArray = (self.rounds > 0.0) & (mean < few * noise) & (surely_less | negligible)
+        share = weight * k / weight.sum()
+        no_rows = (share < LITTLE) & (mean < (few - NO_ROWS) * noise)
+        few_rows = (mean < few * noise) & (surely_less | (share < NEGLIGIBLE))
+        found: BoolArray = (self.rounds > 0.0) & (few_rows | no_rows)
         return found
 
     def moved(self, new: BoolArray, asked: FloatArray, empty: BoolArray) -> Seats:
