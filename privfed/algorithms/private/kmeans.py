@@ -4,7 +4,8 @@ At unit "record" `PrivateKMeans` asks for at most 21 sums, usually 13. Three or 
 their centre and radius (`.scale`; again where they fill a small part of the domain). One finds a coreset
 (`.coreset`). Then may come a finer grid or, in many dimensions, a round with several times as many centers as
 clusters. Two to eight Lloyd rounds follow (`.noised_rounds`), fewer where noise is high, some of clusters in
-halves (`.halves`). At unit "client" there are two more (`.clients`). docs/algorithms/dp_kmeans.md gives reasons and measurements.
+halves (`.halves`). At unit "client" there are two more (`.clients`). docs/algorithms/dp_kmeans.md gives
+reasons and measurements.
 
 `FixedKMeans` is for noise of the server. A server that adds the noise knows it, and must learn nothing that
 depends on a total: so all sums are fixed before the first. The number of rounds is a parameter, their shares
