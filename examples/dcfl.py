@@ -111,7 +111,7 @@ class Experiment:
     ) -> Iterator[tuple[str, FederatedModel]]:
         for name in names:
             if name == "FedAvg":
-                yield name, FedAvg(**parameters, protocol="plain")
+                yield name, FedAvg(**parameters, weighting="clients", protocol="plain")
             elif name == "CFL":
                 splits = NOISED_SPLITS if "privacy" in parameters else SPLITS
                 yield name, CFL(**parameters, **GATHERED, **splits, split_after=self.after)

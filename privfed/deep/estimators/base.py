@@ -24,6 +24,7 @@ from privfed.deep.estimators.parameters import ModelParameters
 from privfed.deep.estimators.predicting import Predicting, kind_of
 from privfed.deep.estimators.resuming import remembered
 from privfed.deep.estimators.words import (
+    check_labels,
     check_model,
     check_private,
     check_travels,
@@ -36,7 +37,7 @@ from privfed.deep.training.local import Training
 from privfed.deep.training.memory import memory_of
 from privfed.deep.training.rounds import cheapest, nearest
 from privfed.deep.training.trainer import MODELS
-from privfed.errors import ArgumentError, DataError, ResumeError
+from privfed.errors import ArgumentError, ResumeError
 from privfed.estimators.declaring import parameters
 from privfed.estimators.fitting import described, keep_columns
 from privfed.estimators.registry import stored_name
@@ -47,9 +48,6 @@ from privfed.federation.opening import claim_of, open_federation
 from privfed.federation.request import FederationRequest, as_agreed, cohort_rule, protocol_of, seed_of_fit
 from privfed.privacy.claim import Privacy
 from privfed.protocols.slotted import Slotted
-
-SHOWN = 8
-"""Most labels that an error lists."""
 
 
 @parameters
@@ -86,6 +84,18 @@ class FederatedModel(Predicting, ModelParameters, Saved):
         protocol = protocol_of(self.protocol)
         named = isinstance(self.protocol, str) and not isinstance(protocol, Slotted)
         return Slotted(protocol, sums=self.slotted_sums) if named and self.slotted_sums else protocol
+
+    @property
+    def _usual_weighting(self) -> str:
+        """The weighting where none is given."""
+        return "clients"
+
+    @property
+    def _words(self) -> dict[str, Any]:
+        """All parameters by name, with the weighting that None stands for."""
+        return self.get_params(deep=False) | {
+            "weighting": self._usual_weighting if self.weighting is None else self.weighting
+        }
 
     @property
     def _by_dp_sgd(self) -> Privacy | None:
@@ -140,7 +150,7 @@ class FederatedModel(Predicting, ModelParameters, Saved):
         clients = gather(
             [self._rows(X)], y=[y], names=["newcomer"], domain=None if self.privacy else self.domain
         )
-        self._check_labels(clients)
+        check_labels(clients, self.n_classes)
         (client,) = clients.here
         if self.privacy is not None:
             client = client.inside(self.privacy.domain)  # As in a private fit.
@@ -154,7 +164,7 @@ class FederatedModel(Predicting, ModelParameters, Saved):
 
     def _newcomers_training(self, n_rows: int) -> Training:
         """Return the last round's training, without noise; batches are of the fit's size in the mean."""
-        words = self.get_params(deep=False)
+        words = self._words
         if self._by_dp_sgd is not None:
             words["batch_size"] = max(1, round(self.sample_rate * n_rows))
         plan = replace(plan_of(words, 0, False), timed=False, n_classes=self._plan_.n_classes)
@@ -166,9 +176,9 @@ class FederatedModel(Predicting, ModelParameters, Saved):
         return None
 
     def _check(self) -> None:
-        check_words(self.get_params(deep=False))
+        check_words(self._words)
         if self.privacy is not None:
-            check_private(self.get_params(deep=False), self.privacy)
+            check_private(self._words, self.privacy)
 
     def _gather(self, X: Any, y: Any, names: Iterable[Any] | None) -> Clients:
         self._check()
@@ -184,7 +194,7 @@ class FederatedModel(Predicting, ModelParameters, Saved):
             check_travels(self.model)
         elif not private:
             self._planned(clients.n_features, 0)  # Its errors come before those of rows.
-            self._check_labels(clients)
+            check_labels(clients, self.n_classes)
         domain = self._declared(clients.n_features)
         if domain is None or clients.data is None:
             return clients
@@ -192,24 +202,6 @@ class FederatedModel(Predicting, ModelParameters, Saved):
             return gather(X, None, y, names=names, domain=domain)
         # Each client moves its own rows into the domain: that rows lay outside is not told.
         return replace(clients, data=tuple(data.inside(domain) for data in clients.data))
-
-    def _check_labels(self, clients: Clients) -> None:
-        """Check that labels are classes; where it would tell of rows, those of other labels are left out.
-
-        Raises:
-            DataError: some are not; the message names the client, the labels, and of how many rows they are.
-        """
-        for name, data in zip(clients.names, clients.here, strict=True):
-            labels = np.zeros(0) if data.labels is None else data.labels
-            odd = labels[(labels < 0) | (labels >= self.n_classes)]
-            if odd.size:
-                first = np.unique(odd)
-                listed = ", ".join(map(str, first[:SHOWN].tolist())) + ", ..." * (len(first) > SHOWN)
-                raise DataError(
-                    f"client {name} has {odd.size} rows whose labels are none of the classes 0 to "
-                    f"{self.n_classes - 1}, but {listed}; pass n_classes= (by default 2), encode the labels, "
-                    "or leave these rows out."
-                )
 
     def _declared(self, n_columns: int) -> Domain | None:
         """Return the declared domain, of all columns."""
@@ -276,7 +268,7 @@ class FederatedModel(Predicting, ModelParameters, Saved):
         return seed_of_fit(self.random_state, self.privacy, self.run_dir, resume)
 
     def _plan(self, seed: int) -> Plan:
-        words = self.get_params(deep=False)
+        words = self._words
         if self._by_dp_sgd is None:
             return plan_of(words, seed, self._sampled)
         return noised_plan(words, self._by_dp_sgd, seed, self._sampled)

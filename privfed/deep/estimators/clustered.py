@@ -48,8 +48,14 @@ def check_merge(merge: str, protocol: SecureSum) -> bool:
 class FedAvg(FederatedModel):
     """One model for all clients (McMahan et al. 2017): the mean of what they train, in one sum a round.
 
+    Without `privacy` clients count by their rows, as in the paper; with it all alike.
+
     Reveals: `privfed.deep.algorithms.averaging`.
     """
+
+    @property
+    def _usual_weighting(self) -> str:
+        return "rows" if self.privacy is None else "clients"
 
     def make_algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
         """Check the parameters and return the algorithm."""

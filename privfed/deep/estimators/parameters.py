@@ -44,9 +44,10 @@ class LocalTraining:
         default=10.0,
         text="L2 norm that a client's update is clipped to; the grid of the sums follows from it.",
     )
-    weighting: Literal["clients", "rows"] = parameter(
-        default="clients",
-        text='how clients count in averages; "clients": all alike, or "rows": by their rows.',
+    weighting: Literal["clients", "rows"] | None = parameter(
+        default=None,
+        text='how clients count in averages; "clients": all alike, or "rows": by their rows, which shows how '
+        'many these are in each sum. None takes "rows" for FedAvg without `privacy`, else "clients".',
     )
     timed: bool = parameter(
         default=False,

@@ -17,8 +17,9 @@ from privfed.deep.algorithms.plan import Plan
 from privfed.deep.training.local import TIMES
 from privfed.deep.training.probing import check_repeats, private_trainer_of
 from privfed.deep.training.trainer import MODELS
-from privfed.errors import ArgumentError, BudgetError, PrivacyError
+from privfed.errors import ArgumentError, BudgetError, DataError, PrivacyError
 from privfed.estimators.fitting import check_integer, check_number
+from privfed.federation.clients import Clients
 from privfed.privacy.claim import Privacy
 from privfed.privacy.dp_sgd import epsilon_of_fit, noise_of_fit
 
@@ -26,6 +27,9 @@ LAST_ROUND = 2.0**20
 """Latest time of a row."""
 
 WEIGHTINGS = ("clients", "rows")
+
+SHOWN = 8
+"""Most labels that an error lists."""
 
 
 def model_name(model: Any, loss: Any) -> str:
@@ -115,6 +119,25 @@ def check_private(words: Mapping[str, Any], privacy: Privacy) -> None:
             "client holds, known without looking.",
             parameters=["rows_per_client"],
         )
+
+
+def check_labels(clients: Clients, n_classes: int) -> None:
+    """Check that labels are classes; where it would tell of rows, those of other labels are left out.
+
+    Raises:
+        DataError: some are not; the message names the client, the labels, and of how many rows they are.
+    """
+    for name, data in zip(clients.names, clients.here, strict=True):
+        labels = np.zeros(0) if data.labels is None else data.labels
+        odd = labels[(labels < 0) | (labels >= n_classes)]
+        if odd.size:
+            first = np.unique(odd)
+            listed = ", ".join(map(str, first[:SHOWN].tolist())) + ", ..." * (len(first) > SHOWN)
+            raise DataError(
+                f"client {name} has {odd.size} rows whose labels are none of the classes 0 to "
+                f"{n_classes - 1}, but {listed}; pass n_classes= (by default 2), encode the labels, "
+                "or leave these rows out."
+            )
 
 
 def timed_domain(domain: Domain | None, timed: bool, n_columns: int) -> Domain | None:

@@ -42,9 +42,11 @@ def test_clients_count_alike_or_by_their_rows() -> None:
     start = FedAvg(**words).fit(X, y).history_[0][0]
     model = SoftmaxRegression(4, 3)
     one, other = (start - 0.5 * model.gradient(start, *pair) for pair in zip(X, y, strict=True))
-    assert np.allclose(FedAvg(**words).fit(X, y).models_[0], (one + other) / 2)
-    by_rows = FedAvg(**words, weighting="rows").fit(X, y)
-    assert np.allclose(by_rows.models_[0], (10 * one + 40 * other) / 50)
+    alike = FedAvg(**words, weighting="clients").fit(X, y)
+    assert np.allclose(alike.models_[0], (one + other) / 2)
+    for by_rows in (FedAvg(**words), FedAvg(**words, weighting="rows")):
+        assert np.allclose(by_rows.fit(X, y).models_[0], (10 * one + 40 * other) / 50)
+    assert np.allclose(IFCA(**words, n_clusters=1).fit(X, y).models_[0], (one + other) / 2)
 
 
 def test_a_masked_sum_gives_the_models_of_a_plain_one() -> None:

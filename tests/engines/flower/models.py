@@ -29,9 +29,10 @@ CLAIM |= {"neighbours": "add-remove", "domain": DOMAIN}
 BY_DP_SGD: dict[str, Any] = {"privacy": Privacy(**CLAIM), "rows_per_client": 40, "domain": None}
 
 
-def labelled(folder: Path, n: int = N, **words: Any) -> Path:
-    """Make a federation of n nodes with labels."""
+def labelled(folder: Path, n: int = N, rows: list[np.ndarray] | None = None, **words: Any) -> Path:
+    """Make a federation of n nodes with labels; `rows` are in place of the features."""
     X, y = clients(n)
+    X = X if rows is None else rows
     tables, classes = dict(zip(NAMES, X, strict=False)), dict(zip(NAMES, y, strict=False))
     words = {"timeout": 5.0, "wait": 0.0, "approved": OPEN, **words}
     make_local(folder, tables, ["a", "b", "c", "d"], classes, **words)

@@ -29,7 +29,15 @@ from privfed.party.identity import read_identity
 from privfed.party.journal import FILE, FitLine, Journal
 from privfed.party.state import Memories
 from tests.cli.wide import run
-from tests.engines.flower.models import BY_DP_SGD, WORDS, assert_same_models, here, labelled, over, remembered
+from tests.engines.flower.models import (
+    BY_DP_SGD,
+    WORDS,
+    assert_same_models,
+    here,
+    labelled,
+    over,
+    remembered,
+)
 from tests.party.killing import KILLED, SURVIVED, die, killed_at
 
 SPLIT = {"split_after": 1, "split_mean_norm": 2.0, "split_max_norm": 0.1}
@@ -299,13 +307,6 @@ def test_what_a_nodes_owner_does_not_declare_is_not_used(
     with pytest.raises(RefusedError, match="owner declares no") as refused:
         FedAvg(**WORDS | words, engine=engine).fit()
     assert refused.value.stage == "join" and set(refused.value.codes.values()) == {code}
-
-
-def test_times_that_owners_declare_are_used(folder: Path) -> None:
-    for node in nodes_of(folder):
-        (node / "node.toml").write_text('times = ["x2", "x3"]\n' + (node / "node.toml").read_text())
-    words = {**WORDS, "timed": True, "domain": None}
-    assert_same_models(FedAvg(**words, engine=over(folder)[0]).fit(), here(FedAvg(**words)))
 
 
 OWN = """
