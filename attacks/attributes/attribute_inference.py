@@ -112,7 +112,16 @@ class AttributeInference(PassiveAttack[Attributes]):
     )
     adversary: ClassVar[str] = "passive server, alone or with colluding clients"
     view: ClassVar[str] = "totals that add up over rows, without noise"
-    algorithms: ClassVar[tuple[str, ...]] = ("dwf", "ewf", "lloyd", "minibatch", "fkm", "kfed", "fuzzy")
+    algorithms: ClassVar[tuple[str, ...]] = (
+        "dwf",
+        "ewf",
+        "lloyd",
+        "minibatch",
+        "fkm",
+        "kfed",
+        "fuzzy",
+        "fedavg",
+    )
     prior: ClassVar[str] = "all but one value of the rows; public rows of the same kind"
     defence: ClassVar[str] = "differential privacy; groups of rows; few fits"
     public_rows: ClassVar[int] = 4

@@ -48,7 +48,16 @@ class EnumeratedDomain(PassiveAttack[Points]):
     )
     adversary: ClassVar[str] = "passive server (honest but curious), alone or with colluding clients"
     view: ClassVar[str] = "any sums over rows, without noise: totals, or a client's own answers"
-    algorithms: ClassVar[tuple[str, ...]] = ("dwf", "ewf", "lloyd", "minibatch", "fkm", "kfed", "fuzzy")
+    algorithms: ClassVar[tuple[str, ...]] = (
+        "dwf",
+        "ewf",
+        "lloyd",
+        "minibatch",
+        "fkm",
+        "kfed",
+        "fuzzy",
+        "fedavg",
+    )
     prior: ClassVar[str] = "all rows that are possible"
     defence: ClassVar[str] = "differential privacy; groups of rows; columns with many values"
     aim: ClassVar[Aim] = Aim.SHOWN_CLIENT

@@ -96,7 +96,17 @@ class Membership(PassiveAttack[MembershipScores]):
     paper: ClassVar[str] = "Homer et al. 2008; Sankararaman et al. 2009; whitened over partitions: ours"
     adversary: ClassVar[str] = "passive server, colluding clients, or observer of the final centroids"
     view: ClassVar[str] = "totals, or the final centroids"
-    algorithms: ClassVar[tuple[str, ...]] = ("dp", "dwf", "ewf", "lloyd", "minibatch", "fkm", "kfed", "fuzzy")
+    algorithms: ClassVar[tuple[str, ...]] = (
+        "dp",
+        "dwf",
+        "ewf",
+        "lloyd",
+        "minibatch",
+        "fkm",
+        "kfed",
+        "fuzzy",
+        "fedavg",
+    )
     prior: ClassVar[str] = "the distribution of rows (or of clients)"
     defence: ClassVar[str] = "differential privacy; a secure sum alone only dilutes it as 1/sqrt(n)"
 
