@@ -13,7 +13,7 @@ TESTING := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL
 
 .DEFAULT_GOAL := help
 .PHONY: help install install-deep install-flower install-all install-with demo flower-demo test test-slow test-flower test-flower-faults test-all \
-    bench lock clean
+    bench docs lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,17 +83,25 @@ bench: install ## Run the benchmarks, one after the other
 	$(BIN)/pytest benchmarks -m benchmark -s -p no:xdist --timeout=0 \
 	    -o addopts="--import-mode=importlib --strict-markers --strict-config"
 
+docs: install ## Build the site into build/site, offline; any warning, and any request to elsewhere, is an error
+	$(BIN)/python -m pip install --quiet -r requirements-docs.txt
+	rm -rf docs/gallery docs/reference/generated build/site
+	$(BIN)/sphinx-build -q -W --keep-going -d build/doctrees docs build/site
+	! grep -rnE '<(script|link|img|iframe)[^>]+(src|href)="(https?:)?//' --include='*.html' build/site
+	@echo "Open build/site/index.html."
+
 lock: ## Write the requirements-*.txt anew from pyproject.toml (needs uv; UV=path/to/uv)
-	$(LOCKED) --extra dev --output-file requirements-dev.txt pyproject.toml
-	$(LOCKED) --extra dev --extra flower --output-file requirements-flower.txt pyproject.toml
-	$(LOCKED) --extra dev --extra deep $(addprefix --no-emit-package ,$(CARDS)) \
+	$(LOCKED) --group dev --output-file requirements-dev.txt pyproject.toml
+	$(LOCKED) --group dev --extra flower --output-file requirements-flower.txt pyproject.toml
+	$(LOCKED) --group dev --extra deep $(addprefix --no-emit-package ,$(CARDS)) \
 	    --output-file requirements-deep.txt pyproject.toml
 	# Versions in the file that is written are kept where they can be: Flower asks for older ones of a few.
 	cp requirements-deep.txt requirements-all.txt
-	$(LOCKED) --extra dev --extra dask --extra deep --extra flower $(addprefix --no-emit-package ,$(CARDS)) \
+	$(LOCKED) --group dev --extra dask --extra deep --extra flower $(addprefix --no-emit-package ,$(CARDS)) \
 	    --output-file requirements-all.txt pyproject.toml
+	$(LOCKED) --group pyproject.toml:docs --constraint requirements-all.txt --output-file requirements-docs.txt
 
 clean: ## Remove .venv and everything that was built or written by the tools
-	rm -rf $(VENV) build dist demo *.egg-info
+	rm -rf $(VENV) build dist demo *.egg-info docs/gallery docs/reference/generated
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -path ./.git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +

@@ -37,9 +37,9 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FromSums):
 
     Attributes:
         mean_: mean of each feature, float64 of shape (n_features,).
-        components_: the components, each of length 1, float64 of shape (n_components_, n_features). Of each,
-            the number of the largest magnitude is positive.
-        explained_variance_: variance of the rows along each component, float64 of shape (n_components_,).
+        components_: the components, each of length 1, float64 of shape `(n_components_, n_features)`.
+            Of each, the number of the largest magnitude is positive.
+        explained_variance_: variance of the rows along each component, float64 of shape `(n_components_,)`.
         explained_variance_ratio_: its share of the variance of all features together.
         singular_values_: singular values of the pooled centered rows.
         noise_variance_: mean variance of the components that are left out.
@@ -91,7 +91,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FromSums):
         return self.n_components_
 
     def transform(self, X: Any) -> Any:
-        """Return rows along the components, float64 of shape (n, n_components_).
+        """Return rows along the components, float64 of shape `(n, n_components_)`.
 
         Args:
             X: rows of shape (n, n_features); of clients a list or a dict, and the same is returned.
@@ -102,7 +102,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FromSums):
         return [self._along(one) for one in X] if is_client_list(X) else self._along(X)
 
     def inverse_transform(self, X: Any) -> FloatArray:
-        """Return rows in the features, (n, n_features), of rows along the components, (n, n_components_)."""
+        """Return rows in the n_features features of rows along the components, `(n, n_components_)`."""
         components = self._fitted()
         rows = as_numbers("X", X)
         if rows.ndim != 2 or rows.shape[1] != len(components):

@@ -145,7 +145,7 @@ class BoundedQuestionContract(QuestionContract):
                 np.testing.assert_array_equal(flat, steps * np.rint(flat / steps))
 
     def test_one_record_moves_no_entry_beyond_its_bound(self) -> None:
-        """|answer(rows + record) - answer(rows)|_2 <= bound, exactly what the record answers alone."""
+        """`|answer(rows + record) - answer(rows)|_2 <= bound`, exactly what the record answers alone."""
         for question, rest, one, _ in self._neighbours():
             alone, without, added = (_only(question, rows) for rows in (one, rest, [*one, *rest]))
             for name, bound in question.bounds.items():

@@ -18,7 +18,8 @@ from privfed.errors import ArgumentError
 class Word(StrEnum):
     """A word out of a closed list."""
 
-    __repr__ = str.__repr__
+    def __repr__(self) -> str:
+        return str.__repr__(self)
 
     @classmethod
     def read(cls, name: str, value: object) -> Self:

@@ -1,0 +1,149 @@
+"""Sphinx configuration of the site: `make docs` builds it offline into build/site."""
+
+from __future__ import annotations
+
+import os
+import re
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from privfed import __version__
+
+DOCS = Path(__file__).parent
+
+project = "privfed"
+author = "The privfed maintainers"
+copyright = author
+release = version = __version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx_click",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = [
+    "decisions",
+    "gallery/GALLERY_HEADER.rst",
+    "**sg_execution_times.rst",
+    "sg_execution_times.rst",
+]
+nitpicky = False
+
+myst_heading_anchors = 4
+myst_enable_extensions = ["colon_fence"]
+
+# A word between single backticks is code, in docstrings as on the pages.
+default_role = "code"
+napoleon_google_docstring, napoleon_numpy_docstring = True, False
+napoleon_use_ivar = True
+autosummary_generate = True
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+maximum_signature_line_length = 90
+autodoc_default_options = {"members": True, "show-inheritance": True}
+
+# Each public name has one page, in the first of these modules that exports it.
+MODULES = "errors", "", "metrics", "attacks", "audits", "data", "deep", "testing", "extend"
+_shown: set[int] = set()
+public: dict[str, list[str]] = {}
+elsewhere: dict[str, list[str]] = {}
+for _name in MODULES:
+    _module = import_module(f"privfed.{_name}".rstrip("."))
+    public[_module.__name__], elsewhere[_module.__name__] = [], []
+    for _one in getattr(_module, "__all__", dir(_module)):
+        _value = getattr(_module, _one)
+        if isinstance(_value, ModuleType) or _one.startswith("_"):
+            continue
+        (elsewhere if id(_value) in _shown else public)[_module.__name__].append(_one)
+        _shown.add(id(_value))
+autosummary_context = {"public": public, "elsewhere": elsewhere}
+autosummary_ignore_module_all = False
+templates_path = ["_templates"]
+
+sphinx_gallery_conf = {
+    "examples_dirs": ["../examples/gallery"],
+    "gallery_dirs": ["gallery"],
+    "filename_pattern": r"\.py$",
+    "download_all_examples": False,
+    "show_memory": False,
+    "show_signature": False,
+    "min_reported_time": 1e9,
+    "within_subsection_order": "FileNameSortKey",
+    "abort_on_example_error": True,
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = f"privfed {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sourcelink = False
+html_theme_options = {
+    "navbar_end": ["theme-switcher"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "secondary_sidebar_items": ["page-toc"],
+    "show_toc_level": 2,
+    "show_prev_next": False,
+    "search_bar_text": "Search these pages (works offline)",
+}
+
+_LINK = re.compile(r"\[(?P<text>[^\]\n]+)\]\((?P<target>[^)#\s]+)(?P<part>#[^)\s]*)?\)")
+
+
+def without_repository(app: Any, docname: str, source: list[str]) -> None:
+    """Write links to files of the repository, which are no page of the site, as the files' names."""
+    here = DOCS / f"{docname}.md"
+    if not here.is_file():
+        return
+
+    def named(found: re.Match[str]) -> str:
+        target = found["target"]
+        if "://" in target or target.startswith("mailto:"):
+            return found[0]
+        path = Path(os.path.normpath(here.parent / target))
+        if path.suffix in (".md", ".rst") and path.is_relative_to(DOCS) and "decisions" not in path.parts:
+            return found[0]
+        if path.suffix in (".png", ".svg"):
+            return found[0]
+        name = os.path.relpath(path, DOCS.parent)
+        text = found["text"].strip("`")
+        return f"`{name}`" if text in name else f"{found['text']} (`{name}`)"
+
+    source[0] = _LINK.sub(named, source[0])
+
+
+def of_libraries(app: Any, what: str, name: str, member: Any, skip: bool, options: Any) -> bool | None:
+    """Leave out members that scikit-learn adds to every estimator for itself."""
+    of_sklearn = str(getattr(member, "__module__", "")).startswith("sklearn")
+    return True if of_sklearn or re.fullmatch(r"set_\w+_request|get_metadata_routing", name) else None
+
+
+def as_rst(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Turn what docstrings have of Markdown into reStructuredText: tables, and lists of modules."""
+    if what == "module" and any(line.startswith("    ") for line in lines):
+        first = lines.index("") if "" in lines else len(lines)
+        lines[first:] = ["", "::", "", *(f"    {line}" for line in lines[first:]), ""]
+    made: list[str] = []
+    for line in lines:
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if not line.strip().startswith("|") or len(cells) < 2:
+            made.append(line)
+        elif not set("".join(cells)) <= set("-: "):
+            if not (made and made[-1].startswith("     ")):
+                made += ["", ".. list-table::", "   :header-rows: 1", ""]
+            cells = [re.sub(r" \*(?=[,;.]|$)", r" \\*", cell) for cell in cells]
+            made += [f"   {' ' if i else '*'} - {cell}".rstrip() for i, cell in enumerate(cells)]
+    lines[:] = made
+
+
+def setup(app: Any) -> None:
+    """Register what is done to pages and members."""
+    app.connect("source-read", without_repository)
+    app.connect("autodoc-skip-member", of_libraries)
+    app.connect("autodoc-process-docstring", as_rst)
