@@ -2,8 +2,8 @@
 Cluster three hospitals' rows
 =============================
 
-Three hospitals hold rows that must stay where they are. They find common clusters: by the default sum the
-server sees totals only.
+Three hospitals hold rows that must stay where they are. They find common clusters: by the default
+sum the server sees totals only.
 """
 
 # %%

@@ -151,11 +151,20 @@ def test_a_fit_is_driven_over_a_socket_and_goes_on_in_another_run(back: bool, tm
 def test_an_answer_comes_from_a_fork_and_one_that_dies_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    forked, fork = list[int](), os.fork
+
+    def counted() -> int:
+        forked.append(fork())
+        return forked[-1]
+
+    monkeypatch.setattr(os, "fork", counted)
     assert supernode.in_fork(tmp_path, b"no message", list) == encode(Refusal("error"))
     monkeypatch.setattr(supernode, "answered", lambda folder, request: os.kill(os.getpid(), signal.SIGKILL))
     assert supernode.in_fork(tmp_path, b"", list) is None
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, 0)  # No child is left over.
+    for child in forked:
+        with pytest.raises(ChildProcessError):
+            os.waitpid(child, os.WNOHANG)  # No child is left over.
+    assert len(forked) == 2
 
 
 def test_a_line_is_said_once_a_minute_where_nobody_sits_and_moves_no_cursor() -> None:
