@@ -68,6 +68,7 @@ def clear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("entry", [False, True])
+@pytest.mark.few(1)
 def test_the_promise_of_another_author_is_marked_in_every_command(
     clear, invoke, words, iris, monkeypatch, entry
 ):

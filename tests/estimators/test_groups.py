@@ -56,6 +56,7 @@ def sent(tables: ClientTables, question: Any) -> list[bytes] | str:
 @pytest.mark.parametrize("d", [2, 5])
 # Noise is the operating system's, and goes with no groups.
 @pytest.mark.parametrize("name", sorted(EXAMPLES.keys() - {"Noised"}))
+@pytest.mark.few(40)
 def test_two_tables_with_one_group_table_give_the_same_answer_to_every_question(name: str, d: int) -> None:
     ranges = Ranges(np.full(d, -1.0), np.full(d, 1.0), 40)
     centers = np.random.default_rng(d).uniform(-1, 1, (3, d))

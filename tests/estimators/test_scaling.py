@@ -194,6 +194,7 @@ def test_scaling_and_fit_draw_from_one_budget(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("unit", ["record", "client"])
+@pytest.mark.few(1)
 def test_a_wide_column_adds_no_noise_to_a_narrow_one(unit: Any) -> None:
     """Under privacy a column's error is a part of its own declared width, whatever the others' are."""
     rng, widths = np.random.default_rng(5), np.array([1e-3, 1.0, 1e4])

@@ -94,6 +94,7 @@ class Asking:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 @given(data=tables())
+@pytest.mark.few(25)
 def test_every_question_is_answered_whatever_the_rows_are(name: str, data: ClientData) -> None:
     log = Noted()
     assert (outcome(EXAMPLES[name](RANGES, CENTERS), data, log), log) == ("", [])
@@ -104,6 +105,7 @@ ODD = [*(None, "x", -1, 0, 1, 2.5, 1e308, -1e308, 5e-324, 64), True]
 
 @pytest.mark.parametrize("name", EXAMPLES)
 @given(data=tables(), drawn=st.data())
+@pytest.mark.few(25)
 def test_whatever_a_coordinator_writes_into_a_question_is_refused_for_all_rows_or_none(
     name: str, data: ClientData, drawn: st.DataObject
 ) -> None:

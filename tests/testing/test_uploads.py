@@ -106,6 +106,7 @@ def of_a_few(module: ModuleType) -> None:
         (of_a_few, told_by_repeats),
     ],
 )
+@pytest.mark.few(2)
 def test_spoiled_masks_do_not_pass(
     shared_key: ModuleType, spoil: Callable[[ModuleType], None], find: Callable[..., list[str]]
 ) -> None:

@@ -76,6 +76,7 @@ def test_nodes_answer_as_simulated_clients_with_the_same_groups(protocol: str, f
 
 
 @pytest.mark.parametrize("change", ["other rows", "waiting ids", "no file", "no column", "broken", "no ids"])
+@pytest.mark.few(2)
 def test_what_becomes_of_a_table_changes_no_byte_of_a_later_fit(change: str, folder: Path) -> None:
     first, lengths = fitted(folder)
     node, own = nodes_of(folder)[0], rows()[0]

@@ -83,6 +83,7 @@ def said(folder: Path, fit: str) -> list[list[tuple[type, int]]]:
 
 
 @pytest.mark.parametrize(("name", "fit"), covering(list(TABLES), list(FITS)))
+@pytest.mark.few(2)
 def test_a_node_starts_joins_and_answers_as_others_do_whatever_its_rows_are(
     name: str, fit: str, made: Path, tmp_path: Path
 ) -> None:
