@@ -21,7 +21,7 @@ from privfed.audits import (
     audit_units,
 )
 from privfed.cli.declared import Declared
-from privfed.cli.described import know_questions, load, models
+from privfed.cli.described import clipped, know_questions, load, models
 from privfed.cli.own_rows import audit_own_rows
 from privfed.cli.result import claim_of_run
 from privfed.cli.run_folder import RUN, Source, read_run, read_transcript, values_of
@@ -273,6 +273,7 @@ def true_rows(
         ),
         private=private,
     )
+    tables = tables if run is None else clipped(tables, run.parameters.declared)
     names = transcript.configuration.clients
     # Of runs that trained models, the model says how many columns there are.
     _check_rows(tables, names, None if source.classes else transcript.configuration.n_features)

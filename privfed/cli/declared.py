@@ -23,6 +23,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         low: lowest value of each feature, or one for all; None without a declared domain.
         high: highest value of each feature, or one for all.
         max_rows: public bound on the rows of one client.
+        clip: whether values outside the domain become its nearest end, also without differential privacy.
         epsilon: epsilon of the claim; None without differential privacy.
         delta: delta of the claim.
         unit: "record" or "client".
@@ -38,6 +39,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     low: tuple[float, ...] | None = None
     high: tuple[float, ...] | None = None
     max_rows: int | None = None
+    clip: bool = False
     epsilon: float | None = None
     delta: float | None = None
     unit: str | None = None
@@ -59,6 +61,8 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if (low is None) != (high is None):
             raise ArgumentError("--low and --high go together; give both, or none.")
         if low is None or high is None:
+            if self.clip:
+                raise ArgumentError("--clip moves values to --low and --high; give both, or a schema.")
             if self.max_rows is not None:
                 raise ArgumentError("--max-rows goes with --low and --high; give all three, or none.")
             return None

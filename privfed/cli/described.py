@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
 from privfed.cli.declared import Declared
 from privfed.cli.run_folder import RUN, Parameters, Run, Source, read_run
@@ -191,10 +192,18 @@ def declared_with(source: Source, declared: Declared) -> Declared:
     """
     if source.schema is None:
         return declared
-    said = [source.columns or None, source.separator, source.missing, declared.low, declared.high]
+    said = [
+        source.columns or None,
+        source.drop or None,
+        source.separator,
+        source.missing,
+        declared.low,
+        declared.high,
+    ]
     if any(one is not None for one in said):
         raise ArgumentError(
-            "the schema says what --columns, --separator, --missing, --low and --high would; leave them out."
+            "the schema says what --columns, --drop, --separator, --missing, --low and --high would; leave "
+            "them out."
         )
     schema = parse(source.schema)
     if declared.claims:
@@ -221,6 +230,7 @@ def load(source: Source, *, private: bool) -> ClientTables:
         label=source.label,
         id=source.id,
         columns=source.columns or None,
+        drop=source.drop,
         separator=source.separator,
         clients=source.clients or None,
         private=private,
@@ -265,8 +275,18 @@ def clients_of(tables: ClientTables, run: Run) -> Clients:
         labels = models().labels_of(tables, run.source.classes)
         if not private and run.source.missing is None:
             models().check_labels(tables.names, labels)
-    domain = run.parameters.declared.domain()
-    return gather(labelled(tables, labels), domain=domain, private=private)
+    declared = run.parameters.declared
+    return gather(clipped(labelled(tables, labels), declared), domain=declared.domain(), private=private)
+
+
+def clipped(tables: ClientTables, declared: Declared) -> ClientTables:
+    """Return the clients with values outside the declared domain at its nearest end, where that is asked."""
+    domain = declared.domain()
+    if domain is None or not declared.clip:
+        return tables
+    low, high = domain.bounds(len(tables.columns))
+    found = (replace(one, features=np.clip(one.features, low, high)) for one in tables.tables)
+    return replace(tables, tables=tuple(found))
 
 
 def labelled(tables: ClientTables, labels: Sequence[Any] | None) -> ClientTables:

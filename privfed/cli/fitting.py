@@ -110,7 +110,7 @@ def fit(
         click.echo(_planned(parameters, plan, tables))
         return
     # The columns that were found are stored, so that `resume` and `predict` use the same ones.
-    source = msgspec.structs.replace(source, columns=tables.columns)
+    source = msgspec.structs.replace(source, columns=tables.columns, drop=())
     if not isinstance(model, FederatedClusterer):
         source = msgspec.structs.replace(source, classes=models().classes_of(source, tables))
     run = Run(format=FORMAT, privfed=__version__, command="fit", source=source, parameters=parameters)

@@ -227,6 +227,9 @@ source_options = stacked(
     ),
     columns_option,
     click.option(
+        "--drop", metavar="A,B,...", callback=names, help="Columns that are no features; not with --columns."
+    ),
+    click.option(
         "--id", metavar="COLUMN", help="Column with whose each row is, for --group-size; never a feature."
     ),
     separator_option,
@@ -314,6 +317,11 @@ declared_options = stacked(
         metavar="X[,Y,...]",
         callback=numbers,
         help="Declared highest value of the features; with --low.",
+    ),
+    click.option(
+        "--clip",
+        is_flag=True,
+        help="Values below --low or above --high become these, as under --epsilon.  [default: an error]",
     ),
     click.option("--max-rows", type=int, help="Declared most rows of a client; with --low and --high."),
     click.option(

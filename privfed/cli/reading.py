@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from privfed.cli.declared import declared_of
-from privfed.cli.described import check_own, check_several, declared_with, surroundings_of
+from privfed.cli.described import check_own, check_several, clipped, declared_with, surroundings_of
 from privfed.cli.described import load as load_rows
 from privfed.cli.output import echo
 from privfed.cli.result import (
@@ -173,7 +173,7 @@ def summary(data: Path, as_json: bool, bins: int | list[float] | None, **given: 
     source = source_of(data, given)
     declared = declared_with(source, declared_of(given))
     declared.check_claim(*source.undeclared)
-    tables = load_rows(source, private=declared.epsilon is not None)
+    tables = clipped(load_rows(source, private=declared.epsilon is not None), declared)
     check_several(tables, source.path, given["protocol"])
     found = FederatedSummary(bins, **surroundings_of({**declared.parameters(), **values_of(given)}))
     found.fit(tables)

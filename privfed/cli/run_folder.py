@@ -51,6 +51,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         missing: what becomes of rows without a number in some column; None for an error.
         id: column with whose each row is, which is not a feature.
         schema: text of the schema that describes the columns; None without one.
+        drop: columns that are no features.
     """
 
     path: str
@@ -63,6 +64,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     missing: float | str | None = None
     id: str | None = None
     schema: str | None = None
+    drop: tuple[str, ...] = ()
 
     @property
     def undeclared(self) -> list[str]:

@@ -10,7 +10,7 @@ from privfed.cli.program import command
 
 @click.group(short_help="Draft and merge schemas of tables.")
 def schema() -> None:
-    """Draft what the columns of a table mean, and merge what two parties say (docs/tables.md)."""
+    """Draft what the columns of a table mean, and merge what parties say (docs/tables.md)."""
 
 
 out_file_option = click.option("--out", type=PATH, help="File to write.  [default: standard output]")
@@ -41,10 +41,9 @@ def draft() -> None:
 @command(
     schema,
     "privfed.cli.tabular:merge_schemas",
-    "Make one schema of two.",
-    click.argument("first", type=PATH),
-    click.argument("second", type=PATH),
+    "Make one schema of several.",
+    click.argument("files", type=PATH, nargs=-1, required=True, metavar="FILE FILE..."),
     out_file_option,
 )
 def merge() -> None:
-    """Make one schema of FIRST and SECOND; where they contradict each other, say where."""
+    """Make one schema of all FILEs; where two contradict each other, say where."""

@@ -19,7 +19,15 @@ from rich import box
 from rich.table import Table
 
 from privfed.cli.declared import Declared, declared_of
-from privfed.cli.described import check_several, declared_with, estimator, labelled, load, write_in_units
+from privfed.cli.described import (
+    check_several,
+    clipped,
+    declared_with,
+    estimator,
+    labelled,
+    load,
+    write_in_units,
+)
 from privfed.cli.fitting import check_same_rows
 from privfed.cli.output import RoundProgress, echo, in_results
 from privfed.cli.program import in_options
@@ -72,7 +80,8 @@ def select_k(
     tables = load(source, private=declared.epsilon is not None)
     check_several(tables, source.path, asked.values["protocol"])
     private = declared.epsilon is not None
-    clients = gather(labelled(tables, tables.labels), domain=declared.domain(), private=private)
+    rows = clipped(labelled(tables, tables.labels), declared)
+    clients = gather(rows, domain=declared.domain(), private=private)
     numbers = _range(asked, sum(len(rows) for rows in tables.arrays))
     found = carry_out(out, asked, tables, clients, numbers, quiet=quiet, picture=picture)
     if as_json:

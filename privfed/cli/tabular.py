@@ -19,13 +19,14 @@ from privfed.data.described_tables import (
     same_but_for_spelling,
     text_frame,
 )
-from privfed.data.schema import Column, File, Schema, merge, parse, read_schema, to_toml
+from privfed.data.schema import DATE, Column, File, Schema, merge, parse, read_schema, to_toml
 from privfed.data.table_files import files_of, is_folder, stem
 from privfed.errors import ArgumentError, DataError
 
 _CODES = ("?", "na", "n/a", "nan", "none", "null")
 _DAYS = ("%Y-%m-%d", "%d.%m.%Y", "%d-%m-%Y", "%d/%m/%Y", "%m/%d/%Y")
 _TIMES = tuple(f"{day}{time}" for day in _DAYS for time in (" %H:%M", " %H:%M:%S%.f", "T%H:%M:%S%.f"))
+_NINES = "^(-?9{2,}|-1)$"
 _MOST_CATEGORIES = 300
 _ROWS_LIKE_IDS = 20
 """Fewer rows may differ in a whole number by chance."""
@@ -35,11 +36,14 @@ def draft(data: Path, out: Path | None, **written: Any) -> None:
     """Do the work of `privfed schema draft`."""
     file = msgspec.convert({name: one for name, one in written.items() if one is not None}, File)
     frame = text_frame(data, file)
-    columns = dict[str, Column]()
+    columns, dates = dict[str, Column](), dict[str, str]()
     for name in frame.columns:
         found = _guess(str(data), name, frame[name], file)
         if found is not None:
-            columns[name] = found
+            # Each site writes dates in its way: how stands with the file, so that drafts agree on the column.
+            dates |= {} if found.format == Column(kind=DATE).format else {name: found.format}
+            columns[name] = msgspec.structs.replace(found, format=Column(kind=DATE).format)
+    file = msgspec.structs.replace(file, dates=dates)
     files = {} if file == File() else {stem(data): file}
     text = to_toml(Schema(columns=columns, files=files))
     parse(text, f"the draft of {data}")
@@ -49,17 +53,28 @@ def draft(data: Path, out: Path | None, **written: Any) -> None:
     _write(out, text)
 
 
-def merge_schemas(first: Path, second: Path, out: Path | None) -> None:
-    """Do the work of `privfed schema merge`."""
-    a, b = read_schema(first), read_schema(second)
-    text = to_toml(merge(a, b))
+def merge_schemas(files: tuple[Path, ...], out: Path | None) -> None:
+    """Do the work of `privfed schema merge`.
+
+    Raises:
+        ArgumentError: there are fewer than two files, or two contradict each other; the message names them.
+    """
+    if len(files) < 2:
+        raise ArgumentError(f"{files[0]} alone is merged with nothing; name two files or more.")
+    schemas = [read_schema(one) for one in files]
+    whole = schemas[0]
+    for path, one in zip(files[1:], schemas[1:], strict=True):
+        try:
+            whole = merge(whole, one)
+        except ArgumentError as error:
+            raise ArgumentError(f"{path} and those before it: {error}") from None
+    text = to_toml(whole)
     parse(text, "the merged schema")
-    for path, names in (
-        (first, a.columns.keys() - b.columns.keys()),
-        (second, b.columns.keys() - a.columns.keys()),
-    ):
-        for name in sorted(names):
-            echo(f"privfed: column {name!r} is in {path} only; remove it, or rename the other's.", err=True)
+    for name in whole.columns:
+        without = [str(path) for path, one in zip(files, schemas, strict=True) if name not in one.columns]
+        if without:
+            lacks = f"not in {', '.join(without)}; remove it, or rename the others'."
+            echo(f"privfed: column {name!r} is {lacks}", err=True)
     _write(out, text)
 
 
@@ -115,6 +130,7 @@ def _guess(path: str, name: str, text: pl.Series, file: File) -> Column | None:
         return Column(kind="id", codes=codes)
     read = numbers_in(present, file.decimal, file.thousands)
     odd = present.filter(read.is_null())
+    _hint_codes(path, name, present, read)
     if 2 * len(odd) < len(present) and odd.n_unique() <= 3:
         return Column(kind="number", codes=(*codes, *sorted(odd.unique())))
     signed = present.str.contains(r"^[+-]?[0-9]+([.,][0-9]+)*[.,][0-9]+$").sum()
@@ -132,6 +148,20 @@ def _guess(path: str, name: str, text: pl.Series, file: File) -> Column | None:
         )
         return None
     return Column(kind="category", categories=tuple(sorted(present.unique())), codes=codes)
+
+
+def _hint_codes(path: str, name: str, text: pl.Series, read: pl.Series) -> None:
+    """Say which values look like codes for missing ones: nines or -1, in some rows, beyond all others."""
+    coded = text.str.contains(_NINES) & read.is_not_null()
+    others = read.filter(~coded).drop_nulls()
+    for value in sorted(text.filter(coded).unique()) if len(others) else []:
+        rows, number = int((text == value).sum()), float(value)
+        if rows > 1 and not float(others.min()) <= number <= float(others.max()):  # type: ignore[arg-type]
+            echo(
+                f"privfed: {path}: column {name!r} is {value} in {rows} rows, beyond all other values; if it "
+                "stands for a missing one, add it to codes.",
+                err=True,
+            )
 
 
 def _write(out: Path | None, text: str) -> None:

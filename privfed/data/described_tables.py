@@ -131,7 +131,9 @@ def _utf8(path: Path, content: bytes, encoding: str | None, private: bool) -> by
         if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             encoding = "utf-16"
         elif not private and (wrong := not_utf8(path, content.removeprefix(codecs.BOM_UTF8))):
-            remedy = f'or give encoding = "latin-1" in [files.{stem(path)}]'
+            remedy = (
+                f'or give encoding = "latin-1" in [files.{stem(path)}] (to schema draft, --encoding latin-1)'
+            )
             raise DataError(f"{str(wrong).rstrip('.')}, {remedy}.")
         else:
             encoding = "utf-8-sig"
@@ -238,7 +240,8 @@ class _Reading:
             known = {name: float(place) for place, name in enumerate(own.categories)}
             found = text.replace_strict(known, default=None, return_dtype=pl.Float64)
         elif own.kind == DATE:
-            days = text.str.to_date(own.format, strict=False) - pl.Series([own.origin])
+            form = self._file.dates.get(self._column, own.format)
+            days = text.str.to_date(form, strict=False) - pl.Series([own.origin])
             found = days.dt.total_days().cast(pl.Float64)
         else:
             found = numbers_in(text, self._file.decimal, self._file.thousands)
@@ -250,7 +253,8 @@ class _Reading:
             remedy = "add theirs to its categories, or to its codes for missing values"
             self._found(unread, "have a category that the schema does not name", remedy, True)
         elif kind == DATE:
-            self._found(unread, "have no date in its format", "correct its format, or add codes", True)
+            remedy = f"correct its format or, in [files.{self._name}], dates; or add codes"
+            self._found(unread, "have no date in its format", remedy, True)
         else:
             odd = "," if self._file.decimal == "." else "."
             signed = text.str.contains(odd, literal=True).fill_null(False).to_numpy() & unread

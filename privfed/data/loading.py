@@ -72,9 +72,10 @@ class Source:
             return None
         return text_column(self.frame[name], self.origin, role, missing=missing != ERROR)
 
-    def features(self) -> list[str]:
-        """Return the names of all columns but the label's, the group's and the ids'."""
-        names = [name for name in self.frame.columns if name not in (self.label, self.group, self.id)]
+    def features(self, drop: Sequence[str] = ()) -> list[str]:
+        """Return the names of all columns but the label's, the group's, the ids' and those to `drop`."""
+        other = (self.label, self.group, self.id, *drop)
+        names = [name for name in self.frame.columns if name not in other]
         if not names:
             raise DataError(
                 f"{self.origin} has no feature columns; its columns are {listed(self.frame.columns)}."
@@ -82,7 +83,7 @@ class Source:
         if "" in names:
             raise DataError(
                 f"{self.origin} has a column without a name (an index that was saved along?); "
-                "name it, drop it, or choose columns with columns=."
+                "name it, or choose columns with columns=."
             )
         return names
 
@@ -94,6 +95,7 @@ def load_clients(
     label: str | None = None,
     id: str | None = None,
     columns: Sequence[str] | None = None,
+    drop: Sequence[str] = (),
     separator: str | None = None,
     clients: Sequence[str] | None = None,
     private: bool = False,
@@ -118,6 +120,7 @@ def load_clients(
             rows of an id are in one group of rows (`ClientPolicy.group_size`).
         columns: names of the feature columns, in the order to be used; None for all but these three, in the
             order of the first client. Columns of other clients are matched by name.
+        drop: names of columns that are no features, each a column of some client; not with `columns`.
         separator: character between the fields of a CSV file; None to find , ; tab or | in the header line.
         clients: names of all clients, in the order to be used; those that are not found get no rows. None
             for the clients that are found.
@@ -151,7 +154,12 @@ def load_clients(
             f"under differential privacy the clients of {path} must be declared: a list of those that have "
             "rows would show whose only row is in it. Name all of them with clients=."
         )
-    names = _common_columns(sources, columns)
+    if drop and columns is not None:
+        raise ArgumentError("columns names what to keep; leave out drop.", parameters=["columns", "drop"])
+    for name in drop:
+        if not any(name in source.frame.columns for source in sources):
+            raise DataError(f"{path} has no column {name!r} to drop; correct its name.")
+    names = _common_columns(sources, columns, drop)
     texts = [source.texts(source.label, "label", missing) for source in sources]
     labels = [text for text in texts if text is not None]
     label_names = sorted_names(labels) if labels else None
@@ -322,19 +330,21 @@ def _plain(array: AnyArray) -> AnyArray:
     return array.astype(np.float64) if array.dtype.kind == "f" else array
 
 
-def _common_columns(sources: Sequence[Source], columns: Sequence[str] | None) -> list[str]:
+def _common_columns(
+    sources: Sequence[Source], columns: Sequence[str] | None, drop: Sequence[str] = ()
+) -> list[str]:
     """Return the feature columns, which every source has."""
     if columns is not None:
         for source in sources:
             source.require(columns)
         return list(columns)
-    first = sources[0].features()
+    first = sources[0].features(drop)
     for source in sources[1:]:
-        if difference := set(first) ^ set(source.features()):
+        if difference := set(first) ^ set(source.features(drop)):
             raise DataError(
                 f"{sources[0].origin} and {source.origin} have different columns: only one of them has "
                 f"{listed(sorted(difference, key=natural_key))}; "
-                "rename them, or choose common ones with columns=."
+                "rename them, drop them with drop=, or choose common ones with columns=."
             )
     return first
 

@@ -157,6 +157,7 @@ class File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         thousands: its sign between thousands; "" for none.
         names: its name of a column -> the schema's.
         units: column -> the unit it has in this file, one of the column's `units`.
+        dates: column -> how its dates are written in this file, where this is not the column's `format`.
     """
 
     encoding: str | None = None
@@ -165,6 +166,7 @@ class File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     thousands: Literal["", ".", ",", " ", "'"] = ""
     names: dict[str, str] = {}
     units: dict[str, str] = {}
+    dates: dict[str, str] = {}
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -268,6 +270,12 @@ def parse(text: str, origin: str = "the schema") -> Schema:
                 raise ArgumentError(
                     f"{origin}: file {name!r} has column {column!r} in {unit!r}; give that column units with "
                     "this unit and its factor."
+                )
+        for column in file.dates:
+            if column not in found.of(DATE):
+                raise ArgumentError(
+                    f"{origin}: file {name!r} says how dates of {column!r} are written, which is no column "
+                    "of dates; correct its name or kind."
                 )
     return found
 

@@ -164,29 +164,6 @@ def test_a_schema_is_read_back_as_it_was_written() -> None:
     assert parse(to_toml(parse(SCHEMA))) == parse(SCHEMA)
 
 
-def test_drafts_of_two_tables_merge_into_one_that_reads_both(invoke, failing, tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    for name, decimal, separator in (("a", ".", ","), ("b", ",", ";")):
-        rows = [f"{name}-{i:04d}{separator}{rng.normal():.3f}{separator}w{i % 200}" for i in range(500)]
-        text = "\n".join(rows[:490]).replace(".", decimal) + f"\nx{separator}NA{separator}w1\n"
-        (tmp_path / f"{name}.csv").write_text(f"who{separator}x{separator}ward\n{text}")
-    assert "--decimal" in failing("schema", "draft", tmp_path / "b.csv")
-    invoke("schema", "draft", tmp_path / "a.csv", "--out", tmp_path / "a.toml")
-    invoke("schema", "draft", tmp_path / "b.csv", "--decimal", ",", "--out", tmp_path / "b.toml")
-    invoke("schema", "merge", tmp_path / "a.toml", tmp_path / "b.toml", "--out", tmp_path / "both.toml")
-    schema = parse((tmp_path / "both.toml").read_text())
-    assert {name: own.kind for name, own in schema.columns.items()} == {
-        "who": "id",
-        "x": "number",
-        "ward": "category",
-    }
-    assert len(schema.features) == 201
-    found = read_described(tmp_path / "b.csv", schema)
-    assert [(one.what, one.count) for one in found.findings] == [("have no value", 1)]
-    (tmp_path / "other.toml").write_text('[columns.x]\nkind = "number"\nunit = "kg"')
-    assert "unit of column 'x'" in failing("schema", "merge", tmp_path / "both.toml", tmp_path / "other.toml")
-
-
 def test_two_columns_that_get_one_name_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("alder,age\n1,2\n")
     schema = parse('[columns.age]\nkind = "number"\n[files.t]\nnames = {alder = "age"}')
@@ -194,23 +171,6 @@ def test_two_columns_that_get_one_name_are_an_error(tmp_path: Path) -> None:
         read_described(tmp_path / "t.csv", schema)
     schema = parse('[columns.age]\nkind = "number"\n[files.t]\nnames = {alder = "age", age = "alder"}')
     np.testing.assert_array_equal(read_described(tmp_path / "t.csv", schema).features, [[1.0]])
-
-
-@pytest.mark.parametrize(
-    ("written", "kind"),
-    [
-        ("2024-01-{day} 12:30:{day}", "%Y-%m-%d %H:%M:%S%.f"),
-        ("2024-01-{day}T12:30:00.{day}", "%Y-%m-%dT%H:%M:%S%.f"),
-        ("{day}.01.2024 08:15", "%d.%m.%Y %H:%M"),
-    ],
-)
-def test_a_date_with_a_time_is_drafted_as_a_date(invoke, tmp_path: Path, written: str, kind: str) -> None:
-    lines = [written.format(day=f"{day:02d}") for day in (30, 14, 14)]
-    (tmp_path / "t.csv").write_text("\n".join(["seen", *lines]))
-    schema = parse(invoke("schema", "draft", tmp_path / "t.csv").stdout)
-    assert schema.columns["seen"].kind == "date" and schema.columns["seen"].format == kind
-    days = read_described(tmp_path / "t.csv", schema).checked().features[:, 0]
-    np.testing.assert_array_equal(days - days[1], [16.0, 0.0, 0.0])
 
 
 PAIN = """

@@ -1,0 +1,103 @@
+"""Drafts of schemas, and what the command line does with columns where there is none."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from privfed.data.described_tables import read_described
+from privfed.data.schema import Column, parse, to_toml
+from privfed.errors import ArgumentError
+
+
+def test_drafts_of_two_tables_merge_into_one_that_reads_both(invoke, failing, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name, decimal, separator in (("a", ".", ","), ("b", ",", ";")):
+        rows = [f"{name}-{i:04d}{separator}{rng.normal():.3f}{separator}w{i % 200}" for i in range(500)]
+        text = "\n".join(rows[:490]).replace(".", decimal) + f"\nx{separator}NA{separator}w1\n"
+        (tmp_path / f"{name}.csv").write_text(f"who{separator}x{separator}ward\n{text}")
+    assert "--decimal" in failing("schema", "draft", tmp_path / "b.csv")
+    invoke("schema", "draft", tmp_path / "a.csv", "--out", tmp_path / "a.toml")
+    invoke("schema", "draft", tmp_path / "b.csv", "--decimal", ",", "--out", tmp_path / "b.toml")
+    invoke("schema", "merge", tmp_path / "a.toml", tmp_path / "b.toml", "--out", tmp_path / "both.toml")
+    schema = parse((tmp_path / "both.toml").read_text())
+    assert {name: own.kind for name, own in schema.columns.items()} == {
+        "who": "id",
+        "x": "number",
+        "ward": "category",
+    }
+    assert len(schema.features) == 201
+    found = read_described(tmp_path / "b.csv", schema)
+    assert [(one.what, one.count) for one in found.findings] == [("have no value", 1)]
+    (tmp_path / "other.toml").write_text('[columns.x]\nkind = "number"\nunit = "kg"')
+    assert "unit of column 'x'" in failing("schema", "merge", tmp_path / "both.toml", tmp_path / "other.toml")
+
+
+def test_drafts_of_three_sites_with_their_own_dates_and_codes_merge(invoke, failing, tmp_path: Path) -> None:
+    ways = {"a": "{2}-{1:02d}-{0}", "b": "{0}-{1:02d}-{2}", "c": "{2}/{1:02d}/{0}"}
+    drafts = [tmp_path / f"{name}.toml" for name in ways]
+    for name, way in ways.items():
+        days = [way.format(2026, 1 + i % 12, 10 + i % 19) for i in range(60)]
+        stays = [9999 if name == "b" and i % 20 == 0 else 1 + i % 7 for i in range(60)]
+        rows = [f"{day},{stay}" for day, stay in zip(days, stays, strict=True)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["seen,days", *rows]))
+        told = invoke("schema", "draft", tmp_path / f"{name}.csv", "--out", tmp_path / f"{name}.toml").stderr
+        assert ("column 'days' is 9999 in 3 rows" in told) == (name == "b")
+    assert "merged with nothing" in failing("schema", "merge", drafts[0])
+    invoke("schema", "merge", *drafts, "--out", tmp_path / "all.toml")
+    schema = parse((tmp_path / "all.toml").read_text())
+    assert {name: one.dates for name, one in schema.files.items()} == {
+        "a": {"seen": "%d-%m-%Y"},
+        "c": {"seen": "%d/%m/%Y"},
+    }
+    first, *others = (read_described(tmp_path / f"{name}.csv", schema) for name in ways)
+    for one in others:
+        assert not one.findings
+        np.testing.assert_array_equal(one.features[:, 0], first.features[:, 0])
+    assert parse(to_toml(schema)) == schema
+    with pytest.raises(ArgumentError, match="'days' are written, which is no column of dates"):
+        parse((tmp_path / "all.toml").read_text() + '[files.b]\ndates = {days = "%d"}\n')
+
+
+def test_columns_are_dropped_and_values_clipped(invoke, failing, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = [f"s{i % 4},{9 * (i % 2) + rng.normal()},{rng.normal()},x{i}" for i in range(80)]
+    table, words = tmp_path / "t.csv", ("--group", "g", "-k", 2, "--low", -1, "--high", 8, "--quiet")
+    table.write_text("\n".join(["g,a,b,note", *rows]))
+    assert "no column 'nota' to drop" in failing("fit", table, "--drop", "nota", *words)
+    assert "leave out --drop" in failing("fit", table, "--drop", "note", "--columns", "a", *words)
+    outside = failing("fit", table, "--drop", "note", *words, "--out", tmp_path / "no")
+    assert "outside the domain" in outside
+    assert "give both" in failing("fit", table, "--drop", "note", "--group", "g", "--clip")
+    invoke("fit", table, "--drop", "note", *words, "--clip", "--out", tmp_path / "run")
+    found = pl.read_csv(tmp_path / "run/centroids.csv")
+    assert found.columns == ["a", "b"]
+    pooled = np.clip(pl.read_csv(table).select("a", "b").to_numpy(), -1, 8)
+    near = pooled[:, 0] > 4
+    wanted = np.stack([pooled[~near].mean(axis=0), pooled[near].mean(axis=0)])
+    np.testing.assert_allclose(found.sort("a").to_numpy(), wanted, atol=1e-6)
+    told = json.loads(
+        invoke("summary", table, "--drop", "note", *words[:2], *words[4:8], "--clip", "--json").stdout
+    )
+    np.testing.assert_allclose([one["mean"] for one in told["columns"]], pooled.mean(axis=0), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("written", "kind"),
+    [
+        ("2024-01-{day} 12:30:{day}", "%Y-%m-%d %H:%M:%S%.f"),
+        ("2024-01-{day}T12:30:00.{day}", "%Y-%m-%dT%H:%M:%S%.f"),
+        ("{day}.01.2024 08:15", "%d.%m.%Y %H:%M"),
+    ],
+)
+def test_a_date_with_a_time_is_drafted_as_a_date(invoke, tmp_path: Path, written: str, kind: str) -> None:
+    lines = [written.format(day=f"{day:02d}") for day in (30, 14, 14)]
+    (tmp_path / "t.csv").write_text("\n".join(["seen", *lines]))
+    schema = parse(invoke("schema", "draft", tmp_path / "t.csv").stdout)
+    usual = Column(kind="date").format
+    found = schema.files["t"].dates["seen"] if schema.files else usual
+    assert schema.columns["seen"].kind == "date" and found == kind
+    days = read_described(tmp_path / "t.csv", schema).checked().features[:, 0]
+    np.testing.assert_array_equal(days - days[1], [16.0, 0.0, 0.0])
