@@ -41,9 +41,6 @@ LONGEST_SKETCH = 2.0
 
 MOST_CLUSTERS = 1 << 12
 
-CHOICES = ("kept", "lowest-loss")
-"""How a client finds its cluster (`Round`)."""
-
 
 def nearest(models: FloatArray, metric: str, update: Callable[[FloatArray], FloatArray]) -> int:
     """Return the cluster that a newcomer takes: the nearest to its update (equation 6 of DCFL).
@@ -85,7 +82,7 @@ class Round(Question):
     """
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
-    choices: ClassVar[tuple[str, ...]] = CHOICES
+    choices: ClassVar[tuple[str, ...]] = ("kept", "lowest-loss")
     alternative: ClassVar[str] = (
         'At unit "record" use DP-SGD (an estimator of privfed.deep), or unit="client".'
     )
@@ -315,10 +312,8 @@ class AveragedUpdates(Round):
     def _in_its_row(self, client: ClientData, memory: Memory) -> Statistics:
         self.after.apply(memory)
         weight = self._weight(client)
-        update, origin = (
-            np.zeros((self.n_after, self.models.shape[1])),
-            np.zeros((self.n_after, len(self.models))),
-        )
+        update = np.zeros((self.n_after, self.models.shape[1]))
+        origin = np.zeros((self.n_after, len(self.models)))
         if memory.update is not None:
             update[memory.label] = weight * memory.update
         origin[memory.label, memory.origin] = weight
