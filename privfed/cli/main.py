@@ -85,10 +85,10 @@ for group in (budget, flower, journal, keys, schema):
 def fit() -> None:
     """Cluster the rows of DATA, whose clients are simulated, or train models of their labels.
 
-    DATA is a table (.csv, .csv.gz, .tsv, .parquet, .npz) with a column that names each row's client, or a
-    folder with one table for each client. The folder of the run gets the centroids, the result as JSON, a
-    picture, and the transcript from which `privfed resume` continues. Options of algorithms without a default
-    have the algorithm's own; with an --algorithm of yours, its parameters are options too.
+    DATA is a table (.csv, .csv.gz, .tsv, .parquet, .xlsx, .npz) with a column that names each row's client,
+    or a folder with one table for each client. The folder of the run gets the centroids, the result as
+    JSON, a picture, and the transcript from which `privfed resume` continues. Options of algorithms without
+    a default have the algorithm's own; with an --algorithm of yours, its parameters are options too.
     """
 
 
@@ -139,8 +139,8 @@ def resume() -> None:
     click.option(
         "--out",
         type=PATH,
-        callback=out_file(".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet"),
-        help="Table to write: .csv, .tsv (also with .gz) or .parquet.  [default: CSV to standard output]",
+        callback=out_file(".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".xlsx"),
+        help="Table to write: .csv, .tsv (and .gz), .parquet, .xlsx.  [default: CSV to standard output]",
     ),
     separator_option,
     click.option("--cluster", type=click.IntRange(0), help="Of a run that trained models: whose model."),
@@ -171,8 +171,8 @@ def show() -> None:
     click.option(
         "--out",
         type=PATH,
-        callback=out_file(".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet"),
-        help="Table to write, too: .csv, .tsv (also with .gz) or .parquet.",
+        callback=out_file(".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".xlsx"),
+        help="Table to write, too: .csv, .tsv (and .gz), .parquet, .xlsx.",
     ),
     picture_option,
     json_option,

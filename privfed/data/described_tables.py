@@ -24,7 +24,16 @@ from privfed.core.values.domain import FloatArray
 from privfed.data.own import frame_of_lines
 from privfed.data.schema import CATEGORY, DATE, ERROR, Column, File, Schema
 from privfed.data.table import LEAVE_OUT, repeated
-from privfed.data.table_files import content_of, names_in, not_utf8, parquet, separator_in, stem, suffix
+from privfed.data.table_files import (
+    columns_of,
+    content_of,
+    is_text,
+    names_in,
+    not_utf8,
+    separator_in,
+    stem,
+    suffix,
+)
 from privfed.errors import ArgumentError, DataError
 
 Flags = npt.NDArray[np.bool_]
@@ -86,7 +95,7 @@ def text_frame(path: Path, file: File, *, private: bool = False) -> pl.DataFrame
     """Return all columns of a file as text, blanks around it removed, an empty field as null.
 
     Args:
-        path: a CSV, TSV or Parquet file.
+        path: a CSV, TSV, Parquet or .xlsx file.
         file: how it is written.
         private: whether no row may cause an error; then a line is a row, also within quotes.
 
@@ -94,14 +103,13 @@ def text_frame(path: Path, file: File, *, private: bool = False) -> pl.DataFrame
         ArgumentError: its encoding is unknown.
         DataError: it is missing, or no table; or it is no UTF-8 and no encoding is given.
     """
-    kind = suffix(path)
-    if kind == ".npz":
+    if suffix(path) == ".npz":
         raise DataError(
-            f"{path} holds arrays, whose columns have no names; a schema needs a CSV or Parquet file."
+            f"{path} holds arrays, whose columns have no names; a schema needs a CSV, Parquet or .xlsx file."
         )
     content = content_of(path)
-    if kind == ".parquet":
-        frame = parquet(path, content)
+    if not is_text(path):
+        frame = columns_of(path, content)
     elif private:
         frame = frame_of_lines(path, _utf8(path, content, file.encoding, private), file.separator)
     else:
@@ -157,7 +165,7 @@ def read_described(
     Property: without mistakes, what becomes of a row depends on that row and the schema alone.
 
     Args:
-        path: a CSV, TSV or Parquet file.
+        path: a CSV, TSV, Parquet or .xlsx file.
         schema: what its columns mean.
         private: whether no row may cause an error; an unreadable value is then a missing one.
         also: further columns to keep, such as the one of the clients.

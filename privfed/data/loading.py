@@ -103,12 +103,12 @@ def load_clients(
 ) -> ClientTables:
     """Load the rows of all clients from a file or a folder.
 
-    Formats are CSV and TSV (UTF-8 with a header line, also compressed by gzip), Parquet, and .npz without
-    pickles. A folder holds one file a client, which is named after the client. A single file is split into
-    clients by its column `group`; without one it is one client, named after the file. An .npz file holds an
-    array X of rows, and optionally y (labels) and `client` (the group); its columns are called x0, x1, ... .
-    Without an X, it holds one array of rows a client, under the client's name. Clients are sorted by name in
-    natural order.
+    Formats are CSV and TSV (UTF-8 with a header line, also compressed by gzip), Parquet, .xlsx, and .npz
+    without pickles. A folder holds one file a client, which is named after the client. A single file is
+    split into clients by its column `group`; without one it is one client, named after the file. An .npz
+    file holds an array X of rows, and optionally y (labels) and `client` (the group); its columns are called
+    x0, x1, ... . Without an X, it holds one array of rows a client, under the client's name. Clients are
+    sorted by name in natural order.
 
     Args:
         path: the file or folder.

@@ -23,10 +23,11 @@ from privfed.data.conversion import any_codes, any_numbers, text_column
 from privfed.data.loading import listed, rows_frame
 from privfed.data.table import LEAVE_OUT, NO_LABEL, LabelArray, Missing, filled
 from privfed.data.table_files import (
+    columns_of,
     content_of,
     is_folder,
+    is_text,
     names_in,
-    parquet,
     read_arrays,
     separator_in,
     suffix,
@@ -113,7 +114,7 @@ class OwnFile:
         if not self.named:
             return rows_frame(self.path, read_arrays(self.path), (self.label, self.id), empty=True)
         content = content_of(self.path)
-        return parquet(self.path, content) if suffix(self.path) == ".parquet" else self._lines(content)
+        return self._lines(content) if is_text(self.path) else columns_of(self.path, content)
 
     def _lines(self, content: bytes) -> pl.DataFrame:
         # A byte that is no UTF-8 spoils its own field only.

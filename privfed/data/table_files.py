@@ -25,12 +25,13 @@ import numpy.typing as npt
 import polars as pl
 
 from privfed.core.stored.files import replaced
+from privfed.data.spreadsheets import read_spreadsheet, write_spreadsheet
 from privfed.data.table import repeated
 from privfed.errors import ArgumentError, DataError
 
 SEPARATORS = (",", ";", "\t", "|")
 # Longest first, so that ".csv.gz" is removed as a whole.
-SUFFIXES = (".csv.gz", ".tsv.gz", ".parquet", ".csv", ".tsv", ".npz")
+SUFFIXES = (".csv.gz", ".tsv.gz", ".parquet", ".xlsx", ".csv", ".tsv", ".npz")
 
 STDIN = Path("-")
 """Stands for a CSV table on standard input."""
@@ -112,7 +113,7 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def read_frame(path: Path, separator: str | None = None, *, empty: bool = False) -> pl.DataFrame:
-    """Read a CSV or Parquet file.
+    """Read a CSV, Parquet or .xlsx file.
 
     Args:
         path: a file whose suffix is not ".npz".
@@ -120,14 +121,14 @@ def read_frame(path: Path, separator: str | None = None, *, empty: bool = False)
         empty: whether it may have no rows.
 
     Returns:
-        Its columns; those of a CSV file are text, so that an id "007" keeps its zeros.
+        Its columns; those of a CSV or .xlsx file are text, so that an id "007" keeps its zeros.
 
     Raises:
         ArgumentError: `separator` is not one character.
         DataError: the file is missing, unreadable, without header or rows, or has two columns of one name.
     """
     content = content_of(path)
-    frame = parquet(path, content) if suffix(path) == ".parquet" else _csv(path, content, separator)
+    frame = _csv(path, content, separator) if is_text(path) else columns_of(path, content)
     if frame.height == 0 and not (empty and frame.width):
         raise DataError(f"{path} has no rows; leave it out or give it data.")
     return frame
@@ -173,8 +174,15 @@ def _unreadable(path: Path, error: BaseException | None = None) -> DataError:
     )
 
 
-def parquet(path: Path, content: bytes) -> pl.DataFrame:
-    """Return the columns of a Parquet file's content; raises `DataError` where it is damaged."""
+def is_text(path: Path) -> bool:
+    """Say whether a file is lines of text."""
+    return suffix(path) not in (".parquet", ".xlsx", ".npz")
+
+
+def columns_of(path: Path, content: bytes) -> pl.DataFrame:
+    """Return the columns of a Parquet or .xlsx file's content; raises `DataError` where it is damaged."""
+    if suffix(path) == ".xlsx":
+        return read_spreadsheet(path, content)
     try:
         return pl.read_parquet(io.BytesIO(content))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
@@ -312,7 +320,7 @@ def _remedy(path: Path, encoding: str) -> str:
     return f"convert it with: {source}iconv -f {encoding} -t UTF-8{what} > utf8.csv"
 
 
-TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
+TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".xlsx")
 """Suffixes of the tables that can be written."""
 
 
@@ -342,6 +350,8 @@ def write_table(path: Path, columns: Mapping[str, npt.NDArray[np.generic]]) -> N
     with replaced(path) as fresh:
         if suffix == ".parquet":
             frame.write_parquet(fresh)
+        elif suffix == ".xlsx":
+            write_spreadsheet(fresh, frame)
         else:
             fresh.write_bytes(_text(frame, suffix))
 

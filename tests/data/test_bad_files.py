@@ -86,7 +86,7 @@ from tests.data.bad import CSV, ROWS, fails, npy, npz, parquet
         ),
         pytest.param("t.npz", npz(a=ROWS, b=ROWS[:0]), "array 'b' of .* is empty", id="client-without-rows"),
         pytest.param(
-            "t.xlsx", b"PK", "no file of a known kind; its name must end .*parquet", id="unknown-kind"
+            "t.ods", b"PK", "no file of a known kind; its name must end .*parquet", id="unknown-kind"
         ),
         pytest.param("t", CSV, "no file of a known kind", id="no-suffix"),
     ],
