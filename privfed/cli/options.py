@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from privfed.cli.program import ALGORITHM, Decorator, Registered, stacked
+from privfed.cli.program import ALGORITHM, CONFIG, Decorator, Registered, stacked
 from privfed.errors import ArgumentError
 
 
@@ -109,7 +109,7 @@ picture_option = click.option(
     "--picture/--no-picture", default=True, show_default=True, help="Draw pictures of the results."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-printing_options = stacked(quiet_option, picture_option, json_option)
+printing_options = stacked(quiet_option, picture_option, json_option, heading="Output")
 
 
 def out_option(default: str) -> Decorator:
@@ -234,6 +234,14 @@ source_options = stacked(
     ),
     separator_option,
     missing_option,
+    heading="Rows",
+)
+
+config_option = click.option(
+    CONFIG,
+    type=PATH,
+    expose_value=False,
+    help="TOML file of options, such as n-clusters = 4; options on the command line override it.",
 )
 
 schema_option = click.option(
@@ -303,6 +311,7 @@ sum_options = stacked(
         "shows the server every client's statistics.",
     ),
     seed_option,
+    heading="Secure sum",
 )
 
 declared_options = stacked(
@@ -358,4 +367,5 @@ declared_options = stacked(
     ),
     click.option("--share", type=float, help="Share of the whole --budget that this command spends."),
     click.option("--purpose", metavar="TEXT", help="For the --budget's log.  [default: what is asked]"),
+    heading="Declared ranges and differential privacy",
 )

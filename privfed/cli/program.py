@@ -16,9 +16,11 @@ from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from weakref import WeakKeyDictionary
 
 import click
 
+from privfed.cli.option_files import words_of
 from privfed.core.names import Registry, imported
 from privfed.errors import ArgumentError, PrivFedError
 from privfed.estimators.declaring import Parameter, parameters_of
@@ -29,15 +31,25 @@ Decorator = Callable[[Any], Any]
 _BAD_INPUT, _STOPPED = 2, 130
 
 
-def stacked(*options: Decorator) -> Decorator:
-    """Return one decorator for several options, in their order."""
+def stacked(*options: Decorator, heading: str = "") -> Decorator:
+    """Return one decorator for several options, in their order, which help shows under a heading."""
 
     def decorate(command: Any) -> Any:
+        before = len(getattr(command, "__click_params__", ()))
         for option in reversed(options):
             command = option(command)
+        for one in command.__click_params__[before:] if heading else ():
+            _HEADINGS.setdefault(one, heading)
         return command
 
     return decorate
+
+
+_HEADINGS: WeakKeyDictionary[click.Parameter, str] = WeakKeyDictionary()
+"""Options -> the heading of help that they stand under."""
+
+CONFIG = "--config"
+"""Option of commands whose further options may stand in a file."""
 
 
 class Registered(click.ParamType[str]):
@@ -184,12 +196,24 @@ class Command(click.Command):
             return ctx.invoke(work, **ctx.params)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the algorithm before the other options, since these depend on it."""
+        """Read a file of options and the algorithm before the other options, which depend on them."""
+        with _in_options():
+            args = self._with_file(args)
         for word, following in zip(args, [*args[1:], ""], strict=False):
             if word == "--algorithm" or word.startswith("--algorithm="):
                 ctx.meta["algorithm"] = word.partition("=")[2] or following
         with _in_options():
             return super().parse_args(ctx, args)
+
+    def _with_file(self, args: list[str]) -> list[str]:
+        """Return the words with those of the file that `--config` names before them, which they override."""
+        places = [i for i, word in enumerate(args) if word.partition("=")[0] == CONFIG]
+        if not places or all(CONFIG not in one.opts for one in self.params):
+            return args
+        first = places[0]
+        inline = "=" in args[first]
+        path = args[first].partition("=")[2] if inline else "".join(args[first + 1 : first + 2])
+        return [*words_of(Path(path)), *args[:first], *args[first + 2 - inline :]]
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the command's own options and those of the algorithm."""
@@ -202,15 +226,20 @@ class Command(click.Command):
         return [*declared, *{one.name: one for one in (*own_settings(), *further)}.values()]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options; those of algorithms, or of the one that is named, have their own heading."""
+        """Write the options by their headings, then those of algorithms, or of the one that is named."""
         algorithm = ctx.meta.get("algorithm", "")
         named = _of_algorithm(algorithm) if algorithm else own_settings()
-        for heading, settings in (("Options", False), (f"Options of {algorithm or 'algorithms'}", True)):
-            options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
-            shown = [one for one in options if not isinstance(one, Setting)]
-            if settings:
-                shown = [*named] if len(shown) < len(options) else []
-            records = [record for one in shown if (record := one.get_help_record(ctx)) is not None]
+        sections = dict[str, list[click.Option]]()
+        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        for one in options:
+            if not isinstance(one, Setting):
+                sections.setdefault(_HEADINGS.get(one, "Options"), []).append(one)
+        if any(isinstance(one, Setting) for one in options):
+            sections[f"Options of {algorithm or 'algorithms'}"] = [*named]
+        for heading in sorted(sections, key=lambda name: name != "Options"):
+            records = [
+                record for one in sections[heading] if (record := one.get_help_record(ctx)) is not None
+            ]
             if records:
                 with formatter.section(heading):
                     formatter.write_dl(records)
