@@ -33,7 +33,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from privfed.algorithms.rounds import ClusteringOutcome, Restart, Restarts, ending
+from privfed.algorithms.rounds import LONGEST_CYCLE, RETURNED, ClusteringOutcome, Restart, Restarts, ending
 from privfed.algorithms.starts import MOST_START_SUMS, seeded
 from privfed.core.asking.declaration import STEP, Declaration, Effort
 from privfed.core.asking.phases import Cycle, Form, Phase, Phases, Same, Shape
@@ -67,12 +67,6 @@ from privfed.questions.ranges import Located
 
 SERVER_STEPS = 50
 """Most steps of the k-means over the clients' local centers in a round; more than ten are rare."""
-
-LONGEST_CYCLE = 24
-"""Longest cycle that is detected, in rounds."""
-
-_RETURNED = 0.01
-"""Centers have returned to an earlier state when their distance from it is below this share of `tol`."""
 
 _SEED_GAP = 1e-6
 """Distance between seeds that start in the same cell, as a share of the ranges."""
@@ -162,7 +156,7 @@ class FuzzyCMeans(Restarts):
             one_round = self._weighted_round if self.averaging == "weighted" else self._kmeans_round
             history.append(frozen_array((yield from one_round(begun, history[-1], number))))
             converged = movement(history[-1], history[-2]) < self.tol
-            period = 0 if converged or self.sampled else _period(history, _RETURNED * self.tol)
+            period = 0 if converged or self.sampled else _period(history, RETURNED * self.tol)
             if converged or period:
                 break
         return (yield from self._best(begun.located, history, converged, max(period, 1)))

@@ -50,6 +50,25 @@ class ClusteringOutcome:
     score: float
 
 
+LONGEST_CYCLE = 24
+"""Longest cycle that is detected, in rounds."""
+
+RETURNED = 0.01
+"""Centers have returned to an earlier state when their distance from it is below this share of `tol`."""
+
+
+def cycles(history: Sequence[FloatArray], near: float) -> bool:
+    """Say whether the last rounds went through a cycle of centers twice, each time within `near`.
+
+    Once is not enough, as a round may depend on several states, with momentum on two.
+    """
+    for period in range(2, min(LONGEST_CYCLE, len(history) // 2) + 1):
+        pairs = zip(history[-period:], history[-2 * period : -period], strict=True)
+        if all(float(np.linalg.norm(after - before)) < near for after, before in pairs):
+            return True
+    return False
+
+
 def stops(movements: Sequence[float], *, tol: float, min_iter: int, patience: int | None) -> bool:
     """Say whether a run stops after these movements.
 
@@ -96,6 +115,7 @@ def in_rounds(
     tol: float,
     min_iter: int = 1,
     patience: int | None = None,
+    cyclic: bool = False,
 ) -> Conversation[tuple[tuple[FloatArray, ...], bool]]:
     """Move centers round by round, until they stop or `max_iter` rounds are done.
 
@@ -106,6 +126,7 @@ def in_rounds(
         tol: as for `stops`.
         min_iter: as for `stops`.
         patience: as for `stops`.
+        cyclic: whether rounds end, too, where centers go round in a cycle (`cycles`).
 
     Returns:
         The history, the start first, and whether a stopping rule ended the rounds.
@@ -115,6 +136,8 @@ def in_rounds(
         history.append(frozen_array((yield from one_round(history))))
         movements.append(float(np.linalg.norm(history[-1] - history[-2])))
         stopped = stops(movements, tol=tol, min_iter=min_iter, patience=patience)
+        if cyclic and not stopped and len(movements) >= min_iter and cycles(history, RETURNED * tol):
+            break
     return tuple(history), stopped
 
 
@@ -319,5 +342,12 @@ class RoundsAlgorithm(Restarts):
         one_round: Callable[[Sequence[FloatArray]], Conversation[FloatArray]],
     ) -> Conversation[tuple[tuple[FloatArray, ...], bool]]:
         """Return `in_rounds` under the algorithm's own stopping rules."""
-        rules = {"max_iter": self.max_iter, "min_iter": self.min_iter, "patience": self.patience}
-        return in_rounds(start, one_round, tol=self.tol, **rules)  # type: ignore[arg-type]
+        return in_rounds(
+            start,
+            one_round,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            min_iter=self.min_iter,
+            patience=self.patience,
+            cyclic=not self.sampled,
+        )

@@ -274,6 +274,8 @@ def reason_of(params: dict[str, Any], movements: Sequence[float], settling: str)
     rounds = range(1, len(movements) + 1) if "patience" in params else ()
     end = next((n for n in rounds if stops(movements[:n], **rule)), None)
     patience = f"patience={PATIENCE} ends it after round {end}"
+    if len(movements) < params["max_iter"]:
+        return cycled(settling, "")
     asked = [name for name in ("clients_per_round", "cohorts") if params.get(name) is not None]
     if asked:
         return (
@@ -288,13 +290,14 @@ def reason_of(params: dict[str, Any], movements: Sequence[float], settling: str)
     return f"it was cut off; raise max_iter={params['max_iter']}, or {larger}."
 
 
-def cycled(settling: str) -> str:
+def cycled(settling: str, kept: str = ", of which the best was kept") -> str:
     """Say what helps if a run was ended because its centers returned to an earlier state.
 
     Args:
         settling: parameters with which it would converge, as text; may be empty.
+        kept: which state of the cycle the run ended with; empty for the last.
     """
-    text = "its centers go round in a cycle, of which the best was kept: further rounds change nothing"
+    text = f"its centers go round in a cycle{kept}: further rounds change nothing"
     return f"{text}; with {settling} it comes to rest." if settling else f"{text}."
 
 

@@ -23,6 +23,7 @@ from privfed import (
     WFKMeans,
     select_n_clusters,
 )
+from privfed.algorithms.rounds import cycles
 from privfed.data import partition
 from tests.reference import fuzzy_reference as oracle
 
@@ -93,16 +94,31 @@ def test_a_server_that_goes_on_with_private_centers_says_it_once(blobs: Clients,
     assert privfed.load(tmp_path / "model.npz").converged_ is False
 
 
-def test_centers_that_go_back_and_forth_are_told_of_patience(going_round: Clients) -> None:
-    with pytest.warns(ConvergenceWarning, match="back and forth") as caught:
+def test_a_run_whose_centers_go_round_ends_there_and_says_so(going_round: Clients) -> None:
+    with pytest.warns(ConvergenceWarning, match="go round in a cycle") as caught:
         model = DWFKMeans(5, protocol="plain", max_iter=60).fit(going_round)
     message = str(caught[0].message)
-    assert model.converged_ is False and "patience=10" in message and "local_iter=1" in message
-    assert "max_iter" not in message
-    # What it says of patience is true, and its other remedy helps too.
-    patient = DWFKMeans(5, protocol="plain", max_iter=60, patience=10).fit(going_round)
-    assert patient.converged_ and f"after round {patient.n_iter_}" in message
+    assert model.converged_ is False and model.n_iter_ < 20
+    assert "max_iter" not in message and "local_iter=1" in message
+    # Further rounds change nothing: what comes next is what came a period before.
+    (period,) = [
+        n
+        for n in range(2, model.n_iter_ // 2 + 1)
+        if np.allclose(model.history_[-n:], model.history_[-2 * n : -n], atol=1e-6)
+    ][:1]
+    with pytest.warns(ConvergenceWarning):
+        again = DWFKMeans(5, init=model.history_[-1 - period], protocol="plain", max_iter=60).fit(going_round)
+    near = np.linalg.norm(np.array(model.history_[-period:]) - again.cluster_centers_, axis=(1, 2))
+    assert near.min() < 1e-6
+    # The remedy helps; where a run is to do all its rounds, it does them.
     assert DWFKMeans(5, protocol="plain", max_iter=60, local_iter=1).fit(going_round).converged_
+    assert DWFKMeans(5, protocol="plain", max_iter=60, tol=0).fit(going_round).n_iter_ == 60
+
+
+def test_momentum_that_passes_a_state_once_more_is_no_cycle() -> None:
+    turning = [np.array([[np.cos(angle), np.sin(angle)]]) for angle in np.arange(9) * np.pi / 2]
+    assert not cycles(turning[:5], 1e-6) and not cycles(turning[:7], 1e-6) and cycles(turning[:8], 1e-6)
+    assert not cycles([*turning[:7], 2.0 * turning[7]], 1e-6)
 
 
 def test_changing_cohorts_are_told_of(blobs: Clients) -> None:
