@@ -96,7 +96,7 @@ class FeatureSummary:
         if not self.counts:
             return moments
         form = Form(FeatureHistograms, n_bins=self.n_bins, edges=self.edges)
-        if setting.privacy is None or setting.privacy.unit == Unit.RECORD:
+        if setting.privacy is None or setting.privacy.unit.of_rows:
             return (*moments, Phase(form))
         shares = Form(AsOneRecord, inner=form, rows=MOST_ROWS)
         return (*moments, Phase(Form(ClientSizes)), Phase(shares))
@@ -182,14 +182,14 @@ class PrivateMoments:
             longest = radius_rule(frame).high ** 2
             squares = Form(SquareSum, **known, radius=Within(0.0, longest))
             moments = (*scale_phases(setting, columnwise=True), Phase(means, purpose="mean"), Phase(squares))
-        if setting.privacy is None or setting.privacy.unit == Unit.RECORD:
+        if setting.privacy is None or setting.privacy.unit.of_rows:
             return moments
         return (Phase(Form(ClientSizes)), *client_phases(moments))
 
     def run(self, setting: Setting) -> Conversation[Moments]:
         """Find the moments; at unit "client" each client takes the role of a record."""
         conversation = self._moments(setting) if self.spread else _rows(setting)
-        if setting.privacy is None or setting.privacy.unit == Unit.RECORD:
+        if setting.privacy is None or setting.privacy.unit.of_rows:
             return (yield from conversation)
         size = yield from typical_size(frame_of(setting).ranges)
         found = yield from by_client(conversation, size, 1.0 - SIZE_SHARE)

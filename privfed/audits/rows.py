@@ -9,6 +9,7 @@ Reveals: the result is about single rows. It is for the eyes of whoever has them
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -25,13 +26,17 @@ from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Neighbours, Unit
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.party.answerer import in_order
+from privfed.party.groups import as_ids
+from privfed.party.users import KEY_BYTES, chosen, of_users
 from privfed.privacy.accounting import ROUNDING_VARIANCE
 from privfed.privacy.ledger import unopened
 from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import SLACK, cost
 
+Places = np.ndarray[Any, np.dtype[np.intp]]
+
 OTHERS = 32
-"""Own rows by which each row is replaced in turn, where neighbours replace a record."""
+"""Own rows, or users, by which each row is replaced in turn, where neighbours replace a unit."""
 
 _MOST_VALUES = 1 << 21
 
@@ -48,8 +53,8 @@ class RowShift:
         times: how often it was asked of the client, and paid.
         bound: what was charged each time, as mu; for all together, mu of the claim.
         shift: the largest shift by one unit.
-        row: position of the row that moved it most, from 0; None where the unit is the whole client, or no
-            row moved it.
+        row: position of the row that moved it most, from 0; at unit "user" of the first row that is kept of
+            that user. None where the unit is the whole client, or nothing moved it.
         additive: whether the answer of all rows is the sum of what single rows add.
     """
 
@@ -98,15 +103,18 @@ class RowsAudit:
         }
 
 
-def audit_rows(transcript: Transcript, data: ClientData) -> RowsAudit:
+def audit_rows(transcript: Transcript, data: ClientData, key: bytes | None = None) -> RowsAudit:
     """Replay a run's questions on one client's rows, and compare each shift with what was charged.
 
-    At unit "record" each row is a unit. Under replace-one neighbours it gives way to `OTHERS` of the client's
-    own rows in turn. At unit "client" the unit is the whole client, and its shift that of its presence.
+    At unit "record" each row is a unit, at unit "user" the rows of a user that the client's choice keeps.
+    Under replace-one neighbours a unit gives way to `OTHERS` of the client's own units in turn. At unit
+    "client" the unit is the whole client, and its shift that of its presence.
 
     Args:
         transcript: transcript of a run with differential privacy.
         data: the client's rows, scaled as the run's were. Without labels they move no table of labels.
+        key: at unit "user" the client's own (`OwnIdentity.user_key`); None chooses anew, which the charge
+            covers as well.
 
     Raises:
         ArgumentError: the run's totals are not noised; there is no row, or it has other columns.
@@ -121,12 +129,24 @@ def audit_rows(transcript: Transcript, data: ClientData) -> RowsAudit:
             f"the rows have shape {data.features.shape}, the run has {agreed.n_features} columns; pass at "
             "least one row with these columns."
         )
-    units = [_only(data, slice(None))]
+    places, firsts = [np.arange(data.n_rows)], None
     if terms.unit == Unit.RECORD:
-        units = [_only(data, slice(i, i + 1)) for i in range(data.n_rows)]
-    replaced = terms.unit == Unit.RECORD and terms.neighbours == Neighbours.REPLACE_ONE
+        places, firsts = [np.array([i]) for i in range(data.n_rows)], np.arange(data.n_rows)
+    elif terms.unit == Unit.USER:
+        ids, own = as_ids(data.users or ()), secrets.token_bytes(KEY_BYTES) if key is None else key
+        kept = np.flatnonzero(chosen(data, terms.rows_per_user, own))
+        if not len(kept):
+            raise ArgumentError("no row has an id, so that no user moved anything.")
+        names, owner = np.unique(np.array(ids, dtype=object)[kept], return_inverse=True)
+        data = of_users(data, terms, own)
+        places = [np.flatnonzero(owner == one) for one in range(len(names))]
+        firsts = kept[[one[0] for one in places]]
+    units = [_only(data, own) for own in places]
+    replaced = terms.unit.of_rows and terms.neighbours == Neighbours.REPLACE_ONE
     others = np.unique(np.linspace(0, len(units) - 1, OTHERS).astype(np.intp)) if replaced else None
     together = np.zeros((len(units), 1 if others is None else len(others)))
+    # The budget is in units of one row.
+    whole_price = terms.budget * terms.rows_apart**2
     charged, found = 0.0, list[RowShift]()
     asked = [(one.index, question_of(one), total.attempts) for one, total in transcript.totals()]
     lost = [(one, 1) for one in unopened(transcript)]
@@ -134,30 +154,35 @@ def audit_rows(transcript: Transcript, data: ClientData) -> RowsAudit:
         if not isinstance(question, Noised):
             raise PrivacyError(f"{wire_name(type(question))} (sum {index}) was asked without noise.")
         squares, additive = _squares(question, index, data, units, others, agreed)
-        price, name = cost(question, agreed) * terms.budget, wire_name(type(question.inner))
+        price, name = cost(question, agreed) * whole_price, wire_name(type(question.inner))
         together, charged = together + times * squares, charged + times * price
-        found.append(_shift(index, name, times, price, squares, additive, terms.unit))
-    whole = _shift(None, "all questions", 1, terms.budget, together, True, terms.unit)
+        found.append(_shift(index, name, times, price, squares, additive, firsts))
+    whole = _shift(None, "all questions", 1, whole_price, together, True, firsts)
     return RowsAudit(questions=found, together=whole, charged=float(np.sqrt(charged)))
 
 
-def _only(data: ClientData, kept: slice) -> ClientData:
+def _only(data: ClientData, kept: slice | Places) -> ClientData:
     labels = None if data.labels is None else data.labels[kept]
     return ClientData(data.features[kept], labels, classes=data.classes, times=data.times)
 
 
 def _shift(
-    index: int | None, name: str, times: int, price: float, squares: FloatArray, additive: bool, unit: Unit
+    index: int | None,
+    name: str,
+    times: int,
+    price: float,
+    squares: FloatArray,
+    additive: bool,
+    firsts: Places | None,
 ) -> RowShift:
     worst = squares.max(axis=1)
-    moved = unit == Unit.RECORD and worst.any()
     return RowShift(
         index=index,
         question=name,
         times=times,
         bound=float(np.sqrt(price)),
         shift=float(np.sqrt(worst.max())),
-        row=int(worst.argmax()) if moved else None,
+        row=int(firsts[worst.argmax()]) if firsts is not None and worst.any() else None,
         additive=additive,
     )
 
@@ -167,7 +192,7 @@ def _squares(
     index: int,
     data: ClientData,
     units: Sequence[ClientData],
-    others: np.ndarray[Any, np.dtype[np.intp]] | None,
+    others: Places | None,
     agreed: Configuration,
 ) -> tuple[FloatArray, bool]:
     """Return each unit's squared shifts, (n_units, 1 or n_others), and whether the units' answers add up."""

@@ -91,6 +91,8 @@ def audit_units(
     if terms.unit == Unit.CLIENT:
         divided = [asked.inner.rows for asked in questions if isinstance(asked.inner, ClientLengths)]
         rows = LARGE * int(max([1.0, *divided]))
+    elif terms.unit == Unit.USER:
+        rows = terms.rows_per_user
     units = np.repeat(_pairs(questions, rng)[:, :, None], rows, axis=2)
     releases = [_release(question, units, terms.neighbours, agreed.noising) for question in questions]
     worst = int(np.argmax(sum(np.square(one.shifts / one.sigma).sum(axis=1) for one in releases)))

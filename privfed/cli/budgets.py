@@ -27,7 +27,10 @@ file_argument = click.argument("file", type=PATH)
     click.option("--epsilon", type=float, required=True, help="Of everything together."),
     click.option("--delta", type=float, required=True, help="Far below one over the number of units."),
     click.option(
-        "--unit", type=click.Choice(["record", "client"]), required=True, help="The unit that is protected."
+        "--unit",
+        type=click.Choice(["record", "user", "client"]),
+        required=True,
+        help="The unit that is protected.",
     ),
     click.option(
         "--neighbours",

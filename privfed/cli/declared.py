@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from privfed.core.values.domain import Box
-from privfed.core.values.guarantee import Mechanism
+from privfed.core.values.guarantee import Mechanism, Unit
 from privfed.errors import ArgumentError
 from privfed.privacy.claim import Privacy
 
@@ -26,7 +26,8 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         clip: whether values outside the domain become its nearest end, also without differential privacy.
         epsilon: epsilon of the claim; None without differential privacy.
         delta: delta of the claim.
-        unit: "record" or "client".
+        unit: "record", "user" or "client".
+        rows_per_user: most rows of a user that count, at unit "user".
         neighbours: "add-remove" or "replace-one".
         noise: who adds the noise, by default "distributed"; see `Privacy`.
         mechanism: distribution of the noise, by default "gaussian".
@@ -43,6 +44,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     epsilon: float | None = None
     delta: float | None = None
     unit: str | None = None
+    rows_per_user: int | None = None
     neighbours: str | None = None
     noise: str | None = None
     mechanism: str | None = None
@@ -73,7 +75,17 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def claims(self) -> bool:
         """Whether differential privacy is claimed, perhaps not in full."""
-        names = ("epsilon", "delta", "unit", "neighbours", "noise", "mechanism", "spare", "budget")
+        names = (
+            "epsilon",
+            "delta",
+            "unit",
+            "neighbours",
+            "noise",
+            "mechanism",
+            "spare",
+            "budget",
+            "rows_per_user",
+        )
         return any(getattr(self, name) is not None for name in names)
 
     def check_claim(self, *others: str) -> None:
@@ -86,6 +98,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             ArgumentError: something is missing; the message names all of it.
         """
         missing = [name for name in ("epsilon", "delta", "unit", "neighbours") if getattr(self, name) is None]
+        missing += ["rows-per-user"] if self.unit == Unit.USER and self.rows_per_user is None else []
         missing += ["low", "high"] if self.domain() is None else []
         if self.claims and (missing or others):
             listed = ", ".join([*(f"--{name}" for name in missing), *others])
@@ -105,7 +118,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if not self.claims or domain is None:
             return None
         parts = {name: getattr(self, name) for name in ("epsilon", "delta", "unit", "neighbours")}
-        chosen = {name: getattr(self, name) for name in ("noise", "mechanism", "spare")}
+        chosen = {name: getattr(self, name) for name in ("noise", "mechanism", "spare", "rows_per_user")}
         chosen = {name: value for name, value in chosen.items() if value is not None}
         if self.budget is not None and self.share is not None:
             # Imported here, as in `declared_of`: commands without a budget start without its libraries.

@@ -230,7 +230,9 @@ source_options = stacked(
         "--drop", metavar="A,B,...", callback=names, help="Columns that are no features; not with --columns."
     ),
     click.option(
-        "--id", metavar="COLUMN", help="Column with whose each row is, for --group-size; never a feature."
+        "--id",
+        metavar="COLUMN",
+        help="Column with whose each row is, for --group-size and --unit user; never a feature.",
     ),
     separator_option,
     missing_option,
@@ -339,7 +341,14 @@ declared_options = stacked(
         help="Claim differential privacy; needs the next three options, --low and --high; or see --budget.",
     ),
     click.option("--delta", type=float, help="Delta of the claim, far below one over the number of units."),
-    click.option("--unit", type=click.Choice(["record", "client"]), help="The unit that is protected."),
+    click.option(
+        "--unit",
+        type=click.Choice(["record", "user", "client"]),
+        help="The unit that is protected; user with --id and --rows-per-user.",
+    ),
+    click.option(
+        "--rows-per-user", type=click.IntRange(1), help="With --unit user: most rows of a user that count."
+    ),
     click.option(
         "--neighbours",
         type=click.Choice(["add-remove", "replace-one"]),

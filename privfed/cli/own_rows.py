@@ -57,7 +57,8 @@ def audit_own_rows(
         as_json: whether to print JSON.
     """
     answered = [] if journal is None else [_answered(journal, transcript)]
-    found = audit_rows(transcript, _own(folder, transcript, rows, client, group, columns))
+    key = None if journal is None else read_identity(journal).user_key
+    found = audit_rows(transcript, _own(folder, transcript, rows, client, group, columns), key)
     if as_json:
         click.echo(json.dumps(found.to_dict() | {"privacy": claim.to_dict()}, indent=2))
     else:
@@ -93,7 +94,7 @@ def _own(
         private=True,
     )
     own = tables.tables[0 if client is None else tables.names.index(client)]
-    return ClientData(scaled_as(transcript)(np.asarray(own.features)), own.labels)
+    return ClientData(scaled_as(transcript)(np.asarray(own.features)), own.labels, users=own.ids)
 
 
 def _answered(party: Path, transcript: Transcript) -> str:

@@ -197,7 +197,9 @@ APPROVED = "such as WeightedKMeans, FuzzyCMeans, PrivateKMeans, FeatureMoments"
         help="Column of classes, for models: whole numbers from 0 that mean the same at all clients.",
     ),
     click.option(
-        "--id", metavar="COLUMN", help="Column with whose each row is, for groups of rows; no feature."
+        "--id",
+        metavar="COLUMN",
+        help="Column with whose each row is, for groups of rows and unit user; no feature.",
     ),
     click.option(
         "--classes",

@@ -234,15 +234,15 @@ def check_local(params: dict[str, Any], privacy: Privacy) -> None:
     """Check that local privacy is possible.
 
     Raises:
-        PrivacyError: the unit is "client", the noise is the server's, `merge` is not "summed", or the policy
-            has groups of rows.
+        PrivacyError: the unit is not "record", the noise is the server's, `merge` is not "summed", or the
+            policy has groups of rows.
     """
     policy = params["policy"]
     check_no_privacy(1 if policy is None else policy.group_size, True)
     if privacy.unit != Unit.RECORD:
         raise PrivacyError(
-            'a client clusters its own rows: unit="client" has no bound here; use unit="record", or '
-            'DWFKMeans with unit="client".'
+            f'a client clusters its own rows: unit="{privacy.unit}" has no bound here; use unit="record", or '
+            f'DWFKMeans with unit="{privacy.unit}".'
         )
     if privacy.noise == Noise.SERVER:
         raise PrivacyError(

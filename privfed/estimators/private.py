@@ -134,7 +134,7 @@ def private_weighted(
     _check_common(params)
     check_weighting(weights, params["n_clusters"], n_features)
     step = params["local_iter"] == 1 and weights == "dynamic" and not params["relocate_empty"]
-    if not step and privacy.unit == Unit.RECORD:
+    if not step and Unit(privacy.unit).of_rows:
         what = (
             f"weights {weights!r} have"
             if weights != "dynamic"
@@ -163,7 +163,7 @@ def private_minibatch(params: dict[str, Any], privacy: Privacy, n_features: int,
     """
     _check_common(params)
     full = params["epochs"] == 1 and params["batch_size"] is None
-    if not full and privacy.unit == Unit.RECORD:
+    if not full and Unit(privacy.unit).of_rows:
         raise PrivacyError(
             "several epochs or batches have no useful bound for one record; use epochs=1 and "
             'batch_size=None, DPKMeans, or unit="client".'
@@ -189,7 +189,7 @@ def private_fuzzy(params: dict[str, Any], privacy: Privacy, n_features: int, see
             "with local_iter=1."
         )
     step = params["local_iter"] == 1 and params["weight"] == "u^m"
-    if not step and privacy.unit == Unit.RECORD:
+    if not step and Unit(privacy.unit).of_rows:
         raise PrivacyError(
             "several local steps have no useful bound for one record; use local_iter=1 and "
             'weight="u^m", or unit="client".'

@@ -236,7 +236,17 @@ FORMAT = 3
 
 MODELS = Format(name="model.npz", version=FORMAT, again="fit and save again")
 
-_FIELDS = ("epsilon", "delta", "unit", "neighbours", "noise", "mechanism", "spare", "noise_seed")
+_FIELDS = (
+    "epsilon",
+    "delta",
+    "unit",
+    "neighbours",
+    "noise",
+    "mechanism",
+    "spare",
+    "noise_seed",
+    "rows_per_user",
+)
 _DOMAINS: dict[str, type[Box] | type[Ball]] = {"box": Box, "ball": Ball}
 
 
@@ -257,7 +267,7 @@ def privacy_from_dict(plain: Mapping[str, Any] | None) -> Privacy | None:
     with warnings.catch_warnings():
         # A loose guarantee gave a warning when it was declared; reading it again needs none.
         warnings.simplefilter("ignore", UserWarning)
-        return Privacy(domain=domain, **{name: plain[name] for name in _FIELDS})
+        return Privacy(domain=domain, **{name: plain[name] for name in _FIELDS if name in plain})
 
 
 def plain_bounds(domain: Domain) -> dict[str, Any]:

@@ -113,6 +113,7 @@ class Scaling:
                 grouped=one.grouped,
                 classes=one.classes,
                 times=one.times,
+                users=one.users,
             )
             for one in data
         )

@@ -271,15 +271,22 @@ def _from_list(X: Sequence[Any], y: Any, names: Sequence[str] | None) -> Clients
 
 
 def _from_tables(tables: ClientTables) -> Clients:
-    data = _clients(Stack.of(tables.arrays), [one.labels for one in tables.tables])
+    users = [one.ids for one in tables.tables]
+    data = _clients(Stack.of(tables.arrays), [one.labels for one in tables.tables], users)
     kept = KeptGroups.of(tables)
     return Clients(tables.names, data, None, tables.columns, groups=kept, blocks=tables.blocks)
 
 
-def _clients(stack: Stack, labels: Sequence[npt.NDArray[np.int64] | None]) -> tuple[ClientData, ...]:
+def _clients(
+    stack: Stack,
+    labels: Sequence[npt.NDArray[np.int64] | None],
+    users: Sequence[Sequence[str] | None] | None = None,
+) -> tuple[ClientData, ...]:
+    ids = [None] * len(labels) if users is None else users
     # Whoever passes the rows says with the estimator what they are used for.
     return tuple(
-        ClientData(stack.part(i), own, stack=stack, place=i, times=True) for i, own in enumerate(labels)
+        ClientData(stack.part(i), own, stack=stack, place=i, times=True, users=ids[i])
+        for i, own in enumerate(labels)
     )
 
 

@@ -5,6 +5,7 @@ It is a simulation: there is no boundary of trust. A fit's folder holds:
     transcript.jsonl              the agreement, then the questions asked and the totals opened
     transcript.values             large tables of answers in clear, to which its lines refer
     clients/<position>.ledger     the share of its budget that each client has spent
+    clients/users                 at unit "user" the key by which clients choose among rows of a user
     local/<position>/             a client's own run, whose noised centers it contributes
     payment                       by which a privacy budget knows this run, where one pays for it
     model.npz                     the model, once the fit has ended
@@ -17,6 +18,8 @@ hash, would reveal something about them to readers of the folder.
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +38,7 @@ from privfed.core.record.transcript import Kept, Transcript, has_begun
 from privfed.core.roles.engine import Client
 from privfed.core.roles.secure_sum import SecureSum
 from privfed.core.values.domain import FloatArray
+from privfed.core.values.guarantee import Unit
 from privfed.data import ClientTables
 from privfed.engines.in_process import Fault, InProcessEngine, Pool
 from privfed.engines.logs import ClientLogs
@@ -43,8 +47,12 @@ from privfed.party.client import Stores, assembled, ledger_in, rows_in_domain
 from privfed.party.groups import Groups, RawTable
 from privfed.party.program import Program, ProgramState, agreed_program
 from privfed.party.state import FileStore, MemoryStore
+from privfed.party.users import KEY_BYTES, check_named
 from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import cost
+
+USERS = "users"
+"""File with the key by which the simulated clients of a run choose among rows of a user."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +97,12 @@ class Simulation(Engine):
         seeded = configuration.privacy is not None and configuration.privacy.seeded
         positions = range(len(configuration.clients))
         session, sides = opening.protocol.parties(configuration, dict.fromkeys(positions, policy))
-        data = in_one_stack([rows_in_domain(own, configuration, opening.domain) for own in opening.data])
+        key = _user_key(opening.folder, configuration)
+        if key is not None:
+            for name, given in zip(configuration.clients, opening.data, strict=True):
+                check_named(given, name)
+        rows = [rows_in_domain(given, configuration, opening.domain, key) for given in opening.data]
+        data = in_one_stack(rows)
         logs = self._logs(configuration, opening.folder)
         program = agreed_program(configuration, opening.domain, opening.algorithm)
         state = None if program is None else _state_after(program, opening)
@@ -133,6 +146,24 @@ def _stores(folder: Path | None, client: int, state: ProgramState | None) -> Sto
     if folder is None:
         return stores
     return replace(stores, ledger=ledger_of(folder, client))
+
+
+def _user_key(folder: Path | None, configuration: Configuration) -> bytes | None:
+    """Return the key by which clients choose among rows of a user; None at other units.
+
+    It is kept in the run's folder, so that a resumed run chooses the same rows; a seeded run's repeats.
+    """
+    terms = configuration.privacy
+    if terms is None or terms.unit != Unit.USER:
+        return None
+    if terms.seeded:
+        return hashlib.sha256(f"privfed user key|{configuration.seed}".encode()).digest()
+    if folder is None:
+        return secrets.token_bytes(KEY_BYTES)
+    with FileStore(folder / CLIENTS / USERS, bytes, bytes).transaction() as transaction:
+        key = transaction.load() or secrets.token_bytes(KEY_BYTES)
+        transaction.save(key)
+    return key
 
 
 def _state_after(program: Program, opening: Opening) -> ProgramState:

@@ -23,7 +23,7 @@ from privfed.core.asking.question import BOUNDED_FORMS, Question, kind_named, wi
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Ask, Conversation, Setting
 from privfed.core.values.domain import Ball, FloatArray, Ranges, frozen_array
-from privfed.core.values.guarantee import Neighbours, Unit
+from privfed.core.values.guarantee import Unit
 from privfed.errors import ArgumentError
 from privfed.privacy.bounds import RecordBounded
 from privfed.questions.bounded.whole_clients import SIZES_SHARE, AsOneRecord
@@ -155,7 +155,7 @@ class AskedMetric:
             return (Phase(self._form(setting, self.n_clusters)),)
         kind = cast(type[Question], BOUNDED_FORMS[self.kind])
         form = Form(kind, reach=_reach(setting), **self._centers(setting, self.n_clusters), **self.options)
-        if unit == Unit.RECORD:
+        if unit.of_rows:
             return (Phase(form),)
         shares = Form(AsOneRecord, inner=form, rows=Within(1.0, 2.0**40))
         return (Phase(Form(ClientSizes)), Phase(shares))
@@ -183,7 +183,7 @@ def asked(
         total = yield Ask(question, purpose=purpose)
         return total.statistics
     limits, size, share = question.client_limits, 1.0, 1.0 - 1e-9
-    if limits is None or terms.unit == Unit.RECORD:
+    if limits is None or terms.unit.of_rows:
         question = bounded = question.bounded(_reach(setting))
         if terms.unit == Unit.CLIENT and isinstance(bounded, RecordBounded):
             share -= SIZES_SHARE
@@ -210,6 +210,6 @@ def _names(question: Question) -> list[str]:
 
 def _paid(question: Question, terms: PrivacyTerms) -> list[str]:
     """Return the entries that share the budget; an entry that does not differ between neighbours is free."""
-    if not isinstance(question, RecordBounded) or terms.neighbours == Neighbours.ADD_REMOVE:
+    if not isinstance(question, RecordBounded) or terms.added:
         return _names(question)
     return [name for name, bound in question.bounds.items() if bound.stay or bound.move]

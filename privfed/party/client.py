@@ -21,6 +21,7 @@ from privfed.party.journalled import JournalledFit
 from privfed.party.program import PROGRAM_STATE, Program, ProgramCheck, agreed_program, refuse_seeded
 from privfed.party.signed import SignedSide
 from privfed.party.state import MEMORIES, FileStore, MemoryStore, RememberingAnswerer
+from privfed.party.users import of_users
 from privfed.privacy.dp_sgd import ClientSteps
 from privfed.privacy.ledger import ClientBudget
 
@@ -119,13 +120,23 @@ def assembled(
     return Client(side, stores.state, admitting, log)
 
 
-def rows_in_domain(data: ClientData, configuration: Configuration, domain: Domain | None) -> ClientData:
+def rows_in_domain(
+    data: ClientData, configuration: Configuration, domain: Domain | None, key: bytes | None = None
+) -> ClientData:
     """Return the rows that a client answers from: under differential privacy those inside the domain.
 
-    Questions only know the bounding box of a ball, so that clients clip their rows to the ball here.
+    Questions only know the bounding box of a ball, so that clients clip their rows to the ball here. At unit
+    "user" at most the agreed number of rows of each user are left (`privfed.party.users`).
+
+    Args:
+        data: the client's rows.
+        configuration: what it agreed to.
+        domain: the declared domain; needed under differential privacy.
+        key: the client's own, by which it chooses among rows of a user; needed at unit "user".
 
     Raises:
-        ArgumentError: differential privacy is claimed, and the domain is not given, or not the agreed one.
+        ArgumentError: differential privacy is claimed, and the domain is not given, or not the agreed one; or
+            at unit "user" nothing says whose the rows are.
     """
     if configuration.privacy is None:
         return data
@@ -134,7 +145,7 @@ def rows_in_domain(data: ClientData, configuration: Configuration, domain: Domai
     low, high = domain.bounds(configuration.n_features)
     if (low.tobytes(), high.tobytes()) != (configuration.low.data, configuration.high.data):
         raise ArgumentError(f"domain={domain!r} is not the one in the agreement; take that one.")
-    return data.inside(domain)
+    return of_users(data, configuration.privacy, key).inside(domain)
 
 
 def check_columns(data: ClientData, configuration: Configuration) -> None:
@@ -172,6 +183,7 @@ def own_client(
     *,
     domain: Domain | None = None,
     log: ErrorLog | None = None,
+    user_key: bytes | None = None,
 ) -> Client:
     """Return a client on its own machine, from its own rows alone.
 
@@ -184,6 +196,7 @@ def own_client(
         stores: where it keeps what it must not forget.
         domain: the declared domain; needed under differential privacy.
         log: its own log of errors.
+        user_key: its own, by which it chooses among rows of a user; needed at unit "user".
 
     Raises:
         ArgumentError: the rows have other columns than was agreed, the domain is another one, or the agreed
@@ -198,7 +211,7 @@ def own_client(
             f"group_size={policy.group_size} needs groups of the rows that outlast this fit: join with "
             "privfed.party.joining.Party, whose journal keeps them."
         )
-    rows = rows_in_domain(data, configuration, domain)
+    rows = rows_in_domain(data, configuration, domain, user_key)
     answerer = own_answerer(configuration.clients[position], rows, configuration.seed, log)
     if stores.memory is not None:
         answerer = RememberingAnswerer(answerer, rows.memory, stores.memory)

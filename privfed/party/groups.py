@@ -66,7 +66,7 @@ class RawTable:
 
     def exact(self) -> ClientData:
         """Return the rows as they are."""
-        return ClientData(self.features, self.classes)
+        return ClientData(self.features, self.classes, users=self.ids)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,7 +88,7 @@ class OwnRows:
     @classmethod
     def of(cls, data: ClientData) -> OwnRows:
         """Return how rows are read that are there."""
-        table = RawTable(data.features, data.labels)
+        table = RawTable(data.features, data.labels, data.users)
         return cls(lambda columns: table, n_classes=data.classes, times=data.times)
 
 

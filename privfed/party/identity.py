@@ -7,6 +7,7 @@ Nobody finds a second key with the same ones, nor two lists of its own making th
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import stat
@@ -183,6 +184,11 @@ class OwnIdentity:
     name: str
     key: Identity
     journal: bytes = field(repr=False)
+
+    @property
+    def user_key(self) -> bytes:
+        """The key by which it chooses among rows of a user (`privfed.party.users`), 32 bytes."""
+        return hashlib.blake2b(digest_size=32, key=self.key.secret, person=b"privfed user key").digest()
 
     @property
     def signed_key(self) -> SignedKey:

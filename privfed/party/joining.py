@@ -114,4 +114,14 @@ class Party:
         own_side = protocol.client(agreement, position, self.journal.identity, policy, replay)
         side = SignedSide(own_side, agreement, position, follow)
         stores = Stores.in_journal(fit, side)
-        return own_client(side, position, seen, configuration, policy, stores, domain=domain, log=log)
+        return own_client(
+            side,
+            position,
+            seen,
+            configuration,
+            policy,
+            stores,
+            domain=domain,
+            log=log,
+            user_key=self.own.user_key,
+        )

@@ -147,7 +147,7 @@ class PrivacyBudget:
     Args:
         epsilon: of everything together, above 0.
         delta: of everything together, in [1e-300, 1).
-        unit: what is protected, "record" or "client".
+        unit: what is protected, "record", "user" or "client".
         neighbours: "add-remove" or "replace-one" of that unit.
         path: the file, made where there is none. One that exists must state the same guarantee.
         order: None for Gaussian noise alone, which composes exactly. An integer from 2 to 4,096 is the order
@@ -228,6 +228,7 @@ class PrivacyBudget:
         noise: AnyNoise = Noise.DISTRIBUTED,
         mechanism: AnyMechanism = Mechanism.GAUSSIAN,
         spare: float = 0.0,
+        rows_per_user: int | None = None,
         purpose: str = "",
         reserve: bool = True,
     ) -> Privacy:
@@ -241,6 +242,7 @@ class PrivacyBudget:
             noise: who adds it.
             mechanism: of the noise, "gaussian"; or "skellam", which needs a budget with an `order`.
             spare: share of the result that is kept for sums that have to be asked again.
+            rows_per_user: as in `Privacy`, for a budget of unit "user"; it may differ from run to run.
             purpose: what for, for the log; by default what is asked.
             reserve: whether to pay now. False pays when a run begins, and nothing where a paid run goes on.
 
@@ -263,6 +265,7 @@ class PrivacyBudget:
             noise=noise,
             mechanism=mechanism,
             spare=spare,
+            rows_per_user=rows_per_user,
         )
         number = None
         if reserve:

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from privfed.core.agreed.assumptions import declared
 from privfed.core.agreed.configuration import Configuration, PrivacyTerms
 from privfed.core.names import imported
 from privfed.core.values.domain import Ball, Box, Domain, check_private
@@ -33,6 +32,7 @@ from privfed.core.values.guarantee import (
 from privfed.core.values.numbers import check_share, check_whole
 from privfed.errors import ArgumentError
 from privfed.privacy.accounting import gdp_mu
+from privfed.privacy.adversaries import SEEDED, against_whom
 from privfed.privacy.curves import Curve
 from privfed.privacy.ledger import Payment
 from privfed.privacy.lemmas import PAGE, lemmas_of
@@ -52,7 +52,11 @@ COMPOSED_STEPS = (
 )
 """How the steps of clients that train by DP-SGD are composed."""
 
-_UNITS = {Unit.RECORD: "one record (a row of one client)", Unit.CLIENT: "one client (all its rows)"}
+_UNITS = {
+    Unit.RECORD: "one record (a row of one client)",
+    Unit.USER: "one user (all rows under one id at one client, of which it uses at most {})",
+    Unit.CLIENT: "one client (all its rows)",
+}
 _NEIGHBOURS = {Neighbours.ADD_REMOVE: "added or removed", Neighbours.REPLACE_ONE: "replaced by another"}
 _NOISE = {
     Noise.DISTRIBUTED: "the clients of a sum share it",
@@ -60,7 +64,6 @@ _NOISE = {
     Noise.SERVER: "the server adds it to sums that it cannot read",
 }
 _MECHANISMS = {Mechanism.GAUSSIAN: "discrete Gaussian", Mechanism.SKELLAM: "Skellam"}
-_SEEDED = "none: a seeded run, whose noise can be computed again"
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,7 @@ class PrivacySpent:
         composed: how the releases were composed.
         against: adversary -> the guarantee against it.
         payments: the ledger, one payment a question.
+        rows_per_user: at unit "user" the most rows of a user that a client uses; 0 at other units.
     """
 
     epsilon: float
@@ -90,16 +94,17 @@ class PrivacySpent:
     composed: str
     against: dict[str, str]
     payments: tuple[Payment, ...] = field(repr=False)
+    rows_per_user: int = 0
 
     def facts(self) -> dict[str, str]:
         """Return the statements of the claim, as topic -> statement."""
         bounds = f"epsilon {self.epsilon:g}, delta {self.delta:g}"
         if self.seeded:
             bounds = f"not private: a seeded run of {bounds}; its noise repeats, and nobody is protected"
-        unit, neighbours = _UNITS[self.unit], _NEIGHBOURS[self.neighbours]
+        unit, neighbours = _UNITS[self.unit].format(self.rows_per_user), _NEIGHBOURS[self.neighbours]
         who, kind = _NOISE[self.noise], _MECHANISMS[self.mechanism]
         # A seeded run protects from nobody: one statement replaces those for each adversary.
-        against = self.against if not self.seeded else {"anybody": _SEEDED}
+        against = self.against if not self.seeded else {"anybody": SEEDED}
         return {
             "differential privacy": bounds,
             "protected": f"{unit}, {neighbours} ({self.unit}, {self.neighbours})",
@@ -200,42 +205,15 @@ def claimed(
         seeded=terms.seeded,
         composed=f"{composed}; computational, since masks and noise come from keyed generators; "
         f"proof: {', '.join([PAGE, *lemmas_of(terms)])}",
-        against=_against(terms, configuration, one_key, by_author),
+        against=against_whom(terms, configuration, one_key, by_author),
         payments=payments,
+        rows_per_user=terms.rows_per_user,
     )
 
 
 def unless_seeded(claim: PrivacySpent | None) -> PrivacySpent | None:
     """Return a claim, or None for a seeded run, which claims nothing."""
     return None if claim is None or claim.seeded else claim
-
-
-def _against(
-    terms: PrivacyTerms, configuration: Configuration, one_key: bool, by_author: bool
-) -> dict[str, str]:
-    claim = f"({terms.epsilon:g}, {terms.delta:g})"
-    c, local = configuration.terms.colluders, terms.noise == Noise.LOCAL or configuration.noising == 1
-    colluding = f"{claim} with at most {c} of the clients" if c else "none claimed"
-    reads = "; it reads every noised total" if configuration.terms.verified else ""
-    against = {
-        "readers of the model": claim,
-        "a client": (claim if local or c else "none claimed: it knows its own share of the noise") + reads,
-        "the server": claim,
-        "the server with clients": f"{claim} each client alone" if local else colluding,
-    }
-    if terms.noise == Noise.SERVER:
-        against |= {
-            "readers of the model": f"{claim} if the server adds the noise honestly",
-            "a client": f"{claim} if the server adds the noise honestly",
-            "the server": "ciphertext only: none once it learns a total or the model",
-            "the server with clients": "none: it knows the noise, and they know the totals",
-        }
-    elif one_key and not local:
-        against["the server with clients"] = "none: one client's key opens every upload"
-    if by_author and not local:
-        # Whoever sees a client's own answer sees its share of the noise alone.
-        against |= {party: declared(against[party]) for party in against if party != "readers of the model"}
-    return dict.fromkeys(against, _SEEDED) if terms.seeded else against
 
 
 _WORDS: dict[str, type[Word]] = {
@@ -273,7 +251,8 @@ class Privacy:
     Args:
         epsilon: above 0.
         delta: in (0, 1); a value above 1e-5 gives a warning.
-        unit: what is protected: "record" (one row of one client) or "client" (all its rows).
+        unit: what is protected: "record" (one row of one client), "user" (all rows under one id at one
+            client, which needs tables with ids) or "client" (all its rows).
         domain: `Box` or `Ball`, chosen without looking at the data; rows outside are clipped to it. Its
             numbers are at most 2^200 in magnitude, and at least one feature is 2^-200 wide or wider.
         neighbours: "add-remove" or "replace-one" of that unit.
@@ -287,6 +266,9 @@ class Privacy:
         spare: share of the budget that is kept for sums that have to be asked again.
         noise_seed: makes the run seeded: noise repeats with this seed, nothing is claimed and nobody is
             protected.
+        rows_per_user: at unit "user", and only there: the most rows of a user that a client uses. It chooses
+            them by a keyed hash of id and row. All noise grows with this number, twice as much under
+            replace-one.
         paid_by: where each run is paid before it begins; `PrivacyBudget.take` sets it. None for a claim that
             stands alone: what several of them say together, nobody adds up.
     """
@@ -300,6 +282,7 @@ class Privacy:
     mechanism: AnyMechanism = Mechanism.GAUSSIAN
     spare: float = 0.0
     noise_seed: int | None = None
+    rows_per_user: int | None = None
     paid_by: Paying | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -317,6 +300,13 @@ class Privacy:
             )
         check_share("spare", self.spare)
         check_whole("noise_seed", self.noise_seed, 0, or_none=True)
+        check_whole("rows_per_user", self.rows_per_user, 1, or_none=True)
+        if (self.unit == Unit.USER) != (self.rows_per_user is not None):
+            raise ArgumentError(
+                'unit="user" needs rows_per_user, the most rows of a user that count, and no other unit has '
+                f'it; got unit="{self.unit}", rows_per_user={self.rows_per_user}.',
+                parameters=["rows_per_user"],
+            )
         if self.epsilon > 10:
             warnings.warn(f"epsilon={self.epsilon} promises very little; usual are 0.1 to 10.", stacklevel=3)
         if self.delta > 1e-5:
@@ -341,9 +331,10 @@ class Privacy:
             n_rows: number of rows of all clients; noised, unless it is public.
             n_clients: number of clients.
         """
-        n_units = n_rows if self.unit == Unit.RECORD else n_clients
+        n_units = n_rows if Unit(self.unit).of_rows else n_clients
         # With neighbours that replace a row, the number of rows is public.
-        noised = " (noised)" if self.unit == Unit.RECORD and self.neighbours == Neighbours.ADD_REMOVE else ""
+        public = (self.unit, self.neighbours) == (Unit.RECORD, Neighbours.REPLACE_ONE)
+        noised = " (noised)" if Unit(self.unit).of_rows and not public else ""
         if self.delta * n_units >= 1.0:
             warnings.warn(
                 f"delta={self.delta:g} times about {n_units:.0f} units{noised} is at least 1: the claim "
@@ -378,19 +369,23 @@ class Privacy:
         Args:
             steps: of DP-SGD, where clients train by it.
         """
-        budget = agreed_budget(Mechanism(self.mechanism), Noise(self.noise), self.epsilon, self.delta)
-        return PrivacyTerms(
+        terms = PrivacyTerms(
             epsilon=float(self.epsilon),
             delta=float(self.delta),
             unit=Unit(self.unit),
             neighbours=Neighbours(self.neighbours),
             noise=Noise(self.noise),
-            budget=budget if steps is None else float(steps.total),
+            budget=1.0 if steps is None else float(steps.total),
             seeded=self.noise_seed is not None,
             mechanism=Mechanism(self.mechanism),
             steps=steps,
             spare=float(self.spare),
+            rows_per_user=self.rows_per_user or 0,
         )
+        if steps is not None:
+            return terms
+        of_claim = (terms.mechanism, terms.noise, terms.epsilon, terms.delta, terms.rows_apart)
+        return msgspec.structs.replace(terms, budget=agreed_budget(*of_claim))
 
 
 def _check_number(name: str, value: Any, high: float) -> None:

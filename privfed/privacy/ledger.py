@@ -159,7 +159,7 @@ class ClientBudget:
         terms = configuration.privacy
         # Comparisons are such that what is no number is refused.
         if terms is not None and not terms.budget <= agreed_budget(
-            terms.mechanism, terms.noise, terms.epsilon, terms.delta
+            terms.mechanism, terms.noise, terms.epsilon, terms.delta, terms.rows_apart
         ):
             raise PrivacyError(
                 f"a budget of {terms.budget:.6g} is more than epsilon={terms.epsilon:g} and "

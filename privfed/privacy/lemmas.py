@@ -19,7 +19,8 @@ def lemmas_of(terms: PrivacyTerms) -> tuple[str, ...]:
         *(("shares",) if terms.noise == Noise.DISTRIBUTED else ()),
         *(("server",) if terms.noise == Noise.SERVER else ()),
         "sampler",
-        "rows" if terms.unit == Unit.RECORD else "clients",
+        "rows" if terms.unit.of_rows else "clients",
+        *(("users",) if terms.unit == Unit.USER else ()),
         "neighbours",
         "noninterference",
     )

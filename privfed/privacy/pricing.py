@@ -33,7 +33,7 @@ from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import StatisticsSpec
 from privfed.core.roles.conversation import Algorithm, Setting, Total
 from privfed.core.values.domain import Domain, FloatArray
-from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit
+from privfed.core.values.guarantee import Mechanism, Noise, Unit
 from privfed.errors import PrivacyError
 from privfed.privacy.accounting import (
     LEAST_SIGMA,
@@ -68,7 +68,9 @@ def budget_of(mechanism: Mechanism, epsilon: float, delta: float) -> float:
     return skellam_budget(epsilon, delta) if mechanism == Mechanism.SKELLAM else gdp_mu(epsilon, delta) ** 2
 
 
-def agreed_budget(mechanism: Mechanism, noise: Noise, epsilon: float, delta: float) -> float:
+def agreed_budget(
+    mechanism: Mechanism, noise: Noise, epsilon: float, delta: float, rows_apart: int = 1
+) -> float:
     """Return the largest budget that parties may agree on for a claim.
 
     It is smaller than `budget_of`, since the claim must hold although ledgers tolerate an excess of `SLACK`,
@@ -79,9 +81,11 @@ def agreed_budget(mechanism: Mechanism, noise: Noise, epsilon: float, delta: flo
         noise: who adds the noise, as in `PrivacyTerms`.
         epsilon: of the claim, positive.
         delta: of the claim, in [1e-300, 1).
+        rows_apart: in how many rows neighbours differ at unit "user" (`PrivacyTerms.rows_apart`). So many
+            rows move a total that often as far as one, so that noise for one costs the square of it.
     """
     encoding = ENCODING_SHARE if noise == Noise.SERVER else 0.0
-    return budget_of(mechanism, epsilon, delta) * (1.0 - SLACK) * (1.0 - encoding)
+    return budget_of(mechanism, epsilon, delta) * (1.0 - SLACK) * (1.0 - encoding) / rows_apart**2
 
 
 def bounds_of(question: Question, limits: Mapping[str, float] | None, unit: Unit) -> dict[str, Bound]:
@@ -108,7 +112,7 @@ def bounds_of(question: Question, limits: Mapping[str, float] | None, unit: Unit
 
 def _worst(costs: FloatArray, bounds: list[Bound], terms: PrivacyTerms) -> float:
     """Return the largest cost over all neighbours, given each entry's cost for one added record."""
-    if terms.neighbours == Neighbours.ADD_REMOVE:
+    if terms.added:
         return float(costs.sum())
     stay, move = [bound.stay for bound in bounds], [bound.move for bound in bounds]
     return float(max((costs * stay).sum(), (costs * move).sum()))
@@ -191,7 +195,7 @@ def _cost(question: Noised, configuration: Configuration) -> float:
     names = [entry.name for entry in question.inner.spec.entries]
     limits = dict(zip(names, question.limits.tolist(), strict=True)) if question.limits.size else None
     meant = (limits is None, question.by_server, question.mechanism)
-    if meant != (terms.unit == Unit.RECORD, configuration.noised_by_server, terms.mechanism):
+    if meant != (terms.unit.of_rows, configuration.noised_by_server, terms.mechanism):
         raise PrivacyError(
             "the question's noise is for another unit, or of another kind, than the configuration states."
         )

@@ -39,9 +39,11 @@ class Elsewhere(Engine):
         rows: Sequence[np.ndarray],
         policy: ClientPolicy | None = None,
         labels: Sequence[np.ndarray] | None = None,
+        users: Sequence[Sequence[str]] | None = None,
     ) -> None:
         self._folder, self._rows = folder, rows
         self._labels = [None] * len(rows) if labels is None else labels
+        self._users = [None] * len(rows) if users is None else users
         self._policy = ClientPolicy() if policy is None else policy
         self.silent: Callable[[Exchange, int], bool] = lambda exchange, client: False
         self.lies: Callable[[object], None] = lambda session: None
@@ -68,13 +70,13 @@ class Elsewhere(Engine):
             one.join(
                 agreement,
                 opening.protocol,
-                ClientData(rows, labels),
+                ClientData(rows, labels, users=users),
                 data_set="rows",
                 policy=self._policy,
                 domain=opening.domain,
                 tells=self._hear,
             )
-            for one, rows, labels in zip(parties, self._rows, self._labels, strict=True)
+            for one, rows, labels, users in zip(parties, self._rows, self._labels, self._users, strict=True)
         ]
         session = opening.protocol.coordinator(agreement, SERVER, self)
         self.lies(session)

@@ -36,7 +36,8 @@ def test_claims_of_all_kinds_rest_on_sections_of_the_page_and_no_section_is_left
     terms = model.transcript_.configuration.privacy
     named = {"steps"}
     for mechanism, noise, unit in product(Mechanism, Noise, Unit):
-        kind = msgspec.structs.replace(terms, mechanism=mechanism, noise=noise, unit=unit)
+        rows = 3 if unit == Unit.USER else 0
+        kind = msgspec.structs.replace(terms, mechanism=mechanism, noise=noise, unit=unit, rows_per_user=rows)
         named |= set(lemmas_of(kind))
     assert named == set(SECTIONS)
 

@@ -86,7 +86,6 @@ from privfed.algorithms.starts import Init
 from privfed.core.asking.phases import Form, Phase, Phases
 from privfed.core.roles.conversation import Conversation, Setting
 from privfed.core.values.domain import FloatArray, frozen_array
-from privfed.core.values.guarantee import Unit
 from privfed.numerics.kernels.interpreted import squared_distances
 from privfed.questions.cells import GRID_FEATURES
 from privfed.questions.histograms import SIZE_SHARE, ClientSizes, typical_size
@@ -204,7 +203,7 @@ class NoisedKMeans(ABC):
         """Return what a run asks: scale, start and rounds; at unit "client" also about clients."""
         rng, frame = np.random.default_rng(self.seed), frame_of(setting)
         scale, k = scale_phases(setting, octaves=self.fixed), self.n_clusters
-        if setting.privacy is None or setting.privacy.unit == Unit.RECORD:
+        if setting.privacy is None or setting.privacy.unit.of_rows:
             return (*scale, *self._refined_phases(frame, rng))
         sizes, probes = Phase(Form(ClientSizes)), probe_phase(frame, k, rng)
         return (sizes, *client_phases(scale), probes, *client_phases(self._refined_phases(frame, rng)))
@@ -228,7 +227,7 @@ class NoisedKMeans(ABC):
     def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Find a start, then refine it; at unit "client" each client takes the role of a record."""
         rng, k, octaves = np.random.default_rng(self.seed), self.n_clusters, self.fixed
-        if setting.privacy is None or setting.privacy.unit == Unit.RECORD:
+        if setting.privacy is None or setting.privacy.unit.of_rows:
             scale = yield from scaled(setting, k, octaves)
             return (yield from self._refined(scale, rng))
         size, share = (yield from typical_size(frame_of(setting).ranges)), 1.0 - SIZE_SHARE

@@ -18,7 +18,7 @@ from privfed.algorithms.private.noised_rounds import DISTANCE_SHARE, wanted_radi
 from privfed.algorithms.private.points import Coreset
 from privfed.algorithms.private.scale import SHARES, Scale, chi_ratio, frame_of, replaces_records
 from privfed.core.roles.conversation import Setting
-from privfed.core.values.guarantee import Noise, Unit
+from privfed.core.values.guarantee import Unit
 from privfed.core.values.numbers import check_whole
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.privacy.claim import Privacy
@@ -47,10 +47,11 @@ def planned(
     check_whole("copies", copies, 1)
     if distance is not None and not (isfinite(distance) and distance > 0.0):
         raise ArgumentError(f"distance must be positive, got distance={distance!r}.", parameters=["distance"])
-    if privacy.unit != Unit.RECORD:
+    if privacy.unit == Unit.CLIENT:
         raise PrivacyError(
-            'a plan is for unit="record": what a client adds to a sum depends on how its rows spread, which '
-            "no public number says."
+            'a plan is for unit="record" or "user": what a client adds to a sum depends on how its rows '
+            "spread, which no public number says. Fit made-up rows of your clients' sizes instead, with "
+            "noise_seed=, and read their intervals_."
         )
 
     def at(epsilon: float) -> tuple[Plan, bool]:
@@ -69,8 +70,9 @@ def _at(
     privacy: Privacy, epsilon: float, n_rows: int, k: int, d: int, distance: float | None, copies: int
 ) -> tuple[Plan, bool]:
     """Return the plan at an epsilon, whose least epsilon is not known yet, and whether clusters stand out."""
-    budget = agreed_budget(privacy.terms().mechanism, Noise(privacy.noise), epsilon, privacy.delta)
-    terms = msgspec.structs.replace(privacy.terms(), budget=budget)
+    terms = privacy.terms()
+    budget = agreed_budget(terms.mechanism, terms.noise, epsilon, privacy.delta, terms.rows_apart)
+    terms = msgspec.structs.replace(terms, budget=budget)
     setting = Setting(("",), d, privacy.domain, privacy=terms)
     frame = frame_of(setting)
     # Centers of clusters that fill the domain are so far apart; their rows reach half as far.

@@ -32,7 +32,6 @@ from privfed.core.asking.phases import Among, Phase, Phases
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Conversation, Setting
 from privfed.core.values.domain import FloatArray, frozen_array
-from privfed.core.values.guarantee import Unit
 from privfed.errors import PrivacyError
 from privfed.numerics.kernels.dispatch import assign
 from privfed.numerics.memberships import memberships
@@ -131,7 +130,7 @@ class PrivateSelection:
         Raises:
             PrivacyError: at unit "client".
         """
-        if setting.privacy is None or setting.privacy.unit != Unit.RECORD:
+        if setting.privacy is None or not setting.privacy.unit.of_rows:
             raise PrivacyError('the number of clusters is chosen at unit "record" only; fit one number.')
         rng = np.random.default_rng(self.algorithm.seed)
         most = max(self.candidates)

@@ -185,6 +185,7 @@ class PrivacyTerms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             totals; the budget is then their number. None otherwise.
         spare: share of the budget that is kept for sums that have to be asked again. It fixes each question's
             noise with the algorithm's weights, so that whoever runs the algorithm prices alike.
+        rows_per_user: at unit "user" the most rows of a user that a client answers from; 0 at other units.
     """
 
     epsilon: float
@@ -198,8 +199,31 @@ class PrivacyTerms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     mechanism: Mechanism = Mechanism.GAUSSIAN
     steps: SampledSteps | None = None
     spare: float = 0.0
+    rows_per_user: Number = 0
+
+    @property
+    def rows_apart(self) -> int:
+        """In how many rows neighbours differ, each of which is priced as one that is added.
+
+        A replaced user is one that leaves and one that comes. At other units it is 1: `added` says whether
+        questions have a price of their own for a replaced unit.
+        """
+        if self.unit != Unit.USER:
+            return 1
+        return self.rows_per_user * (1 if self.neighbours == Neighbours.ADD_REMOVE else 2)
+
+    @property
+    def added(self) -> bool:
+        """Whether a question costs what added rows, or an added client, cost."""
+        return self.unit == Unit.USER or self.neighbours == Neighbours.ADD_REMOVE
 
     def __post_init__(self) -> None:
+        if (self.unit == Unit.USER) != (self.rows_per_user > 0):
+            raise ArgumentError(
+                'unit="user" needs rows_per_user, the most rows of a user that count, at least 1; other '
+                f'units have none. Got unit="{self.unit}", rows_per_user={self.rows_per_user}.',
+                parameters=["rows_per_user"],
+            )
         if not 0 <= self.spare < 1:
             raise ArgumentError(f"spare must lie in [0, 1), got spare={self.spare}.", parameters=["spare"])
         if not (0 < self.epsilon < float("inf") and 0 < self.delta < 1 and 0 < self.budget < float("inf")):

@@ -33,6 +33,8 @@ class ClientData:
         stack: the table in which the rows lie with those of other simulated clients, or None.
         place: position of the client in the stack.
         grouped: whether the rows are means of groups. A client without a group answers zeros to everything.
+        users: whose each row is, one id a row, until rows of users are chosen (`privfed.party.users`); None
+            without ids.
     """
 
     features: FloatArray
@@ -45,6 +47,7 @@ class ClientData:
     grouped: bool = False
     classes: int | None = None
     times: bool = False
+    users: Sequence[str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         features = frozen_array(self.features) if self.stack is None else self.features
@@ -105,7 +108,15 @@ class ClientData:
         """Return the same client, with what it remembers, but without rows."""
         labels = None if self.labels is None else self.labels[:0]
         nothing = np.empty((0, self.n_features))
-        return replace(self, features=nothing, labels=labels, cache={}, errors=[], stack=None)
+        return replace(self, features=nothing, labels=labels, cache={}, errors=[], stack=None, users=None)
+
+    def only(self, kept: npt.NDArray[np.bool_]) -> ClientData:
+        """Return the same client with some of its rows, without ids and with nothing kept of the others."""
+        labels = None if self.labels is None else self.labels[kept]
+        rows = self.features[kept]
+        return replace(
+            self, features=rows, labels=labels, cache={}, errors=[], stack=None, place=0, users=None
+        )
 
     def unusable(self, declared: Iterable[Declaration | None]) -> str | None:
         """Return the code of a refusal to be used as questions ask, or None. It depends on no row.

@@ -50,8 +50,16 @@ class Unit(Word):
     RECORD = "record"
     """One row of one client."""
 
+    USER = "user"
+    """The rows of one user at one client, of which a client uses a declared number."""
+
     CLIENT = "client"
     """All rows of one client."""
+
+    @property
+    def of_rows(self) -> bool:
+        """Whether single rows are bounded, rather than a client's answer as a whole."""
+        return self is not Unit.CLIENT
 
 
 class Neighbours(Word):
@@ -92,7 +100,7 @@ class Mechanism(Word):
 
 
 # What users may write for them, for type checkers.
-AnyUnit = Unit | Literal["record", "client"]
+AnyUnit = Unit | Literal["record", "user", "client"]
 AnyNeighbours = Neighbours | Literal["add-remove", "replace-one"]
 AnyNoise = Noise | Literal["distributed", "local", "server"]
 AnyMechanism = Mechanism | Literal["gaussian", "skellam"]

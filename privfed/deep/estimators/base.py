@@ -100,7 +100,7 @@ class FederatedModel(Predicting, ModelParameters, Saved):
     @property
     def _by_dp_sgd(self) -> Privacy | None:
         """The privacy of a fit by DP-SGD; None for all others."""
-        return self.privacy if self.privacy is not None and self.privacy.unit == Unit.RECORD else None
+        return self.privacy if self.privacy is not None and self.privacy.unit != Unit.CLIENT else None
 
     def fit(self, X: Any = None, y: Any = None, client_names: Iterable[Any] | None = None) -> FederatedModel:
         """Train on the data of several clients.

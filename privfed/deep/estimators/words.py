@@ -104,6 +104,11 @@ def check_private(words: Mapping[str, Any], privacy: Privacy) -> None:
         raise PrivacyError('models are sent to clients, who train them; use noise="local" or "distributed".')
     if privacy.unit == Unit.CLIENT:
         return
+    if privacy.unit == Unit.USER:
+        raise PrivacyError(
+            "DP-SGD draws rows by chance, and a user with several rows is in several batches: no bound is "
+            'proven. Use unit="client"; or unit="record" for a table with one row a user.'
+        )
     if privacy.neighbours != Neighbours.ADD_REMOVE:
         raise PrivacyError(
             'DP-SGD, whose batches are by chance, is for records added or removed: neighbours="add-remove".'
