@@ -25,7 +25,7 @@ KINDS: dict[str, type[Word]] = {
     "mechanism": Mechanism,
 }
 WORDS = {
-    "unit": ["record", "client"],
+    "unit": ["record", "user", "client"],
     "neighbours": ["add-remove", "replace-one"],
     "noise": ["distributed", "local", "server"],
     "mechanism": ["gaussian", "skellam"],
@@ -33,6 +33,7 @@ WORDS = {
 
 
 def privacy(**words: Any) -> Privacy:
+    needed = {"rows_per_user": 2} if words.get("unit") == "user" else {}
     usual = {
         "epsilon": 1.0,
         "delta": 1e-6,
@@ -40,7 +41,7 @@ def privacy(**words: Any) -> Privacy:
         "neighbours": "add-remove",
         "domain": Box(-1, 1),
     }
-    return Privacy(**{**usual, **words})
+    return Privacy(**{**usual, **needed, **words})
 
 
 @pytest.mark.parametrize("name", KINDS)
