@@ -10,7 +10,7 @@ import pytest
 
 from privfed.errors import MessageError, PolicyError
 from privfed.protocols.crypto.fixed_point import Layout
-from privfed.protocols.crypto.keys import new_secret
+from privfed.protocols.crypto.keys import KEY_BYTES, new_secret, seal
 from privfed.protocols.crypto.keystream import SHORT, Masker, keystream, mask_bytes
 from privfed.protocols.masked import checks
 from privfed.protocols.masked.bindings import pair_of, recovery_pad
@@ -71,6 +71,16 @@ def test_a_box_brings_the_shares_of_all_numbers_once() -> None:
     # Nobody has a key with the client that never joined: not even one of zeros.
     with pytest.raises(PolicyError, match="box:7"):
         theirs.opened(other, (1,), sent.boxes[size:])
+
+
+def test_nobody_seals_a_box_for_a_neighbour_without_a_key() -> None:
+    """Zeros stand where there is no key with a neighbour, and everybody knows zeros."""
+    making, block, _ = prepared(pair_of(new_secret(), b"s"), 0)
+    shares = bytes(SECRET_BYTES * COUNT)
+    box = seal(bytes(KEY_BYTES), shares, making._binding(7, making.me, making.neighbours.held[1]))
+    assert len(box) == box_bytes(COUNT)
+    with pytest.raises(PolicyError, match="box:7"):
+        making.opened(block, (1,), box)
 
 
 @pytest.mark.parametrize("what", [*BOUND, "bytes", "K"])
