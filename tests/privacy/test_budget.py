@@ -18,11 +18,12 @@ import pytest
 
 from privfed import Box, DPKMeans, FederatedScaler, Privacy, PrivacyBudget, metrics, select_n_clusters
 from privfed.core.agreed.policy import Claim
-from privfed.core.values.guarantee import SampledSteps
+from privfed.core.values.guarantee import Mechanism, SampledSteps
 from privfed.errors import ArgumentError, BudgetError, PrivacyError, StateError
 from privfed.privacy.accounting import gdp_epsilon
 from privfed.privacy.filters import sampled_divergence
 from privfed.privacy.ledger import composed_epsilon
+from privfed.privacy.pricing import budget_of
 from tests.party.killing import KILLED, SURVIVED, killed_at
 
 BOX = Box(-1.0, 1.0, max_rows=400)
@@ -50,6 +51,13 @@ def claim_of(privacy: Privacy) -> Claim:
         neighbours="add-remove",
         mechanism="gaussian",
     )
+
+
+@pytest.mark.parametrize("share", [1e-4, 0.01, 0.3, 1 / 3, 0.999, 1.0])
+def test_a_claim_spends_no_more_than_was_paid_and_hardly_less(share: float, tmp_path: Path) -> None:
+    budget = budget_in(tmp_path)
+    taken, paid = budget.take(share, reserve=False), share * budget.mu_squared
+    assert (1 - 1e-9) * paid < budget_of(Mechanism.GAUSSIAN, taken.epsilon, taken.delta) <= paid
 
 
 def test_a_year_of_releases_spends_what_one_release_would(tmp_path: Path) -> None:

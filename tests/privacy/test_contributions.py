@@ -108,7 +108,9 @@ def test_lengths_are_compared_as_exact_integers(l2: float, steps: list[int]) -> 
     step = step_of(l2)
     exactly = sum(one * one for one in steps) <= (Fraction(l2) / Fraction(step)) ** 2
     whole = np.array([steps], dtype=np.float64)
-    assert bool(np.einsum("ij,ij->i", whole, whole)[0] <= most_squared(l2, step)) is exactly
+    most = most_squared(l2, step)
+    assert bool(np.einsum("ij,ij->i", whole, whole)[0] <= most) is exactly
+    assert most <= (Fraction(l2) / Fraction(step)) ** 2 < most + 1
 
 
 def no_number(rows: np.ndarray) -> np.ndarray:

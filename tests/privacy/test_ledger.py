@@ -1,6 +1,7 @@
 """Ledgers: what is paid, when, and by whom; and the noise that a weight buys."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -99,6 +100,11 @@ def test_a_ledger_refuses_what_is_not_paid_for_and_keeps_its_lines() -> None:
         ledger.price(Ask(LLOYD, purpose="round", weights=SPLIT))
     assert [payment.question for payment in ledger.payments] == ["RelativeSums"] * 2
     assert ledger.spent == pytest.approx(0.7)
+    for part, paid in some([(0.3001, False), (0.3, True), (1e-4, False)]):
+        ask = Ask(LLOYD, purpose="round", weights={name: one / 0.35 * part for name, one in SPLIT.items()})
+        with nullcontext() if paid else pytest.raises(BudgetError):
+            ledger.price(ask)
+    assert ledger.spent == pytest.approx(1.0, abs=1e-9)
 
 
 def test_lost_questions_are_paid_and_a_spare_share_pays_for_them() -> None:
