@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
+from privfed import DWFKMeans
+from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Total
 from privfed.core.values.domain import Ranges
+from privfed.errors import RefusedError
 from privfed.privacy.noised import Noised
 from privfed.protocols.crypto.fixed_point import Grid
 from privfed.protocols.masked.likeness import alike
@@ -57,6 +61,24 @@ def test_only_a_question_that_counts_all_rows_says_how_many_there_are() -> None:
     total = Total(question.spec.unflatten(values + 4.0), (0, 1))
     assert _rows_of(question, total) == 4.0
     assert _rows_of(LLOYD, counted(3.0, 4.0).total) is None
+
+
+@pytest.mark.parametrize(("more", "codes"), [(40.0, {"total"}), (0.0, set())])
+def test_a_client_that_counts_more_rows_than_there_are_ends_the_fit(
+    more: float, codes: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng, honest = np.random.default_rng(0), LloydSums.answer_all
+
+    def lying(self: LloydSums, clients: Any, generators: Any) -> list[Statistics]:
+        first, *others = honest(self, clients, generators)
+        told = {name: one + more if name == "count" else one for name, one in first.items()}
+        return [Statistics(**told), *others]
+
+    monkeypatch.setattr(LloydSums, "answer_all", lying)
+    model = DWFKMeans(2, local_iter=1, protocol="masked-verified", random_state=0)
+    with pytest.raises(RefusedError) if codes else nullcontext() as error:
+        model.fit([rng.normal(size=(15, 2)) for _ in range(4)])
+    assert set(error.value.codes.values() if error is not None else ()) == codes
 
 
 # --- stories ---

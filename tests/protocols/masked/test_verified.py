@@ -213,6 +213,24 @@ def _what(one: OpenedSum) -> dict[str, Any]:
     return {"words": one.words, "check": one.check, "contributors": one.contributors}
 
 
+def test_no_sum_that_is_open_is_asked_again() -> None:
+    """Its totals over other clients would differ by single answers."""
+    for back in (1, 2):
+        run = verified(4)
+        run.ask()
+        run.ask()
+        delivery = delivery_of(run)
+        honest = delivery.request
+
+        def again(client: int, collect: Any, back: int = back, honest: Any = honest) -> Any:
+            request = honest(client, collect)
+            moved = msgspec.structs.replace(request.collect, index=request.collect.index - back)
+            return msgspec.structs.replace(request, collect=moved)
+
+        delivery.request = again  # type: ignore[method-assign]
+        assert set(refused(run).values()) == {"message"}
+
+
 def test_totals_in_another_order_and_missing_ones_are_refused() -> None:
     run = verified(7, ((0, 1, 2, 3), (3, 4, 5, 6)))
     for label in (0, 1, 1, 1):
