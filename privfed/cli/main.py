@@ -12,6 +12,7 @@ from privfed.cli.options import (
     audit_options,
     bins_option,
     classes_option,
+    clip_option,
     config_option,
     declared_options,
     group_size_option,
@@ -76,6 +77,7 @@ for group in (budget, flower, journal, keys, schema):
     profile_option,
     group_size_option,
     declared_options,
+    clip_option,
     click.option(
         "--plan",
         type=click.IntRange(1),
@@ -198,6 +200,7 @@ def profile() -> None:
     sum_options,
     group_size_option,
     declared_options,
+    clip_option,
     json_option,
 )
 def summary() -> None:
@@ -240,6 +243,7 @@ def summary() -> None:
     scale_option,
     group_size_option,
     declared_options,
+    clip_option,
     printing_options,
 )
 def select_k() -> None:

@@ -316,6 +316,15 @@ sum_options = stacked(
     heading="Secure sum",
 )
 
+clip_option = stacked(
+    click.option(
+        "--clip",
+        is_flag=True,
+        help="Values below --low or above --high become these, as under --epsilon.  [default: an error]",
+    ),
+    heading="Declared ranges and differential privacy",
+)
+
 declared_options = stacked(
     click.option(
         "--low",
@@ -328,11 +337,6 @@ declared_options = stacked(
         metavar="X[,Y,...]",
         callback=numbers,
         help="Declared highest value of the features; with --low.",
-    ),
-    click.option(
-        "--clip",
-        is_flag=True,
-        help="Values below --low or above --high become these, as under --epsilon.  [default: an error]",
     ),
     click.option("--max-rows", type=int, help="Declared most rows of a client; with --low and --high."),
     click.option(
