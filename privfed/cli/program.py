@@ -35,7 +35,7 @@ def stacked(*options: Decorator, heading: str = "") -> Decorator:
     """Return one decorator for several options, in their order, which help shows under a heading."""
 
     def decorate(command: Any) -> Any:
-        before = len(getattr(command, "__click_params__", ()))
+        before = len(vars(command).get("__click_params__", ()))
         for option in reversed(options):
             command = option(command)
         for one in command.__click_params__[before:] if heading else ():

@@ -25,6 +25,10 @@ def test_the_commands_of_the_page_run_one_after_the_other(
             text = text.replace(",", ";").replace(".", ",")
         (clients / f"{name}.csv").write_text(text, encoding="latin-1" if name == "aarhus" else "utf-8")
         shutil.copy(clients / f"{name}.csv", tmp_path)
+    stays = [
+        f"h{i % 3},{i},2024-01-{i % 28 + 1:02d},{5 + 8 * (i % 2) + i % 3},{30 + i % 90}" for i in range(120)
+    ]
+    (tmp_path / "stays.csv").write_text("\n".join(["hospital,stay,admitted,glucose,age", *stays]))
     monkeypatch.chdir(tmp_path)
     page = (Path(__file__).parents[2] / "docs/tables.md").read_text()
     commands = [line.split()[1:] for line in page.splitlines() if line.startswith("    privfed ")]

@@ -32,7 +32,7 @@ def setting_of(epsilon: float, d: int, unit: str = "record", neighbours: str = "
     terms = PrivacyTerms(
         epsilon=epsilon,
         delta=DELTA,
-        unit=unit,  # type: ignore[arg-type]
+        unit=Unit(unit),
         neighbours=neighbours,  # type: ignore[arg-type]
         noise="distributed",  # type: ignore[arg-type]
         budget=gdp_mu(epsilon, DELTA) ** 2,

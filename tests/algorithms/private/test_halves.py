@@ -26,6 +26,7 @@ from privfed.core.asking.question import ClientData
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Ask, Setting, Total
 from privfed.core.values.domain import Box, Ranges
+from privfed.core.values.guarantee import Unit
 from privfed.numerics.kernels.interpreted import squared_distances
 from privfed.questions.bounded.bounded_sums import RelativeSums
 
@@ -184,7 +185,7 @@ def test_groups_that_no_hyperplane_through_the_center_parts_get_a_center_each(se
     rows = best[rng.integers(4, size=4000)] + 0.005 * rng.standard_normal((4000, 4))
     budget = 1.0
     terms = PrivacyTerms(
-        epsilon=1.0, delta=1e-6, unit="record", neighbours="add-remove", noise="distributed", budget=budget
+        epsilon=1.0, delta=1e-6, unit=Unit.RECORD, neighbours="add-remove", noise="distributed", budget=budget
     )
     noise = np.random.default_rng(seed)
 

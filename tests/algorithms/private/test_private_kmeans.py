@@ -20,6 +20,7 @@ from privfed.core.asking.question import ClientData
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Ask, Setting, Total
 from privfed.core.values.domain import Ball, Box, Domain, Ranges
+from privfed.core.values.guarantee import Unit
 from privfed.errors import PrivacyError
 from privfed.numerics.kernels.interpreted import squared_distances
 from privfed.questions.bounded.shells import SlabSums
@@ -34,7 +35,7 @@ def setting(
     domain: Domain | None, unit: Any = "record", neighbours: Any = "add-remove", d: int = 2
 ) -> Setting:
     terms = PrivacyTerms(
-        epsilon=1.0, delta=1e-6, unit=unit, neighbours=neighbours, noise="distributed", budget=0.05
+        epsilon=1.0, delta=1e-6, unit=Unit(unit), neighbours=neighbours, noise="distributed", budget=0.05
     )
     return Setting(("0",), d, domain, privacy=terms)
 
