@@ -55,12 +55,13 @@ def audit(
     as_json: bool,
     my_rows: Path | None,
     client: str | None,
+    id: str | None,
     journal: Path | None,
     **given: Any,
 ) -> None:
     """Do the work of `privfed audit`."""
-    if my_rows is None and (client, journal) != (None, None):
-        raise ArgumentError("--client and --journal are of your own rows: name their file with --my-rows.")
+    if my_rows is None and (client, id, journal) != (None, None, None):
+        raise ArgumentError("--client, --id and --journal are of your own rows: name their file, --my-rows.")
     found: list[Audit | RunAudit]
     if my_rows is not None:
         if truth is not None or out is not None or not subject.is_dir():
@@ -71,7 +72,7 @@ def audit(
         transcript = read_transcript(subject)
         claim = _claim(subject, transcript)
         know_questions(subject, algorithm, "audit")
-        audit_own_rows(subject, transcript, claim, my_rows, client, group, columns, journal, as_json)
+        audit_own_rows(subject, transcript, claim, my_rows, client, group, id, columns, journal, as_json)
         return
     if subject.is_dir():
         transcript = read_transcript(subject)

@@ -168,6 +168,9 @@ audit_options = stacked(
     ),
     click.option("--client", metavar="NAME", help="For --my-rows: yours, if the table has several clients."),
     click.option(
+        "--id", metavar="COLUMN", help="For --my-rows: column with whose each row is.  [default: the run's]"
+    ),
+    click.option(
         "--journal",
         metavar="PARTY",
         type=PATH,

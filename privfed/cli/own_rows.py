@@ -39,6 +39,7 @@ def audit_own_rows(
     rows: Path,
     client: str | None,
     group: str | None,
+    id: str | None,
     columns: tuple[str, ...],
     journal: Path | None,
     as_json: bool,
@@ -52,13 +53,14 @@ def audit_own_rows(
         rows: table of the client's rows.
         client: whose rows those are, where the table has several clients'; None for all of them.
         group: column that says whose a row is; None for that of the run.
+        id: column with whose each row is, never a feature; None for that of the run.
         columns: feature columns; empty for those of the run.
         journal: folder of the client's party, whose journal says what it answered; None without.
         as_json: whether to print JSON.
     """
     answered = [] if journal is None else [_answered(journal, transcript)]
     key = None if journal is None else read_identity(journal).user_key
-    found = audit_rows(transcript, _own(folder, transcript, rows, client, group, columns), key)
+    found = audit_rows(transcript, _own(folder, transcript, rows, client, group, id, columns), key)
     if as_json:
         click.echo(json.dumps(found.to_dict() | {"privacy": claim.to_dict()}, indent=2))
     else:
@@ -73,6 +75,7 @@ def _own(
     rows: Path,
     client: str | None,
     group: str | None,
+    id: str | None,
     columns: tuple[str, ...],
 ) -> ClientData:
     """Return the client's rows, scaled as the run's were."""
@@ -88,6 +91,7 @@ def _own(
             source,
             path=str(rows.absolute()),
             group=None if client is None else group or source.group,
+            id=id or source.id,
             columns=columns or source.columns,
             clients=() if client is None else names,
         ),

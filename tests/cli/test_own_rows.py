@@ -156,7 +156,8 @@ def test_of_a_client_the_unit_is_all_its_rows() -> None:
         (("--my-rows", "t.csv"), "name yours with --client"),
         (("--my-rows", "t.csv", "--client", "z"), "client 'z' is not in this run"),
         (("--my-rows", "mine.csv", "--out", "o.json"), "leave --truth and --out out"),
-        (("--client", "a"), "name their file with --my-rows"),
+        (("--client", "a"), "name their file, --my-rows"),
+        (("--id", "who"), "name their file, --my-rows"),
         (("--my-rows", "mine.csv", "--journal", "nowhere"), "nowhere"),
         (("--my-rows", "mine.csv", "--columns", "x"), "the run has 2 columns"),
     ],
@@ -166,6 +167,22 @@ def test_bad_input_is_one_line(
 ) -> None:
     monkeypatch.chdir(home)
     assert message in run("audit", "add-remove", *words, exit_code=2).stderr
+
+
+def test_users_of_a_run_that_names_no_table_are_replayed_by_their_ids(tmp_path: Path) -> None:
+    """As after a fit over nodes, whose folder says nothing of columns."""
+    lines = {g: [f"p{i // 4},{a!r},{b!r}" for i, (a, b) in enumerate(rows_of(g).tolist())] for g in "abc"}
+    (tmp_path / "mine.csv").write_text("\n".join(["who,x,y", *lines["a"]]))
+    (tmp_path / "t.csv").write_text(
+        "\n".join(["g,who,x,y", *(f"{g},{one}" for g in "abc" for one in lines[g])])
+    )
+    words = ("--unit", "user", "--rows-per-user", 2, "--neighbours", "add-remove", "--id", "who")
+    run("fit", tmp_path / "t.csv", *FIT, *words, "--out", tmp_path / "run")
+    (tmp_path / "run/run.json").unlink()
+    mine = ("--my-rows", tmp_path / "mine.csv", "--columns", "x,y")
+    assert "--id" in run("audit", tmp_path / "run", *mine, exit_code=2).stderr
+    found = found_in(tmp_path / "run", *mine, "--id", "who")
+    assert found["verdict"] == "not refuted" and 0 < found["together"]["shift"] <= found["charged"]
 
 
 def test_rows_move_a_table_of_labels_only_where_they_have_labels(monkeypatch: pytest.MonkeyPatch) -> None:
