@@ -13,7 +13,7 @@ TESTING := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL
 
 .DEFAULT_GOAL := help
 .PHONY: help install install-deep install-flower install-all install-with demo flower-demo test test-slow test-flower test-flower-faults test-all \
-    bench docs lock clean
+    bench docs dist lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,6 +89,22 @@ docs: install ## Build the site into build/site, offline; any warning, and any r
 	$(BIN)/sphinx-build -q -W --keep-going -d build/doctrees docs build/site
 	! grep -rnE '<(script|link|img|iframe)[^>]+(src|href)="(https?:)?//' --include='*.html' build/site
 	@echo "Open build/site/index.html."
+
+# The bill of materials lies in the wheel, as PEP 770 asks: of all that an empty environment gets with it.
+RELEASE := build/release
+dist: ## Build the source distribution and the wheel, with a bill of materials, and run the wheel in an empty environment
+	rm -rf dist $(RELEASE)
+	$(PYTHON) -m venv $(RELEASE)/tools
+	$(RELEASE)/tools/bin/python -m pip install --quiet build cyclonedx-bom wheel
+	$(RELEASE)/tools/bin/python -m build --outdir dist > $(RELEASE)/build.log 2>&1
+	$(PYTHON) -m venv --without-pip $(RELEASE)/empty
+	$(RELEASE)/tools/bin/python -m pip --python $(RELEASE)/empty/bin/python install --quiet dist/*.whl
+	$(RELEASE)/tools/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+	    --output-file $(RELEASE)/privfed.cdx.json $(RELEASE)/empty/bin/python
+	$(RELEASE)/tools/bin/wheel unpack --dest $(RELEASE)/wheel dist/*.whl
+	cd $(RELEASE)/wheel/*/*.dist-info && mkdir sboms && cp ../../../privfed.cdx.json sboms
+	$(RELEASE)/tools/bin/wheel pack --dest-dir dist $(RELEASE)/wheel/*
+	cd $(RELEASE) && empty/bin/privfed demo --out demo
 
 lock: ## Write the requirements-*.txt anew from pyproject.toml (needs uv; UV=path/to/uv)
 	$(LOCKED) --group dev --output-file requirements-dev.txt pyproject.toml

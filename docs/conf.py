@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from privfed import __version__
+from privfed.core.stored.encoding import Message
 
 DOCS = Path(__file__).parent
 
@@ -62,6 +63,19 @@ for _name in MODULES:
             continue
         (elsewhere if id(_value) in _shown else public)[_module.__name__].append(_one)
         _shown.add(id(_value))
+# What is sent has no public name: its page is made of all subclasses, wherever they stand.
+WIRED = "core.stored.encoding", "protocols.registry", "party.signed"
+_sent: dict[str, list[str]] = {}
+for _name in WIRED:
+    import_module(f"privfed.{_name}")
+for _wired in Message.__subclasses__():
+    _sent.setdefault(_wired.__module__, []).append(_wired.__name__)
+_pieces = [
+    f".. automodule:: {_module}\n   :members: {', '.join(sorted(_names))}\n   :no-index:\n"
+    for _module, _names in sorted(_sent.items())
+]
+(DOCS / "reference/generated").mkdir(parents=True, exist_ok=True)
+(DOCS / "reference/generated/messages.inc").write_text("\n".join(_pieces), encoding="utf-8")
 autosummary_context = {"public": public, "elsewhere": elsewhere}
 autosummary_ignore_module_all = False
 templates_path = ["_templates"]

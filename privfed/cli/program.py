@@ -52,7 +52,7 @@ CONFIG = "--config"
 """Option of commands whose further options may stand in a file."""
 
 
-class Registered(click.ParamType[str]):
+class Registered(click.ParamType):  # type: ignore[type-arg]  # Generic since 8.4 alone.
     """Accepts a registered name, or "module:Name", which is imported because a person typed it.
 
     Args:

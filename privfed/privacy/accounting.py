@@ -137,6 +137,10 @@ def gdp_mu(epsilon: float, delta: float) -> float:
         low, high = high, 2.0 * high
     while low < (middle := (low + high) / 2.0) < high:
         low, high = (middle, high) if gdp_delta(epsilon, middle) * _SLACK <= delta else (low, middle)
+    # Rounding makes the computed delta waver in its last digits: the way back must not end above epsilon.
+    step = 2.0**-52
+    while low > 0.0 and gdp_epsilon(low, delta) > epsilon:
+        low, step = low * (1.0 - step), 2.0 * step
     return low
 
 

@@ -79,7 +79,8 @@ def test_parameters_of_an_algorithm_of_ones_own_are_options(invoke, failing, wor
         "--n-bins must be at least 1, got --n-bins 0"
     )
     assert "'side' is not one of 'up', 'down'" in failing(*words, "--algorithm", own, "--order", "side")
-    assert "No such option '--n-bins'" in failing(*words, "--n-bins", 2)
+    refused = failing(*words, "--n-bins", 2)
+    assert "No such option" in refused and "--n-bins" in refused
 
 
 def test_so_are_those_of_a_registered_one(invoke, words, own, monkeypatch) -> None:

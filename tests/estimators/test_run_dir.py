@@ -192,8 +192,13 @@ def test_killed_at_any_write_a_fit_goes_on_and_pays_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: bool
 ) -> None:
     killer, words = Killer(monkeypatch), {"privacy": claim(spare=0.3)}
-    private(tmp_path / "whole", **words).fit(THEIRS)
-    last = killer.count
+    # Noise decides how many sums a fit has; to the shortest of three most others come, too.
+    counts = []
+    for whole in range(3):
+        killer.count = 0
+        private(tmp_path / f"whole {whole}", **words).fit(THEIRS)
+        counts.append(killer.count)
+    last = min(counts)
     # The agreements' first line, one of a question's writes, and the last line of all.
     places = range(1, last + 1, 7) if many else (1, 6, last)
     for place, after in some([(place, after) for place in places for after in (False, True)]):

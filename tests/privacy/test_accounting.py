@@ -44,6 +44,7 @@ def test_delta_is_exact_to_eleven_digits(z: float, mu: float) -> None:
 @example(epsilon=1000.0, delta=1e-300)
 @example(epsilon=0.0, delta=0.5)
 @example(epsilon=1e-9, delta=1e-12)
+@example(epsilon=1.125, delta=0.1)
 def test_budget_is_rounded_down_and_epsilon_up(epsilon: float, delta: float) -> None:
     mu = gdp_mu(epsilon, delta)
     assert exact_delta(epsilon, mu) <= delta

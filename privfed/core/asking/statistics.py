@@ -75,6 +75,13 @@ class Statistics(Mapping[str, FloatArray]):
     def __len__(self) -> int:
         return len(self._arrays)
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Statistics):
+            return NotImplemented
+        return self.layout == other.layout and all(np.array_equal(self[name], other[name]) for name in self)
+
+    __hash__ = None  # type: ignore[assignment]  # As of every mapping.
+
     def __add__(self, other: Statistics) -> Statistics:
         if not isinstance(other, Statistics):
             return NotImplemented
