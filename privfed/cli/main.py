@@ -147,6 +147,12 @@ def resume() -> None:
         help="Table to write: .csv, .tsv (and .gz), .parquet, .xlsx.  [default: CSV to standard output]",
     ),
     separator_option,
+    click.option(
+        "--keep",
+        metavar="A,B,...",
+        callback=names,
+        help='Columns of DATA to write beside the cluster, as they stand there; "all" for all.',
+    ),
     click.option("--cluster", type=click.IntRange(0), help="Of a run that trained models: whose model."),
     own_model_option,
 )

@@ -47,11 +47,11 @@ from privfed.core.names import imported
 from privfed.core.record.transcript import has_begun
 from privfed.core.values.domain import FloatArray
 from privfed.data import load_features
-from privfed.data.described_tables import read_described
-from privfed.data.schema import ID, parse
+from privfed.data.described_tables import read_described, text_frame
+from privfed.data.schema import ID, File, parse
 from privfed.data.table import NO_LABEL
-from privfed.data.table_files import write_table
-from privfed.errors import ArgumentError, RunFolderError
+from privfed.data.table_files import STDIN, suffix, write_table
+from privfed.errors import ArgumentError, DataError, RunFolderError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.moments import FederatedSummary
 from privfed.estimators.saving import load
@@ -59,12 +59,16 @@ from privfed.estimators.scaling import Scaling
 from privfed.numerics.kernels.dispatch import assign
 from privfed.privacy.claim import one_line
 
+ALL = ("all",)
+"""What `--keep` says for all columns."""
+
 
 def predict(
     run_folder: Path,
     data: Path,
     out: Path | None,
     separator: str | None,
+    keep: tuple[str, ...] | None,
     cluster: int | None,
     model: str | None,
 ) -> None:
@@ -74,20 +78,22 @@ def predict(
         protocol = str(parameters.values["protocol"])
         check_own(run_folder, parameters, parameters.algorithm, protocol, model, "predict")
         rows = load_features(data, read_result(run_folder, TrainedResult).columns, separator=separator)
-        _classes(run_folder, rows, out, cluster, model)
+        _classes(run_folder, rows, out, cluster, model, _beside(data, separator, keep))
         return
     source = _source_of(run_folder)
     if cluster is not None:
         raise ArgumentError("--cluster is for runs that trained models; leave it out.")
     known = centroids_of(run_folder)
-    ids, kept = dict[str, NDArray[Any]](), None
+    kept = None
     if source is None or source.schema is None:
-        rows = load_features(data, known.columns, separator=separator)
+        rows, beside = load_features(data, known.columns, separator=separator), _beside(data, separator, keep)
     else:
         schema = parse(source.schema)
-        read = read_described(data, schema).checked()
+        read = read_described(data, schema, also=None if keep == ALL else keep or ()).checked()
         rows, kept = read.features, read.kept
-        ids = {name: read.frame[name].to_numpy() for name in schema.of(ID) if name in read.frame.columns}
+        wanted = read.frame.columns if keep == ALL else (*schema.of(ID), *(keep or ()))
+        there = [name for name in dict.fromkeys(wanted) if name in read.frame.columns]
+        beside = {name: read.frame[name].to_numpy() for name in there}
     scaling, centers = Scaling.from_dict(known.scaling), np.array(known.centroids, dtype=np.float64)
     if scaling is not None:
         rows, centers = scaling.scaled(rows), scaling.scaled(centers)
@@ -99,7 +105,25 @@ def predict(
         claim = claim_of_run(run_folder, read_transcript(run_folder))
     if claim is not None:
         click.echo(f"privfed: for the centroids, not for the clusters of DATA's rows: {claim.line}", err=True)
-    _write(out, {**ids, "cluster": labels})
+    _write(out, beside, "cluster", labels)
+
+
+def _beside(data: Path, separator: str | None, keep: tuple[str, ...] | None) -> dict[str, NDArray[Any]]:
+    """Return the columns of a table that are written beside what is found, as text.
+
+    Raises:
+        ArgumentError: the table cannot be read a second time.
+        DataError: it has no such column.
+    """
+    if not keep:
+        return {}
+    if data == STDIN or suffix(data) == ".npz":
+        raise ArgumentError(f"--keep needs a file whose columns have names, got {data}; name a CSV file.")
+    frame = text_frame(data, File(separator=separator))
+    for name in () if keep == ALL else keep:
+        if name not in frame.columns:
+            raise DataError(f"{data} has no column {name!r} to keep; it has {', '.join(frame.columns)}.")
+    return {name: frame[name].to_numpy() for name in (frame.columns if keep == ALL else keep)}
 
 
 class _Sourced(msgspec.Struct, frozen=True):
@@ -142,7 +166,12 @@ def centroids_of(folder: Path) -> Centroids:
 
 
 def _classes(
-    run_folder: Path, rows: FloatArray, out: Path | None, cluster: int | None, own: str | None
+    run_folder: Path,
+    rows: FloatArray,
+    out: Path | None,
+    cluster: int | None,
+    own: str | None,
+    beside: dict[str, NDArray[Any]],
 ) -> None:
     known = read_result(run_folder, TrainedResult)
     if cluster is None and known.n_clusters > 1:
@@ -154,10 +183,13 @@ def _classes(
     if model.privacy_claim_ is not None:
         line = model.privacy_claim_.line
         click.echo(f"privfed: for the models, not for the classes of DATA's rows: {line}", err=True)
-    _write(out, {"class": np.array(known.classes)[codes]})
+    _write(out, beside, "class", np.array(known.classes)[codes])
 
 
-def _write(out: Path | None, columns: dict[str, NDArray[Any]]) -> None:
+def _write(out: Path | None, beside: dict[str, NDArray[Any]], name: str, found: NDArray[Any]) -> None:
+    if name in beside:
+        raise ArgumentError(f"DATA has a column {name!r}, too; name the columns to --keep without it.")
+    columns = {**beside, name: found}
     if out is not None:
         write_table(out, columns)
         return

@@ -158,7 +158,11 @@ def _utf8(path: Path, content: bytes, encoding: str | None, private: bool) -> by
 
 
 def read_described(
-    path: str | os.PathLike[str], schema: Schema, *, private: bool = False, also: Sequence[str] = ()
+    path: str | os.PathLike[str],
+    schema: Schema,
+    *,
+    private: bool = False,
+    also: Sequence[str] | None = (),
 ) -> Described:
     """Read one file as a schema describes it; its columns are found by name, others are left out.
 
@@ -168,7 +172,7 @@ def read_described(
         path: a CSV, TSV, Parquet or .xlsx file.
         schema: what its columns mean.
         private: whether no row may cause an error; an unreadable value is then a missing one.
-        also: further columns to keep, such as the one of the clients.
+        also: further columns to keep, such as the one of the clients; None for all of the file.
 
     Raises:
         DataError: the file cannot be read, or lacks a feature's column. What rows hold is a finding.
@@ -184,6 +188,7 @@ def read_described(
         )
     frame.columns = named
     wanted = [name for name, own in schema.columns.items() if own.is_feature]
+    also = frame.columns if also is None else also
     for name in (*wanted, *also):
         if name not in frame.columns:
             near = difflib.get_close_matches(name.casefold(), [one.casefold() for one in frame.columns], 1)

@@ -112,3 +112,22 @@ def test_show_needs_a_transcript(failing, tmp_path) -> None:
     assert f"{tmp_path} holds no transcript.jsonl" in failing("show", tmp_path)
     (tmp_path / "transcript.jsonl").write_text("{}\n")
     assert f"{tmp_path}/transcript.jsonl, line 1, is damaged" in failing("show", tmp_path)
+
+
+def test_predict_keeps_the_columns_that_are_named(run, invoke, failing, tmp_path) -> None:
+    table = tmp_path / "new.csv"
+    table.write_text(
+        "who;petal width;petal length;sepal width;sepal length\n007;0.2;1.40;3.5;5\nb,c;2;5;3;6\n"
+    )
+    own = invoke("predict", run, table).stdout.splitlines()[1:]
+    lines = list(csv.reader(invoke("predict", run, table, "--keep", "who,petal length").stdout.splitlines()))
+    assert lines == [
+        ["who", "petal length", "cluster"],
+        ["007", "1.40", own[0]],
+        ["b,c", "5", own[1]],
+    ]
+    invoke("predict", run, table, "--keep", "all", "--out", tmp_path / "all.csv")
+    header = (tmp_path / "all.csv").read_text().splitlines()[0]
+    assert header == "who,petal width,petal length,sepal width,sepal length,cluster"
+    assert "has no column 'whom' to keep" in failing("predict", run, table, "--keep", "whom")
+    assert "a column 'cluster', too" in failing("predict", run, tmp_path / "all.csv", "--keep", "all")

@@ -294,6 +294,9 @@ def test_from_export_to_centroids_in_units_and_back_to_ids(invoke, failing, tmp_
     assert sum(cluster == "-1" for _, cluster in found) == left_out > 0
     of_old = {cluster for who, cluster in found if int(who[1:]) % 2 and cluster != "-1"}
     assert len(of_old) == 1
+    kept = invoke("predict", run, clients / "c.csv", "--keep", "all").stdout.splitlines()
+    assert sorted(kept[0].split(",")) == ["age", "cluster", "cost", "ward", "who"]
+    assert [row.rsplit(",", 1)[1] for row in kept[1:]] == [row.split(",")[1] for row in rows[1:]]
     (tmp_path / "schema.toml").unlink()
     invoke("resume", run, "--quiet")
     assert "--low" in failing(*words[:2], "--schema", _only(tmp_path), "--low", "0", "--high", "1")
