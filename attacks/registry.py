@@ -13,6 +13,7 @@ _OWN = {
     "enumerated-domain": "privfed.attacks.enumeration.enumerated_domain:EnumeratedDomain",
     "equal-weight-counts": "privfed.attacks.reconstruction.hidden_counts:EqualWeightCounts",
     "fuzzy-inversion": "privfed.attacks.inversion.fuzzy_inversion:FuzzyInversion",
+    "gradient-inversion": "privfed.deep.attacks.inversion:GradientInversion",
     "linkage": "privfed.attacks.cohorts.linkage:Linkage",
     "membership": "privfed.attacks.membership.membership:Membership",
     "model-membership": "privfed.deep.attacks.membership:ModelMembership",

@@ -157,7 +157,7 @@ class SketchLinkage(PassiveAttack[SketchLinks]):
             questions=[question for question, _ in rounds],
             cohorts=[one.contributors or one.cohort for _, one in rounds],
             seen=seen,
-            tracks=_tracks(seen),
+            tracks=tracks(seen),
         )
 
 
@@ -165,23 +165,36 @@ def _has_sketches(question: object) -> bool:
     return isinstance(question, SketchedUpdates)
 
 
-def _sketches(one: SumView, rng: np.random.Generator) -> FloatArray | None:
-    """Return a round's sketches in an order that tells nothing; None where it shows none."""
+def contributions(one: SumView, rng: np.random.Generator) -> tuple[SumView, list[Statistics]] | None:
+    """Return a round's answers with sketches, in an order that tells nothing; None where it shows none."""
     if isinstance(one.question, Slots) and one.total is not None:
         held = one.question.contributions(one.total)
     elif isinstance(one.question, SketchedUpdates):
         held = list(one.answers.values())
     else:
         return None
-    return rng.permutation(np.stack([answer["sketch"] for answer in held])) if held else None
+    return (one, [held[i] for i in rng.permutation(len(held))]) if held else None
 
 
-def _tracks(seen: Sequence[FloatArray | None]) -> list[IntArray | None]:
+def _sketches(one: SumView, rng: np.random.Generator) -> FloatArray | None:
+    found = contributions(one, rng)
+    return None if found is None else np.stack([answer["sketch"] for answer in found[1]])
+
+
+def tracks(seen: Sequence[FloatArray | None]) -> list[IntArray | None]:
+    """Link sketches of one round after another, by their directions.
+
+    Args:
+        seen: the sketches of each round, float64 of shape (n, size); None for a round that shows none.
+
+    Returns:
+        The number of each sketch's track, integers of shape (n,), or None, for each round.
+    """
     last: dict[int, FloatArray] = {}
-    tracks: list[IntArray | None] = []
+    found: list[IntArray | None] = []
     for sketches in seen:
         if sketches is None:
-            tracks.append(None)
+            found.append(None)
             continue
         own = np.full(len(sketches), -1, dtype=np.intp)
         if last:
@@ -194,5 +207,5 @@ def _tracks(seen: Sequence[FloatArray | None]) -> list[IntArray | None]:
         fresh = len(last) + np.cumsum(own < 0) - 1
         own = np.where(own < 0, fresh, own)
         last |= {int(name): sketch for name, sketch in zip(own, sketches, strict=True)}
-        tracks.append(own)
-    return tracks
+        found.append(own)
+    return found

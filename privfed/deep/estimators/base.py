@@ -93,9 +93,10 @@ class FederatedModel(Predicting, ModelParameters, Saved):
     @property
     def _words(self) -> dict[str, Any]:
         """All parameters by name, with the weighting that None stands for."""
-        return self.get_params(deep=False) | {
-            "weighting": self._usual_weighting if self.weighting is None else self.weighting
-        }
+        given = self.get_params(deep=False)
+        # Numbers of numpy, such as y.max() + 1, are taken as Python's.
+        words = {name: one.item() if isinstance(one, np.generic) else one for name, one in given.items()}
+        return words | {"weighting": self._usual_weighting if self.weighting is None else self.weighting}
 
     @property
     def _by_dp_sgd(self) -> Privacy | None:

@@ -2,11 +2,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from privfed.attacks import Prior, evaluate
 from privfed.attacks.base.results import NotRun, Truth
 from privfed.core.values.domain import Box
 from privfed.deep import DCFL, FedAvg
+from privfed.deep.attacks.inversion import TOLERANCE, GradientInversion
 from privfed.deep.attacks.linkage import LabelledTruth, SketchLinkage
 from privfed.deep.attacks.membership import ModelMembership
 from privfed.errors import ArgumentError
@@ -75,3 +77,47 @@ def test_sketches_of_one_client_are_linked_from_round_to_round(hidden: bool) -> 
     assert report.recovered > 0.5 > 2 * report.baseline
     with pytest.raises(ArgumentError, match="LabelledTruth"):
         evaluate(found, Truth(X))
+
+
+def few_digits(sizes: tuple[int, ...]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    features, labels = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(labels))[: sum(sizes)]
+    ends = np.cumsum(sizes)[:-1]
+    return np.split(features[order] / 16.0, ends), np.split(labels[order], ends)
+
+
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [
+        (DCFL, {}),
+        (DCFL, {"protocol": "plain", "merge": "gathered"}),
+        (FedAvg, {"protocol": "plain"}),
+    ],
+    ids=["slotted", "by-name", "fedavg-plain"],
+)
+def test_updates_of_few_rows_are_the_rows(kind: Any, way: dict[str, Any]) -> None:
+    X, y = few_digits((3, 7, 12, 5, 9))
+    fitted = kind(n_classes=np.int64(10), rounds=10, domain=Box(0, 1), **way).fit(X, y)
+    found = GradientInversion().run(fitted.transcript_.view("server"), Prior(), np.random.default_rng(0))
+    report = evaluate(found, LabelledTruth(X, (), TOLERANCE, labels=y))
+    assert report.recovered == report.precision == 1.0 and report.claims == 36
+    assert report.linked == bool(way)
+    assert report.details["clients whose classes were counted"] == 1.0
+    if way:
+        exact = evaluate(found, Truth(X, tolerance=1e-9))
+        assert exact.recovered == 1.0
+
+
+@pytest.mark.parametrize("words", [{"epochs": 2}, {"max_update_norm": 1e-3}], ids=["two steps", "clipped"])
+def test_nothing_is_claimed_of_updates_that_are_no_gradients(words: dict[str, Any]) -> None:
+    X, y = few_digits((3, 7, 12))
+    fitted = FedAvg(**{"n_classes": 10, "rounds": 5, **words}, protocol="plain").fit(X, y)
+    found = GradientInversion().run(fitted.transcript_.view("server"), Prior(), np.random.default_rng(0))
+    assert isinstance(found, NotRun) or len(found.points) == 0
+
+
+def test_a_secure_sum_shows_no_update_to_invert() -> None:
+    X, y = few_digits((3, 7, 12))
+    fitted = FedAvg(n_classes=10, rounds=3, domain=Box(0, 1)).fit(X, y)
+    found = GradientInversion().run(fitted.transcript_.view("server"), Prior(), np.random.default_rng(0))
+    assert isinstance(found, NotRun) and "totals only" in found.why
