@@ -100,7 +100,7 @@ class GradientInversion(PassiveAttack[InvertedRows]):
     paper: ClassVar[str] = "Zhu, Liu and Han 2019; rounds together, checked: ours"
     adversary: ClassVar[str] = "passive server"
     view: ClassVar[str] = "updates of single clients, with or without names, and the models that were sent"
-    algorithms: ClassVar[tuple[str, ...]] = ("fedavg", "cfl", "dcfl")
+    algorithms: ClassVar[tuple[str, ...]] = ("fedavg", "ifca", "cfl", "dcfl", "rdpcfl")
     prior: ClassVar[str] = "none"
     defence: ClassVar[str] = "FedAvg over secure sums, which show no single update; DP-SGD; sketches"
 
