@@ -15,6 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from privfed.core.agreed.agreement import Size
 from privfed.core.asking.phases import Phases
 from privfed.core.roles.conversation import Ask, Conversation, Setting
@@ -43,6 +45,32 @@ def limits(max_update_norm: float) -> dict[str, float]:
     return {"update": max_update_norm, "origin": 1.0}
 
 
+def divided(models: FloatArray, before: FloatArray, weights: FloatArray, seed: int) -> FloatArray:
+    """Return models with each one that nobody takes beside one that many take, so that these may part.
+
+    A cluster without clients trains no more, and never gets any (IFCA's authors start anew instead). Two
+    groups of clients that share a model pull it in different directions: beside it, on one side of a random
+    plane, lies what one of them rather takes. It follows from totals, so that nothing more is asked.
+
+    Args:
+        models: after the round, float64 of shape (n_clusters, n_parameters).
+        before: those that clients trained in it, of the same shape.
+        weights: of the clients of each, float64 of shape (n_clusters,).
+        seed: of the directions, public.
+    """
+    rng, found, left = np.random.default_rng(seed), models.copy(), weights.copy()
+    for empty in map(int, np.flatnonzero(weights <= 0.5)):
+        fullest = int(left.argmax())
+        if left[fullest] < 2.0:
+            break
+        # As far as a round moves it: nearer, clients could hardly tell the two; farther, nobody would follow.
+        step = float(np.linalg.norm(models[fullest] - before[fullest]))
+        aside = rng.normal(size=models.shape[1])
+        found[empty] = models[fullest] + step * aside / np.linalg.norm(aside)
+        left[fullest] = left[empty] = left[fullest] / 2.0
+    return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class Averaging:
     """FedAvg, or with several models IFCA.
@@ -50,12 +78,14 @@ class Averaging:
     Args:
         plan: words of the run.
         n_clusters: number of models.
+        divide: whether a model that nobody takes is put beside one that many take (`divided`).
     """
 
     fixed: ClassVar[bool] = False
 
     plan: Plan
     n_clusters: int = 1
+    divide: bool = False
 
     @property
     def max_sums(self) -> int:
@@ -90,7 +120,11 @@ class Averaging:
                 weights=shares(self.plan.rounds) if private else None,
                 limits=limits(self.plan.max_update_norm) if private else None,
             )
-            history.append(frozen_array(question.averaged(total.statistics, history[-1])))
+            models = question.averaged(total.statistics, history[-1])
+            if self.divide and number < self.plan.rounds:
+                weights = total.statistics["origin"].sum(axis=1)
+                models = divided(models, history[-1], weights, self.plan.training(number).seed + number)
+            history.append(frozen_array(models))
         return ModelsOutcome(history[-1], tuple(history))
 
     def _question(self, ranges: Ranges, models: FloatArray, number: int) -> AveragedUpdates:

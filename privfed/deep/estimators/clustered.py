@@ -19,6 +19,8 @@ from privfed.protocols.slotted import Slotted
 
 MERGES = ("slotted", "gathered")
 
+EMPTY = ("divide", "keep")
+
 DECAY = 0.9
 """Of running means under DP-SGD, where none is given."""
 
@@ -77,7 +79,11 @@ class IFCA(KnownNumber, FederatedModel):
                 'IFCA chooses by the loss on exact rows, which DP-SGD does not cover; use unit="client", '
                 "or DCFL."
             )
-        return Averaging(plan=plan, n_clusters=self.n_clusters)
+        if self.empty not in EMPTY:
+            raise ArgumentError(
+                f"empty must be one of {EMPTY}, got empty={self.empty!r}.", parameters=["empty"]
+            )
+        return Averaging(plan=plan, n_clusters=self.n_clusters, divide=self.empty == "divide")
 
 
 @parameters

@@ -122,6 +122,11 @@ class KnownNumber(ModelParameters):
     """Declares how many models IFCA trains."""
 
     n_clusters: int = parameter(default=2, text="number of models.")
+    empty: Literal["divide", "keep"] = parameter(
+        default="divide",
+        text='a model that no client takes; "divide" puts it beside the one that most take, so that these '
+        'may part; "keep" leaves it, as published.',
+    )
 
 
 @parameters

@@ -4,6 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.datasets import load_digits
 
 from privfed import load
 from privfed.core.values.domain import Ball, Box
@@ -278,3 +279,35 @@ def test_who_joins_is_told_what_is_wrong_with_its_rows() -> None:
         fitted.join(X[0][:, :3], y[0])
     with pytest.raises(Exception, match="not fitted"):
         DCFL(**GATHERED).join(X[0], y[0])
+
+
+def rotated_digits(seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Twenty clients, whose photos are turned by 0, 1, 2 and 3 quarters."""
+    features, labels = load_digits(return_X_y=True)
+    rng, X, y = np.random.default_rng(seed), [], []
+    for i in range(20):
+        own = rng.choice(len(labels), 60, replace=False)
+        X.append(np.stack([np.rot90(row.reshape(8, 8), i % 4).ravel() for row in features[own] / 16]))
+        y.append(labels[own])
+    return X, y
+
+
+@pytest.mark.parametrize("seed", [11, 21, 30])
+def test_ifca_loses_no_cluster_where_models_that_nobody_takes_are_put_beside_others(seed: int) -> None:
+    X, y = rotated_digits(seed)
+    words: dict[str, Any] = {
+        "n_clusters": 4,
+        "n_classes": 10,
+        "rounds": 12,
+        "epochs": 2,
+        "learning_rate": 0.5,
+    }
+    words |= {"domain": Box(0, 1), "protocol": "plain", "random_state": seed}
+    kept, divided = (IFCA(**words, empty=empty).fit(X, y).labels_ for empty in ("keep", "divide"))
+    assert len(set(kept)) < len(set(divided)) == 4
+    assert all(len(set(divided[group::4])) == 1 for group in range(4))
+
+
+def test_a_word_for_empty_models_is_one_of_two() -> None:
+    with pytest.raises(ArgumentError, match="empty must be one of"):
+        IFCA(n_clusters=2, empty="restart", protocol="plain").fit([np.zeros((4, 2))] * 3, [[0, 1, 0, 1]] * 3)
