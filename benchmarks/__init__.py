@@ -1,1 +1,1 @@
-"""Measurements; what they found stands in docs/performance.md and docs/privacy/utility.md."""
+"""Measurements; what they found stands in docs/measurements."""

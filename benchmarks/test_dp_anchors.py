@@ -5,7 +5,7 @@ diffprivlib 0.6.6 (IBM, pure epsilon) needs an older scikit-learn, and so an env
     python -m venv /tmp/anchors && /tmp/anchors/bin/pip install diffprivlib==0.6.6 scikit-learn==1.6.1
     DIFFPRIVLIB_PYTHON=/tmp/anchors/bin/python make bench
 
-docs/privacy/utility.md has the table.
+docs/measurements/utility.md has the table.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Cost of differential privacy over masked sums of many clients, and with clients as the unit.
 
 The clients of a masked sum share the noise. If all n are counted as honest, the total has exactly the noise
-of the claim; if fewer are, it has more than the claim needs. docs/privacy/utility.md has the tables.
+of the claim; if fewer are, it has more than the claim needs. docs/measurements/utility.md has the tables.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Cost of DPKMeans on sets that fill a part of their domain, beside baselines (docs/privacy/utility.md)."""
+"""Cost of DPKMeans on sets that fill a part of their domain, beside baselines (docs/measurements/utility.md)."""
 
 import numpy as np
 import pytest

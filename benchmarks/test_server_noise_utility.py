@@ -3,7 +3,7 @@
 100 clients, noise of a seeded run. Noise shares are sized for the 51 honest clients that a sum is certain to
 contain, and all 100 add theirs, so totals have nearly twice the variance that the claim needs; with noise of
 the server they have just that variance. In return, its number of rounds is fixed in advance and cannot be
-planned from totals. docs/privacy/utility.md has the table.
+planned from totals. docs/measurements/utility.md has the table.
 """
 
 import warnings
