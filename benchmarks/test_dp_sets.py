@@ -1,4 +1,4 @@
-"""Cost of DPKMeans on sets that fill a part of their domain, beside baselines (docs/measurements/utility.md)."""
+"""Cost of DPKMeans on sets that fill a part of their domain, beside baselines."""
 
 import numpy as np
 import pytest

@@ -125,7 +125,11 @@ def without_repository(app: Any, docname: str, source: list[str]) -> None:
         if "://" in target or target.startswith("mailto:"):
             return found[0]
         path = Path(os.path.normpath(here.parent / target))
-        if path.suffix in (".md", ".rst") and path.is_relative_to(DOCS) and not {"decisions", "measurements"} & set(path.parts):
+        if (
+            path.suffix in (".md", ".rst")
+            and path.is_relative_to(DOCS)
+            and not {"decisions", "measurements"} & set(path.parts)
+        ):
             return found[0]
         if path.suffix in (".png", ".svg"):
             return found[0]
