@@ -34,6 +34,7 @@ from privfed.deep.training.local import Training
 from privfed.deep.training.rounds import AveragedUpdates, Round, SketchedUpdates
 from privfed.deep.training.trainer import Labels
 from privfed.numerics.kernels.interpreted import IntArray
+from privfed.questions.gathered import Slots
 
 TOLERANCE = 0.01
 """Claims are right within so many standard deviations of the rows."""
@@ -119,7 +120,7 @@ class GradientInversion(PassiveAttack[InvertedRows]):
         what = "single clients' whole updates of a softmax regression, trained in one step without noise"
         return (
             Reads(what=what, shown=Shows.ANSWERS, use=_inverts, noised=False),
-            Reads(what=what, shown=Shows.TOTALS, use=lambda question: _in_slots(question), noised=False),
+            Reads(what=what, shown=Shows.TOTALS, use=_in_slots, noised=False),
         )
 
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> InvertedRows | NotRun:
@@ -185,8 +186,11 @@ def _inverts(question: object) -> bool:
 
 
 def _in_slots(question: object) -> bool:
-    inner = getattr(question, "inner", None)
-    return isinstance(inner, SketchedUpdates) and _inverts(inner)
+    return (
+        isinstance(question, Slots)
+        and isinstance(question.inner, SketchedUpdates)
+        and _inverts(question.inner)
+    )
 
 
 def _clients(view: View, rng: np.random.Generator) -> Iterator[tuple[int | None, list[Seen]]]:

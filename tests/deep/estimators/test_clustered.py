@@ -292,6 +292,7 @@ def rotated_digits(seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
     return X, y
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", [11, 21, 30])
 def test_ifca_loses_no_cluster_where_models_that_nobody_takes_are_put_beside_others(seed: int) -> None:
     X, y = rotated_digits(seed)
