@@ -214,7 +214,7 @@ missing_option = click.option(
     "place, row by row.  [default: an error]",
 )
 
-source_options = stacked(
+clients_options = stacked(
     click.argument("data", type=PATH),
     click.option("--group", metavar="COLUMN", help="Column that says which client a row belongs to."),
     click.option(
@@ -223,6 +223,11 @@ source_options = stacked(
         callback=listed,
         help="All clients, or a file with one name a line; declares them if --epsilon and --group are given.",
     ),
+    heading="Rows",
+)
+
+source_options = stacked(
+    clients_options,
     click.option(
         "--label",
         metavar="COLUMN",

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import click
 
-from privfed.cli.options import PATH, separator_option
+from privfed.cli.options import (
+    PATH,
+    clients_options,
+    config_option,
+    declared_options,
+    names,
+    schema_option,
+    separator_option,
+    sum_options,
+)
 from privfed.cli.program import command
 
 
@@ -47,3 +56,28 @@ def draft() -> None:
 )
 def merge() -> None:
     """Make one schema of all FILEs; where two contradict each other, say where."""
+
+
+@command(
+    schema,
+    "privfed.cli.filling:fill",
+    "Learn what stands for missing values.",
+    clients_options,
+    config_option,
+    schema_option,
+    click.option("--out", type=PATH, required=True, help="File to write: the schema with what was learnt."),
+    click.option(
+        "--fill",
+        metavar="A,B,...",
+        callback=names,
+        help="Columns to fill.  [default: those whose missing values are an error]",
+    ),
+    sum_options,
+    declared_options,
+)
+def fill() -> None:
+    """Write a schema in which missing values become the mean, or the most frequent category, of all clients.
+
+    The clients of DATA are simulated. Sums tell the means and how many values there are, over all clients.
+    Under --epsilon both are noised, and what it costs is spent besides any fit: draw both from one --budget.
+    """

@@ -112,7 +112,8 @@ class FederatedImputer(OneToOneFeatureMixin, TransformerMixin, Surroundings, Cla
         mean, known = summary.mean_[:width], summary.mean_[width:]
         rows = summary.n_samples_seen_
         if self.privacy is None and (empty := np.flatnonzero(known * rows < 0.5)).size:
-            raise DataError(f"no client has a value in column {int(empty[0])}; leave the column out.")
+            name = vars(self).get("feature_names_in_", range(width))[int(empty[0])]
+            raise DataError(f"no client has a value in column {name}; leave the column out.")
         # Noise may leave a share of nothing, or more than all.
         known = np.clip(known, 1.0 / rows, 1.0)
         means = (mean - (1.0 - known) * filler) / known
