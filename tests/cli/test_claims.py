@@ -40,6 +40,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = rng.uniform(-0.6, 0.6, (3, 2))[rng.integers(3, size=240)] + rng.uniform(-0.1, 0.1, (240, 2))
     lines = [f"{'abcd'[i % 4]},{a:.4f},{b:.4f}" for i, (a, b) in enumerate(rows.tolist())]
     (folder / "t.csv").write_text("g,a,b\n" + "\n".join(lines) + "\n")
+    write_schema(folder)
     np.savez(folder / "releases.npz", inside=rng.normal(size=1000), outside=rng.normal(size=1000))
     run("fit", folder / "t.csv", "--algorithm", "dp", "-k", 3, *PRIVATELY, "--out", folder / "run")
     return folder
@@ -61,7 +62,17 @@ def cases(home: Path, out: Path) -> dict[str, tuple[object, ...]]:
         "attack": ("attack", done, "--attack", "differencing", "--out", out),
         "audit": ("audit", done, "--trials", 1000),
         "summary": ("summary", table, *PRIVATELY),
+        "schema fill": (
+            *("schema", "fill", table, "--schema", home / "t.toml", "--max-rows", 100),
+            *(*CLAIM, *GROUPS, "--out", out),
+        ),
     }
+
+
+def write_schema(home: Path) -> None:
+    """Write what the columns of the table mean, with gaps that are an error until they are filled."""
+    column = 'kind = "number"\nlow = -1\nhigh = 1\noutside = "clip"\n'
+    (home / "t.toml").write_text(f"[columns.a]\n{column}[columns.b]\n{column}")
 
 
 STUDIES = {"demo", "tradeoff", "compare"}

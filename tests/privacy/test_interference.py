@@ -135,8 +135,9 @@ def told(home: Path, rows: np.ndarray, name: str, invoke: Callable[..., Any]) ->
         for row in own[:, :2].tolist()
     ]
     (home / "t.csv").write_text("g,a,b\n" + "\n".join(lines) + "\n")
+    test_claims.write_schema(home)
     words = test_claims.cases(home, home / "out")
-    if not {"fit", "select-k", "summary"} & {name}:
+    if not {"fit", "select-k", "summary", "schema fill"} & {name}:
         invoke((*words["fit"][:-1], home / "run"))
     said = invoke(words[name])
     files = {
@@ -181,7 +182,7 @@ PLAIN = ("--protocol", "plain")
 
 def takes(words: tuple[object, ...]) -> bool:
     """Say whether a command opens sums, of which plain ones repeat to the byte."""
-    return words[0] in {"fit", "select-k", "summary"}
+    return words[0] in {"fit", "select-k", "summary", "schema"}
 
 
 AT_NODES = ["DPKMeans", *sorted(name for name in {*TAKERS} - {"DPKMeans"} if name[0].isupper())]
