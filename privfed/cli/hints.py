@@ -28,10 +28,15 @@ def hints(model: FederatedClusterer, result: Result) -> Iterator[str]:
         # A range that was declared as one value is on no scale.
         wide, narrow = int(np.argmax(width)), int(np.argmin(np.where(width > 0.0, width, np.inf)))
         if width[wide] > _UNLIKE * width[narrow]:
-            names = result.columns
+            names, size = result.columns, max(abs(ranges.low[narrow]), abs(ranges.high[narrow]))
+            # A range that is found has edges of bins: that of a single value is as narrow as they lie apart.
+            constant = f" If {names[narrow]} is one value in all rows, leave it out." * bool(
+                width[narrow] < size / 8
+            )
             yield (
                 f"the range of {names[wide]} is {width[wide] / width[narrow]:.0f} times that of "
-                f"{names[narrow]}, and distances follow the wider one: --scale puts all columns on one scale."
+                f"{names[narrow]}, and distances follow the wider one: --scale puts all columns on one "
+                f"scale.{constant}"
             )
     rows = result.rows
     if rows is not None and rows < _FEWEST_ROWS * result.n_clusters:
