@@ -146,6 +146,11 @@ def resume() -> None:
         callback=out_file(".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".xlsx"),
         help="Table to write: .csv, .tsv (and .gz), .parquet, .xlsx.  [default: CSV to standard output]",
     ),
+    click.option(
+        "--out-folder",
+        type=PATH,
+        help="Where DATA is a folder with a table of each client: new folder for a CSV file of each.",
+    ),
     separator_option,
     click.option(
         "--keep",
@@ -158,6 +163,8 @@ def resume() -> None:
 )
 def predict() -> None:
     """Print the cluster of each row of DATA, a table with the columns of RUN; other columns are ignored.
+
+    Where DATA is a folder with a table of each client, write a file of each (--out-folder).
 
     RUN is the folder of `privfed fit`, `privfed select-k` (the number of clusters that was chosen) or
     `privfed flower run`. Of a run that trained models, print the class that a cluster's model gives each row.

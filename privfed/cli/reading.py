@@ -45,12 +45,13 @@ from privfed.cli.run_folder import (
 )
 from privfed.core.names import imported
 from privfed.core.record.transcript import has_begun
+from privfed.core.stored.files import make_folder
 from privfed.core.values.domain import FloatArray
 from privfed.data import load_features
 from privfed.data.described_tables import read_described, text_frame
 from privfed.data.schema import ID, File, parse
-from privfed.data.table import NO_LABEL
-from privfed.data.table_files import STDIN, suffix, write_table
+from privfed.data.table import NO_LABEL, natural_key
+from privfed.data.table_files import STDIN, files_of, is_folder, stem, suffix, write_table
 from privfed.errors import ArgumentError, DataError, RunFolderError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.moments import FederatedSummary
@@ -63,7 +64,32 @@ ALL = ("all",)
 """What `--keep` says for all columns."""
 
 
-def predict(
+def predict(run_folder: Path, data: Path, out: Path | None, out_folder: Path | None, **given: Any) -> None:
+    """Do the work of `privfed predict`.
+
+    Raises:
+        ArgumentError: there is no place for what is found in a folder's tables, or too many.
+    """
+    several = data != STDIN and is_folder(data)
+    if several != (out_folder is not None) or (several and out is not None):
+        raise ArgumentError(
+            f"{data} is a folder with a table of each client; name a new folder for what is found with "
+            "--out-folder, and leave --out out."
+            if several
+            else f"--out-folder is for a folder of tables, and {data} is one; take --out."
+        )
+    if out_folder is None:
+        return _predict(run_folder, data, out, **given)
+    paths = sorted(files_of(data), key=lambda path: natural_key(stem(path)))
+    if out_folder.exists() and (not out_folder.is_dir() or any(out_folder.iterdir())):
+        raise ArgumentError(f"{out_folder} exists and is not an empty folder; name a new one.")
+    make_folder(out_folder)
+    for path in paths:
+        _predict(run_folder, path, out_folder / f"{stem(path)}.csv", **given, told=path != paths[0])
+    return None
+
+
+def _predict(
     run_folder: Path,
     data: Path,
     out: Path | None,
@@ -71,14 +97,15 @@ def predict(
     keep: tuple[str, ...] | None,
     cluster: int | None,
     model: str | None,
+    told: bool = False,
 ) -> None:
-    """Do the work of `privfed predict`."""
+    """Write what is found in one table; `told` says whether the claim was printed before."""
     if (run_folder / RUN).exists() and holds_models(run_folder):
         parameters = read_run(run_folder).parameters
         protocol = str(parameters.values["protocol"])
         check_own(run_folder, parameters, parameters.algorithm, protocol, model, "predict")
         rows = load_features(data, read_result(run_folder, TrainedResult).columns, separator=separator)
-        _classes(run_folder, rows, out, cluster, model, _beside(data, separator, keep))
+        _classes(run_folder, rows, out, cluster, model, _beside(data, separator, keep), told)
         return
     source = _source_of(run_folder)
     if cluster is not None:
@@ -103,7 +130,7 @@ def predict(
     claim = known.privacy
     if known.format == 1 and has_begun(run_folder):
         claim = claim_of_run(run_folder, read_transcript(run_folder))
-    if claim is not None:
+    if claim is not None and not told:
         click.echo(f"privfed: for the centroids, not for the clusters of DATA's rows: {claim.line}", err=True)
     _write(out, beside, "cluster", labels)
 
@@ -172,6 +199,7 @@ def _classes(
     cluster: int | None,
     own: str | None,
     beside: dict[str, NDArray[Any]],
+    told: bool,
 ) -> None:
     known = read_result(run_folder, TrainedResult)
     if cluster is None and known.n_clusters > 1:
@@ -180,7 +208,7 @@ def _classes(
     if own is not None:
         model.set_params(model=imported(own))
     codes = model.predict(rows, cluster or 0)
-    if model.privacy_claim_ is not None:
+    if model.privacy_claim_ is not None and not told:
         line = model.privacy_claim_.line
         click.echo(f"privfed: for the models, not for the classes of DATA's rows: {line}", err=True)
     _write(out, beside, "class", np.array(known.classes)[codes])

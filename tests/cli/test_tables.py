@@ -294,6 +294,12 @@ def test_from_export_to_centroids_in_units_and_back_to_ids(invoke, failing, tmp_
     assert sum(cluster == "-1" for _, cluster in found) == left_out > 0
     of_old = {cluster for who, cluster in found if int(who[1:]) % 2 and cluster != "-1"}
     assert len(of_old) == 1
+    invoke("predict", run, clients, "--out-folder", tmp_path / "labels")
+    assert sorted(path.name for path in (tmp_path / "labels").iterdir()) == ["a.csv", "b.csv", "c.csv"]
+    assert (tmp_path / "labels" / "c.csv").read_text().splitlines() == rows
+    assert "is not an empty folder" in failing("predict", run, clients, "--out-folder", tmp_path / "labels")
+    assert "name a new folder" in failing("predict", run, clients)
+    assert "take --out" in failing("predict", run, clients / "c.csv", "--out-folder", tmp_path / "more")
     kept = invoke("predict", run, clients / "c.csv", "--keep", "all").stdout.splitlines()
     assert sorted(kept[0].split(",")) == ["age", "cluster", "cost", "ward", "who"]
     assert [row.rsplit(",", 1)[1] for row in kept[1:]] == [row.split(",")[1] for row in rows[1:]]
