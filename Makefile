@@ -85,7 +85,7 @@ bench: install ## Run the benchmarks, one after the other
 
 docs: install ## Build the site into build/site, offline; any warning, and any request to elsewhere, is an error
 	$(BIN)/python -m pip install --quiet -r requirements-docs.txt
-	rm -rf docs/gallery docs/reference/generated build/site
+	rm -rf docs/gallery docs/reference/generated build/doctrees build/site
 	$(BIN)/sphinx-build -q -W --keep-going -d build/doctrees docs build/site
 	! grep -rnE '<(script|link|img|iframe)[^>]+(src|href)="(https?:)?//' --include='*.html' build/site
 	@echo "Open build/site/index.html."

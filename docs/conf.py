@@ -111,7 +111,7 @@ html_theme_options = {
     "search_bar_text": "Search these pages (works offline)",
 }
 
-_LINK = re.compile(r"\[(?P<text>[^\]\n]+)\]\((?P<target>[^)#\s]+)(?P<part>#[^)\s]*)?\)")
+_LINK = re.compile(r"\[(?P<text>[^\]\n]+(?:\n[^\]\n]+)?)\]\((?P<target>[^)#\s]+)(?P<part>#[^)\s]*)?\)")
 
 
 def without_repository(app: Any, docname: str, source: list[str]) -> None:
