@@ -137,14 +137,17 @@ class GradientInversion(PassiveAttack[InvertedRows]):
             owners += [-1 if client is None else client] * len(own)
             counts.append(np.bincount(labels, minlength=seen[0].model.shape[1]))
             whose.append(client)
-        d = clients[0][1][0].model.shape[0] - 1
+        if not rows:
+            # It looked, and could not tell: that these updates show nothing is not found.
+            why = f"no client of up to {self.most_rows} rows was solved for; others may find more"
+            return NotRun(attack=self.name, why=why)
         named = all(one is not None for one in whose)
         return InvertedRows(
             attack=self.name,
             queries=max(len(seen) for _, seen in clients),
-            points=np.concatenate(rows) if rows else np.empty((0, d)),
-            owners=np.array(owners, dtype=np.intp) if named and rows else None,
-            without_access=prior.guesses(max(sum(map(len, rows)), 1), rng),
+            points=np.concatenate(rows),
+            owners=np.array(owners, dtype=np.intp) if named else None,
+            without_access=prior.guesses(sum(map(len, rows)), rng),
             counts=counts,
             whose=whose,
         )
