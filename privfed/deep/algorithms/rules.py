@@ -15,7 +15,7 @@ import numpy as np
 from privfed.deep.algorithms.regrouped import Decision, Updates
 from privfed.deep.clustering.bipartition import SplitRule
 from privfed.deep.clustering.distances import METRICS, Metric, update_distances
-from privfed.deep.clustering.noise import explains_more, never_joined, without_noise
+from privfed.deep.clustering.noise import explains_more, moved, never_joined, without_noise
 from privfed.deep.clustering.propagation import Propagation
 from privfed.deep.clustering.validity import dunn_index, outdated
 from privfed.errors import ArgumentError
@@ -32,7 +32,6 @@ class PropagationRule:
         decay: of running means, which are compared in place of updates; 0 as published.
     """
 
-    numbered: ClassVar[bool] = False
     metric: Metric = "complete"
     propagation: Propagation = field(default_factory=Propagation)
     after: int = 0
@@ -45,6 +44,11 @@ class PropagationRule:
             )
         if self.after < 0:
             raise ArgumentError(f"the rounds before the first clustering are at least 0, got {self.after}.")
+
+    @property
+    def numbered(self) -> bool:
+        """Among running means clusters are never joined, and keep their numbers."""
+        return self.decay > 0.0
 
     @property
     def landmark_metric(self) -> Metric:
@@ -72,7 +76,8 @@ class PropagationRule:
     def _decide_among_means(self, updates: Updates, round_number: int, seed: int) -> Decision:
         """Cluster running means without their noise, where that explains them better than the clusters do.
 
-        Where noise prevails, the Dunn index says nothing of clusters: this takes its place.
+        Else clients move that are nearer to another cluster than noise explains. Where noise prevails, the
+        Dunn index says nothing of clusters: this takes its place.
         """
         ends, labels, variance = updates.ends, updates.labels, updates.variance
         distances = update_distances(updates.starts, without_noise(ends, variance), self.metric)
@@ -80,12 +85,13 @@ class PropagationRule:
         if round_number <= self.after:
             return Decision(index=index)
         found = self.propagation.cluster(distances, seed)
-        if found is None:
-            return Decision(index=index, converged=False)
-        clusters = never_joined(labels, found.labels)
+        clusters = labels if found is None else never_joined(labels, found.labels, updates.n_clusters)
         if not explains_more(ends, labels, clusters, variance):
-            return Decision(index=index)
-        return Decision(clusters, np.arange(len(labels)), int(clusters.max()) + 1, index)
+            clusters = moved(ends, labels, variance)
+        if np.array_equal(clusters, labels):
+            return Decision(index=index, converged=found is not None)
+        n_clusters = max(updates.n_clusters, int(clusters.max()) + 1)
+        return Decision(clusters, np.arange(len(labels)), n_clusters, index)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,9 @@ from privfed.numerics.kernels.interpreted import IntArray
 CHANCE = 1e-4
 """That noise alone is taken for one cluster more, in one look."""
 
+STRAYING = 2.5
+"""Standard deviations of noise by which a row is nearer to another cluster before it is moved there."""
+
 
 @dataclass(frozen=True, slots=True)
 class MeanNoise:
@@ -76,22 +79,56 @@ def explains_more(vectors: FloatArray, labels: IntArray, found: IntArray, varian
     return _spread(vectors, labels) - _spread(vectors, found) > least
 
 
-def never_joined(labels: IntArray, found: IntArray) -> IntArray:
-    """Return new clusters in which old ones stay apart, integers from 0 on of shape (n,).
+def never_joined(labels: IntArray, found: IntArray, n_clusters: int) -> IntArray:
+    """Return new clusters in which old ones stay apart and keep their numbers, integers of shape (n,).
 
     Updates of clusters whose models are near their goals look alike: that is no reason to join them. Where
-    a new cluster holds most rows of several old ones, its rows keep their old clusters.
+    a new cluster holds most rows of several old ones, its rows keep their old clusters. One that holds most
+    rows of one old cluster keeps its number; others get the next numbers.
 
     Args:
-        labels: old cluster of each row, integers of shape (n,).
-        found: new cluster of each row, likewise.
+        labels: old cluster of each row, integers in [0, n_clusters) of shape (n,).
+        found: new cluster of each row, integers from 0 on, likewise.
+        n_clusters: number of old clusters, those without a row included.
     """
-    table = np.zeros((int(labels.max()) + 1, int(found.max()) + 1))
+    table = np.zeros((n_clusters, int(found.max()) + 1))
     np.add.at(table, (labels, found), 1.0)
-    homes = table[np.unique(labels)].argmax(axis=1)
-    joined = np.isin(found, np.flatnonzero(np.bincount(homes, minlength=table.shape[1]) > 1))
-    places = np.where(joined, labels, len(table) + found)
-    return np.asarray(np.unique(places, return_inverse=True)[1], dtype=np.intp)
+    present = np.unique(labels)
+    homes = table[present].argmax(axis=1)
+    owners = np.bincount(homes, minlength=table.shape[1])
+    numbers = n_clusters + np.cumsum(owners == 0) - 1
+    numbers[homes] = present
+    return np.asarray(np.where(owners[found] > 1, labels, numbers[found]), dtype=np.intp)
+
+
+def moved(vectors: FloatArray, labels: IntArray, variance: float) -> IntArray:
+    """Return clusters where rows have moved that are nearer to another one than noise explains.
+
+    A row is compared with the means of all clusters, of its own one without itself: so its noise is in none
+    of them. Along the line between two means noise has one dimension, however many numbers rows have. Rows
+    that are alone in a cluster stay, and no cluster is left without a row.
+
+    Args:
+        vectors: float64 of shape (n, size).
+        labels: cluster of each, integers from 0 on of shape (n,).
+        variance: of the noise in each number; with 0 none is moved.
+    """
+    present, places = np.unique(labels, return_inverse=True)
+    sizes, rows = np.bincount(places).astype(np.float64), np.arange(len(vectors))
+    if not variance or len(present) == 1:
+        return labels
+    means, others = _means(vectors, places), np.maximum(sizes[places] - 1.0, 1.0)
+    own = means[places] + (means[places] - vectors) / others[:, None]
+    # What the noise of a mean adds to a distance is known, and left out.
+    noise = vectors.shape[1] * variance
+    near = np.square(vectors - own).sum(axis=1) - noise / others
+    far = np.square(vectors[:, None] - means).sum(axis=2) - noise / sizes
+    apart = np.sqrt(np.square(means - own[:, None]).sum(axis=2))
+    beyond = (near[:, None] - far) / (2.0 * math.sqrt(variance) * np.where(apart > 0.0, apart, np.inf))
+    beyond[rows, places] = 0.0
+    beyond[sizes[places] == 1.0] = 0.0
+    found = np.where(beyond.max(axis=1) > STRAYING, beyond.argmax(axis=1), places)
+    return labels if len(np.unique(found)) < len(present) else present[found]
 
 
 def _means(vectors: FloatArray, places: IntArray) -> FloatArray:

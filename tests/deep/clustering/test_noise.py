@@ -15,7 +15,7 @@ from privfed.deep import DCFL
 from privfed.deep.algorithms.regrouped import Updates
 from privfed.deep.algorithms.rules import PropagationRule
 from privfed.deep.clustering.distances import update_distances
-from privfed.deep.clustering.noise import MeanNoise, explains_more, never_joined, reach, without_noise
+from privfed.deep.clustering.noise import MeanNoise, explains_more, moved, never_joined, reach, without_noise
 from privfed.deep.clustering.propagation import Propagation
 from privfed.deep.training.local import Training
 from privfed.deep.training.memory import Memory
@@ -71,6 +71,19 @@ def test_true_clusters_explain_more_and_wrong_ones_are_corrected(seed: int) -> N
     wrong[0] = 1
     assert explains_more(rows, ONE, TRUE, 1.0) and explains_more(rows, wrong, TRUE, 1.0)
     assert not explains_more(rows, TRUE, wrong, 1.0) and not explains_more(rows, TRUE, ONE, 1.0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_move_to_their_own_cluster_and_none_for_noise_alone(seed: int) -> None:
+    wrong = TRUE.copy()
+    wrong[[0, 7]] = 1, 2
+    assert np.array_equal(moved(noisy(seed, 14.0), wrong, 1.0), TRUE)
+    # Twenty rows, three other clusters each: 2.5 standard deviations are passed .006 times in a comparison.
+    assert (moved(noisy(seed, 0.0), TRUE, 1.0) != TRUE).sum() <= 2
+    alone = np.where(np.arange(20) == 4, 4, TRUE)
+    assert moved(noisy(seed, 14.0), alone, 1.0)[4] == 4
+    assert np.array_equal(moved(noisy(seed, 14.0), wrong, 0.0), wrong)
+    assert np.array_equal(moved(noisy(seed, 14.0), ONE, 1.0), ONE)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -142,12 +155,14 @@ def test_running_means_show_what_no_single_round_shows() -> None:
 
 def test_clusters_are_not_joined_because_their_updates_look_alike() -> None:
     found = np.where(np.arange(20) == 5, 1, 0)
-    clusters = never_joined(TRUE, found)
+    clusters = never_joined(TRUE, found, 4)
     assert len(np.unique(clusters)) == 5 and (clusters == clusters[5]).sum() == 1
-    assert same(np.delete(clusters, 5), np.delete(TRUE, 5))
-    moved = np.where(np.arange(20) == 5, 2, TRUE)
-    assert same(never_joined(TRUE, moved), moved)
-    assert same(never_joined(ONE, TRUE), TRUE)
+    assert np.array_equal(np.delete(clusters, 5), np.delete(TRUE, 5))
+    elsewhere = np.where(np.arange(20) == 5, 2, TRUE)
+    assert np.array_equal(never_joined(TRUE, (elsewhere + 1) % 4, 4), elsewhere)
+    assert same(never_joined(ONE, TRUE, 1), TRUE)
+    # A cluster that nobody was in keeps its number, and new ones get the next.
+    assert set(never_joined(np.where(TRUE == 3, 0, TRUE), TRUE, 4)) in ({0, 1, 2, 4},)
 
 
 @pytest.mark.parametrize("words", [{"protocol": "plain", "merge": "gathered"}, {}], ids=["gathered", "slots"])

@@ -104,10 +104,12 @@ def test_a_client_pays_for_each_round_and_twice_where_it_may_join(fitted: Any) -
 
 
 def other_models(question: Any, number: int) -> Any:
-    """The question of a round, as a server would ask it that claims clusters nobody has heard of."""
+    """The question of a round, as a server would ask it that claims clusters that kept no number."""
     models = np.concatenate([question.models[:1], question.models[:1] + 1.0])
     training = replace(question.training, round=number)
-    return replace(question, models=models, training=training, structure=7, before=Regrouping.none())
+    return replace(
+        question, models=models, training=training, structure=7, before=Regrouping.none(), numbered=False
+    )
 
 
 def test_a_client_trains_no_more_often_than_it_pays(fitted: Any) -> None:
