@@ -104,9 +104,8 @@ def never_joined(labels: IntArray, found: IntArray, n_clusters: int) -> IntArray
 def moved(vectors: FloatArray, labels: IntArray, variance: float) -> IntArray:
     """Return clusters where rows have moved that are nearer to another one than noise explains.
 
-    A row is compared with the means of all clusters, of its own one without itself: so its noise is in none
-    of them. Along the line between two means noise has one dimension, however many numbers rows have. Rows
-    that are alone in a cluster stay, and no cluster is left without a row.
+    The one that is farthest beyond moves first, and then all are compared anew: else rows of two clusters of
+    one kind would change places again and again. Each moves once at most.
 
     Args:
         vectors: float64 of shape (n, size).
@@ -114,9 +113,24 @@ def moved(vectors: FloatArray, labels: IntArray, variance: float) -> IntArray:
         variance: of the noise in each number; with 0 none is moved.
     """
     present, places = np.unique(labels, return_inverse=True)
+    stays = np.zeros(len(vectors), dtype=bool)
+    while variance and len(present) > 1:
+        beyond = np.where(stays[:, None], 0.0, _beyond(vectors, places, variance))
+        row, place = np.unravel_index(int(beyond.argmax()), beyond.shape)
+        if beyond[row, place] <= STRAYING:
+            break
+        places[row], stays[row] = place, True
+    return np.asarray(present[places], dtype=np.intp)
+
+
+def _beyond(vectors: FloatArray, places: IntArray, variance: float) -> FloatArray:
+    """Return by how many standard deviations of noise rows are nearer to other clusters than to their own.
+
+    A row is compared with the means of all clusters, of its own one without itself: so its noise is in none
+    of them. Along the line between two means noise has one dimension, however many numbers rows have. Rows
+    that are alone in a cluster are nearer to none: no cluster is left without a row.
+    """
     sizes, rows = np.bincount(places).astype(np.float64), np.arange(len(vectors))
-    if not variance or len(present) == 1:
-        return labels
     means, others = _means(vectors, places), np.maximum(sizes[places] - 1.0, 1.0)
     own = means[places] + (means[places] - vectors) / others[:, None]
     # What the noise of a mean adds to a distance is known, and left out.
@@ -124,11 +138,10 @@ def moved(vectors: FloatArray, labels: IntArray, variance: float) -> IntArray:
     near = np.square(vectors - own).sum(axis=1) - noise / others
     far = np.square(vectors[:, None] - means).sum(axis=2) - noise / sizes
     apart = np.sqrt(np.square(means - own[:, None]).sum(axis=2))
-    beyond = (near[:, None] - far) / (2.0 * math.sqrt(variance) * np.where(apart > 0.0, apart, np.inf))
-    beyond[rows, places] = 0.0
-    beyond[sizes[places] == 1.0] = 0.0
-    found = np.where(beyond.max(axis=1) > STRAYING, beyond.argmax(axis=1), places)
-    return labels if len(np.unique(found)) < len(present) else present[found]
+    found = (near[:, None] - far) / (2.0 * math.sqrt(variance) * np.where(apart > 0.0, apart, np.inf))
+    found[rows, places] = 0.0
+    found[sizes[places] == 1.0] = 0.0
+    return np.asarray(found)
 
 
 def _means(vectors: FloatArray, places: IntArray) -> FloatArray:
