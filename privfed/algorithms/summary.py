@@ -9,16 +9,18 @@ the rest of the budget, give the sum of offsets from the noised centre and the s
 narrow feature would have the noise of a wide one.
 
 Histograms are one sum more, at unit "client" two. Under differential privacy they have half of the budget,
-the same share for each feature.
+the same share for each feature. How far clients lie apart is one sum more, without differential privacy only
+(`privfed.questions.between`).
 
 Reveals to whoever opens the totals: what the moments' sums show, and how many rows of all clients lie in each
-bin; under differential privacy both with noise.
+bin; under differential privacy both with noise. Where it is asked for: mean and variance of the clients' own
+means.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -39,6 +41,7 @@ from privfed.core.roles.conversation import Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.core.values.guarantee import Unit
 from privfed.numerics.kernels.interpreted import IntArray
+from privfed.questions.between import ClientMeans, between_clients
 from privfed.questions.bounded.bounded_sums import CenterSum, SizeSums
 from privfed.questions.bounded.whole_clients import AsOneRecord
 from privfed.questions.histograms import SIZE_SHARE, ClientSizes, FeatureHistograms, typical_size
@@ -63,6 +66,14 @@ class Histograms:
     noise_std: float
 
 
+class Summary(NamedTuple):
+    """What a summary finds; None for what was not asked."""
+
+    moments: Moments
+    between: FloatArray | None
+    histograms: Histograms | None
+
+
 @dataclass(frozen=True, eq=False)
 class FeatureSummary:
     """The algorithm that summarizes all rows.
@@ -70,12 +81,14 @@ class FeatureSummary:
     Args:
         n_bins: bins of equal width of each feature's histogram; 0 for none, or with `edges`.
         edges: of the bins, float64 of shape (n_features, n_edges), or None.
+        between: whether to ask how far clients lie apart; without differential privacy.
     """
 
     fixed: ClassVar[bool] = False
 
     n_bins: int = 0
     edges: FloatArray | None = None
+    between: bool = False
 
     @property
     def counts(self) -> bool:
@@ -84,13 +97,15 @@ class FeatureSummary:
 
     @property
     def max_sums(self) -> int:
-        """Those of the moments, and two for histograms."""
-        return PrivateMoments().max_sums + 2
+        """Those of the moments, one between clients, and two for histograms."""
+        return PrivateMoments().max_sums + 3
 
     def phases(self, setting: Setting) -> Phases:
-        """Return what a run asks: the moments, then histograms."""
+        """Return what a run asks: the moments, then what lies between clients, then histograms."""
         if setting.privacy is None:
             moments = FeatureMoments().phases(setting)
+            if self.between:
+                moments = (*moments, Phase(Form(ClientMeans, center=Shape(setting.n_features))))
         else:
             moments = PrivateMoments().phases(setting)
         if not self.counts:
@@ -101,15 +116,17 @@ class FeatureSummary:
         shares = Form(AsOneRecord, inner=form, rows=MOST_ROWS)
         return (*moments, Phase(Form(ClientSizes)), Phase(shares))
 
-    def run(self, setting: Setting) -> Conversation[tuple[Moments, Histograms | None]]:
-        """Find the moments, then the histograms."""
+    def run(self, setting: Setting) -> Conversation[Summary]:
+        """Find the moments, what lies between clients, then the histograms."""
+        between = None
         if setting.privacy is None:
             moments = yield from FeatureMoments().run(setting)
+            between = (yield from between_clients(moments)) if self.between else None
         else:
             share = 1.0 - HISTOGRAM_SHARE if self.counts else 1.0
             moments = yield from _for_a_share(PrivateMoments().run(setting), share)
         histograms = (yield from self._histograms(setting, moments.ranges)) if self.counts else None
-        return moments, histograms
+        return Summary(moments, between, histograms)
 
     def _histograms(self, setting: Setting, ranges: Ranges) -> Conversation[Histograms]:
         question = FeatureHistograms(ranges=ranges, n_bins=self.n_bins, edges=self.edges)

@@ -184,6 +184,7 @@ def simulate(folder: Path, clients: tuple[str, ...], **given: Any) -> None:
 def summary(
     folder: Path,
     bins: int | list[float] | None,
+    between: bool,
     as_json: bool,
     out: Path | None,
     clients: tuple[str, ...],
@@ -192,7 +193,7 @@ def summary(
     """Do the work of `privfed flower summary`."""
     with FlowerEngine(folder, clients=clients or None) as engine:
         values = surroundings_of(declared_of(given).parameters() | values_of(given))
-        found = FederatedSummary(bins, engine=engine, run_dir=out, **values).fit()
+        found = FederatedSummary(bins, between=between, engine=engine, run_dir=out, **values).fit()
         if as_json:
             click.echo(pretty(summarized(found, engine.file.columns)), nl=False)
         else:

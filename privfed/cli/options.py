@@ -178,6 +178,13 @@ audit_options = stacked(
     ),
 )
 
+between_option = click.option(
+    "--between",
+    is_flag=True,
+    help="Ask how much of each column's variance lies between the clients' own means: one sum more, of four "
+    "clients at least, not with --epsilon.",
+)
+
 bins_option = click.option(
     "--bins",
     metavar="N|X,Y,...",

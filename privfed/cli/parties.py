@@ -9,6 +9,7 @@ import click
 from privfed.cli.options import (
     PATH,
     algorithm_option,
+    between_option,
     bins_option,
     declared_options,
     folder_argument,
@@ -342,6 +343,7 @@ def simulate() -> None:
     folder_argument,
     clients_option,
     bins_option,
+    between_option,
     sum_options,
     declared_options,
     json_option,

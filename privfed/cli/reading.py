@@ -228,20 +228,27 @@ def _write(out: Path | None, beside: dict[str, NDArray[Any]], name: str, found: 
     click.echo(text.getvalue(), nl=False)
 
 
-def summary(data: Path, as_json: bool, bins: int | list[float] | None, **given: Any) -> None:
+def summary(data: Path, as_json: bool, bins: int | list[float] | None, between: bool, **given: Any) -> None:
     """Do the work of `privfed summary`."""
     source = source_of(data, given)
     declared = declared_with(source, declared_of(given))
     declared.check_claim(*source.undeclared)
     tables = clipped(load_rows(source, private=declared.epsilon is not None), declared)
     check_several(tables, source.path, given["protocol"])
-    found = FederatedSummary(bins, **surroundings_of({**declared.parameters(), **values_of(given)}))
+    surroundings = surroundings_of({**declared.parameters(), **values_of(given)})
+    found = FederatedSummary(bins, between=between, **surroundings)
     found.fit(tables)
     if as_json:
         click.echo(pretty(summarized(found, tables.columns)), nl=False)
     else:
         print_summary(found, tables.columns)
 
+
+APART = 0.5
+"""Share of a column's variance between clients above which they do not look alike."""
+
+FEW = 10
+"""Rows a client below which means differ anyway."""
 
 ENDS = "lowest, highest: ends of the declared domain, else of public bins around all rows"
 
@@ -263,6 +270,7 @@ class ColumnSummary(msgspec.Struct, frozen=True, kw_only=True):
     std: float
     low: float
     high: float
+    between: float | None = None
     histogram: Histogram | None = None
 
 
@@ -286,12 +294,15 @@ def summarized(found: FederatedSummary, columns: Sequence[str]) -> Summarized:
             for edges, counts, below, above in each
         ]
     ends = (found.mean_, found.std_, found.data_min_, found.data_max_)
-    numbers = zip(columns, *(one.tolist() for one in ends), histograms, strict=True)
+    between = found.between_.tolist() if found.between else [None] * len(columns)
+    numbers = zip(columns, *(one.tolist() for one in ends), between, histograms, strict=True)
     return Summarized(
         rows=found.n_samples_seen_,
         columns=[
-            ColumnSummary(name=name, mean=mean, std=std, low=low, high=high, histogram=histogram)
-            for name, mean, std, low, high, histogram in numbers
+            ColumnSummary(
+                name=name, mean=mean, std=std, low=low, high=high, between=share, histogram=histogram
+            )
+            for name, mean, std, low, high, share, histogram in numbers
         ],
         noise_std_of_counts=None if found.bins is None else found.noise_std_,
         privacy=to_json(found.privacy_claim_),
@@ -305,18 +316,26 @@ def print_summary(found: FederatedSummary, columns: Sequence[str]) -> None:
     echo(*_tables(shown))
     if shown.noise_std_of_counts:
         print(f"standard deviation of the noise in a count: {shown.noise_std_of_counts:.3g} rows")
+    apart = [one.name for one in shown.columns if (one.between or 0.0) > APART]
+    if apart and shown.rows >= FEW * len(found.federation_.setting.clients):
+        print(
+            f"clients do not look alike in {', '.join(apart)}: most of the variance lies between their means."
+            " Is one of them in another unit? Each can compare its own rows with mean and std."
+        )
     print(one_line(found.privacy_claim_))
 
 
 def _tables(shown: Summarized) -> Iterator[Table]:
     """Yield a table of all columns, then one for each histogram."""
-    table = Table("column", "mean", "std", "lowest", "highest")
+    between = any(one.between is not None for one in shown.columns)
+    table = Table("column", "mean", "std", "lowest", "highest", *(["between clients"] * between))
     of = "" if shown.of == ROWS else f"; all other numbers of {shown.of}"
     table.title, table.title_justify = f"{shown.rows} rows{of}", "left"
     table.caption, table.caption_justify = ENDS, "left"
     for one in shown.columns:
         numbers = (one.mean, one.std, one.low, one.high)
-        table.add_row(one.name, *(f"{number:.6g}" for number in numbers))
+        share = [] if one.between is None else [f"{one.between:.1%}"]
+        table.add_row(one.name, *(f"{number:.6g}" for number in numbers), *share)
     yield table
     for one in shown.columns:
         if one.histogram is not None:

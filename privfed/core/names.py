@@ -282,6 +282,7 @@ PLACES = {
     "CentredMoments": "privfed.questions.ranges",
     "CentredProducts": "privfed.questions.products",
     "ClientLengths": "privfed.algorithms.private.clients",
+    "ClientMeans": "privfed.questions.between",
     "ClientScores": "privfed.questions.inertia",
     "ClientShares": "privfed.algorithms.private.clients",
     "ClientSizes": "privfed.questions.histograms",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -19,7 +20,7 @@ from privfed.core.stored.encoding import Array
 from privfed.core.values.domain import Box, Domain, FloatArray, frozen_array
 from privfed.core.values.numbers import as_numbers
 from privfed.data import ClientTables
-from privfed.errors import ArgumentError
+from privfed.errors import ArgumentError, PrivacyError
 from privfed.estimators.declaring import parameter, parameters
 from privfed.estimators.fitting import check_declared, check_order, clients_of, rows_of
 from privfed.estimators.parameters import Surroundings
@@ -30,6 +31,7 @@ from privfed.federation.passed import is_client_list, is_named
 from privfed.federation.request import FederationRequest, as_agreed, protocol_of, seed_of_fit
 from privfed.federation.simulation import mapped_tables
 from privfed.privacy.claim import Privacy
+from privfed.questions.between import FEWEST_CLIENTS
 from privfed.questions.histograms import MOST_BINS, check_edges
 from privfed.questions.ranges import FeatureMoments, Moments
 
@@ -284,7 +286,7 @@ class FederatedSummary(FromSums):
 
     Means and deviations are those of the pooled rows, from two sums (three if features hardly vary); under
     differential privacy from several noised ones. Histograms are one sum more, for which differential privacy
-    keeps half of the budget.
+    keeps half of the budget. `between` is one sum more (`privfed.questions.between`).
 
     Attributes:
         mean_: mean of each feature, float64 of shape (n_features,).
@@ -293,6 +295,8 @@ class FederatedSummary(FromSums):
             bins. Edges exceed the smallest and largest values by at most a sixteenth with up to three
             features, and by up to a whole power of two with many. No client's smallest or largest value is
             found.
+        between_: with `between`: the variance of the clients' own means, every client alike, as a share of
+            the variance of all rows; at most 1. float64 of shape (n_features,).
         edges_: with `bins`: edges of each feature's bins, a list of arrays of shape (n_bins_j + 1,).
         histograms_: with `bins`: rows in each bin, a list of float64 arrays of shape (n_bins_j,), as
             `numpy.histogram` counts them.
@@ -308,17 +312,41 @@ class FederatedSummary(FromSums):
         "each feature's range; edges for all features; or a list of edges for each. At most 64 bins.",
         kw_only=False,
     )
+    between: bool = parameter(
+        default=False,
+        text="whether to ask how much of each feature's variance lies between the clients' own means: near 1 "
+        "where a site measures in another unit. At least four clients; not with `privacy`.",
+    )
     privacy: Privacy | None = parameter(
         default=None, text="None, or a `privfed.Privacy`, which adds noise to all numbers."
     )
 
     def _find(self, clients: Clients) -> None:
-        algorithm = _summary_of(self.bins, clients.n_features)
-        moments, histograms = self._run(clients, algorithm, histograms=algorithm.counts)
+        if self.between:
+            self._check_between(len(clients.names))
+        algorithm = replace(_summary_of(self.bins, clients.n_features), between=bool(self.between))
+        asked = {"histograms": algorithm.counts, "between": algorithm.between}
+        moments, between, histograms = self._run(clients, algorithm, **asked)
+        self._forget("between_")
+        if between is not None:
+            self.between_ = np.array(between)
         self.mean_, self.std_ = np.array(moments.mean), np.sqrt(moments.var)
         self._keep(moments)
         self._keep_histograms(histograms)
         self._end(mean=self.mean_, std=self.std_)
+
+    def _check_between(self, n_clients: int) -> None:
+        """Check that clients may be asked how far apart they lie."""
+        if self.privacy is not None:
+            raise PrivacyError(
+                "between asks for the spread of the clients' own means, which has no bound for differential "
+                "privacy; leave it out, and have each site compare its own rows with mean_ and std_."
+            )
+        if n_clients < FEWEST_CLIENTS:
+            raise ArgumentError(
+                f"how far clients lie apart is asked of at least {FEWEST_CLIENTS} clients, got {n_clients}: "
+                "of fewer a client could solve for the means of the others; leave between out."
+            )
 
     def _keep_histograms(self, found: Histograms | None) -> None:
         self._forget("edges_", "histograms_", "below_", "above_", "noise_std_")

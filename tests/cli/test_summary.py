@@ -45,6 +45,24 @@ def test_tables_are_printed(table: Path) -> None:
     assert "below" not in text
 
 
+def test_a_site_in_another_unit_is_noticed(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for i in range(4):
+        rows = rng.normal([60.0, 5.5], [12.0, 1.0], (50, 2)) * [1.0, 18.0 if i == 2 else 1.0]
+        text = "age,glucose\n" + "".join(f"{a},{b}\n" for a, b in rows)
+        (tmp_path / f"site{i}.csv").write_text(text)
+    text = said(tmp_path, "--between")
+    assert "between clients" in text and "clients do not look alike in glucose: most" in " ".join(
+        text.split()
+    )
+    columns = json.loads(said(tmp_path, "--between", "--json"))["columns"]
+    assert columns[0]["between"] < 0.1 and columns[1]["between"] > 0.9
+    assert "between" not in said(tmp_path)
+    (tmp_path / "site3.csv").unlink()
+    refused = CliRunner().invoke(main, ["summary", str(tmp_path), "--between"])
+    assert refused.exit_code and "at least 4 clients, got 3" in refused.output
+
+
 def test_noised_numbers_come_with_their_claim(table: Path) -> None:
     words = ["--epsilon", 5, "--delta", 1e-5, "--unit", "record", "--neighbours", "replace-one"]
     words += ["--low", 0, "--high", 100, "--clients", "h0,h1,h2"]

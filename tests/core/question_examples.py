@@ -22,6 +22,7 @@ from privfed.deep.training.mixed import MixedUpdates, Mixture
 from privfed.deep.training.regrouping import Regrouping
 from privfed.deep.training.rounds import AveragedUpdates, ClusterSizes, SketchedUpdates
 from privfed.privacy.noised import Noised
+from privfed.questions.between import ClientMeans
 from privfed.questions.bounded.bounded_metrics import (
     BoundedDistances,
     BoundedInertia,
@@ -162,6 +163,7 @@ EXAMPLES: dict[str, Make] = {
         ranges=r, edges=np.tile([-0.5, 0.1, 0.7, 0.7], (r.n_features, 1))
     ),
     "CentredMoments": lambda r, c: CentredMoments(ranges=r, center=r.clip(c.mean(axis=0))),
+    "ClientMeans": lambda r, c: ClientMeans(ranges=r, center=r.clip(c.mean(axis=0))),
     "CentredProducts": lambda r, c: CentredProducts(ranges=r, center=r.clip(c.mean(axis=0))),
     "MiniBatchMovements-whole": lambda r, c: MiniBatchMovements(ranges=r, centers=c, epochs=3),
     "MiniBatchMovements-batches": lambda r, c: MiniBatchMovements(

@@ -16,7 +16,7 @@ from privfed import Box, FederatedSummary, Privacy
 from privfed.core.asking.question import ClientData, question_from_bytes
 from privfed.core.record.records import Asked
 from privfed.core.values.domain import Ranges
-from privfed.errors import ArgumentError
+from privfed.errors import ArgumentError, PrivacyError
 from privfed.federation.driver import Federation
 from privfed.party.program import Program, ProgramState
 from privfed.questions.histograms import MOST_BINS, FeatureHistograms
@@ -46,6 +46,33 @@ def test_numbers_are_those_of_the_pooled_rows(over: str) -> None:
         assert found.below_[j] == (ROWS[:, j] < edges[0]).sum()
         assert found.above_[j] == (ROWS[:, j] > edges[-1]).sum()
     assert found.noise_std_ == 0.0 and found.privacy_spent_ is None
+
+
+@pytest.mark.parametrize("over", ["plain", "masked", "masked-verified", "group-masked", "ckks"])
+def test_a_site_in_another_unit_shows_between_clients(over: str) -> None:
+    tables = [table.copy() for table in CLIENTS]
+    tables[1][:, 1] = 1.8 * tables[1][:, 1] + 32.0
+    found = FederatedSummary(between=True, protocol=over).fit(tables)
+    means, pooled = np.stack([table.mean(axis=0) for table in tables]), np.concatenate(tables)
+    known = np.minimum(means.var(axis=0) / pooled.var(axis=0), 1.0)
+    np.testing.assert_allclose(found.between_, known, rtol=1e-6)
+    assert found.between_[0] < 0.1 < 0.6 < found.between_[1]
+    assert not hasattr(FederatedSummary(protocol=over).fit(CLIENTS), "between_")
+
+
+def test_what_lies_between_clients_is_kept_and_zero_for_a_constant(tmp_path: Path) -> None:
+    tables = [np.column_stack([table, np.full(len(table), 7.0)]) for table in CLIENTS]
+    found = FederatedSummary(between=True, run_dir=tmp_path / "run").fit(tables)
+    again = FederatedSummary(between=True, run_dir=tmp_path / "run").resume(tables)
+    np.testing.assert_array_equal(found.between_, again.between_)
+    assert found.between_[2] == 0.0
+
+
+def test_where_it_would_tell_single_clients_apart_it_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="at least 4 clients, got 3"):
+        FederatedSummary(between=True).fit(CLIENTS[:3])
+    with pytest.raises(PrivacyError, match="no bound for differential privacy"):
+        FederatedSummary(between=True, privacy=private("record")).fit(CLIENTS)
 
 
 def test_bins_of_equal_width_are_numpys_over_the_declared_domain() -> None:

@@ -60,7 +60,7 @@ EXAMPLES: dict[str, list[Callable[[], Any]]] = {
     "Averaging": [lambda: _of("Averaging", plan=_plan(), n_clusters=2)()],
     "FeatureMoments": [_of("FeatureMoments")],
     "FeatureProducts": [_of("FeatureProducts")],
-    "FeatureSummary": [_of("FeatureSummary", n_bins=4)],
+    "FeatureSummary": [_of("FeatureSummary", n_bins=4), _of("FeatureSummary", between=True)],
     "FederatedKMeans": [
         _of("FederatedKMeans", **K, merge=merge) for merge in ("summed", "gathered", "slotted")
     ],
