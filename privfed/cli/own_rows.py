@@ -22,6 +22,7 @@ from privfed.core.asking.question import ClientData
 from privfed.core.record.records import Asked
 from privfed.core.record.transcript import Transcript
 from privfed.core.stored.encoding import digest
+from privfed.core.values.guarantee import Unit
 from privfed.data.table_files import is_folder, read_frame, suffix
 from privfed.errors import ArgumentError
 from privfed.estimators.scaling import scaled_as
@@ -30,6 +31,8 @@ from privfed.party.journal import Journal
 from privfed.privacy.claim import PrivacySpent
 
 FOR_YOU = "this is about single rows of yours: for your eyes, and no claim covers it"
+
+ANOTHER_CHOICE = "without --journal rows of each id are chosen by another key than in the run: shifts are those of such a choice"
 
 
 def audit_own_rows(
@@ -59,6 +62,8 @@ def audit_own_rows(
         as_json: whether to print JSON.
     """
     answered = [] if journal is None else [_answered(journal, transcript)]
+    if journal is None and claim.unit == Unit.USER:
+        answered.append(ANOTHER_CHOICE)
     key = None if journal is None else read_identity(journal).user_key
     found = audit_rows(transcript, _own(folder, transcript, rows, client, group, id, columns), key)
     if as_json:

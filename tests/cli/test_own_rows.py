@@ -183,6 +183,8 @@ def test_users_of_a_run_that_names_no_table_are_replayed_by_their_ids(tmp_path: 
     assert "--id" in run("audit", tmp_path / "run", *mine, exit_code=2).stderr
     found = found_in(tmp_path / "run", *mine, "--id", "who")
     assert found["verdict"] == "not refuted" and 0 < found["together"]["shift"] <= found["charged"]
+    said = run("audit", tmp_path / "run", *mine, "--id", "who").stdout
+    assert "chosen by another key than in the run" in " ".join(said.split())
 
 
 def test_rows_move_a_table_of_labels_only_where_they_have_labels(monkeypatch: pytest.MonkeyPatch) -> None:
