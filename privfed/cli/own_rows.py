@@ -32,7 +32,7 @@ from privfed.privacy.claim import PrivacySpent
 
 FOR_YOU = "this is about single rows of yours: for your eyes, and no claim covers it"
 
-ANOTHER_CHOICE = "without --journal rows of each id are chosen by another key than in the run: shifts are those of such a choice"
+ANOTHER_CHOICE = "without --journal rows of each id are chosen by another key than in the run"
 
 
 def audit_own_rows(
