@@ -65,6 +65,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
         protocol: name of the secure sum; `protocol_parameters` are its parameters.
         attacks: attacks that are run on each cell; not part of the hash.
         fits: numbers of fits that passive attacks read together; not part of the hash.
+        further_n_clusters: those of the fits after the first, in turn; empty for the same.
         audit: number of draws with which the releases are audited; not part of the hash.
         metrics: metrics that the study names beside `MEASURES`; not part of the hash.
     """
@@ -80,6 +81,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     privacy: CellPrivacy | None
     attacks: list[Attack]
     fits: list[int] = msgspec.field(default_factory=list)
+    further_n_clusters: list[int] = msgspec.field(default_factory=list)
     audit: int = 0
     metrics: list[str] = msgspec.field(default_factory=list)
 
@@ -99,7 +101,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
             "protocol": self.protocol,
             "protocol_parameters": self.protocol_parameters,
             "privacy": None if self.privacy is None else msgspec.to_builtins(self.privacy),
-        }
+        } | ({"further_n_clusters": self.further_n_clusters} if self.further_n_clusters else {})
 
     @property
     def id(self) -> str:
@@ -137,6 +139,13 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     def fits_of_a_cell(self) -> int:
         """Number of fits of the same rows that a cell takes, with those that attacks read together."""
         return self.fits[-1] if self.pooling else 1
+
+    def further(self, number: int) -> Setup:
+        """Return what the fit of a number after the first runs."""
+        if not self.further_n_clusters:
+            return self
+        n_clusters = self.further_n_clusters[(number - 1) % len(self.further_n_clusters)]
+        return msgspec.structs.replace(self, parameters=self.parameters | {"n_clusters": n_clusters})
 
     def fits_id(self, attack: Attack) -> str:
         """Return the name under which a cell stores what an attack gets of several fits."""

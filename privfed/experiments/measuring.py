@@ -106,7 +106,7 @@ def measure(setup: Setup, seed: int, parts: Iterable[str], folder: Path) -> dict
         if not further:
             scene = split(setup.data, _table(setup.data, folder), setup.partition, seed)
             for i in range(1, setup.fits[-1]):
-                model = estimator(setup, scene, seed + _APART * i)
+                model = estimator(setup.further(i), scene, seed + _APART * i)
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", ConvergenceWarning)
                     model.fit_clients(gather(scene.tables()))

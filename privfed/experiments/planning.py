@@ -90,6 +90,11 @@ def _named(study: Study, folder: Path, mistakes: Mistakes) -> list[Table]:
         with mistakes.of(("algorithm", i)):
             kinds[algorithm.title] = estimator_class(algorithm.estimator)
             check_parameters(kinds[algorithm.title], [*algorithm.parameters, *algorithm.grid])
+            if algorithm.further_n_clusters and not (study.fits and "n_clusters" in algorithm.parameters):
+                raise ArgumentError(
+                    "further_n_clusters is of the fits after the first: give fits = [...] at the top, and "
+                    "n_clusters for the first."
+                )
     for i, summed in enumerate(study.sum):
         with mistakes.of(("sum", i)):
             make(SECURE_SUMS.resolve(summed.protocol), summed.parameters)
@@ -144,7 +149,8 @@ def _checked(study: Study, tables: list[Table], mistakes: Mistakes) -> list[Setu
             for attack in setup.attacks:
                 with mistakes.of(("attack", study.attack.index(attack))):
                     _check_attack(attack, scenes[key])
-            _check_fit(setup, scenes[key], seed)
+            for number in range(1 + len(setup.further_n_clusters)):
+                _check_fit(setup.further(number) if number else setup, scenes[key], seed)
         for name, problem in (
             (setup.id, "two configurations are the same; remove one of them."),
             (setup.title, "two configurations have the same name; give their tables names."),
@@ -260,6 +266,7 @@ def _product(study: Study, tables: list[Table]) -> Iterator[tuple[Setup, Table, 
                         and (not attack.algorithms or algorithm.title in attack.algorithms)
                     ],
                     fits=study.fits,
+                    further_n_clusters=algorithm.further_n_clusters if study.fits else [],
                     audit=study.audit,
                     metrics=study.named_metrics,
                 )

@@ -116,11 +116,14 @@ class Algorithm(_Table, frozen=True, kw_only=True):
         data: names of the data sets that it is run on; empty for all.
         parameters: those of the estimator; in the file they are beside `estimator`.
         grid: parameter -> values, at least one; there is one algorithm for each combination.
+        further_n_clusters: numbers of clusters of the fits after the first that a study's `fits` read
+            together, in turn; empty for that of the first.
     """
 
     estimator: str
     name: str = ""
     data: list[str] = msgspec.field(default_factory=list)
+    further_n_clusters: list[Positive] = msgspec.field(default_factory=list)
     parameters: Parameters = msgspec.field(default_factory=dict)
     grid: dict[str, OneOrMore[Value]] = msgspec.field(default_factory=dict)
 

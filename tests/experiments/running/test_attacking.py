@@ -12,7 +12,7 @@ from privfed.experiments import attacking
 from privfed.experiments.cells import Setup, attack_id
 from privfed.experiments.measuring import Part, measure
 from privfed.experiments.planning import plan
-from privfed.experiments.reading import parse_study
+from privfed.experiments.reading import StudyError, parse_study
 from tests.some import some
 
 STUDY = """\
@@ -242,3 +242,31 @@ def test_attacks_read_several_fits_together_and_the_first_is_the_fit_itself() ->
     alone = parts[attack_id(attack)].values["report"]
     assert first["recovered"] == alone["recovered"]
     assert together["recovered"] > alone["recovered"] and together["precision"] >= 0.95
+
+
+def test_fits_after_the_first_may_have_other_numbers_of_clusters() -> None:
+    text = STUDY.replace("\n\n[[data]]", "\nfits = [1, 3]\n\n[[data]]", 1)
+    text = text.replace("\nn_clusters = ", "\nfurther_n_clusters = [2, 4]\nn_clusters = ", 1)
+    (setup,) = [
+        one for one in plan(parse_study(text, "study.toml"), Path()).setups if one.protocol == "masked"
+    ]
+    first = setup.parameters["n_clusters"]
+    assert [setup.further(i).parameters["n_clusters"] for i in (1, 2, 3)] == [2, 4, 2]
+    assert setup.parameters["n_clusters"] == first and "further_n_clusters" in setup.content
+    attack = next(one for one in setup.attacks if one.name == "all")
+    several = measure(setup, 0, [setup.fits_id(attack)], Path())[setup.fits_id(attack)]
+    alone, together = several.values["reports"]
+    assert several.error == "" and together["recovered"] > alone["recovered"]
+    assert together["precision"] >= 0.95
+
+
+def test_further_numbers_of_clusters_are_checked_before_anything_runs() -> None:
+    several = STUDY.replace("\n\n[[data]]", "\nfits = [1, 3]\n\n[[data]]", 1)
+    for text, numbers, message in (
+        (STUDY, "[2]", "give fits = "),
+        (several, "[5000]", "n_clusters must be at most"),
+        (several, "[0]", "further_n_clusters"),
+    ):
+        wrong = text.replace("\nn_clusters = ", f"\nfurther_n_clusters = {numbers}\nn_clusters = ", 1)
+        with pytest.raises(StudyError, match=message):
+            plan(parse_study(wrong, "study.toml"), Path())
