@@ -10,6 +10,7 @@ import hashlib
 import inspect
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -154,27 +155,33 @@ def _tell(found: dict[str, Any]) -> None:
     runs = found.get("runs", [])
     echo(f"What the {found['party']}{helped} could learn{f' from {len(runs)} runs' * (len(runs) > 1)}:")
     if ran:
-        table = Table(Column("attack", no_wrap=True), *_FIGURES, box=box.SIMPLE_HEAD, pad_edge=False)
+        heads: tuple[Column | str, ...] = (Column("attack", no_wrap=True), "of", *_FIGURES, "")
+        table = Table(*heads, box=box.SIMPLE_HEAD, pad_edge=False)
         for name, one in ran.items():
-            table.add_row(name, *_figures(one))
+            table.add_row(name, one["goal"], *_figures(one), one["status"])
         echo(table)
     for name, one in ran.items():
-        echo(f"{name}: {one['status']}; {_meaning(one)}{_unread(one)}")
+        if more := " ".join(_remarks(one)):
+            echo(f"{name}: {more}")
         if one.get("over_runs"):
             shares = ", ".join("not run" if share is None else f"{share:.3g}" for share in one["over_runs"])
             echo(f"{name}: recovered with the first run, the first two, ...: {shares}.")
-    for name, why in found["left_out"].items():
-        echo(f"{name} was left out: {in_options(why)}.")
+    for why, names in _reasons(found["left_out"]).items():
+        echo(f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} left out: {in_options(why)}.")
     left = unread(found["shown"])
     if left:
         echo(f"Shown, and read by no attack: {in_words(left)}.")
 
 
-def _unread(report: dict[str, Any]) -> str:
-    """Say what an attack did not read that found nothing in the rest."""
-    if report["status"] not in (Status.NOT_READ, Status.IN_PART):
-        return ""
-    return f" It did not read {in_words(report['not_read'])}."
+def _reasons(left_out: dict[str, str]) -> dict[str, list[str]]:
+    """Return reasons with the attacks of each; of those that lack the same the file says what each reads."""
+    kinds = Counter(why.rpartition("; ")[2] for why in left_out.values())
+    found: dict[str, list[str]] = {}
+    for name, why in left_out.items():
+        kind = why.rpartition("; ")[2]
+        shared = f"{kind} ({REPORT} says what each reads)"
+        found.setdefault(shared if kinds[kind] > 1 else why, []).append(name)
+    return found
 
 
 def _shown(which: list[str], quiet: bool) -> Iterator[str]:
@@ -201,11 +208,14 @@ def _described(used: PassiveAttack[Any]) -> dict[str, str]:
     }
 
 
-def _meaning(report: dict[str, Any]) -> str:
-    """Say what the figures of a report measure."""
-    bound = f" Bound: {report['bound_of']}." if report.get("bound_of") else ""
-    above = " Recovered lies above it: it limits no other reasoning." if report.get("remark") else ""
-    return f"recovered is of {report['goal']}.{bound}{above}"
+def _remarks(report: dict[str, Any]) -> Iterator[str]:
+    """Yield what the figures of a report do not say: what the bound is of, and what was not read."""
+    if report.get("bound_of"):
+        yield f"the bound is of {report['bound_of']}."
+    if report.get("remark"):
+        yield "Recovered lies above it: it limits no other reasoning."
+    if report["status"] in (Status.NOT_READ, Status.IN_PART):
+        yield f"It did not read {in_words(report['not_read'])}."
 
 
 def _figures(report: dict[str, Any]) -> list[str]:

@@ -61,7 +61,7 @@ def test_all_attacks_write_json_and_pictures(invoke, run, public):
         assert report["why"] == found["left_out"][name]
     assert found["attacks"]["linkage"]["status"] == "found"
     lines = [line for line in shown.stdout.splitlines() if "equal-weight-counts" in line]
-    assert lines and "was left out" in lines[-1]
+    assert lines and "were left out: the server saw" in lines[-1]
 
 
 def test_over_a_secure_sum_single_clients_are_not_there(invoke, run, tmp_path):
