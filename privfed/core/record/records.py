@@ -1,8 +1,8 @@
 """The records of a run's transcript, one JSON object a line on disk, and the tables of answers beside them.
 
 From one round to the next most of the clients' clusters stay as they are. So a table of answers is kept as
-its exclusive or with the last table of the same shape, or with zeros, compressed by zlib. A large one lies in
-a file beside the transcript's lines. Decision 025 has the measurement.
+its exclusive or with the last table of the same shape, or with zeros, compressed by zlib where that pays. A
+large one lies in a file beside the transcript's lines. Decision 025 has the measurement.
 """
 
 from __future__ import annotations
@@ -194,6 +194,22 @@ decode = msgspec.json.Decoder(AnyRecord).decode
 encode = msgspec.json.Encoder().encode
 
 
+_SAMPLES, _SAMPLED = 16, 1 << 12
+"""Pieces of a large table that are tried first, and the bytes of each."""
+
+_WORTH = 0.9
+"""Part of the bytes that must not be left over for compression to be worth its time."""
+
+
+def _level(whole: bytes) -> int:
+    """Return how hard a table is compressed: not at all where pieces of it hardly shrink, as of updates."""
+    if len(whole) <= _SAMPLES * _SAMPLED:
+        return 1
+    starts = range(0, len(whole) - _SAMPLED + 1, (len(whole) - _SAMPLED) // (_SAMPLES - 1))
+    pieces = b"".join(whole[start : start + _SAMPLED] for start in starts)
+    return 1 if len(zlib.compress(pieces, 1)) < _WORTH * len(pieces) else 0
+
+
 class Tables:
     """Packs tables of answers as they come, and unpacks those of a transcript.
 
@@ -215,7 +231,8 @@ class Tables:
         if self._packed is not None and self._packed[1].shape == bits.shape:
             follows, changed = self._packed[0], bits ^ self._packed[1]
         self._packed = index, bits
-        data = zlib.compress(changed.tobytes(), 1)
+        whole = changed.tobytes()
+        data = zlib.compress(whole, _level(whole))
         kept = Table(
             tuple(answers), bits.shape[1], follows, len(data), hashlib.sha256(data).hexdigest(), data
         )

@@ -38,7 +38,9 @@ def divergence(starts: FloatArray, ends: FloatArray) -> FloatArray:
         starts: models that clients received, float64 of shape (n, n_parameters).
         ends: models that they found, of the same shape.
     """
-    return np.stack([_towards(starts, ends, ends[i], starts[i])[0] for i in range(len(ends))])
+    updates = ends - starts
+    lengths = np.linalg.norm(updates, axis=1)
+    return np.stack([_towards(ends, updates, lengths, ends[i], updates[i])[0] for i in range(len(ends))])
 
 
 def update_distances(starts: FloatArray, ends: FloatArray, metric: str = "complete") -> FloatArray:
@@ -53,7 +55,9 @@ def update_distances(starts: FloatArray, ends: FloatArray, metric: str = "comple
         ArgumentError: shapes differ, a value is not finite, or there is no such metric.
     """
     _check(starts, ends, metric)
-    rows = [distances_to(starts, ends, starts[i], ends[i], metric) for i in range(len(ends))]
+    updates = ends - starts
+    lengths = np.linalg.norm(updates, axis=1)
+    rows = [_to_one(ends, updates, lengths, ends[i], updates[i], metric) for i in range(len(ends))]
     table: FloatArray = np.stack(rows) if rows else np.zeros((0, 0))
     # Rounding may differ between the two ways to look at a pair.
     table = (table + table.T) / 2.0
@@ -73,35 +77,47 @@ def distances_to(
         end: of the one.
         metric: one of `METRICS`.
     """
+    updates = ends - starts
+    return _to_one(ends, updates, np.linalg.norm(updates, axis=1), end, end - start, metric)
+
+
+def _to_one(
+    ends: FloatArray,
+    updates: FloatArray,
+    lengths: FloatArray,
+    end: FloatArray,
+    update: FloatArray,
+    metric: str,
+) -> FloatArray:
+    """Return the distance of one update to each of n others, which are given with their lengths."""
     if metric == "cosine":
-        return _angles(ends - starts, end - start)
+        return _angles(updates, lengths, update)
     if metric == "euclidean":
         return np.asarray(np.linalg.norm(ends - end, axis=1))
-    omega, apart = _towards(starts, ends, end, start)
+    omega, apart = _towards(ends, updates, lengths, end, update)
     factor = np.exp(2.0 * omega)
     distances: FloatArray = apart * factor if metric == "complete" else np.where(apart > 0.0, factor, 0.0)
     return distances
 
 
 def _towards(
-    starts: FloatArray, ends: FloatArray, end: FloatArray, start: FloatArray
+    ends: FloatArray, updates: FloatArray, lengths: FloatArray, end: FloatArray, update: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return omega (equation 1) and |BD| of one update and each of n others, float64 of shape (n,) each."""
     between = end - ends
     apart = np.linalg.norm(between, axis=1)
-    update, updates = end - start, ends - starts
-    lengths = np.linalg.norm(update) + np.linalg.norm(updates, axis=1)
+    both = np.linalg.norm(update) + lengths
     # |AB| cos alpha |BD| = AB . (B - D), and |CD| cos beta |BD| = CD . (D - B).
     outward = between @ update - np.einsum("ij,ij->i", updates, between)
     # One quotient after the other: the product of two small lengths could vanish.
     relative = np.divide(outward, apart, out=np.zeros_like(apart), where=apart > 0.0)
-    omega = np.divide(relative, lengths, out=np.zeros_like(apart), where=lengths > 0.0)
+    omega = np.divide(relative, both, out=np.zeros_like(apart), where=both > 0.0)
     return np.clip(omega, -1.0, 1.0), apart
 
 
-def _angles(updates: FloatArray, update: FloatArray) -> FloatArray:
+def _angles(updates: FloatArray, lengths: FloatArray, update: FloatArray) -> FloatArray:
     """Return 1 - cos of the angles between one update and each of n others."""
-    lengths, length = np.linalg.norm(updates, axis=1), float(np.linalg.norm(update))
+    length = float(np.linalg.norm(update))
     units = np.divide(updates, lengths[:, None], out=np.zeros_like(updates), where=lengths[:, None] > 0.0)
     cosines = units @ (update / length) if length > 0.0 else np.where(lengths > 0.0, 0.0, 1.0)
     return np.asarray(1.0 - np.clip(cosines, -1.0, 1.0))
