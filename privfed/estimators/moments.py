@@ -190,7 +190,7 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, FromSums):
 
     def _find_quartiles(self, clients: Clients) -> None:
         algorithm = FeatureSummary(n_bins=MOST_BINS)
-        moments, histograms = self._run(clients, algorithm, scaling=self.scaling)
+        moments, _, histograms = self._run(clients, algorithm, scaling=self.scaling)
         self._keep(moments)
         self.data_range_ = self.data_max_ - self.data_min_
         self.width_ = np.diff(histograms.edges, axis=1).max(axis=1)
