@@ -19,6 +19,7 @@ means.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
@@ -64,6 +65,20 @@ class Histograms:
     edges: FloatArray
     counts: FloatArray
     noise_std: float
+
+    def quantiles(self, shares: Sequence[float]) -> FloatArray:
+        """Return quantiles of each feature, interpolated within bins, of shape (n_features, n_shares).
+
+        Noise may leave no rows at all; the quantiles are then those of the bins' ends.
+        """
+        inside = self.counts[:, 1:-1]
+        inside = np.where(inside.sum(axis=1, keepdims=True) > 0.0, inside, 1.0)
+        below = np.concatenate([np.zeros((len(inside), 1)), np.cumsum(inside, axis=1)], axis=1)
+        each = [
+            np.interp(np.array(shares) * own[-1], own, edges)
+            for own, edges in zip(below, self.edges, strict=True)
+        ]
+        return np.stack(each)
 
 
 class Summary(NamedTuple):

@@ -17,7 +17,12 @@ from privfed.errors import ArgumentError, PrivacyError
 from privfed.estimators.declaring import parameter, parameters
 from privfed.estimators.fitting import rows_of
 from privfed.estimators.moments import FromSums
-from privfed.estimators.saving import ClassNamePrefixFeaturesOutMixin, NotFittedError, TransformerMixin
+from privfed.estimators.saving import (
+    ClassNamePrefixFeaturesOutMixin,
+    NotFittedError,
+    SavedNumbers,
+    TransformerMixin,
+)
 from privfed.federation.clients import Clients
 from privfed.federation.passed import is_client_list, is_named
 from privfed.privacy.claim import Privacy
@@ -25,7 +30,7 @@ from privfed.questions.products import Covariances, FeatureProducts
 
 
 @parameters
-class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FromSums):
+class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FromSums, SavedNumbers):
     """Finds the principal components of all clients' rows.
 
     The fitted numbers are those of scikit-learn's PCA on the pooled rows, from two sums (three if features
@@ -49,6 +54,10 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FromSums):
     """
 
     _agreed_name: ClassVar[str] = "FederatedPCA"
+    fitted_numbers: ClassVar[tuple[str, ...]] = (
+        *("mean_", "components_", "explained_variance_", "explained_variance_ratio_", "singular_values_"),
+        *("noise_variance_", "n_components_", "n_samples_", "n_samples_seen_", "data_min_", "data_max_"),
+    )
 
     n_components: int | float | None = parameter(
         default=None,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -25,7 +25,7 @@ from privfed.estimators.declaring import parameters
 from privfed.estimators.fitting import check_declared, check_surroundings
 from privfed.estimators.moments import FederatedSummary
 from privfed.estimators.parameters import Surroundings
-from privfed.estimators.saving import Claimed, NotFittedError, OneToOneFeatureMixin, TransformerMixin
+from privfed.estimators.saving import NotFittedError, OneToOneFeatureMixin, SavedNumbers, TransformerMixin
 from privfed.federation.passed import as_passed, check_given, is_client_list, is_named
 from privfed.privacy.claim import Privacy
 
@@ -34,7 +34,7 @@ _CLAIMS: WeakKeyDictionary[Privacy, Privacy] = WeakKeyDictionary()
 
 
 @parameters
-class FederatedImputer(OneToOneFeatureMixin, TransformerMixin, Surroundings, Claimed):
+class FederatedImputer(OneToOneFeatureMixin, TransformerMixin, Surroundings, SavedNumbers):
     """Puts each column's mean over all clients in the place of missing values (NaN).
 
     Without privacy it is scikit-learn's `SimpleImputer` on the pooled rows, from two sums (three if columns
@@ -50,6 +50,8 @@ class FederatedImputer(OneToOneFeatureMixin, TransformerMixin, Surroundings, Cla
         ArgumentError: the domain is a ball; or the clients' rows lie elsewhere.
         DataError: no client has a value in some column; or a table holds no numbers.
     """
+
+    fitted_numbers: ClassVar[tuple[str, ...]] = ("statistics_", "known_", "n_samples_seen_")
 
     def fit(
         self, X: Any = None, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None

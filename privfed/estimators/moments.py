@@ -24,7 +24,13 @@ from privfed.errors import ArgumentError, PrivacyError
 from privfed.estimators.declaring import parameter, parameters
 from privfed.estimators.fitting import check_declared, check_order, clients_of, rows_of
 from privfed.estimators.parameters import Surroundings
-from privfed.estimators.saving import Claimed, NotFittedError, OneToOneFeatureMixin, TransformerMixin
+from privfed.estimators.saving import (
+    Claimed,
+    NotFittedError,
+    OneToOneFeatureMixin,
+    SavedNumbers,
+    TransformerMixin,
+)
 from privfed.federation.clients import Clients
 from privfed.federation.opening import claim_of, open_federation
 from privfed.federation.passed import is_client_list, is_named
@@ -139,7 +145,7 @@ class FromSums(Surroundings, Claimed):
 
 
 @parameters
-class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, FromSums):
+class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, FromSums, SavedNumbers):
     """Scales each feature to mean 0 and variance 1, to its range, or by its quartiles, over all clients.
 
     With `scaling="standard"` the fitted numbers are those of scikit-learn's StandardScaler on the pooled
@@ -161,6 +167,10 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, FromSums):
     """
 
     _agreed_name: ClassVar[str] = "FederatedScaler"
+    fitted_numbers: ClassVar[tuple[str, ...]] = (
+        *("mean_", "var_", "scale_", "center_", "width_", "min_"),
+        *("data_min_", "data_max_", "data_range_", "n_samples_seen_"),
+    )
 
     scaling: Literal["standard", "range", "robust"] = parameter(
         default="standard", text='"standard", "range" or "robust".', kw_only=False
@@ -194,7 +204,7 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, FromSums):
         self._keep(moments)
         self.data_range_ = self.data_max_ - self.data_min_
         self.width_ = np.diff(histograms.edges, axis=1).max(axis=1)
-        quartiles = _quantiles(histograms, (0.25, 0.5, 0.75))
+        quartiles = histograms.quantiles((0.25, 0.5, 0.75))
         self.var_ = np.array(moments.var)
         self.center_, between = quartiles[:, 1].copy(), quartiles[:, 2] - quartiles[:, 0]
         self.scale_ = np.where(moments.constant | (between <= 0.0), 1.0, between)
@@ -263,21 +273,6 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, FromSums):
         if not hasattr(self, "scale_"):
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first.")
         return rows_of(self, X)
-
-
-def _quantiles(found: Histograms, shares: Sequence[float]) -> FloatArray:
-    """Return quantiles of each feature, interpolated within bins, float64 of shape (n_features, n_shares).
-
-    Noise may leave no rows at all; the quantiles are then those of the bins' ends.
-    """
-    inside = found.counts[:, 1:-1]
-    inside = np.where(inside.sum(axis=1, keepdims=True) > 0.0, inside, 1.0)
-    below = np.concatenate([np.zeros((len(inside), 1)), np.cumsum(inside, axis=1)], axis=1)
-    each = [
-        np.interp(np.array(shares) * own[-1], own, edges)
-        for own, edges in zip(below, found.edges, strict=True)
-    ]
-    return np.stack(each)
 
 
 @parameters

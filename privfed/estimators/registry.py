@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from typing import Any
 
 from privfed.core.names import Registry
@@ -70,6 +71,13 @@ DECLARED = {
 }
 """Short name -> the class that declares the estimator's own parameters, which is imported in no time."""
 
+TRANSFORMERS = (
+    "privfed.estimators.moments:FederatedScaler",
+    "privfed.estimators.imputing:FederatedImputer",
+    "privfed.estimators.components:FederatedPCA",
+)
+"""Those of privfed that are saved without being clusterers."""
+
 _NAME = re.compile(r"[\w.<>-]+(:[\w.<>]+)?")
 
 
@@ -106,6 +114,9 @@ def find(name: object, passed: Iterable[type], where: object) -> type:
 
 
 def _registered(name: str) -> list[type]:
+    if name in TRANSFORMERS:
+        module, _, last = name.partition(":")
+        return [getattr(import_module(module), last)]
     try:
         kind = ESTIMATORS.find(name)
     except ArgumentError:

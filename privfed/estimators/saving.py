@@ -15,7 +15,7 @@ import zlib
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 from zipfile import BadZipFile
 
 import msgspec
@@ -328,3 +328,35 @@ class Saved(Claimed):
         }
         with open_file(Path(path), "wb") as file:
             np.savez(file, **arrays, facts=np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8))  # type: ignore[arg-type]
+
+
+class SavedNumbers(Saved):
+    """A transformer whose fitted attributes are numbers: `save` writes those that `fitted_numbers` names."""
+
+    fitted_numbers: ClassVar[tuple[str, ...]]
+    """Names of the attributes; which of them a fit sets depends on its parameters."""
+
+    def _stored(self) -> tuple[dict[str, npt.NDArray[np.float64]], dict[str, Any]] | None:
+        own = vars(self)
+        numbers = {name: np.asarray(own[name]).tolist() for name in self.fitted_numbers if name in own}
+        if not numbers:
+            return None
+        names = own.get("feature_names_in_")
+        columns = None if names is None else list(map(str, names))
+        return {}, {"numbers": numbers, "n_features": self.n_features_in_, "columns": columns}
+
+    def _restore(self, arrays: Arrays, facts: dict[str, Any]) -> None:
+        n_features, columns = facts["n_features"], facts["columns"]
+        if (
+            not set(facts["numbers"]) <= set(self.fitted_numbers)
+            or len(columns or range(n_features)) != n_features
+        ):
+            raise ValueError("facts that no fit has")
+        for name, value in facts["numbers"].items():
+            table = np.asarray(value, dtype=np.float64)
+            if not np.isfinite(table).all():
+                raise ValueError("numbers that are not finite")
+            setattr(self, name, table if table.ndim else value)
+        self.n_features_in_ = int(n_features)
+        if columns is not None:
+            self.feature_names_in_ = np.array([str(name) for name in columns], dtype=object)

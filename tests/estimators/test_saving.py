@@ -41,6 +41,49 @@ def test_loaded_model_is_the_saved_one(
     assert loaded.get_feature_names_out().tolist() == fitted.get_feature_names_out().tolist()
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        *(privfed.FederatedScaler(how) for how in ("standard", "range", "robust")),
+        privfed.FederatedImputer(),
+        privfed.FederatedPCA(1),
+    ],
+    ids=["standard", "range", "robust", "imputer", "components"],
+)
+def test_loaded_transformer_transforms_as_the_saved_one(made: Any, blobs: Clients, tmp_path: Path) -> None:
+    frames = [pl.DataFrame(np.array(rows), schema=["age", "height"]) for rows in blobs]
+    with pytest.raises(privfed.errors.PrivFedError, match="not fitted"):
+        made.save(tmp_path / "model.npz")
+    made.fit(frames).save(tmp_path / "model.npz")
+    loaded = privfed.load(tmp_path / "model.npz")
+    assert type(loaded) is type(made) and loaded.get_params() == made.get_params()
+    for rows in blobs:
+        np.testing.assert_array_equal(loaded.transform(rows), made.transform(rows))
+    assert loaded.feature_names_in_.tolist() == ["age", "height"]
+    assert loaded.n_samples_seen_ == made.n_samples_seen_ and loaded.privacy_claim_ is None
+    loaded.save(tmp_path / "again.npz")
+    assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "model.npz").read_bytes()
+    # What a file names beside the fitted numbers is set nowhere.
+    facts = json.loads(np.load(tmp_path / "model.npz")["facts"].tobytes())
+    for wrong in ({"transform": 1.0}, {"mean_": [float("nan"), 0.0]}):
+        changed = facts | {"numbers": facts["numbers"] | wrong}
+        np.savez(tmp_path / "wrong.npz", facts=np.frombuffer(json.dumps(changed).encode(), dtype=np.uint8))
+        with pytest.raises(RunFolderError, match="damaged"):
+            privfed.load(tmp_path / "wrong.npz")
+
+
+def test_a_private_scaler_keeps_its_claim(blobs: Clients, tmp_path: Path) -> None:
+    claim = privfed.Privacy(
+        epsilon=5, delta=1e-6, unit="record", neighbours="add-remove", domain=Box(-20, 20), noise_seed=1
+    )
+    made = privfed.FederatedScaler(privacy=claim).fit(blobs)
+    made.save(tmp_path / "model.npz")
+    loaded = privfed.load(tmp_path / "model.npz")
+    assert str(loaded.privacy_claim_) == str(made.privacy_claim_)
+    assert (loaded.privacy.epsilon, loaded.privacy.unit) == (claim.epsilon, claim.unit)
+    np.testing.assert_array_equal(loaded.transform(blobs[0]), made.transform(blobs[0]))
+
+
 def test_loaded_model_can_be_saved_and_fitted_again(blobs: Clients, tmp_path: Path) -> None:
     DWFKMeans(3, max_iter=3, protocol="plain").fit(blobs).save(str(tmp_path / "one.npz"))
     loaded = privfed.load(str(tmp_path / "one.npz"))
