@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from importlib import import_module
+from contextlib import suppress
 from typing import Any
 
 from privfed.core.names import Registry
@@ -71,19 +71,23 @@ DECLARED = {
 }
 """Short name -> the class that declares the estimator's own parameters, which is imported in no time."""
 
-TRANSFORMERS = (
-    "privfed.estimators.moments:FederatedScaler",
-    "privfed.estimators.imputing:FederatedImputer",
-    "privfed.estimators.components:FederatedPCA",
+TRANSFORMERS: Registry[type[Any]] = Registry(
+    "transformer",
+    "privfed.transformers",
+    {
+        "FederatedImputer": "privfed.estimators.imputing:FederatedImputer",
+        "FederatedPCA": "privfed.estimators.components:FederatedPCA",
+        "FederatedScaler": "privfed.estimators.moments:FederatedScaler",
+    },
 )
-"""Those of privfed that are saved without being clusterers."""
+"""Estimators without clusters that are saved, by class name."""
 
 _NAME = re.compile(r"[\w.<>-]+(:[\w.<>]+)?")
 
 
 def stored_name(kind: type) -> str:
     """Return the name of a class in files: its registered name, or `module:Class` for a user's own."""
-    return ESTIMATORS.name_of(kind) or f"{kind.__module__}:{kind.__qualname__}"
+    return ESTIMATORS.name_of(kind) or TRANSFORMERS.name_of(kind) or f"{kind.__module__}:{kind.__qualname__}"
 
 
 def find(name: object, passed: Iterable[type], where: object) -> type:
@@ -114,14 +118,11 @@ def find(name: object, passed: Iterable[type], where: object) -> type:
 
 
 def _registered(name: str) -> list[type]:
-    if name in TRANSFORMERS:
-        module, _, last = name.partition(":")
-        return [getattr(import_module(module), last)]
-    try:
-        kind = ESTIMATORS.find(name)
-    except ArgumentError:
-        return []
-    return [kind] if isinstance(kind, type) else []
+    found: list[Any] = []
+    for known in (ESTIMATORS, TRANSFORMERS):
+        with suppress(ArgumentError):
+            found.append(known.find(name))
+    return [kind for kind in found if isinstance(kind, type)]
 
 
 def _last(name: str) -> str:
