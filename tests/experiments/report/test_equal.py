@@ -35,7 +35,9 @@ name = "By two names"
 seeds = 2
 
 [[data]]
-source = "g2"
+source = "mixture"
+rows = 300
+components = 2
 low = -1.0
 high = 1.0
 public = 0.2
@@ -113,7 +115,7 @@ def test_the_picture_draws_it_once(study: tuple[Path, list[Row]]) -> None:
     # Leakage of nothing is not drawn at all.
     rows = [replace(row, stats={**row.stats, "leakage": Stat(0.1, 0.0, 2)}) for row in study[1]]
     picture = pareto("g2", list(enumerate(rows, start=1)))
-    assert picture is not None and ">4, 1=2=3<" in picture.drawing
+    assert picture is not None and re.search(r">(4, )?1=2=3(, 4)?<", picture.drawing)
     drawn = re.findall('class="mark" data-id="([^"]*)"', picture.drawing)
     assert set(drawn) == {rows[0].id, rows[3].id} and len(picture.lines) == 4
 
