@@ -16,17 +16,14 @@ if TYPE_CHECKING:
     from privfed.attacks.attributes.attribute_inference import AttributeInference
     from privfed.attacks.base.interface import ActiveAttack, Attack, PassiveAttack
     from privfed.attacks.base.oracle import Oracle
-    from privfed.attacks.base.prior import Prior
+    from privfed.attacks.base.preparation import Prior
     from privfed.attacks.base.reading import Reads, Shows
     from privfed.attacks.base.report import Report, Status
     from privfed.attacks.base.results import Counts, NotRun, Particles, Points, Result, Truth, evaluate
     from privfed.attacks.cohorts.disaggregation import Disaggregation
     from privfed.attacks.cohorts.linkage import Linkage
     from privfed.attacks.enumeration.enumerated_domain import EnumeratedDomain
-    from privfed.attacks.evidence.absences import joined
-    from privfed.attacks.evidence.known import without_known
-    from privfed.attacks.evidence.pooling import pooled
-    from privfed.attacks.evidence.rounds import view_from_rounds
+    from privfed.attacks.evidence.pooling import joined, pooled, view_from_rounds, without_known
     from privfed.attacks.inversion.fuzzy_inversion import FuzzyInversion
     from privfed.attacks.membership.membership import Membership
     from privfed.attacks.posterior.noisy_differencing import NoisyDifferencing
@@ -91,7 +88,7 @@ __getattr__ = lazily(
         "Particles": "privfed.attacks.base.results",
         "PassiveAttack": "privfed.attacks.base.interface",
         "Points": "privfed.attacks.base.results",
-        "Prior": "privfed.attacks.base.prior",
+        "Prior": "privfed.attacks.base.preparation",
         "Probing": "privfed.attacks.probing.probing",
         "Reads": "privfed.attacks.base.reading",
         "Report": "privfed.attacks.base.report",
@@ -102,9 +99,9 @@ __getattr__ = lazily(
         "Truth": "privfed.attacks.base.results",
         "audit": "privfed.audits",
         "evaluate": "privfed.attacks.base.results",
-        "joined": "privfed.attacks.evidence.absences",
+        "joined": "privfed.attacks.evidence.pooling",
         "pooled": "privfed.attacks.evidence.pooling",
-        "view_from_rounds": "privfed.attacks.evidence.rounds",
-        "without_known": "privfed.attacks.evidence.known",
+        "view_from_rounds": "privfed.attacks.evidence.pooling",
+        "without_known": "privfed.attacks.evidence.pooling",
     },
 )

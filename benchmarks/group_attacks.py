@@ -1,4 +1,4 @@
-"""What groups of rows leave of every attack: the table of docs/groups.md.
+"""What groups of rows leave of every attack: the table of docs/measurements/groups.md.
 
     python benchmarks/group_attacks.py [seeds]
 

@@ -1,4 +1,4 @@
-"""What groups of rows cost, and what they leave of rows: the tables of docs/groups.md.
+"""What groups of rows cost, and what they leave of rows: the tables of docs/measurements/groups.md.
 
     python benchmarks/groups.py
 

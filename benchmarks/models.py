@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
+from examples.dcfl.images import Images, digits, from_file
+from examples.rdpcfl import RDPCFL
 from privfed import Box, Privacy
-from privfed.deep import CFL, DCFL, IFCA, RDPCFL, FedAvg
-from privfed.deep.data.images import Images, digits, from_file
+from privfed.deep import CFL, DCFL, IFCA, FedAvg
 
 N, TRUE = 20, np.arange(20) % 4
 METHODS = ("oracle", "dcfl", "cfl", "ifca", "r-dpcfl", "fedavg", "alone")

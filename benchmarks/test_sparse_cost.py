@@ -27,8 +27,8 @@ from privfed.protocols import Masked
 from privfed.protocols.crypto.fixed_point import Grid
 from privfed.protocols.crypto.keys import new_secret
 from privfed.protocols.crypto.keystream import Masker
+from privfed.protocols.setup.graph import sizes
 from privfed.protocols.setup.rules import BLOCK
-from privfed.protocols.setup.sizes import sizes
 
 ENTRIES = 10_000
 SIZES = tuple(int(n) for n in os.environ.get("PRIVFED_BENCH_CLIENTS", "202,500,1000,2000").split(","))

@@ -31,6 +31,7 @@ extensions = [
 exclude_patterns = [
     "decisions",
     "measurements",
+    "specifications",
     "gallery/GALLERY_HEADER.rst",
     "**sg_execution_times.rst",
     "sg_execution_times.rst",
@@ -128,14 +129,14 @@ def without_repository(app: Any, docname: str, source: list[str]) -> None:
         if (
             path.suffix in (".md", ".rst")
             and path.is_relative_to(DOCS)
-            and not {"decisions", "measurements"} & set(path.parts)
+            and not {"decisions", "measurements", "specifications"} & set(path.parts)
         ):
             return found[0]
         if path.suffix in (".png", ".svg"):
             return found[0]
         name = os.path.relpath(path, DOCS.parent)
         text = found["text"].strip("`")
-        return f"`{name}`" if text in name else f"{found['text']} (`{name}`)"
+        return f"`{name}`" if text in (name, path.name) else f"{found['text']} (`{name}`)"
 
     source[0] = _LINK.sub(named, source[0])
 

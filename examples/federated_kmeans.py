@@ -32,7 +32,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from privfed.algorithms.minibatch import cohort_size
 from privfed.core.values.domain import Box
 from privfed.estimators.local_steps import FederatedMiniBatchKMeans
 
@@ -118,7 +117,8 @@ def fitted(
         momentum=0.0 if central else 0.5,
         max_iter=rounds,
         init="random",
-        clients_per_round=None if central else cohort_size(float(one.fraction), len(train)),
+        # m = max(C * M, 1) of Algorithm 1, rounded down as in the authors' code.
+        clients_per_round=None if central else max(1, int(float(one.fraction) * len(train))),
         protocol=protocol,
         domain=DOMAIN,
         # Another seed than the data's, which would draw the start from the same bits.

@@ -209,6 +209,10 @@ REMEDIES = {
     "agreement:parties": (
         "A node's list of parties is another than the coordinator's: compare their digits (privfed keys show)"
     ),
+    "policy:groups": (
+        "A node answers from means of groups of rows, which no claim covers: its owner approves claims "
+        "(max_epsilon in node.toml; privfed flower join or local with --max-epsilon)"
+    ),
     "agreement:approved": (
         "A node joins only agreements of which its owner keeps a copy, in the folder approved of its party"
     ),
@@ -223,6 +227,7 @@ REMEDIES = {
     "agreement:labels": (
         "A node's owner declares no labels, or another number of classes (labels and classes in node.toml)"
     ),
+    "agreement:ids": "A node's owner declares no column of ids, which unit user needs (id in node.toml)",
     "agreement:times": "A node's owner declares no columns that are times of rows (times in node.toml)",
     "agreement:unknown": "A node has lost what it joined: begin a new fit",
     "journal:index": "A client answers no sum again that came before the last one: begin a new fit",

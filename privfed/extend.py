@@ -66,7 +66,6 @@ from privfed.attacks.base.interface import PassiveAttack
 from privfed.attacks.base.preparation import Aim
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.results import Points, evaluate
-from privfed.core.agreed.assumptions import COLLECT, Assumptions, Stage
 from privfed.core.agreed.configuration import Terms
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.agreed.program import check_parameters
@@ -77,6 +76,7 @@ from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.names import ALGORITHMS
 from privfed.core.roles.conversation import Ask, Setting, Total
 from privfed.core.roles.engine import Exchange, gather
+from privfed.core.roles.secure_sum import COLLECT, Assumptions, Stage
 from privfed.core.stored.encoding import Codec, Message, Refusal, decode, encode
 from privfed.core.values.domain import Box, Ranges
 from privfed.core.values.numbers import as_numbers

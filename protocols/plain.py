@@ -11,14 +11,13 @@ from typing import Literal
 import numpy as np
 
 from privfed.core.agreed.agreement import Agreement, Signer
-from privfed.core.agreed.assumptions import COLLECT, Assumptions, Stage
 from privfed.core.agreed.configuration import Configuration, Terms
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import StatisticsSpec, StatisticsTable
 from privfed.core.roles.conversation import Contributions, Total
 from privfed.core.roles.engine import Answerer, ClientSide, Exchange, gather
-from privfed.core.roles.secure_sum import Replay, Session, Steps, TotalReader
+from privfed.core.roles.secure_sum import COLLECT, Assumptions, Replay, Session, Stage, Steps, TotalReader
 from privfed.core.stored.encoding import Array, Codec, Message, Refusal, decode, encode
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.numbers import Count, Number

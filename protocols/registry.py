@@ -1,10 +1,14 @@
-"""The registry of secure sums."""
+"""The registry of secure sums.
+
+The secure sum of an agreement, as a client builds it on its own machine.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import signature
 
+from privfed.core.agreed.configuration import Configuration
 from privfed.core.names import Registry
 from privfed.core.roles.secure_sum import SecureSum
 from privfed.errors import ArgumentError
@@ -69,3 +73,18 @@ def made(name: str, kind: Callable[..., SecureSum]) -> SecureSum:
             parameters=["protocol"],
         ) from None
     return kind()
+
+
+def agreed_sum(configuration: Configuration) -> SecureSum:
+    """Return the agreed secure sum, one that is registered here; what it is configured by is in the terms.
+
+    Raises:
+        ArgumentError: no secure sum of this name is registered.
+    """
+    from privfed.protocols.slotted import PREFIX, Slotted
+
+    name, terms = configuration.protocol, configuration.terms
+    if not name.startswith(PREFIX):
+        return SECURE_SUMS.find(name)()
+    inner = SECURE_SUMS.find(name.removeprefix(PREFIX))()
+    return Slotted(inner, sums=terms.slotted, contributors=terms.slot_contributors)

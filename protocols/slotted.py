@@ -15,26 +15,24 @@ from typing import Any, Literal
 import msgspec
 
 from privfed.core.agreed.agreement import Agreement, Signer
-from privfed.core.agreed.assumptions import Assumptions, Stage
 from privfed.core.agreed.configuration import Configuration, Terms
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Total
 from privfed.core.roles.engine import Answerer, ClientSide, Exchange, Replies
-from privfed.core.roles.secure_sum import Replay, SecureSum, Session, Steps, TotalReader
+from privfed.core.roles.secure_sum import Assumptions, Replay, SecureSum, Session, Stage, Steps, TotalReader
 from privfed.core.stored.encoding import Codec, Message, Refusal, StateCodec, decode, encode
 from privfed.core.values.numbers import Items, check_whole
 from privfed.errors import ArgumentError, MessageError, PolicyError, PrivFedError
 from privfed.protocols.answering import refusal_code
 from privfed.protocols.client_opened.relay import Relay
+from privfed.protocols.client_opened.scheme import State
 from privfed.protocols.client_opened.setup import GroupSetup
 from privfed.protocols.client_opened.slot_permutation import check_slots, moved, slot_key
-from privfed.protocols.client_opened.state import State
 from privfed.protocols.crypto.keys import CryptographyError, digest
-from privfed.protocols.group_masked.masks import MaskScheme
-from privfed.protocols.setup.channel import Channel
-from privfed.protocols.setup.messages import AdvertiseRequest, Capsule, Envelope, RosterRequest
+from privfed.protocols.group_masked.group_masked import MaskScheme
+from privfed.protocols.setup.messages import AdvertiseRequest, Capsule, Channel, Envelope, RosterRequest
 from privfed.protocols.setup.simulated import simulated
 
 PREFIX = "slotted "
@@ -48,10 +46,11 @@ class Slotted:
     """Shows every contribution in some of a masked sum's totals, but not whose it is.
 
     Reveals to the server: in sums with slots, every contribution and how many clients made none; in
-    all others, what the inner sum reveals. No contribution can be linked to its client unless some
-    client colludes with the server; one colluding client links all of them. Sizes and contents of
-    contributions can also link them from one sum to the next, so a fit has at most `sums` sums with
-    slots, by default one. Any client can overwrite another's slot.
+    all others, what the inner sum reveals. Slots name no client unless some client colludes with the
+    server; one colluding client links all of them. Sizes and contents of contributions can also link
+    them from one sum to the next, as those of models' updates do: a lasting pseudonym, whose updates are
+    open to inversion together. So a fit has at most `sums` sums with slots, by default one. Any client
+    can overwrite another's slot.
 
     Args:
         inner: `Masked`, or another sum that the server opens and that hides contributions.
@@ -269,8 +268,7 @@ class SlottedClient:
             data, AdvertiseRequest | RosterRequest | Envelope, sender="the coordinator", stage="request"
         )
         if isinstance(message, AdvertiseRequest):
-            state, advertisement = self._setup.advertise(state, message)
-            return state, encode(advertisement)
+            return self._setup.advertise(state, message)
         if isinstance(message, RosterRequest):
             return self._setup.join(state, message)
         if state.group is None:

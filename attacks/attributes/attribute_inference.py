@@ -4,7 +4,7 @@ The attacker knows all but one column of some rows that took part. Three things 
 first:
 
 1. a row that `Differencing` recovers, and whose other values are the known ones;
-2. the values with which the row contradicts no sum (`privfed.attacks.membership.exclusion`);
+2. the values with which the row contradicts no sum (`privfed.attacks.membership.scores`);
 3. a regression on public rows, which needs no access. Alone it is the baseline; it weighs the values of 2.
 
 The same is done for control rows, which took no part: what is found of these is the population's.
@@ -20,15 +20,13 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from privfed.attacks.base.interface import PassiveAttack
-from privfed.attacks.base.measures import IntArray, spread
-from privfed.attacks.base.preparation import Prepared, Target
-from privfed.attacks.base.prior import Prior
+from privfed.attacks.base.preparation import Prepared, Prior, Target
 from privfed.attacks.base.reading import Reads, Shows
-from privfed.attacks.base.report import Report
+from privfed.attacks.base.report import IntArray, Report, risk, spread
 from privfed.attacks.base.results import Result, Truth
 from privfed.attacks.evidence.equations import equations_of, summed
-from privfed.attacks.membership.exclusion import contradictions
 from privfed.attacks.membership.membership import candidates_of
+from privfed.attacks.membership.scores import contradictions
 from privfed.attacks.reconstruction.differencing import Differencing
 from privfed.core.record.view import View
 from privfed.core.values.domain import FloatArray
@@ -92,6 +90,7 @@ class Attributes(Result):
                 "R2, no access": explained(true, self.without_access),
                 "R2, controls": explained(*self.controls),
                 "controls within .01 sd": float(control.mean()) if control.size else float("nan"),
+                **risk("inference risk", right, control),
             },
         )
 

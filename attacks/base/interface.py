@@ -15,11 +15,8 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
-from privfed.attacks.base.collusion import without_colluders
-from privfed.attacks.base.coverage import Coverage, watched
-from privfed.attacks.base.preparation import Aim, Prepared, Target
-from privfed.attacks.base.prior import Prior
-from privfed.attacks.base.reading import Reads, missing
+from privfed.attacks.base.preparation import Aim, Prepared, Prior, Target, without_colluders
+from privfed.attacks.base.reading import Coverage, Reads, missing, watched
 from privfed.attacks.base.results import NotRun, Result
 from privfed.core.asking.question import Question
 from privfed.core.record.view import SumView, View

@@ -12,8 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from privfed.algorithms.wf_kmeans import WeightedCentroids
-from privfed.attacks.base.bounds import Cells
-from privfed.attacks.base.measures import IntArray
+from privfed.attacks.base.report import Cells, IntArray
 from privfed.core.asking.data import Stacked
 from privfed.core.asking.statistics import Statistics
 from privfed.core.values.domain import FloatArray

@@ -14,13 +14,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-from privfed.core.agreed.assumptions import COLLECT
 from privfed.core.asking.question import Question
 from privfed.core.record.records import Began
 from privfed.core.record.view import SumView
-from privfed.core.roles.conversation import Ask, Setting, Total
-from privfed.core.roles.engine import Exchange, Replies
-from privfed.core.roles.secure_sum import Session, Steps
+from privfed.core.roles.conversation import Ask, Setting, Total, changed
+from privfed.core.roles.engine import Exchange
+from privfed.core.roles.secure_sum import COLLECT, Session, Steps
 from privfed.core.stored.encoding import decode, encode
 from privfed.errors import ArgumentError, PolicyError
 from privfed.federation.driver import Federation
@@ -185,15 +184,7 @@ class _TwoFaced:
 
     def sum(self, question: Question, index: int, cohort: int, upcoming: tuple[int, ...]) -> Steps[Total]:
         """Run the honest sum, with the decoy swapped into the requests that carry the question."""
-        steps = self._honest.sum(question, index, cohort, upcoming)
-        try:
-            exchange = next(steps)
-            while True:
-                replies: Replies = yield self._with_decoy(exchange)
-                exchange = steps.send(replies)
-        except StopIteration as finished:
-            total: Total = finished.value
-            return total
+        return changed(self._honest.sum(question, index, cohort, upcoming), self._with_decoy)
 
     def _with_decoy(self, exchange: Exchange) -> Exchange:
         if exchange.stage != COLLECT:

@@ -2,19 +2,81 @@
 
 The party that prepares an attack has the clients' rows, for scoring, in a `Target`. Of these the attack
 itself gets only the rows of its colluders and, for membership inference, candidates that may be members.
+
+The public knowledge that an attacker has before it sees a run.
+
+The view of a server with colluding clients: their own answers are subtracted from every total.
+
+A colluder has its data and every question, so it knows its own answers exactly; what is left is the total
+of the other clients. `without_colluders` does this for every passive attack, which then runs on the view
+that it returns.
+
+Two things are not subtracted exactly, so the attacker is a little weaker here than it could be: answers that
+draw random numbers (a client's mini-batches) are redrawn, and the colluders' own shares of
+differential-privacy noise stay in. If the sum shows single answers, those of the run are used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
-from privfed.attacks.base.measures import IntArray
-from privfed.attacks.base.prior import Prior
+import numpy as np
+
+from privfed.attacks.base.report import IntArray
 from privfed.attacks.base.results import Truth
-from privfed.core.values.domain import FloatArray
+from privfed.core.asking.question import ClientData, Question
+from privfed.core.asking.statistics import Statistics
+from privfed.core.record.view import SumView, View
+from privfed.core.values.domain import FloatArray, frozen_array
+from privfed.core.values.numbers import as_numbers
+from privfed.errors import ArgumentError
+from privfed.privacy.noised import Noised
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prior:
+    """Holds the public knowledge of an attacker. It must not be taken from the data that is attacked.
+
+    Args:
+        sample: rows of the same kind as the clients' (public data), float64 of shape (n, n_features).
+        low: smallest value of each feature, float64 of shape (n_features,).
+        high: largest value of each feature, float64 of shape (n_features,).
+        n_clients: number of clients.
+        colluders: position of a colluding client -> its rows, float64 of shape (n_rows, n_features).
+    """
+
+    sample: FloatArray | None = None
+    low: FloatArray | None = None
+    high: FloatArray | None = None
+    n_clients: int | None = None
+    colluders: Mapping[int, FloatArray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, given in (("sample", self.sample), ("low", self.low), ("high", self.high)):
+            if given is not None:
+                object.__setattr__(self, name, frozen_array(as_numbers(f"{name} of the prior", given)))
+        if self.sample is not None and (self.sample.ndim != 2 or not self.sample.size):
+            raise ArgumentError(
+                f"sample needs rows and columns, got shape {self.sample.shape}.", parameters=["sample"]
+            )
+        if (self.low is None) != (self.high is None):
+            raise ArgumentError("low and high of the prior go together; pass both or none.")
+
+    def guesses(self, n: int, rng: np.random.Generator) -> FloatArray | None:
+        """Draw rows from the prior alone: from the sample, else uniformly between `low` and `high`.
+
+        Returns:
+            float64 of shape (n, n_features); None if the prior has neither.
+        """
+        if self.sample is not None:
+            return self.sample[rng.integers(len(self.sample), size=n)]
+        if self.low is not None and self.high is not None:
+            return rng.uniform(self.low, self.high, (n, len(self.low)))
+        return None
+
 
 Made = TypeVar("Made")
 
@@ -93,3 +155,52 @@ class Prepared(Generic[Made]):
     attack: Made
     prior: Prior
     truth: Truth
+
+
+def without_colluders(view: View, rows: Mapping[int, FloatArray]) -> View:
+    """Return a view in which totals and cohorts are those of the other clients.
+
+    Args:
+        view: `transcript.view("server", colluding=[...])`.
+        rows: position -> rows of each colluder, (n_rows, n_features): what the attacker brings
+            (`Prior.colluders`).
+
+    Raises:
+        ArgumentError: `rows` does not name exactly the view's colluders.
+    """
+    if set(rows) != set(view.colluding):
+        raise ArgumentError(
+            f"the view is of a server with colluders {list(view.colluding)}, rows were given for "
+            f"{sorted(rows)}; pass the rows of each."
+        )
+    if not rows:
+        return view
+    data = {client: ClientData(own) for client, own in rows.items()}
+    sums = [_others(one, data) for one in view.sums]
+    return replace(view, sums=tuple(one for one in sums if one.cohort))
+
+
+def _others(one: SumView, data: Mapping[int, ClientData]) -> SumView:
+    # A party that does not see who contributed assumes that the whole cohort did.
+    inside = [i for i in (one.contributors or one.cohort) if i in data]
+    total = one.total
+    if total is not None and one.question is not None:
+        for client in inside:
+            own = one.answers.get(client)
+            total = _difference(total, _answer(one.question, data[client]) if own is None else own)
+    return replace(
+        one,
+        cohort=tuple(i for i in one.cohort if i not in data),
+        contributors=tuple(i for i in one.contributors if i not in data),
+        total=total,
+        answers={i: answer for i, answer in one.answers.items() if i not in data},
+    )
+
+
+def _answer(question: Question, data: ClientData) -> Statistics:
+    question = question.inner if isinstance(question, Noised) else question
+    return question.answer(data.within(question.ranges)[0], np.random.default_rng(0))
+
+
+def _difference(total: Statistics, own: Statistics) -> Statistics:
+    return Statistics(**{name: total[name] - own[name] for name in total})

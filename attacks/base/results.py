@@ -13,10 +13,23 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from privfed.attacks.base.bounds import LINEAR, Cells, linear_bound
-from privfed.attacks.base.coverage import Coverage
-from privfed.attacks.base.measures import IntArray, matched_rmse, matches, spread, wasserstein
-from privfed.attacks.base.report import Report, Status, projected
+from privfed.attacks.base.reading import Coverage
+from privfed.attacks.base.report import (
+    LINEAR,
+    Cells,
+    IntArray,
+    Report,
+    Status,
+    linear_bound,
+    matched_rmse,
+    matches,
+    nearest_rows,
+    projected,
+    risk,
+    singled_out,
+    spread,
+    wasserstein,
+)
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.numerics.kernels.interpreted import cell_sums
@@ -148,6 +161,9 @@ class Points(Result):
         if self.without_access is not None:
             hits = matches(self.without_access[: len(rows)], rows, truth.tolerance * unit) >= 0
             guessed = float(hits.sum()) / len(rows)
+        guesses = np.empty((0, rows.shape[1])) if self.without_access is None else self.without_access
+        alone, control = (singled_out(one, rows, NEAR * unit) for one in (self.points, guesses))
+        apart, before = (nearest_rows(one, rows) / unit for one in (self.points, guesses))
         scene = projected(rows, self.points) if len(self.points) else projected(rows)
         return Report(
             attack=self.attack,
@@ -169,6 +185,9 @@ class Points(Result):
                 "matched rmse / sd, no access": matched_rmse(self.without_access, rows) / unit
                 if self.without_access is not None
                 else math.nan,
+                "nearest row / sd, median": float(np.median(apart)) if apart.size else math.nan,
+                "nearest row / sd, median, no access": float(np.median(before)) if before.size else math.nan,
+                **risk("singling-out risk", alone, control),
             },
             scenes=dict(zip(("rows", "claims"), scene, strict=False)),
         )

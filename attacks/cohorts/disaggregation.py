@@ -15,14 +15,13 @@ from typing import ClassVar
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from privfed.attacks.base.bounds import Cells
-from privfed.attacks.base.collusion import without_colluders
 from privfed.attacks.base.interface import PassiveAttack
-from privfed.attacks.base.prior import Prior
+from privfed.attacks.base.preparation import Prior, without_colluders
 from privfed.attacks.base.reading import Reads, Shows
+from privfed.attacks.base.report import Cells
 from privfed.attacks.base.results import Counts
-from privfed.attacks.evidence.absences import separable
 from privfed.attacks.evidence.equations import Counted, counted_in
+from privfed.attacks.evidence.pooling import separable
 from privfed.core.asking.question import Question
 from privfed.core.record.view import View
 from privfed.core.values.domain import FloatArray

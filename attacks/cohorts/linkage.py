@@ -19,10 +19,9 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
 from privfed.attacks.base.interface import PassiveAttack
-from privfed.attacks.base.measures import IntArray
-from privfed.attacks.base.prior import Prior
+from privfed.attacks.base.preparation import Prior
 from privfed.attacks.base.reading import Reads, Shows
-from privfed.attacks.base.report import Report
+from privfed.attacks.base.report import IntArray, Report
 from privfed.attacks.base.results import NotRun, Result, Truth
 from privfed.core.asking.question import AdditiveOver, ClientData, Question
 from privfed.core.asking.statistics import Statistics
@@ -115,7 +114,6 @@ class Linkage(PassiveAttack[Links]):
         "ifca",
         "cfl",
         "dcfl",
-        "rdpcfl",
     )
     prior: ClassVar[str] = "none"
     defence: ClassVar[str] = "sums that show totals only; one slotted sum a fit; differential privacy"

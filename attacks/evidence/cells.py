@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from privfed.algorithms.wf_kmeans import WeightedCentroids
-from privfed.attacks.base.bounds import Cells
 from privfed.attacks.base.local_rounds import after_local_steps, doubt_of, last_step
 from privfed.attacks.base.reading import Reads, own_or_total
+from privfed.attacks.base.report import Cells
 from privfed.attacks.evidence.equations import asked, counted_in
 from privfed.core.asking.question import Question, centers_of
 from privfed.core.asking.statistics import Statistics

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from privfed.attacks.base.bounds import Cells
-from privfed.attacks.base.measures import IntArray
+from privfed.attacks.base.report import Cells, IntArray
 from privfed.core.asking.question import AdditiveOver, ClientData, Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.view import SumView, View

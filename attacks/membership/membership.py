@@ -26,13 +26,11 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from privfed.attacks.base.interface import PassiveAttack
-from privfed.attacks.base.preparation import Prepared, Target
-from privfed.attacks.base.prior import Prior
+from privfed.attacks.base.preparation import Prepared, Prior, Target
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.results import NotRun
 from privfed.attacks.evidence.equations import Equations, equations_of, summed
-from privfed.attacks.membership.exclusion import contradictions
-from privfed.attacks.membership.scores import MembershipScores
+from privfed.attacks.membership.scores import MembershipScores, contradictions
 from privfed.core.asking.question import ClientData
 from privfed.core.record.view import View
 from privfed.core.values.domain import FloatArray, Ranges

@@ -3,29 +3,145 @@
 Under differential privacy exact differences are gone, but the size of the noise in every total is public, and
 so are the cells. The attack draws sets of rows from their posterior (`chains`, `moves`) and claims the rows
 on which independently found sets agree. docs/attacks/noisy-differencing.md explains it.
+
+Turns draws of sets of rows into single claims, by matching rows between sets and counting agreement.
+
+Rows claimed from noised sums, and the bound that Gaussian differential privacy sets on them.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, NamedTuple
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
 
 from privfed.attacks.base.interface import PassiveAttack
-from privfed.attacks.base.measures import spread
-from privfed.attacks.base.preparation import Aim
-from privfed.attacks.base.prior import Prior
+from privfed.attacks.base.preparation import Aim, Prior
 from privfed.attacks.base.reading import Reads, own_or_total
-from privfed.attacks.base.results import NEAR, NotRun
-from privfed.attacks.posterior.chains import Chains
-from privfed.attacks.posterior.claims import Claims, aligned, by_chance
-from privfed.attacks.posterior.evidence import BoolArray, NoisyEvidence, is_of_offsets, noisy_evidence_of
-from privfed.attacks.posterior.moves import Moves
-from privfed.attacks.posterior.prior import RowPrior
-from privfed.attacks.posterior.results import NoisyPoints
+from privfed.attacks.base.report import Report, matched_rmse, matches, spread
+from privfed.attacks.base.results import NEAR, NotRun, Points, Truth
+from privfed.attacks.posterior.chains import Chains, Moves, coverage, reconstruction_bound
+from privfed.attacks.posterior.evidence import (
+    BoolArray,
+    NoisyEvidence,
+    RowPrior,
+    is_of_offsets,
+    noisy_evidence_of,
+)
 from privfed.core.record.view import View
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
+
+AGREE = 0.5
+"""Share of the draws above which a row is more likely there than not."""
+
+
+class Claims(NamedTuple):
+    """Holds claimed rows and the confidence in each.
+
+    Attributes:
+        points: float64 of shape (n, n_features).
+        confidence: in [0, 1], float64 of shape (n,).
+    """
+
+    points: FloatArray
+    confidence: FloatArray
+
+
+def aligned(
+    reference: FloatArray, sets: Sequence[FloatArray], weights: FloatArray, tolerance: float
+) -> Claims:
+    """Find each row of a reference set in other sets; return its position and confidence.
+
+    Rows of a set have no order, so each set is matched with the reference at the least squared distance
+    (called relabelling by Stephens 2000). A row is claimed at the mean of its matches within the tolerance of
+    their median, if these have most of the weight; otherwise at the mean of all matches, which has the least
+    expected error.
+
+    Args:
+        reference: float64 of shape (n, n_features).
+        sets: sets of rows, each (n_i, n_features).
+        weights: weight of each set; a row's confidence is the weight of the sets with a match within the
+            tolerance of the median.
+        tolerance: largest difference in any feature.
+    """
+    if not len(reference) or not sets:
+        return Claims(reference, np.zeros(len(reference)))
+    places = np.full((len(sets), *reference.shape), np.nan)
+    for place, one in zip(places, sets, strict=True):
+        rows, columns = linear_sum_assignment(cdist(reference, one, "sqeuclidean"))
+        place[rows] = one[columns]
+    missing = np.isnan(places[..., 0])
+    known = np.where(missing[..., None], reference, places)
+    near = (np.abs(known - np.median(known, axis=0)) <= tolerance).all(axis=2) & ~missing
+    confidence = weights @ near
+    chosen = np.where(confidence / weights.sum() > AGREE, near, ~missing) * weights[:, None]
+    chosen += np.where(chosen.sum(axis=0) > 0.0, 0.0, 1.0)
+    points = np.einsum("sn,snd->nd", chosen, known) / chosen.sum(axis=0)[:, None]
+    return Claims(points, confidence)
+
+
+def by_chance(points: FloatArray, draws: FloatArray, n_rows: float, tolerance: float) -> FloatArray:
+    """Return the chance that some row of the prior, of `n_rows`, lies within a tolerance of each point, (n,).
+
+    Args:
+        points: float64 of shape (n, n_features).
+        draws: rows drawn from the prior, (n_draws, n_features).
+        n_rows: number of the target's rows.
+        tolerance: largest difference in any feature.
+    """
+    hits = np.array([(np.abs(draws - point) <= tolerance).all(axis=1).sum() for point in points])
+    share = (hits + 1.0) / (len(draws) + 1.0)
+    return np.asarray(1.0 - (1.0 - share) ** n_rows)
+
+
+EXPECTED = "the expected share among so many claims under this noise, of rows drawn from the prior"
+"""The quantity that the bound of `NoisyPoints` limits, in words for a report."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyPoints(Points):
+    """Holds rows claimed from noised sums.
+
+    Args:
+        likeliest: all rows of the target at their likeliest positions, claimed or not, (n, n_features).
+        prior_rows: draws from the attacker's prior, (n, n_features), for the bound.
+        mu: mu of the Gaussian differential privacy of what was seen; NaN if nothing was.
+        explained: share of the families of chains that explain the sums, in [0, 1].
+    """
+
+    likeliest: FloatArray = field(repr=False)
+    prior_rows: FloatArray = field(repr=False)
+    mu: float
+    explained: float
+
+    def score(self, truth: Truth) -> Report:
+        """Match claims to rows; the bound is on the expected share of rows found by as many claims."""
+        report = super().score(truth)
+        rows, _ = truth.rows(self.client)
+        unit, most = spread(rows), max(len(rows), len(self.points))
+        bounds = [self._bound(most, share * unit) for share in (truth.tolerance, max(NEAR, truth.tolerance))]
+        near = matches(self.likeliest, rows, max(NEAR, truth.tolerance) * unit) >= 0
+        details = {
+            **report.details,
+            "recovered within .05 sd, all rows": float(near.sum()) / len(rows),
+            "matched rmse / sd, all rows": matched_rmse(self.likeliest, rows) / unit,
+            "bound within .05 sd": bounds[1],
+            "mu of what was seen": self.mu,
+            "families that explain the sums": self.explained,
+        }
+        return replace(report, bound=bounds[0], bound_of=EXPECTED, details=details)
+
+    def _bound(self, most: int, radius: float) -> float:
+        if math.isnan(self.mu):
+            return math.nan
+        return reconstruction_bound(coverage(self.prior_rows, most, radius), self.mu)
+
 
 FAMILIES = 8
 _CHAINS = 6

@@ -3,20 +3,32 @@
 Under differential privacy clients answer only questions with a proven bound, so a Lloyd step on clipped
 offsets replaces one on whole rows; at unit "client" each entry is also clipped to what a client of typical
 size may have. The ranges are then the declared domain, and cost nothing.
+
+Joins coordinates to rows, after each axis was measured on its own.
+
+The distribution of rows along one direction, learned from questions about slabs.
+
+Centroids on a line divide space into slabs, with a border midway between neighbours. A pair of centroids at
+t - e and t + e puts a border at t; a further border, not asked for, lies midway between two pairs. Cumulative
+counts and sums of the slabs say what lies below each border.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from privfed.algorithms.private.coreset import count_share
 from privfed.algorithms.private.scale import Frame, frame_of
 from privfed.attacks.base.interface import Asking
-from privfed.attacks.base.prior import Prior
+from privfed.attacks.base.preparation import Prior
 from privfed.core.asking.question import Question
-from privfed.core.roles.conversation import Conversation, Setting, Total
+from privfed.core.roles.conversation import Ask, Conversation, Setting, Total, driven
 from privfed.core.values.domain import Box, FloatArray, Ranges
 from privfed.core.values.guarantee import Unit
 from privfed.errors import PolicyError
@@ -140,16 +152,125 @@ class ProbedSums:
 
     def _driven(self, conversation: Conversation[Learned]) -> Learned:
         """Ask what an honest algorithm would ask, and return what it learns."""
-        try:
-            ask = next(conversation)
-            while True:
-                seen = self._oracle.ask(ask.question, limits=ask.limits)
-                if seen.total is None:
-                    raise PolicyError("the server cannot read totals.")
-                noise = None
-                if isinstance(seen.question, Noised):
-                    noise = seen.question.noise_std(len(seen.contributors))
-                ask = conversation.send(Total(seen.total, seen.contributors, noise_std=noise))
-        except StopIteration as finished:
-            learned: Learned = finished.value
-            return learned
+
+        def answer(ask: Ask) -> Total:
+            seen = self._oracle.ask(ask.question, limits=ask.limits)
+            if seen.total is None:
+                raise PolicyError("the server cannot read totals.")
+            noise = None
+            if isinstance(seen.question, Noised):
+                noise = seen.question.noise_std(len(seen.contributors))
+            return Total(seen.total, seen.contributors, noise_std=noise)
+
+        return driven(conversation, answer)
+
+
+def joined(
+    axes: Sequence[FloatArray], mixtures: Sequence[FloatArray], mix: float, tolerance: float
+) -> FloatArray:
+    """Join values on all axes to rows, by values along axis 0 plus `mix` times another axis.
+
+    A pair (a, b) belongs together if a + mix b is among the mixture's values; for an irrational `mix`
+    hardly any other pair fits.
+
+    Args:
+        axes: values of all rows along each axis, each (n_rows,).
+        mixtures: values of all rows along axis 0 plus `mix` times axis j, for j = 1, 2, ..., each (n_rows,).
+        mix: factor of the other axis.
+        tolerance: largest error of a + mix b.
+
+    Returns:
+        The rows that could be completed, float64 of shape (n_joined, n_axes).
+    """
+    first, n = axes[0], len(axes[0])
+    columns, complete = [first], np.ones(n, dtype=np.bool_)
+    for other, values in zip(axes[1:], mixtures, strict=True):
+        sums, ordered = first[:, None] + mix * other, np.sort(values)
+        place = np.clip(np.searchsorted(ordered, sums), 1, n - 1) if n > 1 else np.ones_like(sums, dtype=int)
+        nearest = np.minimum(np.abs(ordered[place - 1] - sums), np.abs(ordered[place % n] - sums))
+        a, b = np.nonzero(nearest <= tolerance)
+        pairs = coo_array((np.ones(len(a)), (a, b)), shape=(n, n)).tocsr()
+        match = maximum_bipartite_matching(pairs, perm_type="column")
+        complete &= match >= 0
+        columns.append(other[match])
+    return np.column_stack(columns)[complete]
+
+
+CLOSEST = 1e-7
+"""Smallest distance of a pair, relative to the width; closer ones are lost in float64 rounding."""
+
+
+@dataclass(frozen=True, eq=False)
+class Slabs:
+    """Holds what lies between neighbouring borders.
+
+    Args:
+        borders: float64 of shape (n_slabs + 1,), ascending; the outermost enclose all rows.
+        counts: number of rows in each slab, (n_slabs,).
+        sums: sums of these rows, (n_slabs, n_columns).
+    """
+
+    borders: FloatArray
+    counts: FloatArray
+    sums: FloatArray
+
+
+class CumulativeProfile:
+    """Collects counts and sums below each border that was asked about, along one direction.
+
+    Args:
+        low: smallest value that a row can have along the direction.
+        high: largest value that a row can have along the direction.
+        n_rows: number of the target's rows.
+        total: sum of these rows, (n_columns,).
+    """
+
+    def __init__(self, low: float, high: float, n_rows: float, total: FloatArray) -> None:
+        self.n_rows = n_rows
+        margin = 1e-6 * (high - low)
+        self._borders = np.array([low - margin, high + margin])
+        self._below = np.vstack([np.zeros(1 + len(total)), np.concatenate([[n_rows], total])])
+
+    @property
+    def width(self) -> float:
+        """Distance between the outermost borders."""
+        return float(self._borders[-1] - self._borders[0])
+
+    def slabs(self) -> Slabs:
+        """Return what lies between neighbouring borders."""
+        between = np.diff(self._below, axis=0)
+        return Slabs(self._borders, np.rint(between[:, 0]), between[:, 1:])
+
+    def learn(self, places: FloatArray, counts: FloatArray, sums: FloatArray) -> None:
+        """Add the answer to one question.
+
+        Args:
+            places: positions of the centroids along the direction, ascending, (n,).
+            counts: number of rows nearest to each, (n,).
+            sums: sums of these rows, (n, n_columns).
+        """
+        borders = (places[:-1] + places[1:]) / 2
+        cells = np.column_stack([counts, sums])
+        below = np.cumsum(cells, axis=0)[:-1]
+        fresh = ~np.isin(borders, self._borders)
+        self._borders = np.concatenate([self._borders, borders[fresh]])
+        order = np.argsort(self._borders, kind="stable")
+        self._borders = self._borders[order]
+        self._below = np.concatenate([self._below, below[fresh]])[order]
+
+
+def pairs(targets: FloatArray, width: float, n_centers: int) -> FloatArray:
+    """Return positions of at most `n_centers` centroids, ascending, whose borders include the targets.
+
+    Args:
+        targets: wanted borders, ascending; at least one, at most (n_centers + 1) // 2.
+        width: width of the profile.
+        n_centers: most positions.
+    """
+    gaps = np.diff(targets)
+    apart = np.minimum(np.concatenate([[width], gaps]), np.concatenate([gaps, [width]])) / 4
+    placed = np.column_stack([targets - apart, targets + apart]).ravel()
+    if len(placed) <= n_centers:
+        return placed
+    # If one centroid is left for the last target, it mirrors the one before across that target.
+    return np.append(placed[: n_centers - 1], 2 * targets[-1] - placed[n_centers - 2])

@@ -15,11 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from privfed.attacks.base.interface import ActiveAttack, Asking
-from privfed.attacks.base.prior import Prior
+from privfed.attacks.base.preparation import Prior
 from privfed.attacks.base.results import NotRun, Points
-from privfed.attacks.probing.cumulative_profile import CLOSEST, CumulativeProfile, Slabs, pairs
-from privfed.attacks.probing.matching import joined
-from privfed.attacks.probing.probed_sums import ProbedSums
+from privfed.attacks.probing.probed_sums import CLOSEST, CumulativeProfile, ProbedSums, Slabs, joined, pairs
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError, PolicyError, PrivacyError, ProtocolError
 

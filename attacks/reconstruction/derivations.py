@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privfed.attacks.base.measures import IntArray
+from privfed.attacks.base.report import IntArray
 from privfed.attacks.reconstruction.residual import BoolArray, Residual
 from privfed.core.values.domain import FloatArray
 

@@ -15,10 +15,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from privfed.attacks.base.collusion import without_colluders
 from privfed.attacks.base.interface import PassiveAttack
-from privfed.attacks.base.preparation import Aim
-from privfed.attacks.base.prior import Prior
+from privfed.attacks.base.preparation import Aim, Prior, without_colluders
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.results import Points
 from privfed.attacks.evidence.cells import Evidence, Observation, answers_of, evidence_of, read_in_cells

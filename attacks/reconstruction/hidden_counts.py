@@ -15,10 +15,9 @@ import numpy as np
 from privfed.algorithms.wf_kmeans import WeightedCentroids
 from privfed.attacks.base.interface import PassiveAttack
 from privfed.attacks.base.local_rounds import last_step
-from privfed.attacks.base.measures import IntArray
-from privfed.attacks.base.preparation import Aim
-from privfed.attacks.base.prior import Prior
+from privfed.attacks.base.preparation import Aim, Prior
 from privfed.attacks.base.reading import Reads, Shows
+from privfed.attacks.base.report import IntArray
 from privfed.attacks.base.results import Counts
 from privfed.attacks.evidence.cells import answers_of
 from privfed.attacks.evidence.equations import asked

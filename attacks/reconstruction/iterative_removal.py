@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from privfed.attacks.base.measures import IntArray
+from privfed.attacks.base.report import IntArray
 from privfed.attacks.evidence.cells import Evidence, Observation, Scored
 from privfed.attacks.reconstruction.derivations import (
     Derivations,

@@ -7,8 +7,8 @@ the n_j rows in its cell. The n_j were not sent, but with the client's number n 
     sum_j n_j c_j + x_1 + ... + x_m = S    and    sum_j n_j + m = n,
 
 where the x are rows that are alone in their cell, whose centroids were left out. Once the x are known, the
-integers n_j follow (`privfed.attacks.reconstruction.lattice`), and with them the counts and sums of a further
-partition.
+integers n_j follow (`privfed.attacks.reconstruction.residual`), and with them the counts and sums of a
+further partition.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ import numpy as np
 from privfed.algorithms.fkm import SteppedMeans
 from privfed.algorithms.kfed import LocalCentroids
 from privfed.algorithms.starts import KMeansCentroids
-from privfed.attacks.base.bounds import Cells
+from privfed.attacks.base.report import Cells
 from privfed.attacks.evidence.cells import Evidence, Observation
 from privfed.attacks.evidence.equations import asked
 from privfed.attacks.reconstruction.iterative_removal import error_of
-from privfed.attacks.reconstruction.lattice import MOST_UNKNOWNS, whole_combinations
-from privfed.attacks.reconstruction.residual import Residual, holds
+from privfed.attacks.reconstruction.residual import MOST_UNKNOWNS, Residual, holds, whole_combinations
 from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.view import SumView

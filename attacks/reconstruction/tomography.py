@@ -11,12 +11,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from privfed.attacks.base.collusion import without_colluders
 from privfed.attacks.base.interface import PassiveAttack
-from privfed.attacks.base.measures import IntArray
-from privfed.attacks.base.preparation import Aim
-from privfed.attacks.base.prior import Prior
+from privfed.attacks.base.preparation import Aim, Prior, without_colluders
 from privfed.attacks.base.reading import Reads
+from privfed.attacks.base.report import IntArray
 from privfed.attacks.base.results import Particles
 from privfed.attacks.evidence.cells import Observation, evidence_of, read_in_cells
 from privfed.core.record.view import View

@@ -53,7 +53,7 @@ from privfed.numerics.memberships import (
 )
 from privfed.questions.cells import cell_layout, cells_form
 from privfed.questions.cluster_spread import FuzzyObjective
-from privfed.questions.lloyd import RESOLUTION, SLACK, box_entry, check_centers, sums_entry
+from privfed.questions.lloyd import RESOLUTION, SLACK, AtCenters, box_entry, sums_entry
 from privfed.questions.local_points import (
     LocalPoints,
     PointCells,
@@ -293,28 +293,21 @@ class FuzzyCentroids(LocalPoints):
 
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FuzzySums(Question):
+class FuzzySums(AtCenters):
     """Ask for one step of fuzzy c-means: the sums of equation 6.
 
     Statistics: `weight` (n_clusters,) = sum of u^m, `weighted` (n_clusters, n_features) = sum of u^m x.
 
     Args:
-        centers: float64 of shape (n_clusters, n_features).
         m: fuzzifier, above 1.
     """
 
-    additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
-    centers: FloatArray
+    row_counts: ClassVar[tuple[str, ...]] = ("weight",)  # A row has at most 1 of u^m in all.
     m: float
 
     def __post_init__(self) -> None:
-        check_centers(self.centers, self.ranges)
+        super().__post_init__()
         check_fuzzifier(self.m)
-
-    @property
-    def declaration(self) -> Declaration:
-        """Sums of u^m, of which a row has at most 1 in all, and the rows' sums with these weights."""
-        return Declaration(("weight",), (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
@@ -337,13 +330,12 @@ class FuzzySums(Question):
 
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class WeightedFuzzyCentroids(Question):
+class WeightedFuzzyCentroids(AtCenters):
     """Ask for weights and weighted local centers after several local steps.
 
     Statistics: `weight` (n_clusters,), `weighted` (n_clusters, n_features) = weight * local center.
 
     Args:
-        centers: global centers, float64 of shape (n_clusters, n_features).
         m: fuzzifier, above 1.
         local_iter: most local steps.
         local_tol: a client stops once a step changes its memberships by less (Frobenius norm); None never.
@@ -352,14 +344,14 @@ class WeightedFuzzyCentroids(Question):
     """
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
-    centers: FloatArray
+    row_counts: ClassVar[tuple[str, ...]] = ("weight",)  # A row has at most 1 of u or u^m in all.
     m: float
     local_iter: int
     local_tol: float | None = None
     weight: str = "u^m"
 
     def __post_init__(self) -> None:
-        check_centers(self.centers, self.ranges)
+        super().__post_init__()
         check_fuzzifier(self.m)
         check_local(self.local_iter, self.local_tol)
         if self.weight not in ("u^m", "u"):
@@ -370,11 +362,6 @@ class WeightedFuzzyCentroids(Question):
     def effort(self, n_features: int) -> Effort:
         """Every local step compares all rows with all centers."""
         return Effort(turns=self.local_iter, work=self.local_iter * STEP)
-
-    @property
-    def declaration(self) -> Declaration:
-        """Sums of u or u^m, of which a row has at most 1 in all, and local centers with these weights."""
-        return Declaration(("weight",), (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:

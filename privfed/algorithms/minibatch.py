@@ -30,28 +30,17 @@ from privfed.algorithms.rounds import ClusteringOutcome, Restart, Restarts, in_r
 from privfed.algorithms.starts import MOST_START_SUMS
 from privfed.core.asking.declaration import STEP, Declaration, Effort
 from privfed.core.asking.phases import Form, Phase, Phases, Shape
-from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
+from privfed.core.asking.question import AdditiveOver, ClientData, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.roles.conversation import Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges, frozen_array
 from privfed.errors import ArgumentError
 from privfed.numerics.kernels.dispatch import assign
 from privfed.numerics.kernels.interpreted import FEW_FEATURES, IntArray, cell_sums
-from privfed.questions.lloyd import RESOLUTION, box_entry, check_centers
+from privfed.questions.lloyd import RESOLUTION, AtCenters, box_entry
 
 MOST_EPOCHS = 100_000
 """Most epochs that a client answers for."""
-
-
-def cohort_size(fraction: float, n_clients: int) -> int:
-    """Return m = max(C * M, 1) of Algorithm 1, rounded down as in the authors' code.
-
-    Raises:
-        ArgumentError: the fraction lies outside [0, 1].
-    """
-    if not 0.0 <= fraction <= 1.0:
-        raise ArgumentError(f"fraction must lie in [0, 1], got fraction={fraction}.")
-    return max(1, int(fraction * n_clients))
 
 
 class _Stack:
@@ -131,27 +120,25 @@ def _epochs(
 
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class MiniBatchMovements(Question):
+class MiniBatchMovements(AtCenters):
     """Ask for the movements of the centroids in local epochs: procedure ClientKMeans of Algorithm 1.
 
     Statistics: `weight` (n_clusters,), the cluster sizes of the last epoch; `movement` (n_clusters,
     n_features) = weight * (local centroid - received centroid).
 
     Args:
-        centers: the server's centroids, float64 of shape (n_clusters, n_features).
         epochs: passes over a client's rows (E).
         batch_size: rows of a batch (B); None for all of a client's rows.
         client_learning_rate: beta, in (0, 1].
     """
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
-    centers: FloatArray
     epochs: int = 1
     batch_size: int | None = None
     client_learning_rate: float = 1.0
 
     def __post_init__(self) -> None:
-        check_centers(self.centers, self.ranges)
+        super().__post_init__()
         if not 1 <= self.epochs <= MOST_EPOCHS:
             raise ArgumentError(
                 f"epochs must lie in [1, {MOST_EPOCHS}], got epochs={self.epochs}.", parameters=["epochs"]

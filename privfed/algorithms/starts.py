@@ -339,7 +339,9 @@ class Starts:
         if not isinstance(self._init, str | KeptStart):
             return self._init
         if self._init == "random":
-            return random_start(located, n_clusters, rng)
+            # Uniformly from the ranges, without a sum.
+            low, high = located.ranges.low, located.ranges.high
+            return rng.uniform(low, high, (n_clusters, located.ranges.n_features))
         if self._init == "kfed":
             return (yield from kfed_start(located, n_clusters, geometry or rng, upcoming=upcoming))
         # The first start is the best of many draws; later ones are single draws, so that restarts differ.
@@ -365,11 +367,6 @@ def _kept(named: KeptStart, total: Total | None, located: Located) -> WeightedPo
             "columns; begin with the StartTotal of that fit, on its rows."
         )
     return _means(total)
-
-
-def random_start(located: Located, n_clusters: int, rng: np.random.Generator) -> FloatArray:
-    """Draw centers uniformly from the ranges, float64 of shape (n_clusters, n_features), without a sum."""
-    return rng.uniform(located.ranges.low, located.ranges.high, (n_clusters, located.ranges.n_features))
 
 
 def start_phases(

@@ -1,6 +1,6 @@
 """A summary of all rows: their number, each feature's mean, variance and range, and histograms.
 
-Without privacy two or three sums find ranges and moments (`privfed.questions.ranges`).
+Without privacy two or three sums find ranges and moments (`privfed.questions.moments`).
 
 With it, `PrivateMoments` asks five sums or more. Three, or more for rows in a small part of the domain, find
 the number of rows, their centre and the clipping radius (`privfed.algorithms.private.scale`). Two more, with
@@ -10,7 +10,7 @@ narrow feature would have the noise of a wide one.
 
 Histograms are one sum more, at unit "client" two. Under differential privacy they have half of the budget,
 the same share for each feature. How far clients lie apart is one sum more, without differential privacy only
-(`privfed.questions.between`).
+(`privfed.questions.moments`).
 
 Reveals to whoever opens the totals: what the moments' sums show, and how many rows of all clients lie in each
 bin; under differential privacy both with noise. Where it is asked for: mean and variance of the clients' own
@@ -19,6 +19,7 @@ means.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
@@ -38,15 +39,14 @@ from privfed.algorithms.private.scale import (
 )
 from privfed.core.asking.phases import Form, Phase, Phases, Shape, Within
 from privfed.core.asking.question import register
-from privfed.core.roles.conversation import Ask, Conversation, Setting
+from privfed.core.roles.conversation import Ask, Conversation, Setting, changed
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.core.values.guarantee import Unit
 from privfed.numerics.kernels.interpreted import IntArray
-from privfed.questions.between import ClientMeans, between_clients
 from privfed.questions.bounded.bounded_sums import CenterSum, SizeSums
 from privfed.questions.bounded.whole_clients import AsOneRecord
 from privfed.questions.histograms import SIZE_SHARE, ClientSizes, FeatureHistograms, typical_size
-from privfed.questions.ranges import FeatureMoments, Moments
+from privfed.questions.moments import ClientMeans, FeatureMoments, Moments, between_clients
 
 HISTOGRAM_SHARE = 0.5
 """Share of the budget for the histograms."""
@@ -161,17 +161,17 @@ class FeatureSummary:
         return Histograms(question.all_edges, size * counts, noise)
 
 
+MOST_NOISE_OF_A_VARIANCE = 2.0
+"""A variance is mostly noise below so many standard deviations of its noise."""
+
+
 def _for_a_share(conversation: Conversation[Moments], share: float) -> Conversation[Moments]:
     """Run a conversation whose weights refer to a share of the budget."""
-    ask = next(conversation)
-    while True:
-        weights = {name: weight * share for name, weight in (ask.weights or {}).items()}
-        total = yield replace(ask, weights=weights)
-        try:
-            ask = conversation.send(total)
-        except StopIteration as finished:
-            moments: Moments = finished.value
-            return moments
+
+    def priced(ask: Ask) -> Ask:
+        return replace(ask, weights={name: weight * share for name, weight in (ask.weights or {}).items()})
+
+    return changed(conversation, priced)
 
 
 @register
@@ -225,7 +225,7 @@ class PrivateMoments:
             return (yield from conversation)
         size = yield from typical_size(frame_of(setting).ranges)
         found = yield from by_client(conversation, size, 1.0 - SIZE_SHARE)
-        return Moments(found.ranges, round(found.n_rows * size), found.mean, found.var)
+        return replace(found, n_rows=round(found.n_rows * size))
 
     def _moments(self, setting: Setting) -> Conversation[Moments]:
         scale = yield from scaled(setting, 1, columnwise=True)
@@ -235,21 +235,30 @@ class PrivateMoments:
         # Four in five rows lie within the radius, and almost all Gaussian rows within twice the radius.
         radius = min(2.0 * scale.radius, 2.0 * scale.frame.radius)
         asked = CenterSum(ranges=ranges, center=scale.center, radius=radius, widths=widths)
-        shift = yield from _mean(asked, scale, share, "mean")
+        shift, mean_error = yield from _mean(asked, scale, share, "mean")
         # For d similar features, the vector of squares is sqrt(d) times shorter than their sum.
         reach = radius**2 / min(np.sqrt(d), 4.0)
         center = ranges.clip(scale.center + shift * unit)
         square = SquareSum(ranges=ranges, center=center, radius=reach, widths=widths)
-        variance = (yield from _mean(square, scale, share, "variance")) * np.square(unit)
+        variance, var_error = yield from _mean(square, scale, share, "variance")
         # Noise may make a small variance negative: it is at least that of a thousandth of the range.
         least = (1e-3 * ranges.width) ** 2
-        return Moments(ranges, round(scale.n_rows), center, np.maximum(variance, least))
+        variance = np.maximum(variance * np.square(unit), least)
+        # Sums are divided by the noised number of rows, whose error is a part of each quotient.
+        errors = (
+            np.hypot(mean_error, np.abs(shift) * scale.rows_error) * unit,
+            np.hypot(var_error * np.square(unit), variance * scale.rows_error),
+        )
+        return Moments(ranges, round(scale.n_rows), center, variance, *errors)
 
 
-def _mean(question: CenterSum, scale: Scale, share: float, purpose: str) -> Conversation[FloatArray]:
+def _mean(
+    question: CenterSum, scale: Scale, share: float, purpose: str
+) -> Conversation[tuple[FloatArray, float]]:
+    """Ask for a mean; return it, and the standard deviation of its noise."""
     total = yield Ask(question, purpose=purpose, weights={"sum": share})
     mean: FloatArray = total.statistics["sum"][0] / scale.n_rows
-    return mean
+    return mean, dict(total.noise_std or {}).get("sum", 0.0) / scale.n_rows
 
 
 def _rows(setting: Setting) -> Conversation[Moments]:
@@ -258,3 +267,20 @@ def _rows(setting: Setting) -> Conversation[Moments]:
     total = yield Ask(question, purpose="size", weights={"count": 0.99, "distance": 0.01})
     n_rows = max(1, round(float(total.statistics["count"][0])))
     return Moments(frame.ranges, n_rows, frame.middle, np.full_like(frame.middle, np.nan))
+
+
+def warn_of_variances(var: FloatArray, error: FloatArray) -> None:
+    """Warn where noise alone may be what a variance consists of.
+
+    Args:
+        var: noised variance of each feature, float64 of shape (n_features,).
+        error: standard deviation of the noise in it, likewise.
+    """
+    doubtful = np.flatnonzero(var < MOST_NOISE_OF_A_VARIANCE * error).tolist()
+    if doubtful:
+        warnings.warn(
+            f"the variances of {len(doubtful)} of {len(var)} columns are mostly noise (from 0: "
+            f"{', '.join(map(str, doubtful[:8]))}), and so is whatever is scaled by them. Claim a larger "
+            "epsilon, narrow the domain, or scale by the declared range.",
+            stacklevel=2,
+        )

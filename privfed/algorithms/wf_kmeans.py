@@ -24,14 +24,14 @@ from privfed.algorithms.weightings import all_weights, is_known, known_weighting
 from privfed.core.asking.data import stacked
 from privfed.core.asking.declaration import STEP, Declaration, Effort
 from privfed.core.asking.phases import Cycle, Form, Phase, Phases, Same, Shape
-from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
+from privfed.core.asking.question import AdditiveOver, ClientData, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.roles.conversation import SCORE, Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.numerics.kmeans import LocalUpdates, local_updates
 from privfed.questions.inertia import ClientScores
-from privfed.questions.lloyd import RESOLUTION, LloydSums, box_entry, check_centers
+from privfed.questions.lloyd import RESOLUTION, AtCenters, LloydSums, box_entry
 from privfed.questions.ranges import Located
 
 
@@ -138,23 +138,22 @@ def _divided(weighted: FloatArray, weight: FloatArray, otherwise: FloatArray) ->
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _LocalSteps(Question):
+class _LocalSteps(AtCenters):
     """Questions that begin with local k-means steps from the global centroids.
 
     Args:
-        centers: global centroids, float64 of shape (n_clusters, n_features).
         local_iter: most local steps.
         local_tol: a client stops once its centroids move by less (Frobenius norm); None never.
         relocate_empty: move local centroids without rows onto far rows.
     """
 
-    centers: FloatArray
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
     local_iter: int
     local_tol: float | None = None
     relocate_empty: bool = False
 
     def __post_init__(self) -> None:
-        check_centers(self.centers, self.ranges)
+        super().__post_init__()
         if not 1 <= self.local_iter <= 100_000:
             raise ArgumentError(
                 f"local_iter must lie in [1, 100000], got local_iter={self.local_iter}.",
@@ -193,7 +192,6 @@ class WeightedCentroids(_LocalSteps):
             clipped, and counted as clipped like all values outside their ranges.
     """
 
-    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
     weights: str = "dynamic"
 
     def __post_init__(self) -> None:
@@ -238,7 +236,6 @@ class FallbackCentroids(_LocalSteps):
         clusters: indices of the clusters whose total weight is zero, float64 of shape (n_asked,).
     """
 
-    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
     clusters: FloatArray
 
     def __post_init__(self) -> None:
@@ -246,11 +243,6 @@ class FallbackCentroids(_LocalSteps):
         known = set(range(len(self.centers)))
         if self.clusters.ndim != 1 or not self.clusters.size or not set(self.clusters.tolist()) <= known:
             raise ArgumentError(f"clusters must be indices below {len(self.centers)}.")
-
-    @property
-    def declaration(self) -> Declaration:
-        """No row counts: the entries are centroids, and a count of clients."""
-        return Declaration(centers=(self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:

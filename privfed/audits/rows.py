@@ -25,9 +25,8 @@ from privfed.core.roles.engine import PythonLog
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Neighbours, Unit
 from privfed.errors import ArgumentError, PrivacyError
-from privfed.party.answerer import in_order
+from privfed.party.answerer import KEY_BYTES, chosen, in_order, of_users
 from privfed.party.groups import as_ids
-from privfed.party.users import KEY_BYTES, chosen, of_users
 from privfed.privacy.accounting import ROUNDING_VARIANCE
 from privfed.privacy.ledger import unopened
 from privfed.privacy.noised import Noised

@@ -23,8 +23,8 @@ from rich.table import Column, Table
 
 import privfed
 from privfed.attacks import PassiveAttack, Report, Status, evaluate
-from privfed.attacks.base.coverage import in_words, read_by, unread
 from privfed.attacks.base.preparation import Target
+from privfed.attacks.base.reading import in_words, read_by, unread
 from privfed.attacks.registry import ATTACKS, attack_class
 from privfed.cli.auditing import target_of
 from privfed.cli.described import know_questions

@@ -22,15 +22,13 @@ from privfed.data.schema import parse
 from privfed.data.table import ERROR, missing_rule
 from privfed.data.table_files import write_table
 from privfed.errors import ArgumentError, RunFolderError, UndefinedIndexError
-from privfed.estimators.base import FederatedClusterer
+from privfed.estimators.base import FederatedClusterer, estimator_of
 from privfed.estimators.registry import ESTIMATORS
-from privfed.estimators.selection import estimator_of
 from privfed.federation.clients import Clients, gather
 from privfed.federation.request import protocol_of
 from privfed.metrics.functions import labels_agreement
 from privfed.metrics.named import ASKS, METRICS, OF_LABELS, USUAL
 from privfed.protocols.registry import SECURE_SUMS, made
-from privfed.protocols.slotted import Slotted
 
 if TYPE_CHECKING:
     from privfed.deep.estimators.base import FederatedModel
@@ -84,6 +82,8 @@ def estimator(
         values |= {"model": models().model_named(values["model"])} if "model" in values else {}
     elif values.get("merge") == "slotted" and "gathered_sums" in dir(model):
         # In Python slots belong to the secure sum. Here --merge asks for them, for as many sums as need them.
+        from privfed.protocols.slotted import Slotted
+
         merged = model.set_params(**values)
         values["protocol"] = Slotted(protocol_of(merged.protocol), sums=merged.gathered_sums)
     chosen: FederatedClusterer | FederatedModel = model.set_params(**values)
@@ -333,7 +333,8 @@ def agree_on(
     """
     if any(map(is_own, names)) or (not names and n_labels is None and not profile):
         return
-    metrics: dict[str, dict[str, Any]] = {name: {} for name in (*(names or USUAL), *["profiles"] * profile)}
+    profiles = ("profiles", "clients_per_cluster") if profile else ()
+    metrics: dict[str, dict[str, Any]] = {name: {} for name in (*(names or USUAL), *profiles)}
     if n_labels is not None:
         metrics["labels_agreement"] = {"n_labels": n_labels}
     model.set_params(metrics=metrics)

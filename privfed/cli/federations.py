@@ -19,13 +19,14 @@ from privfed.cli.described import (
     needed_by_a_claim,
     surroundings_of,
 )
-from privfed.cli.output import RoundProgress, in_results
+from privfed.cli.output import in_results
+from privfed.cli.progress import RoundProgress
 from privfed.cli.reading import print_summary, summarized
 from privfed.cli.records import draw_record, record, write_csv
 from privfed.cli.run_folder import MODEL, Parameters, pretty, values_of
 from privfed.core.agreed.policy import Usage
 from privfed.core.stored.files import replaced
-from privfed.deploy.kits import read_card, read_kit
+from privfed.deploy.folders import read_card, read_kit
 from privfed.deploy.simulating import SimulatedRun, simulated
 from privfed.engines.flower import FlowerEngine
 from privfed.engines.flower.settings import FederationFile

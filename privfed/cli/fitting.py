@@ -28,9 +28,9 @@ from privfed.cli.described import (
     needed_by_a_claim,
     write_in_units,
 )
-from privfed.cli.hints import hints
-from privfed.cli.output import RoundProgress, echo, in_results, result_table, write_results
-from privfed.cli.profiling import profile_of
+from privfed.cli.output import echo, in_results, result_table, write_results
+from privfed.cli.profiling import hints, profile_of
+from privfed.cli.progress import RoundProgress
 from privfed.cli.result import Result, TrainedResult, in_columns_units, result_of, stating_the_claim
 from privfed.cli.run_folder import (
     FORMAT,
@@ -155,10 +155,10 @@ def _check_options(
     """
     trains = not isinstance(model, FederatedClusterer)
     if source.classes and not trains:
-        raise ArgumentError("--classes is for models (fedavg, ifca, cfl, dcfl, rdpcfl); leave it out.")
+        raise ArgumentError("--classes is for models (fedavg, ifca, cfl, dcfl); leave it out.")
     if parameters.profile and (trains or parameters.declared.claims):
         raise ArgumentError(
-            "--profile asks one sum more, of rows: leave it out for models, and with --epsilon, where "
+            "--profile asks two sums more, of rows: leave it out for models, and with --epsilon, where "
             "privfed profile prints sizes and means of the released totals."
         )
     if trains and parameters.metrics:

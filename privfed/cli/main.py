@@ -40,8 +40,8 @@ from privfed.cli.options import (
     truth_options,
 )
 from privfed.cli.parties import flower, journal, keys
-from privfed.cli.program import Program, Registered, command
-from privfed.cli.schemas import schema
+from privfed.cli.program import Program, Registered, command, existing
+from privfed.cli.schemas import check, schema
 from privfed.version import __version__
 
 
@@ -57,8 +57,8 @@ def main(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for group in (budget, flower, journal, keys, schema):
-    main.add_command(group)
+for other in (budget, check, flower, journal, keys, schema):
+    main.add_command(other)
 
 
 @command(
@@ -99,25 +99,10 @@ def fit() -> None:
 
 @command(
     main,
-    "privfed.cli.tabular:check",
-    "Say what a schema makes of a table.",
-    click.argument("data", type=PATH),
-    click.option("--schema", type=PATH, required=True, help="File that says what the columns mean."),
-    json_option,
-)
-def check() -> None:
-    """Print per column what would be clipped, left out or filled in DATA, a table or a folder of tables.
-
-    Nothing leaves this machine. Exit code 1 says that DATA cannot be used as it is (docs/tables.md).
-    """
-
-
-@command(
-    main,
     "privfed.cli.fitting:resume",
     "Finish a run that was stopped.",
     run_argument,
-    click.option("--data", type=PATH, help="The clients' data, if it has moved."),
+    click.option("--data", type=PATH, callback=existing, help="The clients' data, if it has moved."),
     own_algorithm_option,
     click.option(
         "--protocol", metavar="MODULE:NAME", help="Needed again if the run has a protocol of yours."
@@ -140,7 +125,7 @@ def resume() -> None:
     "privfed.cli.reading:predict",
     "Print the cluster of each row of a table.",
     run_argument,
-    click.argument("data", type=PATH),
+    click.argument("data", type=PATH, callback=existing),
     click.option(
         "--out",
         type=PATH,
@@ -189,8 +174,8 @@ def show() -> None:
     click.option(
         "--out",
         type=PATH,
-        callback=out_file(".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".xlsx"),
-        help="Table to write, too: .csv, .tsv (and .gz), .parquet, .xlsx.",
+        callback=out_file(".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".xlsx", ".svg"),
+        help="Table to write, too: .csv, .tsv (and .gz), .parquet, .xlsx; or the heat map as .svg.",
     ),
     picture_option,
     json_option,
@@ -349,8 +334,8 @@ def audit() -> None:
 
     For a run, the noise in each total is compared with what was declared. Its questions are also answered
     with and without a worst-case record or client, which bounds the true epsilon from below. FILE is an .npz
-    with the releases of a mechanism with and without one unit, "inside" and "outside" of shape (trials,) or
-    (trials, n_values), or with the canaries of one run, "scores" and "included". With --my-rows a client of
+    with the releases of a mechanism with and without one unit: "inside" and "outside" of shape (trials,) or
+    (trials, n_values). Or it has the canaries of one run: "scores" and "included". With --my-rows a client of
     the run reads how far its own rows moved each noised total, beside what was charged: for its own eyes.
     Exit code 1 says that the claim is violated.
     """

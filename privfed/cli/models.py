@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from privfed.cli.output import RoundProgress, in_results, kilobytes, one_table, write_model
+from privfed.cli.output import in_results, kilobytes, one_table, write_model
+from privfed.cli.progress import RoundProgress
 from privfed.cli.result import Decided, TrainedResult, claim_from, facts_of_run
 from privfed.cli.run_folder import Run, Source
 from privfed.core.names import imported

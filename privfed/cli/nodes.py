@@ -10,16 +10,18 @@ from typing import Any
 
 import click
 
+from privfed.cli.declared import Declared
+from privfed.cli.described import declared_with
 from privfed.cli.described import load as load_rows
 from privfed.cli.parties import APPROVED
 from privfed.cli.run_folder import source_of
 from privfed.core.agreed.policy import GROUP_SIZE, MOST_FITS
+from privfed.core.names import ALGORITHMS
 from privfed.core.stored.files import replaced
 from privfed.data.schema import schema_text
 from privfed.deploy.adding import add, approve, news
 from privfed.deploy.certificates import CERTIFICATES, ends
-from privfed.deploy.folders import new_party, write_card, write_node
-from privfed.deploy.kits import KIT, read_kit
+from privfed.deploy.folders import KIT, new_party, read_kit, write_card, write_node
 from privfed.deploy.local import make_local
 from privfed.deploy.node import alone
 from privfed.deploy.processes import check_superlink, node_command, stop_by_signals
@@ -167,13 +169,26 @@ def superlink(folder: Path, listen: str) -> None:
         serve(file, listen)
 
 
-def local(data: Path, out: Path, port: int, **given: Any) -> None:
+def local(data: Path, out: Path, port: int, max_epsilon: float | None, **given: Any) -> None:
     """Do the work of `privfed flower local`."""
-    tables = load_rows(source_of(data, given), private=False)
+    source = source_of(data, given)
+    declared_with(source, Declared())
+    tables = load_rows(source, private=False)
     rows = {one.name: one.features for one in tables.tables}
     labels = {one.name: one.labels for one in tables.tables if one.labels is not None} or None
     n_classes = max(2, len(tables.label_names or ()))
-    make_local(out, rows, tables.columns, labels, n_classes, superlink=f"127.0.0.1:{port}")
+    ids = {one.name: one.ids for one in tables.tables if one.ids is not None} or None
+    approved = {"algorithms": ALGORITHMS.names(), "max_epsilon": max_epsilon}
+    make_local(
+        out,
+        rows,
+        tables.columns,
+        labels,
+        n_classes,
+        approved={name: value for name, value in approved.items() if value is not None},
+        ids=ids,
+        superlink=f"127.0.0.1:{port}",
+    )
     click.echo(f"made {out} with {len(rows)} nodes; try: privfed flower simulate {out} -k 3")
     if labels:
         classes = ",".join(tables.label_names or ())

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from privfed.cli.program import ALGORITHM, CONFIG, Decorator, Registered, stacked
+from privfed.cli.program import ALGORITHM, CONFIG, Decorator, Registered, existing, stacked
 from privfed.errors import ArgumentError
 
 
@@ -222,7 +222,7 @@ missing_option = click.option(
 )
 
 clients_options = stacked(
-    click.argument("data", type=PATH),
+    click.argument("data", type=PATH, callback=existing),
     click.option("--group", metavar="COLUMN", help="Column that says which client a row belongs to."),
     click.option(
         "--clients",
@@ -300,7 +300,8 @@ metrics_option = click.option(
 profile_option = click.option(
     "--profile",
     is_flag=True,
-    help="Ask for one sum more: size, means and spreads of the clusters, which privfed profile prints.",
+    help="Ask for two sums more: size, means and spreads of the clusters, and how many clients are in each; "
+    "privfed profile prints them.",
 )
 
 algorithm_option = click.option(
@@ -310,7 +311,7 @@ algorithm_option = click.option(
     show_default=True,
     help="dp: k-means under differential privacy; dwf, ewf: dynamically or equally weighted federated "
     "k-means; lloyd: dwf with one local step; minibatch: federated mini-batch k-means; fkm, kfed; fuzzy: "
-    "federated fuzzy c-means. Models of the --label: fedavg; ifca, cfl, dcfl, rdpcfl for "
+    "federated fuzzy c-means. Models of the --label: fedavg; ifca, cfl, dcfl for "
     "clusters of clients.",
 )
 n_clusters_option = click.option(

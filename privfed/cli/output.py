@@ -1,18 +1,15 @@
-"""Output for people: tables and progress; and the files of results in a run's folder."""
+"""Output for people, as tables; and the files of results in a run's folder."""
 
 from __future__ import annotations
 
 import csv
 import json
 import sys
-import time
 import warnings
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -34,10 +31,8 @@ from privfed.cli.result import (
     to_json,
 )
 from privfed.cli.run_folder import MODEL, RESULT, pretty, read_transcript
-from privfed.core.asking.question import centers_of
 from privfed.core.record.records import Ended
 from privfed.core.record.transcript import Transcript
-from privfed.core.roles.conversation import ROUND, SCORE, Ask, Total
 from privfed.core.stored.files import replaced
 from privfed.core.values.domain import FloatArray
 from privfed.privacy.claim import PrivacySpent, facts_of, one_line, rows_mark
@@ -222,125 +217,6 @@ def in_results() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         yield
-
-
-_RECENT = 20
-"""Number of latest rounds that the time of a round is averaged over; replayed ones are soon forgotten."""
-
-SECONDS_BETWEEN_LINES = 10.0
-
-
-class Rounds:
-    """Counts the rounds of a fit from its sums.
-
-    Args:
-        max_iter: most rounds of a restart.
-        n_init: number of restarts.
-    """
-
-    def __init__(self, max_iter: int, n_init: int) -> None:
-        self.max_iter, self.n_init = max_iter, n_init
-        self.restart, self.round = 1, 0
-        self.movement: float | None = None
-        self._centers: FloatArray | None = None
-        self._ends: deque[float] = deque(maxlen=_RECENT + 1)
-
-    def count(self, ask: Ask, now: float) -> None:
-        """Count one opened sum.
-
-        Args:
-            ask: what was asked.
-            now: the time, in seconds.
-        """
-        if ask.purpose == SCORE:
-            self.restart, self.round, self.movement, self._centers = self.restart + 1, 0, None, None
-        if ask.purpose != ROUND:
-            return
-        # Under differential privacy the question is wrapped in a noised one.
-        centers: FloatArray | None = next(iter(centers_of(ask.question)), None)
-        if centers is not None and self._centers is not None and centers.shape == self._centers.shape:
-            self.movement = float(np.linalg.norm(centers - self._centers))
-        self._centers, self.round = centers, self.round + 1
-        self._ends.append(now)
-
-    def left(self) -> timedelta | None:
-        """Return the time that all rounds up to `max_iter` would take; None before two rounds."""
-        if len(self._ends) < 2 or self.restart > self.n_init:
-            return None
-        each = (self._ends[-1] - self._ends[0]) / (len(self._ends) - 1)
-        rounds = (self.n_init - self.restart + 1) * self.max_iter - self.round
-        return timedelta(seconds=round(each * rounds))
-
-    def __str__(self) -> str:
-        restart = f"restart {min(self.restart, self.n_init)} of {self.n_init}, " if self.n_init > 1 else ""
-        moved = "" if self.movement is None else f", moved {self.movement:.3g}"
-        return f"{restart}round {self.round}{moved}" if self.round else f"{restart}starting"
-
-
-class Progress:
-    """Shows on stderr what is done, as a context manager: one line that is updated in a terminal.
-
-    Elsewhere it writes a line every ten seconds.
-
-    Args:
-        label: what is running.
-        quiet: show nothing.
-    """
-
-    def __init__(self, label: str, quiet: bool = False) -> None:
-        from rich.progress import Progress as Bar
-        from rich.progress import TextColumn, TimeElapsedColumn
-
-        self._console = Console(stderr=True, markup=False, emoji=False, highlight=False)
-        self._live, self._quiet = self._console.is_terminal and not quiet, quiet
-        self._bar = Bar(
-            TextColumn("{task.description}", markup=False),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[left]}", markup=False),
-            console=self._console,
-            transient=True,
-            disable=not self._live,
-        )
-        self._task = self._bar.add_task(f"{label}: starting", total=None, left="")
-        self._began = self._last = time.monotonic()
-
-    def __enter__(self) -> Self:
-        self._began = self._last = time.monotonic()
-        self._bar.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._bar.stop()
-
-    def show(self, text: str, left: str, now: float, last: bool = False) -> None:
-        """Show a text and the time that is left; the last one is written in any case."""
-        if self._live:
-            self._bar.update(self._task, description=text, left=left)
-        elif not self._quiet and (now - self._last >= SECONDS_BETWEEN_LINES or last):
-            self._last = now
-            self._console.print(f"{text}, {now - self._began:.0f} s, {left}", soft_wrap=True)
-
-
-class RoundProgress(Progress):
-    """Shows the progress of a fit; to pass as `watch`.
-
-    Args:
-        label: what is running.
-        max_iter: most rounds of a restart.
-        n_init: number of restarts.
-        quiet: show nothing.
-    """
-
-    def __init__(self, label: str, max_iter: int, n_init: int = 1, quiet: bool = False) -> None:
-        super().__init__(label, quiet)
-        self._label, self._rounds = label, Rounds(max_iter, n_init)
-
-    def __call__(self, index: int, ask: Ask, total: Total) -> None:
-        """Count one opened sum and show the progress."""
-        now = time.monotonic()
-        self._rounds.count(ask, now)
-        left = self._rounds.left()
-        self.show(f"{self._label}: {self._rounds}", "" if left is None else f"at most {left} left", now)
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):

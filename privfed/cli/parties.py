@@ -20,10 +20,11 @@ from privfed.cli.options import (
     n_clusters_option,
     names,
     out_option,
+    schema_option,
     source_options,
     sum_options,
 )
-from privfed.cli.program import command, stacked
+from privfed.cli.program import command, existing, stacked
 
 
 @click.group(short_help="Make a party's identity, and the list of all parties.")
@@ -164,16 +165,27 @@ def add() -> None:
     """
 
 
+max_epsilon_option = click.option(
+    "--max-epsilon", type=float, help="Only under differential privacy, of so much over all fits."
+)
+
+
 @command(
     flower,
     "privfed.cli.nodes:local",
     "Make a federation with all its parties on this machine, for trials.",
     source_options,
+    schema_option,
     out_option("federation"),
     click.option("--port", type=int, default=9092, show_default=True, help="Port of the SuperLink."),
+    max_epsilon_option,
 )
 def local() -> None:
-    """Make a federation from DATA, as privfed fit reads it, with a folder for each client under nodes/."""
+    """Make a federation from DATA, as privfed fit reads it, with a folder for each client under nodes/.
+
+    Its nodes answer every algorithm from means of groups of 5 rows, or with --max-epsilon from rows under
+    differential privacy alone.
+    """
 
 
 APPROVED = "such as WeightedKMeans, FuzzyCMeans, PrivateKMeans, FeatureMoments"
@@ -185,7 +197,7 @@ APPROVED = "such as WeightedKMeans, FuzzyCMeans, PrivateKMeans, FeatureMoments"
     "privfed.cli.nodes:join",
     "Make a party: its identity and keys, its rows and policy, its card for the coordinator.",
     folder_argument,
-    click.option("--data", type=PATH, required=True, help="Table with this node's rows."),
+    click.option("--data", type=PATH, callback=existing, required=True, help="Table with this node's rows."),
     click.option("--schema", type=PATH, help="What its columns mean (privfed schema draft), same for all."),
     click.option("--name", help="The party's name, as all will see it.  [default: the folder's]"),
     click.option("--data-set", help="Your own name of these rows, for the journal.  [default: the file's]"),
@@ -225,9 +237,7 @@ APPROVED = "such as WeightedKMeans, FuzzyCMeans, PrivateKMeans, FeatureMoments"
     ),
     click.option("--algorithms", metavar="A,B,...", callback=names, help=f"What may run here: {APPROVED}."),
     click.option("--group-size", type=click.IntRange(1), help="Rows of a group whose mean stands for them."),
-    click.option(
-        "--max-epsilon", type=float, help="Only under differential privacy, of so much over all fits."
-    ),
+    max_epsilon_option,
     click.option("--max-fits", type=click.IntRange(1), help="Most fits on these rows."),
 )
 def join() -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -59,7 +61,12 @@ def write_claim(figure: Figure, claim: PrivacySpent | None) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG."""
+    """Write a figure as PNG, or as SVG where the file is called so."""
+    if path.suffix.lower() == ".svg":
+        # The salt names the parts of equal pictures alike.
+        with replaced(path) as fresh, rc_context({"svg.hashsalt": path.stem}):
+            FigureCanvasSVG(figure).print_svg(fresh, metadata={"Date": None})  # type: ignore[no-untyped-call]
+        return
     canvas = FigureCanvasAgg(figure)
     figure.set_dpi(120)
     with replaced(path) as fresh:
@@ -223,7 +230,7 @@ def draw_profile(path: Path, apart: FloatArray, sizes: FloatArray, columns: Sequ
     """Draw how far each column's mean in each cluster lies from that of all rows, as a heat map.
 
     Args:
-        path: PNG file to write.
+        path: PNG or SVG file to write.
         apart: in standard deviations of all rows, (n_clusters, n_features) float64; NaN without rows.
         sizes: rows of each cluster, (n_clusters,).
         columns: names of the columns.

@@ -1,7 +1,12 @@
-"""The work of `privfed profile`: what the clusters of a run are, column by column, in the columns' units."""
+"""The work of `privfed profile`, column by column in the columns' units; and hints after a fit.
+
+Hints say what a statistician would, from what the fit has released alone; nobody is asked.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +16,15 @@ import numpy as np
 from rich.table import Table
 
 from privfed.cli.output import echo
-from privfed.cli.result import ROWS, claim_from
+from privfed.cli.result import ROWS, Result, claim_from
 from privfed.cli.run_folder import pretty, read_result, read_run
+from privfed.core.record.records import Asked, question_of
 from privfed.core.values.domain import FloatArray
 from privfed.data.described_clients import in_units, spreads_in_units
 from privfed.data.schema import Schema, parse
 from privfed.data.table_files import AnyArray, write_table
 from privfed.errors import RunFolderError
-from privfed.metrics.profiles import Profiles, profiles
+from privfed.metrics.profiles import Profiles, clients_per_cluster, profiles
 from privfed.privacy.claim import one_line
 
 if TYPE_CHECKING:
@@ -43,7 +49,8 @@ class Profiled(msgspec.Struct, frozen=True, kw_only=True):
 
 def profile_of(model: FederatedClusterer) -> Profiles:
     """Ask a fitted model's clients for its clusters' profiles, and return them in the columns' units."""
-    found = profiles(model.federation_, model.cluster_centers_)
+    there = clients_per_cluster(model.federation_, model.cluster_centers_)
+    found = replace(profiles(model.federation_, model.cluster_centers_), clients=there)
     scaling = model.scaling_
     return found if scaling is None else found.mapped(np.array(scaling.shift), np.array(scaling.scale))
 
@@ -64,7 +71,13 @@ def profile(run_folder: Path, out: Path | None, picture: bool, as_json: bool) ->
             f"{run_folder} has no profile: its clients were not asked for it; fit again in another folder "
             "with --profile."
         )
-    if out is not None:
+    if out is not None and out.suffix.lower() == ".svg":
+        if known is None:
+            raise RunFolderError(
+                f"{run_folder} has no exact profile to draw in {out}; name a table with --out."
+            )
+        _draw(out, known, result)
+    elif out is not None:
         write_table(out, _long(result, known))
     if as_json:
         click.echo(pretty(result), nl=False)
@@ -75,10 +88,14 @@ def profile(run_folder: Path, out: Path | None, picture: bool, as_json: bool) ->
         return
     echo(*_apart(known, result.columns))
     if picture:
-        from privfed.cli.pictures import draw_profile
-
-        draw_profile(run_folder / PICTURE, known.apart, known.sizes, result.columns)
+        _draw(run_folder / PICTURE, known, result)
         echo(f"Written: {run_folder / PICTURE}")
+
+
+def _draw(path: Path, known: Profiles, result: Profiled) -> None:
+    from privfed.cli.pictures import draw_profile
+
+    draw_profile(path, known.apart, known.sizes, result.columns)
 
 
 def _named(result: Profiled, schema: Schema | None, values: FloatArray, spreads: bool = False) -> Any:
@@ -94,6 +111,8 @@ def _of_rows(result: Profiled, known: Profiles, schema: Schema | None) -> Table:
     means = _named(result, schema, np.where(held[:, None], known.means, 0.0))
     stds = _named(result, schema, known.stds, spreads=True)
     table = _begun("mean ± standard deviation", result, [f"{one:.0f}" for one in known.sizes])
+    if known.clients is not None:
+        table.add_row("clients", *(f"{one:.0f}" for one in known.clients))
     for name, values in means.items():
         beside = [f" ± {one:.4g}" for one in stds[name]] if name in stds else [""] * len(values)
         shown = (f"{_text(one)}{own}" for one, own in zip(values, beside, strict=True))
@@ -149,3 +168,54 @@ def _long(result: Profiled, known: Profiles | None) -> dict[str, AnyArray]:
         "column": np.array(names * k),
         **{name: one.ravel() for name, one in values.items()},
     }
+
+
+_UNLIKE = 30.0
+"""Widths of ranges that differ by more are unlike scales."""
+
+_HARDLY = 1e-4
+"""A column with a smaller standard deviation hardly varies, in widths of its range."""
+
+_FEWEST_ROWS = 10
+"""Fewer rows for each cluster say little of it."""
+
+
+def hints(model: FederatedClusterer, result: Result) -> Iterator[str]:
+    """Yield a line for each thing that a reader of the centroids should know."""
+    if model.scaling_ is None and model.transcript_.of(Asked):
+        ranges = question_of(model.transcript_.of(Asked)[-1]).ranges
+        width = ranges.high - ranges.low
+        # A range that was declared as one value is on no scale.
+        wide, narrow = int(np.argmax(width)), int(np.argmin(np.where(width > 0.0, width, np.inf)))
+        if width[wide] > _UNLIKE * width[narrow]:
+            names, size = result.columns, max(abs(ranges.low[narrow]), abs(ranges.high[narrow]))
+            # A range that is found has edges of bins: that of a single value is as narrow as they lie apart.
+            constant = f" If {names[narrow]} is one value in all rows, leave it out." * bool(
+                width[narrow] < size / 8
+            )
+            yield (
+                f"the range of {names[wide]} is {width[wide] / width[narrow]:.0f} times that of "
+                f"{names[narrow]}, and distances follow the wider one: --scale puts all columns on one "
+                f"scale.{constant}"
+            )
+    rows = result.rows
+    if rows is not None and rows < _FEWEST_ROWS * result.n_clusters:
+        each = "one row or less" if rows <= result.n_clusters else f"{rows / result.n_clusters:.0f} rows"
+        yield f"{result.n_clusters} clusters of {rows} rows have {each} each on average: take a smaller -k."
+    if result.profile is not None and model.transcript_.of(Asked):
+        ranges = question_of(model.transcript_.of(Asked)[-1]).ranges
+        scale = 1.0 if model.scaling_ is None else np.array(model.scaling_.scale)
+        still = np.array(result.profile["std"]) <= _HARDLY * (ranges.high - ranges.low) * scale
+        if named := ", ".join(result.columns[j] for j in np.flatnonzero(still)):
+            yield f"these columns hardly vary, and tell no clusters apart: {named}; leave them out."
+    if result.profile is not None and len(result.clients) > 1:
+        for i, (size, there) in enumerate(
+            zip(result.profile["sizes"], result.profile["clients"], strict=True)
+        ):
+            if there == 1.0 and size >= _FEWEST_ROWS:
+                yield (
+                    f"all {size:.0f} rows of cluster {i} are one client's: if it measures in another unit, "
+                    "privfed summary --between names the column."
+                )
+    if result.profile is not None and (empty := sum(size == 0.0 for size in result.profile["sizes"])):
+        yield f"{empty} of {result.n_clusters} clusters have no rows: take a smaller -k."

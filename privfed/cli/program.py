@@ -7,6 +7,7 @@ and choices of texts. So a new parameter, also of a user's own estimator, needs 
 from __future__ import annotations
 
 import errno
+import gc
 import re
 import sys
 import warnings
@@ -29,6 +30,16 @@ from privfed.estimators.registry import DECLARED, ESTIMATORS, SHORT, TRAINED
 
 Decorator = Callable[[Any], Any]
 _BAD_INPUT, _STOPPED = 2, 130
+
+_RARELY = 100_000
+"""Objects made between two collections of garbage: importing makes many and drops none."""
+
+
+def existing(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+    """Return a path at which something is: a mistyped one ends a command before it imports anything."""
+    if path is not None and str(path) != "-" and not path.exists():
+        raise click.ClickException(f"{path} does not exist; check the path.")
+    return path
 
 
 def stacked(*options: Decorator, heading: str = "") -> Decorator:
@@ -188,9 +199,6 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Import the work and do it; errors of the library name this command's options."""
-        data = ctx.params.get("data")
-        if isinstance(data, Path) and str(data) != "-" and not data.exists():
-            raise click.ClickException(f"{data} does not exist; check the path.")
         with ctx, _in_options():
             work: Any = imported(self._place)
             return ctx.invoke(work, **ctx.params)
@@ -256,12 +264,12 @@ def _of_algorithm(algorithm: str) -> tuple[Setting, ...]:
 
 
 def command(
-    group: click.Group, place: str, short_help: str, *options: Decorator
+    group: click.Group | None, place: str, short_help: str, *options: Decorator
 ) -> Callable[[Callable[[], None]], Command]:
     """Return a decorator that makes a command of a function without a body, whose docstring is its help.
 
     Args:
-        group: to add it to.
+        group: to add it to; None where the program adds it.
         place: "module:function" of its work.
         short_help: one line for the list of commands.
         *options: its arguments and options, in their order.
@@ -271,7 +279,8 @@ def command(
         name = described.__name__.rstrip("_").replace("_", "-")
         make = click.command(name, cls=Command, short_help=short_help, place=place)
         made: Command = make(stacked(*options)(described))
-        group.add_command(made)
+        if group is not None:
+            group.add_command(made)
         return made
 
     return decorate
@@ -352,6 +361,7 @@ class Program(click.Group):
 
     def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
         """Run the command line."""
+        gc.set_threshold(_RARELY)
         try:
             code: Any = super().main(*args, **{**extra, "standalone_mode": False})
         except click.UsageError as error:

@@ -252,6 +252,8 @@ FEW = 10
 
 ENDS = "lowest, highest: ends of the declared domain, else of public bins around all rows"
 
+NOISE = "; \u00b1: standard deviation of the noise"
+
 
 class Histogram(msgspec.Struct, frozen=True, kw_only=True):
     """Holds one column's histogram."""
@@ -263,13 +265,15 @@ class Histogram(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ColumnSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds what is known of one column."""
+    """Holds what is known of one column; under a claim also the standard deviation of the noise."""
 
     name: str
     mean: float
     std: float
     low: float
     high: float
+    mean_noise: float | None = None
+    std_noise: float | None = None
     between: float | None = None
     histogram: Histogram | None = None
 
@@ -295,14 +299,25 @@ def summarized(found: FederatedSummary, columns: Sequence[str]) -> Summarized:
         ]
     ends = (found.mean_, found.std_, found.data_min_, found.data_max_)
     between = found.between_.tolist() if found.between else [None] * len(columns)
-    numbers = zip(columns, *(one.tolist() for one in ends), between, histograms, strict=True)
+    noise: list[Any] = [[None] * len(columns)] * 2
+    if found.privacy is not None:
+        noise = [found.mean_error_.tolist(), (found.var_error_ / (2.0 * found.std_)).tolist()]
+    numbers = zip(columns, *(one.tolist() for one in ends), *noise, between, histograms, strict=True)
     return Summarized(
         rows=found.n_samples_seen_,
         columns=[
             ColumnSummary(
-                name=name, mean=mean, std=std, low=low, high=high, between=share, histogram=histogram
+                name=name,
+                mean=mean,
+                std=std,
+                low=low,
+                high=high,
+                mean_noise=mean_noise,
+                std_noise=std_noise,
+                between=share,
+                histogram=histogram,
             )
-            for name, mean, std, low, high, share, histogram in numbers
+            for name, mean, std, low, high, mean_noise, std_noise, share, histogram in numbers
         ],
         noise_std_of_counts=None if found.bins is None else found.noise_std_,
         privacy=to_json(found.privacy_claim_),
@@ -331,15 +346,20 @@ def _tables(shown: Summarized) -> Iterator[Table]:
     table = Table("column", "mean", "std", "lowest", "highest", *(["between clients"] * between))
     of = "" if shown.of == ROWS else f"; all other numbers of {shown.of}"
     table.title, table.title_justify = f"{shown.rows} rows{of}", "left"
-    table.caption, table.caption_justify = ENDS, "left"
+    noised = any(one.mean_noise is not None for one in shown.columns)
+    table.caption, table.caption_justify = f"{ENDS}{NOISE if noised else ''}", "left"
     for one in shown.columns:
-        numbers = (one.mean, one.std, one.low, one.high)
+        numbers = ((one.mean, one.mean_noise), (one.std, one.std_noise), (one.low, None), (one.high, None))
         share = [] if one.between is None else [f"{one.between:.1%}"]
-        table.add_row(one.name, *(f"{number:.6g}" for number in numbers), *share)
+        table.add_row(one.name, *(_with_noise(*number) for number in numbers), *share)
     yield table
     for one in shown.columns:
         if one.histogram is not None:
             yield _bins(one.name, one.histogram)
+
+
+def _with_noise(number: float, noise: float | None) -> str:
+    return f"{number:.6g}" if noise is None else f"{number:.6g} \u00b1 {noise:.2g}"
 
 
 def _bins(name: str, own: Histogram) -> Table:

@@ -17,9 +17,9 @@ import msgspec
 import numpy as np
 
 from privfed.cli.run_folder import RESULT, RESULT_FORMAT, RESULTS, read_result
-from privfed.core.agreed.assumptions import SIGHTS, declared
 from privfed.core.record.records import LOCAL, Asked, Began, Exchanged
 from privfed.core.record.transcript import Transcript, has_begun
+from privfed.core.roles.secure_sum import SIGHTS, declared
 from privfed.errors import PrivFedError
 from privfed.privacy.claim import PrivacySpent, claimed, noised_fields, one_line
 from privfed.version import __version__

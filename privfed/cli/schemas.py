@@ -1,4 +1,4 @@
-"""The commands `privfed schema`: what the columns of tables mean, drafted at home and merged."""
+"""The commands `privfed schema` and `privfed check`: what the columns of tables mean."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from privfed.cli.options import (
     clients_options,
     config_option,
     declared_options,
+    json_option,
     names,
     schema_option,
     separator_option,
     sum_options,
 )
-from privfed.cli.program import command
+from privfed.cli.program import command, existing
 
 
 @click.group(short_help="Draft and merge schemas of tables.")
@@ -29,7 +30,7 @@ out_file_option = click.option("--out", type=PATH, help="File to write.  [defaul
     schema,
     "privfed.cli.tabular:draft",
     "Draft the schema of a table.",
-    click.argument("data", type=PATH),
+    click.argument("data", type=PATH, callback=existing),
     out_file_option,
     separator_option,
     click.option("--encoding", metavar="NAME", help="Of the file's text, such as latin-1.  [default: UTF-8]"),
@@ -60,7 +61,7 @@ def merge() -> None:
 
 @command(
     schema,
-    "privfed.cli.filling:fill",
+    "privfed.cli.learning:fill",
     "Learn what stands for missing values.",
     clients_options,
     config_option,
@@ -80,4 +81,45 @@ def fill() -> None:
 
     The clients of DATA are simulated. Sums tell the means and how many values there are, over all clients.
     Under --epsilon both are noised, and what it costs is spent besides any fit: draw both from one --budget.
+    """
+
+
+@command(
+    schema,
+    "privfed.cli.learning:scale",
+    "Learn the scale of each column.",
+    clients_options,
+    config_option,
+    schema_option,
+    click.option("--out", type=PATH, required=True, help="File to write: the schema with what was learnt."),
+    click.option(
+        "--scale",
+        type=click.Choice(["standard", "robust"]),
+        default="standard",
+        help="By means and deviations, or by quartiles.  [default: standard]",
+    ),
+    sum_options,
+    declared_options,
+)
+def scale() -> None:
+    """Write a schema with each number's shift and spread over all clients, and each category's weight.
+
+    Clients, nodes too, scale their own rows by it wherever it is taken. The clients of DATA are simulated.
+    Under --epsilon the numbers are noised, and what they cost is spent besides any fit: draw both from one
+    --budget.
+    """
+
+
+@command(
+    None,
+    "privfed.cli.tabular:check",
+    "Say what a schema makes of a table.",
+    click.argument("data", type=PATH, callback=existing),
+    click.option("--schema", type=PATH, required=True, help="File that says what the columns mean."),
+    json_option,
+)
+def check() -> None:
+    """Print per column what would be clipped, left out or filled in DATA, a table or a folder of tables.
+
+    Nothing leaves this machine. Exit code 1 says that DATA cannot be used as it is (docs/tables.md).
     """

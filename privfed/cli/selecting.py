@@ -29,8 +29,9 @@ from privfed.cli.described import (
     write_in_units,
 )
 from privfed.cli.fitting import check_same_rows
-from privfed.cli.output import RoundProgress, echo, in_results
+from privfed.cli.output import echo, in_results
 from privfed.cli.program import in_options
+from privfed.cli.progress import RoundProgress
 from privfed.cli.result import (
     ROWS,
     began_of,
@@ -59,10 +60,10 @@ from privfed.core.record.transcript import has_begun
 from privfed.core.stored.files import make_folder, replaced
 from privfed.data import ClientTables
 from privfed.errors import ArgumentError, ProtocolError, ResumeError, RunFolderError
-from privfed.estimators.base import FederatedClusterer
+from privfed.estimators.base import FederatedClusterer, estimator_of
 from privfed.estimators.choosing import SHARED, Rule, SelectionResult
 from privfed.estimators.scaling import FOLDER as SCALING
-from privfed.estimators.selection import estimator_of, select_n_clusters, transcripts
+from privfed.estimators.selection import select_n_clusters, transcripts
 from privfed.federation.clients import Clients, gather
 from privfed.privacy.claim import noised_mark, one_line, rows_mark
 from privfed.version import __version__

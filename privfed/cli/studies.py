@@ -25,13 +25,13 @@ from sklearn.datasets import load_digits
 
 from privfed import experiments
 from privfed.cli.described import agree_on, agreement
-from privfed.cli.output import Progress, RoundProgress, echo, in_results, kilobytes
+from privfed.cli.output import echo, in_results, kilobytes
 from privfed.cli.pictures import draw_demonstration
+from privfed.cli.progress import Progress, RoundProgress
 from privfed.cli.result import Result, result_of
 from privfed.cli.run_folder import pretty
-from privfed.core.agreed.assumptions import SIGHTS
 from privfed.core.record.transcript import Transcript
-from privfed.core.roles.secure_sum import SecureSum
+from privfed.core.roles.secure_sum import SIGHTS, SecureSum
 from privfed.core.stored.files import make_folder, replaced
 from privfed.core.values.domain import Box
 from privfed.data import partition

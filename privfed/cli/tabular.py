@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -19,14 +20,16 @@ from privfed.data.described_tables import (
     same_but_for_spelling,
     text_frame,
 )
-from privfed.data.schema import DATE, Column, File, Schema, merge, parse, read_schema, to_toml
+from privfed.data.schema import DATE, ORDINAL, Column, File, Schema, parse, read_schema, to_toml
 from privfed.data.table_files import files_of, is_folder, stem
 from privfed.errors import ArgumentError, DataError
+
+Known = TypeVar("Known")
 
 _CODES = ("?", "na", "n/a", "nan", "none", "null")
 _DAYS = ("%Y-%m-%d", "%d.%m.%Y", "%d-%m-%Y", "%d/%m/%Y", "%m/%d/%Y")
 _TIMES = tuple(f"{day}{time}" for day in _DAYS for time in (" %H:%M", " %H:%M:%S%.f", "T%H:%M:%S%.f"))
-_NINES = "^(-?9{2,}|-1)$"
+_NINES = "^(-?9{2,}|-1)([.,]0*)?$"
 _MOST_CATEGORIES = 300
 _ROWS_LIKE_IDS = 20
 """Fewer rows may differ in a whole number by chance."""
@@ -78,6 +81,54 @@ def merge_schemas(files: tuple[Path, ...], out: Path | None) -> None:
     _write(out, text)
 
 
+def merge(first: Schema, second: Schema) -> Schema:
+    """Return one schema of two: all columns, categories, codes and files; ranges hold both.
+
+    Raises:
+        ArgumentError: they contradict each other; the message names where.
+    """
+    columns = dict(first.columns)
+    for name, own in second.columns.items():
+        columns[name] = _merged(name, columns[name], own) if name in columns else own
+    for name in first.files.keys() & second.files.keys():
+        _same(f"file {name!r}", first.files[name], second.files[name])
+    return Schema(
+        scale=_same("scale", first.scale, second.scale),
+        columns=columns,
+        files={**first.files, **second.files},
+    )
+
+
+def _merged(name: str, a: Column, b: Column) -> Column:
+    fields, others = msgspec.structs.asdict(a), msgspec.structs.asdict(b)
+    for field in ("kind", "unit", "weight", "missing", "outside", "format", "origin", "shift", "spread"):
+        _same(f"{field} of column {name!r}", fields[field], others[field])
+    for unit in a.units.keys() & b.units.keys():
+        _same(f"factor of {unit!r} of column {name!r}", a.units[unit], b.units[unit])
+    if a.kind == ORDINAL:
+        _same(f"order of column {name!r}", a.categories, b.categories)
+    if (a.low is None) != (b.low is None):
+        raise ArgumentError(
+            f"one schema has a range of column {name!r}, the other has none; agree on it first."
+        )
+    return msgspec.structs.replace(
+        a,
+        units={**a.units, **b.units},
+        categories=tuple(dict.fromkeys((*a.categories, *b.categories))),
+        codes=tuple(dict.fromkeys((*a.codes, *b.codes))),
+        low=None if a.low is None or b.low is None else min(a.low, b.low, key=a.number),
+        high=None if a.high is None or b.high is None else max(a.high, b.high, key=a.number),
+    )
+
+
+def _same(what: str, a: Known, b: Known) -> Known:
+    if a != b:
+        raise ArgumentError(
+            f"the schemas differ in {what}: {a!r} and {b!r}; agree on one and write it in both."
+        )
+    return a
+
+
 def check(data: Path, schema: Path, as_json: bool) -> None:
     """Do the work of `privfed check`; the exit code is 1 where a file cannot be used as it is."""
     described = read_schema(schema)
@@ -85,7 +136,11 @@ def check(data: Path, schema: Path, as_json: bool) -> None:
     findings = list[Finding]()
     for path in paths:
         found = read_described(path, described)
-        findings += [*found.findings, *_like_ids(str(path), found.frame, described)]
+        if not len(found.kept):
+            findings.append(
+                Finding(str(path), "", "are in the file", 0, "export it anew, or leave the client out")
+            )
+        findings += [*found.findings, *_telling_little(str(path), found.frame, described)]
     pairs = same_but_for_spelling([stem(one) for one in paths])
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(findings), indent=2).decode())
@@ -100,14 +155,16 @@ def check(data: Path, schema: Path, as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _like_ids(path: str, frame: pl.DataFrame, schema: Schema) -> list[Finding]:
-    return [
-        Finding(
-            path, name, "hold whole numbers that all differ", frame.height, 'is it an id? Give kind = "id"'
-        )
-        for name in schema.of("number")
-        if _is_id(frame[name])
-    ]
+def _telling_little(path: str, frame: pl.DataFrame, schema: Schema) -> Iterator[Finding]:
+    """Yield the features that look like ids, and those with one value."""
+    for name in schema.of("number"):
+        if _is_id(frame[name]):
+            said = "hold whole numbers that all differ"
+            yield Finding(path, name, said, frame.height, 'is it an id? Give kind = "id"')
+    for name, own in schema.columns.items():
+        if own.is_feature and frame.height >= _ROWS_LIKE_IDS and frame[name].n_unique() == 1:
+            remedy = "if others have the same, take it out of the schema"
+            yield Finding(path, name, "hold one value", frame.height, remedy)
 
 
 def _is_id(text: pl.Series) -> bool:
@@ -131,6 +188,7 @@ def _guess(path: str, name: str, text: pl.Series, file: File) -> Column | None:
     read = numbers_in(present, file.decimal, file.thousands)
     odd = present.filter(read.is_null())
     _hint_codes(path, name, present, read)
+    _hint_thousands(path, name, present, file)
     if 2 * len(odd) < len(present) and odd.n_unique() <= 3:
         return Column(kind="number", codes=(*codes, *sorted(odd.unique())))
     signed = present.str.contains(r"^[+-]?[0-9]+([.,][0-9]+)*[.,][0-9]+$").sum()
@@ -155,13 +213,27 @@ def _hint_codes(path: str, name: str, text: pl.Series, read: pl.Series) -> None:
     coded = text.str.contains(_NINES) & read.is_not_null()
     others = read.filter(~coded).drop_nulls()
     for value in sorted(text.filter(coded).unique()) if len(others) else []:
-        rows, number = int((text == value).sum()), float(value)
+        rows, number = int((text == value).sum()), float(read.filter(text == value)[0])
         if rows > 1 and not float(others.min()) <= number <= float(others.max()):  # type: ignore[arg-type]
             echo(
                 f"privfed: {path}: column {name!r} is {value} in {rows} rows, beyond all other values; if it "
                 "stands for a missing one, add it to codes.",
                 err=True,
             )
+
+
+def _hint_thousands(path: str, name: str, text: pl.Series, file: File) -> None:
+    """Say where the decimal sign stands before three digits in all rows, as between thousands."""
+    sign = file.decimal
+    signed = text.filter(text.str.contains(sign, literal=True))
+    if len(signed) and signed.str.contains(rf"^[+-]?[1-9][0-9]{{0,2}}[{sign}][0-9]{{3}}$").all():
+        other = "," if sign == "." else "."
+        echo(
+            f"privfed: {path}: column {name!r} has {sign!r} before three digits in all {len(signed)} rows "
+            f"that have it, read as a decimal sign; if it stands between thousands, draft with "
+            f"--decimal {other} --thousands {sign}.",
+            err=True,
+        )
 
 
 def _write(out: Path | None, text: str) -> None:

@@ -1,18 +1,24 @@
-"""Loads clients from tables that a schema describes, and says centers in the schema's units."""
+"""Loads clients from tables that a schema describes, and says centers in the schema's units.
+
+A party's own table that a schema describes, read row by row: no row makes the reading fail.
+"""
 
 from __future__ import annotations
 
 import datetime
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from privfed.core.values.domain import FloatArray
+from privfed.data.conversion import any_codes, text_column
 from privfed.data.described_tables import read_described, same_but_for_spelling
 from privfed.data.loading import Source, declared_tables, tables_of
+from privfed.data.own import OwnFile, ReadRows
 from privfed.data.schema import CATEGORY, DATE, Schema
 from privfed.data.table import ERROR, LEAVE_OUT, ClientTables, Missing, natural_key
 from privfed.data.table_files import AnyArray, files_of, is_folder, stem
@@ -95,9 +101,7 @@ def spreads_in_units(schema: Schema, spreads: FloatArray) -> dict[str, AnyArray]
         if own.kind == CATEGORY:
             place += own.width
         elif own.is_feature:
-            ends = own.range if schema.scale == "range" else None
-            width = 1.0 if ends is None else ends[1] - ends[0]
-            found[own.titled(name)] = spreads[:, place] * width
+            found[own.titled(name)] = spreads[:, place] * schema.scaling(own)[1]
             place += 1
     return found
 
@@ -120,13 +124,48 @@ def in_units(schema: Schema, centers: FloatArray) -> dict[str, AnyArray]:
                 found[f"{name}={one}"] = centers[:, place] / own.weight
                 place += 1
         elif own.is_feature:
-            values, ends = centers[:, place], own.range
+            shift, spread = schema.scaling(own)
+            values = shift + centers[:, place] * spread
             place += 1
-            if schema.scale == "range" and ends is not None:
-                values = ends[0] + values * (ends[1] - ends[0])
             if own.kind == DATE:
                 days = [own.origin + datetime.timedelta(days=round(one)) for one in values.tolist()]
                 found[name] = np.array([day.isoformat() for day in days])
             else:
                 found[own.titled(name)] = values
     return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribedFile(OwnFile):
+    """Where a party's rows lie, and what their columns mean, in place of columns, separator and a rule.
+
+    Args:
+        schema: of its columns; the features are its.
+    """
+
+    schema: Schema
+
+    def read(self, agreed: Sequence[str] | None = None) -> ReadRows:
+        """Read the rows, as `OwnFile` does; what the schema does not read is missing."""
+        roles, names = [one for one in (self.label, self.id) if one is not None], self.schema.features
+        if agreed is not None:
+            self._compare(names, agreed)
+        found = read_described(self.path, self.schema, private=True, also=roles)
+        # A row that the schema leaves out has no number, so that the one rule leaves it out.
+        table = np.where(found.kept[:, None], found.features, np.nan)
+        table = table[:, [names.index(name) for name in agreed or names]]
+        frame, origin, labels, ids = found.frame, str(self.path), None, None
+        if self.label is not None:
+            labels = any_codes(frame[self.label], origin, self.n_classes)
+        if self.id is not None:
+            ids = np.array(text_column(frame[self.id], origin, "id", missing=True).to_list(), dtype=object)
+        said = tuple(map(str, found.findings))
+        return ReadRows(tuple(agreed or names), table, labels, LEAVE_OUT, ids, said)
+
+    def check(self) -> None:
+        """Check what the rows hold, for their owner alone.
+
+        Raises:
+            DataError: a row holds what the schema does not allow; a running node would leave it out.
+        """
+        read_described(self.path, self.schema).checked()

@@ -200,7 +200,7 @@ def read_described(
     findings, kept, parts = list[Finding](), np.ones(frame.height, dtype=np.bool_), list[FloatArray]()
     for name in wanted:
         reading = _Reading(str(path), stem(path), name, schema.columns[name], file, private)
-        values, own_kept = reading.read(frame[name], scaled=schema.scale == "range")
+        values, own_kept = reading.read(frame[name], *schema.scaling(schema.columns[name]))
         parts.append(values)
         kept &= own_kept
         findings += reading.findings
@@ -224,7 +224,7 @@ class _Reading:
                 Finding(self._path, self._column, what, count, remedy, mistake and not self._private)
             )
 
-    def read(self, text: pl.Series, scaled: bool) -> tuple[FloatArray, Flags]:
+    def read(self, text: pl.Series, shift: float, spread: float) -> tuple[FloatArray, Flags]:
         """Return finite values, float64 of shape (n_rows, n_features of the column), and the rows to keep."""
         own = self._own
         codes = [one.casefold() for one in own.codes]
@@ -241,10 +241,7 @@ class _Reading:
         if own.kind == CATEGORY:
             places = np.arange(len(own.categories), dtype=np.float64)
             return np.where(values[:, None] == places, own.weight, 0.0), kept
-        ends = own.range
-        if scaled and ends is not None:
-            values = (values - ends[0]) / (ends[1] - ends[0])
-        return values[:, None], kept
+        return (values[:, None] - shift) / spread, kept
 
     def _values(self, text: pl.Series) -> FloatArray:
         """Return numbers, days, or positions of categories; NaN where there is none."""

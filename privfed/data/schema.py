@@ -8,13 +8,14 @@ passed on.
 from __future__ import annotations
 
 import datetime
+import difflib
 import json
 import math
 import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, get_args, get_origin
 
 import msgspec
 
@@ -29,6 +30,7 @@ CATEGORY: Final[Kind] = "category"
 ORDINAL: Final[Kind] = "ordinal"
 DATE: Final[Kind] = "date"
 ID: Final[Kind] = "id"
+LABEL: Final[Kind] = "label"
 FEATURES: Final = (NUMBER, CATEGORY, ORDINAL, DATE)
 """Kinds of columns by which rows are clustered."""
 WEIGHT = math.sqrt(0.5)
@@ -56,6 +58,8 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         outside: what becomes of a value outside the range: "error", "clip", or "missing".
         format: how a date is written.
         origin: day 0 of a date.
+        shift: what is subtracted of a number, a date's days, or a position, once gaps are filled.
+        spread: what the rest is divided by. Of a category it is `weight` that is scaled.
     """
 
     kind: Kind
@@ -70,6 +74,8 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     outside: Literal["error", "clip", "missing"] = "error"
     format: str = "%Y-%m-%d"
     origin: datetime.date = datetime.date(2000, 1, 1)
+    shift: float = 0.0
+    spread: float = 1.0
 
     @property
     def is_feature(self) -> bool:
@@ -125,6 +131,10 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             return "names an empty category, or one twice; name each once"
         if not (math.isfinite(self.weight) and self.weight > 0):
             return "has a weight that is not above 0; give a positive number"
+        if not (math.isfinite(self.shift) and 0 < self.spread < math.inf):
+            return "has an infinite shift, or a spread that is not above 0; let schema scale write both"
+        if self.kind in (CATEGORY, ID, LABEL) and (self.shift, self.spread) != (0.0, 1.0):
+            return "takes no shift and no spread; those of a category are its weight"
         if not all(math.isfinite(one) and one != 0 for one in self.units.values()):
             return "has a factor in units that is 0 or infinite; give the number that makes its unit"
         return self._wrong_rule()
@@ -210,14 +220,21 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Return lowest and highest value of each feature, or None where a column declares no range."""
         low, high = list[float](), list[float]()
         for own in self.columns.values():
-            ends = own.range
-            if own.is_feature and ends is None:
+            if not own.is_feature:
+                continue
+            if (ends := own.range) is None:
                 return None
-            if own.is_feature and ends is not None:
-                ends = ends if own.kind == CATEGORY or self.scale == "none" else (0.0, 1.0)
-                low += [ends[0]] * own.width
-                high += [ends[1]] * own.width
+            shift, spread = self.scaling(own)
+            low += [(ends[0] - shift) / spread] * own.width
+            high += [(ends[1] - shift) / spread] * own.width
         return tuple(low), tuple(high)
+
+    def scaling(self, own: Column) -> tuple[float, float]:
+        """Return what is subtracted of a column's values, and what the rest is divided by."""
+        ends = own.range
+        if self.scale == "range" and ends is not None and own.kind != CATEGORY:
+            return ends[0], ends[1] - ends[0]
+        return own.shift, own.spread
 
     def check_private(self) -> None:
         """Check that no row can cause an error, as differential privacy needs it.
@@ -231,8 +248,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                     f"under differential privacy column {name!r} of the schema needs a range: give it low "
                     "and high."
                 )
-            ruled = own.missing != ERROR and (own.named or own.outside != ERROR)
-            if own.is_feature and not ruled:
+            if own.is_feature and (own.missing == ERROR or (own.outside == ERROR and not own.named)):
                 raise PrivacyError(
                     f"under differential privacy no row may cause an error: give column {name!r} of the "
                     'schema missing = "leave-out" or a value, and outside = "clip" or "missing".'
@@ -250,7 +266,7 @@ def parse(text: str, origin: str = "the schema") -> Schema:
     except tomllib.TOMLDecodeError as error:
         raise ArgumentError(f"{origin} is no TOML: {error}.") from None
     except msgspec.ValidationError as error:
-        raise ArgumentError(f"{origin}: {error}; docs/tables.md lists what a schema may say.") from None
+        raise ArgumentError(f"{origin}: {_wrong(tomllib.loads(text), str(error))}.") from None
     if not found.features:
         raise ArgumentError(
             f"{origin} has no feature: give it a column of kind number, category, ordinal or date."
@@ -260,6 +276,10 @@ def parse(text: str, origin: str = "the schema") -> Schema:
             raise ArgumentError(f"{origin}: column {name!r} {wrong}.")
         if found.scale == "range" and own.is_feature and own.range is None:
             raise ArgumentError(f'{origin}: column {name!r} needs low and high, as scale is "range".')
+        if found.scale == "range" and (own.shift, own.spread) != (0.0, 1.0):
+            raise ArgumentError(
+                f'{origin}: column {name!r} has shift and spread, and scale is "range"; take one.'
+            )
     if len(set(found.features)) < len(found.features):
         raise ArgumentError(f"{origin}: two features have one name; rename a column or a category.")
     for name, file in found.files.items():
@@ -278,6 +298,51 @@ def parse(text: str, origin: str = "the schema") -> Schema:
                     "of dates; correct its name or kind."
                 )
     return found
+
+
+def _wrong(said: dict[str, Any], error: str) -> str:
+    """Return which value of a file is wrong, and what it may be; msgspec names neither column nor file."""
+    for part, kind in (("columns", Column), ("files", File)):
+        for name, own in said[part].items() if isinstance(said.get(part), dict) else ():
+            if isinstance(own, dict) and (wrong := _wrong_key(own, kind)):
+                return f"{part[:-1]} {name!r} {wrong}"
+    return f"it {wrong}" if (wrong := _wrong_key(said, Schema)) else error.split(" - at ")[0]
+
+
+def _wrong_key(said: dict[str, Any], kind: type[msgspec.Struct]) -> str | None:
+    """Return what is wrong with the first key that is unknown, missing or has a wrong value."""
+    known = {one.name: one for one in msgspec.structs.fields(kind)}
+    for key in said:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, 1) or known
+            return f"has {key!r}, which means nothing there; did you mean {' or '.join(map(repr, near))}"
+    for name, one in known.items():
+        literal = get_origin(one.type) is Literal
+        value = "one of " + ", ".join(map(repr, get_args(one.type))) if literal else _VALUES.get(name)
+        if name not in said:
+            if one.required:
+                return f"has no {name!r}; give {value}"
+            continue
+        try:
+            msgspec.convert(said[name], one.type)
+        except msgspec.ValidationError:
+            return f"has {name} = {said[name]!r}; give {value}"
+    return None
+
+
+_VALUES: Final = {
+    "unit": 'a text such as "mg/dl"',
+    "units": 'units and factors such as {"mg/dl" = 0.0555}',
+    **dict.fromkeys(("low", "high"), "a number, or a date, without quotation marks"),
+    **dict.fromkeys(("categories", "codes"), 'a list of texts such as ["a", "b"]'),
+    **dict.fromkeys(("weight", "shift", "spread"), "a number without quotation marks"),
+    "format": 'a text such as "%d-%m-%Y"',
+    "origin": "a date such as 2000-01-01, without quotation marks",
+    **dict.fromkeys(("encoding", "separator"), 'a text such as "latin-1" or ";"'),
+    "names": 'names such as {alder = "age"}',
+    "dates": 'columns and formats such as {seen = "%d/%m/%y"}',
+    **dict.fromkeys(("columns", "files"), "a table for each, such as [columns.age] or [files.aarhus]"),
+}
 
 
 def schema_text(path: Path) -> str:
@@ -299,57 +364,6 @@ def read_schema(path: str | os.PathLike[str]) -> Schema:
         ArgumentError: it cannot be read, or is no schema; the message names the place.
     """
     return parse(schema_text(Path(path)), str(path))
-
-
-Known = TypeVar("Known")
-
-
-def merge(first: Schema, second: Schema) -> Schema:
-    """Return one schema of two: all columns, categories, codes and files; ranges hold both.
-
-    Raises:
-        ArgumentError: they contradict each other; the message names where.
-    """
-    columns = dict(first.columns)
-    for name, own in second.columns.items():
-        columns[name] = _merged(name, columns[name], own) if name in columns else own
-    for name in first.files.keys() & second.files.keys():
-        _same(f"file {name!r}", first.files[name], second.files[name])
-    return Schema(
-        scale=_same("scale", first.scale, second.scale),
-        columns=columns,
-        files={**first.files, **second.files},
-    )
-
-
-def _merged(name: str, a: Column, b: Column) -> Column:
-    fields, others = msgspec.structs.asdict(a), msgspec.structs.asdict(b)
-    for field in ("kind", "unit", "weight", "missing", "outside", "format", "origin"):
-        _same(f"{field} of column {name!r}", fields[field], others[field])
-    for unit in a.units.keys() & b.units.keys():
-        _same(f"factor of {unit!r} of column {name!r}", a.units[unit], b.units[unit])
-    if a.kind == ORDINAL:
-        _same(f"order of column {name!r}", a.categories, b.categories)
-    if (a.low is None) != (b.low is None):
-        raise ArgumentError(
-            f"one schema has a range of column {name!r}, the other has none; agree on it first."
-        )
-    return msgspec.structs.replace(
-        a,
-        units={**a.units, **b.units},
-        categories=tuple(dict.fromkeys((*a.categories, *b.categories))),
-        codes=tuple(dict.fromkeys((*a.codes, *b.codes))),
-        low=None if a.low is None or b.low is None else min(a.low, b.low, key=a.number),
-        high=None if a.high is None or b.high is None else max(a.high, b.high, key=a.number),
-    )
-
-
-def _same(what: str, a: Known, b: Known) -> Known:
-    if a != b:
-        raise ArgumentError(
-            f"the schemas differ in {what}: {a!r} and {b!r}; agree on one and write it in both."
-        )
-    return a
 
 
 def to_toml(schema: Schema) -> str:

@@ -1,4 +1,4 @@
-"""Federated learning of models for clusters of clients: DCFL, CFL, IFCA, R-DPCFL, FedAvg (extra `deep`).
+"""Federated learning of models for clusters of clients: DCFL, CFL, IFCA, FedAvg (extra `deep`).
 
 Models are registered by name, or torch modules; only these need the extra. What a client trains is the answer
 to a question like any other.
@@ -12,10 +12,9 @@ from privfed.core.names import lazily
 
 if TYPE_CHECKING:
     from privfed.deep.estimators.clustered import CFL, DCFL, IFCA, FedAvg
-    from privfed.deep.estimators.mixed import RDPCFL
     from privfed.deep.training.trainer import MODELS, Trainer
 
-__all__ = ["CFL", "DCFL", "IFCA", "MODELS", "RDPCFL", "FedAvg", "Trainer"]
+__all__ = ["CFL", "DCFL", "IFCA", "MODELS", "FedAvg", "Trainer"]
 
 __getattr__ = lazily(
     __name__,
@@ -24,7 +23,6 @@ __getattr__ = lazily(
         "DCFL": "privfed.deep.estimators.clustered",
         "FedAvg": "privfed.deep.estimators.clustered",
         "IFCA": "privfed.deep.estimators.clustered",
-        "RDPCFL": "privfed.deep.estimators.mixed",
         "MODELS": "privfed.deep.training.trainer",
         "Trainer": "privfed.deep.training.trainer",
     },

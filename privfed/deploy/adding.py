@@ -10,8 +10,19 @@ from pathlib import Path
 from privfed.core.stored.encoding import digest
 from privfed.core.stored.files import make_folder, replaced
 from privfed.deploy.certificates import AUTHORITY, CERTIFICATES, certify
-from privfed.deploy.folders import COORDINATOR, new_party, write_app
-from privfed.deploy.kits import CARD, CARDS, KIT, KITS, Card, Kit, read_card, read_kit
+from privfed.deploy.folders import (
+    CARD,
+    CARDS,
+    COORDINATOR,
+    KIT,
+    KITS,
+    Card,
+    Kit,
+    new_party,
+    read_card,
+    read_kit,
+    write_app,
+)
 from privfed.engines.flower.settings import FILE, PARTIES_FILE, FederationFile, NodeSettings
 from privfed.errors import ArgumentError, ColumnsError
 from privfed.party.identity import IDENTITY, PARTIES, Parties, read_identity

@@ -28,6 +28,7 @@ def make_local(
     labels: Mapping[str, LabelArray] | None = None,
     classes: int | None = None,
     approved: Mapping[str, Any] | None = None,
+    ids: Mapping[str, Sequence[Any]] | None = None,
     **settings: Any,
 ) -> FederationFile:
     """Make a federation whose parties are all on this machine: for simulations, trials and tests.
@@ -39,6 +40,7 @@ def make_local(
         labels: name of each client -> its rows' classes, integers from 0; None for none.
         classes: how many classes there are; None for as many as the labels of all clients tell apart.
         approved: what each node's owner approves; None for every algorithm that is registered here.
+        ids: name of each client -> whose each of its rows is, as text; None where each stands for itself.
         **settings: fields of `FederationFile`.
 
     Raises:
@@ -57,12 +59,15 @@ def make_local(
         own = folder / NODES / name
         new_party(own, name)
         arrays: dict[str, Any] = {"X": table} if labels is None else {"X": table, "y": labels[name]}
+        if ids is not None:
+            arrays["id"] = np.array(["" if one is None else str(one) for one in ids[name]], dtype=np.str_)
         np.savez(own / "rows.npz", **arrays)
         labelled: dict[str, Any] = (
             {} if labels is None else {"labels": "y", "classes": classes or _classes(labels)}
         )
         allowed = {"algorithms": ALGORITHMS.names()} if approved is None else approved
-        write_node(own, "rows.npz", "rows", **labelled, tells=True, approved=allowed)
+        named = None if ids is None else "id"
+        write_node(own, "rows.npz", "rows", **labelled, id=named, tells=True, approved=allowed)
         cards.append(write_card(own))
     kit = add(folder, cards, columns=columns).kit
     for name in rows:

@@ -19,7 +19,7 @@ from privfed.core.agreed.agreement import Agreement
 from privfed.core.stored.encoding import Refusal, decode
 from privfed.core.stored.files import make_folder, open_file
 from privfed.deploy.certificates import NODE_KEY
-from privfed.deploy.kits import KIT, Kit, read_kit
+from privfed.deploy.folders import KIT, Kit, read_kit
 from privfed.deploy.processes import stop_by_signals
 from privfed.engines.flower import node_messages as messages
 from privfed.engines.flower.network import environment

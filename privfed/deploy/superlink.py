@@ -56,7 +56,7 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from privfed.core.stored.files import make_folder
 from privfed.deploy.adding import MEMBERS
 from privfed.deploy.certificates import CERTIFICATES, SERVER, SERVER_KEY
-from privfed.deploy.kits import read_card
+from privfed.deploy.folders import read_card
 from privfed.engines.flower.apps import GridNetwork
 from privfed.engines.flower.network import relay, socket_of
 from privfed.engines.flower.settings import APP, FederationFile

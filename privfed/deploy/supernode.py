@@ -55,7 +55,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from privfed.deploy.kits import Kit
+from privfed.deploy.folders import Kit
 from privfed.engines.flower.apps import packed, unpacked
 from privfed.engines.flower.node import answered
 from privfed.errors import ArgumentError, MessageError
@@ -68,7 +68,7 @@ IMPORTED = (
     *("privfed.protocols.masked.masked", "privfed.protocols.group_masked.group_masked"),
     *("privfed.protocols.ckks.ckks", "privfed.algorithms.wf_kmeans", "privfed.algorithms.fuzzy"),
     *("privfed.algorithms.fkm", "privfed.algorithms.summary"),
-    *("privfed.deep.algorithms.regrouped", "privfed.deep.algorithms.mixing"),
+    "privfed.deep.algorithms.regrouped",
 )
 """What answers need, and a fork has."""
 

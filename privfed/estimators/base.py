@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from privfed.algorithms.rounds import ClusteringOutcome
@@ -35,7 +36,7 @@ from privfed.estimators.fitting import (
 )
 from privfed.estimators.nearest import NearestCenters
 from privfed.estimators.parameters import Clusters, Fixed, Measured, Scaled, Surroundings
-from privfed.estimators.registry import stored_name
+from privfed.estimators.registry import ESTIMATORS, SHORT, stored_name
 from privfed.estimators.saving import (
     NOT_PART_OF_THE_AGREEMENT,
     Arrays,
@@ -356,3 +357,28 @@ class FederatedClusterer(
         self._n_features_out = len(centers)
         if columns is not None:
             self.feature_names_in_ = np.array([str(name) for name in columns], dtype=object)
+
+
+def estimator_of(estimator: Any, parameters: dict[str, Any]) -> FederatedClusterer:
+    """Return a fresh estimator with parameters set.
+
+    Raises:
+        ArgumentError: `estimator` is not one, or it does not have one of the parameters.
+    """
+    if isinstance(estimator, str):
+        kind: Any = ESTIMATORS.resolve(estimator)
+        other = isinstance(kind, type) and not issubclass(kind, FederatedClusterer)
+        model: Any = None if other or not callable(kind) else kind()
+    else:
+        model = clone(estimator) if isinstance(estimator, FederatedClusterer) else None
+    if not isinstance(model, FederatedClusterer):
+        raise ArgumentError(
+            f"estimator must be one that clusters rows (a FederatedClusterer, such as {', '.join(SHORT)}), "
+            f"got {estimator!r}."
+        )
+    unknown = sorted(set(parameters) - set(model.get_params(deep=False)) | set(parameters) & {"n_clusters"})
+    if unknown:
+        listed = ", ".join(f"{name}=" for name in unknown)
+        raise ArgumentError(f"{type(model).__name__} takes no {listed} here; leave it out.")
+    model.set_params(**parameters)
+    return model

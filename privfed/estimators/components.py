@@ -1,6 +1,6 @@
 """Principal components of all clients' rows, from sums of products.
 
-Reveals: what the sums show (`privfed.questions.products`), and to everyone the fitted numbers. Rows are
+Reveals: what the sums show (`privfed.questions.moments`), and to everyone the fitted numbers. Rows are
 transformed where they are and never sent.
 """
 
@@ -26,7 +26,7 @@ from privfed.estimators.saving import (
 from privfed.federation.clients import Clients
 from privfed.federation.passed import is_client_list, is_named
 from privfed.privacy.claim import Privacy
-from privfed.questions.products import Covariances, FeatureProducts
+from privfed.questions.moments import Covariances, FeatureProducts
 
 
 @parameters

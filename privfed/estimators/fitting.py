@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from ast import literal_eval
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -207,7 +207,15 @@ def rows_of(estimator: Any, X: Any) -> FloatArray:
     """Return the rows of a table for a fitted estimator, whose columns must be the table's, in their order.
 
     Arrays have no names, and are taken by position without a warning.
+
+    Raises:
+        ArgumentError: X is a dict of tables, whose rows have no order.
     """
+    if isinstance(X, Mapping):
+        name = next(iter(X), "name")
+        raise ArgumentError(
+            f"X must be one table of rows, got a dict of {len(X)}: pass X[{name!r}], client by client."
+        )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
         return np.asarray(validate_data(estimator, X, reset=False, dtype=np.float64), dtype=np.float64)

@@ -25,11 +25,11 @@ from sklearn.base import clone
 from privfed.algorithms.fkm import FederatedKMeans
 from privfed.algorithms.kfed import OneShotKMeans
 from privfed.algorithms.rounds import ClusteringOutcome
-from privfed.core.agreed.assumptions import answer_stages
 from privfed.core.asking.question import ClientData
 from privfed.core.record.records import LOCAL
 from privfed.core.record.transcript import Transcript, has_begun
 from privfed.core.roles.conversation import Algorithm
+from privfed.core.roles.secure_sum import answer_stages
 from privfed.core.values.guarantee import Noise, Unit
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.estimators.base import FederatedClusterer

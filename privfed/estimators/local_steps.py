@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from privfed.algorithms.fuzzy import FuzzyCMeans, FuzzyOutcome, movement
-from privfed.algorithms.minibatch import FederatedMiniBatch
 from privfed.algorithms.rounds import ClusteringOutcome
 from privfed.algorithms.weightings import check_lasting, declared_name, is_known, name_of
 from privfed.algorithms.wf_kmeans import WeightedKMeans
@@ -28,7 +26,6 @@ from privfed.estimators.fitting import (
     cycled,
 )
 from privfed.estimators.parameters import Fuzzy, MiniBatch, Weighted
-from privfed.estimators.private import private_fuzzy, private_minibatch, private_weighted
 from privfed.federation.clients import Clients
 from privfed.numerics.memberships import memberships
 from privfed.privacy.claim import Privacy
@@ -65,6 +62,9 @@ class DWFKMeans(Weighted, FederatedClusterer):
         params = self.get_params(deep=False)
         check_declared(self)
         if self.privacy is not None:
+            # Imported here, as the other algorithms are below: most fits run one of them, and start sooner.
+            from privfed.estimators.private import private_weighted
+
             return private_weighted(params, self._weighting(), self.privacy, n_features, seed)
         return WeightedKMeans(
             n_clusters=self.n_clusters,
@@ -169,7 +169,11 @@ class FederatedMiniBatchKMeans(MiniBatch, FederatedClusterer):
         params = self.get_params(deep=False)
         check_declared(self)
         if self.privacy is not None:
+            from privfed.estimators.private import private_minibatch
+
             return private_minibatch(params, self.privacy, n_features, seed)
+        from privfed.algorithms.minibatch import FederatedMiniBatch
+
         return FederatedMiniBatch(
             n_clusters=self.n_clusters,
             epochs=self.epochs,
@@ -226,7 +230,11 @@ class FederatedFuzzyCMeans(Fuzzy, FederatedClusterer):
                 'weight="u" goes with averaging="weighted": k-means averaging has no weights.'
             )
         if self.privacy is not None:
+            from privfed.estimators.private import private_fuzzy
+
             return private_fuzzy(params, self.privacy, n_features, seed)
+        from privfed.algorithms.fuzzy import FuzzyCMeans
+
         return FuzzyCMeans(
             n_clusters=self.n_clusters,
             m=float(self.m),
@@ -243,6 +251,8 @@ class FederatedFuzzyCMeans(Fuzzy, FederatedClusterer):
         )
 
     def _keep(self, outcome: ClusteringOutcome, clients: Clients) -> None:
+        from privfed.algorithms.fuzzy import FuzzyOutcome
+
         super()._keep(outcome, clients)
         self.objective_ = outcome.score if self.privacy is None else None
         self.cycled_ = isinstance(outcome, FuzzyOutcome) and outcome.cycled
@@ -258,6 +268,8 @@ class FederatedFuzzyCMeans(Fuzzy, FederatedClusterer):
         return {"averaging": "weighted", "local_iter": 1}
 
     def _moved(self, after: FloatArray, before: FloatArray) -> float:
+        from privfed.algorithms.fuzzy import movement
+
         return movement(after, before)
 
     def _reason(self) -> str:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from privfed.algorithms.summary import FeatureSummary, Histograms, PrivateMoments
+from privfed.algorithms.summary import FeatureSummary, Histograms, PrivateMoments, warn_of_variances
 from privfed.core.roles.conversation import Algorithm
 from privfed.core.stored.encoding import Array
 from privfed.core.values.domain import Box, Domain, FloatArray, frozen_array
@@ -37,9 +37,8 @@ from privfed.federation.passed import is_client_list, is_named
 from privfed.federation.request import FederationRequest, as_agreed, protocol_of, seed_of_fit
 from privfed.federation.simulation import mapped_tables
 from privfed.privacy.claim import Privacy
-from privfed.questions.between import FEWEST_CLIENTS
 from privfed.questions.histograms import MOST_BINS, check_edges
-from privfed.questions.ranges import FeatureMoments, Moments
+from privfed.questions.moments import FEWEST_CLIENTS, FeatureMoments, Moments
 
 
 class FromSums(Surroundings, Claimed):
@@ -128,6 +127,10 @@ class FromSums(Surroundings, Claimed):
         """Set what both estimators have of the moments."""
         self.n_samples_seen_ = moments.n_rows
         self.data_min_, self.data_max_ = np.array(moments.ranges.low), np.array(moments.ranges.high)
+        self._forget("mean_error_", "var_error_")
+        if moments.mean_error is not None and moments.var_error is not None:
+            self.mean_error_, self.var_error_ = moments.mean_error, moments.var_error
+            warn_of_variances(moments.var, moments.var_error)
 
     def _end(self, **results: FloatArray) -> None:
         """End the transcript with some of the fitted numbers, and set the claim."""
@@ -162,6 +165,7 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, FromSums, SavedNum
             "range": what they are multiplied by, as in scikit-learn's MinMaxScaler; "robust": the
             interquartile range that they are divided by, 1 for constant features.
         center_, width_: "robust": median of each feature, and the width of its bins.
+        mean_error_, var_error_: with `privacy`: standard deviation of the noise in each mean and variance.
         data_min_, data_max_, data_range_: low and high end of each feature's range, and its width.
         min_: "range": what is added to the scaled features.
     """
@@ -169,6 +173,7 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, FromSums, SavedNum
     _agreed_name: ClassVar[str] = "FederatedScaler"
     fitted_numbers: ClassVar[tuple[str, ...]] = (
         *("mean_", "var_", "scale_", "center_", "width_", "min_"),
+        *("mean_error_", "var_error_"),
         *("data_min_", "data_max_", "data_range_", "n_samples_seen_"),
     )
 
@@ -281,11 +286,13 @@ class FederatedSummary(FromSums):
 
     Means and deviations are those of the pooled rows, from two sums (three if features hardly vary); under
     differential privacy from several noised ones. Histograms are one sum more, for which differential privacy
-    keeps half of the budget. `between` is one sum more (`privfed.questions.between`).
+    keeps half of the budget. `between` is one sum more (`privfed.questions.moments`).
 
     Attributes:
         mean_: mean of each feature, float64 of shape (n_features,).
         std_: standard deviation of each feature, of the population.
+        mean_error_, var_error_: with `privacy`: standard deviation of the noise in each mean, and in each
+            variance, the square of `std_`.
         data_min_, data_max_: ends of each feature's range: those of the declared domain, else edges of public
             bins. Edges exceed the smallest and largest values by at most a sixteenth with up to three
             features, and by up to a whole power of two with many. No client's smallest or largest value is

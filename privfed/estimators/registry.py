@@ -17,7 +17,7 @@ from privfed.errors import ArgumentError, RunFolderError
 SHORT = ("dp", "dwf", "ewf", "lloyd", "minibatch", "fkm", "kfed", "fuzzy")
 """Short names of privfed's own estimators, for the command line."""
 
-TRAINED = ("fedavg", "ifca", "cfl", "dcfl", "rdpcfl")
+TRAINED = ("fedavg", "ifca", "cfl", "dcfl")
 """Short names of privfed's own estimators of models (`privfed.deep`)."""
 
 ESTIMATORS: Registry[Callable[..., Any]] = Registry(
@@ -36,7 +36,6 @@ ESTIMATORS: Registry[Callable[..., Any]] = Registry(
         "IFCA": "privfed.deep.estimators.clustered:IFCA",
         "CFL": "privfed.deep.estimators.clustered:CFL",
         "DCFL": "privfed.deep.estimators.clustered:DCFL",
-        "RDPCFL": "privfed.deep.estimators.mixed:RDPCFL",
         "dp": "privfed.estimators.private:DPKMeans",
         "dwf": "privfed.estimators.local_steps:DWFKMeans",
         "ewf": "privfed.estimators.local_steps:EWFKMeans",
@@ -49,7 +48,6 @@ ESTIMATORS: Registry[Callable[..., Any]] = Registry(
         "ifca": "privfed.deep.estimators.clustered:IFCA",
         "cfl": "privfed.deep.estimators.clustered:CFL",
         "dcfl": "privfed.deep.estimators.clustered:DCFL",
-        "rdpcfl": "privfed.deep.estimators.mixed:RDPCFL",
     },
 )
 """Estimators, by class name and short name. Packages add theirs by entry points of `privfed.estimators`."""
@@ -67,7 +65,6 @@ DECLARED = {
     "ifca": "privfed.deep.estimators.parameters:KnownNumber",
     "cfl": "privfed.deep.estimators.parameters:Splitting",
     "dcfl": "privfed.deep.estimators.parameters:Propagating",
-    "rdpcfl": "privfed.deep.estimators.parameters:Mixing",
 }
 """Short name -> the class that declares the estimator's own parameters, which is imported in no time."""
 

@@ -6,8 +6,8 @@ agreement and a transcript of its own (`scaling` in the run's folder). The agree
 (decision 044).
 
 Columns that are one together, as the categories of a ward, are divided by the root of the sum of their
-variances (times the interquartile range of a Gaussian with "robust"), and keep the schema's weights with
-"range". Of two rows that are drawn independently, a category then adds 2 to the mean squared distance, as a
+variances; with "robust" also by the interquartile range of a Gaussian. With "range" they keep the schema's
+weights. Of two rows that are drawn independently, a category then adds 2 to the mean squared distance, as a
 standardised number does.
 
 Reveals: what `FederatedScaler` reveals, then what the fit reveals. Whoever knows shift and scale maps the
@@ -20,7 +20,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -30,11 +30,13 @@ from privfed.core.record.transcript import Transcript, has_begun
 from privfed.core.values.domain import Box, Domain, FloatArray
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.estimators.fitting import check_declared
-from privfed.estimators.moments import FederatedScaler
 from privfed.federation.clients import Clients
 from privfed.federation.driver import Watcher
 from privfed.federation.simulation import MappedGroups
 from privfed.privacy.claim import Privacy
+
+if TYPE_CHECKING:
+    from privfed.estimators.moments import FederatedScaler
 
 GAUSSIAN_IQR = 1.3489795003921634
 """Interquartile range of a Gaussian column of standard deviation 1."""
@@ -179,10 +181,14 @@ def learnt(model: Any, clients: Clients) -> Scaling:
     if model.privacy is not None:
         raise PrivacyError(
             f"scale={kind!r} would release numbers besides the fit, which this privacy does not pay for. "
-            'Take scale="range", which maps the declared domain and asks nothing; or, in Python, scale rows '
-            "first: FederatedScaler(privacy=budget.take(.1)), with a PrivacyBudget for both; its "
+            'Take scale="range", which maps the declared domain and asks nothing; or scale rows first. By a '
+            "schema: privfed schema scale, from one --budget. In Python: FederatedScaler(privacy="
+            "budget.take(.1)), with a PrivacyBudget for both; its "
             "transform_domain() is the domain of the scaled rows."
         )
+    # Imported here, since most fits ask for no moments.
+    from privfed.estimators.moments import FederatedScaler
+
     folder = None if model.run_dir is None else Path(model.run_dir) / FOLDER
     given = model.get_params(deep=False)
     scaler = FederatedScaler(model.scale, **{name: given[name] for name in _ALIKE}, run_dir=folder)
@@ -190,15 +196,20 @@ def learnt(model: Any, clients: Clients) -> Scaling:
         scaler.resume(clients)
     else:
         scaler.fit(clients)
-    spread = np.ones(d)
-    for block in [] if kind == "range" else parts:
+    return of_scaler(scaler, parts)
+
+
+def of_scaler(scaler: FederatedScaler, blocks: Sequence[list[int]]) -> Scaling:
+    """Return the scaling that a fitted scaler has found, in which columns of a block are one together."""
+    kind, spread = scaler.scaling, np.ones(scaler.n_features_in_)
+    for block in [] if kind == "range" else blocks:
         spread[block] = np.sqrt(scaler.var_[block].sum()) * (1.0 if kind == "standard" else GAUSSIAN_IQR)
     spread = np.where(spread > 0.0, spread, 1.0)
-    return Scaling.of(kind, *_of_blocks(*scaler.shift_and_scale(), spread, parts))
+    return Scaling.of(kind, *_of_blocks(*scaler.shift_and_scale(), spread, blocks))
 
 
 def _of_blocks(
-    shift: FloatArray, scale: FloatArray, spread: FloatArray, blocks: list[list[int]]
+    shift: FloatArray, scale: FloatArray, spread: FloatArray, blocks: Sequence[list[int]]
 ) -> tuple[FloatArray, FloatArray]:
     """Return shift and scale, where columns of a block are divided by one number and not shifted."""
     shift, scale = np.array(shift), np.array(scale)

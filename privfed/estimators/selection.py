@@ -29,7 +29,7 @@ from privfed.core.record.records import Exchanged, Summed
 from privfed.core.record.transcript import Transcript, has_begun
 from privfed.core.values.guarantee import Noise
 from privfed.errors import ArgumentError, PrivacyError, UndefinedIndexError
-from privfed.estimators.base import FederatedClusterer
+from privfed.estimators.base import FederatedClusterer, estimator_of
 from privfed.estimators.choosing import (
     FEWEST_FOR_ELBOW,
     INDICES,
@@ -43,7 +43,6 @@ from privfed.estimators.choosing import (
     index_or_metric,
     local_cluster_counts,
 )
-from privfed.estimators.registry import ESTIMATORS, SHORT
 from privfed.estimators.scaling import as_given, learnt, on_scaled
 from privfed.federation.clients import Clients
 from privfed.federation.driver import Federation, Watcher
@@ -247,31 +246,6 @@ def _index_of(index: Any, rule: Rule | None) -> Index:
         other = "" if known.rule == "elbow" else ", or by its elbow"
         raise ArgumentError(f"{index} is chosen by its {known.rule}{other}, got rule={rule!r}.")
     return Index(known.value, rule, known.rising)
-
-
-def estimator_of(estimator: Any, parameters: dict[str, Any]) -> FederatedClusterer:
-    """Return a fresh estimator with parameters set.
-
-    Raises:
-        ArgumentError: `estimator` is not one, or it does not have one of the parameters.
-    """
-    if isinstance(estimator, str):
-        kind: Any = ESTIMATORS.resolve(estimator)
-        other = isinstance(kind, type) and not issubclass(kind, FederatedClusterer)
-        model: Any = None if other or not callable(kind) else kind()
-    else:
-        model = clone(estimator) if isinstance(estimator, FederatedClusterer) else None
-    if not isinstance(model, FederatedClusterer):
-        raise ArgumentError(
-            f"estimator must be one that clusters rows (a FederatedClusterer, such as {', '.join(SHORT)}), "
-            f"got {estimator!r}."
-        )
-    unknown = sorted(set(parameters) - set(model.get_params(deep=False)) | set(parameters) & {"n_clusters"})
-    if unknown:
-        listed = ", ".join(f"{name}=" for name in unknown)
-        raise ArgumentError(f"{type(model).__name__} takes no {listed} here; leave it out.")
-    model.set_params(**parameters)
-    return model
 
 
 def _local_clusters(clients: Clients | Federation, model: FederatedClusterer) -> LocalClusters:

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from privfed.attacks import NotRun, Report, Truth, evaluate, pooled
-from privfed.attacks.base.collusion import without_colluders
 from privfed.attacks.base.oracle import CLIENTS_OPEN, CLIENTS_VERIFY, Oracle
-from privfed.attacks.base.preparation import Prepared, Target
+from privfed.attacks.base.preparation import Prepared, Target, without_colluders
 from privfed.attacks.registry import ATTACKS, attack_class
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.record.transcript import Transcript

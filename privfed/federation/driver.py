@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
-from privfed.core.agreed.assumptions import COLLECT
 from privfed.core.agreed.configuration import CohortRule, Configuration
-from privfed.core.agreed.program import written
+from privfed.core.agreed.program import to_agreed
 from privfed.core.asking.question import cost_of
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.records import Ended
@@ -24,16 +23,15 @@ from privfed.core.roles.conversation import (
     Metric,
     Setting,
     Total,
+    driven,
     known_ranges,
 )
 from privfed.core.roles.engine import Carrier, Exchange, Replies
-from privfed.core.roles.secure_sum import Relays, Session, Steps
+from privfed.core.roles.secure_sum import COLLECT, Relays, Session, Steps
 from privfed.core.values.domain import Domain, FloatArray
 from privfed.errors import FAILED, ArgumentError, RefusedError, ResumeError
 
 Outcome = TypeVar("Outcome")
-Yielded = TypeVar("Yielded")
-Sent = TypeVar("Sent")
 Watcher = Callable[[int, Ask, Total], None]
 
 
@@ -53,17 +51,6 @@ class Traffic:
     down: dict[int, int]
     up: dict[int, int]
     engine_seconds: float = 0.0
-
-
-def _finished(steps: Generator[Yielded, Sent, Outcome], answer: Callable[[Yielded], Sent]) -> Outcome:
-    """Run a generator to its end: send it the answer to each thing that it yields, and return its result."""
-    try:
-        asked = next(steps)
-        while True:
-            asked = steps.send(answer(asked))
-    except StopIteration as finished:
-        outcome: Outcome = finished.value
-        return outcome
 
 
 class Federation:
@@ -195,9 +182,10 @@ class Federation:
         if self._named is not None:
             raise ArgumentError(
                 f"a question {metric.name} about {metric.n_clusters} centers is not what the clients agreed "
-                "to be asked after this fit (of sums that they verify or open, about its own centers), or it "
-                f"was asked already: metrics= names {', '.join(self._named) or 'none'}, each once. Fit with "
-                "metrics= that has it, with its options."
+                "to be asked after this fit, or it was asked already: "
+                f"metrics= names {', '.join(self._named) or 'none'}, each once. Over sums that clients "
+                "verify or open it is about the fit's own centers. Fit with metrics= that has "
+                "it, with its options."
             )
         parameters = {"algorithm": None, "metrics": (metric.alone(),), "rule": CohortRule()}
         return self.again(**parameters, description=metric.name, n_clusters=metric.n_clusters)
@@ -207,10 +195,10 @@ class Federation:
         program = self.configuration.program
         agreed = () if program is None else program.metrics
         left = [i for i in range(len(agreed)) if i not in self._measured]
-        alone = [i for i in left if agreed[i] == written(metric.alone())]
+        alone = [i for i in left if agreed[i] == to_agreed(metric.alone())]
         if alone or (self._follow and not self._found(metric.centers)):
             return min(alone, default=None)
-        return min((i for i in left if agreed[i] == written(metric.after_a_fit())), default=None)
+        return min((i for i in left if agreed[i] == to_agreed(metric.after_a_fit())), default=None)
 
     def _found(self, centers: FloatArray | None) -> bool:
         """Say whether clients that follow the totals know what a metric asks about."""
@@ -254,7 +242,7 @@ class Federation:
         Raises:
             ProtocolError: a sum could not be opened.
         """
-        return _finished(conversation, self.ask)
+        return driven(conversation, self.ask)
 
     def close(self) -> None:
         """Deliver the last total to clients that open totals themselves; more may be asked afterwards.
@@ -314,7 +302,7 @@ class Federation:
 
     def _drive(self, steps: Steps[Outcome], index: int) -> Outcome:
         try:
-            return _finished(steps, lambda exchange: self._carried(exchange, index))
+            return driven(steps, lambda exchange: self._carried(exchange, index))
         except RefusedError as error:
             if FAILED not in error.codes.values():
                 raise

@@ -19,13 +19,12 @@ from weakref import WeakSet
 
 import msgspec
 
-from privfed.core.agreed.assumptions import answer_stages
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.connection import Engine, Opening
 from privfed.core.record.transcript import Kept, Transcript
 from privfed.core.roles.conversation import Algorithm, Ask, Metric
-from privfed.core.roles.secure_sum import SecureSum
+from privfed.core.roles.secure_sum import SecureSum, answer_stages
 from privfed.core.stored.files import make_folder
 from privfed.core.values.domain import Domain
 from privfed.errors import ArgumentError, PrivacyError

@@ -34,11 +34,6 @@ def is_named(X: Any) -> bool:
     return isinstance(X, Mapping) and not issparse(X)
 
 
-def as_list(X: Any) -> Any:
-    """Return a dict of tables as a list; anything else as it is."""
-    return list(X.values()) if is_named(X) else X
-
-
 def as_passed(X: Any, groups: Any = None, y: Any = None, names: Any = None) -> Passed:
     """Return a dict of tables as a list with names, and a table with a column of groups as two things.
 

@@ -40,14 +40,13 @@ from privfed.core.roles.secure_sum import SecureSum
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Unit
 from privfed.data import ClientTables
-from privfed.engines.in_process import Fault, InProcessEngine, Pool
-from privfed.engines.logs import ClientLogs
+from privfed.engines.in_process import ClientLogs, Fault, InProcessEngine, Pool
 from privfed.errors import ArgumentError, PolicyError, PrivacyError, ResumeError, RunFolderError, StateError
+from privfed.party.answerer import KEY_BYTES, check_named
 from privfed.party.client import Stores, assembled, ledger_in, rows_in_domain
 from privfed.party.groups import Groups, RawTable
 from privfed.party.program import Program, ProgramState, agreed_program
 from privfed.party.state import FileStore, MemoryStore
-from privfed.party.users import KEY_BYTES, check_named
 from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import cost
 

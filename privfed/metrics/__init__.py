@@ -18,13 +18,14 @@ from privfed.metrics.functions import (
     v_measure,
 )
 from privfed.metrics.gap import knowledge_gap
-from privfed.metrics.profiles import Profiles, profiles
+from privfed.metrics.profiles import Profiles, clients_per_cluster, profiles
 
 __all__ = [
     "Profiles",
     "accuracy",
     "adjusted_rand_index",
     "calinski_harabasz",
+    "clients_per_cluster",
     "completeness",
     "davies_bouldin",
     "fuzzy_davies_bouldin",

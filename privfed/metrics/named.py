@@ -15,6 +15,7 @@ from privfed.core.names import Registry
 from privfed.errors import ArgumentError
 from privfed.metrics.asked import AskedMetric
 from privfed.questions.cluster_spread import (
+    ClusterClients,
     ClusterDistances,
     ClusterProfiles,
     ClusterScatter,
@@ -40,6 +41,7 @@ OF_LABELS = (
 
 ASKS: dict[str, Callable[..., Asks]] = {
     "calinski_harabasz": lambda: (ClusterScatter, {}),
+    "clients_per_cluster": lambda: (ClusterClients, {}),
     "davies_bouldin": lambda q=1.0: (ClusterDistances, {"power": float(q)}),
     "fuzzy_davies_bouldin": lambda m, q=1.0: (FuzzySpread, {"m": float(m), "q": float(q)}),
     "inertia": lambda: (Inertia, {}),
@@ -124,7 +126,7 @@ METRICS: Registry[Callable[..., float]] = Registry(
     "privfed.metrics",
     {
         name: f"privfed.metrics.functions:{name}"
-        for name in sorted({*ASKS, "silhouette"} - {"labels_agreement", "profiles"})
+        for name in sorted({*ASKS, "silhouette"} - {"clients_per_cluster", "labels_agreement", "profiles"})
     },
 )
 """Metrics by name: functions of clients (or of a federation) and centers that return a number. Packages add

@@ -1,7 +1,8 @@
 """What clusters are: the size of each, and the mean and spread of each column in it, from one sum.
 
-Reveals: what `privfed.questions.cluster_spread` says of `ClusterProfiles`. The profile of a cluster of few
-rows is nearly these rows: ask groups of rows (`ClientPolicy.group_size`) where clusters may be small.
+Reveals: what `privfed.questions.cluster_spread` says of `ClusterProfiles` and `ClusterClients`. The profile
+of a cluster of few rows is nearly these rows: ask groups of rows (`ClientPolicy.group_size`) where clusters
+may be small.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.core.values.numbers import as_numbers
 from privfed.metrics.asked import AskedMetric
 from privfed.metrics.functions import measured
-from privfed.questions.cluster_spread import ClusterProfiles
+from privfed.questions.cluster_spread import ClusterClients, ClusterProfiles
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class Profiles:
         stds: standard deviation of each column, likewise.
         mean: mean of each column over all rows, float64 of shape (n_features,).
         std: its standard deviation, likewise.
+        clients: how many clients have rows in each cluster (`clients_per_cluster`), float64 of shape
+            (n_clusters,); None where nobody was asked.
     """
 
     sizes: FloatArray
@@ -35,6 +38,7 @@ class Profiles:
     stds: FloatArray
     mean: FloatArray
     std: FloatArray
+    clients: FloatArray | None = None
 
     @property
     def apart(self) -> FloatArray:
@@ -49,11 +53,12 @@ class Profiles:
     def mapped(self, shift: FloatArray, scale: FloatArray) -> Profiles:
         """Return the profiles of rows `row * scale + shift`, such as those before rows were scaled."""
         means, mean = self.means * scale + shift, self.mean * scale + shift
-        return Profiles(self.sizes, means, self.stds * np.abs(scale), mean, self.std * np.abs(scale))
+        stds, std = self.stds * np.abs(scale), self.std * np.abs(scale)
+        return Profiles(self.sizes, means, stds, mean, std, self.clients)
 
     def to_dict(self) -> dict[str, Any]:
         """Return them as JSON types; what is of no rows is None."""
-        return {name: _plain(value.tolist()) for name, value in asdict(self).items()}
+        return {name: _plain(value.tolist()) for name, value in asdict(self).items() if value is not None}
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> Profiles:
@@ -92,3 +97,21 @@ def profiles(clients: Any, centers: Any, **options: Any) -> Profiles:
     whole = (count[:, None] * (variances + np.square(means - mean))).sum(axis=0) / rows
     empty = np.where(held, 0.0, np.nan)
     return Profiles(count, means + empty, np.sqrt(variances) + empty, mean, np.sqrt(whole))
+
+
+def clients_per_cluster(clients: Any, centers: Any, **options: Any) -> FloatArray:
+    """Return how many clients have rows nearest to each center, float64 of shape (n_clusters,).
+
+    A large cluster of one client alone may be a group of its own, or a client that measures in another unit.
+
+    Args:
+        clients: list of tables of shape (n_i, n_features), or a federation.
+        centers: (n_clusters, n_features).
+        **options: as for `profiles`.
+
+    Raises:
+        PrivacyError: the federation has a guarantee of differential privacy.
+    """
+    checked = frozen_array(as_numbers("centers", centers))
+    asked = AskedMetric.about(ClusterClients, checked)
+    return measured(clients, None, None, options, asked, "profile")["clients"]

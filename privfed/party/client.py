@@ -16,12 +16,11 @@ from privfed.core.asking.question import ClientData
 from privfed.core.roles.engine import Admitting, Answerer, Check, Client, ClientSide, ErrorLog, StateStore
 from privfed.core.values.domain import Domain
 from privfed.errors import ArgumentError, PolicyError
-from privfed.party.answerer import own_answerer
+from privfed.party.answerer import of_users, own_answerer
 from privfed.party.journalled import JournalledFit
-from privfed.party.program import PROGRAM_STATE, Program, ProgramCheck, agreed_program, refuse_seeded
+from privfed.party.program import Program, ProgramCheck, agreed_program, refuse_seeded
 from privfed.party.signed import SignedSide
-from privfed.party.state import MEMORIES, FileStore, MemoryStore, RememberingAnswerer
-from privfed.party.users import of_users
+from privfed.party.state import FileStore, MemoryStore, RememberingAnswerer
 from privfed.privacy.dp_sgd import ClientSteps
 from privfed.privacy.ledger import ClientBudget
 
@@ -55,17 +54,6 @@ class Stores:
     def in_journal(cls, fit: JournalledFit, side: ClientSide) -> Stores:
         """Return stores in the journal of the client's party, which change together."""
         return cls(fit.state(side.codec), fit.ledger, fit.program_state, fit.memory, fit)
-
-    @classmethod
-    def in_folder(cls, folder: Path, side: ClientSide) -> Stores:
-        """Return stores in files of a folder of the client's own, one folder an agreement."""
-        codec = side.codec
-        return cls(
-            FileStore(folder / "state", codec.to_bytes, codec.from_bytes),
-            ledger_in(folder / "ledger"),
-            FileStore(folder / "program", PROGRAM_STATE.to_bytes, PROGRAM_STATE.from_bytes),
-            FileStore(folder / "memory", MEMORIES.to_bytes, MEMORIES.from_bytes),
-        )
 
 
 def ledger_in(path: Path) -> FileStore:
@@ -126,7 +114,7 @@ def rows_in_domain(
     """Return the rows that a client answers from: under differential privacy those inside the domain.
 
     Questions only know the bounding box of a ball, so that clients clip their rows to the ball here. At unit
-    "user" at most the agreed number of rows of each user are left (`privfed.party.users`).
+    "user" at most the agreed number of rows of each user are left (`privfed.party.answerer`).
 
     Args:
         data: the client's rows.

@@ -187,7 +187,7 @@ class OwnIdentity:
 
     @property
     def user_key(self) -> bytes:
-        """The key by which it chooses among rows of a user (`privfed.party.users`), 32 bytes."""
+        """The key by which it chooses among rows of a user (`privfed.party.answerer`), 32 bytes."""
         return hashlib.blake2b(digest_size=32, key=self.key.secret, person=b"privfed user key").digest()
 
     @property

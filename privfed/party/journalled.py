@@ -9,7 +9,7 @@ from typing import Any, Literal
 from privfed.algorithms.starts import KeptStart, is_start
 from privfed.core.agreed.agreement import Agreement
 from privfed.core.agreed.configuration import Configuration
-from privfed.core.agreed.program import START_MISSING, built, kept_starts
+from privfed.core.agreed.program import START_MISSING, from_agreed, kept_starts
 from privfed.core.asking.question import Question, parts_of, wire_name
 from privfed.core.roles.conversation import EVERYONE, Ask, Total
 from privfed.core.roles.engine import CountsLosses, StateTransaction
@@ -293,7 +293,7 @@ def start_of(database: Database, agreement: Agreement, data_set: str, verified: 
             its sums are not verified; the text is the code.
     """
     configuration = agreement.configuration
-    named = {built(one) for one in kept_starts(configuration.program)}
+    named = {from_agreed(one) for one in kept_starts(configuration.program)}
     if not named:
         return None
     if len(named) > 1 or not verified or configuration.privacy is not None:

@@ -18,7 +18,7 @@ import msgspec
 
 from privfed.core.agreed.agreement import check_built, check_size, size_of
 from privfed.core.agreed.configuration import Configuration
-from privfed.core.agreed.program import Of, built, written
+from privfed.core.agreed.program import Of, from_agreed, to_agreed
 from privfed.core.asking.declaration import TOO_LARGE
 from privfed.core.asking.phases import (
     OF_THE_RUN,
@@ -332,7 +332,7 @@ def agreed_program(
         return None
     agreed.check_versions()
     setting = setting_of(configuration, domain)
-    metrics = tuple(built(one).phases(setting) for one in agreed.metrics)
+    metrics = tuple(from_agreed(one).phases(setting) for one in agreed.metrics)
     if algorithm is None:
         return Program((), metrics, setting)
     return replace(Program.of(algorithm, setting), metrics=metrics)
@@ -340,9 +340,9 @@ def agreed_program(
 
 def _algorithm(agreed: Of, own: object | None) -> object:
     try:
-        return built(agreed)
+        return from_agreed(agreed)
     except ArgumentError:
-        if own is None or written(own) != agreed:
+        if own is None or to_agreed(own) != agreed:
             raise
         return own
 

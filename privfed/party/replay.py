@@ -17,7 +17,7 @@ import msgspec
 
 from privfed.core.agreed.agreement import MOST_KEPT
 from privfed.core.agreed.configuration import Configuration
-from privfed.core.agreed.program import built
+from privfed.core.agreed.program import from_agreed
 from privfed.core.asking.declaration import TOO_LARGE
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import (
@@ -275,4 +275,4 @@ def own_run(
     program = agreed_program(configuration, domain)
     words: dict[str, Any] = {"ledger": ledger, "tells": tells}
     words |= {} if program is None else {"placed": Stated(program)}
-    return ProgramReplay(algorithm, setting, store, metrics=tuple(map(built, agreed.metrics)), **words)
+    return ProgramReplay(algorithm, setting, store, metrics=tuple(map(from_agreed, agreed.metrics)), **words)

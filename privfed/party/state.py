@@ -3,9 +3,9 @@
 A stored state must never be restored from a copy: a client that answers the same sum from two copies of its
 state may reveal both secrets of a peer. A client that lost its state sits out until the next set-up.
 
-Property of memories (`tests/engines/flower/test_models.py`): in a journal a memory, the payment for what it
-was trained with and the state that closes the sum are kept together, before the reply leaves, or none of them
-is.
+Property of memories (`tests/engines/flower/test_models.py`): a journal stores three things together, or none
+of them: a memory, the payment for what it was trained with, and the state that closes the sum. It stores them
+before the reply leaves.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class RememberingAnswerer:
         self._answerer, self._memory, self._store = answerer, memory, store
 
     def __call__(self, question: Question, index: int) -> tuple[Statistics, int]:
-        """Answer as one who remembers all questions so far, and no more than is on disk.
+        """Load what the client remembers, answer, and store what it remembers then.
 
         Raises:
             StateError: what is on disk is damaged, or of another version.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from privfed.core.agreed.assumptions import declared
 from privfed.core.agreed.configuration import Configuration, PrivacyTerms
+from privfed.core.roles.secure_sum import declared
 from privfed.core.values.guarantee import Noise
 
 SEEDED = "none: a seeded run, whose noise can be computed again"

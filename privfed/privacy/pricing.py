@@ -31,7 +31,7 @@ import numpy as np
 from privfed.core.agreed.configuration import AddedNoise, Configuration, PrivacyTerms
 from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import StatisticsSpec
-from privfed.core.roles.conversation import Algorithm, Setting, Total
+from privfed.core.roles.conversation import Algorithm, Ask, Setting, Total, driven
 from privfed.core.values.domain import Domain, FloatArray
 from privfed.core.values.guarantee import Mechanism, Noise, Unit
 from privfed.errors import PrivacyError
@@ -278,17 +278,16 @@ def scheduled(
     share = 1.0 if terms is None else 1.0 - terms.spare
     setting = Setting(configuration.clients, configuration.n_features, domain, privacy=terms)
     everyone, schedule = tuple(range(len(configuration.clients))), list[AddedNoise]()
-    conversation = algorithm.run(setting)
-    try:
-        ask = next(conversation)
-        while True:
-            question = noised(ask.question, ask.weights or {}, ask.limits, configuration, share)
-            schedule.append(added_noise(question))
-            zeros = question.spec.unflatten(np.zeros(question.spec.size))
-            ask = conversation.send(Total(zeros, everyone, noise_std=question.noise_std(1)))
-    except StopIteration:
-        fixed = msgspec.structs.replace(terms, schedule=tuple(schedule))  # type: ignore[type-var]
-        return msgspec.structs.replace(configuration, privacy=fixed)
+
+    def answer(ask: Ask) -> Total:
+        question = noised(ask.question, ask.weights or {}, ask.limits, configuration, share)
+        schedule.append(added_noise(question))
+        zeros = question.spec.unflatten(np.zeros(question.spec.size))
+        return Total(zeros, everyone, noise_std=question.noise_std(1))
+
+    driven(algorithm.run(setting), answer)
+    fixed = msgspec.structs.replace(terms, schedule=tuple(schedule))  # type: ignore[type-var]
+    return msgspec.structs.replace(configuration, privacy=fixed)
 
 
 @dataclass(frozen=True, slots=True)

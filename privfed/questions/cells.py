@@ -221,9 +221,7 @@ def cells_form(
         rng: as for `normals_rule`.
         **more: rules for further fields.
     """
-    d, domain = setting.n_features, setting.domain
-    rows = None if domain is None else domain.max_rows
-    most_rows = len(setting.clients) * (rows or 2 ** (ROW_BINS - 1))
+    d, most_rows = setting.n_features, len(setting.clients) * (setting.max_rows or 2 ** (ROW_BINS - 1))
     fewest, most = cells_wanted(1, n_clusters), cells_wanted(most_rows, n_clusters)
     # Cells have one center in all sums of a run, the mean of the range sum.
     center = Same("mean", Shape(d))
@@ -336,9 +334,7 @@ def nested_cells(located: Located, n_clusters: int) -> NestedCells:
 
 def nested_form(setting: Setting, n_clusters: int) -> Form:
     """Return the form of `nested_cells`, whose number depends on that of rows."""
-    d, domain = setting.n_features, setting.domain
-    rows = None if domain is None else domain.max_rows
-    most_rows = len(setting.clients) * (rows or 2 ** (ROW_BINS - 1))
+    d, most_rows = setting.n_features, len(setting.clients) * (setting.max_rows or 2 ** (ROW_BINS - 1))
     if d <= GRID_FEATURES:
         few, many = (2 * per_axis(cells_wanted(n, ROOM * n_clusters), d) for n in (1, most_rows))
         return Form(NestedCells, sides=Within(few, many), planes=0)

@@ -9,10 +9,11 @@ Sources: Davies and Bouldin, A Cluster Separation Measure, PAMI 1979; Calinski a
 Method for Cluster Analysis, 1974; Vendramin, Campello and Hruschka, Relative Clustering Validity
 Criteria, 2010 (simplified silhouette); Triebe and Rajagopal, Federated K-Means, 2019 (mean distance).
 
-Reveals to whoever opens the totals, over all clients: how many rows each cluster has, and the sum of their
-distances (`ClusterDistances`), of their silhouettes (`ClusterSilhouettes`), or of the rows themselves and of
-their squared distances (`ClusterScatter`), or of the rows and their squares, column by column
-(`ClusterProfiles`). A cluster can hold a single row.
+Reveals to whoever opens the totals, over all clients, how many rows each cluster has, and further sums:
+of their distances (`ClusterDistances`); of their silhouettes (`ClusterSilhouettes`); of the rows themselves
+and of their squared distances (`ClusterScatter`); of the rows and their squares, column by column
+(`ClusterProfiles`). A cluster can hold a single row. `ClusterClients` reveals how many clients have rows in
+each cluster, and nothing of how many rows.
 
 **Fuzzy clusters.** Questions for the fuzzy objective and the fuzzy Davies-Bouldin index.
 
@@ -37,46 +38,34 @@ from typing import ClassVar
 
 import numpy as np
 
-from privfed.core.asking.declaration import Declaration
-from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
+from privfed.core.asking.question import AdditiveOver, ClientData, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
-from privfed.core.values.domain import FloatArray, Ranges
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.numerics.kernels.dispatch import distances, nearest, two_nearest
 from privfed.numerics.kernels.interpreted import IntArray, cell_sums
 from privfed.numerics.memberships import check_fuzzifier, shares
-from privfed.questions.inertia import SLACK, largest_distance
-from privfed.questions.lloyd import RESOLUTION, check_centers
+from privfed.questions.inertia import SLACK, TINY, largest_distances, sum_entry
+from privfed.questions.lloyd import RESOLUTION, AtCenters
 
 LARGEST_POWER = 8.0
 """Largest q of the Davies-Bouldin index; with higher powers, small distances lose too many digits."""
 
-_TINY = 2.0**-1000
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ClusterQuestion(Question):
-    """Questions about the rows nearest to each center.
+class ClusterQuestion(AtCenters):
+    """Questions about the rows nearest to each center."""
 
-    Args:
-        centers: float64 of shape (n_clusters, n_features).
-    """
-
-    additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
-    centers: FloatArray
-
-    def __post_init__(self) -> None:
-        check_centers(self.centers, self.ranges)
+    row_counts: ClassVar[tuple[str, ...]] = ("count",)
 
     @property
     def farthest(self) -> float:
         """A bound on the distance of a row to its nearest center."""
-        return float(np.sqrt(max(largest_distance(self.centers, self.ranges), np.finfo(np.float64).tiny)))
+        return float(np.sqrt(largest_distances(self.centers, self.ranges).min()))
 
     def per_cluster(self, name: str, largest: float) -> Entry:
         """Return the entry for each cluster's sum of values in [0, largest], one value a row."""
-        high = self.ranges.rows * largest * SLACK
-        return Entry(name, (len(self.centers),), 0.0, high, max(largest * RESOLUTION, _TINY))
+        return sum_entry(name, (len(self.centers),), largest, self.ranges.rows)
 
     @property
     def count(self) -> Entry:
@@ -93,7 +82,7 @@ class ClusterQuestion(Question):
             self.centers.shape,
             rows * np.minimum(low, 0.0),
             rows * np.maximum(high, 0.0),
-            np.maximum(np.maximum(np.abs(low), np.abs(high)) * RESOLUTION, _TINY),
+            np.maximum(np.maximum(np.abs(low), np.abs(high)) * RESOLUTION, TINY),
         )
 
     def answer_all(
@@ -130,11 +119,6 @@ class ClusterDistances(ClusterQuestion):
         if not 1.0 <= self.power <= LARGEST_POWER:
             raise ArgumentError(f"power must lie in [1, {LARGEST_POWER:g}], got power={self.power}.")
 
-    @property
-    def declaration(self) -> Declaration:
-        """Counts of rows, and sums of their distances."""
-        return Declaration(("count",), (self.centers,))
-
     @cached_property
     def spec(self) -> StatisticsSpec:
         """At most the rows of a client, each at most as far as a corner of the ranges."""
@@ -165,11 +149,6 @@ class ClusterSilhouettes(ClusterQuestion):
         if len(self.centers) < 2:
             raise ArgumentError("silhouettes need at least two centers, got one.")
 
-    @property
-    def declaration(self) -> Declaration:
-        """Counts of rows, and sums of their silhouettes."""
-        return Declaration(("count",), (self.centers,))
-
     @cached_property
     def spec(self) -> StatisticsSpec:
         """Values of at most 1 a row."""
@@ -197,11 +176,6 @@ class ClusterScatter(ClusterQuestion):
     center, and `square` (n_clusters,), the sum of squared distances.
     """
 
-    @property
-    def declaration(self) -> Declaration:
-        """Counts of rows, and sums of their offsets and squares."""
-        return Declaration(("count",), (self.centers,))
-
     @cached_property
     def spec(self) -> StatisticsSpec:
         """At most the rows of a client, each inside the ranges."""
@@ -224,18 +198,13 @@ class ClusterProfiles(ClusterQuestion):
     their center, and of the squares of these, column by column.
     """
 
-    @property
-    def declaration(self) -> Declaration:
-        """Counts of rows, and sums of their offsets and squares."""
-        return Declaration(("count",), (self.centers,))
-
     @cached_property
     def spec(self) -> StatisticsSpec:
         """At most the rows of a client, each inside the ranges."""
         longest = np.maximum(np.abs(self.ranges.low - self.centers), np.abs(self.ranges.high - self.centers))
         with np.errstate(over="ignore"):  # The entry refuses a bound that is not finite.
             squares = np.square(longest)
-        most, step = self.ranges.rows * SLACK * squares, np.maximum(squares * RESOLUTION, _TINY)
+        most, step = self.ranges.rows * SLACK * squares, np.maximum(squares * RESOLUTION, TINY)
         return StatisticsSpec(self.count, self.offset, Entry("square", self.centers.shape, 0.0, most, step))
 
     def _one(self, rows: FloatArray) -> Statistics:
@@ -246,38 +215,39 @@ class ClusterProfiles(ClusterQuestion):
         return Statistics(count=count, offset=offset, square=square)
 
 
-_SMALLEST_STEP = 2.0**-1000
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClusterClients(ClusterQuestion):
+    """Ask how many clients have rows in each cluster.
 
+    Statistics: `clients` (n_clusters,), for one client 1 where it has a row and 0 where it has none.
+    """
 
-def _farthest(centers: FloatArray, ranges: Ranges) -> FloatArray:
-    """Return bounds on a row's squared distance to each center, float64 of shape (n_clusters,)."""
-    corner = np.maximum(np.abs(centers - ranges.low), np.abs(centers - ranges.high))
-    with np.errstate(over="ignore"):  # The entry refuses a bound that is not finite.
-        farthest: FloatArray = np.maximum(np.square(corner).sum(axis=1), np.finfo(np.float64).tiny)
-    return farthest
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+    row_counts: ClassVar[tuple[str, ...]] = ()
 
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """A client counts once."""
+        return StatisticsSpec(Entry("clients", (len(self.centers),), 0.0, 1.0, RESOLUTION))
 
-def _sum_entry(name: str, shape: tuple[int, ...], largest: FloatArray | float, rows: int) -> Entry:
-    """Return the entry for a sum of values in [0, largest], one value a row."""
-    step = np.maximum(np.asarray(largest) * RESOLUTION, _SMALLEST_STEP)
-    return Entry(name, shape, 0.0, rows * np.asarray(largest) * SLACK, step)
+    def _one(self, rows: FloatArray) -> Statistics:
+        labels, _ = nearest(rows, self.centers)
+        return Statistics(clients=np.bincount(labels, minlength=len(self.centers)) > 0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Fuzzy(Question):
+class _Fuzzy(AtCenters):
     """Questions about the memberships of rows in clusters.
 
     Args:
-        centers: float64 of shape (n_clusters, n_features).
         m: fuzzifier, above 1.
     """
 
-    additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
-    centers: FloatArray
     m: float = 2.0
 
     def __post_init__(self) -> None:
-        check_centers(self.centers, self.ranges)
+        super().__post_init__()
         check_fuzzifier(self.m)
 
     def answer_all(
@@ -299,18 +269,15 @@ class FuzzyObjective(_Fuzzy):
     Statistics: `objective` (1,) = sum of u^m ||x - c||^2, `inertia` (1,), `rows` (1,).
     """
 
-    @property
-    def declaration(self) -> Declaration:
-        """The number of a client's rows, and the sums over the same rows."""
-        return Declaration(("rows",), (self.centers,))
+    row_counts: ClassVar[tuple[str, ...]] = ("rows",)
 
     @cached_property
     def spec(self) -> StatisticsSpec:
         """Each row adds at most the squared distance of a corner: the objective never exceeds the inertia."""
-        farthest = float(_farthest(self.centers, self.ranges).min())
+        farthest = largest_distances(self.centers, self.ranges).min()
         return StatisticsSpec(
-            _sum_entry("objective", (1,), farthest, self.ranges.rows),
-            _sum_entry("inertia", (1,), farthest, self.ranges.rows),
+            sum_entry("objective", (1,), farthest, self.ranges.rows),
+            sum_entry("inertia", (1,), farthest, self.ranges.rows),
             Entry("rows", (1,), 0.0, self.ranges.rows, RESOLUTION),
         )
 
@@ -343,21 +310,18 @@ class FuzzySpread(_Fuzzy):
 
     def _largest(self) -> FloatArray:
         with np.errstate(over="ignore"):
-            powers: FloatArray = _farthest(self.centers, self.ranges) ** (self.q / 2.0)
-        return np.maximum(powers, _SMALLEST_STEP)
+            powers: FloatArray = largest_distances(self.centers, self.ranges) ** (self.q / 2.0)
+        return np.maximum(powers, TINY)
 
-    @property
-    def declaration(self) -> Declaration:
-        """Sums of memberships, by center."""
-        return Declaration(("membership",), (self.centers,))
+    row_counts: ClassVar[tuple[str, ...]] = ("membership",)
 
     @cached_property
     def spec(self) -> StatisticsSpec:
         """Each row adds at most the distance of a corner of the ranges, and a membership of 1."""
         k, rows = len(self.centers), self.ranges.rows
         return StatisticsSpec(
-            _sum_entry("spread", (k,), self._largest(), rows),
-            _sum_entry("membership", (k,), 1.0, rows),
+            sum_entry("spread", (k,), self._largest(), rows),
+            sum_entry("membership", (k,), 1.0, rows),
             Entry("rows", (1,), 0.0, rows, RESOLUTION),
         )
 

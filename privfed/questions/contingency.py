@@ -13,40 +13,32 @@ from typing import ClassVar
 
 import numpy as np
 
-from privfed.core.asking.declaration import Declaration
-from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
+from privfed.core.asking.question import ClientData, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.numerics.kernels.dispatch import assign
-from privfed.questions.lloyd import check_centers
+from privfed.questions.lloyd import AtCenters
 
 
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Contingency(Question):
+class Contingency(AtCenters):
     """Ask how many rows of each label lie in each cluster.
 
     Statistics: `table` (n_labels, n_clusters). A client without labels contributes zeros.
 
     Args:
-        centers: float64 of shape (n_clusters, n_features).
         n_labels: number of label codes, which are 0 to n_labels - 1; rows with other codes are not counted.
     """
 
-    additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
-    centers: FloatArray
+    row_counts: ClassVar[tuple[str, ...]] = ("table",)
     n_labels: int
 
     def __post_init__(self) -> None:
-        check_centers(self.centers, self.ranges)
+        super().__post_init__()
         if not 1 <= self.n_labels <= 1 << 20:
             raise ArgumentError(f"n_labels must lie in [1, 2**20], got n_labels={self.n_labels}.")
-
-    @property
-    def declaration(self) -> Declaration:
-        """The table counts rows."""
-        return Declaration(("table",), (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:

@@ -35,7 +35,7 @@ from privfed.core.asking.declaration import Declaration, Effort
 from privfed.core.asking.phases import Form, Rule
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
-from privfed.core.roles.conversation import Ask, Conversation
+from privfed.core.roles.conversation import Ask, Conversation, changed
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, DataError
 from privfed.questions.lloyd import RESOLUTION, SLACK, value_resolution
@@ -219,13 +219,7 @@ def check_enough(found: int, n_clusters: int, n_rows: int, remedy: str) -> None:
 
 def of_cohort(conversation: Conversation[Sending], cohort: int) -> Conversation[Sending]:
     """Run a conversation, but send its questions to another cohort."""
-    try:
-        ask = next(conversation)
-        while True:
-            ask = conversation.send((yield replace(ask, cohort=cohort)))
-    except StopIteration as finished:
-        result: Sending = finished.value
-        return result
+    return changed(conversation, lambda ask: replace(ask, cohort=cohort))
 
 
 @register

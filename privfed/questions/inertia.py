@@ -13,57 +13,49 @@ from typing import ClassVar
 
 import numpy as np
 
-from privfed.core.asking.declaration import Declaration
-from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
+from privfed.core.asking.question import AdditiveOver, ClientData, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.numerics.kernels.dispatch import nearest
-from privfed.questions.lloyd import RESOLUTION, check_centers
+from privfed.questions.lloyd import RESOLUTION, AtCenters
 
 SLACK = 1.0 + 2.0**-30
 """Factor by which bounds exceed what exact arithmetic gives, for rounding."""
 
+TINY = 2.0**-1000
+"""Smallest quantisation step of values that may all be zero."""
 
-def largest_distance(centers: FloatArray, ranges: Ranges) -> float:
-    """Return a bound on the squared distance of a row in `ranges` to its nearest center."""
+
+def largest_distances(centers: FloatArray, ranges: Ranges) -> FloatArray:
+    """Return bounds above 0 on a row's squared distance to each center, float64 of shape (n_clusters,)."""
     corner = np.maximum(np.abs(centers - ranges.low), np.abs(centers - ranges.high))
-    return float(np.square(corner).sum(axis=1).min())
+    with np.errstate(over="ignore"):  # The entry refuses a bound that is not finite.
+        farthest: FloatArray = np.maximum(np.square(corner).sum(axis=1), np.finfo(np.float64).tiny)
+    return farthest
+
+
+def sum_entry(name: str, shape: tuple[int, ...], largest: FloatArray | float, rows: int) -> Entry:
+    """Return the entry for a sum of values in [0, largest], one value a row."""
+    most = np.asarray(largest)
+    return Entry(name, shape, 0.0, rows * most * SLACK, np.maximum(most * RESOLUTION, TINY))
 
 
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Inertia(Question):
+class Inertia(AtCenters):
     """Ask for the sum of squared distances to the nearest centroid.
 
     Statistics: `inertia` (1,), `rows` (1,).
-
-    Args:
-        centers: float64 of shape (n_clusters, n_features).
     """
 
-    additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
-    centers: FloatArray
-
-    def __post_init__(self) -> None:
-        check_centers(self.centers, self.ranges)
-
-    @property
-    def declaration(self) -> Declaration:
-        """The number of a client's rows, and the sum over the same rows."""
-        return Declaration(("rows",), (self.centers,))
+    row_counts: ClassVar[tuple[str, ...]] = ("rows",)
 
     @cached_property
     def spec(self) -> StatisticsSpec:
         """At most the rows of a client, each at most as far as a corner of the ranges."""
-        farthest = max(largest_distance(self.centers, self.ranges), np.finfo(np.float64).tiny)
+        farthest = largest_distances(self.centers, self.ranges).min()
         return StatisticsSpec(
-            Entry(
-                "inertia",
-                (1,),
-                0.0,
-                self.ranges.rows * farthest * SLACK,
-                max(farthest * RESOLUTION, 2.0**-1000),
-            ),
+            sum_entry("inertia", (1,), farthest, self.ranges.rows),
             Entry("rows", (1,), 0.0, self.ranges.rows, RESOLUTION),
         )
 
@@ -78,32 +70,20 @@ class Inertia(Question):
 
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ClientScores(Question):
+class ClientScores(AtCenters):
     """Ask for the sum of the clients' own mean scores, for Algorithm 4 of Holzer et al. 2023.
 
     Every client has the same weight, however many rows it has. Statistics: `score` (1,), `clients` (1,).
-
-    Args:
-        centers: float64 of shape (n_clusters, n_features).
     """
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
-    centers: FloatArray
-
-    def __post_init__(self) -> None:
-        check_centers(self.centers, self.ranges)
-
-    @property
-    def declaration(self) -> Declaration:
-        """No row counts: the entries are a mean over all rows of a client, and a count of clients."""
-        return Declaration(centers=(self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
         """A mean distance of at most that of a corner of the ranges; one client."""
-        farthest = max(largest_distance(self.centers, self.ranges), np.finfo(np.float64).tiny)
+        farthest = largest_distances(self.centers, self.ranges).min()
         return StatisticsSpec(
-            Entry("score", (1,), 0.0, farthest * SLACK, max(farthest * RESOLUTION, 2.0**-1000)),
+            sum_entry("score", (1,), farthest, 1),
             Entry("clients", (1,), 0.0, 1.0, RESOLUTION),
         )
 

@@ -60,18 +60,17 @@ def value_resolution(low: FloatArray, high: FloatArray) -> FloatArray:
     return np.where(width > 0, width, np.maximum(np.abs(high), 1.0)) * RESOLUTION
 
 
-@register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LloydSums(Question):
-    """Ask for counts and sums of the rows nearest to each centroid.
-
-    Statistics: `count` (n_clusters,), `sum` (n_clusters, n_features).
+class AtCenters(Question):
+    """Questions about rows and given centers.
 
     Args:
         centers: float64 of shape (n_clusters, n_features).
     """
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
+    row_counts: ClassVar[tuple[str, ...]] = ()
+    """Names of the entries that count a client's rows (`Declaration`)."""
     centers: FloatArray
 
     def __post_init__(self) -> None:
@@ -79,8 +78,19 @@ class LloydSums(Question):
 
     @property
     def declaration(self) -> Declaration:
-        """Counts of rows, and the sums of the same rows."""
-        return Declaration(("count",), (self.centers,))
+        """The entries that count rows, and the centers."""
+        return Declaration(self.row_counts, (self.centers,))
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LloydSums(AtCenters):
+    """Ask for counts and sums of the rows nearest to each centroid.
+
+    Statistics: `count` (n_clusters,), `sum` (n_clusters, n_features).
+    """
+
+    row_counts: ClassVar[tuple[str, ...]] = ("count",)
 
     @cached_property
     def spec(self) -> StatisticsSpec:

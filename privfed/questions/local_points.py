@@ -247,9 +247,9 @@ N_INIT = 3
 class LocalClusterCounts(Question):
     """Ask how many clusters each client finds in its own rows.
 
-    A client takes the number with the lowest Davies-Bouldin index of its own k-means, from 2 up to the square
-    root of its number of distinct rows (Bezdek and Pal 1998): above, the index falls towards one cluster a
-    row. A client with fewer than four distinct rows reports one cluster.
+    A client takes the number with the lowest Davies-Bouldin index of its own k-means. It tries numbers from 2
+    up to the square root of its number of distinct rows (Bezdek and Pal 1998): above, the index falls towards
+    one cluster a row. A client with fewer than four distinct rows reports one cluster.
 
     Statistics: `clients` (most,); entry i - 1 counts the clients with i clusters.
 

@@ -1,43 +1,27 @@
-"""Facts about features: range, mean and rows of a client in one sum; variance by two or three.
-
-**The range sum (`FeatureRanges`).** The range sum: the range and mean of each feature and a bound on a
-client's rows, in one sum.
+"""The range sum: the range and mean of each feature and a bound on a client's rows, in one sum.
 
 Reveals to whoever opens the total: for each feature, how many clients have their smallest or largest
 value in each bin of a public logarithmic grid, and the sum over all rows; how many clients have a number of
 rows between two consecutive powers of two; and the number of all rows.
-
-**Moments (`CentredMoments`).** Mean, variance and range of each feature, from two or three sums.
-
-The range sum gives a center; a second sum asks for first and second moments around it, so that nothing
-cancels far from the origin. If the center is so far from the mean that the variance lost its digits (features
-that hardly vary, on the coarse grid of a masked range sum), a third sum asks around the new mean.
-
-Reveals to whoever opens the totals: what the range sum shows (`privfed.questions.ranges`), and for each
-feature the sum and the sum of squares over all rows.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from privfed.core.asking.declaration import Declaration
-from privfed.core.asking.phases import Form, Kept, Origin, Phase, Phases, Rule, Shape
+from privfed.core.asking.phases import Form, Kept, Origin, Phase, Phases, Rule
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
-from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec, StatisticsTable
-from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting, Total
+from privfed.core.asking.statistics import Entry, StatisticsSpec, StatisticsTable
+from privfed.core.roles.conversation import Ask, Conversation, Setting, Total
 from privfed.core.values.domain import FloatArray, Ranges, frozen
 from privfed.errors import ArgumentError, DataError
 from privfed.numerics.kernels.interpreted import IntArray
-from privfed.questions.inertia import SLACK
-from privfed.questions.lloyd import check_centers
 
 MOST_ROWS = 1 << 24
 """Rows of a client that grids have room for under differential privacy, where no bound is declared; more are
@@ -166,7 +150,7 @@ def locate(setting: Setting, upcoming: tuple[int, ...]) -> Conversation[Located]
     """
     d, domain = setting.n_features, setting.domain
     universal, find = _universal(setting)
-    low, high, declared_rows = universal.low, universal.high, None if domain is None else domain.max_rows
+    low, high = universal.low, universal.high
     question = FeatureRanges(ranges=universal, find_ranges=find)
     total = yield Ask(question, upcoming=upcoming, purpose="range")
     if total.clipped and domain is not None:
@@ -184,7 +168,7 @@ def locate(setting: Setting, upcoming: tuple[int, ...]) -> Conversation[Located]
     n_rows = round(float(total.statistics["rows"][0]))
     if n_rows < 1:
         raise ArgumentError("the clients hold no rows.")
-    rows = declared_rows or 2 ** int(np.flatnonzero(np.rint(total.statistics["row_bins"]) > 0)[-1])
+    rows = setting.max_rows or 2 ** int(np.flatnonzero(np.rint(total.statistics["row_bins"]) > 0)[-1])
     if domain is None:
         low, high = _found(total, subdivisions(d))
     mean = np.clip(total.statistics["sum"] / n_rows, low, high)
@@ -195,8 +179,7 @@ def _universal(setting: Setting) -> tuple[Ranges, bool]:
     """Return the ranges within which rows are located, and whether their own ranges are to be found."""
     d, domain = setting.n_features, setting.domain
     low, high = (np.full(d, -LARGEST), np.full(d, LARGEST)) if domain is None else domain.bounds(d)
-    declared_rows = None if domain is None else domain.max_rows
-    return Ranges(low, high, declared_rows or 2 ** (ROW_BINS - 1)), domain is None
+    return Ranges(low, high, setting.max_rows or 2 ** (ROW_BINS - 1)), domain is None
 
 
 def _found(total: Total, parts: int) -> tuple[FloatArray, FloatArray]:
@@ -225,15 +208,14 @@ class Found(Rule):
     @property
     def origin(self) -> Origin:
         """Any ends of bins where ranges are found, else the declared ones."""
-        domain = self.setting.domain
-        return Origin.ANY if domain is None or domain.max_rows is None else Origin.EQUAL
+        return Origin.ANY if self.setting.max_rows is None else Origin.EQUAL
 
     def read(self, value: object, kept: Kept) -> Kept | None:
         """Compare the ends with those of the bins, or with the declared ones."""
         if not isinstance(value, Ranges) or value.n_features != self.setting.n_features:
             return None
         universal, find = _universal(self.setting)
-        declared = None if self.setting.domain is None else self.setting.domain.max_rows
+        declared = self.setting.max_rows
         if self.setting.privacy is not None:
             declared = declared or MOST_ROWS
         rows = value.rows & (value.rows - 1) == 0 if declared is None else value.rows == declared
@@ -243,142 +225,3 @@ class Found(Rule):
         else:
             ends = np.array_equal(value.low, universal.low) and np.array_equal(value.high, universal.high)
         return kept if rows and ends and value.rows <= universal.rows else None
-
-
-_EPSILON = float(np.finfo(np.float64).eps)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Centred(Question):
-    """Questions about offsets of rows from a center, around which no digits cancel.
-
-    Args:
-        center: inside the ranges, float64 of shape (n_features,).
-    """
-
-    additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
-    center: FloatArray
-
-    def __post_init__(self) -> None:
-        check_centers(self.center[None], self.ranges)
-        if (self.center < self.ranges.low).any() or (self.center > self.ranges.high).any():
-            raise ArgumentError("the center of offsets must lie within the ranges.")
-
-    @property
-    def declaration(self) -> Declaration:
-        """The number of a client's rows, and the sums over the same rows."""
-        return Declaration(("rows",))
-
-    @property
-    def farthest(self) -> FloatArray:
-        """Longest offset of each feature, float64 of shape (n_features,), above 0."""
-        low, high = self.ranges.low - self.center, self.ranges.high - self.center
-        return np.asarray(np.maximum(np.maximum(-low, high), 2.0**-400))
-
-    def spec_with(self, product: Entry) -> StatisticsSpec:
-        """Return the layout: the rows of a client, their offsets, and an entry of products of these.
-
-        All rows lie inside the ranges, and steps are near the precision of float64.
-        """
-        low, high = self.ranges.low - self.center, self.ranges.high - self.center
-        rows, farthest = self.ranges.rows * SLACK, self.farthest
-        return StatisticsSpec(
-            Entry("rows", (1,), 0.0, self.ranges.rows, 2.0**-10),
-            Entry("offset", farthest.shape, rows * low, rows * high, farthest * 2.0**-52),
-            product,
-        )
-
-    def answer_all(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
-        """Answer for several clients."""
-        return [self._one(client.features - self.center) for client in clients]
-
-    @abstractmethod
-    def _one(self, offsets: FloatArray) -> Statistics:
-        """Answer for one client's offsets."""
-
-
-@register
-@dataclass(frozen=True, kw_only=True, eq=False)
-class CentredMoments(Centred):
-    """Ask for first and second moments around a center.
-
-    Statistics: `rows` (1,), `offset` (n_features,), the sum of rows minus the center, and `square`
-    (n_features,), the sum of its squares.
-    """
-
-    @cached_property
-    def spec(self) -> StatisticsSpec:
-        """Squares of at most the rows of a client."""
-        largest = self.farthest**2
-        most = self.ranges.rows * SLACK * largest
-        return self.spec_with(Entry("square", largest.shape, 0.0, most, largest * 2.0**-64))
-
-    def _one(self, offsets: FloatArray) -> Statistics:
-        return Statistics(
-            rows=[len(offsets)], offset=offsets.sum(axis=0), square=np.square(offsets).sum(axis=0)
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Moments:
-    """Moments of all rows.
-
-    Args:
-        ranges: the declared ones, or bin edges found by the range sum.
-        n_rows: number of rows of all clients.
-        mean: of each feature, float64 of shape (n_features,).
-        var: population variance of each feature, float64 of shape (n_features,).
-    """
-
-    ranges: Ranges
-    n_rows: int
-    mean: FloatArray
-    var: FloatArray
-
-    @property
-    def constant(self) -> npt.NDArray[np.bool_]:
-        """Which features are constant up to rounding, by the rule of scikit-learn's scalers."""
-        bound = self.n_rows * _EPSILON * self.var + (self.n_rows * self.mean * _EPSILON) ** 2
-        return np.asarray(self.var <= bound, dtype=np.bool_)
-
-
-@dataclass(frozen=True)
-class FeatureMoments:
-    """The algorithm that finds moments; with `spread=False` only the ranges and a coarse mean."""
-
-    fixed: ClassVar[bool] = False
-
-    spread: bool = True
-
-    @property
-    def max_sums(self) -> int:
-        """Three sums at most: the ranges, the moments, and the moments around a better center."""
-        return 3
-
-    def phases(self, setting: Setting) -> Phases:
-        """Return what a run asks: the ranges, then moments around one point or two."""
-        moments = Phase(Form(CentredMoments, center=Shape(setting.n_features)), 1, 2)
-        return (*range_phases(setting), moments) if self.spread else range_phases(setting)
-
-    def run(self, setting: Setting) -> Conversation[Moments]:
-        """Find the ranges, then the moments."""
-        located = yield from locate(setting, upcoming=(EVERYONE,))
-        ranges, center = located.ranges, located.mean
-        if not self.spread:
-            return Moments(ranges, located.n_rows, center, np.full_like(center, np.nan))
-        moments = yield from _around(center, ranges)
-        shift = np.abs(moments.mean - center)
-        lost = (moments.var < 2.0**-20 * shift**2) & (shift > 2.0**-45 * np.abs(center))
-        if lost.any():
-            moments = yield from _around(ranges.clip(moments.mean), ranges)
-        return moments
-
-
-def _around(center: FloatArray, ranges: Ranges) -> Conversation[Moments]:
-    total = (yield Ask(CentredMoments(ranges=ranges, center=center), purpose="moments")).statistics
-    n_rows = round(float(total["rows"][0]))
-    shift = total["offset"] / n_rows
-    var = np.maximum(total["square"] / n_rows - shift**2, 0.0)
-    return Moments(ranges, n_rows, center + shift, var)

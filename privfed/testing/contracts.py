@@ -12,8 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from privfed.attacks.base.interface import PassiveAttack
-from privfed.attacks.base.preparation import Target
-from privfed.attacks.base.prior import Prior
+from privfed.attacks.base.preparation import Prior, Target
 from privfed.attacks.base.results import NotRun, Truth, evaluate
 from privfed.attacks.registry import undeclared
 from privfed.core.record.records import Asked, Summed

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from privfed.core.agreed.assumptions import answer_stages
 from privfed.core.agreed.configuration import CohortRule, Configuration
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
@@ -28,7 +27,7 @@ from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.record.transcript import Transcript
 from privfed.core.roles.conversation import EVERYONE, Ask, Total
 from privfed.core.roles.engine import Answerer, Carrier, Client, Exchange, Replies, StateStore
-from privfed.core.roles.secure_sum import SecureSum
+from privfed.core.roles.secure_sum import SecureSum, answer_stages
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.engines.in_process import Fault, InProcessEngine
 from privfed.federation.driver import Federation

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed.core.agreed.assumptions import answer_stages
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.records import Began, Exchanged, Summed
 from privfed.core.roles.conversation import Total
 from privfed.core.roles.engine import Answerer, Client
-from privfed.core.roles.secure_sum import SecureSum
+from privfed.core.roles.secure_sum import SecureSum, answer_stages
 from privfed.core.stored.encoding import StateCodec
 from privfed.engines.in_process import Fault
 from privfed.errors import NotEnoughClientsError, ProtocolError, RefusedError

@@ -21,8 +21,7 @@ import tenseal
 from privfed.core.values.domain import FloatArray
 from privfed.errors import IntegrityError
 from privfed.privacy.sampler import SecureBits, discrete_gaussian
-from privfed.protocols.ckks.grid import Slots
-from privfed.protocols.ckks.parameters import DITHER, PRIME_BITS, RING, SLOTS, Capacity
+from privfed.protocols.ckks.grid import DITHER, PRIME_BITS, RING, SLOTS, Capacity, Slots
 from privfed.protocols.crypto.keys import CryptographyError
 
 PADDED_BYTES = 123_904

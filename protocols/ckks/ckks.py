@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from privfed.core.agreed.assumptions import COLLECT, Assumptions, Stage
 from privfed.core.agreed.configuration import Configuration, Terms
 from privfed.core.agreed.policy import default_losses
+from privfed.core.roles.secure_sum import COLLECT, Assumptions, Stage
 from privfed.core.values.numbers import check_whole
 from privfed.errors import ArgumentError
 from privfed.privacy.pricing import reach_of
 from privfed.protocols.answering import FEWEST_SUMMED
-from privfed.protocols.ckks.grid import SlotGrid
-from privfed.protocols.ckks.parameters import MAX_CLIENTS
+from privfed.protocols.ckks.grid import MAX_CLIENTS, SlotGrid
 from privfed.protocols.ckks.scheme import CkksScheme
 from privfed.protocols.client_opened.secure_sum import ClientOpenedSum
 
@@ -34,8 +33,8 @@ class CKKS(ClientOpenedSum):
     all clients hold the key of the fit, so a single colluding client can open every answer. A server alone
     changes nothing unnoticed (a wrong total passes with probability 2^-69), but it chooses whose answers
     are in a total, at least `honest` of them. Assumes identities that the parties exchanged before (a
-    registry), state that is never restored from a copy, ring-LWE with the parameters of
-    `privfed.protocols.ckks.parameters` at 128 bits, X25519 or ML-KEM-768, AES-256, SHA-256 and Ed25519. Any
+    registry) and state that is never restored from a copy. Assumes ring-LWE with the parameters of
+    `privfed.protocols.ckks.grid` at 128 bits, X25519 or ML-KEM-768, AES-256, SHA-256 and Ed25519. Any
     client can spoil or stop a sum. If the server adds the noise (`Privacy(noise="server")`), it can also
     change totals as it likes, except whose answers they name.
 

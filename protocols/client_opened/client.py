@@ -10,25 +10,38 @@ from collections.abc import Callable
 import msgspec
 
 from privfed.core.agreed.agreement import Agreement, Signer
-from privfed.core.agreed.assumptions import COLLECT
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import question_from_bytes
 from privfed.core.roles.conversation import Total
 from privfed.core.roles.engine import Answerer
-from privfed.core.roles.secure_sum import Replay
-from privfed.core.stored.encoding import Codec, Refusal, decode, encode
+from privfed.core.roles.secure_sum import COLLECT, Replay
+from privfed.core.stored.encoding import Refusal, decode, encode
 from privfed.errors import IntegrityError, MessageError, PolicyError, PrivFedError
 from privfed.protocols.answering import admit, answer, refusal_code
-from privfed.protocols.client_opened.bindings import MISSED, lost_clients, needed, next_head, tag_of
-from privfed.protocols.client_opened.messages import NOTHING, Contribution, OpenRequest, Sealed
-from privfed.protocols.client_opened.scheme import Opened, Scheme
+from privfed.protocols.client_opened.messages import (
+    MISSED,
+    NOTHING,
+    Contribution,
+    OpenRequest,
+    Sealed,
+    lost_clients,
+    needed,
+    next_head,
+    tag_of,
+)
+from privfed.protocols.client_opened.scheme import (
+    Group,
+    Opened,
+    Scheme,
+    State,
+    SumAttempt,
+    attempt_of,
+    closed,
+)
 from privfed.protocols.client_opened.setup import GroupSetup
-from privfed.protocols.client_opened.state import CODEC, Group, State, closed
-from privfed.protocols.client_opened.sum_attempt import SumAttempt, attempt_of
 from privfed.protocols.crypto.keys import CryptographyError, digest, equal
 from privfed.protocols.setup import losses
-from privfed.protocols.setup.channel import Channel
-from privfed.protocols.setup.messages import AdvertiseRequest, Envelope, RosterRequest
+from privfed.protocols.setup.messages import AdvertiseRequest, Channel, Envelope, RosterRequest
 
 
 def _misplaced(reason: str) -> MessageError:
@@ -63,14 +76,7 @@ class GroupClient:
         self._scheme, self._replay, self._joined = scheme, replay, joined
         self._setup = GroupSetup(position, agreement, identity, policy, scheme)
 
-    @property
-    def codec(self) -> Codec[State]:
-        """How its state is stored."""
-        return CODEC
-
-    def initial(self) -> State:
-        """Return the state before the first request."""
-        return State()
+        self.codec, self.initial = self._setup.codec, self._setup.initial
 
     def step(self, state: State, request: bytes, answerer: Answerer) -> tuple[State, bytes]:
         """Answer one request, or refuse it with a code that depends on messages and policy only.
@@ -85,8 +91,7 @@ class GroupClient:
         try:
             message = decode(request, expected, sender="the coordinator", stage="request")
             if isinstance(message, AdvertiseRequest):
-                state, advertisement = self._setup.advertise(state, message)
-                return state, encode(advertisement)
+                return self._setup.advertise(state, message)
             if isinstance(message, RosterRequest):
                 state, reply = self._setup.join(state, message, self._replay.told)
             else:

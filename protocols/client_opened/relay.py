@@ -7,49 +7,40 @@ server adds the noise, it adds it once to each completed sum.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from privfed.core.agreed.agreement import Agreement, Signer
 from privfed.core.roles.engine import Exchange, gather
 from privfed.core.roles.secure_sum import Steps
-from privfed.core.stored.encoding import Message, Refusal, decode, encode
+from privfed.core.stored.encoding import Message, Refusal, encode
 from privfed.errors import (
     IntegrityError,
     MessageError,
-    NotEnoughClientsError,
     ProtocolError,
-    RefusedError,
     RepeatsSpentError,
 )
 from privfed.privacy.pricing import ServerNoise
-from privfed.protocols.client_opened.bindings import MISSED, needed
-from privfed.protocols.client_opened.messages import NOTHING, Contribution, Joined, OpenRequest, Sealed
+from privfed.protocols.client_opened.messages import (
+    MISSED,
+    NOTHING,
+    Contribution,
+    Joined,
+    OpenRequest,
+    Sealed,
+    needed,
+)
 from privfed.protocols.client_opened.scheme import Scheme
 from privfed.protocols.crypto.keys import (
-    CryptographyError,
-    encapsulation_key,
-    grown,
     new_secret,
-    new_seed,
-    public_key,
 )
 from privfed.protocols.setup.advertising import (
-    advertise_request,
-    listed,
-    read_advertisement,
-    signed_roster,
     with_keys,
 )
-from privfed.protocols.setup.bindings import session_of
-from privfed.protocols.setup.channel import Channel
-from privfed.protocols.setup.hybrid import channel_from
-from privfed.protocols.setup.losses import REFUSED
-from privfed.protocols.setup.messages import Advertisement, Capsule, Envelope, Joining
-from privfed.protocols.setup.pairing import Pairing
+from privfed.protocols.setup.messages import Advertisement, Capsule, Channel
+from privfed.protocols.setup.parties import Coordinator
 from privfed.protocols.setup.rules import bitmap
-from privfed.protocols.setup.simulated_replay import MAX_BEHIND
+from privfed.protocols.setup.simulated import MAX_BEHIND
 
 
 class NothingAskedError(ProtocolError):
@@ -73,7 +64,7 @@ class Relayed:
     attempts: int = 1
 
 
-class Relay:
+class Relay(Coordinator):
     """Coordinates sums that it cannot open.
 
     Args:
@@ -83,9 +74,8 @@ class Relay:
     """
 
     def __init__(self, agreement: Agreement, identity: Signer, scheme: Scheme) -> None:
-        self._agreement, self._identity, self._scheme = agreement, identity, scheme
-        self._everyone = range(len(agreement.configuration.clients))
-        self._noise = ServerNoise(agreement.configuration)
+        super().__init__(agreement, identity, needed)
+        self._scheme, self._noise = scheme, ServerNoise(agreement.configuration)
         self._forget()
 
     def _forget(self) -> None:
@@ -108,66 +98,40 @@ class Relay:
         """Set up the group; if its leader is lost on the way, start again without it."""
         self._forget()
         while not self._invitations:
-            fit = new_secret()
-            came = yield from self._advertised(fit)
-            yield from self._prepared(fit, came)
+            asked = [i for i in self._everyone if i not in self._lost]
+            came = yield from self._advertised(new_secret(), asked)
+            self._lose((i for i in asked if i not in came), "advertise")
+            yield from self._prepared(came)
 
-    def _advertised(self, fit: bytes) -> Steps[dict[int, Advertisement]]:
-        asked = [i for i in self._everyone if i not in self._lost]
-        request = encode(advertise_request(self._agreement, self._identity, fit))
-        replies = yield Exchange("advertise", 0, dict.fromkeys(asked, request))
-        read, rejected = gather(
-            replies, asked, lambda i, data: read_advertisement(self._agreement, i, self._name(i), data, fit)
-        )
-        self._rejected |= rejected
-        came = {i: one for i, one in sorted(read.items()) if isinstance(one, Advertisement)}
-        self._refused = {i: one.code for i, one in read.items() if isinstance(one, Refusal)}
-        self._require(came, self._everyone, "advertise")
-        self._lose((i for i in asked if i not in came), "advertise")
-        return came
-
-    def _prepared(self, fit: bytes, came: Mapping[int, Advertisement]) -> Steps[None]:
-        entries = tuple(listed(i, one) for i, one in came.items())
-        session, (leader, *others) = session_of(self._agreement, fit, entries), came
-        key, seed = new_secret(), grown(new_seed())
-        own = public_key(key), encapsulation_key(seed)
-        roster = signed_roster(self._identity, self._agreement, fit, *own, entries)
-        self._pairing = Pairing({i: one.encapsulation for i, one in came.items()})
+    def _prepared(self, came: Mapping[int, Advertisement]) -> Steps[None]:
+        leader, *others = came
         self._pairing.want(leader, others, alone=True)
         for client in came if self._scheme.pairwise else ():
             self._pairing.want(client, came)
         offered = {i: self._pairing.offered(i) for i in came}
-        without = encode(roster)
-        requests = {i: encode(with_keys(roster, keys)) if keys else without for i, keys in offered.items()}
+        without = encode(self._roster)
+        requests = {
+            i: encode(with_keys(self._roster, keys)) if keys else without for i, keys in offered.items()
+        }
         self._channels = {}
         replies = yield Exchange("prepare", 0, requests)
 
-        def read(client: int, data: bytes) -> Joined | Refusal:
+        def check(client: int, reply: Joined) -> None:
             name = self._name(client)
-            joining = decode(data, Joining | Refusal, sender=name, stage="prepare")
-            if isinstance(joining, Refusal):
-                return joining
-            public, brought = came[client].key, joining.ciphertext
-            try:
-                shared = channel_from(key, seed, public, roster, session, client, brought)
-            except CryptographyError as error:
-                raise MessageError(str(error), sender=name, stage="prepare") from None
-            channel = Channel(shared, session, client)
-            reply: Joined | Refusal = self._opened_by(channel, client, joining.envelope, 0, "prepare", Joined)
-            if isinstance(reply, Joined):
-                if client == leader and len(reply.boxes) % len(others):
-                    raise MessageError("boxes of another length", sender=name, stage="prepare")
-                if {one.client for one in reply.capsules} != {one.client for one in offered[client]}:
-                    raise MessageError("other capsules than were asked for", sender=name, stage="prepare")
-                self._pairing.take(client, reply.capsules, name, "prepare")
-                self._channels[client] = channel
+            if client == leader and len(reply.boxes) % len(others):
+                raise MessageError("boxes of another length", sender=name, stage="prepare")
+            if {one.client for one in reply.capsules} != {one.client for one in offered[client]}:
+                raise MessageError("other capsules than were asked for", sender=name, stage="prepare")
+
+        def read(client: int, data: bytes) -> Joined | Refusal:
+            reply: Joined | Refusal = self._joining(client, data, "prepare", Joined, check)
             return reply
 
         answers, rejected = gather(replies, requests, read)
         self._rejected |= rejected
         joined = {i: one for i, one in answers.items() if isinstance(one, Joined)}
         self._refused = {i: one.code for i, one in answers.items() if isinstance(one, Refusal)}
-        self._require(joined, self._everyone, "prepare")
+        self._require(joined, self._everyone, "prepare", self._refused)
         self._lose((i for i in came if i not in joined), "prepare")
         self._heard = dict.fromkeys(joined, 0)
         self._told = {i: one.told for i, one in joined.items()}
@@ -221,7 +185,7 @@ class Relay:
         self._lose(behind, "prepare")
         self._rejected |= {i: f"has {self._told[i]} of {index} totals of earlier set-ups" for i in behind}
         self._refused = dict.fromkeys(behind, MISSED)
-        self._require(self._present(), self._everyone, "prepare")
+        self._require(self._present(), self._everyone, "prepare", self._refused)
 
     def close(self) -> Steps[None]:
         """Deliver the last total to clients that do not have it."""
@@ -313,7 +277,7 @@ class Relay:
         missing = [i for i in members if i not in contributors and i in present]
         if self._scheme.whole:
             self._lose(missing, "collect")
-        self._require(contributors, members, "collect")
+        self._require(contributors, members, "collect", self._refused)
         if missing and self._scheme.whole:
             self._repeats += 1
             if self._repeats > configuration.terms.repeats:
@@ -335,37 +299,3 @@ class Relay:
     def _lose(self, clients: Iterable[int], stage: str) -> None:
         for client in clients:
             self._lost.setdefault(client, stage)
-
-    def _require(self, left: Collection[int], members: Collection[int], stage: str) -> None:
-        """Raise unless enough of the members are left."""
-        enough, n_left = needed(len(members), self._agreement.configuration.terms), len(left)
-        if n_left >= enough:
-            return
-        codes = {self._name(i): code for i, code in self._refused.items()}
-        error: ProtocolError = NotEnoughClientsError(
-            missing=[self._name(i) for i in members if i not in left], left=n_left, needed=enough, stage=stage
-        )
-        if not codes or n_left + len(codes) < enough:
-            raise error
-        most = self._agreement.configuration.most_losses
-        raise RefusedError(codes, stage=stage, note=f" (losses={most})" * (REFUSED in codes.values()))
-
-    def _name(self, client: int) -> str:
-        clients = self._agreement.configuration.clients
-        return clients[client] if 0 <= client < len(clients) else f"client {client}"
-
-    def _opened(self, client: int, data: bytes, number: int, stage: str, expected: Any) -> Any:
-        """Open an envelope and return the reply, which must belong to this sum and stage."""
-        return self._opened_by(self._channels[client], client, data, number, stage, expected)
-
-    def _opened_by(
-        self, channel: Channel, client: int, data: bytes, number: int, stage: str, expected: Any
-    ) -> Any:
-        name = self._name(client)
-        envelope = decode(data, Envelope | Refusal, sender=name, stage=stage)
-        if isinstance(envelope, Refusal):
-            return envelope
-        if (envelope.number, envelope.stage) != (number, stage):
-            reason = f"is of sum {envelope.number}, stage {envelope.stage!r}; expected was sum {number}"
-            raise MessageError(reason, sender=name, stage=stage)
-        return channel.open_up(envelope, expected | Refusal, name)

@@ -2,6 +2,12 @@
 
 `client`, `relay` and `session` do the rest: set-up, headers, hash chain, tags, repeats. A scheme is
 stateless and holds no key; both sides use the same object.
+
+One attempt at a sum, as each client computes it from what its replay of the algorithm asks.
+
+The state that a client of sums that clients open keeps between messages. Its repr shows no secret.
+
+A stored state must not be restored from a copy: see `privfed.party.state`.
 """
 
 from __future__ import annotations
@@ -9,11 +15,159 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.roles.secure_sum import NextQuestion
+from privfed.core.stored.encoding import Codec
 from privfed.core.values.domain import FloatArray
 from privfed.privacy.pricing import Drawn
 from privfed.protocols.answering import RangedAnswer
-from privfed.protocols.client_opened.state import Group
-from privfed.protocols.client_opened.sum_attempt import SumAttempt
+from privfed.protocols.client_opened.messages import lost_clients, members_of, sum_header
+from privfed.protocols.setup.hybrid import Keyring
+from privfed.protocols.setup.losses import Losses
+
+
+class _Hidden(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(...)"
+
+
+class Group(_Hidden, frozen=True):
+    """Holds one client's keys and counters in a group that was set up.
+
+    Args:
+        session: hash of the agreement and the list of clients, 32 bytes.
+        leader: position of the client that drew the secret: the lowest on the list.
+        channel: key shared with the coordinator, 32 bytes.
+        pairs: position -> key shared with that client, 32 bytes. Has all other clients of the list, once the
+            first request brought what they encapsulated; if the scheme uses no pairwise masks, a client
+            other than the leader has only the leader.
+        ring: what these keys are agreed on with, until then.
+        secret: the group's secret G, 32 bytes that the coordinator never sees; empty until it came.
+        extra: the scheme's own secret (the key of CKKS), which travels with G.
+        head: head of the hash chain over all totals so far, 32 bytes.
+        last: highest sum number that was answered; everything up to it is closed.
+        pending: number of the sum that the client contributed to and whose total has not come; 0 for none.
+        opened: index of the last opened sum, -1 before.
+        repeats: how often a sum was asked again, or a client named lost between two sums.
+        lost: one byte for each client of the configuration: 1 for those that are out of the fit.
+        losses: how often clients were lost.
+    """
+
+    session: bytes
+    leader: int
+    channel: bytes
+    pairs: dict[int, bytes]
+    head: bytes
+    ring: Keyring = Keyring()
+    secret: bytes = b""
+    extra: bytes = b""
+    last: int = 0
+    pending: int = 0
+    opened: int = -1
+    repeats: int = 0
+    lost: bytes = b""
+    losses: Losses = Losses()
+
+
+class State(_Hidden, frozen=True):
+    """Holds the whole state of a client.
+
+    Args:
+        fit: identifier of the fit that was advertised for, empty before.
+        key: secret X25519 key of that fit, until the roster comes.
+        seed: seed of its ML-KEM-768 key, likewise.
+        agreement: digest of the agreement that `answered` counts for.
+        answered: how many sums of this agreement were answered, over all set-ups.
+        slotted: how many of them showed unlinked contributions.
+        repeats: how many repeats of sums were counted in closed set-ups.
+        lost: who was out of the fit when the last set-up was closed, one byte for each client; empty before.
+        group: the keys of the fit, from the roster on.
+        reply_to: hash of the last request that changed the state.
+        reply: the reply to it; an identical request gets it again, byte for byte.
+        begun: identifiers of the agreement's fits so far; none is begun again.
+        losses: how often clients were lost in closed set-ups.
+    """
+
+    fit: bytes = b""
+    key: bytes = b""
+    seed: bytes = b""
+    agreement: bytes = b""
+    answered: int = 0
+    slotted: int = 0
+    repeats: int = 0
+    lost: bytes = b""
+    group: Group | None = None
+    reply_to: bytes = b""
+    reply: bytes = b""
+    begun: tuple[bytes, ...] = ()
+    losses: Losses = Losses()
+
+    @property
+    def losses_so_far(self) -> int:
+        """How often clients were lost so far; a party's journal keeps it over all its fits."""
+        return (self.losses if self.group is None else self.group.losses).over_fits
+
+
+def closed(state: State) -> State:
+    """Return the state without its group and keys; counts over all set-ups stay.
+
+    A sum whose total has not come counts as a repeat: the coordinator and a colluder may have opened it,
+    and a new set-up may ask it again of other clients.
+    """
+    group = state.group
+    if group is None:
+        return state
+    repeats = state.repeats + group.repeats + bool(group.pending)
+    lost = group.lost if group.last else state.lost
+    return msgspec.structs.replace(state, group=None, repeats=repeats, lost=lost, losses=group.losses)
+
+
+CODEC: Codec[State] = Codec(State, "state of a client of a sum that clients open", 5)
+"""How a state is stored on the client's own disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class SumAttempt:
+    """Describes one attempt at a sum, as each client computes it for itself.
+
+    Args:
+        header: hash that all masks and checks are bound to, 32 bytes; never the same twice.
+        me: the client's position.
+        cohort: positions of the clients that the question goes to, ascending.
+        members: those of them that may contribute, because they are not out of the fit.
+        question: the encoded question.
+        contributed: whether this client has contributed to this attempt; set when a total is opened.
+    """
+
+    header: bytes
+    me: int
+    cohort: tuple[int, ...]
+    members: tuple[int, ...]
+    question: bytes
+    contributed: bool = False
+
+
+def attempt_of(
+    configuration: Configuration,
+    group: Group,
+    me: int,
+    expected: NextQuestion,
+    number: int,
+    index: int,
+    lost: bytes,
+) -> SumAttempt:
+    """Return the attempt `number` at sum `index`, after the totals that the group has chained.
+
+    Raises:
+        MessageError: `lost` is not one byte 0 or 1 for each client.
+    """
+    cohort = configuration.cohort(expected.cohort)
+    members = members_of(cohort, lost_clients(configuration, lost))
+    where = (group.session, number, index, group.head, expected.cohort, cohort, members)
+    header = sum_header(*where, expected.metric)
+    return SumAttempt(header, me, cohort, members, expected.question, group.pending == number)
 
 
 @dataclass(frozen=True, slots=True)

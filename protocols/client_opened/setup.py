@@ -18,41 +18,17 @@ import msgspec
 from privfed.core.agreed.agreement import Agreement, Signer
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.stored.encoding import encode
-from privfed.errors import MessageError, PolicyError
-from privfed.protocols.answering import admit_configuration
-from privfed.protocols.client_opened.bindings import first_head, invitation_data, invitation_key
-from privfed.protocols.client_opened.messages import Joined
-from privfed.protocols.client_opened.scheme import Scheme
-from privfed.protocols.client_opened.state import Group, State, closed
-from privfed.protocols.crypto.keys import (
-    KEY_BYTES,
-    CryptographyError,
-    encapsulation_key,
-    equal,
-    new_secret,
-    new_seed,
-    public_key,
-    seal,
-    unseal,
-)
-from privfed.protocols.setup import losses
-from privfed.protocols.setup.advertising import check_request
-from privfed.protocols.setup.bindings import session_of
-from privfed.protocols.setup.channel import Channel
-from privfed.protocols.setup.hybrid import Keyring, agreed_on, channel_to, keyring
-from privfed.protocols.setup.journal_counter import advertised, check_journals, hash_of
-from privfed.protocols.setup.messages import (
-    Advertisement,
-    AdvertiseRequest,
-    Capsule,
-    Joining,
-    RosterRequest,
-)
-from privfed.protocols.setup.roster import check_roster
+from privfed.errors import PolicyError
+from privfed.protocols.client_opened.messages import Joined, first_head, invitation_data, invitation_key
+from privfed.protocols.client_opened.scheme import CODEC, Group, Scheme, State, closed
+from privfed.protocols.crypto.keys import KEY_BYTES, CryptographyError, new_secret, seal, unseal
+from privfed.protocols.setup.hybrid import Keyring, agreed_on
+from privfed.protocols.setup.messages import Capsule, Channel, Joining, RosterRequest
+from privfed.protocols.setup.parties import JoiningClient
 from privfed.protocols.setup.rules import bitmap
 
 
-class GroupSetup:
+class GroupSetup(JoiningClient):
     """Sets up a group on one client's side.
 
     Args:
@@ -63,36 +39,13 @@ class GroupSetup:
         scheme: says whether pairwise keys are needed, and which secret travels with G.
     """
 
+    codec = CODEC
+
     def __init__(
         self, position: int, agreement: Agreement, identity: Signer, policy: ClientPolicy, scheme: Scheme
     ) -> None:
-        self._me, self._agreement, self._identity = position, agreement, identity
-        self._policy, self._scheme = policy, scheme
-
-    def advertise(self, state: State, message: AdvertiseRequest) -> tuple[State, Advertisement]:
-        """Send a fresh key, signed over role, fit, agreement and where this client's journal stands.
-
-        An earlier fit goes on until a list is joined that has this key. If the request comes again for the
-        same fit, it gets the same key until that list has arrived, and a refusal after that.
-
-        Raises:
-            PolicyError: the agreement is another one, or the policy refuses it.
-            MessageError: the fit is set up already.
-        """
-        agreement, again = self._agreement, equal(message.fit, state.fit)
-        known = equal(state.agreement, agreement.digest)
-        check_request(agreement, message, state.begun if known and not again else ())
-        admit_configuration(agreement.configuration, self._policy)
-        if again and not state.key:
-            raise MessageError("a fit that is already set up", sender="the coordinator", stage="advertise")
-        key, seed = (state.key, state.seed) if again else (new_secret(), new_seed())
-        state = state if known else State()
-        begun = state.begun if again else (*state.begun, message.fit)
-        state = msgspec.structs.replace(
-            state, fit=message.fit, key=key, seed=seed, agreement=agreement.digest, begun=begun
-        )
-        keys = public_key(key), encapsulation_key(seed)
-        return state, advertised(self._identity, self._me, message.fit, agreement.digest, *keys)
+        super().__init__(position, agreement, identity, policy)
+        self._scheme = scheme
 
     def join(self, state: State, message: RosterRequest, told: int = 0) -> tuple[State, bytes]:
         """Check the list of clients and derive the keys; the leader draws the group's secret.
@@ -106,22 +59,15 @@ class GroupSetup:
             PolicyError: the list fails a check; the text is the code of the refusal.
             MessageError: the client advertised no key.
         """
-        if not state.key:
-            raise MessageError("before an advertisement", sender="the coordinator", stage="prepare")
-        me, whole = self._me, self._scheme.pairwise
-        own = public_key(state.key), hash_of(encapsulation_key(state.seed))
-        check_roster(self._agreement, me, *own, state.fit, message)
-        check_journals(self._identity, self._agreement, me, message.clients)
-        session = session_of(self._agreement, state.fit, message.clients)
-        channel, ciphertext = channel_to(state.key, message, session, me)
-        leader, n = message.clients[0].client, len(self._agreement.configuration.clients)
-        ring = keyring(state.key, state.seed, me, message.clients, n, session, whole=whole)
+        # An earlier fit ends only once the whole list, with this client's key, is the coordinator's.
+        before, me = closed(state), self._me
+        session, channel, ciphertext, ring, counted = self._checked_list(
+            state, before.losses, message, "prepare", whole=self._scheme.pairwise
+        )
+        leader = message.clients[0].client
         ring, pairs, capsules = agreed_on(ring, session, me, (), message.keys, ())
         listed = frozenset(one.client for one in message.clients)
         lost = bytes(1 - there for there in self._bitmap(listed))
-        # Only now does an earlier fit end: the whole list and this client's key in it are the coordinator's.
-        before, absent = closed(state), [i for i, away in enumerate(lost) if away]
-        counted = losses.checked(losses.begun(before.losses, absent), self._agreement.configuration)
         group = Group(session, leader, channel, pairs, first_head(session), ring, lost=lost, losses=counted)
         joined = Joined(b"", b"", told)
         if leader == me:

@@ -33,9 +33,8 @@ from privfed.protocols.masked.bindings import (
 )
 from privfed.protocols.masked.messages import Preparation
 from privfed.protocols.masked.state import RECOVERY, SECRET_BYTES, SELF, Block, Pair, box_bytes
-from privfed.protocols.setup.bindings import part
 from privfed.protocols.setup.graph import Neighbours
-from privfed.protocols.setup.messages import Slot
+from privfed.protocols.setup.messages import Slot, part
 
 _BY_KIND = (("self", SELF), ("recovery", RECOVERY))
 

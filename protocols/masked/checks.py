@@ -13,9 +13,8 @@ from privfed.errors import MessageError, PolicyError
 from privfed.protocols.crypto.keys import RECEIPT_BYTES, equal
 from privfed.protocols.masked.messages import CollectRequest, UnmaskRequest
 from privfed.protocols.masked.state import Block, Fit, Pending, box_bytes
-from privfed.protocols.setup.bindings import part
 from privfed.protocols.setup.graph import Neighbours
-from privfed.protocols.setup.messages import Slot
+from privfed.protocols.setup.messages import Slot, part
 from privfed.protocols.setup.rules import Rules, from_bitmap, is_bitmap
 
 MOST_SKIPPED = 1 << 16

@@ -11,30 +11,26 @@ import msgspec
 import numpy as np
 
 from privfed.core.agreed.agreement import Agreement, Signer
-from privfed.core.agreed.assumptions import COLLECT
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.roles.engine import Answerer
-from privfed.core.roles.secure_sum import Replay
-from privfed.core.stored.encoding import Codec, Message, Refusal, decode, encode
+from privfed.core.roles.secure_sum import COLLECT, Replay
+from privfed.core.stored.encoding import Message, Refusal, decode, encode
 from privfed.errors import IntegrityError, MessageError, PolicyError, PrivFedError
-from privfed.protocols.answering import admit, admit_configuration, answer, refusal_code
+from privfed.protocols.answering import admit, answer, refusal_code
 from privfed.protocols.crypto.fixed_point import grid_of
 from privfed.protocols.crypto.keys import (
+    APART,
     KEY_BYTES,
     CryptographyError,
+    Shared,
     digest,
-    encapsulation_key,
     equal,
-    new_secret,
-    new_seed,
     public_key,
     seal,
 )
-from privfed.protocols.crypto.shared import APART, Shared
 from privfed.protocols.masked import checks
-from privfed.protocols.masked.bindings import lock_binding, lock_key, pair_of
+from privfed.protocols.masked.bindings import lock_binding, lock_key, masking, pair_of
 from privfed.protocols.masked.blocks import BlockMaker
-from privfed.protocols.masked.masking import masking
 from privfed.protocols.masked.messages import (
     Agreed,
     CollectRequest,
@@ -62,21 +58,21 @@ from privfed.protocols.masked.state import (
 from privfed.protocols.masked.verification import CHECK_WORDS
 from privfed.protocols.masked.verifier import Verifier
 from privfed.protocols.setup import losses
-from privfed.protocols.setup.advertising import check_request, check_signed
-from privfed.protocols.setup.bindings import part, session_of
-from privfed.protocols.setup.channel import Channel
-from privfed.protocols.setup.hybrid import agreed_on, channel_to, keyring
-from privfed.protocols.setup.journal_counter import advertised, check_journals, hash_of
+from privfed.protocols.setup.advertising import check_signed
+from privfed.protocols.setup.graph import FULL_GRAPH
+from privfed.protocols.setup.hybrid import agreed_on
 from privfed.protocols.setup.messages import (
     AdvertiseRequest,
+    Channel,
     Envelope,
     Joining,
     RosterRequest,
     Slot,
+    part,
+    session_of,
 )
-from privfed.protocols.setup.roster import check_roster
+from privfed.protocols.setup.parties import JoiningClient
 from privfed.protocols.setup.rules import Rules, check_cohort, sum_header, threshold
-from privfed.protocols.setup.sizes import FULL_GRAPH
 
 MAX_PREPARED = 4
 """Most blocks of future sums that a client holds key material for."""
@@ -93,7 +89,7 @@ _STAGES: dict[type[Message], str] = {
 }
 
 
-class MaskedClient:
+class MaskedClient(JoiningClient):
     """Answers masked sums for one client.
 
     Args:
@@ -105,6 +101,8 @@ class MaskedClient:
         shared: in a simulation, what it would compute as others do.
     """
 
+    codec = CODEC
+
     def __init__(
         self,
         position: int,
@@ -114,18 +112,10 @@ class MaskedClient:
         replay: Replay | None = None,
         shared: Shared = APART,
     ) -> None:
-        self._me, self._identity, self._policy, self._shared = position, identity, policy, shared
-        self._agreement = Rules.of(agreement)
+        self._agreement: Rules
+        super().__init__(position, Rules.of(agreement), identity, policy)
+        self._shared = shared
         self._verifier = None if replay is None else Verifier(self._agreement, position, replay)
-
-    @property
-    def codec(self) -> Codec[State]:
-        """How its state is stored."""
-        return CODEC
-
-    def initial(self) -> State:
-        """Return the state before the first request."""
-        return State()
 
     def step(self, state: State, request: bytes, answerer: Answerer) -> tuple[State, bytes]:
         """Answer one request, or refuse it with a code that depends on messages and policy only."""
@@ -141,7 +131,7 @@ class MaskedClient:
                 stage="request",
             )
             if isinstance(message, AdvertiseRequest):
-                return self._advertise(state, message)
+                return self.advertise(state, message)
             if isinstance(message, RosterRequest):
                 return self._join(state, message)
             if keys is None:
@@ -171,50 +161,21 @@ class MaskedClient:
 
     # Set-up of a fit.
 
-    def _advertise(self, state: State, message: AdvertiseRequest) -> tuple[State, bytes]:
-        """Send a fresh key, signed over role, fit, agreement and where this client's journal stands.
-
-        An earlier fit goes on until a list is joined that has this key. If the request comes again for the
-        same fit, it gets the same key until that list has arrived, and a refusal after that.
-        """
-        agreement, again = self._agreement, equal(message.fit, state.fit)
-        known = equal(state.agreement, agreement.digest)
-        check_request(agreement, message, state.begun if known and not again else ())
-        admit_configuration(agreement.configuration, self._policy)
-        if again and not state.key:
-            raise MessageError("a fit that is already set up", sender="the coordinator", stage="advertise")
-        key, seed = (state.key, state.seed) if again else (new_secret(), new_seed())
-        before = state if known else State()
-        begun = before.begun if again else (*before.begun, message.fit)
-        state = msgspec.structs.replace(
-            before, fit=message.fit, key=key, seed=seed, agreement=agreement.digest, begun=begun
-        )
-        keys = public_key(key), encapsulation_key(seed)
-        return state, encode(advertised(self._identity, self._me, message.fit, agreement.digest, *keys))
-
     def _join(self, state: State, message: RosterRequest) -> tuple[State, bytes]:
         """Check the list of clients, and agree on keys with the coordinator and with others."""
         if state.keys is not None and not self._is_of(state.key, message):
             return self._joined_before(state, state.keys, message)
-        if not state.key:
-            raise MessageError("before an advertisement", sender="the coordinator", stage="agree")
-        own = public_key(state.key), hash_of(encapsulation_key(state.seed))
-        check_roster(self._agreement, self._me, *own, state.fit, message)
-        check_journals(self._identity, self._agreement, self._me, message.clients)
-        session = session_of(self._agreement, state.fit, message.clients)
-        channel_key, ciphertext = channel_to(state.key, message, session, self._me)
-        n = len(self._agreement.configuration.clients)
-        absent = set(range(n)) - {one.client for one in message.clients}
-        before = closed(state)  # Only now, as the whole list with this client's key is the coordinator's.
-        counted = losses.checked(losses.begun(before.losses, absent), self._agreement.configuration)
-        where = (self._me, message.clients, n, session)
-        ring = keyring(state.key, state.seed, *where, whole=n <= FULL_GRAPH, shared=self._shared)
+        before, n = closed(state), len(self._agreement.configuration.clients)
+        # An earlier fit ends only once the whole list, with this client's key, is the coordinator's.
+        session, channel, ciphertext, ring, counted = self._checked_list(
+            state, before.losses, message, "agree", whole=n <= FULL_GRAPH, shared=self._shared
+        )
         counts = {"answered": before.answered, "losses": counted, "fit": state.fit}
-        keys = Fit(session, channel_key, {}, ring, **counts)  # type: ignore[arg-type]
+        keys = Fit(session, channel, {}, ring, **counts)  # type: ignore[arg-type]
         if self._verifier is not None:
             keys = msgspec.structs.replace(keys, chain=self._verifier.begun(session, before.past))
         keys, made = self._agreed(keys, message)
-        sealed = Channel(channel_key, session, self._me).up(0, "agree", Agreed(made["capsules"]))
+        sealed = Channel(channel, session, self._me).up(0, "agree", Agreed(made["capsules"]))
         reply = encode(Joining(ciphertext, sealed))
         keys = msgspec.structs.replace(keys, joining=reply)
         return msgspec.structs.replace(before, fit=state.fit, key=b"", seed=b"", keys=keys), reply

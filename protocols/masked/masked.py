@@ -13,20 +13,18 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from privfed.core.agreed.agreement import Agreement, Signer
-from privfed.core.agreed.assumptions import COLLECT, Assumptions, Stage
 from privfed.core.agreed.configuration import Configuration, Terms
 from privfed.core.agreed.policy import ClientPolicy, default_losses
 from privfed.core.roles.engine import ClientSide
-from privfed.core.roles.secure_sum import Replay, Session, TotalReader
+from privfed.core.roles.secure_sum import COLLECT, Assumptions, Replay, Session, Stage, TotalReader
 from privfed.core.values.numbers import check_share, check_whole
 from privfed.errors import ArgumentError
 from privfed.protocols.answering import check_promised
-from privfed.protocols.crypto.shared import InOneProcess
+from privfed.protocols.crypto.keys import InOneProcess
 from privfed.protocols.masked.client import MaskedClient
 from privfed.protocols.masked.session import MaskedSession
 from privfed.protocols.setup.rules import check_cohort, default_terms
-from privfed.protocols.setup.simulated import fresh_agreement
-from privfed.protocols.setup.simulated_replay import AnnouncingSession, SimulatedReplay, totals_kept
+from privfed.protocols.setup.simulated import AnnouncingSession, SimulatedReplay, fresh_agreement, totals_kept
 
 VERIFIED = "masked-verified"
 """The name of masked sums whose totals clients verify."""

@@ -12,8 +12,8 @@ import msgspec
 
 from privfed.core.stored.encoding import Message
 from privfed.core.values.numbers import Items, Number
-from privfed.protocols.crypto.check_words import CHECK_BYTES
 from privfed.protocols.crypto.keys import KEY_BYTES, NONCE_BYTES, TAG_BYTES
+from privfed.protocols.crypto.keystream import CHECK_BYTES
 from privfed.protocols.setup.messages import Capsule, Key, Offered, Slot
 
 Check = Annotated[bytes, msgspec.Meta(min_length=CHECK_BYTES, max_length=CHECK_BYTES)]

@@ -8,24 +8,17 @@ list, and for cohorts that are drawn, keys come with later requests, to neighbou
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from privfed.core.agreed.agreement import Agreement, Signer
 from privfed.core.roles.engine import Exchange, gather
 from privfed.core.roles.secure_sum import Steps
-from privfed.core.stored.encoding import Refusal, decode, encode
-from privfed.errors import MessageError, NotEnoughClientsError, RefusedError
+from privfed.core.stored.encoding import Refusal, encode
 from privfed.protocols.crypto.keys import (
     CIPHERTEXT_BYTES,
-    CryptographyError,
-    encapsulation_key,
-    grown,
     new_secret,
-    new_seed,
-    public_key,
 )
 from privfed.protocols.masked.announced import Announced
-from privfed.protocols.masked.delivery import Delivery
 from privfed.protocols.masked.messages import (
     Agreed,
     LeadRequest,
@@ -35,24 +28,20 @@ from privfed.protocols.masked.messages import (
     Unmasking,
     Upload,
 )
+from privfed.protocols.masked.verification import Delivery
 from privfed.protocols.setup.advertising import (
-    advertise_request,
-    listed,
-    read_advertisement,
-    signed_roster,
     with_keys,
 )
-from privfed.protocols.setup.bindings import session_of
-from privfed.protocols.setup.channel import Channel
-from privfed.protocols.setup.hybrid import channel_from
-from privfed.protocols.setup.losses import REFUSED
-from privfed.protocols.setup.messages import Advertisement, Envelope, Joining, Listed, Slot
-from privfed.protocols.setup.pairing import Ahead, Pairing
+from privfed.protocols.setup.graph import FULL_GRAPH
+from privfed.protocols.setup.hybrid import Ahead
+from privfed.protocols.setup.messages import (
+    Slot,
+)
+from privfed.protocols.setup.parties import Coordinator
 from privfed.protocols.setup.rules import Rules, needed_to_open
-from privfed.protocols.setup.sizes import FULL_GRAPH
 
 
-class Preparing:
+class Preparing(Coordinator):
     """Sets up a fit, and has clients agree on keys and prepare sums.
 
     Args:
@@ -61,11 +50,8 @@ class Preparing:
     """
 
     def __init__(self, agreement: Agreement, identity: Signer) -> None:
-        self._agreement, self._identity = Rules.of(agreement), identity
-        self._listed: dict[int, Listed] = {}
-        self._channels: dict[int, Channel] = {}
-        self._session = b""
-        self._rejected: dict[int, str] = {}
+        self._agreement: Rules
+        super().__init__(Rules.of(agreement), identity, needed_to_open)
         self._longest = 1 << 20
         self._announced = Announced(self._agreement, b"")
         self._missed: set[int] | None = None
@@ -77,26 +63,9 @@ class Preparing:
 
     def open(self) -> Steps[None]:
         """Collect keys, then relay the list of clients; the first cohorts prepare in that same exchange."""
-        everyone, fit = range(len(self._agreement.configuration.clients)), new_secret()
-        request = encode(advertise_request(self._agreement, self._identity, fit))
-        replies = yield Exchange("advertise", 0, dict.fromkeys(everyone, request))
-        read, self._rejected = gather(
-            replies,
-            everyone,
-            lambda i, data: read_advertisement(self._agreement, i, self._name(i), data, fit),
-        )
-        came = {i: one for i, one in sorted(read.items()) if isinstance(one, Advertisement)}
-        refused = {i: reply.code for i, reply in read.items() if isinstance(reply, Refusal)}
-        needed = needed_to_open(len(everyone), self._agreement.configuration.terms)
-        self._require(came, everyone, needed, "advertise", refused)
-        self._listed = {i: listed(i, one) for i, one in came.items()}
-        entries = tuple(self._listed.values())
-        self._session = session_of(self._agreement, fit, entries)
+        everyone = self._everyone
+        came = yield from self._advertised(new_secret(), everyone)
         self._announced = Announced(self._agreement, self._session)
-        self._key, self._seed = new_secret(), grown(new_seed())
-        own = public_key(self._key), encapsulation_key(self._seed)
-        self._roster = signed_roster(self._identity, self._agreement, fit, *own, entries)
-        self._pairing = Pairing({i: one.encapsulation for i, one in came.items()})
         self._is_small = len(everyone) <= FULL_GRAPH
         if self._is_small:
             for client in came:
@@ -106,36 +75,11 @@ class Preparing:
             self._longest += 128 * len(everyone)
         self._longest += (CIPHERTEXT_BYTES + 64) * len(everyone)
 
-    def _name(self, client: int) -> str:
-        clients = self._agreement.configuration.clients
-        return clients[client] if 0 <= client < len(clients) else f"client {client}"
-
-    def _require(
-        self,
-        left: Container[int],
-        members: Iterable[int],
-        needed: int,
-        stage: str,
-        refused: Mapping[int, str],
-    ) -> None:
-        """Raise unless enough of the members are left."""
-        missing = [i for i in members if i not in left]
-        n_left = sum(1 for i in members if i in left)
-        if n_left >= needed:
-            return
-        self._fail(missing, n_left, needed, stage, refused)
-
     def _fail(
-        self, missing: list[int], n_left: int, needed: int, stage: str, refused: Mapping[int, str]
+        self, missing: Iterable[int], n_left: int, needed: int, stage: str, refused: Mapping[int, str]
     ) -> NoReturn:
         self._announced.coming.clear()
-        codes = {self._name(i): code for i, code in refused.items()}
-        if codes and n_left + len(codes) >= needed:
-            most = self._agreement.configuration.most_losses
-            raise RefusedError(codes, stage=stage, note=f" (losses={most})" * (REFUSED in codes.values()))
-        raise NotEnoughClientsError(
-            missing=[self._name(i) for i in missing], left=n_left, needed=needed, stage=stage
-        )
+        super()._fail(missing, n_left, needed, stage, refused)
 
     # Agreeing on keys, and preparing.
 
@@ -204,44 +148,11 @@ class Preparing:
 
     def _joined(self, client: int, data: bytes) -> None:
         """Read the reply to the list."""
-        name, stage = self._name(client), "agree"
-        reply = decode(data, Joining | Refusal, sender=name, stage=stage)
+        reply = self._joining(client, data, "agree", Agreed)
         if isinstance(reply, Refusal):
             self._unprepared[client] = reply.code
-            return
-        own, public, session = (self._key, self._seed), self._listed[client].key, self._session
-        try:
-            key = channel_from(*own, public, self._roster, session, client, reply.ciphertext)
-        except CryptographyError as error:
-            raise MessageError(str(error), sender=name, stage=stage) from None
-        channel = Channel(key, self._session, client)
-        inner = self._opened_by(channel, client, reply.envelope, 0, stage, Agreed)
-        if isinstance(inner, Refusal):
-            self._unprepared[client] = inner.code
-            return
-        self._pairing.take(client, inner.capsules, name, stage)
-        self._channels[client] = channel
-        self._unprepared.pop(client, None)
-
-    def _opened(self, client: int, data: bytes, number: int, stage: str, expected: Any) -> Any:
-        """Open an envelope and return the reply, which must belong to this sum and stage."""
-        return self._opened_by(self._channels[client], client, data, number, stage, expected)
-
-    def _opened_by(
-        self, channel: Channel, client: int, data: bytes, number: int, stage: str, expected: Any
-    ) -> Any:
-        name = self._name(client)
-        if len(data) > self._longest:
-            raise MessageError(
-                f"{len(data)} bytes, expected at most {self._longest}", sender=name, stage=stage
-            )
-        envelope = decode(data, Envelope | Refusal, sender=name, stage=stage)
-        if isinstance(envelope, Refusal):
-            return envelope
-        if (envelope.number, envelope.stage) != (number, stage):
-            reason = f"is of sum {envelope.number}, stage {envelope.stage!r}; expected was sum {number}"
-            raise MessageError(reason, sender=name, stage=stage)
-        return channel.open_up(envelope, expected | Refusal, name)
+        else:
+            self._unprepared.pop(client, None)
 
     def _block(self, cohort: int, needed: int, excluded: set[int]) -> Steps[tuple[int, int]]:
         """Return a block that enough of a cohort have prepared, if need be just now, and its next number."""
@@ -253,7 +164,7 @@ class Preparing:
         if self._missed is None or sum(i in self._channels for i in members) < needed:
             yield from self._exchanged("agree", number, self._ask_to_prepare(number, (), ()))
             self._missed = set(self._listed) - set(self._channels)
-            self._require(self._channels, members, needed, "agree", self._unprepared)
+            self._require(self._channels, members, "agree", self._unprepared)
             self._announced.coming[block].joined = frozenset(self._channels)
         if not self._is_small:
             yield from self._agree(number, slots, members)
@@ -307,4 +218,4 @@ class Preparing:
                 request = self._channels[client].down(number, "prepare", leading)
                 yield from self._exchanged("prepare", number, {client: request})
         if self._delivery.leader is None:
-            self._require((), self._channels, 1, "prepare", self._unprepared)
+            self._fail(self._channels, 0, 1, "prepare", self._unprepared)

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from privfed.core.agreed.assumptions import COLLECT
+from privfed.core.roles.secure_sum import COLLECT
 from privfed.core.stored.encoding import Refusal
 from privfed.errors import IntegrityError, MessageError
 from privfed.protocols.crypto.fixed_point import Grid, Words
@@ -25,7 +25,7 @@ from privfed.protocols.crypto.keys import (
 )
 from privfed.protocols.crypto.keystream import Masker
 from privfed.protocols.crypto.shamir import Bytes
-from privfed.protocols.masked.announced import Coming
+from privfed.protocols.masked.announced import Coming, Flags, Shares
 from privfed.protocols.masked.bindings import (
     BOTH_RECEIPTS,
     commitment,
@@ -38,10 +38,9 @@ from privfed.protocols.masked.bindings import (
     self_stream,
 )
 from privfed.protocols.masked.messages import CollectRequest, Unmasking, UnmaskRequest, Upload
-from privfed.protocols.masked.unmasking import Flags, Shares
 from privfed.protocols.masked.verification import CHECK_WORDS, Place
 from privfed.protocols.setup.graph import Places
-from privfed.protocols.setup.pairing import Ahead
+from privfed.protocols.setup.hybrid import Ahead
 from privfed.protocols.setup.rules import Rules, sum_header
 
 

@@ -28,9 +28,9 @@ from privfed.protocols.masked.messages import (
 from privfed.protocols.masked.preparing import Preparing
 from privfed.protocols.masked.round_state import RoundState
 from privfed.protocols.masked.state import SECRET_BYTES
+from privfed.protocols.setup.graph import sizes
 from privfed.protocols.setup.messages import Slot
 from privfed.protocols.setup.rules import check_cohort, needed_to_open
-from privfed.protocols.setup.sizes import sizes
 
 
 class MaskedSession(Preparing):
@@ -87,7 +87,7 @@ class MaskedSession(Preparing):
     ) -> None:
         """Raise unless enough clients are left, and enough neighbours of each whose secrets are needed."""
         terms = self._agreement.configuration.terms
-        self._require(left, members, needed_to_open(len(members), terms), stage, state.refused)
+        self._require(left, members, stage, state.refused)
         if state.is_cut_off(left):
             missing = [i for i in members if i not in left]
             n_left = len(members) - len(missing)
@@ -103,7 +103,7 @@ class MaskedSession(Preparing):
         block, number = yield from self._block(cohort, needed, excluded)
         coming = self._announced.taken(block, number)
         chosen = coming.preparations.keys() - excluded
-        self._require(chosen, members, needed, "prepare", self._unprepared)
+        self._require(chosen, members, "prepare", self._unprepared)
         grid, head = grid_of(question, len(members)), b"" if self._delivery is None else self._delivery.head
         state = RoundState(
             self._agreement, self._session, number, index, question, coming, chosen, grid, head
@@ -112,7 +112,7 @@ class MaskedSession(Preparing):
         if late - set(state.prepared):
             # Who joined after the others had prepared can be in their next block only.
             self._announced.leave(block)
-        self._require(set(state.prepared), members, needed, "prepare", self._unprepared)
+        self._require(set(state.prepared), members, "prepare", self._unprepared)
         yield from self._led(number, state.prepared)
         state.dropped = {
             i: "advertise" if i not in self._listed else "agree" if i in (self._missed or ()) else "prepare"

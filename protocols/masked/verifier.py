@@ -1,24 +1,27 @@
 """One client's side of verified totals: it checks each total, tells its own run, and answers what comes next.
 
 What it promises, and against whom: docs/protocols/masked.md, section 13.
+
+Whether two machines ask the same: floats may differ in their last digits, and nothing else may.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import lru_cache
 
 import msgspec
 import numpy as np
 
-from privfed.core.asking.question import Question, question_from_bytes
+from privfed.core.asking.phases import NEAR
+from privfed.core.asking.question import Question, centers_of, question_from_bytes
 from privfed.core.roles.conversation import Total
 from privfed.core.roles.secure_sum import NextQuestion, Replay
-from privfed.core.values.domain import FloatArray
+from privfed.core.stored.encoding import asdict
+from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import IntegrityError, MessageError, PolicyError
 from privfed.privacy.noised import Noised
-from privfed.protocols.crypto.check_words import CHECK_BYTES
 from privfed.protocols.crypto.fixed_point import Grid, Words, grid_of, to_words
 from privfed.protocols.crypto.keys import (
     KEY_BYTES,
@@ -31,7 +34,7 @@ from privfed.protocols.crypto.keys import (
     seal,
     unseal,
 )
-from privfed.protocols.masked.likeness import alike
+from privfed.protocols.crypto.keystream import CHECK_BYTES
 from privfed.protocols.masked.messages import (
     CollectRequest,
     EarlierSum,
@@ -48,6 +51,55 @@ from privfed.protocols.masked.verification import (
     first_head,
 )
 from privfed.protocols.setup.rules import Cohort, Rules, is_bitmap, needed_to_open
+
+
+def alike(expected: Question, asked: Question) -> bool:
+    """Say whether a question is the expected one: the same but for floats within 1e-9 of their range.
+
+    The range of centers and of ranges is that of the data, feature by feature; that of another array is its
+    largest absolute value. Classes, shapes and options must be equal.
+    """
+    return _Comparison(expected).holds(expected, asked)
+
+
+class _Comparison:
+    """Compares the values of questions with those of an expected one.
+
+    Args:
+        expected: the question; its ranges and its declared centers say what a small difference is.
+    """
+
+    def __init__(self, expected: Question) -> None:
+        self._width, self._centers = expected.ranges.width, centers_of(expected)
+
+    def holds(self, expected: object, asked: object) -> bool:
+        """Say whether one value is the other up to the last digits of its floats."""
+        if type(expected) is not type(asked):
+            return False
+        if isinstance(expected, np.ndarray) and isinstance(asked, np.ndarray):
+            return _near(expected, asked, self._range(expected))
+        if isinstance(expected, Ranges) and isinstance(asked, Ranges):
+            bounds = ((expected.low, asked.low), (expected.high, asked.high))
+            return expected.rows == asked.rows and all(_near(a, b, self._width) for a, b in bounds)
+        if is_dataclass(expected):
+            others = asdict(asked)
+            return all(self.holds(one, others[name]) for name, one in asdict(expected).items())
+        return bool(expected == asked)
+
+    def _range(self, array: FloatArray) -> FloatArray:
+        is_center = any(one is array for one in self._centers)
+        if is_center and array.shape[-1:] == self._width.shape:
+            return self._width
+        return np.asarray(np.abs(array).max(initial=0.0))
+
+
+def _near(expected: FloatArray, asked: FloatArray, width: FloatArray) -> bool:
+    if expected.shape != asked.shape:
+        return False
+    # The last bits of a value far from the origin may be more than 1e-9 of a narrow range.
+    last_bits = 8.0 * np.finfo(np.float64).eps * np.abs(expected)
+    return bool((np.abs(expected - asked) <= NEAR * width + last_bits).all())
+
 
 NO_NUMBER = 1 << 32
 """Above the numbers of all sums."""

@@ -1,17 +1,33 @@
 """The messages of a set-up, common to masked sums and sums that clients open, and the envelope.
 
 "Down" means from the coordinator to a client, "up" from a client to the coordinator.
+
+The session that a set-up's keys are bound to; clients and coordinator compute it alike.
+
+The channel between one client and the coordinator: every message is sealed under their shared key.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from functools import lru_cache
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from privfed.core.stored.encoding import Message
+from privfed.core.agreed.agreement import Agreement
+from privfed.core.stored.encoding import Message, decode, digest, encode
 from privfed.core.values.numbers import Items, Number
-from privfed.protocols.crypto.keys import CIPHERTEXT_BYTES, ENCAPSULATION_BYTES, RECEIPT_BYTES
+from privfed.errors import MessageError
+from privfed.protocols.crypto.keys import (
+    CIPHERTEXT_BYTES,
+    ENCAPSULATION_BYTES,
+    RECEIPT_BYTES,
+    CryptographyError,
+    bound,
+    expand,
+    seal,
+    unseal,
+)
 
 Key = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 """A public key, a hash or a nonce of 32 bytes."""
@@ -118,3 +134,66 @@ class Envelope(Message, frozen=True):
     number: Number
     stage: Stage
     box: memoryview
+
+
+def session_of(agreement: Agreement, fit: bytes, clients: tuple[Listed, ...]) -> bytes:
+    """Return the session: a hash over the agreement, the fit and the list of clients with their keys."""
+    return _session(agreement.digest, fit, clients)
+
+
+@lru_cache(maxsize=4)
+def _session(agreement: bytes, fit: bytes, clients: tuple[Listed, ...]) -> bytes:
+    listed = [
+        part for one in clients for part in (one.client, one.key, one.encapsulation, one.journal_counter)
+    ]
+    return digest("session", agreement, fit, *listed)
+
+
+def part(data: bytes, place: int, size: int) -> bytes:
+    """Return the part at a place in `data`, a concatenation of parts of `size` bytes each."""
+    return data[place * size : (place + 1) * size]
+
+
+class Channel:
+    """Seals and opens envelopes between one client and the coordinator.
+
+    Args:
+        key: shared key that both derived from their X25519 keys of this fit, 32 bytes.
+        session: the fit's session.
+        client: position of the client.
+    """
+
+    def __init__(self, key: bytes, session: bytes, client: int) -> None:
+        self._session, self._client = session, client
+        self._down = expand(key, bound("down", session, client))
+        self._up = expand(key, bound("up", session, client))
+
+    def _binding(self, number: int, stage: str) -> bytes:
+        return bound("envelope", self._session, number, self._client, stage.encode())
+
+    def down(self, number: int, stage: Stage, message: Message) -> bytes:
+        """Seal a request to the client."""
+        return self._pack(self._down, number, stage, message)
+
+    def up(self, number: int, stage: Stage, message: Message) -> bytes:
+        """Seal a reply to the coordinator."""
+        return self._pack(self._up, number, stage, message)
+
+    def _pack(self, key: bytes, number: int, stage: Stage, message: Message) -> bytes:
+        box = seal(key, encode(message), self._binding(number, stage))
+        return encode(Envelope(number, stage, memoryview(box)))
+
+    def open_down(self, envelope: Envelope, expected: Any) -> Any:
+        """Open an envelope and return the request in it."""
+        return self._open(self._down, envelope, expected, "the coordinator")
+
+    def open_up(self, envelope: Envelope, expected: Any, sender: str) -> Any:
+        """Open an envelope and return the reply in it."""
+        return self._open(self._up, envelope, expected, sender)
+
+    def _open(self, key: bytes, envelope: Envelope, expected: Any, sender: str) -> Any:
+        try:
+            data = unseal(key, envelope.box, self._binding(envelope.number, envelope.stage))
+        except CryptographyError:
+            raise MessageError("does not authenticate", sender=sender, stage=envelope.stage) from None
+        return decode(data, expected, sender=sender, stage=envelope.stage)

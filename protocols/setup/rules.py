@@ -14,8 +14,7 @@ from privfed.core.agreed.agreement import Agreement
 from privfed.core.agreed.configuration import Terms
 from privfed.core.stored.encoding import digest
 from privfed.errors import ArgumentError
-from privfed.protocols.setup.graph import Graph, Neighbours
-from privfed.protocols.setup.sizes import default_colluders, sizes
+from privfed.protocols.setup.graph import Graph, Neighbours, default_colluders, sizes
 
 BLOCK = 8
 """Numbers in a block, where everyone is asked each time: one box a neighbour brings the shares for all."""

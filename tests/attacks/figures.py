@@ -27,7 +27,7 @@ from privfed.attacks import (
     Truth,
     evaluate,
 )
-from privfed.attacks.base.measures import wasserstein
+from privfed.attacks.base.report import wasserstein
 from privfed.core.values.domain import FloatArray
 from privfed.federation.opening import open_over
 

@@ -215,6 +215,7 @@ class Echo(PassiveAttack):
 """
 
 
+@pytest.mark.slow
 def test_an_attack_of_ones_own_is_run_shown_and_stored_until_its_code_changes(
     invoke, run, public, tmp_path, monkeypatch
 ):

@@ -66,6 +66,10 @@ def cases(home: Path, out: Path) -> dict[str, tuple[object, ...]]:
             *("schema", "fill", table, "--schema", home / "t.toml", "--max-rows", 100),
             *(*CLAIM, *GROUPS, "--out", out),
         ),
+        "schema scale": (
+            *("schema", "scale", table, "--schema", home / "filled.toml", "--max-rows", 100),
+            *(*CLAIM, *GROUPS, "--out", out),
+        ),
     }
 
 
@@ -73,6 +77,8 @@ def write_schema(home: Path) -> None:
     """Write what the columns of the table mean, with gaps that are an error until they are filled."""
     column = 'kind = "number"\nlow = -1\nhigh = 1\noutside = "clip"\n'
     (home / "t.toml").write_text(f"[columns.a]\n{column}[columns.b]\n{column}")
+    column += "missing = 0\n"
+    (home / "filled.toml").write_text(f"[columns.a]\n{column}[columns.b]\n{column}")
 
 
 STUDIES = {"demo", "tradeoff", "compare"}

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -35,16 +36,29 @@ def test_drafts_of_two_tables_merge_into_one_that_reads_both(invoke, failing, tm
     assert "unit of column 'x'" in failing("schema", "merge", tmp_path / "both.toml", tmp_path / "other.toml")
 
 
+@pytest.mark.parametrize(("sign", "other"), [(".", ","), (",", ".")])
+def test_a_sign_that_may_stand_between_thousands_is_a_question(
+    sign: str, other: str, invoke: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.csv"
+    words = ("schema", "draft", path, "--decimal", sign)
+    path.write_text(f"a;b\n1{sign}100;1{sign}1\n12{sign}000;2{sign}125\n7;3\n")
+    told = invoke(*words).stderr
+    assert f"column 'a' has '{sign}' before three digits in all 2 rows" in told and "column 'b'" not in told
+    assert f"--decimal {other} --thousands {sign}" in told
+    assert "three digits" not in invoke(*words[:-1], other, "--thousands", sign).stderr
+
+
 def test_drafts_of_three_sites_with_their_own_dates_and_codes_merge(invoke, failing, tmp_path: Path) -> None:
     ways = {"a": "{2}-{1:02d}-{0}", "b": "{0}-{1:02d}-{2}", "c": "{2}/{1:02d}/{0}"}
     drafts = [tmp_path / f"{name}.toml" for name in ways]
     for name, way in ways.items():
         days = [way.format(2026, 1 + i % 12, 10 + i % 19) for i in range(60)]
-        stays = [9999 if name == "b" and i % 20 == 0 else 1 + i % 7 for i in range(60)]
+        stays = ["9999.0" if name == "b" and i % 20 == 0 else 1 + i % 7 for i in range(60)]
         rows = [f"{day},{stay}" for day, stay in zip(days, stays, strict=True)]
         (tmp_path / f"{name}.csv").write_text("\n".join(["seen,days", *rows]))
         told = invoke("schema", "draft", tmp_path / f"{name}.csv", "--out", tmp_path / f"{name}.toml").stderr
-        assert ("column 'days' is 9999 in 3 rows" in told) == (name == "b")
+        assert ("column 'days' is 9999.0 in 3 rows" in told) == (name == "b")
     assert "merged with nothing" in failing("schema", "merge", drafts[0])
     invoke("schema", "merge", *drafts, "--out", tmp_path / "all.toml")
     schema = parse((tmp_path / "all.toml").read_text())

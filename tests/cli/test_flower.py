@@ -13,7 +13,7 @@ from privfed import ClientPolicy
 from privfed.cli.main import main
 from privfed.deploy import processes
 from privfed.deploy.adding import approve, news
-from privfed.deploy.kits import KITS, read_card, read_kit
+from privfed.deploy.folders import KITS, read_card, read_kit
 from privfed.deploy.node import alone
 from privfed.engines.flower.node import check_node
 from privfed.engines.flower.settings import FederationFile, NodeSettings
@@ -187,6 +187,19 @@ def test_a_schema_says_what_the_columns_of_a_node_are(tmp_path: Path) -> None:
     (tmp_path / "a" / "node.toml").write_text(text.replace("schema =", 'columns = ["age"]\nschema ='))
     with pytest.raises(ArgumentError, match="the schema says what columns would"):
         NodeSettings.read(tmp_path / "a")
+
+
+def test_a_trial_on_this_machine_reads_tables_as_a_schema_does(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(SCHEMA)
+    (tmp_path / "clients").mkdir()
+    for name in "abc":
+        (tmp_path / "clients" / f"{name}.csv").write_text("sex,age,note\nf,30,x\nm,,y\nm,200,z\n")
+    words = ("local", tmp_path / "clients", "--schema", tmp_path / "s.toml", "--out")
+    told(*words, tmp_path / "fed")
+    own = NodeSettings.read(tmp_path / "fed/nodes/a").rows(("age", "sex=f", "sex=m"))
+    assert own.features[:, 0].tolist() == [30.0, 110.0]
+    assert "the schema says what --columns" in failed(*words, tmp_path / "other", "--columns", "age")
+    assert not (tmp_path / "other").exists()
 
 
 def test_who_must_act_is_said(tmp_path: Path, cards: list[Path]) -> None:

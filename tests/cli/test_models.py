@@ -173,10 +173,9 @@ def test_words_that_do_not_fit_are_one_clear_line(
     assert not (tmp_path / "r").exists()
 
 
-@pytest.mark.parametrize("algorithm", ["ifca", "rdpcfl"])
-def test_a_number_of_clusters_is_taken(algorithm: str, home: Path, tmp_path: Path) -> None:
+def test_a_number_of_clusters_is_taken(home: Path, tmp_path: Path) -> None:
     words = ("--group", "client", "--label", "kind", "--rounds", 2, "--quiet", "--out", tmp_path / "r")
-    run("fit", home / "t.csv", "--algorithm", algorithm, "-k", 2, *words)
+    run("fit", home / "t.csv", "--algorithm", "ifca", "-k", 2, *words)
     assert read(tmp_path / "r")["n_clusters"] == 2
     with np.load(tmp_path / "r" / "model.npz", allow_pickle=False) as file:
         assert file["models"].shape == (2, 15)

@@ -103,7 +103,7 @@ def test_a_metric_of_ones_own_is_measured(invoke, failing, words, own, protocol)
 
 def test_every_parameter_that_text_can_stand_for_is_an_option() -> None:
     options = {one.name for one in own_settings()}
-    others = {"cohorts", "loss", "n_classes", "n_clusters", "weights"}
+    others = {"cohorts", "loss", "n_classes", "n_clusters", "optimizer", "weights"}
     for name in some((*SHORT, *TRAINED)):
         group = imported(DECLARED[name])
         assert isinstance(group, type)

@@ -66,6 +66,7 @@ def words(home: Path) -> dict[str, tuple[object, ...]]:
     }
 
 
+@pytest.mark.slow
 def test_quiet_commands_print_nothing_and_json_alone(home, invoke):
     quiet = {name for name, one in commands(main).items() if any("--quiet" in p.opts for p in one.params)}
     assert quiet == set(words(home))
@@ -94,6 +95,7 @@ def piped(*words: object, columns: int | None = None) -> str:
     return subprocess.run(call, capture_output=True, text=True, check=True, env=sized).stdout
 
 
+@pytest.mark.slow
 def test_piped_tables_cut_and_break_no_number(home):
     """A program or a file that reads a table gets every number whole, however narrow the shell is."""
     call = ("summary", home / "table.csv", "--group", "g", "--bins", 3)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from privfed.cli.output import Rounds
 from privfed.cli.pictures import flat
+from privfed.cli.progress import Rounds
 from privfed.cli.run_folder import former_seconds
 from privfed.core.roles.conversation import Ask
 from privfed.core.stored.files import replaced

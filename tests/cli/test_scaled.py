@@ -136,6 +136,10 @@ def test_a_profile_is_in_the_columns_units(table: Path, tmp_path: Path) -> None:
     assert float(mean) == pytest.approx(own[:, 1].mean()) and float(std) == pytest.approx(own[:, 1].std())
     printed = run("profile", folder).stdout
     assert "± " in printed and "sd)" in printed and (folder / "profile.png").exists()
+    for path in (folder / "one.svg", tmp_path / "one.svg"):
+        run("profile", folder, "--out", path, "--no-picture")
+    drawn = (tmp_path / "one.svg").read_bytes()
+    assert b"<svg" in drawn and drawn == (folder / "one.svg").read_bytes()
     known = json.loads(run("profile", folder, "--json").stdout)
     assert len(known["profile"]["sizes"]) == 3 and known["privacy"] is None
 
@@ -148,6 +152,8 @@ def test_a_profile_of_a_private_fit_has_the_intervals_of_its_totals(table: Path,
     words = ("--group", "site", "-k", 3, "--algorithm", "dp", *CLAIM, "--quiet")
     assert "leave it out" in run("fit", table, *words, "--profile", exit_code=2).stderr
     run("fit", table, *words, "--out", tmp_path / "run")
+    svg = ("profile", tmp_path / "run", "--out", tmp_path / "a.svg")
+    assert "has no exact profile" in run(*svg, exit_code=2).stderr
     printed = run("profile", tmp_path / "run").stdout
     assert "interval at level 0.95" in printed and "differential privacy: epsilon 5" in printed
 
@@ -165,6 +171,21 @@ def test_more_clusters_than_the_rows_bear_are_said(table: Path, tmp_path: Path) 
     many = run("fit", table, *words, "-k", 20, "--out", tmp_path / "many").stderr
     assert "20 clusters of 60 rows have 3 rows each on average: take a smaller -k." in many
     assert "take a smaller" not in run("fit", table, *words, "-k", 3, "--out", tmp_path / "few").stderr
+
+
+def test_a_cluster_of_one_client_alone_is_said_of_a_profile(table: Path, tmp_path: Path) -> None:
+    header, *rows = table.read_text().splitlines()
+    at, cost = (header.split(",").index(name) for name in ("site", "cost"))
+    cells = [row.split(",") for row in rows]
+    for row in cells:
+        row[cost] = str(float(row[cost]) * (1e3 if row[at] == cells[0][at] else 1.0))
+    other = tmp_path / "unit.csv"
+    other.write_text("\n".join([header, *map(",".join, cells)]))
+    words = ("--group", "site", "-k", 2, "--scale", "standard", "--profile")
+    said = run("fit", other, *words, "--out", tmp_path / "run").stderr
+    assert "are one client's: if it measures in another unit, privfed summary --between names" in said
+    assert "clients" in run("profile", tmp_path / "run").stdout
+    assert "one client's" not in run("fit", table, *words, "--out", tmp_path / "same").stderr
 
 
 @pytest.mark.parametrize("scale", [(), ("--scale", "standard"), ("--scale", "range")], ids=str)

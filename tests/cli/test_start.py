@@ -18,16 +18,24 @@ HEAVY = {
 }
 
 
-def loaded(code: str) -> set[str]:
-    """Return which heavy packages a process has loaded after some code."""
-    said = f"import sys\ntry:\n    {code}\nexcept SystemExit:\n    pass\nprint(*{HEAVY} & set(sys.modules))"
+def loaded(code: str, watched: set[str] = HEAVY) -> set[str]:
+    """Return which of some modules, by default heavy packages, a process has loaded after some code."""
+    said = f"import sys\ntry:\n    {code}\nexcept SystemExit:\n    pass\nprint(*{watched} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", said], check=True, capture_output=True, text=True)
     return set(done.stdout.splitlines()[-1].split())
 
 
 @pytest.mark.parametrize(
     "words",
-    [["--version"], ["--help"], ["fit", "--help"], ["fit"], ["fit", "t.csv", "--colour"], ["fly"]],
+    [
+        ["--version"],
+        ["--help"],
+        ["fit", "--help"],
+        ["fit"],
+        ["fit", "t.csv", "--colour"],
+        ["fit", "none.csv"],
+        ["fly"],
+    ],
     ids=str,
 )
 def test_help_and_errors_of_use_load_nothing_heavy(words: list[str]) -> None:
@@ -37,6 +45,23 @@ def test_help_and_errors_of_use_load_nothing_heavy(words: list[str]) -> None:
 def test_a_run_is_shown_without_scikit_learn(fit_once) -> None:
     shown = loaded(f"from privfed.cli.main import main; main(['show', {str(fit_once())!r}])")
     assert shown <= {"numpy", "msgspec", "cryptography"}
+
+
+def test_a_fit_loads_one_algorithm_and_no_picture() -> None:
+    others = {
+        "dp_accounting",
+        "matplotlib",
+        "rich.progress",
+        "privfed.algorithms.fuzzy",
+        "privfed.algorithms.minibatch",
+        "privfed.algorithms.private.baselines",
+        "privfed.algorithms.private.kmeans",
+        "privfed.estimators.moments",
+        "privfed.estimators.selection",
+        "privfed.protocols.slotted",
+    }
+    fit = "import privfed.cli.fitting as fit; from privfed import DWFKMeans"
+    assert loaded(fit, others | {"privfed.algorithms.wf_kmeans"}) == {"privfed.algorithms.wf_kmeans"}
 
 
 def test_core_and_errors_do_without_scikit_learn() -> None:

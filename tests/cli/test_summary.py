@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from privfed.cli.main import main
+from tests.some import some
 
 RNG = np.random.default_rng(2)
 ROWS = RNG.normal([40.0, 25.0], [10.0, 4.0], (60, 2)).round(1)
@@ -68,6 +69,11 @@ def test_noised_numbers_come_with_their_claim(table: Path) -> None:
     words += ["--low", 0, "--high", 100, "--clients", "h0,h1,h2"]
     text = said(table, "--group", "hospital", "--bins", 4, *words)
     assert "epsilon 5" in text and "noise in a count" in text and "60 rows" in text
+    assert text.count("\u00b1") == 1 + 2 * 2
+    found = json.loads(said(table, "--group", "hospital", "--json", *words))
+    assert all(one["mean_noise"] > 0.0 and one["std_noise"] > 0.0 for one in some(found["columns"]))
+    exact = json.loads(said(table, "--group", "hospital", "--json"))
+    assert {one["mean_noise"] for one in exact["columns"]} == {None}
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,22 @@
 """A schema makes numbers of messy tables; each mistake is one line with file, column, count and remedy."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from privfed.cli.main import main
+from privfed.cli.tabular import merge
 from privfed.data.described_clients import in_units
 from privfed.data.described_tables import read_described, same_but_for_spelling
-from privfed.data.schema import merge, parse, to_toml
+from privfed.data.schema import Column, File, Schema, parse, to_toml
 from privfed.errors import ArgumentError, DataError, PrivacyError
+from tests.some import some
 
 SCHEMA = """
 [columns.cpr]
@@ -140,7 +145,13 @@ def test_a_missing_column_is_named_with_its_near_name(tmp_path: Path) -> None:
     [
         ('[columns.x]\nkind = "number"\nlow = 1', "one end"),
         ('[columns.x]\nkind = "number"\nlow = 2\nhigh = 1', "empty or infinite"),
-        ('[columns.x]\nkind = "number"\ncolour = 1', "colour"),
+        ('[columns.x]\nkind = "number"\n[columns.y]\nkind = "number"\ncolour = 1', "column 'y' has 'colour'"),
+        ('[columns.x]\nkind = "number"\n[files.a]\ndecimal = 3', "file 'a' has decimal = 3; give one of"),
+        ('[columns.x]\nkind = "numbr"', "kind = 'numbr'; give one of 'number', 'cat"),
+        ('[columns.x]\nkind = "number"\nlow = "1"', "column 'x' has low = '1'; give a number"),
+        ("[columns.x]\nlow = 1", "column 'x' has no 'kind'; give one of"),
+        ('[colums.x]\nkind = "number"', "has 'colums', .* did you mean 'columns'"),
+        ("columns = 3", "columns = 3; give a table for each"),
         ('[columns.x]\nkind = "category"', "needs categories"),
         ('[columns.x]\nkind = "number"\nlow = 0\nhigh = 1\nmissing = 2', "value for missing"),
         ('scale = "range"\n[columns.x]\nkind = "number"', "scale"),
@@ -151,6 +162,34 @@ def test_a_missing_column_is_named_with_its_near_name(tmp_path: Path) -> None:
 def test_a_wrong_schema_is_an_error_that_names_the_place(text: str, wrong: str) -> None:
     with pytest.raises(ArgumentError, match=wrong):
         parse(text)
+
+
+@pytest.mark.parametrize("part", [Column, File, Schema])
+def test_every_wrong_value_of_a_schema_is_named_with_what_may_stand_there(part: type) -> None:
+    for one in some(msgspec.structs.fields(part)):
+        if one.name == "missing":  # Any value; whether it fits the kind is checked with the column.
+            continue
+        said: dict[str, Any] = {"columns": {"x": {"kind": "number"}}}
+        own = {
+            Column: said["columns"]["x"],
+            File: said.setdefault("files", {}).setdefault("x", {}),
+            Schema: said,
+        }
+        own[part][one.name] = [[]]
+        text = "\n".join(toml(said))
+        with pytest.raises(ArgumentError, match=rf"{one.name} = \[\[\]\]; give ") as caught:
+            parse(text)
+        assert "Expected" not in str(caught.value) and "$" not in str(caught.value)
+
+
+def toml(said: dict[str, Any], at: tuple[str, ...] = ()) -> Iterator[str]:
+    """Write nested tables as TOML, whose plain values come first."""
+    if at:
+        yield f"[{'.'.join(at)}]"
+    yield from (f"{key} = {json.dumps(value)}" for key, value in said.items() if not isinstance(value, dict))
+    for key, value in said.items():
+        if isinstance(value, dict):
+            yield from toml(value, (*at, key))
 
 
 def test_the_schema_on_the_page_is_one() -> None:
@@ -225,11 +264,14 @@ def test_standard_input_is_read_as_a_file_is(invoke, tmp_path: Path) -> None:
     assert {(one["file"], one["column"], one["what"]) for one in found} == {("-", "age", "have no value")}
 
 
-def test_an_id_among_the_numbers_is_noticed(invoke, tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{i},{i % 7}\n" for i in range(50)))
-    (tmp_path / "s.toml").write_text('[columns.x]\nkind = "number"\n[columns.y]\nkind = "number"')
+def test_an_id_among_the_numbers_and_a_constant_column_are_noticed(invoke, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,y,z\n" + "".join(f"{i},{i % 7},3\n" for i in range(50)))
+    (tmp_path / "s.toml").write_text("".join(f'[columns.{one}]\nkind = "number"\n' for one in "xyz"))
     out = json.loads(invoke("check", tmp_path / "t.csv", "--schema", tmp_path / "s.toml", "--json").stdout)
-    assert [one["column"] for one in out] == ["x"]
+    assert [(one["column"], one["what"], one["mistake"]) for one in out] == [
+        ("x", "hold whole numbers that all differ", False),
+        ("z", "hold one value", False),
+    ]
 
 
 def test_names_that_differ_in_spelling_only_are_noticed() -> None:

@@ -18,11 +18,9 @@ from privfed.algorithms.wf_kmeans import FallbackCentroids, WeightedCentroids
 from privfed.core.asking.question import Question
 from privfed.core.values.domain import Ranges
 from privfed.deep.training.local import Training
-from privfed.deep.training.mixed import MixedUpdates, Mixture
 from privfed.deep.training.regrouping import Regrouping
 from privfed.deep.training.rounds import AveragedUpdates, ClusterSizes, SketchedUpdates
 from privfed.privacy.noised import Noised
-from privfed.questions.between import ClientMeans
 from privfed.questions.bounded.bounded_metrics import (
     BoundedDistances,
     BoundedInertia,
@@ -42,6 +40,7 @@ from privfed.questions.bounded.shells import DistanceHistogram, SlabSums
 from privfed.questions.bounded.whole_clients import AsOneRecord
 from privfed.questions.cells import CellSums, NestedCells
 from privfed.questions.cluster_spread import (
+    ClusterClients,
     ClusterDistances,
     ClusterProfiles,
     ClusterScatter,
@@ -55,8 +54,8 @@ from privfed.questions.histograms import ClientSizes, FeatureHistograms
 from privfed.questions.inertia import ClientScores, Inertia
 from privfed.questions.lloyd import LloydSums
 from privfed.questions.local_points import LocalClusterCounts, PointCells, PointSums
-from privfed.questions.products import CentredProducts
-from privfed.questions.ranges import CentredMoments, FeatureRanges
+from privfed.questions.moments import CentredMoments, CentredProducts, ClientMeans
+from privfed.questions.ranges import FeatureRanges
 
 Make = Callable[[Ranges, np.ndarray], Question]
 
@@ -86,18 +85,6 @@ def _noised(ranges: Ranges, centers: np.ndarray) -> Noised:
         inner=inner,
         sigma=np.array([1e6, 2e6]),
         limits=np.array([1.0, 3.0]),
-    )
-
-
-def _mixture(ranges: Ranges) -> Mixture:
-    """Two clusters of updates of the model of `_round`."""
-    rng = np.random.default_rng(6)
-    return Mixture(
-        axes=rng.normal(size=(2, 3 * (ranges.n_features + 1))),
-        low=np.zeros(2),
-        width=np.ones(2),
-        means=rng.uniform(size=(2, 2)),
-        variances=np.ones(2),
     )
 
 
@@ -155,6 +142,7 @@ EXAMPLES: dict[str, Make] = {
     "ClusterDistances": lambda r, c: ClusterDistances(ranges=r, centers=c),
     "ClusterDistances-power": lambda r, c: ClusterDistances(ranges=r, centers=c, power=2.5),
     "ClusterSilhouettes": lambda r, c: ClusterSilhouettes(ranges=r, centers=np.vstack([c, -c])),
+    "ClusterClients": lambda r, c: ClusterClients(ranges=r, centers=c),
     "ClusterProfiles": lambda r, c: ClusterProfiles(ranges=r, centers=c),
     "ClusterScatter": lambda r, c: ClusterScatter(ranges=r, centers=c),
     "LocalClusterCounts": lambda r, c: LocalClusterCounts(ranges=r, most=4, seed=3),
@@ -260,9 +248,6 @@ EXAMPLES: dict[str, Make] = {
     "AveragedUpdates": lambda r, c: AveragedUpdates(**_round(r, 2), after=Regrouping.none()),
     "AveragedUpdates-ifca-rows": lambda r, c: AveragedUpdates(
         **_round(r, 3, choice="lowest-loss", by_rows=True), after=Regrouping.none()
-    ),
-    "MixedUpdates": lambda r, c: MixedUpdates(
-        **_round(r, 2, choice="drawn"), after=Regrouping.none(), mixture=_mixture(r)
     ),
     "SketchedUpdates": lambda r, c: SketchedUpdates(**_round(r, 2), size=3, seed=1),
     "ClusterSizes": lambda r, c: ClusterSizes(ranges=r, before=Regrouping.none(), structure=0, n_clusters=2),

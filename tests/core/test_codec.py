@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+import typing
+from typing import Any, TypeVar
+
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privfed.core.stored.encoding import Codec
+from privfed.core.stored.encoding import Codec, types_of
 from privfed.errors import ArgumentError, FormatError
 
 
@@ -52,3 +57,14 @@ def test_another_kind_or_version_is_refused_by_name() -> None:
         Codec(Kept, "other value", 3).from_bytes(data)
     with pytest.raises(FormatError, match="kept value of format 3 is not read: this privfed reads format 4"):
         Codec(Kept, "kept value", 4).from_bytes(data)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="aliases of PEP 695 are of Python 3.12")
+def test_types_are_read_through_aliases() -> None:
+    """numpy's NDArray is such an alias from 2.5 on, and any user's type may be."""
+    alias, of = vars(typing)["TypeAliasType"], TypeVar("of")
+    array = alias("array", np.ndarray[Any, np.dtype[of]], type_params=(of,))
+    either = alias("either", tuple[array[np.float64], ...] | None)
+    kind = type("Kind", (), {"__annotations__": {"one": array[np.float64], "more": either, "number": int}})
+    plain = np.ndarray[Any, np.dtype[np.float64]]
+    assert types_of(kind) == {"one": plain, "more": tuple[plain, ...] | None, "number": int}

@@ -13,7 +13,6 @@ from privfed.algorithms.wf_kmeans import WeightedCentroids
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, parts_of
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import Ranges
-from privfed.deep.training.mixed import Mixture
 from privfed.deep.training.regrouping import Regrouping
 from privfed.deep.training.rounds import Round
 from privfed.errors import PrivacyError
@@ -61,7 +60,7 @@ def test_the_centers_that_a_question_names_are_declared(name: str) -> None:
         # Tables are centers, or the normals of cells, which are counted.
         in_cells = part.declaration is not None and part.declaration.n_cells > 0
         # Models, and updates of them, lie in another space than rows.
-        of_models = isinstance(part, Round | Regrouping | Mixture)
+        of_models = isinstance(part, Round | Regrouping)
         # Edges of bins are numbers of single features.
         edges = isinstance(part, FeatureHistograms)
         assert in_cells or of_models or edges or {id(one) for one in tables} <= named

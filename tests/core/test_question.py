@@ -40,7 +40,7 @@ from privfed.questions.contingency import Contingency
 from privfed.questions.inertia import Inertia
 from privfed.questions.lloyd import LloydSums
 from privfed.questions.local_points import LocalClusterCounts
-from privfed.questions.ranges import CentredMoments
+from privfed.questions.moments import CentredMoments
 from privfed.testing import BoundedQuestionContract, QuestionContract
 from privfed.testing.sum_runs import Vectors
 from tests.core.question_examples import EXAMPLES, RECORD_WISE

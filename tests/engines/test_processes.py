@@ -26,8 +26,8 @@ from privfed.core.asking.question import question_from_bytes
 from privfed.core.record.records import Summed
 from privfed.errors import ArgumentError, RefusedError
 from privfed.protocols import Masked, Slotted
-from privfed.protocols.masked.delivery import Delivery
 from privfed.protocols.masked.messages import CollectRequest, VerifiedRequest
+from privfed.protocols.masked.verification import Delivery
 from tests.engines.client_process import DOMAIN
 from tests.engines.processes import ProcessEngine
 from tests.protocols.masked.lying import multiplied

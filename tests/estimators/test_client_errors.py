@@ -160,7 +160,7 @@ def test_a_full_disk_under_a_ledger_is_said_as_what_it_is(
 
 
 def test_a_log_takes_no_more_than_so_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from privfed.engines import logs as module
+    from privfed.engines import in_process as module
 
     monkeypatch.setattr(module, "MOST_BYTES", 300)
     log = module.ClientLogs(tmp_path / "logs", silent=True).of(3)

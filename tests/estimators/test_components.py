@@ -14,7 +14,7 @@ from privfed.core.record.records import question_of
 from privfed.data import ClientTable, ClientTables
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.estimators.saving import NotFittedError
-from privfed.questions.products import CentredProducts
+from privfed.questions.moments import CentredProducts
 from tests.default_run import slow_but
 
 RNG = np.random.default_rng(8)

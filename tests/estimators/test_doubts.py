@@ -1,11 +1,22 @@
 """What noise leaves open: intervals cover the exact answers to what was asked, and doubt is said aloud."""
 
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 
-from privfed import KFED, Ball, Box, DPKMeans, DWFKMeans, FederatedFuzzyCMeans, Privacy
+from privfed import (
+    KFED,
+    Ball,
+    Box,
+    DPKMeans,
+    DWFKMeans,
+    FederatedFuzzyCMeans,
+    FederatedScaler,
+    FederatedSummary,
+    Privacy,
+)
 from privfed.core.asking.question import ClientData
 from privfed.data import ClientTable, ClientTables
 from privfed.errors import ArgumentError
@@ -129,3 +140,29 @@ def test_rare_categories_are_no_sign_of_an_unfit_range() -> None:
         model.fit(list(np.array_split(rows, 3)))
     together = ClientTables(tuple(tables), ("a", "w=0", "w=1"), blocks=((1, 2),))
     assert model.fit(together).n_iter_ > 0
+
+
+def test_errors_of_moments_are_those_of_the_noise() -> None:
+    """Of seeded fits about two thirds lie within one error of the exact numbers, nearly all in three."""
+    rng, off, seeds = np.random.default_rng(3), [], 12
+    rows = [rng.normal([0.2, -0.3], [0.2, 0.4], (200, 2)).clip(-1, 1) for _ in range(5)]
+    pooled = np.concatenate(rows)
+    for seed in range(seeds):
+        found = FederatedScaler(privacy=privacy(noise_seed=seed)).fit(rows)
+        off.append((found.mean_ - pooled.mean(axis=0)) / found.mean_error_)
+        off.append((found.var_ - pooled.var(axis=0)) / found.var_error_)
+    inside = [float((np.abs(off) < most).mean()) for most in (1.0, 3.0)]
+    assert 0.5 < inside[0] < 0.95 and inside[1] > 0.9
+
+
+@pytest.mark.parametrize("kind", [FederatedScaler, FederatedSummary])
+def test_a_variance_of_noise_is_not_given_without_a_word(kind: Any) -> None:
+    rows = [np.random.default_rng(i).uniform(-0.5, 0.5, (60, 2)) for i in range(4)]
+    with pytest.warns(UserWarning, match=r"variances of 2 of 2 columns are mostly noise \(from 0: 0, 1\)"):
+        noised = kind(privacy=privacy(epsilon=0.02)).fit(rows)
+    assert (noised.var_error_ > 0.5 / 12).all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        exact = kind().fit(rows)
+        clear = kind(privacy=privacy(epsilon=8.0)).fit(rows)
+    assert not hasattr(exact, "mean_error_") and (clear.var_error_ < 0.25 / 12).all()

@@ -74,7 +74,7 @@ def everything(tables: ClientTables) -> list[Any]:
     scaled = scaler.transform(tables)
     found = [scaler.transcript_, FederatedSummary(bins=4, **words).fit(tables).transcript_]
     for name in ALGORITHMS:
-        model = privfed.estimators.selection.estimator_of(name, words)
+        model = privfed.estimators.base.estimator_of(name, words)
         model.set_params(n_clusters=2, max_iter=4).fit(scaled)
         metrics.score(model.federation_, model.cluster_centers_)
         metrics.labels_agreement(model.federation_, model.cluster_centers_, n_labels=3)
@@ -204,7 +204,7 @@ def test_a_client_with_fewer_rows_than_a_group_answers_zeros(name: str, init: st
     few = ClientTable("few", np.full((M - 1, 2), 7.0))
     clients = twin_clients(labelled=False)[0].tables
     tables = ClientTables((*clients, few), ("x", "y"))
-    estimator = privfed.estimators.selection.estimator_of(name, {"protocol": "plain"})
+    estimator = privfed.estimators.base.estimator_of(name, {"protocol": "plain"})
     estimator.set_params(n_clusters=2, init=init, max_iter=3, tol=0, policy=POLICY).fit(tables)
     shown = [total.contributions[3] for _, total in estimator.transcript_.totals()]
     assert shown and all(not value.any() for one in shown for value in one.values())

@@ -12,7 +12,16 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from privfed import Ball, Box, DPKMeans, FederatedImputer, FederatedScaler, Privacy, PrivacyBudget
+from privfed import (
+    Ball,
+    Box,
+    ClientPolicy,
+    DPKMeans,
+    FederatedImputer,
+    FederatedScaler,
+    Privacy,
+    PrivacyBudget,
+)
 from privfed.errors import ArgumentError, DataError
 
 
@@ -40,6 +49,15 @@ def test_filled_and_scaled_rows_are_those_of_the_pipeline_on_pooled_rows(protoco
     np.testing.assert_allclose(
         np.concatenate(ours), pooled.transform(np.concatenate(clients)), rtol=0, atol=1e-9
     )
+
+
+def test_groups_of_rows_have_the_same_means_and_gaps_as_the_rows() -> None:
+    clients = tables()
+    with pytest.warns(UserWarning, match="arrays are grouped anew"):
+        imputer = FederatedImputer(policy=ClientPolicy(group_size=5)).fit(clients)
+    pooled = np.concatenate(clients)
+    np.testing.assert_allclose(imputer.statistics_, SimpleImputer().fit(pooled).statistics_, rtol=1e-9)
+    np.testing.assert_allclose(imputer.known_, 1.0 - np.isnan(pooled).mean(axis=0), rtol=1e-9)
 
 
 def test_frames_are_taken_by_name_and_a_client_without_any_value_is_filled() -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+import sklearn
+from sklearn.model_selection import GridSearchCV, KFold
 
 from privfed import DWFKMeans, FederatedScaler, metrics, select_n_clusters
 from privfed.errors import ArgumentError, DataError
@@ -89,3 +91,23 @@ def test_score_is_of_rows_at_hand() -> None:
     assert fitted.score(ROWS) == pytest.approx(-fitted.inertia_)
     scaled = model(scale="standard").fit(BY_NAME)
     assert scaled.score(ROWS) == pytest.approx(-scaled.inertia_)
+
+
+def test_a_grid_search_of_scikit_learn_routes_the_clients() -> None:
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(middle, 1.0, (40, 2)) for middle in (0.0, 8.0, 16.0)])
+    clients = rng.permutation(np.repeat(["a", "b", "c", "d"], 30))
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = DWFKMeans(2, random_state=0).set_fit_request(groups=True)
+        found = GridSearchCV(model, {"n_clusters": [2, 3]}, cv=KFold(3, shuffle=True, random_state=0))
+        found.fit(rows, groups=clients)
+    assert found.best_params_ == {"n_clusters": 3}
+    assert found.best_estimator_.federation_.configuration.clients == ("a", "b", "c", "d")
+
+
+def test_rows_to_predict_are_one_table() -> None:
+    tables = {name: np.random.default_rng(i).normal(size=(9, 2)) for i, name in enumerate("abc")}
+    model = DWFKMeans(2).fit(tables)
+    for method in (model.predict, model.score, model.transform):
+        with pytest.raises(ArgumentError, match=r"a dict of 3: pass X\['a'\], client by client"):
+            method(tables)

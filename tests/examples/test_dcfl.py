@@ -2,23 +2,17 @@
 
 import csv
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.examples.scripts import loaded
-
-
-@pytest.fixture(scope="module")
-def study() -> Any:
-    return loaded("dcfl")
+from examples.dcfl import figures
 
 
 @pytest.mark.slow
 def test_quick_study_writes_its_tables_and_picture_with_dcfl_ahead_after_twelve_rounds(
-    study: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    study.main(["--quick", "--out", str(tmp_path / "out")])
+    figures.main(["--quick", "--out", str(tmp_path / "out")])
     printed = capsys.readouterr().out
     assert (tmp_path / "out" / "dcfl.md").read_text(encoding="utf-8") in printed
     assert "DP-SGD was left out" in printed and "Table II" in printed and "Figure 5: static" in printed

@@ -39,3 +39,11 @@ def test_clusters_are_the_kinds_from_rows_from_groups_and_under_privacy(
     assert "$ privfed check" in printed and "against the server: (2, 1e-06)" in printed
     wards = example.main(["--out", str(tmp_path / "wards"), "--weight", "0.7071067811865476"])
     assert max(wards.values()) < 0.9
+
+
+@pytest.mark.flower
+def test_three_nodes_find_the_centers_of_one_process(
+    example: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example.main(["--out", str(tmp_path / "out"), "--rows", "300", "--nodes"])
+    assert "three nodes found the same centers as one process" in capsys.readouterr().out

@@ -40,9 +40,12 @@ def fitted(named: Any, kind: Callable[..., Any] = DWFKMeans, **words: Any) -> An
 def asked(model: Any, name: str, **options: Any) -> float:
     function = getattr(metrics, name)
     found = function(model.federation_, model.cluster_centers_, **options)
-    return {"labels_agreement": lambda: found.accuracy, "profiles": lambda: found.sizes.sum()}.get(
-        name, lambda: float(found)
-    )()
+    numbers: dict[str, Callable[[], float]] = {
+        "clients_per_cluster": lambda: float(found.sum()),
+        "labels_agreement": lambda: found.accuracy,
+        "profiles": lambda: found.sizes.sum(),
+    }
+    return numbers.get(name, lambda: float(found))()
 
 
 @pytest.mark.parametrize("name", sorted(ASKS))
@@ -58,7 +61,11 @@ def test_a_metric_that_is_named_with_its_options_follows_in_the_same_agreement_o
 
 
 def test_all_registered_metrics_that_a_sum_can_answer_can_be_named() -> None:
-    assert set(METRICS) - {"silhouette"} == set(ASKS) - {"labels_agreement", "profiles"}
+    assert set(METRICS) - {"silhouette"} == set(ASKS) - {
+        "clients_per_cluster",
+        "labels_agreement",
+        "profiles",
+    }
 
 
 def test_a_metric_that_is_not_named_is_an_error_that_says_which_are() -> None:

@@ -46,6 +46,13 @@ def test_data_far_from_the_origin_keeps_its_spread() -> None:
     np.testing.assert_allclose(found.std, ROWS.std(axis=0), rtol=1e-6)
 
 
+@pytest.mark.parametrize("protocol", ["plain", "masked"])
+def test_how_many_clients_have_rows_in_a_cluster(protocol: str) -> None:
+    there = [rows[rows[:, 0] < 18.0] if i else rows for i, rows in enumerate(CLIENTS)]
+    centers = np.vstack([CENTERS, [[500.0, 500.0]]])
+    assert metrics.clients_per_cluster(there, centers, protocol=protocol).tolist() == [4.0, 4.0, 1.0, 0.0]
+
+
 def test_a_cluster_without_rows_has_none() -> None:
     centers = np.vstack([CENTERS, [[500.0, 500.0]]])
     found = metrics.profiles(CLIENTS, centers, protocol="plain")

@@ -125,6 +125,7 @@ def test_other_machines_make_the_same_groups() -> None:
     assert drawn_groups() == "a47c4b8808aad4a9d5c33e2102c89650707f9c339968e91a9cebc821c8c85fad"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("processor", ["Nehalem", "Haswell"])
 def test_threads_and_instructions_of_the_processor_move_no_bit(processor: str) -> None:
     asked = "from tests.numerics.test_microaggregation import drawn_groups; print(drawn_groups())"

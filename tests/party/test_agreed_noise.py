@@ -11,11 +11,12 @@ import msgspec
 import numpy as np
 import pytest
 
+from examples.rdpcfl import RDPCFL
 from privfed import Box, ClientPolicy, DPKMeans, Privacy
 from privfed.core.asking.question import ClientData, question_from_bytes
 from privfed.core.record.transcript import Transcript
 from privfed.core.roles.engine import client_generator
-from privfed.deep import RDPCFL, FedAvg
+from privfed.deep import FedAvg
 from privfed.errors import ArgumentError, PolicyError, PrivFedError
 from privfed.federation.simulation import Simulation
 from privfed.privacy.dp_sgd import SteppedLedger

@@ -23,6 +23,7 @@ from privfed.core.values.domain import Ranges
 from privfed.core.values.numbers import Integer
 from privfed.deep.algorithms.averaging import Averaging
 from privfed.deep.algorithms.plan import Plan
+from privfed.deep.training.local import Training
 from privfed.deep.training.rounds import Round
 from privfed.errors import MessageError, PolicyError
 from privfed.federation.opening import open_over
@@ -217,7 +218,8 @@ def test_refusals_tell_nothing_of_labels_or_times(timed: bool, tmp_path: Path) -
         labels[7] = {2: 2, 5: 2, 4: 3}.get(ward, 0)
         tables.append(rows)
         classes.append(labels)
-    plan = Plan(model="softmax", n_classes=2, rounds=3, batch_size=None, learning_rate=1e-3, timed=timed)
+    first = Training(model="softmax", n_classes=2, batch_size=None, learning_rate=1e-3, timed=timed)
+    plan = Plan(first=first, rounds=3)
     algorithm = Averaging(plan=plan)
     engine = Elsewhere(tmp_path, tables, labels=classes)
     words: dict[str, Any] = {"engine": engine, "protocol": "masked-verified", "algorithm": algorithm}

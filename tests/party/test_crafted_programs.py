@@ -15,7 +15,7 @@ import privfed
 from privfed import Box, ClientPolicy, DWFKMeans, metrics
 from privfed.algorithms.wf_kmeans import WeightedKMeans
 from privfed.core.agreed.configuration import Configuration
-from privfed.core.agreed.program import AgreedProgram, Of, built, own_versions, written
+from privfed.core.agreed.program import AgreedProgram, Of, from_agreed, own_versions, to_agreed
 from privfed.core.asking.question import Question, question_from_bytes
 from privfed.core.connection import Connection, Engine, Members, Opening
 from privfed.core.record.records import Asked, Summed
@@ -187,11 +187,11 @@ def test_an_agreement_keeps_types_through_bytes_and_a_transcript(tmp_path: Path)
     whole, real = (AgreedProgram.of(WeightedKMeans(n_clusters=2, tol=one)) for one in (1, 1.0))
     assert encode(whole) != encode(real)
     assert agreed.program is not None and agreed.program.algorithm is not None
-    np.testing.assert_array_equal(built(agreed.program.algorithm).init, ARRAY[:3])
+    np.testing.assert_array_equal(from_agreed(agreed.program.algorithm).init, ARRAY[:3])
 
 
 def changed(**fields: Any) -> Of:
-    agreed = written(WeightedKMeans(n_clusters=2))
+    agreed = to_agreed(WeightedKMeans(n_clusters=2))
     return Of(agreed.name, {**agreed.fields, **fields})
 
 
@@ -212,7 +212,7 @@ def changed(**fields: Any) -> Of:
 )
 def test_what_no_algorithm_has_is_not_built(agreed: Of) -> None:
     with pytest.raises(ArgumentError):
-        built(agreed)
+        from_agreed(agreed)
     assert "tests.party.never_imported" not in sys.modules
 
 

@@ -79,6 +79,7 @@ def test_an_unchanged_journal_goes_on(whole: Path, tmp_path: Path) -> None:
     assert begun(folder).number == begun(folder).number == 4
 
 
+@pytest.mark.slow
 def test_any_value_of_any_row_that_is_changed_is_noticed(whole: Path, tmp_path: Path) -> None:
     places = list(columns(whole))
     assert {table for table, _ in some(places)} >= {*SEALED, "entries", "sealed"}

@@ -75,6 +75,7 @@ def starts_of(engine: Elsewhere) -> list[int]:
     return [engine.party(i).journal.usage("rows").starts for i in range(len(engine.members.names))]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("protocol", SUMS)
 def test_later_fits_ask_about_no_cells_and_begin_from_the_same_total(
     protocol: SecureSum, tmp_path: Path

@@ -13,7 +13,8 @@ import msgspec
 import numpy as np
 import pytest
 
-import privfed.protocols.setup.journal_counter as counters
+import privfed.protocols.setup.advertising as counters
+import privfed.protocols.setup.parties as setup_parties
 from privfed.core.agreed.agreement import Agreement, JournalCounter, Registry
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import ClientPolicy
@@ -28,7 +29,6 @@ from privfed.party.joining import Party
 from privfed.party.journal import AT_ONCE, Journal
 from privfed.protocols import Masked
 from privfed.protocols.masked.session import MaskedSession
-from privfed.protocols.setup import advertising
 from privfed.protocols.setup.advertising import advertise_request, signed_roster
 from privfed.protocols.setup.messages import Advertisement, Envelope, Listed, RosterRequest
 from tests.party.journals import SERVER, Asked, question
@@ -294,7 +294,11 @@ def test_clients_refuse_such_a_counter_in_a_list(tmp_path: Path, monkeypatch: py
     shown, evil = counters.shown, parties.public[1]
     wrong = (2**63).to_bytes(8, "big") + bytes(32)
     monkeypatch.setattr(counters, "shown", lambda one: wrong if one.public == evil else shown(one))
-    monkeypatch.setattr(advertising, "read", lambda one: None)
+
+    def lax(agreement: Agreement, client: int, name: str, data: bytes, fit: bytes) -> Advertisement:
+        return decode(data, Advertisement, sender=name, stage="advertise")
+
+    monkeypatch.setattr(setup_parties, "read_advertisement", lax)
     with pytest.raises(RefusedError) as caught:
         parties.fit(0)
     assert set(caught.value.codes.values()) == {"roster:counter"}

@@ -215,6 +215,7 @@ def test_no_order_of_fits_composes_to_more() -> None:
         assert composed_epsilon(drawn[:3], 1e-5) <= whole <= sum(one.epsilon for one in drawn) * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_five_fits_on_the_same_rows_are_joined_until_their_composition_exceeds_the_policy(
     tmp_path: Path,
 ) -> None:

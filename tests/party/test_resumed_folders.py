@@ -15,10 +15,11 @@ from privfed.core.asking.question import ClientData
 from privfed.core.connection import Connection, Opening
 from privfed.core.roles.secure_sum import SecureSum
 from privfed.errors import StateError
-from privfed.party.client import Stores, own_client
+from privfed.party.client import Stores, ledger_in, own_client
+from privfed.party.program import PROGRAM_STATE
 from privfed.party.replay import TOTALS, own_run, reads_totals
 from privfed.party.signed import Requests, SignedSide
-from privfed.party.state import FileStore
+from privfed.party.state import MEMORIES, FileStore
 from privfed.protocols import GroupMasked, Masked, Plain
 from tests.party.elsewhere import Elsewhere
 from tests.party.journals import SERVER
@@ -47,7 +48,13 @@ class InFolders(Elsewhere):
                 replay = own_run(opening.configuration, store, domain=opening.domain, tells=self._hear)
             inner = opening.protocol.client(agreement, i, parties[i].own.key, self._policy, replay)
             side = SignedSide(inner, agreement, i)
-            words: Any = (opening.configuration, self._policy, Stores.in_folder(folder, side))
+            stores = Stores(
+                FileStore(folder / "state", side.codec.to_bytes, side.codec.from_bytes),
+                ledger_in(folder / "ledger"),
+                FileStore(folder / "program", PROGRAM_STATE.to_bytes, PROGRAM_STATE.from_bytes),
+                FileStore(folder / "memory", MEMORIES.to_bytes, MEMORIES.from_bytes),
+            )
+            words: Any = (opening.configuration, self._policy, stores)
             self._clients.append(own_client(side, i, ClientData(rows), *words, domain=opening.domain))
         self._requests = Requests(agreement, SERVER)
         return Connection(session=opening.protocol.coordinator(agreement, SERVER, self), carrier=self)

@@ -76,6 +76,7 @@ def stop_at(engine: Elsewhere, stage: str, number: int, times: int = 1) -> None:
     engine.silent = silent
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("stage", "number"), [("collect", 3), ("unmask", 3), ("collect", 2)])
 def test_a_stopped_fit_ends_as_one_that_was_not(tmp_path: Path, stage: str, number: int) -> None:
     engine = Elsewhere(tmp_path / "clients", rows(), LOSING)

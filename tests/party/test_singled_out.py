@@ -217,6 +217,7 @@ WAYS = (
 )
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("way", WAYS)
 def test_over_all_fits_one_client_of_a_few_is_told_apart_and_no_more(way: str, tmp_path: Path) -> None:
     assert len(carried_out(Attack(tmp_path / "by default", loose=False), way)) <= 1

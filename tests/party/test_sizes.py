@@ -35,6 +35,7 @@ from privfed.core.agreed.program import AgreedProgram, Listed, Of
 from privfed.core.asking.question import ClientData
 from privfed.deep.algorithms.averaging import Averaging
 from privfed.deep.algorithms.plan import Plan
+from privfed.deep.training.local import Training
 from privfed.errors import ArgumentError, PolicyError
 from privfed.party.joining import Party
 from privfed.party.program import agreed_program
@@ -97,13 +98,13 @@ PLACES = [(name, path) for name, model in MODELS.items() for path in whole(algor
 def built(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """List what is built of agreements."""
     seen: list[object] = []
-    own = program_module.built  # type: ignore[attr-defined]
+    own = program_module.from_agreed  # type: ignore[attr-defined]
 
     def counted(of: Of) -> object:
         seen.append(of.name)
         return own(of)
 
-    monkeypatch.setattr(program_module, "built", counted)
+    monkeypatch.setattr(program_module, "from_agreed", counted)
     return seen
 
 
@@ -185,7 +186,10 @@ def test_restarts_times_columns_are_bounded_together() -> None:
 
 @pytest.mark.parametrize("field", ["rounds", "n_classes", "epochs", "batch_size", "trainings"])
 def test_the_plan_of_a_training_is_bounded(field: str, built: list[object]) -> None:
-    program = AgreedProgram.of(Averaging(plan=Plan(**{"model": "softmax", "n_classes": 2, field: 1 << 21})))
+    first = {"model": "softmax", "n_classes": 2, field: 1 << 21}
+    rounds = first.pop("rounds", 10)
+    plan = Plan(first=Training(**first), rounds=rounds)  # type: ignore[arg-type]
+    program = AgreedProgram.of(Averaging(plan=plan))
     with pytest.raises(PolicyError, match="agreement:size"):
         agreed_program(agreed(DWFKMeans(3), program=program))
     assert built == []

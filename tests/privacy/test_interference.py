@@ -41,6 +41,7 @@ FEW = {"n_clusters": K, "max_iter": 3, "averaging": "weighted"}
 
 REFUSED = {
     "FederatedPCA",
+    "metric clients_per_cluster",
     "metric profiles",
     *(f"index {name}" for name in set(INDICES) - {"davies_bouldin", "fuzzy_davies_bouldin"}),
 }
@@ -136,16 +137,37 @@ def told(home: Path, rows: np.ndarray, name: str, invoke: Callable[..., Any]) ->
     ]
     (home / "t.csv").write_text("g,a,b\n" + "\n".join(lines) + "\n")
     test_claims.write_schema(home)
-    words = test_claims.cases(home, home / "out")
-    if not {"fit", "select-k", "summary", "schema fill"} & {name}:
-        invoke((*words["fit"][:-1], home / "run"))
-    said = invoke(words[name])
+    if not {"fit", "select-k", "summary", "schema fill", "schema scale", PATH} & {name}:
+        invoke((*typed_for("fit", home)[0][:-1], home / "run"))
+    for step in typed_for(name, home)[:-1]:
+        assert invoke(step).exit_code == 0
+    said = invoke(typed_for(name, home)[-1])
     files = {
         str(path.relative_to(home)): timeless(path.read_bytes(), home)
         for path in sorted(home.rglob("*"))
         if path.is_file() and path.name != "t.csv"
     }
     return [said.exit_code, timeless(said.output.encode(), home), files]
+
+
+PATH = "from gaps to the profile"
+GAP = (FAR[0], np.where(np.arange(len(FAR[0]))[:, None] == 0, np.nan, FAR[0]))
+"""A client, and the same with a record that has no values."""
+
+
+def typed_for(name: str, home: Path) -> list[tuple[object, ...]]:
+    """Return the words of a command, or of all on the way from a schema with gaps to the profile."""
+    cases = test_claims.cases(home, home / "out")
+    if name != PATH:
+        return [cases[name]]
+    files = [home / one for one in ("t.toml", "one.toml", "two.toml")]
+    rows = (home / "t.csv", "--max-rows", 100, *test_claims.CLAIM, *test_claims.GROUPS)
+    return [
+        ("schema", "fill", *rows, "--schema", files[0], "--out", files[1]),
+        ("schema", "scale", *rows, "--schema", files[1], "--out", files[2]),
+        ("fit", *rows, "--schema", files[2], "--algorithm", "dp", "-k", 2, "--out", home / "run"),
+        cases["profile"],
+    ]
 
 
 def timeless(content: bytes, home: Path) -> bytes:
@@ -158,8 +180,9 @@ OF_ROWS = {"predict", "attack", "audit"}
 """Commands that compute from rows, for whoever has them: no claim covers what they print, and they say so."""
 
 
-@pytest.mark.parametrize("name", sorted(set(test_claims.cases(Path(), Path())) - OF_ROWS))
+@pytest.mark.parametrize("name", [PATH, *sorted(set(test_claims.cases(Path(), Path())) - OF_ROWS)])
 @pytest.mark.few(1)
+@pytest.mark.filterwarnings("ignore:all centers lie at one end")
 def test_no_record_shows_in_what_a_command_prints_and_writes(name: str, tmp_path: Path) -> None:
     def invoke(words: tuple[object, ...]) -> Any:
         return CliRunner(env={"COLUMNS": "2000"}).invoke(
@@ -169,7 +192,7 @@ def test_no_record_shows_in_what_a_command_prints_and_writes(name: str, tmp_path
     found = []
     with pytest.MonkeyPatch.context() as patch:
         tape = Tape(patch)
-        for side, rows in zip(("one", "two"), FAR, strict=True):
+        for side, rows in zip(("one", "two"), GAP if name == PATH else FAR, strict=True):
             found.append(told(tmp_path / side, rows, name, invoke))
             tape.replay()
     assert found[0][0] == 0

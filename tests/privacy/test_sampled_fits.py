@@ -66,6 +66,7 @@ def test_steps_that_no_claim_covers_are_not_composed(
     assert epsilon_of(noise, rate, count, DELTA) == math.inf
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("noise", "rate"), [(0.5, 0.3), (1.0, 0.01), (2.0, 0.5), (8.0, 0.999)])
 def test_what_is_not_composed_is_beyond_the_largest_epsilon(
     noise: float, rate: float, monkeypatch: pytest.MonkeyPatch

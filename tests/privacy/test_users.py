@@ -17,9 +17,9 @@ from privfed.core.asking.question import ClientData
 from privfed.data import ClientTable, ClientTables
 from privfed.deep import FedAvg
 from privfed.errors import ArgumentError, DataError, PrivacyError
-from privfed.party import users
+from privfed.party import answerer as users
+from privfed.party.answerer import KEY_BYTES, chosen
 from privfed.party.state import MemoryStore
-from privfed.party.users import KEY_BYTES, chosen
 from privfed.privacy.accounting import gdp_mu
 from privfed.privacy.budget import PrivacyBudget
 from privfed.privacy.ledger import ClientBudget

@@ -9,6 +9,7 @@ import pytest
 
 from privfed.core.roles.engine import Exchange
 from privfed.protocols.masked import preparing, session
+from privfed.protocols.setup import parties
 from tests.protocols.federations import Sums
 from tests.protocols.tapes import Forger
 
@@ -19,7 +20,7 @@ def forged(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Forger]:
 
     def make(run: Sums, forge: Callable[[Exchange, int, bytes], list[bytes]], **options: Any) -> Forger:
         forger = Forger(run, forge, **options)
-        for module in (preparing, session):
+        for module in (parties, preparing, session):
             monkeypatch.setattr(module, "gather", forger.gather)
         return forger
 

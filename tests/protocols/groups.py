@@ -11,12 +11,10 @@ from privfed.core.roles.secure_sum import NextQuestion
 from privfed.core.stored.encoding import Refusal, decode, encode
 from privfed.protocols.client_opened.messages import Contribution, OpenRequest, Sealed
 from privfed.protocols.client_opened.relay import Relay
-from privfed.protocols.client_opened.session import CommonReplay, GroupSession
-from privfed.protocols.client_opened.state import Group
-from privfed.protocols.client_opened.sum_attempt import SumAttempt, attempt_of
+from privfed.protocols.client_opened.scheme import Group, SumAttempt, attempt_of
+from privfed.protocols.client_opened.secure_sum import CommonReplay, GroupSession
 from privfed.protocols.crypto.fixed_point import Grid, Words
-from privfed.protocols.group_masked.group_masked import GroupMasked
-from privfed.protocols.group_masked.masks import MaskedWords
+from privfed.protocols.group_masked.group_masked import GroupMasked, MaskedWords
 from privfed.protocols.setup.messages import Envelope
 from tests.protocols.federations import Sums, Vectors, vectors
 

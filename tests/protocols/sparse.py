@@ -7,7 +7,7 @@ import pytest
 from privfed.core.agreed.configuration import Terms
 from privfed.protocols.masked import client, preparing, session
 from privfed.protocols.setup import rules
-from privfed.protocols.setup.sizes import Sizes
+from privfed.protocols.setup.graph import Sizes
 from tests.protocols.hostile import world
 
 

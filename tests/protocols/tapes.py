@@ -28,16 +28,16 @@ from privfed.protocols.masked.messages import (
 )
 from privfed.protocols.masked.session import MaskedSession
 from privfed.protocols.masked.state import State
-from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.messages import (
     Advertisement,
     AdvertiseRequest,
+    Channel,
     Envelope,
     Joining,
     RosterRequest,
     Slot,
 )
-from privfed.protocols.setup.simulated_replay import AnnouncingSession
+from privfed.protocols.setup.simulated import AnnouncingSession
 from tests.protocols.federations import Sums, names, vectors
 
 QUESTION = vectors()

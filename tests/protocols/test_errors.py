@@ -25,12 +25,11 @@ from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.engine import Answerer, Client, Exchange, Replies
 from privfed.core.roles.secure_sum import SecureSum
 from privfed.core.stored.encoding import Refusal, decode
-from privfed.engines.logs import ClientLogs
+from privfed.engines.in_process import ClientLogs
 from privfed.errors import ArgumentError, DataError, MessageError, PolicyError, ProtocolError, RefusedError
 from privfed.protocols import CKKS, GroupMasked, Masked, Plain, Slotted
 from privfed.protocols.plain import PlainClient
-from privfed.protocols.setup.channel import Channel
-from privfed.protocols.setup.messages import Envelope
+from privfed.protocols.setup.messages import Channel, Envelope
 from tests.default_run import slow_but
 from tests.protocols.federations import Sums, vectors
 

@@ -33,13 +33,12 @@ from privfed.privacy import pricing
 from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import Drawn, ServerNoise
 from privfed.protocols import CKKS, GroupMasked, Masked, Plain
-from privfed.protocols.ckks.checks import CHECK_SLOTS
 from privfed.protocols.ckks.cipher import with_noise
 from privfed.protocols.ckks.grid import SlotGrid
-from privfed.protocols.ckks.scheme import CkksScheme, Encrypted
-from privfed.protocols.client_opened.session import group_parties
+from privfed.protocols.ckks.scheme import CHECK_SLOTS, CkksScheme, Encrypted
+from privfed.protocols.client_opened.secure_sum import group_parties
 from privfed.protocols.crypto.fixed_point import Grid
-from privfed.protocols.group_masked.masks import MaskedWords, MaskScheme
+from privfed.protocols.group_masked.group_masked import MaskedWords, MaskScheme
 from privfed.questions.bounded.bounded_sums import GridSums
 from tests.default_run import covering, slow_but
 from tests.privacy.served import PROTOCOLS, Asks, by_server, exact, opened, seen_by_server, served, silence

@@ -10,11 +10,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from privfed.core.agreed.assumptions import answer_stages
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Ask, Total
-from privfed.core.roles.secure_sum import SecureSum
+from privfed.core.roles.secure_sum import SecureSum, answer_stages
 from privfed.core.values.domain import Ranges
 from privfed.engines.in_process import Fault
 from privfed.errors import ArgumentError, NotEnoughClientsError, PolicyError, RefusedError

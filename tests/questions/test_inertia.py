@@ -9,7 +9,7 @@ from privfed.core.record.records import Exchanged
 from privfed.core.roles.conversation import Ask
 from privfed.core.values.domain import Ranges
 from privfed.federation.opening import open_over
-from privfed.questions.inertia import ClientScores, Inertia, largest_distance
+from privfed.questions.inertia import ClientScores, Inertia, largest_distances
 from tests.reference import dwf_reference as oracle
 from tests.undeclared import ANYTHING
 
@@ -57,7 +57,7 @@ def test_inertia_of_rows_far_from_the_origin(n_features: int) -> None:
     assert answer == pytest.approx(sum(oracle.sse(rows, centers) for rows in clients), rel=1e-6)
 
 
-def test_no_row_of_the_ranges_is_farther_than_the_largest_distance() -> None:
+def test_no_row_of_the_ranges_is_farther_than_the_largest_distances() -> None:
     rng = np.random.default_rng(0)
     for _ in range(50):
         ranges = Ranges(-rng.uniform(size=3), rng.uniform(size=3), 1)
@@ -65,7 +65,7 @@ def test_no_row_of_the_ranges_is_farther_than_the_largest_distance() -> None:
         corners = np.stack(np.meshgrid(*zip(ranges.low, ranges.high, strict=True)), axis=-1).reshape(-1, 3)
         rows = np.concatenate([corners, rng.uniform(ranges.low, ranges.high, size=(50, 3))])
         nearest = ((rows[:, None] - centers[None]) ** 2).sum(axis=2).min(axis=1)
-        assert nearest.max() <= largest_distance(centers, ranges) * (1 + 1e-12)
+        assert nearest.max() <= largest_distances(centers, ranges).min() * (1 + 1e-12)
 
 
 def test_clients_that_open_totals_hear_a_score_that_is_asked_alone() -> None:

@@ -13,6 +13,15 @@ direction in which its halves lay apart: a step of power iteration for the direc
 
 Reveals to whoever opens the totals, with noise: counts and sums of offsets of the halves of clusters; and the
 sum of all rows' distances to their nearest center.
+
+New places for centers that rounds find empty.
+
+Noise alone fills a cell now and then, and k-means on the coreset makes it a cluster. Rounds count anew, with
+noise of their own, and find no rows there. So the coreset's points of such centers are left out, and the
+others are clustered anew, which costs no budget. A center whose points stay together keeps the place that the
+rounds found for it.
+
+Reveals nothing: it looks at noised totals only.
 """
 
 from __future__ import annotations
@@ -22,15 +31,134 @@ from math import sqrt
 
 import numpy as np
 
-from privfed.algorithms.private.coreset import count_share
+from privfed.algorithms.private.coreset import clustered, count_share
 from privfed.algorithms.private.noised_rounds import State, stepped, weights_of
 from privfed.algorithms.private.points import BoolArray, Coreset
 from privfed.algorithms.private.scale import Scale, clipped
-from privfed.algorithms.private.seats import Seats
 from privfed.core.roles.conversation import Ask, Conversation
 from privfed.core.values.domain import FloatArray
+from privfed.numerics.kernels.interpreted import IntArray
 from privfed.numerics.kmeans import nearest
 from privfed.questions.bounded.bounded_sums import RelativeSums
+
+# docs/algorithms/dp_kmeans.md, "Where the constants come from", says how these were found.
+NO_ROWS, SURELY_LESS, NEGLIGIBLE, LITTLE = 0.5, 3.0, 0.05, 0.1
+"""A center is empty if two things hold. Rounds found, on average, fewer rows than `NO_ROWS` standard
+deviations of the noise in one round. The coreset has for it only a negligible part of an average cluster, or
+more rows than were found, by `SURELY_LESS` standard deviations of the noise in that average. It is empty too
+if the coreset has little for it, and rounds found none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seats:
+    """Points of the coreset that no round has found empty.
+
+    Args:
+        coreset: the points, with about how many rows each represents.
+        variance: of the error in a coordinate of a center that is a mean of such points.
+        scale: noised number, centre and radius of the rows.
+        counted: sum of the numbers of rows that rounds found for each center, float64 of shape (n_clusters,).
+        rounds: number of these rounds, float64 of shape (n_clusters,).
+    """
+
+    coreset: Coreset
+    variance: float
+    scale: Scale
+    counted: FloatArray
+    rounds: FloatArray
+
+    def counting(self, state: State, part: float) -> Seats:
+        """Return the same points, with the counts of one more round.
+
+        Args:
+            state: the state after that round.
+            part: precision of its counts, in units of a round that asks of whole clusters.
+        """
+        return replace(self, counted=self.counted + part * state.found, rounds=self.rounds + part)
+
+    def doubtful(self, noise: float) -> bool:
+        """Say whether rounds found no rows, beyond noise, for some center; or none asked about it yet.
+
+        Args:
+            noise: standard deviation of the noise in the counts of a round that asks of whole clusters.
+        """
+        return bool((self.counted <= SEEN * np.sqrt(self.rounds) * noise).any())
+
+    def empty(
+        self, asked: FloatArray, noise: float, few: float = NO_ROWS, less: float = SURELY_LESS
+    ) -> BoolArray:
+        """Return which of the centers that the last round asked about are empty.
+
+        Args:
+            asked: these centers.
+            noise: standard deviation of the noise in the counts of a round that asks of whole clusters.
+            few: below so many of these a center has few rows, and `NO_ROWS` below that none.
+            less: by how many deviations rounds must have found less than the coreset has.
+        """
+        k, mean = len(asked), self.counted / np.maximum(self.rounds, 0.5)
+        weight = np.bincount(nearest(self.coreset.points, asked), self.coreset.weights, k)
+        surely_less = (weight - mean) * np.sqrt(self.rounds) > less * noise
+        share = weight * k / weight.sum()
+        no_rows = (share < LITTLE) & (mean < (few - NO_ROWS) * noise)
+        few_rows = (mean < few * noise) & (surely_less | (share < NEGLIGIBLE))
+        found: BoolArray = (self.rounds > 0.0) & (few_rows | no_rows)
+        return found
+
+    def moved(self, new: BoolArray, asked: FloatArray, empty: BoolArray) -> Seats:
+        """Return the seats after some centers moved; without the points of those that were empty.
+
+        Args:
+            new: which centers moved.
+            asked: the centers of the last round before they moved.
+            empty: which of these were empty.
+        """
+        left = ~(empty & new)[nearest(self.coreset.points, asked)]
+        points = self.coreset.only(left) if left.any() else self.coreset
+        counted, rounds = np.where(new, 0.0, self.counted), np.where(new, 0.0, self.rounds)
+        return replace(self, coreset=points, counted=counted, rounds=rounds)
+
+    def after(
+        self, asked: FloatArray, state: State, rng: np.random.Generator
+    ) -> tuple[Seats, State, BoolArray]:
+        """Return the points that remain, the state with new places for empty centers, and which are new.
+
+        Args:
+            asked: the centers of the last round before they moved.
+            state: the state after that round, which asked of whole clusters.
+            rng: source of the clustering's starts.
+        """
+        k, counted = len(asked), self.counting(state, 1.0)
+        empty = counted.empty(asked, state.count_noise)
+        left = ~empty[nearest(self.coreset.points, asked)]
+        if not empty.any() or empty.all() or left.sum() < k:
+            return counted, state, np.zeros(k, dtype=np.bool_)
+        points = self.coreset.only(left)
+        found = clustered(self.scale, points, k, rng)
+        held = np.flatnonzero(~empty)
+        old = held[nearest(points.points, state.centers[held])]
+        stays, moved = _matched(old, nearest(points.points, found), k)
+        centers, variance = state.centers.copy(), state.variance.copy()
+        new = np.ones(k, dtype=np.bool_)
+        new[stays] = False
+        centers[new] = found[moved]
+        variance[new] = self.variance
+        seats = replace(
+            self,
+            coreset=points,
+            counted=np.where(new, 0.0, counted.counted),
+            rounds=np.where(new, 0.0, counted.rounds),
+        )
+        return seats, replace(state, centers=centers, variance=variance), new
+
+
+def _matched(old: IntArray, labels: IntArray, n_clusters: int) -> tuple[IntArray, IntArray]:
+    """Return which old clusters have exactly the points of a new one, and the new ones that have no match."""
+    together = np.zeros((n_clusters, n_clusters), dtype=np.bool_)
+    together[old, labels] = True
+    alone = together & (together.sum(axis=0) == 1)[None] & (together.sum(axis=1) == 1)[:, None]
+    stays, matched = np.nonzero(alone)
+    return stays, np.setdiff1d(np.arange(n_clusters), matched)
+
 
 # docs/algorithms/dp_kmeans.md, "Where the constants come from", says how these were found.
 CLOSE = 0.01
@@ -40,15 +168,15 @@ SURELY_MORE, SEEN = 2.0, 2.0
 """By how many standard deviations of its noise a fall of the cost must exceed a rise; and how many of the
 noise in a count each half must have."""
 
-FEW = 1.0
-"""As `NO_ROWS` of seats, for a center that is wanted elsewhere."""
+FEW, LESS = 1.0, 2.0
+"""As `NO_ROWS` and `SURELY_LESS` of seats, for a center that is wanted elsewhere."""
 
 LEAST_ROUNDS, LEAST_CLUSTERS = 6, 3
 """Fewest rounds, and clusters, with which some rounds ask of halves."""
 
 QUIET = 0.03
 """After a grid: most noise in a count of a round, as a share of an average cluster's rows. With more, counts
-of whole clusters are of more use, since they say which centers are empty."""
+of whole clusters are of more use, since they say which centers are empty: one late round asks of halves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +196,35 @@ class Halves:
     unsure: FloatArray
 
 
-def pays(scale: Scale, found: Coreset, rounds: int, n_clusters: int) -> bool:
-    """Say whether some of so many rounds ask of halves.
+def may(scale: Scale, rounds: int, n_clusters: int) -> bool:
+    """Say whether any of so many rounds may ask of halves.
 
-    They do not for whole clients, whose counts are clipped; nor across a line, if slabs show enough clusters.
+    None does for whole clients, whose counts are clipped.
     """
-    shown = found.sliced and len(found.points) >= n_clusters
-    if rounds < LEAST_ROUNDS or n_clusters < LEAST_CLUSTERS or shown or scale.count_length < 1.0:
-        return False
-    noise = scale.count_noise((1.0 - scale.spent) / rounds, count_share(len(scale.center)))
-    return found.hashed or noise < QUIET * scale.n_rows / n_clusters
+    return rounds >= LEAST_ROUNDS and n_clusters >= LEAST_CLUSTERS and scale.count_length >= 1.0
+
+
+def pays(scale: Scale, seats: Seats, share: float, last: bool) -> bool:
+    """Say whether a round asks of halves.
+
+    Across a line they do not while slabs show enough clusters, and rounds find rows in all. With more noise
+    after a grid one round does, so late that rounds before it say which centers are empty.
+
+    Args:
+        scale: noised number, centre and radius of the rows.
+        seats: points of the coreset, and what rounds found before.
+        share: share of the budget for this round.
+        last: whether no later round may ask of halves.
+    """
+    found, k = seats.coreset, len(seats.counted)
+    noise = scale.count_noise(share, count_share(len(scale.center)))
+    if found.hashed:
+        return not found.sliced or len(found.points) < k or seats.doubtful(noise)
+    return noise < QUIET * scale.n_rows / k or (last and seats.doubtful(noise))
 
 
 def asked_in(number: int, rounds: int) -> bool:
-    """Say whether a round asks of halves, where some do: the second, fourth and sixth, but not the last."""
+    """Say whether a round may ask of halves: the second, fourth and sixth, but not the last."""
     return number % 2 == 1 and number + 1 < rounds
 
 
@@ -144,25 +287,29 @@ def traded(
     Returns:
         The seats and the state after that, and which centers are new.
     """
-    seats = seats.told(state, 0.5)
-    empty = seats.empty(asked, state.count_noise / sqrt(2.0), FEW)
+    seats = seats.counting(state, 0.5)
+    empty = seats.empty(asked, state.count_noise / sqrt(2.0), FEW, LESS)
     centers, variance, new = state.centers.copy(), state.variance.copy(), np.zeros(len(asked), dtype=np.bool_)
-    rows, sure = np.where(empty, 1e-9, state.counts), halves.gain - SURELY_MORE * halves.unsure
+    rows, sure = state.counts, halves.gain - SURELY_MORE * halves.unsure
     squares = np.square(centers[:, None] - centers).sum(axis=2)
     rise = rows[:, None] * rows / (rows[:, None] + rows) * squares
     np.fill_diagonal(rise, np.inf)
     for split in np.argsort(-sure, kind="stable").tolist():
         free = ~new
         free[split] = False
+        spare = np.flatnonzero(free & empty)
         open_ = np.where(free[:, None] & free, rise, np.inf)
         pair = list(divmod(int(open_.argmin()), len(asked)))
-        if new[split] or not open_[*pair] < sure[split]:
+        if new[split] or not (0.0 if len(spare) else open_[*pair]) < sure[split]:
             continue
-        kept, left = sorted(pair, key=lambda one: -rows[one])
-        centers[kept] = np.average(centers[pair], axis=0, weights=rows[pair])
-        variance[kept] = variance[pair].max()
+        # An empty center costs nothing where it was, and joins no other.
+        kept, left = (None, spare[0]) if len(spare) else sorted(pair, key=lambda one: -rows[one])
+        if kept is not None:
+            centers[kept] = np.average(centers[pair], axis=0, weights=rows[pair])
+            variance[kept] = variance[pair].max()
+            new[kept] = True
         centers[[left, split]], variance[[left, split]] = halves.means[:, split], halves.variance[:, split]
-        new[[kept, left, split]] = True
+        new[[left, split]] = True
     centers = scale.frame.ranges.clip(centers)
     return seats.moved(new, asked, empty), replace(state, centers=centers, variance=variance), new
 

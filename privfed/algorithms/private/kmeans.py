@@ -52,9 +52,11 @@ from privfed.algorithms.private.coreset import (
     wide_clusters,
 )
 from privfed.algorithms.private.halves import (
+    Seats,
     asked_in,
     first_axes,
     halved_round,
+    may,
     next_axes,
     pays,
     traded,
@@ -80,7 +82,6 @@ from privfed.algorithms.private.scale import (
     scale_phases,
     scaled,
 )
-from privfed.algorithms.private.seats import Seats
 from privfed.algorithms.rounds import ClusteringOutcome
 from privfed.algorithms.starts import Init
 from privfed.core.asking.phases import Form, Phase, Phases
@@ -278,13 +279,14 @@ class NoisedKMeans(ABC):
             [frozen_array(centers)],
         )
         rng, movement = np.random.default_rng([self.seed, 1]), np.zeros_like(centers)
-        halving = not self.fixed and asking is None and pays(scale, start.coreset, rounds, len(centers))
+        halving = not self.fixed and asking is None and may(scale, rounds, len(centers))
         turns = np.random.default_rng([self.seed, 2])
         axes = first_axes(start.coreset, centers, turns) if halving else centers
         for number in range(rounds):
             radius = octave(state.radius, scale.frame.radius) if self.fixed else state.radius
             before, halves = replace(state, radius=radius), None
-            if halving and asked_in(number, rounds):
+            last = not asked_in(number + 2, rounds)
+            if halving and asked_in(number, rounds) and pays(scale, seats, share, last):
                 state, halves = yield from halved_round(scale, before, share, axes)
             else:
                 question = asking and asking(ranges, before.centers, radius)
@@ -297,7 +299,7 @@ class NoisedKMeans(ABC):
             elif asking is None and start.reseats and number + 1 < rounds:
                 seats, state, new = seats.after(before.centers, state, rng)
             elif halving:
-                seats = seats.told(state, 1.0)
+                seats = seats.counting(state, 1.0)
             if new is not None:
                 movement = np.where(new[:, None], 0.0, movement)
             history.append(frozen_array(state.centers))

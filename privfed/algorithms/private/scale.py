@@ -86,6 +86,7 @@ class Scale:
         count_length: largest L2 norm that one unit adds to counts in cells; 1 for a record.
         sum_length: largest L2 norm that one unit adds to sums in cells, in units of the radius; 1 for a
             record.
+        rows_error: standard deviation of the noise in `n_rows`, as a share of it.
     """
 
     frame: Frame
@@ -98,6 +99,7 @@ class Scale:
     extent: float = float("inf")
     count_length: float = 1.0
     sum_length: float = 1.0
+    rows_error: float = 0.0
 
     def noise(self, share: float, counts: float) -> float:
         """Predict the L2 norm of the noise in a cell's sum, in units of the clipping radius.
@@ -218,7 +220,17 @@ def scaled(
     if unsure <= 0.25 * frame.radius:
         cap = float(np.clip(1.2 * (spread + unsure), 0.2 * frame.radius, frame.radius))
     spent = SHARES["rows"] + SHARES["spread"]
-    scale = Scale(frame, budget, replaced, n_rows, frame.middle, cap, spent, extent=2.0 * frame.radius)
+    scale = Scale(
+        frame,
+        budget,
+        replaced,
+        n_rows,
+        frame.middle,
+        cap,
+        spent,
+        extent=2.0 * frame.radius,
+        rows_error=noise["count"] / n_rows,
+    )
     return (yield from _searched(scale, octaves))
 
 

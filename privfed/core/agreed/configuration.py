@@ -64,8 +64,8 @@ class CohortRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def fixed(self, n_clients: int) -> bool:
         """Say whether cohorts are fixed groups, so that no combination of totals isolates a smaller group.
 
-        This holds if any two cohorts are equal or disjoint, and if the clients in no cohort, whose total
-        follows from everyone's total by subtraction, are none or at least as many as the smallest cohort.
+        This holds if any two cohorts are equal or disjoint, and if the clients in no cohort are none, or at
+        least as many as the smallest cohort. Their total follows from everyone's total by subtraction.
         """
         if self.kind == "sampled":
             return self.size >= n_clients
@@ -102,7 +102,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         repeats: how often in a fit a sum may be asked again without the clients that dropped out of it,
             where masks are not recovered. It is bounded since whoever reads two totals that differ by one
             client learns that client's answer.
-        slotted: how many sums of a fit may show every contribution, unlinked to its client.
+        slotted: how many sums of a fit may show every contribution, under no name.
         slot_contributors: fewest clients in such a sum.
         losses: in how many sums of a fit other clients may be lost than before, over all its set-ups, counted
             by each client from what it is told: whoever reads two totals that differ by one client learns

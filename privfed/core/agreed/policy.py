@@ -196,9 +196,9 @@ the same in each fit, up to their number and the ranges |
     def closed(cls, **approved: Any) -> Self:
         """Return the policy of a node: it refuses what its owner does not name.
 
-        Without a word it answers no algorithm. It answers over sums that hide answers, from groups of 5 (rows
-        as they are where privacy is required, whose noise groups would void), in ten fits, and trains models
-        under differential privacy only.
+        Without a word it answers no algorithm. It answers over sums that hide answers, in ten fits, and from
+        groups of 5. Where privacy is required it answers from rows as they are, since groups would void the
+        noise. It trains models under differential privacy only.
 
         Args:
             **approved: what the owner approves, as parameters of a policy.

@@ -84,8 +84,8 @@ class AgreedProgram(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Raises:
             ArgumentError: a parameter is neither plain nor of a class with a name.
         """
-        first = None if algorithm is None else written(algorithm)
-        return cls(algorithm=first, metrics=tuple(map(written, metrics)), versions=own_versions())
+        first = None if algorithm is None else to_agreed(algorithm)
+        return cls(algorithm=first, metrics=tuple(map(to_agreed, metrics)), versions=own_versions())
 
     def check_versions(self) -> None:
         """Check that this party runs the agreed versions.
@@ -150,7 +150,7 @@ def name_of(kind: type[Any]) -> str:
     return ALGORITHMS.name_of(kind) or f"{kind.__module__}:{kind.__qualname__}"
 
 
-def written(value: object) -> Of:
+def to_agreed(value: object) -> Of:
     """Return how a value of a dataclass is agreed on.
 
     Raises:
@@ -179,10 +179,10 @@ def _written(value: object) -> Value:
         return Of("", {str(name): _written(one) for name, one in sorted(value.items())})
     if isinstance(value, type) and issubclass(value, Question):
         return Asked(wire_name(value))
-    return written(value)
+    return to_agreed(value)
 
 
-def built(agreed: Of) -> Any:
+def from_agreed(agreed: Of) -> Any:
     """Return the value that was agreed on; each field must be of its declared type.
 
     Raises:
@@ -212,7 +212,7 @@ def _built(value: Value) -> object:
     if isinstance(value, Of):
         if not value.name:
             return {name: _built(one) for name, one in value.fields.items()}
-        return built(value)
+        return from_agreed(value)
     return value
 
 

@@ -33,8 +33,8 @@ class ClientData:
         stack: the table in which the rows lie with those of other simulated clients, or None.
         place: position of the client in the stack.
         grouped: whether the rows are means of groups. A client without a group answers zeros to everything.
-        users: whose each row is, one id a row, until rows of users are chosen (`privfed.party.users`); None
-            without ids.
+        users: whose each row is, one id a row, until rows of users are chosen (`privfed.party.answerer`);
+            None without ids.
     """
 
     features: FloatArray

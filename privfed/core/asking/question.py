@@ -15,7 +15,7 @@ from enum import Enum
 from functools import lru_cache
 from importlib import import_module
 from types import NoneType, UnionType
-from typing import Any, ClassVar, Self, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, TypeVar, get_args, get_origin
 
 import msgspec
 import numpy as np
@@ -117,7 +117,8 @@ def register(kind: Registered) -> Registered:
             holds what no form can declare.
     """
     name = wire_name(kind)
-    hints: Mapping[str, Any] = get_type_hints(kind)
+    declared: Any = kind
+    hints: Mapping[str, Any] = types_of(declared)
     for one in fields_of(kind):
         if not all(
             isinstance(kind, type) and issubclass(kind, COMPARED) for kind in _allowed(hints[one.name])

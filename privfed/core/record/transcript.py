@@ -16,13 +16,13 @@ from typing import Literal
 
 import msgspec
 
-from privfed.core.agreed.assumptions import COLLECT
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.asking.statistics import Statistics, StatisticsTable
 from privfed.core.record import records
 from privfed.core.record.view import SumView, View
 from privfed.core.roles.conversation import Ask, Contributions, Total
 from privfed.core.roles.engine import Exchange, Replies
+from privfed.core.roles.secure_sum import COLLECT
 from privfed.core.stored.encoding import Array
 from privfed.core.stored.files import make_folder, open_file
 from privfed.core.values.domain import FloatArray

@@ -131,6 +131,11 @@ class Setting:
     noising: int = 1
     start: Total | None = None
 
+    @property
+    def max_rows(self) -> int | None:
+        """The declared bound on a client's rows; None where none is declared."""
+        return None if self.domain is None else self.domain.max_rows
+
 
 class Ledger(Protocol):
     """Adds noise to questions, and pays for them from a privacy budget."""
@@ -149,6 +154,33 @@ class Ledger(Protocol):
 Outcome_co = TypeVar("Outcome_co", covariant=True)
 Sending = TypeVar("Sending")
 Conversation = Generator[Ask, Total, Sending]
+Yielded = TypeVar("Yielded")
+Sent = TypeVar("Sent")
+Outcome = TypeVar("Outcome")
+
+
+def driven(steps: Generator[Yielded, Sent, Outcome], answer: Callable[[Yielded], Sent]) -> Outcome:
+    """Run a generator to its end: send it the answer to each thing that it yields, and return its result."""
+    try:
+        asked = next(steps)
+        while True:
+            asked = steps.send(answer(asked))
+    except StopIteration as finished:
+        outcome: Outcome = finished.value
+        return outcome
+
+
+def changed(
+    steps: Generator[Yielded, Sent, Outcome], change: Callable[[Yielded], Yielded]
+) -> Generator[Yielded, Sent, Outcome]:
+    """Run a generator within another: change each thing that it yields, and pass on what is sent."""
+    try:
+        asked = next(steps)
+        while True:
+            asked = steps.send((yield change(asked)))
+    except StopIteration as finished:
+        outcome: Outcome = finished.value
+        return outcome
 
 
 class Algorithm(Protocol[Outcome_co]):

@@ -11,11 +11,15 @@ has bounds of eight bytes. Each list and mapping has a most length, and all byte
 from __future__ import annotations
 
 import hashlib
+import sys
+import typing
 from collections.abc import Callable
 from dataclasses import fields
-from functools import cache, lru_cache
+from functools import cache, lru_cache, reduce
 from math import prod
-from typing import Annotated, Any, Generic, Protocol, TypeVar, get_args, get_type_hints
+from operator import or_
+from types import UnionType
+from typing import Annotated, Any, Generic, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
@@ -180,7 +184,23 @@ def asdict(value: Any) -> dict[str, Any]:
     return {one.name: getattr(value, one.name) for one in fields(value)}
 
 
+_ALIASES: tuple[Any, ...] = ()
+if sys.version_info >= (3, 12):
+    _ALIASES = (typing.TypeAliasType,)
+
+
 @cache
 def types_of(kind: Any) -> dict[str, Any]:
     """Return the declared types of a class, as name -> type: evaluated once, not for every message."""
-    return get_type_hints(kind)
+    return {name: _without_aliases(hint) for name, hint in get_type_hints(kind).items()}
+
+
+def _without_aliases(hint: Any) -> Any:
+    """Return a type without aliases of PEP 695, which hide its class: numpy 2.5's `NDArray` is one."""
+    origin, inner = get_origin(hint), tuple(map(_without_aliases, get_args(hint)))
+    if isinstance(origin or hint, _ALIASES):
+        meant = (origin or hint).__value__
+        return _without_aliases(meant[inner] if inner else meant)
+    if inner == get_args(hint):
+        return hint
+    return reduce(or_, inner) if origin in (Union, UnionType) else origin[inner]

@@ -21,8 +21,7 @@ from privfed.core.agreed.agreement import Size
 from privfed.core.asking.phases import Phases
 from privfed.core.roles.conversation import Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges, frozen_array
-from privfed.deep.algorithms.phases import RoundForms
-from privfed.deep.algorithms.plan import ModelsOutcome, Plan
+from privfed.deep.algorithms.plan import ModelsOutcome, Plan, RoundForms
 from privfed.deep.training.regrouping import Regrouping
 from privfed.deep.training.rounds import AveragedUpdates
 
@@ -118,7 +117,7 @@ class Averaging:
                 self.plan.label(number),
                 (self.plan.label(number + 1),),
                 weights=shares(self.plan.rounds) if private else None,
-                limits=limits(self.plan.max_update_norm) if private else None,
+                limits=limits(self.plan.first.max_update_norm) if private else None,
             )
             models = question.averaged(total.statistics, history[-1])
             if self.divide and number < self.plan.rounds:
@@ -128,15 +127,5 @@ class Averaging:
         return ModelsOutcome(history[-1], tuple(history))
 
     def _question(self, ranges: Ranges, models: FloatArray, number: int) -> AveragedUpdates:
-        none = Regrouping.none()
-        return AveragedUpdates(
-            ranges=ranges,
-            training=self.plan.training(number),
-            models=models,
-            structure=0,
-            choice=self._choice,
-            metric="complete",
-            numbered=True,
-            before=none,
-            after=none,
-        )
+        words = self.plan.asked(number, models=models, choice=self._choice, after=Regrouping.none())
+        return AveragedUpdates(ranges=ranges, **words)

@@ -1,19 +1,28 @@
-"""What all algorithms over models share: the words of training, its ranges, and what a run ends with."""
+"""What all algorithms over models share: the words of training, its ranges, and what a run ends with.
+
+What the algorithms over models may ask, round by round, so that clients can check it without totals.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from privfed.core.agreed.agreement import Size
+from privfed.core.asking.phases import Among, Cycle, Form, Near, Phase, Phases, Same, Shape, Within
+from privfed.core.asking.question import Question
 from privfed.core.roles.conversation import EVERYONE, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges, frozen, frozen_array
 from privfed.deep.training.local import TIMES, Training
+from privfed.deep.training.regrouping import Regrouping
+from privfed.deep.training.rounds import MOST_CLUSTERS, AveragedUpdates, ClusterSizes, SketchedUpdates
 from privfed.deep.training.trainer import Trainer, trainer_of
-from privfed.questions.ranges import locate
+from privfed.questions.gathered import Slots
+from privfed.questions.ranges import locate, range_phases
 
 ROWS = 1 << 20
 """Rows of a client where nothing depends on their number, and none is declared."""
@@ -21,79 +30,45 @@ ROWS = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Words of a run.
+    """A run of rounds of training.
 
     Args:
-        model: registered name of the model.
-        n_classes: labels are 0 to n_classes - 1.
-        timed: whether the last two columns are times of rows.
+        first: training of the first round; `training` has the others.
         rounds: rounds of communication.
-        epochs: passes over a client's rows in a round.
-        batch_size: rows of a batch; None for all.
-        learning_rate: of the clients' SGD.
         learning_rate_decay: factor of the learning rate from round to round.
-        max_update_norm: L2 norm that updates are clipped to.
-        by_rows: whether clients count by their rows, or all alike.
-        seed: of models, batches and projections.
+        seed: of models and of the server's draws; that of batches is its remainder by 2^32.
         sampled: whether a round asks the configuration's cohort, or everyone.
         start: parameters to begin with, or None for those that the seed draws.
-        noise_multiplier: of DP-SGD, 0 for none; the next four words are of it.
-        sample_rate: chance of a row to be in a batch.
-        max_grad_norm: that rows' gradients are clipped to.
-        rows: public number of rows that sums of gradients are divided by.
-        first_rate: chance of a row to be in a batch of the first round; 0 for `sample_rate`. Without DP-SGD
-            anything but 0 takes all of a client's rows at once there.
-        trainings: how often a client trains by DP-SGD at most; 0 for once a round. More are for a run that is
-            resumed, whose clients have forgotten their clusters.
-        choice_noise: noise of choices among models under DP-SGD; 0 where clients choose nothing.
     """
 
-    model: str
-    n_classes: int
-    timed: bool = False
+    first: Training
     rounds: int = 10
-    epochs: int = 1
-    batch_size: int | None = 32
-    learning_rate: float = 0.1
     learning_rate_decay: float = 1.0
-    max_update_norm: float = 10.0
-    by_rows: bool = False
     seed: int = 0
     sampled: bool = False
     start: FloatArray | None = None
-    noise_multiplier: float = 0.0
-    sample_rate: float = 0.0
-    max_grad_norm: float = 1.0
-    rows: int = 1
-    first_rate: float = 0.0
-    trainings: int = 0
-    choice_noise: float = 0.0
 
     def training(self, round_number: int) -> Training:
         """Return the training of a round."""
-        return Training(
-            model=self.model,
-            n_classes=self.n_classes,
-            timed=self.timed,
-            round=round_number,
-            epochs=self.epochs,
-            batch_size=None if self.first_rate and round_number == 1 else self.batch_size,
-            learning_rate=self.learning_rate * self.learning_rate_decay ** (round_number - 1),
-            max_update_norm=self.max_update_norm,
-            by_rows=self.by_rows,
-            seed=self.seed % 2**32,
-            noise_multiplier=self.noise_multiplier,
-            sample_rate=self.sample_rate,
-            max_grad_norm=self.max_grad_norm,
-            rows=self.rows,
-            trainings=self.trainings or self.rounds,
-            first_rate=self.first_rate if self.noise_multiplier else 0.0,
-            choice_noise=self.choice_noise,
-        )
+        rate = self.first.learning_rate * self.learning_rate_decay ** (round_number - 1)
+        return replace(self.first, round=round_number, learning_rate=rate)
+
+    def asked(self, round_number: int, **words: Any) -> dict[str, Any]:
+        """Return the words of a round's question, as of its form: the given ones, else the usual ones."""
+        usual = {
+            "training": self.training(round_number),
+            "structure": 0,
+            "choice": "kept",
+            "metric": "complete",
+            "numbered": True,
+            "before": Regrouping.none(),
+        }
+        return {**usual, **words}
 
     def trainer(self, n_columns: int) -> Trainer:
         """Return the model of rows with so many columns."""
-        return trainer_of(self.model, n_columns - TIMES * self.timed, self.n_classes)
+        first = self.first
+        return trainer_of(first.model, n_columns - TIMES * first.timed, first.n_classes)
 
     def starts(self, n_columns: int, n: int) -> FloatArray:
         """Return n models to begin with, float64 of shape (n, n_parameters)."""
@@ -117,7 +92,7 @@ class Plan:
     def declared(self, setting: Setting) -> Ranges | None:
         """Return the declared ranges; None where there are none, or where rows count and have no bound."""
         domain = setting.domain
-        if domain is None or (self.by_rows and domain.max_rows is None):
+        if domain is None or (self.first.by_rows and domain.max_rows is None):
             return None
         return Ranges(*domain.bounds(setting.n_features), domain.max_rows or ROWS)
 
@@ -182,6 +157,7 @@ class ModelsOutcome:
         regrouped: what each round decided, where the algorithm decides anything.
         clients: number of clients in each cluster at the end, where it was asked for.
         structure: number of the last clustering.
+        parents: cluster that each one was split from, where clusters are split; -1 for others.
     """
 
     models: FloatArray
@@ -189,3 +165,116 @@ class ModelsOutcome:
     regrouped: tuple[Regrouped, ...] = ()
     clients: FloatArray = field(default_factory=lambda: np.zeros(0))
     structure: int = 0
+    parents: tuple[int, ...] = ()
+
+
+_OF_A_ROUND = ("models", "structure", "before")
+"""What both questions of a round have in common."""
+
+
+class RoundForms:
+    """The forms of a run's questions.
+
+    Args:
+        plan: words of the run.
+        setting: what is known before the first question.
+    """
+
+    def __init__(self, plan: Plan, setting: Setting) -> None:
+        self._plan, self._setting = plan, setting
+        self._n_parameters = plan.trainer(setting.n_features).n_parameters
+        declared = plan.declared(setting)
+        self._ranges: dict[str, object] = {} if declared is None else {"ranges": declared}
+        self.found: Phases = range_phases(setting) if declared is None else ()
+
+    def models(self, number: int, n_clusters: int | None) -> Near | Shape:
+        """Return the form of a round's models: in the first those that the seed draws."""
+        if number == 1:
+            return Near((self._plan.starts(self._setting.n_features, n_clusters or 1),))
+        return Shape(n_clusters or (1, MOST_CLUSTERS), self._n_parameters)
+
+    def form(self, kind: type[Question], number: int, **words: Any) -> Form:
+        """Return the form of a round's question, whose words are those of `Plan.asked`."""
+        return Form(kind, **self._ranges, **self._plan.asked(number, **words))
+
+    def slotted(self, form: Form, slots: int) -> Form:
+        """Return a form whose answers come in so many slots; with 0 as it is."""
+        return Form(Slots, **self._ranges, inner=form, slots=slots) if slots else form
+
+    def averaged(self, number: int, n_clusters: int, choice: str) -> Phase:
+        """Return the one question of a round of FedAvg or IFCA."""
+        models = self.models(number, n_clusters)
+        after = Regrouping.none()
+        return Phase(self.form(AveragedUpdates, number, models=models, choice=choice, after=after))
+
+    def compared(
+        self, number: int, metric: str, numbered: bool, landmarks: Regroupings, slots: int, averages: bool
+    ) -> Cycle:
+        """Return the questions of a round in which updates are compared."""
+        before = Among((Regrouping.none(), landmarks.form(Within(1, max(1, number - 1)))))
+        common: dict[str, Any] = {
+            "models": Same("models", self.models(number, None)),
+            "structure": Same("structure", Within(0, number - 1)),
+            "metric": metric,
+            "numbered": numbered,
+            "before": Same("before", before),
+        }
+        words = {"size": landmarks.size, "seed": landmarks.seed, "decay": landmarks.decay}
+        sketches = self.slotted(self.form(SketchedUpdates, number, **common, **words), slots)
+        after = Among((Regrouping.none(), landmarks.form(number)))
+        sums = (Phase(self.form(AveragedUpdates, number, **common, after=after)),) if averages else ()
+        return Cycle((Phase(sketches), *sums), forgets=_OF_A_ROUND)
+
+    def sizes(self, landmarks: Regroupings) -> Phase:
+        """Return the question for the sizes of the clusters at the end."""
+        last = Among((Regrouping.none(), landmarks.form(Within(1, self._plan.rounds))))
+        within = Within(0, self._plan.rounds)
+        numbers = {"structure": within, "n_clusters": Within(1, MOST_CLUSTERS)}
+        return Phase(Form(ClusterSizes, **self._ranges, before=last, **numbers))
+
+
+class Regroupings:
+    """The forms of steps from one clustering to the next.
+
+    Args:
+        size: numbers of a sketch.
+        tag: numbers of a landmark.
+        seed: of the projection.
+        metric: how a client compares its update with landmarks.
+        n_parameters: of the model.
+        n_clients: most landmarks.
+        rounds: of the run.
+        decay: of the running means that are compared; 0 where updates are.
+    """
+
+    def __init__(
+        self,
+        *,
+        size: int,
+        tag: int,
+        seed: int,
+        metric: str,
+        n_parameters: int,
+        n_clients: int,
+        rounds: int,
+        decay: float,
+    ) -> None:
+        self.size, self.seed, self.decay = size, seed, decay
+        self._tag, self._metric = tag, metric
+        self._n_parameters, self._n_clients, self._rounds = n_parameters, n_clients, rounds
+
+    def form(self, number: object) -> Form:
+        """Return the form of a step that was decided in a round."""
+        landmarks = (1, self._n_clients)
+        return Form(
+            Regrouping,
+            before=Within(0, self._rounds),
+            n_clusters=Within(1, MOST_CLUSTERS),
+            round=number,
+            models=Shape((1, MOST_CLUSTERS), self._n_parameters),
+            landmarks=Shape(landmarks, self._tag),
+            origins=Shape(landmarks),
+            labels=Shape(landmarks),
+            seed=self.seed,
+            metric=self._metric,
+        )

@@ -40,8 +40,7 @@ from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting, Total
 from privfed.core.values.domain import FloatArray, Ranges, frozen_array
 from privfed.deep.algorithms.averaging import limits, shares
-from privfed.deep.algorithms.phases import Regroupings, RoundForms
-from privfed.deep.algorithms.plan import ModelsOutcome, Plan, Regrouped
+from privfed.deep.algorithms.plan import ModelsOutcome, Plan, Regrouped, Regroupings, RoundForms
 from privfed.deep.clustering.distances import Metric
 from privfed.deep.clustering.noise import MeanNoise
 from privfed.deep.clustering.sketch import sketch_size, sketched
@@ -71,6 +70,7 @@ class Updates:
         labels: cluster that each started from, integers of shape (n,).
         n_clusters: number of clusters, those without an update included.
         variance: of the noise in each number, known to everybody; 0 without noise of clients' own.
+        weights: of clients in averages, float64 of shape (n,); None for all alike.
     """
 
     starts: FloatArray
@@ -78,6 +78,7 @@ class Updates:
     labels: IntArray
     n_clusters: int
     variance: float = 0.0
+    weights: FloatArray | None = None
 
     @property
     def ends(self) -> FloatArray:
@@ -161,7 +162,7 @@ class RegroupedLearning:
 
     def averages_itself(self, size: int, n_parameters: int, private: bool) -> bool:
         """Say whether the server holds whole updates, and averages them without a second sum."""
-        return size == n_parameters and not (self.plan.by_rows or self.slotted or private or self.rule.decay)
+        return size == n_parameters and not (self.slotted or private or self.rule.decay)
 
     def tag_size(self, size: int, n_parameters: int) -> int:
         """Return how many numbers a landmark has."""
@@ -239,6 +240,7 @@ class _Server:
         self.regrouped: list[Regrouped] = []
         self._structure, self._step = 0, Regrouping.none()
         self._noise: dict[int, MeanNoise] = {}
+        self._parents = [-1]
         n_parameters = self.models.shape[1]
         self._size = algorithm.sketch_size(n_parameters, self._n_clients)
         self._seed = self._plan.seed % 2**32
@@ -248,6 +250,9 @@ class _Server:
         seen, whole = yield from self._sketches(number)
         decision = self._rule.decide(seen, number, self._plan.seed + number)
         step = self._regrouping(seen, decision, number)
+        self._parents += [
+            self._parent(seen, decision, new) for new in range(len(self._parents), step.n_clusters)
+        ]
         if whole:
             self._average(seen, seen.labels if decision.labels is None else decision.labels, step)
         else:
@@ -271,27 +276,27 @@ class _Server:
             )
             total = yield Ask(question, self._plan.label(self._plan.rounds), (EVERYONE,), "sizes")
             clients = total.statistics["clients"]
+        parents = tuple(self._parents) if self._rule.numbered else ()
         return ModelsOutcome(
-            self.models, tuple(self.history), tuple(self.regrouped), clients, self._structure
+            self.models, tuple(self.history), tuple(self.regrouped), clients, self._structure, parents
         )
 
-    def _common(self, number: int) -> dict[str, Any]:
-        return {
-            "ranges": self._ranges,
-            "training": self._plan.training(number),
-            "models": self.models,
-            "structure": self._structure,
-            "choice": "kept",
-            "metric": self._rule.metric,
-            "numbered": self._rule.numbered,
-            "before": self._step,
-        }
+    @staticmethod
+    def _parent(seen: Updates, decision: Decision, new: int) -> int:
+        """Return the cluster that most members of a new one come from."""
+        assert decision.labels is not None
+        return int(np.bincount(seen.labels[decision.labels == new]).argmax())
+
+    def _words(self, number: int, **own: Any) -> dict[str, Any]:
+        rule = {"metric": self._rule.metric, "numbered": self._rule.numbered}
+        return self._plan.asked(
+            number, models=self.models, structure=self._structure, before=self._step, **rule, **own
+        )
 
     def _sketches(self, number: int) -> Conversation[tuple[Updates, bool]]:
         """Ask for sketches; return what is seen of them, and whether these are all there is to average."""
-        question = SketchedUpdates(
-            **self._common(number), size=self._size, seed=self._seed, decay=self._rule.decay
-        )
+        words = self._words(number, size=self._size, seed=self._seed, decay=self._rule.decay)
+        question = SketchedUpdates(ranges=self._ranges, **words)
         slots = Slots(ranges=self._ranges, inner=question, slots=self._n_clients)
         share, label = SKETCH_SHARE / self._plan.rounds, self._plan.label(number)
         total = yield Ask(
@@ -309,7 +314,8 @@ class _Server:
         variance = self._variance(total.contributors, number)
         # Running means all start from the average of the models.
         starts = known[labels] if not self._rule.decay else np.broadcast_to(known.mean(axis=0), table.shape)
-        updates = Updates(starts, table, labels, len(self.models), variance)
+        weights = np.concatenate([one["rows"] for one in seen]) if self._plan.first.by_rows else None
+        updates = Updates(starts, table, labels, len(self.models), variance, weights)
         return updates, self._algorithm.averages_itself(self._size, self.models.shape[1], self._private)
 
     def _variance(self, contributors: Sequence[int], number: int) -> float:
@@ -359,8 +365,9 @@ class _Server:
         """Average the updates that the server holds itself."""
         otherwise = self._otherwise(step)
         update, origin = np.zeros_like(otherwise), np.zeros((len(otherwise), len(self.models)))
-        np.add.at(update, labels, seen.updates)
-        np.add.at(origin, (labels, seen.labels), 1.0)
+        weights = np.ones(len(labels)) if seen.weights is None else seen.weights
+        np.add.at(update, labels, weights[:, None] * seen.updates)
+        np.add.at(origin, (labels, seen.labels), weights)
         self.models = frozen_array(averaged(self.models, update, origin, otherwise))
 
     def _catch_up(self, seen: Updates, decision: Decision) -> None:
@@ -378,12 +385,12 @@ class _Server:
 
     def _averages(self, number: int, step: Regrouping) -> Conversation[None]:
         """Ask for the averages, so that nobody sees an update."""
-        question = AveragedUpdates(**self._common(number), after=step)
+        question = AveragedUpdates(ranges=self._ranges, **self._words(number, after=step))
         total = yield Ask(
             question,
             self._plan.label(number),
             (self._plan.label(number + 1),),
             weights=self._paid(**shares(self._plan.rounds, 1.0 - SKETCH_SHARE)),
-            limits=self._paid(**limits(self._plan.max_update_norm)),
+            limits=self._paid(**limits(self._plan.first.max_update_norm)),
         )
         self.models = frozen_array(question.averaged(total.statistics, self._otherwise(step)))

@@ -13,11 +13,9 @@ from typing import ClassVar
 import numpy as np
 
 from privfed.deep.algorithms.regrouped import Decision, Updates
-from privfed.deep.clustering.bipartition import SplitRule
-from privfed.deep.clustering.distances import METRICS, Metric, update_distances
+from privfed.deep.clustering.clusterings import Propagation, SplitRule
+from privfed.deep.clustering.distances import METRICS, Metric, dunn_index, outdated, update_distances
 from privfed.deep.clustering.noise import explains_more, moved, never_joined, without_noise
-from privfed.deep.clustering.propagation import Propagation
-from privfed.deep.clustering.validity import dunn_index, outdated
 from privfed.errors import ArgumentError
 
 
@@ -104,22 +102,23 @@ class BipartitionRule:
 
     Args:
         split: the norm criteria and the linkage.
+        decay: of running means, which are compared in place of updates; 0 as published.
     """
 
     numbered: ClassVar[bool] = True
     tags: ClassVar[bool] = True
     metric: ClassVar[Metric] = "cosine"
-    decay: ClassVar[float] = 0.0
     landmark_metric: ClassVar[Metric] = "euclidean"
     split: SplitRule = field(default_factory=SplitRule)
+    decay: float = 0.0
 
     def decide(self, updates: Updates, round_number: int, seed: int) -> Decision:
         """Split the clusters that are to be split."""
         labels, n_clusters = updates.labels.copy(), updates.n_clusters
         for cluster in range(updates.n_clusters):
             members = np.flatnonzero(updates.labels == cluster)
-            own = updates.updates[members]
-            halves = self.split.halves(own, round_number)
+            weights = None if updates.weights is None else updates.weights[members]
+            halves = self.split.halves(updates.updates[members], round_number, weights, updates.variance)
             if halves is not None:
                 # Halves are of members: what is moved are the clients that these stand for.
                 labels[members[halves == 1]] = n_clusters

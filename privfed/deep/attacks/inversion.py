@@ -21,8 +21,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from privfed.attacks.base.interface import PassiveAttack
-from privfed.attacks.base.preparation import Prepared, Target
-from privfed.attacks.base.prior import Prior
+from privfed.attacks.base.preparation import Prepared, Prior, Target
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.report import Report
 from privfed.attacks.base.results import NotRun, Points, Truth
@@ -101,7 +100,7 @@ class GradientInversion(PassiveAttack[InvertedRows]):
     paper: ClassVar[str] = "Zhu, Liu and Han 2019; rounds together, checked: ours"
     adversary: ClassVar[str] = "passive server"
     view: ClassVar[str] = "updates of single clients, with or without names, and the models that were sent"
-    algorithms: ClassVar[tuple[str, ...]] = ("fedavg", "ifca", "cfl", "dcfl", "rdpcfl")
+    algorithms: ClassVar[tuple[str, ...]] = ("fedavg", "ifca", "cfl", "dcfl")
     prior: ClassVar[str] = "none"
     defence: ClassVar[str] = "FedAvg over secure sums, which show no single update; DP-SGD; sketches"
 

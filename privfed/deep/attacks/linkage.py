@@ -16,8 +16,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
 from privfed.attacks.base.interface import PassiveAttack
-from privfed.attacks.base.preparation import Prepared, Target
-from privfed.attacks.base.prior import Prior
+from privfed.attacks.base.preparation import Prepared, Prior, Target
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.report import Report
 from privfed.attacks.base.results import NotRun, Result, Truth
@@ -120,7 +119,7 @@ class SketchLinkage(PassiveAttack[SketchLinks]):
     paper: ClassVar[str] = "updates of one client keep their direction: ours"
     adversary: ClassVar[str] = "passive server"
     view: ClassVar[str] = "sketches without names, over several rounds"
-    algorithms: ClassVar[tuple[str, ...]] = ("cfl", "dcfl", "rdpcfl")
+    algorithms: ClassVar[tuple[str, ...]] = ("cfl", "dcfl")
     prior: ClassVar[str] = "none"
     defence: ClassVar[str] = "noise: DP-SGD or noised updates; FedAvg or IFCA, which need no sketches"
     links: ClassVar[bool] = True

@@ -2,20 +2,20 @@
 
 The score of a row is how far its loss fell from the first models that were sent to the last, in the cluster
 where the loss is lowest at the end (Yeom et al. 2018, arXiv 1709.01604, section 3.2, whose attack takes the
-loss alone; the loss before takes away how hard a row is by itself).
+loss alone; the loss before takes away how hard a row is by itself). With shadow fits it is LiRA's or RMIA's
+(`privfed.deep.attacks.shadows`): these know how hard a row is from models that were not trained on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from privfed.attacks.base.interface import PassiveAttack
-from privfed.attacks.base.preparation import Prepared, Target
-from privfed.attacks.base.prior import Prior
+from privfed.attacks.base.preparation import Prepared, Prior, Target
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.results import NotRun
 from privfed.attacks.membership.membership import candidates_of
@@ -23,6 +23,7 @@ from privfed.attacks.membership.scores import MembershipScores
 from privfed.core.asking.question import Question
 from privfed.core.record.view import View
 from privfed.core.values.domain import FloatArray
+from privfed.deep.attacks.shadows import Shadow, scored, shadows_of
 from privfed.deep.training.rounds import Round
 from privfed.deep.training.trainer import Labels
 from privfed.errors import ArgumentError
@@ -59,17 +60,22 @@ class ModelMembership(PassiveAttack[MembershipScores]):
     Args:
         candidates: rows, float64 of shape (n_candidates, n_columns), with times where the clients' have them.
         labels: their classes, int64 of shape (n_candidates,).
+        shadows: fits of the attacker's own, in Python; or how many it makes of halves of the candidates by
+            itself. With none the fall of the loss is the score.
+        statistic: how candidates are compared with shadow fits, "lira" or "rmia".
     """
 
     candidates: FloatArray
     labels: Labels
+    shadows: int | Sequence[Shadow] = 0
+    statistic: Literal["lira", "rmia"] = "lira"
 
     name: ClassVar[str] = "model-membership"
-    paper: ClassVar[str] = "Yeom et al. 2018; the loss before the training taken off: ours"
+    paper: ClassVar[str] = "Yeom et al. 2018; LiRA, Carlini et al. 2022; RMIA, Zarifzadeh et al. 2024"
     adversary: ClassVar[str] = "passive server, or a client"
     view: ClassVar[str] = "the models that are sent to clients"
-    algorithms: ClassVar[tuple[str, ...]] = ("fedavg", "ifca", "cfl", "dcfl", "rdpcfl")
-    prior: ClassVar[str] = "candidates with their labels"
+    algorithms: ClassVar[tuple[str, ...]] = ("fedavg", "ifca", "cfl", "dcfl")
+    prior: ClassVar[str] = "candidates with their labels; shadow fits, if there are any"
     defence: ClassVar[str] = "DP-SGD, or noised updates; no secure sum hides the models"
     public_rows: ClassVar[int] = 2
 
@@ -110,13 +116,27 @@ class ModelMembership(PassiveAttack[MembershipScores]):
             return NotRun(attack=self.name, why="it compares models before and after, and saw one round only")
         if self.labels.shape != self.candidates.shape[:1]:
             raise ArgumentError("model membership needs one label for each candidate.")
-        before, after = self._losses(rounds[0]).mean(axis=0), self._losses(rounds[-1]).min(axis=0)
+        if self.statistic not in ("lira", "rmia"):
+            raise ArgumentError(f'statistic must be "lira" or "rmia", got {self.statistic!r}.')
+        shadows = self.shadows
+        if isinstance(shadows, int):
+            width = rounds[0].ranges.n_features - 2 * rounds[0].training.timed
+            known = self.candidates[:, :width], self.labels
+            plain = [replace(one, training=replace(one.training, timed=False)) for one in rounds]
+            shadows = shadows_of(plain, *known, shadows, max(len(view.clients), 1), rng)
+        if shadows:
+            scores = scored(
+                self.statistic, lambda models: self._losses(rounds[-1], models), rounds[-1].models, shadows
+            )
+        else:
+            before = self._losses(rounds[0], rounds[0].models).mean(axis=0)
+            scores = before - self._losses(rounds[-1], rounds[-1].models).min(axis=0)
         unknown = np.full(len(self.candidates), np.nan)
-        return MembershipScores(attack=self.name, queries=len(rounds), scores=before - after, mu=unknown)
+        return MembershipScores(attack=self.name, queries=len(rounds), scores=scores, mu=unknown)
 
-    def _losses(self, one: Round) -> FloatArray:
-        """Return the candidates' losses under each model, float64 of shape (n_models, n_candidates)."""
+    def _losses(self, one: Round, models: FloatArray) -> FloatArray:
+        """Return the candidates' losses under models, float64 of shape (n_models, n_candidates)."""
         trainer = one.training.trainer(one.ranges.n_features)
         width = one.ranges.n_features - 2 * one.training.timed
         rows = self.candidates[:, :width]
-        return np.stack([trainer.losses(model, rows, self.labels) for model in one.models])
+        return np.stack([trainer.losses(model, rows, self.labels) for model in models])

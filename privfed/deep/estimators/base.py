@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -33,9 +33,9 @@ from privfed.deep.estimators.words import (
     plan_of,
     timed_domain,
 )
+from privfed.deep.training.joining import cheapest
 from privfed.deep.training.local import Training
 from privfed.deep.training.memory import memory_of
-from privfed.deep.training.rounds import cheapest, nearest
 from privfed.deep.training.trainer import MODELS
 from privfed.errors import ArgumentError, ResumeError
 from privfed.estimators.declaring import parameters
@@ -60,11 +60,12 @@ class FederatedModel(Predicting, ModelParameters, Saved):
         labels_: each client's own cluster, as the client knows it; -1 for none. With "slotted" updates the
             server does not know it. Only of clients in this process.
         labels_history_: the same after each round, integers of shape (rounds, n_clients).
+        parents_: cluster that each one was split from, int64 of shape (n_clusters,); -1 for others.
         regrouped_: what each round decided about clusters, where the algorithm decides anything.
         n_iter_: rounds.
     """
 
-    stored_arrays = ("models", "history", "sizes", "regrouped")
+    stored_arrays = ("models", "history", "sizes", "regrouped", "parents")
 
     @abstractmethod
     def make_algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
@@ -131,8 +132,9 @@ class FederatedModel(Predicting, ModelParameters, Saved):
     def join(self, X: npt.ArrayLike, y: npt.ArrayLike) -> int:
         """Return the cluster of a client that took no part in the fit, for `predict`; also after loading.
 
-        DCFL and CFL: it trains the average of all models for a round, and takes the cluster whose model is
-        nearest to where that went (equation 6 of DCFL). IFCA and R-DPCFL: the lowest loss on its rows.
+        DCFL: it trains the average of all models for a round, and takes the cluster whose model is nearest
+        to where that went (equation 6). CFL: it trains the model of each split from the first one on, and
+        follows the half whose mean update is nearer by the cosine. IFCA: the lowest loss on its rows.
 
         Reveals: nothing is sent; it runs where the rows are. The number follows from these rows without
         noise, also after a private fit: no claim covers it, so tell it only to who may know of the rows.
@@ -158,23 +160,21 @@ class FederatedModel(Predicting, ModelParameters, Saved):
         training = self._newcomers_training(client.n_rows)
         if len(self.models_) == 1:
             return 0
-        if self._joins_by is None:
-            return cheapest(training, self.models_, client)
         generator = np.random.default_rng(0)  # Plain SGD draws nothing from it.
-        return nearest(self.models_, self._joins_by, lambda start: training.update(client, start, generator))
+        found = self._joined(lambda start: training.update(client, start, generator))
+        return cheapest(training, self.models_, client) if found is None else found
+
+    def _joined(self, update: Callable[[FloatArray], FloatArray]) -> int | None:
+        """Return a newcomer's cluster by its updates; None for that of the lowest loss on its rows."""
+        return None
 
     def _newcomers_training(self, n_rows: int) -> Training:
         """Return the last round's training, without noise; batches are of the fit's size in the mean."""
         words = self._words
         if self._by_dp_sgd is not None:
             words["batch_size"] = max(1, round(self.sample_rate * n_rows))
-        plan = replace(plan_of(words, 0, False), timed=False, n_classes=self._plan_.n_classes)
-        return plan.training(self._plan_.rounds)
-
-    @property
-    def _joins_by(self) -> str | None:
-        """How a newcomer's update is compared with clusters; None for the lowest loss on its rows."""
-        return None
+        plan = plan_of(words, 0, False).training(self._plan_.rounds)
+        return replace(plan, timed=False, n_classes=self._plan_.first.n_classes)
 
     def _check(self) -> None:
         check_words(self._words)
@@ -312,7 +312,7 @@ class FederatedModel(Predicting, ModelParameters, Saved):
     def _described(self, plan: Plan, n_features: int) -> str:
         """Return the algorithm and its words as canonical text, for the agreement."""
         words = {k: v for k, v in plain_params(self).items() if k not in NOT_PART_OF_THE_AGREEMENT}
-        words |= {"algorithm": stored_name(type(self)), "n_features": n_features, "model": plan.model}
+        words |= {"algorithm": stored_name(type(self)), "n_features": n_features, "model": plan.first.model}
         return json.dumps(words, sort_keys=True)
 
     def _keep(self, outcome: ModelsOutcome, plan: Plan, clients: Clients) -> None:
@@ -323,6 +323,7 @@ class FederatedModel(Predicting, ModelParameters, Saved):
         self.models_ = np.array(outcome.models)
         self.history_ = [np.array(models) for models in outcome.history]
         self.regrouped_ = list(outcome.regrouped)
+        self.parents_ = np.array(outcome.parents or (-1,) * len(outcome.models), dtype=np.int64)
         self.n_iter_, self.n_features_in_ = plan.rounds, clients.n_features
         self._plan_, self._kind_ = plan, kind_of(plan.trainer(clients.n_features))
         self.privacy_claim_ = claim_of(self.federation_, self._secure_sum())
@@ -355,16 +356,21 @@ class FederatedModel(Predicting, ModelParameters, Saved):
         if not hasattr(self, "models_"):
             return None
         plan = self._plan_
-        facts = {"model": plan.model, "n_classes": plan.n_classes, "n_features": self.n_features_in_}
+        facts = {
+            "model": plan.first.model,
+            "n_classes": plan.first.n_classes,
+            "n_features": self.n_features_in_,
+        }
         arrays = {
             "models": self.models_,
             "history": np.concatenate(self.history_),
             "sizes": np.array([len(models) for models in self.history_], dtype=np.float64),
             "regrouped": as_table(self.regrouped_),
+            "parents": self.parents_.astype(np.float64),
         }
         names = vars(self).get("feature_names_in_")
         facts["columns"] = None if names is None else list(map(str, names))
-        return arrays, {**facts, "timed": plan.timed, "rounds": plan.rounds, "module": self._kind_}
+        return arrays, {**facts, "timed": plan.first.timed, "rounds": plan.rounds, "module": self._kind_}
 
     def _restore(self, arrays: Arrays, facts: dict[str, Any]) -> None:
         sizes, models = arrays["sizes"].astype(np.intp), arrays["models"]
@@ -373,17 +379,20 @@ class FederatedModel(Predicting, ModelParameters, Saved):
             raise ValueError("the sizes do not add up")
         if not np.array_equal(history[-1], models):
             raise ValueError("the history does not end with the models")
-        words = {name: facts[name] for name in ("model", "n_classes", "timed", "rounds")}
+        words = {name: facts[name] for name in ("model", "n_classes", "timed")}
         self._kind_ = facts.get("module", "")  # Not in files of format 2.
         if not (isinstance(words["model"], str) and isinstance(self._kind_, str)):
             raise ValueError("no name of a model")
-        self._plan_ = Plan(**words)
+        self._plan_ = Plan(first=Training(**words), rounds=facts["rounds"])
         self.models_, self.history_ = models, history
         self.regrouped_ = from_table(arrays["regrouped"])
+        self.parents_ = arrays["parents"].astype(np.int64)
+        if self.parents_.shape != (len(models),):
+            raise ValueError("not one parent for each cluster")
         self.n_iter_, self.n_features_in_ = self._plan_.rounds, int(facts["n_features"])
         names = facts.get("columns")
         if names is not None and len(names) != self.n_features_in_:
             raise ValueError("names that do not fit the columns")
         keep_columns(self, names)
-        if self._plan_.model in MODELS:
+        if self._plan_.first.model in MODELS:
             self._trainer()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from privfed.core.roles.conversation import Algorithm
 from privfed.core.roles.secure_sum import SecureSum
+from privfed.core.values.domain import FloatArray
 from privfed.deep.algorithms.averaging import Averaging
 from privfed.deep.algorithms.plan import ModelsOutcome, Plan
 from privfed.deep.algorithms.regrouped import RegroupedLearning, Rule
 from privfed.deep.algorithms.rules import BipartitionRule, PropagationRule
-from privfed.deep.clustering.bipartition import SplitRule
-from privfed.deep.clustering.propagation import Propagation
+from privfed.deep.clustering.clusterings import Propagation, SplitRule
 from privfed.deep.estimators.base import FederatedModel
 from privfed.deep.estimators.parameters import Comparing, KnownNumber, Propagating, Splitting
+from privfed.deep.training.joining import descended, nearest
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.estimators.declaring import parameters
 from privfed.estimators.fitting import check_integer, check_number
@@ -99,8 +102,26 @@ class _Regrouped(Comparing, FederatedModel):
         raise NotImplementedError
 
     @property
-    def _joins_by(self) -> str:
-        return self._rule().metric
+    def _decay(self) -> float:
+        """The decay, with what None stands for."""
+        by_default = DECAY if self._by_dp_sgd is not None else 0.0
+        decay = by_default if self.decay is None else self.decay
+        check_number("decay", decay, 0.0, 1.0, open_high=True)
+        if decay and self.privacy is not None and self._by_dp_sgd is None:
+            raise PrivacyError(
+                'a running mean is no less noisy at unit "client", where noise is added later; use decay=0.'
+            )
+        if decay and self._by_dp_sgd is not None and self.optimizer is not None:
+            raise ArgumentError(
+                "running means of updates are clustered by the variance of SGD's noise, which is not known "
+                "of another optimizer: use decay=0, or optimizer=None.",
+                parameters=["decay", "optimizer"],
+            )
+        return float(decay)
+
+    def _joined(self, update: Callable[[FloatArray], FloatArray]) -> int:
+        """As clients join within a fit."""
+        return nearest(self.models_, self._rule().metric, update)
 
     def make_algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
         """Check the parameters and return the algorithm."""
@@ -128,8 +149,13 @@ class CFL(Splitting, _Regrouped):
                 after=self.split_after,
                 gamma_max=self.gamma_max,
                 linkage=self.linkage,
-            )
+            ),
+            decay=self._decay,
         )
+
+    def _joined(self, update: Callable[[FloatArray], FloatArray]) -> int:
+        """By the tree of splits."""
+        return descended(self.history_, self.parents_.tolist(), update)
 
 
 @parameters
@@ -140,19 +166,14 @@ class DCFL(Propagating, _Regrouped):
     """
 
     def _rule(self) -> Rule:
+        # The Dunn index of noisy means says little of clusters.
+        quantile = 0.5 if self._decay and self.preference_quantile is None else self.preference_quantile
         words = Propagation(
             similarity=self.similarity,
             preference=self.preference,
-            quantile=self.preference_quantile,
+            quantile=quantile,
             damping=self.damping,
         )
-        by_default = DECAY if self._by_dp_sgd is not None else 0.0
-        decay = by_default if self.decay is None else self.decay
-        check_number("decay", decay, 0.0, 1.0, open_high=True)
-        if decay and self.privacy is not None and self._by_dp_sgd is None:
-            raise PrivacyError(
-                'a running mean is no less noisy at unit "client", where noise is added later; use decay=0.'
-            )
         return PropagationRule(
-            metric=self.metric, propagation=words, after=self.cluster_after, decay=float(decay)
+            metric=self.metric, propagation=words, after=self.cluster_after, decay=self._decay
         )

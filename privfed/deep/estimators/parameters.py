@@ -17,12 +17,18 @@ class Models:
 
     model: str | Any = parameter(
         default="softmax",
-        text='a registered model ("softmax"), or a torch module of rows of flat float64 features.',
+        text='a registered model ("softmax"), or a torch module of flat rows, float32 or float64 as its '
+        "parameters are, and on their device.",
         kw_only=False,
     )
     loss: Any = parameter(
         default=None,
         text="with a torch module: from scores and labels to the mean loss; None for the cross-entropy.",
+    )
+    optimizer: Any = parameter(
+        default=None,
+        text="with a torch module: a class of `torch.optim`, or what is called alike: `(parameters, lr=)`. "
+        "Its state lasts for one training of one client. None for SGD.",
     )
     n_classes: int = parameter(default=2, text="labels are 0 to n_classes - 1.")
 
@@ -36,7 +42,9 @@ class LocalTraining:
     batch_size: int | None = parameter(
         default=32, text="rows of a batch; None takes all of a client's rows at once."
     )
-    learning_rate: float = parameter(default=0.1, text="learning rate of the clients' SGD.")
+    learning_rate: float = parameter(
+        default=0.1, text="learning rate of the clients' SGD, or of `optimizer`."
+    )
     learning_rate_decay: float = parameter(
         default=1.0, text="factor of the learning rate from round to round."
     )
@@ -105,6 +113,11 @@ class Comparing:
         default=None,
         text="by which share sketches may change squared distances; None takes whole updates.",
     )
+    decay: float | None = parameter(
+        default=None,
+        text="running means of updates are compared, in which each update weighs `decay` times the next one: "
+        "0 compares updates, as published; None takes 0.9 with DP-SGD, and 0 otherwise.",
+    )
 
 
 @parameters
@@ -163,41 +176,11 @@ class Propagating(Distances, Comparing, ModelParameters):
         default=None,
         text="of affinity propagation: lower for fewer clusters; None takes `preference_quantile`.",
     )
-    preference_quantile: float = parameter(
-        default=0.5,
+    preference_quantile: float | None = parameter(
+        default=None,
         text="of affinity propagation: which quantile of the pairs' similarities is the preference: 0.5 for "
-        "the median, as usual; more for more clusters, where models lie farther apart than updates reach.",
+        "the median, more for more clusters. None takes that of eight whose clusters have the highest Dunn "
+        "index; of running means the median.",
     )
     damping: float = parameter(default=0.5, text="of affinity propagation, in [0.5, 1).")
     cluster_after: int = parameter(default=0, text="rounds before the first clustering; 0 as published.")
-    decay: float | None = parameter(
-        default=None,
-        text="running means of updates are compared, in which each update weighs `decay` times the next one: "
-        "0 compares updates, as published; None takes 0.9 with DP-SGD, and 0 otherwise.",
-    )
-
-
-@parameters
-class Mixing(ModelParameters):
-    """Declares how R-DPCFL finds clusters and chooses among them."""
-
-    n_clusters: int | None = parameter(
-        default=None,
-        text="number of models; None takes the number whose Gaussians are farthest apart in the first round.",
-    )
-    first_rate: float = parameter(
-        default=1.0,
-        text="with DP-SGD: chance of a row to be in a step's batch in the first round; 1 takes all rows.",
-    )
-    choosing_share: float = parameter(
-        default=0.1, text="share of the rounds in which clients choose their cluster by their rows."
-    )
-    choice_noise: float = parameter(
-        default=20.0,
-        text="with DP-SGD: ratio of the noise of a choice's counts to their L2 sensitivity.",
-    )
-    merge: Literal["slotted", "gathered"] = parameter(
-        default="slotted",
-        text='how the first round\'s updates meet; "slotted": the server does not see whose they are, or '
-        '"gathered": it sees every client\'s (only with `protocol="plain"`).',
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,9 @@ from privfed.estimators.fitting import check_order
 from privfed.estimators.saving import NotFittedError
 from privfed.federation.passed import check_one_table
 
+Metric = Callable[[npt.NDArray[Any], Labels], float]
+"""From true labels and predicted ones to a number."""
+
 
 def kind_of(trainer: Trainer) -> str:
     """Return the layers of a torch module as text; nothing of other models, which have names."""
@@ -29,6 +33,7 @@ class Predicting:
 
     model: Any
     loss: Any
+    optimizer: Any
     models_: FloatArray
     n_features_in_: int
     _plan_: Plan
@@ -37,7 +42,7 @@ class Predicting:
     @property
     def _width(self) -> int:
         """Number of features of a row, without its times."""
-        return self.n_features_in_ - TIMES * self._plan_.timed
+        return self.n_features_in_ - TIMES * self._plan_.first.timed
 
     def _trainer(self) -> Trainer:
         """Return the model.
@@ -45,21 +50,21 @@ class Predicting:
         Raises:
             ArgumentError: a torch module of another process is not there, or another one is.
         """
-        name = self._plan_.model
+        name = self._plan_.first.model
         if name not in MODELS and isinstance(self.model, str):
             raise ArgumentError(
                 "this model was trained with a torch module, which files do not hold: pass one of the same "
                 "layers, set_params(model=module), before it predicts."
             )
         if name not in MODELS:
-            name = model_name(self.model, self.loss)
-        trainer = trainer_of(name, self._width, self._plan_.n_classes)
+            name = model_name(self.model, self.loss, self.optimizer)
+        trainer = trainer_of(name, self._width, self._plan_.first.n_classes)
         kind, trained = kind_of(trainer), self._kind_
         if (trained and kind != trained) or trainer.n_parameters != self.models_.shape[1]:
             raise ArgumentError(
                 f"the module is another one than was trained: {kind or name}, of {trainer.n_parameters} "
-                f"parameters; the trained one is {trained or self._plan_.model}, of {self.models_.shape[1]}. "
-                "Pass a module of the same layers."
+                f"parameters; the trained one is {trained or self._plan_.first.model}, of "
+                f"{self.models_.shape[1]}. Pass a module of the same layers."
             )
         return trainer
 
@@ -91,6 +96,32 @@ class Predicting:
         self._check_fitted()
         return self.classify(self._model(cluster), X)
 
+    def score(
+        self, X: npt.ArrayLike, y: npt.ArrayLike, cluster: int | None = None, metric: Metric | None = None
+    ) -> float:
+        """Return how well a cluster's model does on labelled rows: its accuracy, or a metric of the caller's.
+
+        Reveals: nothing is sent; it runs where the rows are.
+
+        Args:
+            X: as for `predict`, with the same errors.
+            y: true labels, integers of shape (n_rows,).
+            cluster: as for `predict`.
+            metric: from true labels and predicted ones, int64 of shape (n_rows,) each, to a number, as those
+                of `sklearn.metrics`; None for the accuracy.
+
+        Raises:
+            ArgumentError: y is not one label for each row.
+        """
+        found, true = self.predict(X, cluster), np.asarray(y)
+        if true.shape != found.shape or not len(found):
+            raise ArgumentError(
+                f"y must have a label for each row of X, at least one; got shape {true.shape} "
+                f"for {len(found)} rows.",
+                parameters=["y"],
+            )
+        return float(np.mean(true == found) if metric is None else metric(true, found))
+
     def classify(self, parameters: FloatArray, X: npt.ArrayLike) -> Labels:
         """Return the classes that any parameters of the model give, such as those of `history_`.
 
@@ -113,7 +144,7 @@ class Predicting:
             check_order(columns, names[: self._width])
         rows = as_numbers("X", X)
         if rows.ndim != 2 or rows.shape[1] != self._width:
-            times = ", without times" * self._plan_.timed
+            times = ", without times" * self._plan_.first.timed
             raise ArgumentError(
                 f"X must be a table of shape (n_rows, {self._width}), of the features that the model was "
                 f"trained on{times}; got shape {rows.shape}."

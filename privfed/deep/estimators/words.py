@@ -14,7 +14,7 @@ import numpy as np
 from privfed.core.values.domain import Box, Domain
 from privfed.core.values.guarantee import MOST_NOISE, Mechanism, Neighbours, Noise, SampledSteps, Unit
 from privfed.deep.algorithms.plan import Plan
-from privfed.deep.training.local import TIMES
+from privfed.deep.training.local import TIMES, Training
 from privfed.deep.training.probing import check_repeats, private_trainer_of
 from privfed.deep.training.trainer import MODELS
 from privfed.errors import ArgumentError, BudgetError, DataError, PrivacyError
@@ -28,19 +28,25 @@ LAST_ROUND = 2.0**20
 
 WEIGHTINGS = ("clients", "rows")
 
+OF_TRAINING = ("n_classes", "timed", "epochs", "batch_size", "learning_rate", "max_update_norm")
+"""Parameters of estimators that a training has under the same names."""
+
 SHOWN = 8
 """Most labels that an error lists."""
 
 
-def model_name(model: Any, loss: Any) -> str:
+def model_name(model: Any, loss: Any, optimizer: Any) -> str:
     """Return the registered name of a model; a torch module is registered under one that follows from it.
 
     Raises:
-        ArgumentError: no such model, a loss that nothing uses, or torch is not installed.
+        ArgumentError: no such model, a loss or optimizer that nothing uses, or torch is not installed.
     """
     if isinstance(model, str):
-        if loss is not None:
-            raise ArgumentError("loss goes with a torch module; a registered model has its own.")
+        for name, given in (("loss", loss), ("optimizer", optimizer)):
+            if given is not None:
+                raise ArgumentError(
+                    f"{name} goes with a torch module; a registered model has its own.", parameters=[name]
+                )
         MODELS.find(model)
         return model
     if find_spec("torch") is None or find_spec("opacus") is None:
@@ -51,7 +57,7 @@ def model_name(model: Any, loss: Any) -> str:
         )
     from privfed.deep.training.torch_trainer import TorchTrainer
 
-    return TorchTrainer(model, loss).register()
+    return TorchTrainer(model, loss, optimizer).register()
 
 
 def check_travels(model: Any) -> None:
@@ -161,21 +167,15 @@ def timed_domain(domain: Domain | None, timed: bool, n_columns: int) -> Domain |
 
 def plan_of(words: Mapping[str, Any], seed: int, sampled: bool) -> Plan:
     """Return the plan of a run, without noise."""
-    return Plan(
-        model=model_name(words["model"], words["loss"]),
-        n_classes=words["n_classes"],
-        timed=words["timed"],
-        rounds=words["rounds"],
-        epochs=words["epochs"],
-        batch_size=words["batch_size"],
-        learning_rate=words["learning_rate"],
-        learning_rate_decay=words["learning_rate_decay"],
-        max_update_norm=words["max_update_norm"],
+    first = Training(
+        model=model_name(words["model"], words["loss"], words["optimizer"]),
         by_rows=words["weighting"] == "rows",
-        seed=seed,
-        sampled=sampled,
+        seed=seed % 2**32,
         first_rate=words.get("first_rate", 0.0),
+        **{name: words[name] for name in OF_TRAINING},
     )
+    rounds, decay = words["rounds"], words["learning_rate_decay"]
+    return Plan(first=first, rounds=rounds, learning_rate_decay=decay, seed=seed, sampled=sampled)
 
 
 def noised_plan(words: Mapping[str, Any], privacy: Privacy, seed: int, sampled: bool) -> Plan:
@@ -186,8 +186,9 @@ def noised_plan(words: Mapping[str, Any], privacy: Privacy, seed: int, sampled: 
         PrivacyError: no noise is enough.
     """
     multiplier = words["noise_multiplier"]
-    plan = replace(
-        plan_of(words, seed, sampled),
+    plan = plan_of(words, seed, sampled)
+    first = replace(
+        plan.first,
         noise_multiplier=1.0 if multiplier is None else float(multiplier),
         sample_rate=float(words["sample_rate"]),
         max_grad_norm=float(words["max_grad_norm"]),
@@ -195,11 +196,13 @@ def noised_plan(words: Mapping[str, Any], privacy: Privacy, seed: int, sampled: 
         trainings=math.ceil(words["rounds"] / (1.0 - privacy.spare)),
         choice_noise=words.get("choice_noise", 0.0),
     )
-    steps = plan.training(1).sampled_steps
+    plan = replace(plan, first=first)
+    steps = first.sampled_steps
     if multiplier is None:
         found = noise_of_fit(privacy.epsilon, privacy.delta, steps)
         budget = privacy.paid_by
-        return replace(plan, noise_multiplier=found if budget is None else budget.noise(found, steps))
+        noise = found if budget is None else budget.noise(found, steps)
+        return replace(plan, first=replace(first, noise_multiplier=noise))
     allowed = _affordable(steps, privacy)
     if allowed < steps.trainings:
         kept = f", of which {steps.trainings - plan.rounds} are spare" if privacy.spare else ""
@@ -218,8 +221,9 @@ def check_model(plan: Plan, n_columns: int) -> None:
         ArgumentError: training does not repeat.
         PrivacyError: with DP-SGD, a row has no gradient of its own.
     """
-    words = plan.model, n_columns - TIMES * plan.timed, plan.n_classes
-    if plan.noise_multiplier:
+    first = plan.first
+    words = first.model, n_columns - TIMES * first.timed, first.n_classes
+    if first.private:
         private_trainer_of(*words)
     else:
         check_repeats(*words)

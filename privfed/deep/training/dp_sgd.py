@@ -8,7 +8,7 @@ steps (docs/privacy/accounting.md: a discrete Gaussian of variance s^2 is a rand
 of variance s^2 - 9).
 
 Property: with the same draws, one row more moves the sum by that row's own truncated gradient, to the last
-bit, and so by at most C (docs/decisions/019-dp-sgd.md). In float64 a row's gradient may depend on how
+bit, and so by at most C (docs/decisions/019-dp-sgd.md). In floating point a row's gradient may depend on how
 many rows it is computed with, and on its place among them. So gradients are computed in blocks of a fixed
 number of rows. Each row draws its place in a block by itself, those of one place go into one block after the
 other, and places that stay empty hold zeros: what a row's gradient is computed with depends on its own draw
@@ -34,7 +34,7 @@ import numpy.typing as npt
 
 from privfed.core.asking.question import ERRORS
 from privfed.core.values.domain import FloatArray
-from privfed.deep.training.trainer import Labels, Trainer
+from privfed.deep.training.trainer import Labels, Trainer, stepping
 from privfed.privacy.accounting import LEAST_SIGMA, ROUNDING_VARIANCE
 from privfed.privacy.bounds import shortened
 from privfed.privacy.contributions import beyond
@@ -49,8 +49,11 @@ CHARGED = 1.0 + 2.0**-10
 PLACES = 64
 """Most rows of a block."""
 
-BLOCK = 1 << 24
-"""Most numbers of gradients that are held at a time."""
+CACHED = 1 << 17
+"""Most numbers of gradients that are clipped at a time, or one row's."""
+
+BLOCK = 1 << 21
+"""Most numbers of gradients that are held at a time, or one row's. Larger blocks hold more empty places."""
 
 
 class Words(Protocol):
@@ -105,14 +108,16 @@ def private_sgd(
     step = 2.0 ** (math.frexp(words.max_grad_norm / STEPS)[1] - 1)
     reach = words.max_grad_norm / step * CHARGED
     sigma = max(LEAST_SIGMA, math.sqrt((words.noise_multiplier * reach) ** 2 + ROUNDING_VARIANCE))
-    scale = words.learning_rate * step / (words.rate * words.rows)
+    mean = step / (words.rate * words.rows)
+    own_step = stepping(trainer, start, words.learning_rate)
     for _ in range(words.steps):
         batch = _sampled(len(features), words.rate, source)
         places = _places(int(batch.sum()), len(found), source)
         own = features[batch], labels[batch]
         total = _clipped_sum(trainer, found, *own, places, words.max_grad_norm, step, errors)
         noised = total + discrete_gaussian(sigma, len(found), source)
-        found = found - scale * noised.astype(np.float64)
+        gradient = mean * noised.astype(np.float64)
+        found = found - words.learning_rate * gradient if own_step is None else own_step(gradient)
     return found
 
 
@@ -144,14 +149,20 @@ def _clipped_sum(
 ) -> Integers:
     """Return the sum of the rows' gradients, each clipped and truncated, in steps; exact below 2^24 rows."""
     total, size = np.zeros(len(model), dtype=np.int64), _n_places(len(model))
+    height = max(1, CACHED // len(model))
     noted = [] if errors is None else errors
     block, classes = np.zeros((size, features.shape[1])), np.zeros(size, dtype=np.int64)
     for rows in blocks(places):
         block[:], classes[:] = 0.0, 0
         block[places[rows]], classes[places[rows]] = features[rows], labels[rows]
-        found = _in_steps(trainer, model, block, classes, places[rows], limit, step, noted)
-        # Whole numbers below 2^53 in all, so that float64 adds them up exactly.
-        total += found.sum(axis=0).astype(np.int64)
+        found = _own_gradients(trainer, model, block, classes, places[rows])
+        # Whole numbers below 2^53 in all of a block, so that float64 adds them up exactly.
+        added = np.zeros(len(model))
+        # A part at a time, so that it stays in the processor's cache.
+        for part in np.split(places[rows], range(height, len(rows), height)):
+            own = _in_steps(trainer, found[part], limit, step, noted)
+            added += own[0] if len(own) == 1 else own.sum(axis=0)
+        total += added.astype(np.int64)
     return total
 
 
@@ -165,21 +176,18 @@ def blocks(places: npt.NDArray[np.intp]) -> list[npt.NDArray[np.intp]]:
 
 def _in_steps(
     trainer: Trainer,
-    model: FloatArray,
-    block: FloatArray,
-    classes: Labels,
-    held: npt.NDArray[np.intp],
+    gradients: npt.NDArray[np.floating],
     limit: float,
     step: float,
     errors: list[BaseException],
 ) -> FloatArray:
-    """Return the clipped and truncated gradients of the places that hold a row, whole numbers of steps.
+    """Return clipped and truncated gradients, whole numbers of steps.
 
     A row is held to a length between the limit and what it is charged for, which rounding of its square does
     not bridge.
     """
     # A row whose gradient is no number adds nothing.
-    rows = shortened(_own_gradients(trainer, model, block, classes, held)[held], limit)
+    rows = shortened(gradients.astype(np.float64, copy=False), limit)
     rows /= step
     np.trunc(rows, out=rows)
     within = np.einsum("ij,ij->i", rows, rows) <= (limit / step) ** 2 * CHARGED
@@ -192,7 +200,7 @@ def _in_steps(
 
 def _own_gradients(
     trainer: Trainer, model: FloatArray, block: FloatArray, classes: Labels, held: npt.NDArray[np.intp]
-) -> FloatArray:
+) -> npt.NDArray[np.floating]:
     """Return the gradients of a block; where a row makes an error, each alone, and that one's is zero."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")

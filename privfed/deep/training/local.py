@@ -18,7 +18,7 @@ from privfed.core.values.guarantee import SampledSteps
 from privfed.core.values.numbers import check_bound
 from privfed.deep.training.dp_sgd import CHARGED, private_sgd
 from privfed.deep.training.probing import private_trainer_of
-from privfed.deep.training.trainer import MODELS, Labels, Trainer, trainer_of
+from privfed.deep.training.trainer import MODELS, Labels, Trainer, TrainsItself, trainer_of
 from privfed.errors import ArgumentError, DataError
 from privfed.privacy.bounds import shortened
 from privfed.privacy.sampler import noise_source
@@ -48,21 +48,22 @@ class Training(Part):
         max_grad_norm: L2 norm that each row's gradient is clipped to.
         rows: number that sums of gradients are divided by, times `sample_rate`: public, the same for all.
         trainings: how often a client trains in a fit at most.
-        first_rate: in place of `sample_rate` in the first round; 0 for the same.
-        choice_noise: of choices among models under DP-SGD (`privfed.deep.training.choosing`).
+        first_rate: in place of `sample_rate` in the first round; 0 for the same. Without DP-SGD anything but
+            0 takes all of a client's rows at once there.
+        choice_noise: of choices among models under DP-SGD, by an own algorithm (examples/rdpcfl).
     """
 
     trains: ClassVar[bool] = True
     model: str
     n_classes: int
-    timed: bool
-    round: int
-    epochs: int
-    batch_size: int | None
-    learning_rate: float
-    max_update_norm: float
-    by_rows: bool
-    seed: int
+    timed: bool = False
+    round: int = 1
+    epochs: int = 1
+    batch_size: int | None = 32
+    learning_rate: float = 0.1
+    max_update_norm: float = 10.0
+    by_rows: bool = False
+    seed: int = 0
     noise_multiplier: float = 0.0
     sample_rate: float = 0.0
     max_grad_norm: float = 1.0
@@ -202,11 +203,16 @@ class Training(Part):
         return np.asarray(shortened(moved[None], self.max_update_norm)[0])
 
     def _sgd(self, trainer: Trainer, start: FloatArray, features: FloatArray, labels: Labels) -> FloatArray:
-        rng = np.random.default_rng([self.seed, self.round])
-        found, n = start.copy(), len(features)
+        rng, n = np.random.default_rng([self.seed, self.round]), len(features)
+        whole = self.first_rate != 0.0 and self.round == 1
+        size, found = n if whole or self.batch_size is None else self.batch_size, start.copy()
+        if not n:
+            return found
+        orders = (rng.permutation(n) for _ in range(self.epochs))
+        batches = (order[i : i + size] for order in orders for i in range(0, n, size))
         with np.errstate(all="ignore"):  # What does not stay finite is no update.
-            for _ in range(self.epochs if n else 0):
-                order = rng.permutation(n)
-                for batch in np.split(order, range(self.batch_size or n, n, self.batch_size or n)):
-                    found -= self.learning_rate * trainer.gradient(found, features[batch], labels[batch])
+            if isinstance(trainer, TrainsItself):
+                return trainer.trained(start, features, labels, batches, self.learning_rate)
+            for batch in batches:
+                found -= self.learning_rate * trainer.gradient(found, features[batch], labels[batch])
         return found

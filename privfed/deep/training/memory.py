@@ -9,6 +9,7 @@ client joins anew, and pays.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -98,51 +99,25 @@ class MemoryCodec:
 
     def to_bytes(self, value: Memory) -> bytes:
         """Return a memory as bytes."""
-        sketch = None if value.sketch is None else (*value.sketch[:2], Array.from_numpy(value.sketch[2]))
-        stored = _Stored(
-            structure=value.structure,
-            label=value.label,
-            round=value.round,
-            origin=value.origin,
-            trainings=value.trainings,
-            labels=value.labels,
-            update=_array(value.update),
-            start=_array(value.start),
-            first=_array(value.first),
-            mean=_array(value.mean),
-            mass=value.mass,
-            shown=_array(value.shown),
-            sketch=sketch,
-        )
-        return _CODEC.to_bytes(stored)
+        own = {name: _stored(one) for name, one in vars(value).items()}
+        return _CODEC.to_bytes(_Stored(**own))
 
     def from_bytes(self, data: bytes) -> Memory:
         """Return the memory that `to_bytes` wrote; raises as `Codec.from_bytes`."""
         stored = _CODEC.from_bytes(data)
-        sketch = stored.sketch
-        return Memory(
-            structure=stored.structure,
-            label=stored.label,
-            round=stored.round,
-            origin=stored.origin,
-            trainings=stored.trainings,
-            labels=stored.labels,
-            update=_numbers(stored.update),
-            start=_numbers(stored.start),
-            first=_numbers(stored.first),
-            mean=_numbers(stored.mean),
-            mass=stored.mass,
-            shown=_numbers(stored.shown),
-            sketch=None if sketch is None else (*sketch[:2], sketch[2].to_numpy()),
-        )
+        return Memory(**{name: _remembered(one) for name, one in msgspec.structs.asdict(stored).items()})
 
 
-def _array(numbers: FloatArray | None) -> Array | None:
-    return None if numbers is None else Array.from_numpy(np.ascontiguousarray(numbers))
+def _stored(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_stored, value))
+    return Array.from_numpy(np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value
 
 
-def _numbers(array: Array | None) -> FloatArray | None:
-    return None if array is None else array.to_numpy()
+def _remembered(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_remembered, value))
+    return value.to_numpy() if isinstance(value, Array) else value
 
 
 TRAINED: Remembered[Memory] = Remembered("privfed.deep", Memory, MemoryCodec())

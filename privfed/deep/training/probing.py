@@ -11,16 +11,29 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from privfed.core.values.domain import FloatArray
-from privfed.deep.training.trainer import MODELS, Labels, Trainer, one_line, trainer_of
+from privfed.deep.training.trainer import (
+    MODELS,
+    Labels,
+    Trainer,
+    TrainsItself,
+    one_line,
+    trainer_of,
+)
 from privfed.errors import ArgumentError, PrivacyError, PrivFedError
+
+Numbers = npt.NDArray[np.floating]
 
 ROWS = 6
 """Rows that a model is tried on."""
 
 CLOSE = 1e-6
-"""Relative difference between a row's gradient in a batch and alone: rounding is far smaller."""
+"""Relative difference between a row's gradient in a batch and alone: rounding of float64 is far smaller."""
+
+ROUNDINGS = 256.0
+"""The same for models that compute in less, in their `rounding`."""
 
 
 @lru_cache(maxsize=32)
@@ -33,7 +46,15 @@ def private_trainer_of(model: str, n_features: int, n_classes: int) -> Trainer:
     """
     trainer = trainer_of(model, n_features, n_classes)
     if model in MODELS.added():
-        _check_rows(trainer, n_features, n_classes)
+        try:
+            _check_rows(trainer, n_features, n_classes)
+        except PrivFedError:
+            raise
+        except Exception as error:
+            raise PrivacyError(
+                "DP-SGD needs each row's gradient, and the model has none, as where it draws or keeps "
+                f"something: {one_line(error)}"
+            ) from error
     return trainer
 
 
@@ -49,7 +70,8 @@ def check_repeats(model: str, n_features: int, n_classes: int) -> None:
     at, rows, labels = _probe(trainer, n_features, n_classes)
     first = _gradient(trainer, at, rows, labels)
     trainer.gradient(at, rows[::-1] ** 2, labels)
-    if not _same(first, trainer.gradient(at, rows, labels)):
+    again = trainer.gradient(at, rows, labels)
+    if not (_same(first, again) and _trains_alike(trainer, at, rows, labels)):
         raise ArgumentError(
             "the model computes two gradients of the same rows: it draws at random, or keeps something from "
             "earlier rows. A fit must repeat; draw with dropout that asks module.training, which is off."
@@ -73,6 +95,28 @@ def _gradient(trainer: Trainer, at: FloatArray, rows: FloatArray, labels: Labels
         ) from error
 
 
+def _trains_alike(trainer: Trainer, at: FloatArray, rows: FloatArray, labels: Labels) -> bool:
+    """Say whether training of the model's own repeats.
+
+    Raises:
+        ArgumentError: it fails, as an optimizer does that wants more than gradients.
+    """
+    if not isinstance(trainer, TrainsItself):
+        return True
+    try:
+        one, other = (trainer.trained(at, rows, labels, [np.arange(ROWS)] * 2, 0.01) for _ in range(2))
+        by_dp_sgd = trainer.stepping(at, 0.01)
+        if by_dp_sgd is not None:
+            by_dp_sgd(at)
+    except Exception as error:
+        raise ArgumentError(
+            f"the optimizer cannot take a step: {one_line(error)}. It is made by "
+            "optimizer(parameters, lr=...) and steps by gradients alone, as torch.optim.SGD does.",
+            parameters=["optimizer"],
+        ) from error
+    return _same(one, other)
+
+
 def _check_mean(trainer: Trainer, at: FloatArray, rows: FloatArray, labels: Labels) -> None:
     """Check that rows that stand twice have the same gradient: only then batches of all sizes count alike.
 
@@ -80,7 +124,7 @@ def _check_mean(trainer: Trainer, at: FloatArray, rows: FloatArray, labels: Labe
         ArgumentError: they have another one.
     """
     once = _gradient(trainer, at, rows, labels)
-    if not _near(_gradient(trainer, at, np.tile(rows, (2, 1)), np.tile(labels, 2)), once):
+    if not _near(_gradient(trainer, at, np.tile(rows, (2, 1)), np.tile(labels, 2)), once, trainer):
         raise ArgumentError(
             "the gradient of rows is another one where each row stands twice: the loss must be the mean over "
             'rows, as with reduction="mean".'
@@ -90,10 +134,7 @@ def _check_mean(trainer: Trainer, at: FloatArray, rows: FloatArray, labels: Labe
 def _check_rows(trainer: Trainer, n_features: int, n_classes: int) -> None:
     at, rows, labels = _probe(trainer, n_features, n_classes)
     _gradient(trainer, at, rows, labels)
-    try:
-        first = trainer.gradients(at, rows, labels)
-    except RuntimeError as error:
-        raise PrivacyError(f"DP-SGD needs each row's gradient, and the model has none: {error}") from error
+    first = trainer.gradients(at, rows, labels)
     others, classes = rows[::-1] ** 2, labels[::-1].copy()
     others[0], classes[0] = rows[0], labels[0]
     beside = trainer.gradients(at, others, classes)
@@ -104,7 +145,9 @@ def _check_rows(trainer: Trainer, n_features: int, n_classes: int) -> None:
             "own must not draw (dropout goes into a layer by itself), nor keep anything."
         )
     alone = trainer.gradient(at, rows[:1], labels[:1])
-    if not (_near(first[0], alone) and _same(first[0], beside[0])):
+    scored = [trainer.losses(at, rows[:n], labels[:n])[:1] for n in (1, ROWS)]
+    by_itself = _near(first[0], alone, trainer) and _near(scored[1], scored[0], trainer)
+    if not (by_itself and _same(first[0], beside[0])):
         raise PrivacyError(
             "a row's gradient depends on the other rows of its batch, as with means over a batch, or is not "
             "that of the row alone: one row would show in all the others' gradients, and DP-SGD's claim "
@@ -120,10 +163,11 @@ def _probe(trainer: Trainer, n_features: int, n_classes: int) -> tuple[FloatArra
     return at, rng.uniform(size=(ROWS, n_features)), np.arange(ROWS) % n_classes
 
 
-def _near(one: FloatArray, other: FloatArray) -> bool:
-    least = CLOSE * np.abs(other).max(initial=0)
-    return one.shape == other.shape and np.allclose(one, other, rtol=CLOSE, atol=least, equal_nan=True)
+def _near(one: Numbers, other: Numbers, trainer: Trainer) -> bool:
+    close = max(CLOSE, ROUNDINGS * trainer.rounding if isinstance(trainer, TrainsItself) else 0.0)
+    least = close * np.abs(other).max(initial=0)
+    return one.shape == other.shape and np.allclose(one, other, rtol=close, atol=least, equal_nan=True)
 
 
-def _same(one: FloatArray, other: FloatArray) -> bool:
+def _same(one: Numbers, other: Numbers) -> bool:
     return np.array_equal(one, other, equal_nan=True)

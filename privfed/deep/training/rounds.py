@@ -13,7 +13,7 @@ rows a client has; sketches as long as the model are the updates themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -24,9 +24,10 @@ from privfed.core.asking.declaration import STEP, Declaration, Effort, Remembere
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import FloatArray
-from privfed.deep.clustering.distances import METRICS, distances_to
+from privfed.deep.clustering.distances import METRICS
 from privfed.deep.clustering.sketch import SKETCHED, sketched
 from privfed.deep.training.dp_sgd import BLOCK
+from privfed.deep.training.joining import cheapest, nearest
 from privfed.deep.training.local import Training
 from privfed.deep.training.memory import TRAINED, Memory, memory_of
 from privfed.deep.training.regrouping import Regrouping
@@ -40,29 +41,6 @@ LONGEST_SKETCH = 2.0
 """Sketches are clipped to so many times the longest update: a projection may lengthen it."""
 
 MOST_CLUSTERS = 1 << 12
-
-
-def nearest(models: FloatArray, metric: str, update: Callable[[FloatArray], FloatArray]) -> int:
-    """Return the cluster that a newcomer takes: the nearest to its update (equation 6 of DCFL).
-
-    Args:
-        models: of the clusters, float64 of shape (n_clusters, n_parameters).
-        metric: how the update is compared, one of `METRICS`.
-        update: trains a model of shape (n_parameters,), and returns how far it moves.
-    """
-    average = np.asarray(models.mean(axis=0))  # W_G, section II-B of DCFL.
-    starts = np.broadcast_to(average, models.shape)
-    return int(distances_to(starts, models, average, average + update(average), metric).argmin())
-
-
-def cheapest(training: Training, models: FloatArray, client: ClientData) -> int:
-    """Return the model of the lowest mean loss on a client's rows (IFCA); 0 for a client without rows."""
-    trainer = training.trainer(client.n_features)
-    features, labels = training.rows_of(client)
-    if not len(features):
-        return 0
-    losses = [float(trainer.losses(model, features, labels).mean()) for model in models]
-    return int(np.nan_to_num(losses, nan=np.inf).argmin())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -114,7 +92,7 @@ class Round(Question):
         steps = one.steps if one.private else one.epochs
         batches = 0 if one.batch_size is None or one.private else one.epochs * STEP // one.batch_size
         # A draw of noise takes about as long as 32 multiply-adds.
-        noise, block = (32 * n, 2 * BLOCK) if one.private else (0, 0)
+        noise, block = (32 * n, 2 * max(BLOCK, n)) if one.private else (0, 0)
         return Effort(
             turns=2 * one.epochs,
             vectors=one.n_classes,
@@ -186,6 +164,11 @@ class Round(Question):
         return float(len(self.training.rows_of(client)[1])) if self.training.by_rows else 1.0
 
     @property
+    def _counts(self) -> tuple[str, ...]:
+        """Names of entries that count rows."""
+        return ("rows",) if self.training.by_rows else ()
+
+    @property
     def _heaviest(self) -> float:
         return float(self.ranges.rows) if self.training.by_rows else 1.0
 
@@ -195,7 +178,8 @@ class Round(Question):
 class SketchedUpdates(Round):
     """Ask for a sketch of each client's update or running mean, and the cluster that it started from.
 
-    Statistics: `sketch` (size,); `origin` (n_clusters,), one for that cluster.
+    Statistics: `sketch` (size,); `origin` (n_clusters,), one for that cluster; where rows weigh updates
+    `rows` (1,), the client's.
 
     Args:
         size: numbers of a sketch; as many as there are parameters for the updates themselves.
@@ -220,8 +204,8 @@ class SketchedUpdates(Round):
 
     @property
     def declaration(self) -> Declaration:
-        """No counts of rows; a user's own model may fail on some."""
-        return self.training.declaration
+        """Rows of a client, where these weigh updates; a user's own model may fail on some."""
+        return replace(self.training.declaration, row_counts=self._counts)
 
     def effort(self, n_features: int) -> Effort:
         """A projection besides."""
@@ -241,6 +225,7 @@ class SketchedUpdates(Round):
         return StatisticsSpec(
             Entry("sketch", (self.size,), -long, long, 2.0 * long * RESOLUTION),
             Entry("origin", (len(self.models),), 0.0, 1.0, RESOLUTION),
+            *(Entry(name, (1,), 0.0, self._heaviest, RESOLUTION) for name in self._counts),
         )
 
     def answer_all(
@@ -256,13 +241,14 @@ class SketchedUpdates(Round):
         # All at once: drawing the projection takes most of the time.
         table = np.reshape(updates, (len(updates), len(nothing)))
         sketches = sketched(table, self.size, self.seed)
-        return [self._sketch(*pair) for pair in zip(memories, sketches, strict=True)]
+        return [self._sketch(*three) for three in zip(clients, memories, sketches, strict=True)]
 
-    def _sketch(self, memory: Memory, sketch: FloatArray) -> Statistics:
+    def _sketch(self, client: ClientData, memory: Memory, sketch: FloatArray) -> Statistics:
         origin = np.zeros(len(self.models))
         origin[memory.origin] = 1.0
         memory.sketch = (self.size, self.seed, sketch)
-        return Statistics(sketch=shortened(sketch[None], self.longest)[0], origin=origin)
+        rows = {name: np.array([self._weight(client)]) for name in self._counts}
+        return Statistics(sketch=shortened(sketch[None], self.longest)[0], origin=origin, **rows)
 
 
 @register
@@ -288,8 +274,7 @@ class AveragedUpdates(Round):
     @property
     def declaration(self) -> Declaration:
         """Rows of the clients in each cluster, where these weigh updates."""
-        counts = ("rows",) if self.training.by_rows else ()
-        return replace(self.training.declaration, row_counts=counts)
+        return replace(self.training.declaration, row_counts=self._counts)
 
     @cached_property
     def spec(self) -> StatisticsSpec:
@@ -300,7 +285,7 @@ class AveragedUpdates(Round):
             Entry("update", shape, -long, long, 2.0 * long * RESOLUTION),
             Entry("origin", (self.n_after, len(self.models)), 0.0, most, RESOLUTION),
         ]
-        rows = [Entry("rows", (self.n_after,), 0.0, most, RESOLUTION)] if self.training.by_rows else []
+        rows = [Entry(name, (self.n_after,), 0.0, most, RESOLUTION) for name in self._counts]
         return StatisticsSpec(*entries, *rows)
 
     def answer_all(

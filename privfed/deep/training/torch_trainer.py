@@ -1,63 +1,142 @@
-"""Any torch module and loss as a trainer. Only this module imports torch, and Opacus (extra `privfed[deep]`).
+"""Any torch module, loss and optimizer as a trainer. Only it imports torch and Opacus (extra `deep`).
 
-The module is given rows of flat features (n_rows, n_features), as float64: begin with `torch.nn.Unflatten`
-where it wants images. It runs in evaluation mode, so that equal arguments give equal results: dropout is off.
-A module that draws all the same, or carries one row into another one's gradient, is refused before a fit
-(`privfed.deep.training.probing`).
+The module is given rows of flat features (n_rows, n_features), as numbers of its own type and on its own
+device: begin with `torch.nn.Unflatten` where it wants images. It runs in evaluation mode, so that equal
+arguments give equal results: dropout is off. What leaves it is float64. A module that draws all the same, or
+carries one row into another one's gradient, is refused before a fit (`privfed.deep.training.probing`).
 Statistics over a batch (BatchNorm) are refused: they would carry one row into another one's gradient, and are
-no parameters; take GroupNorm or LayerNorm. Rows' own gradients are those of Opacus' `GradSampleModule`.
+no parameters; the error names what Opacus puts in their place. Each row's own gradient is computed from that
+row alone (`torch.func.vmap`).
+
+Steps are SGD's, or those of an optimizer of the user, whose state lasts for one training of one client.
+
+What a user's module or loss computes, as bytes: two that compute otherwise must not share a name.
+
+Of classes and functions the source is taken (the compiled code where there is none), and the plain values
+that they hold: attributes, defaults, and variables of the functions around them. What lies deeper, as in a
+function that is called by name, is not seen.
 """
 
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
-from opacus import GradSampleModule
 from opacus.validators import ModuleValidator
 
 from privfed.core.values.domain import FloatArray
-from privfed.deep.training.described import described
 from privfed.deep.training.trainer import MODELS, Labels, one_line
 from privfed.errors import ArgumentError, PrivacyError
+
+PLAIN = (bool, int, float, str, bytes, tuple, list, dict, type(None))
+"""Values that a text describes."""
+
+
+def described(thing: Any, kind: type) -> bytes:
+    """Return a module's, a function's or another object's code and plain values, as bytes.
+
+    Args:
+        thing: to describe.
+        kind: class of all modules (torch.nn.Module), which this module does not import.
+    """
+    if isinstance(thing, kind):
+        held = [*(one for one in thing.parameters() if not one.requires_grad), *thing.buffers()]  # type: ignore[attr-defined]
+        layers = [_layer(one, kind) for one in thing.modules()]  # type: ignore[attr-defined]
+        return b"".join([repr(thing).encode(), *layers, *map(_tensor, held)])
+    if isinstance(thing, functools.partial):
+        words = [_plain(one, kind) for one in (thing.args, *sorted(thing.keywords.items()))]
+        return described(thing.func, kind) + "\n".join(words).encode()
+    if isinstance(thing, type):
+        return repr(thing).encode() + _code(thing, thing)
+    if inspect.isfunction(thing):
+        around = [] if thing.__closure__ is None else [cell.cell_contents for cell in thing.__closure__]
+        words = [_plain(one, kind) for one in (thing.__defaults__, thing.__kwdefaults__, *around)]
+        return _code(thing, thing) + "\n".join(words).encode()
+    return repr(thing).encode()
+
+
+def _tensor(tensor: Any) -> bytes:
+    """Return what is never trained: parameters without a gradient, and a loss's buffers, such as weights."""
+    return bytes(tensor.detach().cpu().contiguous().double().numpy().tobytes())
+
+
+def _layer(layer: Any, kind: type) -> bytes:
+    held = {k: v for k, v in vars(layer).items() if not k.startswith("_") and k != "training"}
+    words = [f"{k} {_plain(v, kind)}" for k, v in sorted(held.items())]
+    return _code(type(layer), type(layer).forward) + "\n".join(words).encode()
+
+
+def _code(thing: Any, function: Any) -> bytes:
+    try:
+        return inspect.getsource(thing).encode()
+    except (OSError, TypeError):
+        if not inspect.isfunction(function):
+            return b""
+        code = function.__code__
+        return code.co_code + repr((code.co_names, code.co_varnames)).encode()
+
+
+def _plain(value: Any, kind: type) -> str:
+    """Return a plain value as text, a function as what it computes; of anything else, that there is one."""
+    if inspect.isfunction(value) or isinstance(value, kind):
+        return described(value, kind).hex()
+    return repr(value) if isinstance(value, PLAIN) else "something"
+
 
 Loss = Callable[[Any, Any], Any]
 """From a module's outputs (n, n_classes) and labels (n,) to the mean loss, a scalar tensor."""
 
+Optimizer = Callable[..., Any]
+"""From a list of parameters and `lr=` to a torch optimizer, as the classes of `torch.optim` are called."""
+
+TYPES = (torch.float32, torch.float64)
+"""Of a module's parameters."""
+
 
 class TorchTrainer:
-    """A torch module and its loss.
+    """A torch module, its loss and its optimizer.
 
     Args:
-        module: from (n_rows, n_features) float64 to scores (n_rows, n_classes).
+        module: from (n_rows, n_features) of its parameters' type and device to scores (n_rows, n_classes).
         loss: of scores and labels, as a mean over rows; None for the cross-entropy.
+        optimizer: a class of `torch.optim`, or what is called alike, such as
+            `functools.partial(torch.optim.SGD, momentum=0.9)`; None for SGD.
 
     Raises:
-        ArgumentError: the module has buffers, or nothing to train.
+        ArgumentError: the module has running statistics, nothing to train, or half precision.
     """
 
-    def __init__(self, module: Any, loss: Loss | None = None) -> None:
+    def __init__(self, module: Any, loss: Loss | None = None, optimizer: Optimizer | None = None) -> None:
         if not isinstance(module, torch.nn.Module):
             raise ArgumentError(
                 f"model must be one of {', '.join(MODELS.names())}, or a torch module; got {module!r}.",
                 parameters=["model"],
             )
-        self._module = copy.deepcopy(module).double().eval()
-        self._loss = torch.nn.functional.cross_entropy if loss is None else loss
+        self._module = copy.deepcopy(module).eval()
         self._parameters = [one for one in self._module.parameters() if one.requires_grad]
-        if any(True for _ in self._module.buffers()):
-            raise ArgumentError(
-                "the module has buffers, as BatchNorm has, which averages of parameters do not cover; take "
-                "GroupNorm or LayerNorm, or buffers that are not registered."
-            )
+        _check_statistics(self._module)
         if not self._parameters:
             raise ArgumentError("the module has no parameter that requires a gradient.")
+        places = {(one.dtype, one.device) for one in self._module.parameters()}
+        self._dtype, self._device = next(iter(places))
+        if len(places) > 1 or self._dtype not in TYPES:
+            raise ArgumentError(
+                "a module's parameters must all be float32, or all float64, on one device; got "
+                f"{', '.join(sorted(f'{dtype} on {device}' for dtype, device in places))}. "
+                "Pass module.float(), and module.to(device)."
+            )
+        held = isinstance(loss, torch.nn.Module)
+        loss = copy.deepcopy(loss).to(self._device, self._dtype) if held else loss  # type: ignore[union-attr]
+        self._loss = torch.nn.functional.cross_entropy if loss is None else loss
+        self._optimizer = optimizer
         self._start = self._flat(self._parameters)
-        self._with_rows: Any = None
 
     @property
     def n_parameters(self) -> int:
@@ -65,11 +144,16 @@ class TorchTrainer:
         return len(self._start)
 
     @property
+    def rounding(self) -> float:
+        """Relative rounding of a number of the module's."""
+        return float(torch.finfo(self._dtype).eps)
+
+    @property
     def name(self) -> str:
-        """Name that follows from the module, its first parameters and its loss, code included."""
-        module, loss = (described(one, torch.nn.Module) for one in (self._module, self._loss))
-        what = module + self._start.tobytes() + loss
-        return f"torch-{hashlib.sha256(what).hexdigest()[:16]}"
+        """Name that follows from the module, its first parameters, type, device, loss and optimizer."""
+        parts = [described(one, torch.nn.Module) for one in (self._module, self._loss, self._optimizer)]
+        what = [*parts, self._start.tobytes(), f"{self._dtype} {self._device}".encode()]
+        return f"torch-{hashlib.sha256(b''.join(what)).hexdigest()[:16]}"
 
     def register(self) -> str:
         """Register the module as a model under its name; return the name."""
@@ -85,7 +169,7 @@ class TorchTrainer:
         """
         try:
             with torch.no_grad():
-                scores = self._module(torch.zeros(2, n_features, dtype=torch.float64))
+                scores = self._module(self._rows(np.zeros((2, n_features))))
         except Exception as error:
             raise ArgumentError(
                 f"the torch module cannot take rows of {n_features} features: {one_line(error)}"
@@ -105,19 +189,28 @@ class TorchTrainer:
 
     @staticmethod
     def _flat(tensors: Any) -> FloatArray:
-        parts = [one.detach().numpy().ravel() for one in tensors]
-        return np.concatenate(parts).astype(np.float64)
+        parts = torch.cat([one.detach().reshape(-1) for one in tensors])
+        return np.array(parts.cpu().numpy(), dtype=np.float64)
+
+    def _rows(self, features: FloatArray) -> Any:
+        return torch.tensor(features, dtype=self._dtype, device=self._device)
+
+    def _classes(self, labels: Labels) -> Any:
+        return torch.tensor(labels, device=self._device)
+
+    def _parts(self, flat: FloatArray) -> list[Any]:
+        """Return numbers in the shapes of the parameters."""
+        parts = self._rows(flat).split([one.numel() for one in self._parameters])
+        return [part.reshape(one.shape) for part, one in zip(parts, self._parameters, strict=True)]
 
     def _set(self, parameters: FloatArray) -> None:
-        start = 0
         with torch.no_grad():
-            for one in self._parameters:
-                part = parameters[start : (start := start + one.numel())]
-                one.copy_(torch.tensor(part).reshape(one.shape))
+            for one, part in zip(self._parameters, self._parts(parameters), strict=True):
+                one.copy_(part)
 
     def initial(self, seed: int) -> FloatArray:
         """Return the module's parameters, with layers that can be reset drawn anew from the seed."""
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[self._device] if self._device.type == "cuda" else []):
             torch.manual_seed(seed)
             self._set(self._start)
             for layer in self._module.modules():
@@ -126,71 +219,150 @@ class TorchTrainer:
                     reset()
         return self._flat(self._parameters)
 
+    def _gradient(self, rows: Any, classes: Any) -> Any:
+        loss = self._loss(self._module(rows), classes)
+        return torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
+
     def gradient(self, parameters: FloatArray, features: FloatArray, labels: Labels) -> FloatArray:
         """Return the gradient of the mean loss."""
         self._set(parameters)
-        loss = self._loss(self._module(torch.tensor(features)), torch.tensor(labels))
-        found = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
-        return self._flat(found)
+        return self._flat(self._gradient(self._rows(features), self._classes(labels)))
+
+    def _step(self, learning_rate: float) -> Callable[[Sequence[Any]], None]:
+        """Return what takes a step against gradients of the parameters, with a state of its own."""
+        if self._optimizer is None:
+
+            def descend(gradients: Sequence[Any]) -> None:
+                with torch.no_grad():
+                    for one, gradient in zip(self._parameters, gradients, strict=True):
+                        one.sub_(learning_rate * gradient)
+
+            return descend
+        optimizer = self._optimizer(self._parameters, lr=learning_rate)
+
+        def step(gradients: Sequence[Any]) -> None:
+            for one, gradient in zip(self._parameters, gradients, strict=True):
+                one.grad = gradient
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return step
+
+    def trained(
+        self,
+        start: FloatArray,
+        features: FloatArray,
+        labels: Labels,
+        batches: Iterable[npt.NDArray[np.intp]],
+        learning_rate: float,
+    ) -> FloatArray:
+        """Return the parameters after a step for each batch, as `TrainsItself` says."""
+        self._set(start)
+        before, step = self._flat(self._parameters), self._step(learning_rate)
+        rows, classes = self._rows(features), self._classes(labels)
+        for batch in batches:
+            own = torch.tensor(batch, device=self._device)
+            step(self._gradient(rows[own], classes[own]))
+        # What the type of the module rounds off the start is no step.
+        return np.asarray(start + (self._flat(self._parameters) - before))
+
+    def stepping(self, start: FloatArray, learning_rate: float) -> Callable[[FloatArray], FloatArray] | None:
+        """Return a step against a gradient, as `TrainsItself` says; None for SGD."""
+        if self._optimizer is None:
+            return None
+        self._set(start)
+        own = [one.detach().clone().requires_grad_() for one in self._parameters]
+        optimizer = self._optimizer(own, lr=learning_rate)
+
+        def step(gradient: FloatArray) -> FloatArray:
+            for one, part in zip(own, self._parts(gradient), strict=True):
+                one.grad = part
+            optimizer.step()
+            return self._flat(own)
+
+        return step
 
     def _each(self, scores: Any, labels: Any) -> Any:
         """Return the loss of each row by itself."""
         alone = torch.func.vmap(lambda score, label: self._loss(score[None], label[None]))
         return alone(scores, labels)
 
-    def gradients(self, parameters: FloatArray, features: FloatArray, labels: Labels) -> FloatArray:
-        """Return each row's own gradient.
+    def gradients(
+        self, parameters: FloatArray, features: FloatArray, labels: Labels
+    ) -> npt.NDArray[np.floating]:
+        """Return each row's own gradient, in the module's type.
 
         Raises:
-            PrivacyError: Opacus knows no such gradients of this module.
+            PrivacyError: a layer mixes rows, or torch knows no such gradients of it.
         """
         self._set(parameters)
-        if self._with_rows is None:
-            self._with_rows = self._for_rows()
-        return self._by_rows(self._with_rows, torch.tensor(features), torch.tensor(labels))
-
-    def _for_rows(self) -> Any:
-        twin = copy.deepcopy(self._module).train()
-        errors = ModuleValidator.validate(twin, strict=False)
-        if errors:
-            raise PrivacyError(f"DP-SGD needs each row's own gradient, and Opacus has none: {errors[0]}")
-        for layer in twin.modules():
-            # Opacus looks at layers with parameters in training mode only; everything else stays as in
-            # evaluation, so that a module that asks its own `training` before it draws does not draw. A layer
-            # with parameters that does is refused (`privfed.deep.training.probing`).
-            layer.training = any(one.requires_grad for one in layer.parameters(recurse=False))
-        return GradSampleModule(twin, loss_reduction="sum")
-
-    def _by_rows(self, module: Any, features: Any, labels: Any) -> FloatArray:
-        with torch.no_grad():
-            for mine, its in zip(self._module.parameters(), module.parameters(), strict=True):
-                its.copy_(mine)
-        module.zero_grad()
         if not len(features):
             return np.zeros((0, self.n_parameters))
-        # Hooks on gradients warn where no input asks for one.
-        self._each(module(features.requires_grad_()), labels).sum().backward()
-        trained = [one for one in module.parameters() if one.requires_grad]
-        return np.concatenate([self._of_rows(one, len(features)) for one in trained], axis=1)
+        rows = self._rows(features)
+        with torch.no_grad():
+            scores = self._module(rows)
+        found = self._of_rows(self._trained(), rows, self._towards(scores, self._classes(labels)))
+        parts = [one.reshape(len(features), -1) for one in found.values()]
+        return np.asarray(torch.cat(parts, dim=1).cpu().numpy())
 
-    @staticmethod
-    def _of_rows(parameter: Any, n_rows: int) -> FloatArray:
-        """Return the rows' gradients of a parameter, zeros for one that nothing uses."""
-        found = parameter.grad_sample
-        if found is None:
-            return np.zeros((n_rows, parameter.numel()))
-        return np.asarray(found.detach().reshape(n_rows, -1).numpy())
+    def _towards(self, scores: Any, classes: Any) -> Any:
+        """Return the gradient of each row's loss by its scores: losses may not allow `torch.func.grad`."""
+        if self._loss is torch.nn.functional.cross_entropy:
+            scores = scores.softmax(dim=1)
+            scores[torch.arange(len(classes), device=self._device), classes] -= 1.0
+            return scores
+        scores.requires_grad_()
+        return torch.autograd.grad(self._each(scores, classes).sum(), scores)[0]
+
+    def _trained(self) -> dict[str, Any]:
+        """Return the parameters that are trained, by name."""
+        return {name: one.detach() for name, one in self._module.named_parameters() if one.requires_grad}
+
+    @functools.cached_property
+    def _of_rows(self) -> Any:
+        if self._device.type != "cpu" and not torch.are_deterministic_algorithms_enabled():
+            raise PrivacyError(
+                f"on {self._device} torch may add numbers in another order each time, and DP-SGD's claim "
+                "needs the same one: call torch.use_deterministic_algorithms(True), or pass module.cpu()."
+            )
+        errors = ModuleValidator.validate(copy.deepcopy(self._module).train(), strict=False)
+        if errors:
+            raise PrivacyError(
+                f"DP-SGD needs each row's own gradient, and Opacus has none: {one_line(errors[0])} "
+                "Pass opacus.validators.ModuleValidator.fix(module), which puts others in the place of such "
+                "layers."
+            )
+
+        def along(parameters: Any, row: Any, towards: Any) -> Any:
+            return (torch.func.functional_call(self._module, parameters, (row[None],))[0] * towards).sum()
+
+        return torch.func.vmap(torch.func.grad(along), in_dims=(None, 0, 0))
 
     def losses(self, parameters: FloatArray, features: FloatArray, labels: Labels) -> FloatArray:
         """Return each row's loss."""
         self._set(parameters)
         with torch.no_grad():
-            found = self._each(self._module(torch.tensor(features)), torch.tensor(labels))
-        return np.asarray(found.numpy(), dtype=np.float64)
+            found = self._each(self._module(self._rows(features)), self._classes(labels))
+        return np.asarray(found.cpu().numpy(), dtype=np.float64)
 
     def predict(self, parameters: FloatArray, features: FloatArray) -> Labels:
         """Return the class of the highest score."""
         self._set(parameters)
         with torch.no_grad():
-            scores = self._module(torch.tensor(features))
-        return np.asarray(scores.argmax(dim=1).numpy(), dtype=np.int64)
+            scores = self._module(self._rows(features))
+        return np.asarray(scores.argmax(dim=1).cpu().numpy(), dtype=np.int64)
+
+
+def _check_statistics(module: Any) -> None:
+    """Check that no layer keeps statistics of its batches.
+
+    Raises:
+        ArgumentError: one does.
+    """
+    for name, layer in module.named_modules():
+        if getattr(layer, "running_mean", None) is not None:
+            instead = ModuleValidator.fix(copy.deepcopy(layer).train())
+            raise ArgumentError(
+                f"layer {name!r} of the module is {layer}, whose running statistics averages of parameters "
+                f"do not cover; take {instead}. opacus.validators.ModuleValidator.fix(module) does so."
+            )

@@ -19,9 +19,10 @@ from privfed.core.asking.question import ERRORS
 from privfed.core.roles.engine import Client, ErrorLog, note
 from privfed.core.stored.encoding import CODE, Codec, Refusal, encode
 from privfed.core.stored.files import make_folder, open_file, replaced
+from privfed.core.values.guarantee import Unit
 from privfed.engines.flower import node_messages as messages
 from privfed.engines.flower.settings import PARTIES_FILE, NodeSettings
-from privfed.engines.logs import ClientLogs
+from privfed.engines.in_process import ClientLogs
 from privfed.errors import (
     FAILED,
     ArgumentError,
@@ -39,8 +40,8 @@ from privfed.party.joining import Party
 from privfed.party.program import agreed_program
 from privfed.party.replay import TOTAL, OpenedTotal
 from privfed.party.signed import read_request
-from privfed.protocols.agreed import agreed_sum
 from privfed.protocols.crypto.keys import CryptographyError, digest
+from privfed.protocols.registry import agreed_sum
 
 JOINED = "joined"
 """Folder of the agreements that a node joined, by digest."""
@@ -177,6 +178,9 @@ class Node:
             note(self._log, error)
             raise PolicyError("agreement:program") from None
         check_uses(self._settings.declared(configuration), program)
+        terms = configuration.privacy
+        if terms is not None and terms.unit == Unit.USER and self._settings.id is None:
+            raise PolicyError("agreement:ids")
 
     def _opened(self, agreement: Agreement, position: int) -> messages.Totals:
         """Return the totals that clients have opened of a resumed fit, where this node passes them on."""

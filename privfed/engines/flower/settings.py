@@ -25,8 +25,8 @@ from privfed.core.names import ALGORITHMS, PLACES
 from privfed.core.values.domain import Ball, Box, Domain
 from privfed.core.values.numbers import check_whole
 from privfed.data.conversion import MOST_CLASSES
+from privfed.data.described_clients import DescribedFile
 from privfed.data.own import OwnFile
-from privfed.data.own_described import DescribedFile
 from privfed.data.schema import Schema, parse, schema_text
 from privfed.data.table import LEAVE_OUT, Missing, missing_rule
 from privfed.errors import ArgumentError, DataError

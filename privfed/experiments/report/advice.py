@@ -15,7 +15,7 @@ from string import ascii_lowercase
 from typing import Any
 
 from privfed.attacks import Status
-from privfed.attacks.base.coverage import in_words, read_by, unread
+from privfed.attacks.base.reading import in_words, read_by, unread
 from privfed.experiments.cells import secure_sum
 from privfed.experiments.planning import Plan
 from privfed.experiments.report.summary import Adversary, Row, Stat, adversary_of, attacks_by

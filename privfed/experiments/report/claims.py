@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from privfed.core.agreed.assumptions import SIGHTS, declared
+from privfed.core.roles.secure_sum import SIGHTS, declared
 from privfed.core.values.guarantee import Mechanism, Noise, Unit
 from privfed.deep.estimators.base import FederatedModel
 from privfed.experiments.cells import estimator_class, secure_sum

@@ -16,7 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from privfed.attacks import ActiveAttack, Status
-from privfed.attacks.base.coverage import in_words
+from privfed.attacks.base.reading import in_words
 from privfed.attacks.registry import attack_class
 from privfed.core.stored.files import replaced
 from privfed.experiments.planning import Plan

@@ -13,7 +13,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from privfed.attacks import Status
-from privfed.attacks.base.coverage import read_by, unread
+from privfed.attacks.base.reading import read_by, unread
 from privfed.experiments.cells import Setup, attack_id, metric_id
 from privfed.experiments.measuring import Part
 from privfed.experiments.planning import Plan

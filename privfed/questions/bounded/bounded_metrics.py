@@ -21,8 +21,7 @@ from privfed.core.asking.statistics import Entry, StatisticsSpec
 from privfed.core.values.domain import LARGEST, FloatArray
 from privfed.core.values.numbers import LEAST_BOUND, check_bound
 from privfed.errors import ArgumentError
-from privfed.numerics.kernels.dispatch import assign, nearest
-from privfed.numerics.kernels.dispatch import distances as distances_by_law
+from privfed.numerics.kernels.dispatch import assign, distances, nearest
 from privfed.numerics.kernels.interpreted import IntArray
 from privfed.numerics.memberships import shares
 from privfed.privacy.bounds import (
@@ -48,7 +47,7 @@ from privfed.questions.cluster_spread import (
     FuzzySpread,
 )
 from privfed.questions.contingency import Contingency
-from privfed.questions.inertia import Inertia, largest_distance
+from privfed.questions.inertia import Inertia, largest_distances
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -88,7 +87,7 @@ class _BoundedMetric(RecordBounded):
     def _squared(self, centers: FloatArray) -> float:
         """Return a bound on the squared distance of a row to its nearest center, at least `LEAST_BOUND`."""
         ball = float(self._to_center(centers).min()) ** 2
-        return max(min(largest_distance(centers, self.ranges), ball), LEAST_BOUND)
+        return max(min(float(largest_distances(centers, self.ranges).min()), ball), LEAST_BOUND)
 
     @cached_property
     def spec(self) -> StatisticsSpec:
@@ -249,14 +248,14 @@ class BoundedSpread(_BoundedMetric, FuzzySpread):
 
     def contributions(self, rows: FloatArray, labels: IntArray) -> Mapping[str, Contribution]:
         """Return each row's distances to all centers, clipped together, and its memberships."""
-        distances = distances_by_law(rows, self.centers)
-        powers, most = np.power(distances, self.q / 2.0), self.bounds["spread"].l2
+        squares = distances(rows, self.centers)
+        powers, most = np.power(squares, self.q / 2.0), self.bounds["spread"].l2
         # Added in sequence, since NumPy's sum adds a single column in another order than several.
         length = np.sqrt(reduce(np.add, np.square(powers)))
         spread = powers * (HAIR * np.minimum(1.0, most / np.maximum(length, most)))
         return {
             "spread": Contribution(spread.T),
-            "membership": Contribution(HAIR * shares(distances, self.m).T),
+            "membership": Contribution(HAIR * shares(squares, self.m).T),
         }
 
 

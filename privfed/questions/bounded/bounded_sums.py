@@ -3,9 +3,9 @@
 Each record falls into one cell and has one offset (from a point that belongs to the cell). It adds 1 to
 the cell's count, its offset, clipped to a radius, to the cell's sum, and the capped length of the offset
 to one sum of distances. So adding a record changes counts by 1, sums by at most the radius and distances
-by at most the radius, each in L2 norm. Replacing a record changes, with D the radius, counts and sums by
-at most (0, 2 D) where both records share the cell, and by (sqrt 2, sqrt 2 D) where they do not; distances
-by at most D.
+by at most the radius, each in L2 norm. Let D be the radius. Replacing a record changes counts and sums by at
+most (0, 2 D) where both records share the cell, and by (sqrt 2, sqrt 2 D) where they do not. It changes
+distances by at most D.
 
 Contributions are clipped slightly below the radius, so that rounding of a norm never makes one longer than
 its bound; each is held to it (`privfed.privacy.contributions`).
@@ -261,7 +261,11 @@ class GridSums(OffsetSums):
         if (self.corner > self.upper).any():
             raise ArgumentError("each low of a grid's box must be at most its high.")
         if self.cuts is not None:
-            _check_cuts(self.cuts, self.per_axis**d)
+            whole = (self.cuts >= 1) & (self.cuts <= MOST_CUTS) & (self.cuts == np.floor(self.cuts))
+            if self.cuts.shape != (self.per_axis**d,) or not whole.all():
+                raise ArgumentError(
+                    f"cuts must be {self.per_axis**d} whole numbers from 1 to {MOST_CUTS}, one a cell."
+                )
             if (self.cuts**d).sum() > MOST_CELLS:
                 # Whole numbers of them would overflow.
                 raise ArgumentError(f"cells must be at most {MOST_CELLS}, got {(self.cuts**d).sum():g}.")
@@ -329,16 +333,6 @@ class GridSums(OffsetSums):
             cells = cells * parts + column.astype(np.intp)
         middles = self.corner + (index + (place + 0.5) / parts[:, None]) * self.widths
         return self._first[owners] + cells, (rows - middles) * parts[:, None]
-
-
-def _check_cuts(cuts: FloatArray, n_cells: int) -> None:
-    """Check numbers of parts.
-
-    Raises:
-        ArgumentError: there is not one for each cell, or one is not whole or not from 1 to 64.
-    """
-    if cuts.shape != (n_cells,) or not ((cuts >= 1) & (cuts <= MOST_CUTS) & (cuts == np.floor(cuts))).all():
-        raise ArgumentError(f"cuts must be {n_cells} whole numbers from 1 to {MOST_CUTS}, one a cell.")
 
 
 @register

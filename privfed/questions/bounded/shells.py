@@ -38,8 +38,8 @@ SHELLS_PER_OCTAVE = 3
 class DistanceHistogram(FromPoint):
     """Ask for counts of rows in shells around a point, and the sum of all distances from it.
 
-    Shells get thinner inwards, by a third of an octave each, so that one question finds the scale of rows
-    that fill the radius as well as of rows that lie close to the point.
+    Shells get thinner inwards, by a third of an octave each. So one question finds the scale of rows that
+    fill the radius as well as of rows that lie close to the point.
 
     Args:
         n_bins: number of shells; the first also counts rows beyond the radius, the last is a ball.

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from privfed import Box, DWFKMeans
-from privfed.algorithms.minibatch import cohort_size
 from privfed.core.record.records import Asked
 from privfed.core.roles.conversation import Ask, Total
 from privfed.core.roles.engine import client_generator
@@ -267,19 +266,6 @@ def test_restart_of_the_lowest_inertia_is_kept(blobs: Clients, init: str, protoc
 
 
 # --- cohorts, order, repetition ---
-
-
-@pytest.mark.parametrize(
-    ("fraction", "size"), [(0.0, 1), (0.01, 1), (0.03, 1), (0.1, 5), (0.3, 15), (1.0, 50)]
-)
-def test_fraction_of_clients_is_rounded_down_and_never_nobody(fraction: float, size: int) -> None:
-    assert cohort_size(fraction, 50) == size
-
-
-@pytest.mark.parametrize("fraction", [-0.1, 1.1, float("nan")])
-def test_fraction_out_of_bounds_is_an_error(fraction: float) -> None:
-    with pytest.raises(ArgumentError, match=r"fraction must lie in \[0, 1\]"):
-        cohort_size(fraction, 50)
 
 
 def test_one_client_a_round_is_refused_where_the_sum_would_be_that_client(blobs: Clients) -> None:

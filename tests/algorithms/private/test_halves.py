@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privfed.algorithms.private.coreset import count_share
 from privfed.algorithms.private.halves import (
     LEAST_ROUNDS,
+    Seats,
     asked_in,
     first_axes,
     halved_round,
+    may,
     next_axes,
     pays,
     traded,
@@ -20,7 +23,6 @@ from privfed.algorithms.private.kmeans import PrivateKMeans
 from privfed.algorithms.private.noised_rounds import State, lloyd_round, started
 from privfed.algorithms.private.points import Coreset
 from privfed.algorithms.private.scale import Frame, Scale
-from privfed.algorithms.private.seats import Seats
 from privfed.core.agreed.configuration import PrivacyTerms
 from privfed.core.asking.question import ClientData
 from privfed.core.asking.statistics import Statistics
@@ -29,6 +31,7 @@ from privfed.core.values.domain import Box, Ranges
 from privfed.core.values.guarantee import Unit
 from privfed.numerics.kernels.interpreted import squared_distances
 from privfed.questions.bounded.bounded_sums import RelativeSums
+from tests.some import some
 
 
 def scale_of(d: int, n_rows: float, budget: float = 1.0) -> Scale:
@@ -167,14 +170,45 @@ def test_the_first_cut_goes_across_the_main_direction_of_points() -> None:
 
 def test_rounds_ask_of_halves_only_where_it_pays() -> None:
     scale, points = scale_of(3, 1e5), np.random.default_rng(0).uniform(-1, 1, (20, 3))
-    hashed, grid = (seats_of(scale, points, 4, hashed=one).coreset for one in (True, False))
-    assert pays(scale, hashed, LEAST_ROUNDS, 4) and pays(scale, grid, LEAST_ROUNDS, 4)
-    assert not pays(scale, hashed, LEAST_ROUNDS - 1, 4) and not pays(scale, hashed, LEAST_ROUNDS, 2)
-    assert not pays(scale_of(3, 500.0, 0.01), grid, LEAST_ROUNDS, 4)
-    assert not pays(replace(scale, count_length=0.5), hashed, LEAST_ROUNDS, 4)
-    sliced = replace(hashed, sliced=True)
-    assert not pays(scale, sliced, LEAST_ROUNDS, 4) and pays(scale, sliced, LEAST_ROUNDS, 21)
-    for rounds in range(LEAST_ROUNDS, 9):
+    assert may(scale, LEAST_ROUNDS, 4) and not may(scale, LEAST_ROUNDS - 1, 4)
+    assert not may(scale, LEAST_ROUNDS, 2) and not may(replace(scale, count_length=0.5), LEAST_ROUNDS, 4)
+    share = (1.0 - scale.spent) / LEAST_ROUNDS
+    hashed, grid = (seats_of(scale, points, 4, hashed=one) for one in (True, False))
+    assert pays(scale, hashed, share, False) and pays(scale, grid, share, False)
+    # With more noise after a grid a late round does, if rounds found no rows for a center.
+    noisy, rounds = scale_of(3, 500.0, 0.01), np.full(4, 4.0)
+    assert not pays(noisy, grid, share, False) and pays(noisy, grid, share, True)
+    assert not pays(noisy, replace(grid, counted=np.full(4, 1e5), rounds=rounds), share, True)
+
+
+def test_across_a_line_halves_are_asked_once_rounds_find_no_rows_for_a_center() -> None:
+    scale, points = scale_of(3, 1e5), np.random.default_rng(0).uniform(-1, 1, (20, 3))
+    share = (1.0 - scale.spent) / LEAST_ROUNDS
+    noise = scale.count_noise(share, count_share(3))
+    shown, few = (seats_of(scale, points, k, sliced=True) for k in (4, 21))
+    rounds = np.full(4, 2.0)
+    held, hollow = (
+        replace(shown, counted=np.array([9e3, 9e3, 9e3, n * noise]), rounds=rounds) for n in (3, 2)
+    )
+    assert not pays(scale, held, share, False)
+    assert all(pays(scale, one, share, False) for one in (hollow, shown, few))
+
+
+def test_two_centers_without_rows_go_to_two_pairs_of_groups_at_once() -> None:
+    pairs = np.array([[-0.9, -0.6, 0], [-0.5, -0.6, 0], [0.4, 0.6, 0], [0.8, 0.6, 0]])
+    rng = np.random.default_rng(1)
+    rows = np.repeat(pairs, 300, axis=0) + 0.02 * rng.standard_normal((1200, 3))
+    centers = np.array([[-0.7, -0.6, 0], [0.6, 0.6, 0], [0.9, -0.9, -0.9], [0.9, -0.9, 0.9]])
+    scale, axes = scale_of(3, 1200), next_axes_of(np.tile([1.0, 0.1, 0.0], (4, 1)))
+    counted, asked = 4.0 * np.array([600.0, 600.0, 0.0, 0.0]), started(centers, 2.0, 1.0)
+    seats = replace(seats_of(scale, rows, 4), counted=counted, rounds=np.full(4, 4.0))
+    (state, halves), _ = answered(halved_round(scale, asked, 0.1, axes), with_noise(rows, 1.0))
+    _, state, new = traded(scale, seats, centers, state, halves)
+    assert new.all() and cost(rows, state.centers) < 1.05 * cost(rows, pairs)
+
+
+def test_some_but_not_the_last_round_asks_of_halves() -> None:
+    for rounds in some(range(LEAST_ROUNDS, 9)):
         assert not asked_in(rounds - 1, rounds) and any(asked_in(one, rounds) for one in range(rounds))
 
 

@@ -10,11 +10,11 @@ import pytest
 from privfed.algorithms.private.baselines import packed
 from privfed.algorithms.private.clients import by_client
 from privfed.algorithms.private.coreset import clustered, count_share, denoised, slabbed, wide_clusters
+from privfed.algorithms.private.halves import Seats
 from privfed.algorithms.private.kmeans import PrivateKMeans
 from privfed.algorithms.private.noised_rounds import lloyd_round, started, wanted_radius
 from privfed.algorithms.private.points import Coreset
 from privfed.algorithms.private.scale import Frame, Scale, clipped, frame_of
-from privfed.algorithms.private.seats import Seats
 from privfed.core.agreed.configuration import PrivacyTerms
 from privfed.core.asking.question import ClientData
 from privfed.core.asking.statistics import Statistics

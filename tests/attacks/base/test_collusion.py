@@ -5,7 +5,7 @@ import pytest
 
 from privfed import DWFKMeans, FederatedFuzzyCMeans, attacks
 from privfed.attacks import Prior
-from privfed.attacks.base.collusion import without_colluders
+from privfed.attacks.base.preparation import without_colluders
 from privfed.errors import ArgumentError
 from tests.attacks.populations import mixture
 

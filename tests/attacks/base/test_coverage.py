@@ -8,8 +8,7 @@ import pytest
 
 from privfed import FKM, DWFKMeans, EWFKMeans, FederatedFuzzyCMeans, attacks
 from privfed.attacks import PassiveAttack, Prior, Status, Truth, evaluate
-from privfed.attacks.base.coverage import read_by, unread
-from privfed.attacks.base.reading import Shows
+from privfed.attacks.base.reading import Shows, read_by, unread
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.view import SumView, View
 from privfed.metrics import fuzzy_davies_bouldin

@@ -36,8 +36,7 @@ def views() -> dict[str, View]:
         found[name] = model.transcript_.view("server")
     for name in TRAINED:
         kind = ESTIMATORS.find(name)
-        compared = {"merge": "gathered"} if name in ("cfl", "dcfl", "rdpcfl") else {}
-        compared |= {"n_clusters": 2} if name == "rdpcfl" else {}
+        compared = {"merge": "gathered"} if name in ("cfl", "dcfl") else {}
         trained = kind(n_classes=2, rounds=2, protocol="plain", domain=PRIVATE.domain, **compared)
         found[name] = trained.fit(POPULATION.clients, LABELS).transcript_.view("server")
     return found

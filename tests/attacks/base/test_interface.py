@@ -14,8 +14,7 @@ from matplotlib.image import imread
 import privfed.attacks as package
 from privfed import DWFKMeans
 from privfed.attacks import Attack, Counts, Differencing, Particles, Points, Prior, Report, Truth, evaluate
-from privfed.attacks.base.bounds import LINEAR, Cells, linear_bound
-from privfed.attacks.base.measures import matched_rmse, matches, wasserstein
+from privfed.attacks.base.report import LINEAR, Cells, linear_bound, matched_rmse, matches, wasserstein
 from privfed.core.record.transcript import Transcript
 from privfed.errors import ArgumentError
 from tests.attacks.figures import mixture, real

@@ -8,8 +8,7 @@ import pytest
 from privfed import DWFKMeans
 from privfed.attacks import EnumeratedDomain, Prior, Truth, evaluate
 from privfed.attacks.base.preparation import Target
-from privfed.attacks.enumeration.enumerated_domain import from_marginals, possible_rows
-from privfed.attacks.enumeration.multiplicities import least, system
+from privfed.attacks.enumeration.enumerated_domain import from_marginals, least, possible_rows, system
 from privfed.attacks.evidence.equations import equations_of
 from privfed.errors import ArgumentError
 

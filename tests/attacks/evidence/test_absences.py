@@ -5,7 +5,7 @@ import pytest
 
 from privfed import Box, DPKMeans, DWFKMeans, Privacy
 from privfed.attacks import Differencing, Prior, Truth, evaluate, joined, pooled
-from privfed.attacks.evidence.absences import with_answers
+from privfed.attacks.evidence.pooling import with_answers
 from tests.attacks.figures import real
 
 DOMAIN = Box(-6, 6)

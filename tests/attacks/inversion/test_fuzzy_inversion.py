@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from privfed import attacks
 from privfed.algorithms.fuzzy import FuzzySums
 from privfed.attacks import Prior, Truth, evaluate
-from privfed.attacks.inversion.equations import Equations, count_rows, independent
+from privfed.attacks.inversion.fuzzy_inversion import Equations, count_rows, independent
 from privfed.core.asking.question import ClientData
 from privfed.core.roles.conversation import Ask
 from privfed.core.values.domain import Ranges

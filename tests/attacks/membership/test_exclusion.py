@@ -6,7 +6,7 @@ import pytest
 from privfed import Box, ClientPolicy, DPKMeans, DWFKMeans, FederatedFuzzyCMeans, Privacy, attacks
 from privfed.attacks import Prior, Truth, evaluate
 from privfed.attacks.evidence.equations import equations_of
-from privfed.attacks.membership.exclusion import contradictions
+from privfed.attacks.membership.scores import contradictions
 from tests.attacks.populations import mixture
 
 

@@ -8,8 +8,8 @@ from scipy.stats import binom
 
 from privfed import DPKMeans, DWFKMeans
 from privfed.attacks import Differencing, NoisyDifferencing, NotRun, Prior, Truth, evaluate
-from privfed.attacks.base.measures import matches, spread
-from privfed.attacks.posterior.prior import RowPrior
+from privfed.attacks.base.report import matches, spread
+from privfed.attacks.posterior.evidence import RowPrior
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError
 from tests.attacks.figures import fitted

@@ -8,14 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privfed import Box, DPKMeans, Privacy
-from privfed.attacks.base.collusion import without_colluders
-from privfed.attacks.posterior.bounds import coverage, reconstruction_bound
-from privfed.attacks.posterior.chains import Chains
-from privfed.attacks.posterior.claims import aligned, by_chance
-from privfed.attacks.posterior.evidence import NoisyEvidence, Release, noisy_evidence_of
-from privfed.attacks.posterior.moves import Moves
-from privfed.attacks.posterior.noisy_differencing import explains, slots_for
-from privfed.attacks.posterior.prior import RowPrior
+from privfed.attacks.base.preparation import without_colluders
+from privfed.attacks.posterior.chains import Chains, Moves, coverage, reconstruction_bound
+from privfed.attacks.posterior.evidence import NoisyEvidence, Release, RowPrior, noisy_evidence_of
+from privfed.attacks.posterior.noisy_differencing import aligned, by_chance, explains, slots_for
 from privfed.core.asking.question import ClientData
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.questions.bounded.bounded_sums import (

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from privfed import ClientPolicy
 from privfed.attacks import Oracle, Probing
-from privfed.attacks.probing.cumulative_profile import CumulativeProfile, pairs
-from privfed.attacks.probing.matching import joined
+from privfed.attacks.probing.probed_sums import CumulativeProfile, joined, pairs
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, PolicyError, ProtocolError
 from privfed.federation.opening import open_over

@@ -17,8 +17,7 @@ import numpy as np
 
 from privfed import FKM, KFED, DWFKMeans, select_n_clusters
 from privfed.attacks import Differencing, Prior, Report, Truth, evaluate, pooled
-from privfed.attacks.base.bounds import Cells, linear_bound
-from privfed.attacks.base.measures import matches
+from privfed.attacks.base.report import Cells, linear_bound, matches
 from privfed.attacks.evidence.cells import Evidence, Observation, Scored
 from privfed.attacks.reconstruction.iterative_removal import removed
 from privfed.core.values.domain import FloatArray

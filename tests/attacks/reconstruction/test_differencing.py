@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privfed.attacks import Differencing, Prior, Truth, evaluate
-from privfed.attacks.base.bounds import Cells, linear_bound
-from privfed.attacks.base.measures import matches
+from privfed.attacks.base.report import Cells, linear_bound, matches
 from privfed.attacks.evidence.cells import Evidence, Observation, Scored, evidence_of
 from privfed.attacks.reconstruction import differencing
 from privfed.attacks.reconstruction.derivations import derive, derive_unions, surely_alone

@@ -8,12 +8,12 @@ from sklearn.cluster import KMeans
 
 from privfed import FKM, KFED
 from privfed.attacks import Differencing, Prior
-from privfed.attacks.base.bounds import linear_bound
+from privfed.attacks.base.report import linear_bound
 from privfed.attacks.evidence.cells import Evidence, answers_of, evidence_of
 from privfed.attacks.reconstruction.differencing import readings, with_clusterings
 from privfed.attacks.reconstruction.iterative_removal import removed
-from privfed.attacks.reconstruction.lattice import reduced, whole_combinations
 from privfed.attacks.reconstruction.local_means import LocalClustering, clusterings_of, completed, observed
+from privfed.attacks.reconstruction.residual import reduced, whole_combinations
 from privfed.core.values.domain import FloatArray
 from privfed.numerics.kernels.interpreted import cell_sums
 from tests.attacks.figures import differenced, fitted, mixture, real
@@ -100,6 +100,7 @@ def test_two_means_that_share_all_cells_are_told_apart_by_another_clustering() -
     assert not completed(clusterings[short[0]], taken[short[0]], offered[:0])
 
 
+@pytest.mark.slow
 def test_a_kfed_start_shows_more_rows_than_the_rounds() -> None:
     more = []
     for seed in range(4):

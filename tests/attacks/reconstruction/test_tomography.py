@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from privfed.attacks import Prior, Tomography, Truth, evaluate
-from privfed.attacks.base.bounds import Cells
-from privfed.attacks.base.measures import wasserstein
+from privfed.attacks.base.report import Cells, wasserstein
 from privfed.attacks.evidence.cells import Observation
 from privfed.attacks.reconstruction.tomography import fitted_weights
 from privfed.errors import ArgumentError

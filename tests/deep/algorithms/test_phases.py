@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from examples.rdpcfl import RDPCFL
 from privfed.core.asking.question import Question, question_from_bytes
 from privfed.core.record.records import Asked
 from privfed.core.values.domain import Box
-from privfed.deep import CFL, DCFL, IFCA, RDPCFL, FedAvg
+from privfed.deep import CFL, DCFL, IFCA, FedAvg
 from privfed.deep.training.regrouping import Regrouping
 from privfed.party.program import Program, ProgramState
 from privfed.privacy.noised import Noised
@@ -70,7 +71,7 @@ def test_clusters_changed_in_runs_that_were_followed() -> None:
 
 @pytest.fixture(scope="module")
 def run() -> tuple[Program, list[Any]]:
-    program, asked = asked_by(DCFL(**{**GATHERED, "domain": Box(0, 1, max_rows=99)}, weighting="rows"))
+    program, asked = asked_by(DCFL(**GATHERED, decay=0.1))
     return program, asked
 
 
@@ -89,7 +90,7 @@ def test_another_round_training_or_model_is_refused(run: Any) -> None:
         replace(sketches, seed=sketches.seed + 1),
         replace(sketches, structure=1),
         replace(sketches, choice="lowest-loss"),
-        replace(sketches, numbered=True),
+        replace(sketches, numbered=not sketches.numbered),
         Inertia(ranges=sketches.ranges, centers=np.zeros((2, 4))),
     ]
     for other in others:

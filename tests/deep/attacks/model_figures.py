@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 from privfed import Box
 from privfed.attacks import evaluate
-from privfed.attacks.base.prior import Prior
+from privfed.attacks.base.preparation import Prior
 from privfed.deep import DCFL
 from privfed.deep.attacks.linkage import LabelledTruth, SketchLinkage
 from privfed.deep.attacks.membership import ModelMembership

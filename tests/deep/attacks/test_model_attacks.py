@@ -6,14 +6,17 @@ from sklearn.datasets import load_digits
 
 from privfed.attacks import Prior, evaluate
 from privfed.attacks.base.results import NotRun, Truth
+from privfed.attacks.membership.scores import chance
 from privfed.core.values.domain import Box
 from privfed.deep import DCFL, FedAvg
 from privfed.deep.attacks.inversion import TOLERANCE, GradientInversion
 from privfed.deep.attacks.linkage import LabelledTruth, SketchLinkage
 from privfed.deep.attacks.membership import ModelMembership
+from privfed.deep.attacks.shadows import Shadow
 from privfed.errors import ArgumentError
 from privfed.privacy.claim import Privacy
 from tests.deep.population import clients
+from tests.some import some
 
 WORDS: dict[str, Any] = {
     "n_classes": 3,
@@ -31,7 +34,7 @@ def noisy(n: int, seed: int, rows: int = 12) -> tuple[list[np.ndarray], list[np.
     return [rng.uniform(size=(rows, 60)) for _ in range(n)], [rng.integers(0, 3, rows) for _ in range(n)]
 
 
-def area(privacy: Privacy | None, **words: Any) -> float:
+def area(privacy: Privacy | None, shadows: int = 0, statistic: Any = "lira", **words: Any) -> float:
     X, y = noisy(4, 0)
     other_X, other_y = noisy(4, 1)
     fitted = FedAvg(
@@ -39,7 +42,9 @@ def area(privacy: Privacy | None, **words: Any) -> float:
         protocol="plain",
         privacy=privacy,
     ).fit(X, y)
-    attack = ModelMembership(np.concatenate([*X, *other_X]), np.concatenate([*y, *other_y]))
+    attack = ModelMembership(
+        np.concatenate([*X, *other_X]), np.concatenate([*y, *other_y]), shadows, statistic
+    )
     found = attack.run(fitted.transcript_.view("server"), Prior(), np.random.default_rng(0))
     members = np.arange(96) < 48
     return evaluate(found, Truth(X, members=members)).recovered
@@ -52,6 +57,50 @@ def test_models_tell_which_rows_they_were_trained_on_and_dp_sgd_hides_it() -> No
     clear = area(None)
     hidden = area(privacy, noise_multiplier=40.0, rows_per_client=12, sample_rate=0.5)
     assert clear > 0.7 and hidden < clear - 0.15
+
+
+def member_view(seed: int = 0) -> tuple[Any, np.ndarray, np.ndarray]:
+    X, y = noisy(4, seed)
+    others, classes = noisy(4, seed + 1)
+    fitted = FedAvg(**{**WORDS, "rounds": 20}, protocol="plain").fit(X, y)
+    return fitted.transcript_.view("server"), np.concatenate([*X, *others]), np.concatenate([*y, *classes])
+
+
+@pytest.mark.parametrize("statistic", ["lira", "rmia"])
+def test_shadow_fits_tell_more_of_membership_than_the_loss(statistic: Any) -> None:
+    view, rows, labels = member_view()
+    truth = Truth([rows[:48]], members=np.arange(96) < 48)
+    loss, shadowed = (
+        evaluate(attack.run(view, Prior(), np.random.default_rng(0)), truth)
+        for attack in (ModelMembership(rows, labels), ModelMembership(rows, labels, 16, statistic))
+    )
+    assert shadowed.recovered > loss.recovered + 0.02
+    assert {"tpr at fpr 0.01", "tpr at fpr 0.001"} <= set(shadowed.details)
+
+
+def test_fits_of_ones_own_are_taken_with_and_without_candidates_in_them() -> None:
+    view, rows, labels = member_view()
+    fits = []
+    for seed in (1, 3, 5, 7):
+        X, y = noisy(4, seed + 10)
+        models = FedAvg(**{**WORDS, "rounds": 20}, protocol="plain").fit(X, y).models_
+        fits.append(Shadow(models, np.zeros(96, dtype=np.bool_)))
+    found = ModelMembership(rows, labels, fits).run(view, Prior(), np.random.default_rng(0))
+    assert evaluate(found, Truth([rows], members=np.arange(96) < 48)).recovered > 0.7
+    other = Shadow(fits[0].models, np.ones(3, dtype=np.bool_))
+    for wrong, why in some([(fits[:1], "two shadow fits"), ([other], "of 96")]):
+        with pytest.raises(ArgumentError, match=why):
+            ModelMembership(rows, labels, wrong).run(view, Prior(), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("statistic", [pytest.param("lira", marks=pytest.mark.slow), "rmia"])
+def test_shadow_fits_stay_within_the_claim(statistic: Any) -> None:
+    privacy = Privacy(
+        epsilon=1.0, delta=1e-6, unit="record", domain=Box(0, 1), neighbours="add-remove", noise="local"
+    )
+    most = np.e / (1.0 + np.e)
+    found = area(privacy, rows_per_client=12, sample_rate=0.5, shadows=16, statistic=statistic)
+    assert found <= most + chance(np.arange(96) < 48)
 
 
 def test_one_round_and_other_runs_show_nothing_to_compare() -> None:
@@ -86,6 +135,7 @@ def few_digits(sizes: tuple[int, ...]) -> tuple[list[np.ndarray], list[np.ndarra
     return np.split(features[order] / 16.0, ends), np.split(labels[order], ends)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("kind", "way"),
     [

@@ -5,11 +5,15 @@ import numpy as np
 import pytest
 from sklearn.cluster import AgglomerativeClustering
 
-from privfed.deep.clustering.bipartition import SplitRule, bipartition, cosine_similarities
-from privfed.deep.clustering.distances import distances_to, update_distances
-from privfed.deep.clustering.propagation import Propagation
+from privfed.deep.clustering.clusterings import (
+    QUANTILES,
+    Propagation,
+    SplitRule,
+    bipartition,
+    cosine_similarities,
+)
+from privfed.deep.clustering.distances import distances_to, dunn_index, outdated, update_distances
 from privfed.deep.clustering.sketch import sketch_size, sketched
-from privfed.deep.clustering.validity import dunn_index, outdated
 from privfed.errors import ArgumentError
 from tests.reference import dcfl_reference as reference
 
@@ -48,12 +52,28 @@ def test_the_dunn_index_of_what_the_paper_leaves_open() -> None:
 def test_affinity_propagation_finds_what_messages_one_by_one_find(similarity: str) -> None:
     starts, ends = three_groups(1)
     distances = update_distances(starts, ends)
-    found = Propagation(similarity=similarity).cluster(distances)  # type: ignore[arg-type]
+    found = Propagation(similarity=similarity, quantile=0.5).cluster(distances)  # type: ignore[arg-type]
     assert found is not None
     expected = reference.affinity(-distances if similarity == "negative" else -(distances**2))
     same = np.equal.outer(found.labels, found.labels)
     assert (same == np.equal.outer(expected, expected)).all()
     assert (same == np.equal.outer(TRUE, TRUE)).all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_the_quantiles_that_are_tried_the_clusters_have_the_highest_dunn_index(seed: int) -> None:
+    """Pairs of near clusters, which the median of all similarities does not always tell apart."""
+    rng = np.random.default_rng(seed)
+    true = np.repeat(np.arange(6), 4)
+    middles = np.repeat(6.0 * rng.normal(size=(3, 4)), 2, axis=0) + rng.normal(size=(6, 4))
+    ends = middles[true] + 0.05 * rng.normal(size=(24, 4))
+    distances = update_distances(np.zeros_like(ends), ends)
+    found = Propagation().cluster(distances)
+    assert found is not None and 1 < len(found.exemplars) < 24
+    for one in QUANTILES:
+        other = Propagation(quantile=one).cluster(distances)
+        if other is not None and len(other.exemplars) < 24:
+            assert dunn_index(distances, found.labels) >= dunn_index(distances, other.labels)
 
 
 def test_the_nearest_exemplar_tells_each_client_its_cluster() -> None:
@@ -116,6 +136,25 @@ def test_a_cluster_is_split_where_it_rests_but_its_members_do_not() -> None:
     assert rule.halves(opposed, 21) is not None
     for rests in ((opposed, 20), (opposed[:2], 21), (opposed / 4.0, 21), (opposed + 1.0, 21)):
         assert rule.halves(*rests) is None
+
+
+def test_the_mean_of_a_cluster_that_rests_weighs_members_as_averages_do() -> None:
+    rule, updates = SplitRule(mean_norm=0.1, max_norm=0.5, after=0), np.diag([1.0, -1.0, 0.0])[:, :2]
+    updates[1] = -3.0 * updates[0]  # The mean rests where the first weighs three times as much.
+    assert rule.halves(updates, 1) is None
+    assert rule.halves(updates, 1, np.array([3.0, 1.0, 5.0])) is not None
+    assert rule.halves(updates, 1, np.zeros(3)) is None
+
+
+def test_a_cluster_is_split_by_no_noise_of_a_known_variance_but_by_more() -> None:
+    rng, rule = np.random.default_rng(0), SplitRule(mean_norm=0.5, max_norm=0.5, after=0)
+    noise = 0.2 * rng.normal(size=(20, 400))
+    apart = np.zeros((20, 400))
+    apart[:, 0] = np.where(np.arange(20) < 10, 2.0, -2.0)
+    assert rule.halves(noise, 1, variance=0.04) is None
+    found = rule.halves(apart + noise, 1, variance=0.04)
+    assert found is not None and np.array_equal(found, np.arange(20) >= 10)
+    assert rule.halves(apart + noise, 1) is None  # Noise alone is longer than a cluster that rests.
 
 
 def test_a_cluster_is_split_where_its_halves_are_gamma_max_apart() -> None:

@@ -14,9 +14,9 @@ from privfed.core.values.domain import Box
 from privfed.deep import DCFL
 from privfed.deep.algorithms.regrouped import Updates
 from privfed.deep.algorithms.rules import PropagationRule
+from privfed.deep.clustering.clusterings import Propagation
 from privfed.deep.clustering.distances import update_distances
 from privfed.deep.clustering.noise import MeanNoise, explains_more, moved, never_joined, reach, without_noise
-from privfed.deep.clustering.propagation import Propagation
 from privfed.deep.training.local import Training
 from privfed.deep.training.memory import Memory
 from privfed.errors import ArgumentError, PrivacyError

@@ -1,16 +1,21 @@
 """Training by DP-SGD draws from a budget what its steps come to, before anybody trains."""
 
+import itertools
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from privfed import PrivacyBudget
+from privfed.core.roles.engine import Client
 from privfed.core.values.domain import Box
-from privfed.deep import FedAvg
+from privfed.deep import DCFL, FedAvg
 from privfed.errors import BudgetError, PrivacyError
 from privfed.privacy.dp_sgd import epsilon_of
 from privfed.privacy.filters import sampled_divergence, suggested_order
 from tests.deep.population import clients
+from tests.party.killing import KILLED, SURVIVED, killed_at
 
 WORDS = {"n_classes": 3, "rounds": 2, "learning_rate": 1.0, "rows_per_client": 100, "sample_rate": 0.2}
 WHOLE = {"epsilon": 12.0, "delta": 1e-6, "unit": "record", "neighbours": "add-remove"}
@@ -48,3 +53,66 @@ def test_a_budget_for_gaussian_noise_alone_trains_nobody(tmp_path: Path) -> None
     taken = PrivacyBudget(**WHOLE, path=tmp_path / "b.db", domain=Box(0, 1)).take(0.5, noise="local")
     with pytest.raises(PrivacyError, match="order="):
         FedAvg(**WORDS, protocol="plain", privacy=taken).fit(X, y)
+
+
+def budget_at(path: Path) -> PrivacyBudget:
+    return PrivacyBudget(**WHOLE, path=path, order=suggested_order(12.0, 1e-6), domain=Box(0, 1))
+
+
+@pytest.mark.parametrize("kind", [FedAvg, DCFL])
+def test_trainings_are_paid_until_nothing_is_left_and_then_nobody_trains(
+    kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (X, y), budget = clients(5, rows=30), budget_at(tmp_path / "b.db")
+    words: dict[str, Any] = {**WORDS, "rounds": 1, "rows_per_client": 30}
+
+    def train() -> Any:
+        return kind(**words, privacy=budget.take(0.5, noise="local", reserve=False)).fit(X, y)
+
+    steps = train()._plan_.training(1).sampled_steps
+    cost = 2.0 * sampled_divergence(steps, budget.order) / budget.order / budget.mu_squared
+    # Alone it is within the claim of the share taken. The filter charges what its steps come to.
+    assert 0.34 < cost <= 0.5 and [one.share for one in budget.log()] == pytest.approx([cost])
+    train()
+    assert budget.remaining().share == pytest.approx(1.0 - 2.0 * cost)
+    asked: list[Any] = []
+    monkeypatch.setattr(Client, "handle", lambda *given: asked.append(given))
+    left = f"{budget.remaining().share:.4g}"
+    with pytest.raises(BudgetError, match=f"of the budget in b.db was asked for, {left} is left"):
+        train()
+    assert not asked and len(budget.log()) == 2
+
+
+@pytest.mark.slow
+def test_killed_before_any_statement_nobody_trained_unpaid(tmp_path: Path) -> None:
+    (X, y), codes = clients(2, rows=20), list[int]()
+    words: dict[str, Any] = {**WORDS, "rounds": 1, "protocol": "plain", "rows_per_client": 20}
+
+    def trained(folder: Path) -> bytes:
+        """Train in a process that leaves a mark before any client is asked."""
+        handle = Client.handle
+
+        def marking(self: Client, *given: Any, **named: Any) -> Any:
+            (folder / "asked").touch()
+            return handle(self, *given, **named)
+
+        Client.handle = marking  # type: ignore[method-assign]
+        taken = budget_at(folder / "b.db").take(0.5, noise="local")
+        model = FedAvg(**words, privacy=taken, run_dir=folder / "run").fit(X, y)
+        return np.asarray(model.models_).tobytes()
+
+    # Once here, so that nothing is imported or started in the forks alone.
+    FedAvg(**words, privacy=budget_at(tmp_path / "first.db").take(0.5, noise="local")).fit(X, y)
+    for step in itertools.count():
+        (folder := tmp_path / str(step)).mkdir()
+        code, model = killed_at(step, lambda folder=folder: trained(folder))  # type: ignore[misc]
+        budget = budget_at(folder / "b.db")
+        paid = budget.log()
+        assert len(paid) <= 1
+        assert ((folder / "asked").exists() or bool(model)) <= (len(paid) == 1 and paid[0].used)
+        # The file goes on: what the dead took stays spent, and the rest is there.
+        assert budget.remaining().share == pytest.approx(1.0 - sum(one.share for one in paid))
+        codes.append(code)
+        if code == SURVIVED:
+            break
+    assert codes == [KILLED] * (len(codes) - 1) + [SURVIVED] and len(codes) > 15

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from examples.rdpcfl import RDPCFL, learning
 from privfed.core.values.domain import Box
-from privfed.deep import CFL, DCFL, IFCA, RDPCFL, FedAvg
+from privfed.deep import CFL, DCFL, IFCA, FedAvg
 from privfed.deep.estimators.base import FederatedModel
-from privfed.deep.training import local, mixed
+from privfed.deep.training import local
 from privfed.privacy.claim import Privacy
 from privfed.protocols import Slotted, slotted
 from privfed.protocols.client_opened.slot_permutation import slot_key
@@ -45,7 +46,7 @@ class TrainingTape:
         self.recording, self.found, self.differed, self._at = True, list[Any](), 0, 0
         self.chosen = 0
         monkeypatch.setattr(local, "private_sgd", self._planted(local.private_sgd))
-        monkeypatch.setattr(mixed, "noised_choice", self._planted(mixed.noised_choice))
+        monkeypatch.setattr(learning, "noised_choice", self._planted(learning.noised_choice))
 
     def _planted(self, honest: Any) -> Any:
         def planted(*words: Any) -> Any:

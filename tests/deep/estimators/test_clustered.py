@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from privfed import load
 from privfed.core.values.domain import Ball, Box
 from privfed.deep import CFL, DCFL, IFCA, FedAvg
-from privfed.deep.training.softmax import SoftmaxRegression
+from privfed.deep.training.trainer import SoftmaxRegression
 from privfed.engines.in_process import Fault
 from privfed.errors import ArgumentError, DataError
 from privfed.federation.simulation import Simulation
@@ -97,10 +97,12 @@ def test_dcfl_is_algorithm_1_client_by_client() -> None:
             assert np.allclose(fitted.history_[number][label], model), (number, client)
 
 
+@pytest.mark.parametrize("weighting", ["clients", "rows"])
 @pytest.mark.parametrize("kind", [CFL, DCFL], ids=lambda one: one.__name__)
-def test_slotted_and_masked_it_is_the_same_run(kind: Any) -> None:
+def test_slotted_and_masked_it_is_the_same_run(kind: Any, weighting: str) -> None:
     X, y = clients(6)
-    words = SPLITS if kind is CFL else {}
+    X[0], y[0] = X[0][:30], y[0][:30]
+    words = {**(SPLITS if kind is CFL else {}), "weighting": weighting}
     clear, hidden = kind(**GATHERED, **words).fit(X, y), kind(**WORDS, **words).fit(X, y)
     assert same(clear.labels_, hidden.labels_) and len(clear.models_) == len(hidden.models_) > 1
     for one in range(6):
@@ -232,7 +234,7 @@ def test_what_is_not_fitted_or_has_no_labels_is_said() -> None:
 def test_joining_after_a_fit_is_joining_in_its_next_round(metric: str) -> None:
     """From raw rows: who joins in round 4 of a run gets the cluster that `join` names after three rounds."""
     X, y = clients(12, seed=2)
-    words = {**GATHERED, "batch_size": None, "metric": metric, "random_state": 0}
+    words = {**GATHERED, "batch_size": None, "metric": metric, "random_state": 0, "preference_quantile": 0.5}
     known = list(range(9))
     after = DCFL(**{**words, "rounds": 3}, cohorts=[known] * 3).fit(X, y)
     later = DCFL(**{**words, "rounds": 4}, cohorts=[known] * 3 + [list(range(12))]).fit(X, y)

@@ -72,8 +72,8 @@ def test_dp_sgd_at_every_client_is_claimed_against_everybody() -> None:
 def test_without_a_given_noise_the_least_is_taken() -> None:
     X, y = clients(4)
     fitted = FedAvg(**{**WORDS, "noise_multiplier": None}, protocol="plain", privacy=RECORDS).fit(X, y)
-    assert fitted._plan_.noise_multiplier == noise_for(8.0, 1e-6, 0.2, 15)
-    assert 0.98 * 8.0 < epsilon_of(fitted._plan_.noise_multiplier, 0.2, 15, 1e-6) <= 8.0
+    assert fitted._plan_.first.noise_multiplier == noise_for(8.0, 1e-6, 0.2, 15)
+    assert 0.98 * 8.0 < epsilon_of(fitted._plan_.first.noise_multiplier, 0.2, 15, 1e-6) <= 8.0
 
 
 def test_a_run_that_would_pass_the_budget_stops_before_anybody_trains() -> None:

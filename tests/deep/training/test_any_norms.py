@@ -16,7 +16,7 @@ from privfed.core.values.numbers import LEAST_BOUND, MOST_BOUND
 from privfed.deep import FedAvg
 from privfed.deep.training import dp_sgd
 from privfed.deep.training.local import Training
-from privfed.deep.training.softmax import SoftmaxRegression
+from privfed.deep.training.trainer import SoftmaxRegression
 from privfed.errors import ArgumentError
 from privfed.privacy.bounds import shortened
 from tests.default_run import examples

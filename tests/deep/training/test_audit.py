@@ -14,7 +14,7 @@ from privfed.deep import DCFL, FedAvg
 from privfed.deep.training import dp_sgd
 from privfed.deep.training.dp_sgd import private_sgd
 from privfed.deep.training.local import Training
-from privfed.deep.training.softmax import SoftmaxRegression
+from privfed.deep.training.trainer import SoftmaxRegression
 from privfed.privacy.accounting import gdp_epsilon
 from privfed.privacy.claim import Privacy
 from privfed.privacy.dp_sgd import epsilon_of

@@ -6,7 +6,7 @@ import pytest
 from privfed.core.asking.question import ClientData
 from privfed.deep.training import dp_sgd
 from privfed.deep.training.local import Training
-from privfed.deep.training.softmax import SoftmaxRegression
+from privfed.deep.training.trainer import SoftmaxRegression
 from privfed.privacy.sampler import SeededBits
 from tests.deep.training.test_local import PRIVATE, WORDS, rows
 

@@ -52,6 +52,8 @@ def value(model: Any, name: str) -> list[float]:
     found = getattr(metrics, name)(model.federation_, model.cluster_centers_, **NAMED[name])
     if name == "profiles":
         return np.concatenate([found.sizes, found.mean, found.std, *found.means, *found.stds]).tolist()
+    if name == "clients_per_cluster":
+        return found.tolist()
     return [float(found.accuracy if name == "labels_agreement" else found)]
 
 
@@ -94,6 +96,7 @@ def test_the_number_of_clusters_is_chosen_as_in_one_process(
     assert over_nodes.local == own.local and over_nodes.n_clusters == own.n_clusters
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("protocol", FOLLOWED)
 def test_a_silhouette_is_asked_again_without_centers_that_have_no_rows(protocol: str, tmp_path: Path) -> None:
@@ -125,7 +128,7 @@ def test_metrics_asked_again_or_about_other_centers_are_agreed_on_anew(protocol:
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert len(fitted.federation_.others) == 2
     named = DWFKMeans(3, protocol=protocol, engine=engine, metrics=["inertia"], **SHORT).fit()
-    with pytest.raises(ArgumentError, match="about its own centers"):
+    with pytest.raises(ArgumentError, match="about the fit's own centers"):
         metrics.inertia(named.federation_, other)
 
 

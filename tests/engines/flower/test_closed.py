@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed import ClientPolicy, DPKMeans, DWFKMeans, FederatedFuzzyCMeans
+from privfed import Box, ClientPolicy, DPKMeans, DWFKMeans, FederatedFuzzyCMeans, Privacy
 from privfed.core.agreed.policy import GROUP_SIZE, HIDING
 from privfed.core.record.records import Asked
 from privfed.data import ClientTable, ClientTables
 from privfed.deploy.local import nodes_of
 from privfed.engines.flower import FlowerEngine
 from privfed.errors import ProtocolError
+from tests.cli.wide import run
 from tests.engines.flower.federations import CLAIM, WORDS, assert_same, federation, rows
 from tests.engines.flower.networks import Folders
 
@@ -65,3 +66,37 @@ def test_nodes_answer_from_groups_as_simulated_clients_do(protocol: str, tmp_pat
     exact = DWFKMeans(2, protocol=protocol, **WORDS).fit(tables())
     assert not np.array_equal(over.cluster_centers_, exact.cluster_centers_)
     assert len(over.transcript_.of(Asked)) > 2
+
+
+@pytest.mark.slow
+def test_users_of_a_federation_on_this_machine_need_their_ids(tmp_path: Path) -> None:
+    """With ids its nodes answer for users, without them they refuse by a code that says what is missing."""
+    rng = np.random.default_rng(0)
+    lines = [f"h{i % 3},p{i // 9},{a:.3f},{b:.3f}" for i, (a, b) in enumerate(rng.uniform(-1, 1, (90, 2)))]
+    table, claim = tmp_path / "t.csv", {"unit": "user", "rows_per_user": 2, "neighbours": "add-remove"}
+    table.write_text("\n".join(["hospital,who,x,y", *lines]))
+    privacy = Privacy(epsilon=4.0, delta=1e-6, domain=Box(-1.0, 1.0), **claim)
+    words = ("local", table, "--group", "hospital", "--columns", "x,y", "--max-epsilon", 5, "--out")
+    run("flower", *words, tmp_path / "named", "--id", "who")
+    run("flower", *words, tmp_path / "unnamed")
+    run("flower", *words[:-3], "--out", tmp_path / "grouped", "--id", "who")
+
+    def fit(folder: str) -> DPKMeans:
+        network = Folders(nodes_of(tmp_path / folder))
+        with FlowerEngine(tmp_path / folder, network=network) as engine:
+            return DPKMeans(2, privacy=privacy, engine=engine, run_dir=tmp_path / f"{folder}.run").fit()
+
+    assert fit("named").privacy_spent_.rows_per_user == 2
+    with pytest.raises(ProtocolError, match=r"agreement:ids.*id in node\.toml"):
+        fit("unnamed")
+    with pytest.raises(ProtocolError, match=r"policy:groups.*--max-epsilon"):
+        fit("grouped")
+    mine = tmp_path / "mine.csv"
+    mine.write_text("\n".join(["who,x,y", *(one[3:] for one in lines if one.startswith("h0"))]))
+    replayed = ("audit", tmp_path / "named.run", "--my-rows", mine, "--columns", "x,y")
+    said = run(*replayed, "--id", "who").stdout
+    # Without a journal the key is another one, so that other rows count: the bound holds for any.
+    assert "chosen by another key" in " ".join(said.split()) and "verdict: not refuted" in said
+    assert "--id" in run(*replayed, exit_code=2).stderr
+    journal = tmp_path / "named" / "nodes" / "h0"
+    assert "questions were answered" in run(*replayed, "--id", "who", "--journal", journal).stdout

@@ -68,6 +68,7 @@ def test_a_table_in_another_order_is_read_by_name(
     assert_same(fitted(folder), here(DWFKMeans(3, protocol="plain", **WORDS)))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("header", "more", "settings", "said"),
     [

@@ -66,6 +66,7 @@ def test_a_fit_over_nodes_is_the_one_in_this_process(protocol: str, folder: Path
     assert engine.faults == []
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("protocol", "each", "besides"),
     [("plain", 1, 0), ("masked", 2, 3), ("group-masked", 1, 3), ("ckks", 1, 3)],
@@ -154,6 +155,7 @@ def test_too_few_nodes_end_a_sum_by_name(folder: Path) -> None:
         DWFKMeans(3, engine=engine, **WORDS).fit()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("protocol", "trips"),
     [("masked", 12), ("plain", 5), ("ckks", 6), pytest.param("group-masked", 6, marks=pytest.mark.slow)],
@@ -177,7 +179,7 @@ def test_a_run_that_is_lost_is_resumed_with_the_same_journals(
     assert len(Journal(own, read_identity(own)).fits) == 1
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("protocol", "trips"),
     [
@@ -341,6 +343,7 @@ def test_what_clients_open_is_told_to_the_driving_process_alone(folder: Path) ->
     assert not any(getattr(read_up(data, ""), "totals", b"") for data in network.up)
 
 
+@pytest.mark.slow
 def test_a_new_client_in_the_list_ends_no_fit_of_the_others(folder: Path, tmp_path: Path) -> None:
     """The coordinator and one node have the new list; the others have not got it yet."""
     old = [f"c{i}" for i in range(N)]

@@ -15,7 +15,7 @@ import pytest
 from privfed import Box, load
 from privfed.cli import federations
 from privfed.core.stored.encoding import Refusal, decode
-from privfed.deep import CFL, DCFL, IFCA, RDPCFL, FedAvg
+from privfed.deep import CFL, DCFL, IFCA, FedAvg
 from privfed.deep.training.trainer import MODELS, trainer_of
 from privfed.deploy.folders import write_node
 from privfed.deploy.local import nodes_of
@@ -76,9 +76,8 @@ CASES = {
     "cfl-slotted": case(CFL, **SPLIT),
     "dcfl-slotted": case(DCFL),
     "dcfl-coming-and-going": case(DCFL, **COMING, sketch_error=0.5),
-    "rdpcfl": case(RDPCFL),
 }
-PRIVATE = {"dcfl": case(DCFL, **BY_DP_SGD), "rdpcfl": case(RDPCFL, **BY_DP_SGD)}
+PRIVATE = {"dcfl": case(DCFL, **BY_DP_SGD)}
 
 
 @pytest.mark.parametrize(
@@ -98,12 +97,9 @@ def test_models_over_nodes_are_those_in_this_process(name: str, folder: Path) ->
     assert not hasattr(fitted, "labels_")
 
 
-@pytest.mark.parametrize("name", [pytest.param("rdpcfl", marks=pytest.mark.slow), "dcfl"])
-def test_models_by_dp_sgd_are_paid_by_every_node_and_claimed_as_in_this_process(
-    name: str, folder: Path
-) -> None:
+def test_models_by_dp_sgd_are_paid_by_every_node_and_claimed_as_in_this_process(folder: Path) -> None:
     engine, _ = over(folder)
-    fitted, own = PRIVATE[name](engine=engine).fit(), here(PRIVATE[name]())
+    fitted, own = PRIVATE["dcfl"](engine=engine).fit(), here(PRIVATE["dcfl"]())
     assert fitted.privacy_spent_ == own.privacy_spent_ and fitted.privacy_spent_.epsilon == 8.0
     assert len(fitted.history_) == len(own.history_)
     for node in nodes_of(folder):
@@ -112,16 +108,11 @@ def test_models_by_dp_sgd_are_paid_by_every_node_and_claimed_as_in_this_process(
 
 
 @pytest.mark.slow
-def test_without_its_memory_a_node_gives_other_models(
-    made: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_node_that_forgets_its_trainings_by_dp_sgd_refuses_the_next(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The equality above is one of memories: what would be forgotten between messages shows."""
     monkeypatch.setattr("privfed.party.state.Memories", lambda *_: Memories())
     engine, _ = over(folder)
-    forgotten = CASES["rdpcfl"](engine=engine).fit()
-    assert forgotten.models_.tobytes() != here(CASES["rdpcfl"]()).models_.tobytes()
-    # Rows that a fit without privacy used are in none with it.
-    engine, _ = over(Path(shutil.copytree(made, tmp_path / "private")))
     with pytest.raises(RefusedError, match="policy:budget"):
         PRIVATE["dcfl"](engine=engine).fit()
 
@@ -246,6 +237,7 @@ def test_killed_before_any_statement_a_node_trains_no_more_often_than_it_pays(
     assert kept == sorted(kept) and kept[-1] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("read")
 def test_killed_before_its_last_reply_is_written_a_node_answers_no_more(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -312,7 +304,7 @@ def test_what_a_nodes_owner_does_not_declare_is_not_used(
 OWN = """
 import numpy as np
 from privfed.deep import MODELS
-from privfed.deep.training.softmax import SoftmaxRegression
+from privfed.deep.training.trainer import SoftmaxRegression
 
 class Halved(SoftmaxRegression):
     def gradient(self, parameters, features, labels):
@@ -322,6 +314,7 @@ MODELS.add("halved", Halved)
 """
 
 
+@pytest.mark.slow
 def test_a_model_of_ones_own_runs_where_nodes_owners_have_it(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

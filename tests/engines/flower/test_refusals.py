@@ -173,6 +173,7 @@ def test_where_all_refuse_nobody_waits(folder: Path) -> None:
     assert set(refused.value.codes) == {"c0", "c1", "c2", "c3"} and network.trips == 1
 
 
+@pytest.mark.slow
 def test_nodes_begin_from_a_start_that_all_of_them_keep_and_else_ask_anew(folder: Path) -> None:
     words = {**WORDS, "protocol": "masked-verified"}
     engine, _ = over(folder)

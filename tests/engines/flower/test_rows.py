@@ -17,8 +17,8 @@ from privfed.engines.flower.node import check_node
 from privfed.engines.flower.node_messages import Answered, Joined, read_up
 from privfed.errors import DataError
 from privfed.protocols.crypto.keys import CIPHERTEXT_BYTES, RECEIPT_BYTES
+from privfed.protocols.setup.hybrid import encapsulates
 from privfed.protocols.setup.messages import Capsule
-from privfed.protocols.setup.pairing import encapsulates
 from tests.default_run import covering
 from tests.engines.flower.models import BY_DP_SGD, WORDS, N, labelled, over
 

@@ -119,7 +119,7 @@ class Strangers(Folders):
         self._earlier[node] = ask
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("protocol", SUMS)
 def test_no_request_is_answered_that_the_coordinator_did_not_sign_for_this_node(
     protocol: str, tmp_path: Path

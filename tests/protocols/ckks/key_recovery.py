@@ -14,7 +14,7 @@ import numpy.typing as npt
 import tenseal.sealapi as seal
 
 from privfed.core.values.domain import FloatArray
-from privfed.protocols.ckks.parameters import PRIME_BITS, RING
+from privfed.protocols.ckks.grid import PRIME_BITS, RING
 
 Residues = npt.NDArray[np.object_]
 """Python integers modulo the prime, shape (RING,): a polynomial at psi^(2t + 1), for each t."""

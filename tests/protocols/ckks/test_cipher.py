@@ -15,8 +15,7 @@ import tenseal
 from privfed.errors import IntegrityError
 from privfed.protocols.ckks import cipher
 from privfed.protocols.ckks.cipher import PADDED_BYTES, CipherSum, Ciphertexts, Key, chunks
-from privfed.protocols.ckks.grid import Slots
-from privfed.protocols.ckks.parameters import NOISE, PRIME_BITS, RING, SLOTS, Capacity
+from privfed.protocols.ckks.grid import NOISE, PRIME_BITS, RING, SLOTS, Capacity, Slots
 from privfed.protocols.crypto.keys import CryptographyError
 from tests.protocols.ckks.padding import padded, unpadded
 

@@ -12,13 +12,16 @@ from hypothesis import strategies as st
 from privfed.core.asking.statistics import Entry, StatisticsSpec
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError, IntegrityError
-from privfed.protocols.ckks.grid import MAX_LIMBS, SlotGrid, Slots, grid_of
-from privfed.protocols.ckks.parameters import (
+from privfed.protocols.ckks.grid import (
     MAX_CLIENTS,
+    MAX_LIMBS,
     NOISE,
     NOISE_MARGIN,
     PRIME_BITS,
     Capacity,
+    SlotGrid,
+    Slots,
+    grid_of,
 )
 from tests.protocols.federations import vectors
 

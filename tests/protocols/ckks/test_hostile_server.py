@@ -18,13 +18,11 @@ from privfed.core.stored.encoding import decode, encode
 from privfed.errors import IntegrityError, MessageError, ProtocolError, RefusedError
 from privfed.protocols import CKKS
 from privfed.protocols.ckks import cipher
-from privfed.protocols.ckks.checks import CHECK_SLOTS
 from privfed.protocols.ckks.cipher import CipherSum, Ciphertexts, Key
-from privfed.protocols.ckks.grid import grid_of
-from privfed.protocols.ckks.parameters import SLOTS, Capacity
-from privfed.protocols.ckks.scheme import CkksAdder, CkksScheme, Encrypted
+from privfed.protocols.ckks.grid import SLOTS, Capacity, grid_of
+from privfed.protocols.ckks.scheme import CHECK_SLOTS, CkksAdder, CkksScheme, Encrypted
 from privfed.protocols.client_opened.scheme import Adder
-from privfed.protocols.client_opened.session import GroupSession, group_parties
+from privfed.protocols.client_opened.secure_sum import GroupSession, group_parties
 from tests.default_run import slow_but
 from tests.protocols.ckks.padding import padded, unpadded
 from tests.protocols.federations import Sums, vectors

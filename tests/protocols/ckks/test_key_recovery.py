@@ -7,7 +7,7 @@ import tenseal
 
 from privfed.errors import IntegrityError
 from privfed.protocols.ckks.cipher import FARTHEST, CipherSum, Ciphertexts, Key, with_noise
-from privfed.protocols.ckks.parameters import RING, SLOTS, Capacity
+from privfed.protocols.ckks.grid import RING, SLOTS, Capacity
 from tests.protocols.ckks.key_recovery import recover_key, words
 from tests.protocols.ckks.padding import unpadded
 

@@ -19,8 +19,7 @@ from privfed.errors import ArgumentError
 from privfed.privacy.noised import Noised
 from privfed.privacy.sampler import SeededBits, discrete_gaussian
 from privfed.protocols.ckks.cipher import CipherSum, Key, with_noise
-from privfed.protocols.ckks.grid import SlotGrid, grid_of
-from privfed.protocols.ckks.parameters import RING, SLOTS, Capacity
+from privfed.protocols.ckks.grid import RING, SLOTS, Capacity, SlotGrid, grid_of
 from privfed.questions.bounded.bounded_sums import GridSums
 from tests.default_run import slow
 from tests.protocols.ckks.padding import unpadded

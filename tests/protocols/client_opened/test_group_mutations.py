@@ -14,8 +14,7 @@ from privfed.core.stored.encoding import decode, encode
 from privfed.errors import PrivFedError
 from privfed.protocols import CKKS, GroupMasked
 from privfed.protocols.client_opened.messages import Contribution, Joined, OpenRequest
-from privfed.protocols.setup.channel import Channel
-from privfed.protocols.setup.messages import Envelope
+from privfed.protocols.setup.messages import Channel, Envelope
 from tests.protocols.federations import Sums, vectors
 
 QUESTION = vectors(4)

@@ -30,12 +30,10 @@ from privfed.protocols import by_name
 from privfed.protocols.ckks.scheme import CkksScheme
 from privfed.protocols.client_opened.client import GroupClient
 from privfed.protocols.client_opened.relay import Relay
-from privfed.protocols.client_opened.scheme import Opened, Scheme
-from privfed.protocols.client_opened.state import Group
-from privfed.protocols.client_opened.sum_attempt import SumAttempt
+from privfed.protocols.client_opened.scheme import Group, Opened, Scheme, SumAttempt
 from privfed.protocols.crypto.keys import Identity
-from privfed.protocols.group_masked.masks import MaskScheme
-from privfed.protocols.setup.channel import Channel
+from privfed.protocols.group_masked.group_masked import MaskScheme
+from privfed.protocols.setup.messages import Channel
 from tests.some import some
 
 FloatArray = np.ndarray[tuple[int, ...], np.dtype[np.float64]]

@@ -11,14 +11,19 @@ import pytest
 from privfed.core.stored.encoding import Refusal, decode, encode
 from privfed.errors import ArgumentError, IntegrityError, RefusedError
 from privfed.protocols import GroupMasked
-from privfed.protocols.client_opened.bindings import needed
-from privfed.protocols.client_opened.messages import Joined
-from privfed.protocols.client_opened.session import GroupSession
+from privfed.protocols.client_opened.messages import Joined, needed
+from privfed.protocols.client_opened.secure_sum import GroupSession
 from privfed.protocols.crypto.keys import Identity, encapsulation_key, new_secret, new_seed, public_key
 from privfed.protocols.setup.advertising import advertise_request, listed, signed_roster
-from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.hybrid import Keyring
-from privfed.protocols.setup.messages import Advertisement, AdvertiseRequest, Envelope, Joining, Listed
+from privfed.protocols.setup.messages import (
+    Advertisement,
+    AdvertiseRequest,
+    Channel,
+    Envelope,
+    Joining,
+    Listed,
+)
 from tests.protocols.federations import Sums
 from tests.protocols.groups import QUESTION, Played
 

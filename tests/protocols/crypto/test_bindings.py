@@ -40,8 +40,7 @@ from privfed.protocols.masked.bindings import (
     self_stream,
     sending,
 )
-from privfed.protocols.setup.bindings import session_of
-from privfed.protocols.setup.messages import Listed
+from privfed.protocols.setup.messages import Listed, session_of
 from privfed.protocols.setup.rules import cohort_digest, sum_header
 from tests.protocols.federations import Sums
 

@@ -10,11 +10,19 @@ import pytest
 from privfed import DWFKMeans, Simulation
 from privfed.engines.in_process import Fault
 from privfed.protocols import Masked
-from privfed.protocols.crypto import shared
-from privfed.protocols.crypto.keys import encapsulation_key, new_secret, new_seed, public_key
-from privfed.protocols.crypto.shared import APART, InOneProcess, Shared, once
+from privfed.protocols.crypto import keys as shared_keys
+from privfed.protocols.crypto.keys import (
+    APART,
+    InOneProcess,
+    Shared,
+    encapsulation_key,
+    new_secret,
+    new_seed,
+    once,
+    public_key,
+)
+from privfed.protocols.setup.advertising import hash_of
 from privfed.protocols.setup.hybrid import Keyring, agreed_on, keyring
-from privfed.protocols.setup.journal_counter import hash_of
 from privfed.protocols.setup.messages import Listed, Offered
 
 
@@ -33,7 +41,7 @@ def test_each_value_is_handed_over_once() -> None:
 
 
 def test_what_nobody_takes_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared, "MOST_HELD", 3)
+    monkeypatch.setattr(shared_keys, "MOST_HELD", 3)
     together = InOneProcess()
     for number in range(10):
         once(together.held("mask", number), "a", lambda: 0)

@@ -18,14 +18,12 @@ from scipy import stats
 from privfed.core.stored.encoding import decode, encode
 from privfed.engines.in_process import Fault
 from privfed.errors import IntegrityError
-from privfed.protocols.client_opened.state import Group
-from privfed.protocols.client_opened.sum_attempt import SumAttempt
-from privfed.protocols.crypto.check_words import _combination, check_of
+from privfed.protocols.client_opened.scheme import Group, SumAttempt
 from privfed.protocols.crypto.fixed_point import Layout, Words
 from privfed.protocols.crypto.keys import new_secret
-from privfed.protocols.crypto.keystream import keystream
-from privfed.protocols.group_masked import masks
-from privfed.protocols.group_masked.masks import MaskedWords, MaskScheme
+from privfed.protocols.crypto.keystream import _combination, check_of, keystream
+from privfed.protocols.group_masked import group_masked as masks
+from privfed.protocols.group_masked.group_masked import MaskedWords, MaskScheme
 from tests.protocols.federations import Vectors, seeded, vectors, wide_vectors
 from tests.protocols.groups import QUESTION, Played, encoded, with_words, words_of
 

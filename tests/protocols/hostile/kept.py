@@ -9,9 +9,9 @@ from privfed.protocols.masked.messages import (
     Unmasking,
 )
 from privfed.protocols.masked.state import Pair
-from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.messages import (
     Capsule,
+    Channel,
     Listed,
     RosterRequest,
 )

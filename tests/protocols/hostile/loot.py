@@ -17,12 +17,12 @@ from privfed.protocols.crypto.fixed_point import grid_of
 from privfed.protocols.crypto.keys import KEY_BYTES, CryptographyError, unseal
 from privfed.protocols.crypto.keystream import Masker
 from privfed.protocols.crypto.shamir import combine, lagrange
-from privfed.protocols.masked import blocks, masking
+from privfed.protocols.masked import bindings, blocks
 from privfed.protocols.masked import client as code
 from privfed.protocols.masked.bindings import BOTH_RECEIPTS, commitment
 from privfed.protocols.masked.messages import Preparation
 from privfed.protocols.masked.state import SECRET_BYTES
-from privfed.protocols.setup.bindings import part
+from privfed.protocols.setup.messages import part
 from privfed.protocols.setup.rules import bitmap, cohort_digest
 from tests.protocols.hostile.kept import Answered, Collected, Fit
 from tests.protocols.hostile.server import HostileServer
@@ -253,12 +253,12 @@ class Loot:
         seed = self.known[SELF].get((one.own, self._numbers(one.own).index(number)))
         # A weaker form's own mask may not depend on the secret.
         own, weak = (
-            masking.self_stream(secret, session, number, me, one.header, grid.size)
+            bindings.self_stream(secret, session, number, me, one.header, grid.size)
             for secret in (seed or bytes(KEY_BYTES), bytes([1]) * KEY_BYTES)
         )
         is_off = seed is not None or own == weak
         # A weaker form's masks may not depend on the header.
-        prefix = masking.pair_prefix(one.header)
+        prefix = bindings.pair_prefix(one.header)
         if is_off:
             masks.append(own)
             adds.append(False)
@@ -267,7 +267,7 @@ class Loot:
             if shared is None:
                 edges.add((session, number, low, high, prefix))
                 continue
-            (stream,) = masking.pair_streams(shared, prefix, me, (j,), grid.size)
+            (stream,) = bindings.pair_streams(shared, prefix, me, (j,), grid.size)
             masks.append(stream[BOTH_RECEIPTS:])
             adds.append(me > j)
         Masker(grid).apply(words, masks, np.array(adds, dtype=np.bool_))

@@ -28,12 +28,12 @@ from privfed.protocols.crypto.keys import (
     digest,
     unseal,
 )
-from privfed.protocols.masked import checks, masking
+from privfed.protocols.masked import bindings, checks
 from privfed.protocols.masked import client as code
 from privfed.protocols.masked.client import MaskedClient
 from privfed.protocols.masked.messages import CollectRequest, UnmaskRequest
 from privfed.protocols.masked.state import Fit, Pending
-from privfed.protocols.setup.bindings import part
+from privfed.protocols.setup.messages import part
 from privfed.protocols.setup.rules import Rules, bitmap, cohort_digest, sum_header
 
 Clients = frozenset[int]
@@ -157,9 +157,9 @@ class Model:
 
     def _receipt(self, sender: int, receiver: int, asked: Asked) -> bytes:
         low, high = sorted((sender, receiver))
-        prefix = masking.pair_prefix(self.header(asked))
-        (stream,) = masking.pair_streams(digest("pair", low, high), prefix, low, (high,), 1)
-        return stream[masking.receipt_from(sender, receiver)]
+        prefix = bindings.pair_prefix(self.header(asked))
+        (stream,) = bindings.pair_streams(digest("pair", low, high), prefix, low, (high,), 1)
+        return stream[bindings.receipt_from(sender, receiver)]
 
     def uploads(self, story: Story) -> dict[int, tuple[int, ...]]:
         """Return the neighbours that each client masks with, of the clients that do."""

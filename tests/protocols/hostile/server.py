@@ -19,7 +19,7 @@ from privfed.protocols.crypto.keys import (
     new_seed,
     public_key,
 )
-from privfed.protocols.masked import blocks, masking
+from privfed.protocols.masked import bindings, blocks
 from privfed.protocols.masked import client as code
 from privfed.protocols.masked.bindings import BOX_KEYS
 from privfed.protocols.masked.messages import (
@@ -34,19 +34,18 @@ from privfed.protocols.masked.messages import (
 )
 from privfed.protocols.masked.state import Block, Pair, box_bytes
 from privfed.protocols.setup.advertising import advertise_request, listed, signed_roster, with_keys
-from privfed.protocols.setup.bindings import part
-from privfed.protocols.setup.channel import Channel
-from privfed.protocols.setup.hybrid import agreed_on, channel_from, keyring
+from privfed.protocols.setup.hybrid import agreed_on, channel_from, encapsulates, keyring
 from privfed.protocols.setup.messages import (
     Advertisement,
     Capsule,
+    Channel,
     Envelope,
     Joining,
     Listed,
     Offered,
     Slot,
+    part,
 )
-from privfed.protocols.setup.pairing import encapsulates
 from privfed.protocols.setup.rules import bitmap
 from tests.protocols.hostile.kept import Answered, Collected, Fit
 from tests.protocols.hostile.model import Story
@@ -261,9 +260,9 @@ class HostileServer:
 
     def forged(self, told: Collected, sender: int, seed: bytes) -> bytes:
         """Return the receipt that whoever knows the secret of two clients makes for one of them."""
-        prefix = masking.pair_prefix(told.header)
-        (stream,) = masking.pair_streams(seed, prefix, sender, (told.client,), 1)
-        return stream[masking.receipt_from(sender, told.client)]
+        prefix = bindings.pair_prefix(told.header)
+        (stream,) = bindings.pair_streams(seed, prefix, sender, (told.client,), 1)
+        return stream[bindings.receipt_from(sender, told.client)]
 
     def secrets_with(self, fit: Fit, corrupted: int, other: int, block: int, cohort: int) -> bytes:
         """Return what a corrupted client and another one derived for a block."""

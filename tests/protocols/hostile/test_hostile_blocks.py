@@ -38,9 +38,7 @@ from privfed.protocols.masked.bindings import (
 from privfed.protocols.masked.messages import Agreed, Upload
 from privfed.protocols.masked.state import Pair, box_bytes
 from privfed.protocols.setup import hybrid
-from privfed.protocols.setup.bindings import part
-from privfed.protocols.setup.channel import Channel
-from privfed.protocols.setup.messages import Advertisement, Envelope, Joining
+from privfed.protocols.setup.messages import Advertisement, Channel, Envelope, Joining, part
 from privfed.protocols.setup.rules import BLOCK
 from tests.protocols.federations import vectors
 from tests.protocols.hostile import weaker

@@ -19,7 +19,7 @@ import pytest
 
 from privfed.protocols.crypto.keys import new_secret
 from privfed.protocols.masked.client import MaskedClient
-from privfed.protocols.setup import roster
+from privfed.protocols.setup import advertising
 from privfed.protocols.setup.rules import BLOCK
 from tests.protocols.hostile import weaker
 from tests.protocols.hostile.attack import (
@@ -48,7 +48,7 @@ def invented() -> tuple[HostileServer, str]:
     with pytest.MonkeyPatch.context() as patch:
         weaker.without_signatures(patch)
         assert {server.join(fit, i) for i in OTHERS} == {""}
-    roster._check_listed.cache_clear()
+    advertising._check_listed.cache_clear()
     refused = server.join(fit, VICTIM, [(1, 0)])
     server.prepare(fit, 1, 0, OTHERS)
     if not refused:

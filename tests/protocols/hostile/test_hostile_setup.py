@@ -39,8 +39,15 @@ from privfed.protocols.masked.messages import Agreed, Upload
 from privfed.protocols.masked.state import SECRET_BYTES, State
 from privfed.protocols.setup import hybrid
 from privfed.protocols.setup.advertising import with_keys
-from privfed.protocols.setup.channel import Channel
-from privfed.protocols.setup.messages import Advertisement, Capsule, Envelope, Joining, Offered, RosterRequest
+from privfed.protocols.setup.messages import (
+    Advertisement,
+    Capsule,
+    Channel,
+    Envelope,
+    Joining,
+    Offered,
+    RosterRequest,
+)
 from privfed.protocols.setup.rules import BLOCK
 from tests.protocols.federations import Sums
 from tests.protocols.hostile.attack import OTHERS, VICTIM, N

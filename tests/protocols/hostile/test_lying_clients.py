@@ -20,7 +20,7 @@ from privfed.errors import IntegrityError, ProtocolError
 from privfed.protocols import Masked
 from privfed.protocols.crypto.keys import ENCAPSULATION_BYTES
 from privfed.protocols.masked.messages import Prepared, Unmasking, Upload
-from privfed.protocols.setup.journal_counter import hash_of, signed
+from privfed.protocols.setup.advertising import hash_of, signed
 from privfed.protocols.setup.messages import Advertisement, AdvertiseRequest
 from privfed.protocols.setup.rules import BLOCK
 from tests.protocols.federations import Sums, names

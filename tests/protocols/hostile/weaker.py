@@ -10,14 +10,13 @@ import msgspec
 import pytest
 
 from privfed.protocols.crypto.keys import KEY_BYTES, encapsulate, new_seed
-from privfed.protocols.masked import bindings, blocks, checks, masking
+from privfed.protocols.masked import bindings, blocks, checks
 from privfed.protocols.masked import client as code
 from privfed.protocols.masked.bindings import lock_key, pair_prefix, receipt_from, self_stream
 from privfed.protocols.masked.client import MaskedClient
 from privfed.protocols.masked.messages import CollectRequest, Preparation, UnmaskRequest
 from privfed.protocols.masked.state import Block, Fit, Pending, State
-from privfed.protocols.setup import hybrid, roster, rules
-from privfed.protocols.setup import sizes as numbers
+from privfed.protocols.setup import advertising, graph, hybrid, parties, rules
 from privfed.protocols.setup.messages import AdvertiseRequest, RosterRequest, Slot
 from privfed.protocols.setup.rules import Rules, sum_header
 
@@ -36,12 +35,12 @@ def without_receipts(patch: pytest.MonkeyPatch) -> None:
 
 def without_direction(patch: pytest.MonkeyPatch) -> None:
     """Make receipts that do not say who made them for whom."""
-    patch.setattr(masking, "receipt_from", lambda me, other: receipt_from(0, 1))
+    patch.setattr(bindings, "receipt_from", lambda me, other: receipt_from(0, 1))
 
 
 def without_header(patch: pytest.MonkeyPatch) -> None:
     """Do not bind masks and receipts of two clients to the sum."""
-    patch.setattr(masking, "pair_prefix", lambda header: pair_prefix(b""))
+    patch.setattr(bindings, "pair_prefix", lambda header: pair_prefix(b""))
 
 
 def without_recovery_key(patch: pytest.MonkeyPatch) -> None:
@@ -72,12 +71,12 @@ def without_question(patch: pytest.MonkeyPatch) -> None:
 
 def without_signatures(patch: pytest.MonkeyPatch) -> None:
     """Believe any list of clients."""
-    patch.setattr(roster, "_signed", lambda public, signature, message: None)
+    patch.setattr(advertising, "_signed", lambda public, signature, message: None)
 
 
 def without_own_mask(patch: pytest.MonkeyPatch) -> None:
     """Mask with pair masks only, as before Bonawitz et al."""
-    patch.setattr(masking, "self_stream", lambda seed, *bound_to: self_stream(bytes(32), *bound_to))
+    patch.setattr(bindings, "self_stream", lambda seed, *bound_to: self_stream(bytes(32), *bound_to))
 
 
 def without_number(patch: pytest.MonkeyPatch) -> None:
@@ -93,7 +92,8 @@ def without_number(patch: pytest.MonkeyPatch) -> None:
 
 def without_session(patch: pytest.MonkeyPatch) -> None:
     """Give every set-up the same session."""
-    patch.setattr(code, "session_of", lambda agreement, fit, clients: agreement.digest)
+    for module in (code, parties):
+        patch.setattr(module, "session_of", lambda agreement, fit, clients: agreement.digest)
 
 
 def with_ciphertexts_again(patch: pytest.MonkeyPatch) -> None:
@@ -113,8 +113,8 @@ def without_labels(patch: pytest.MonkeyPatch) -> None:
 
 def without_larger_colluders(patch: pytest.MonkeyPatch) -> None:
     """Assume as few colluders when everyone is asked as in the smallest cohort."""
-    patch.setattr(numbers, "colluders_in", lambda n, terms: terms.colluders)
-    patch.setattr(rules, "sizes", numbers.sizes.__wrapped__)
+    patch.setattr(graph, "colluders_in", lambda n, terms: terms.colluders)
+    patch.setattr(rules, "sizes", graph.sizes.__wrapped__)
 
 
 def with_overlap(patch: pytest.MonkeyPatch) -> None:
@@ -164,12 +164,12 @@ class KeepsKeys(MaskedClient):
 
     _kept = b""
 
-    def _advertise(self, state: State, message: AdvertiseRequest) -> tuple[State, bytes]:
+    def advertise(self, state: State, message: AdvertiseRequest) -> tuple[State, bytes]:
         self._kept = self._kept or new_seed()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(code, "new_secret", lambda: self._kept[:KEY_BYTES])
-            patch.setattr(code, "new_seed", lambda: self._kept)
-            return super()._advertise(state, message)
+            patch.setattr(parties, "new_secret", lambda: self._kept[:KEY_BYTES])
+            patch.setattr(parties, "new_seed", lambda: self._kept)
+            return super().advertise(state, message)
 
 
 class ForgetsAnswers(MaskedClient):

@@ -17,12 +17,11 @@ from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.roles.engine import Answerer, Client
 from privfed.core.values.domain import Ranges
 from privfed.party.state import MemoryStore
-from privfed.protocols.crypto.keys import Identity
-from privfed.protocols.crypto.shared import APART, Shared
+from privfed.protocols.crypto.keys import APART, Identity, Shared
 from privfed.protocols.masked.client import MaskedClient
 from privfed.protocols.masked.state import State
+from privfed.protocols.setup.graph import sizes
 from privfed.protocols.setup.rules import Rules, default_terms
-from privfed.protocols.setup.sizes import sizes
 
 Words = npt.NDArray[np.uint64]
 ONE_COLUMN = Ranges(np.zeros(1), np.ones(1), 1)

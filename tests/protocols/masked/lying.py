@@ -10,11 +10,10 @@ import pytest
 
 from privfed.errors import RefusedError
 from privfed.protocols import Masked
-from privfed.protocols.masked.delivery import Delivery
 from privfed.protocols.masked.messages import OpenedSum, VerifiedRequest
 from privfed.protocols.masked.session import MaskedSession
-from privfed.protocols.masked.verification import Place
-from privfed.protocols.setup.simulated_replay import AnnouncingSession
+from privfed.protocols.masked.verification import Delivery, Place
+from privfed.protocols.setup.simulated import AnnouncingSession
 from tests.protocols.federations import Sums
 
 Totals = tuple[OpenedSum, ...]

@@ -13,14 +13,12 @@ from privfed.protocols.crypto.fixed_point import Layout
 from privfed.protocols.crypto.keys import KEY_BYTES, new_secret, seal
 from privfed.protocols.crypto.keystream import SHORT, Masker, keystream, mask_bytes
 from privfed.protocols.masked import checks
-from privfed.protocols.masked.bindings import pair_of, recovery_pad
+from privfed.protocols.masked.bindings import masking, pair_of, recovery_pad
 from privfed.protocols.masked.blocks import BlockMaker
-from privfed.protocols.masked.masking import masking
 from privfed.protocols.masked.messages import Preparation
 from privfed.protocols.masked.state import RECOVERY, SECRET_BYTES, Block, Fit, Pair, Pending, box_bytes
-from privfed.protocols.setup.bindings import part
 from privfed.protocols.setup.graph import Neighbours
-from privfed.protocols.setup.messages import Slot
+from privfed.protocols.setup.messages import Slot, part
 from privfed.protocols.setup.rules import Blocks
 from tests.some import some
 

@@ -25,7 +25,7 @@ from privfed.protocols.masked.state import (
     State,
 )
 from privfed.protocols.setup.hybrid import Keyring
-from privfed.protocols.setup.simulated_replay import AnnouncingSession
+from privfed.protocols.setup.simulated import AnnouncingSession
 from tests.protocols.federations import Sums
 
 

@@ -24,8 +24,7 @@ from privfed.protocols.masked import session
 from privfed.protocols.masked.bindings import BOTH_RECEIPTS, pair_prefix, pair_streams, self_stream
 from privfed.protocols.masked.messages import Upload
 from privfed.protocols.masked.round_state import RoundState
-from privfed.protocols.setup.bindings import part
-from privfed.protocols.setup.messages import Envelope
+from privfed.protocols.setup.messages import Envelope, part
 from privfed.protocols.setup.rules import threshold
 from tests.protocols.federations import Sums, Vectors, seeded, vectors
 from tests.some import some

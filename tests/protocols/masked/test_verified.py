@@ -16,12 +16,12 @@ from privfed.core.stored.encoding import Message
 from privfed.engines.in_process import Fault
 from privfed.errors import RefusedError
 from privfed.protocols import Masked
-from privfed.protocols.crypto.check_words import CHECK_BYTES
 from privfed.protocols.crypto.fixed_point import Grid
+from privfed.protocols.crypto.keystream import CHECK_BYTES
 from privfed.protocols.masked.messages import CollectRequest, OpenedSum
 from privfed.protocols.masked.verification import Place, check_of_answer
 from privfed.protocols.masked.verifier import _checked
-from privfed.protocols.setup.simulated_replay import AnnouncingSession
+from privfed.protocols.setup.simulated import AnnouncingSession
 from tests.default_run import examples
 from tests.protocols.federations import Sums, vectors, wide_vectors
 from tests.protocols.masked.lying import (

@@ -16,9 +16,17 @@ from privfed.errors import ArgumentError
 from privfed.protocols import Masked
 from privfed.protocols.crypto.keys import digest
 from privfed.protocols.crypto.shamir import MAX_HOLDERS
-from privfed.protocols.setup.graph import Graph, circle_distances, second_eigenvalue, smallest_set
+from privfed.protocols.setup.graph import (
+    FULL_GRAPH,
+    Graph,
+    circle_distances,
+    colluders_in,
+    second_eigenvalue,
+    sizes,
+    smallest_set,
+    tail,
+)
 from privfed.protocols.setup.rules import Rules, check_cohort, needed_to_open
-from privfed.protocols.setup.sizes import FULL_GRAPH, colluders_in, sizes, tail
 from tests.default_run import examples, slow
 
 SEED = digest("a seed")

@@ -13,6 +13,7 @@ from privfed.core.agreed.policy import ClientPolicy
 from privfed.engines.in_process import Fault
 from privfed.errors import ArgumentError, NotEnoughClientsError, RefusedError
 from privfed.protocols import Masked, Plain, by_name
+from privfed.protocols.setup.graph import FULL_GRAPH
 from privfed.protocols.setup.rules import (
     bitmap,
     check_cohort,
@@ -21,7 +22,6 @@ from privfed.protocols.setup.rules import (
     needed_to_open,
     threshold,
 )
-from privfed.protocols.setup.sizes import FULL_GRAPH
 from tests.protocols.federations import Sums, vectors
 
 VECTORS = vectors()

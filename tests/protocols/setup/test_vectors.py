@@ -46,9 +46,8 @@ from privfed.protocols.masked.bindings import (
 )
 from privfed.protocols.masked.state import Pair
 from privfed.protocols.setup import hybrid
-from privfed.protocols.setup.bindings import _session
-from privfed.protocols.setup.journal_counter import hash_of, signed
-from privfed.protocols.setup.messages import Listed, RosterRequest
+from privfed.protocols.setup.advertising import hash_of, signed
+from privfed.protocols.setup.messages import Listed, RosterRequest, _session
 
 FILE = Path(__file__).parents[3] / "docs" / "protocols" / "vectors.json"
 

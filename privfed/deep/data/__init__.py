@@ -1,1 +1,0 @@
-"""Data for experiments with models: images of many clients, turned, skewed, and changing over the rounds."""

@@ -1,0 +1,164 @@
+"""A stranger's module, loss, optimizer and metric, beside torch without privfed."""
+
+import copy
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics import balanced_accuracy_score
+
+torch = pytest.importorskip("torch", reason="needs the extra deep: make install-deep")
+pytest.importorskip("opacus", reason="needs the extra deep: make install-deep")
+
+from privfed.core.values.domain import Box  # noqa: E402
+from privfed.deep import DCFL, FedAvg  # noqa: E402
+from privfed.deep.training.torch_trainer import TorchTrainer  # noqa: E402
+from privfed.errors import ArgumentError, PrivacyError  # noqa: E402
+from tests.deep.population import clients  # noqa: E402
+from tests.deep.torch.test_torch_trainer import RECORDS  # noqa: E402
+from tests.some import some  # noqa: E402
+
+WORDS: dict[str, Any] = {
+    "n_classes": 3,
+    "rounds": 3,
+    "epochs": 4,
+    "batch_size": None,
+    "learning_rate": 0.05,
+    "max_update_norm": 1000.0,
+    "domain": Box(0, 1),
+    "protocol": "plain",
+    "weighting": "clients",
+}
+DPSGD = {**WORDS, "domain": None, "privacy": RECORDS, "rows_per_client": 40, "sample_rate": 0.5}
+
+
+class Gated(torch.nn.Module):  # type: ignore[misc]
+    """A module as a stranger writes it: layers, a constant that is no parameter, and a shortcut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(4, 16), torch.nn.Linear(16, 3)
+        self.norm = torch.nn.LayerNorm(16)
+        self.register_buffer("scale", torch.linspace(0.5, 1.5, 4))
+
+    def forward(self, rows: Any) -> Any:
+        hidden = self.norm(torch.nn.functional.gelu(self.first(rows * self.scale)))
+        return self.last(hidden + hidden.sigmoid())
+
+
+def focal(scores: Any, labels: Any) -> Any:
+    losses = torch.nn.functional.cross_entropy(scores, labels, reduction="none")
+    return ((1.0 - torch.exp(-losses)) ** 2 * losses).mean()
+
+
+def bare(start: np.ndarray, trainer: TorchTrainer, optimizer: Any, X: Any, y: Any) -> np.ndarray:
+    """What torch alone makes of a round: each client's own optimizer from one start, then the mean."""
+    ends = []
+    for rows, labels in zip(X, y, strict=True):
+        trainer._set(start)
+        module = trainer._module
+        steps = optimizer(module.parameters(), lr=WORDS["learning_rate"])
+        for _ in range(WORDS["epochs"]):
+            steps.zero_grad()
+            focal(module(torch.tensor(rows, dtype=torch.float32)), torch.tensor(labels)).backward()
+            steps.step()
+        ends.append(torch.nn.utils.parameters_to_vector(module.parameters()).detach().numpy())
+    return np.mean(ends, axis=0)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [partial(torch.optim.SGD, momentum=0.9, weight_decay=0.01), torch.optim.AdamW],
+    ids=["m", "a"],
+)
+def test_rounds_are_those_of_bare_torch_with_an_optimizer_of_each_training(optimizer: Any) -> None:
+    X, y = clients(3)
+    fitted = FedAvg(Gated(), loss=focal, optimizer=optimizer, **WORDS).fit(X, y)
+    trainer, at = TorchTrainer(Gated(), focal), fitted.history_[0][0]
+    for after in some(fitted.history_[1:]):
+        at = bare(at, trainer, optimizer, X, y)
+        assert np.allclose(at, after[0], atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_module_computes_in_its_own_type_and_messages_are_float64(dtype: Any) -> None:
+    seen = set()
+
+    class Watched(torch.nn.Linear):  # type: ignore[misc]
+        def forward(self, rows: Any) -> Any:
+            seen.add(rows.dtype)
+            return super().forward(rows)
+
+    X, y = clients(2)
+    fitted = FedAvg(Watched(4, 3, dtype=dtype), **{**WORDS, "rounds": 1}).fit(X, y)
+    assert seen == {dtype} and fitted.models_.dtype == np.float64
+
+
+def test_a_client_without_rows_moves_a_float32_model_by_nothing() -> None:
+    start = np.full(15, 0.1)  # No number of float32.
+    trainer = TorchTrainer(torch.nn.Linear(4, 3))
+    nothing = np.zeros((0, 4)), np.zeros(0, dtype=np.int64)
+    assert np.array_equal(trainer.trained(start, *nothing, [], 0.1), start)
+
+
+def test_dp_sgd_takes_the_steps_of_an_optimizer_on_noised_gradients() -> None:
+    X, y = clients(2)
+    words = {**DPSGD, "rounds": 1, "noise_multiplier": 3.0, "learning_rate": 0.25}
+    signs = partial(torch.optim.Rprop, step_sizes=(0.25, 0.25))  # Each step is of this length.
+    fitted = FedAvg(torch.nn.Linear(4, 3), optimizer=signs, **words).fit(X, y)
+    moved = 2 * np.abs(fitted.models_[0] - fitted.history_[0][0]) / 0.25
+    assert np.allclose(moved, np.round(moved), atol=1e-5) and moved.any()
+    with pytest.raises(ArgumentError, match="decay=0"):
+        DCFL(torch.nn.Linear(4, 3), optimizer=signs, merge="gathered", **words).fit(X, y)
+
+
+def test_off_the_processor_dp_sgd_asks_for_deterministic_algorithms() -> None:
+    """No other device is here: torch's own name of one stands for it."""
+    trainer = TorchTrainer(torch.nn.Linear(4, 3))
+    trainer._device = torch.device("meta")
+    with pytest.raises(PrivacyError, match=r"on meta torch may add .*use_deterministic_algorithms\(True\)"):
+        _ = trainer._of_rows
+
+
+def needs_more(parameters: Any, lr: float) -> Any:
+    return torch.optim.LBFGS(parameters, lr=lr)
+
+
+WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "closure": (torch.nn.Linear(4, 3), {"optimizer": needs_more}, "optimizer cannot take a step: .*closure"),
+    "no lr": (torch.nn.Linear(4, 3), {"optimizer": lambda parameters: None}, "optimizer cannot take.*'lr'"),
+    "softmax": ("softmax", {"optimizer": torch.optim.SGD}, "optimizer goes with a torch module"),
+    "half": (torch.nn.Linear(4, 3).half(), {}, r"got torch.float16 on cpu. Pass module.float\(\)"),
+    "mixed": (torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 3).double()), {}, "float32 on c"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_does_not_fit_is_said_before_anybody_trains(name: str) -> None:
+    module, words, said = WRONG[name]
+    model = FedAvg(module, **words, **WORDS)
+    with pytest.raises(ArgumentError, match=said):
+        model.fit(*clients(2))
+    assert not hasattr(model, "federation_")
+
+
+def test_optimizers_are_part_of_a_models_name() -> None:
+    module = torch.nn.Linear(4, 3)
+    optimizers = [None, torch.optim.SGD, torch.optim.Adam]
+    optimizers += [partial(torch.optim.SGD, momentum=one) for one in (0.5, 0.9)]
+    names = [TorchTrainer(module, None, one).name for one in optimizers]
+    assert len(set(names)) == len(names)
+    assert TorchTrainer(module, None, partial(torch.optim.SGD, momentum=0.9)).name == names[-1]
+    assert TorchTrainer(copy.deepcopy(module).double()).name != names[0]
+
+
+def test_a_score_is_the_accuracy_or_a_metric_of_ones_own() -> None:
+    X, y = clients(2)
+    fitted = FedAvg(Gated(), **WORDS).fit(X, y)
+    found = fitted.predict(X[0])
+    assert fitted.score(X[0], y[0]) == np.mean(found == y[0])
+    own = fitted.score(X[0], y[0], metric=balanced_accuracy_score)
+    assert own == balanced_accuracy_score(y[0], found)
+    with pytest.raises(ArgumentError, match="a label for each row"):
+        fitted.score(X[0], y[0][:3])
