@@ -47,9 +47,8 @@ class Evidence(StrEnum):
     """Says what speaks for a configuration, the best first."""
 
     NOTHING_SHOWN = "nothing to read: it sees no answer and no total"
-    NOT_READ = "no attack had anything to read"
     NOTHING = "attacks read all that it sees and found nothing"
-    IN_PART = "attacks read a part of what it sees at most: nothing is known of the rest"
+    IN_PART = "attacks read at most a part of what it sees: nothing is known of the rest"
     FOUND = "attacks found something"
 
 
@@ -171,13 +170,13 @@ def measured(row: Row, adversary: Adversary) -> Measured | None:
     )
     leakage = row.stats.get(f"leakage: {adversary}")
     left = unread(read_by({name: next(iter(each.values())) for name, each in tried.items()}))
-    if not ran:
-        nothing = sees(row, adversary) is Sees.NOTHING
-        evidence = Evidence.NOTHING_SHOWN if nothing else Evidence.NOT_READ
-    elif leakage is not None and leakage.mean > 0.0:
+    if leakage is not None and leakage.mean > 0.0:
         evidence = Evidence.FOUND
+    elif sees(row, adversary) is Sees.NOTHING:
+        evidence = Evidence.NOTHING_SHOWN
     else:
-        evidence = Evidence.IN_PART if left else Evidence.NOTHING
+        # An attack that had nothing to read, or could not tell, says nothing of what was shown.
+        evidence = Evidence.NOTHING if ran and not left else Evidence.IN_PART
     return Measured(evidence, leakage, in_words(left), ran, tuple(name for name in tried if name not in ran))
 
 

@@ -147,27 +147,24 @@ def test_what_shows_every_answer_or_repeats_its_noise_is_never_advised(
     assert advise([*plain, *seeded], SERVER, 1.0, 1e9).row is None
 
 
-def test_nothing_to_read_stands_above_found_nothing(study: tuple[Path, Plan, list[Row]]) -> None:
-    """Masked runs, on which an attack on one client has nothing to read, are considered, and come first."""
+def test_what_no_attack_read_stands_below_found_nothing(study: tuple[Path, Plan, list[Row]]) -> None:
+    """An attack on one client has nothing to read in totals: that nobody attacked them is no evidence."""
     rows = {named(row): row for row in study[2]}
     masked = rows["masked, none"]
     found = measured(masked, SERVER)
-    assert found is not None and found.evidence is Evidence.NOT_READ and found.leakage is None
+    assert found is not None and found.evidence is Evidence.IN_PART and found.leakage is None
+    assert not found.attacks and found.not_applicable == ("differencing",)
     assert "LloydSums (round)" in found.unread
     hidden = measured(rows["group-masked, none"], SERVER)
     assert hidden is not None and hidden.evidence is Evidence.NOTHING_SHOWN
-    ranks = list(Evidence)
-    assert (
-        ranks.index(Evidence.NOTHING_SHOWN) < ranks.index(Evidence.NOT_READ) < ranks.index(Evidence.NOTHING)
-    )
-    assert advise([masked], SERVER, 0.0, 99.0).row is masked
     told = advise([masked], SERVER, 0.0, 99.0)
-    assert told.evidence == "no attack had anything to read"
+    assert told.row is masked and told.evidence is Evidence.IN_PART
     assert any("no attack read" in one and "LloydSums" in one for one in told.caveats)
-    # What attacks read without finding anything comes after it, however few its bytes.
+    # What attacks read without finding anything comes before it, however many its bytes.
     read = attacked(masked, SERVER, 0.0)
-    cheap = replace(read, stats={**read.stats, "bytes": Stat(1.0, 0.0, 1)})
-    assert advise([cheap, masked], SERVER, 0.5, 99.0).row is masked
+    dear = replace(read, stats={**read.stats, "bytes": Stat(1e9, 0.0, 1)})
+    best = advise([masked, dear], SERVER, 0.5, 99.0)
+    assert best.row is dear and best.evidence is Evidence.NOTHING
 
 
 def test_the_page_the_file_and_the_command_say_against_whom(study: tuple[Path, Plan, list[Row]]) -> None:
