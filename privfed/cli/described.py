@@ -18,7 +18,7 @@ from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Noise, Unit
 from privfed.data import ClientTables, load_clients
 from privfed.data.described_clients import in_units, load_described
-from privfed.data.schema import parse
+from privfed.data.schema import Schema, parse
 from privfed.data.table import ERROR, missing_rule
 from privfed.data.table_files import write_table
 from privfed.errors import ArgumentError, RunFolderError, UndefinedIndexError
@@ -205,7 +205,15 @@ def declared_with(source: Source, declared: Declared) -> Declared:
             "the schema says what --columns, --drop, --separator, --missing, --low and --high would; leave "
             "them out."
         )
-    schema = parse(source.schema)
+    return declared_by(parse(source.schema), declared)
+
+
+def declared_by(schema: Schema, declared: Declared) -> Declared:
+    """Return what is declared, with a schema's ranges as its domain where it has all.
+
+    Raises:
+        PrivacyError: differential privacy is claimed, and a row could cause an error.
+    """
     if declared.claims:
         schema.check_private()
     ends = schema.domain()

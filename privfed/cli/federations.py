@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 import msgspec
@@ -13,12 +13,14 @@ from privfed.cli.declared import declared_of
 from privfed.cli.described import (
     agree_on,
     check_metrics,
+    declared_by,
     estimator,
     measured,
     models,
     needed_by_a_claim,
     surroundings_of,
 )
+from privfed.cli.learning import write_scales
 from privfed.cli.output import in_results
 from privfed.cli.progress import RoundProgress
 from privfed.cli.reading import print_summary, summarized
@@ -26,13 +28,14 @@ from privfed.cli.records import draw_record, record, write_csv
 from privfed.cli.run_folder import MODEL, Parameters, pretty, values_of
 from privfed.core.agreed.policy import Usage
 from privfed.core.stored.files import replaced
+from privfed.data.schema import parse, schema_text
 from privfed.deploy.folders import read_card, read_kit
 from privfed.deploy.simulating import SimulatedRun, simulated
 from privfed.engines.flower import FlowerEngine
 from privfed.engines.flower.settings import FederationFile
 from privfed.errors import ArgumentError
 from privfed.estimators.base import FederatedClusterer
-from privfed.estimators.moments import FederatedSummary
+from privfed.estimators.moments import FederatedScaler, FederatedSummary
 from privfed.federation.clients import Clients
 from privfed.party.identity import (
     PARTIES,
@@ -200,6 +203,37 @@ def summary(
         else:
             print_summary(found, engine.file.columns)
             _print_faults(engine)
+        engine.end_fits()
+
+
+def scale(
+    folder: Path,
+    schema: Path,
+    out: Path,
+    scale: Literal["standard", "robust"],
+    clients: tuple[str, ...],
+    **given: Any,
+) -> None:
+    """Do the work of `privfed flower scale`.
+
+    Raises:
+        ArgumentError: the schema is not the nodes', or scales already; or the file to write exists.
+    """
+    known = parse(schema_text(schema), str(schema))
+    done = [name for name, own in known.columns.items() if known.scaling(own) != (0.0, 1.0)]
+    if done:
+        raise ArgumentError(
+            f"{schema} scales {done[0]!r} already, and nodes answer in its scale; take its scale, shift and "
+            "spread out, on the nodes too."
+        )
+    with FlowerEngine(folder, clients=clients or None) as engine:
+        if engine.file.columns != known.features:
+            raise ArgumentError(
+                f"{schema} has the features {', '.join(known.features)}, and the nodes have "
+                f"{', '.join(engine.file.columns)}; name the schema that they joined with."
+            )
+        words = surroundings_of(declared_by(known, declared_of(given)).parameters() | values_of(given))
+        write_scales(out, known, FederatedScaler(scale, engine=engine, **words).fit())
         engine.end_fits()
 
 

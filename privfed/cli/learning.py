@@ -62,8 +62,12 @@ def scale(data: Path, out: Path, scale: Literal["standard", "robust"], **given: 
         )
     tables, declared = _loaded(_in_units(source, schema, {}), given)
     words = surroundings_of({**declared.parameters(), **values_of(given)})
-    scaler = FederatedScaler(scale, **words).fit(tables)
-    found, columns = of_scaler(scaler, [list(one) for one in tables.blocks]), dict[str, Column]()
+    write_scales(out, schema, FederatedScaler(scale, **words).fit(tables))
+
+
+def write_scales(out: Path, schema: Schema, scaler: FederatedScaler) -> None:
+    """Write a schema with the scales that were found, and say them."""
+    found, columns = of_scaler(scaler, [list(one) for one in schema.blocks]), dict[str, Column]()
     for name, own in _of(schema, [name for name, own in schema.columns.items() if own.is_feature]):
         shift, spread = (values[_places(schema, name)[0]] for values in (found.shift, found.scale))
         category = own.kind == CATEGORY
@@ -75,7 +79,7 @@ def scale(data: Path, out: Path, scale: Literal["standard", "robust"], **given: 
         elif own.is_feature:
             echo(f"{name}: shift = {own.shift:.6g}, spread = {own.spread:.6g}")
     still = [name for name in columns if not scaler.var_[_places(schema, name)].any()]
-    if still and declared.epsilon is None:  # Noise may leave nothing of a small variance.
+    if still and scaler.privacy is None:  # Noise may leave nothing of a small variance.
         echo(f"these columns have one value in all rows, and tell no clusters apart: {', '.join(still)}.")
     echo(one_line(scaler.privacy_claim_))
 

@@ -25,6 +25,7 @@ from privfed.cli.options import (
     sum_options,
 )
 from privfed.cli.program import command, existing, stacked
+from privfed.cli.schemas import learnt_scale_option
 
 
 @click.group(short_help="Make a party's identity, and the list of all parties.")
@@ -361,3 +362,29 @@ def simulate() -> None:
 )
 def summary() -> None:
     """Summarize the rows of the nodes of the federation in FOLDER, on the machine of its SuperLink."""
+
+
+@command(
+    flower,
+    "privfed.cli.federations:scale",
+    "Learn the scale of each column of the nodes' schema.",
+    folder_argument,
+    clients_option,
+    click.option(
+        "--schema",
+        type=PATH,
+        callback=existing,
+        required=True,
+        help="What the columns mean, as the nodes joined with it.",
+    ),
+    click.option("--out", type=PATH, required=True, help="File to write: the schema with what was learnt."),
+    learnt_scale_option,
+    sum_options,
+    declared_options,
+)
+def scale() -> None:
+    """Write a schema with each number's shift and spread over all nodes, and each category's weight.
+
+    Nodes scale their own rows once they have joined with the new schema. Under --epsilon the numbers are
+    noised, and what they cost is spent besides any fit: draw both from one --budget.
+    """

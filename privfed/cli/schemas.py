@@ -25,6 +25,13 @@ def schema() -> None:
 
 out_file_option = click.option("--out", type=PATH, help="File to write.  [default: standard output]")
 
+learnt_scale_option = click.option(
+    "--scale",
+    type=click.Choice(["standard", "robust"]),
+    default="standard",
+    help="By means and deviations, or by quartiles.  [default: standard]",
+)
+
 
 @command(
     schema,
@@ -92,12 +99,7 @@ def fill() -> None:
     config_option,
     schema_option,
     click.option("--out", type=PATH, required=True, help="File to write: the schema with what was learnt."),
-    click.option(
-        "--scale",
-        type=click.Choice(["standard", "robust"]),
-        default="standard",
-        help="By means and deviations, or by quartiles.  [default: standard]",
-    ),
+    learnt_scale_option,
     sum_options,
     declared_options,
 )

@@ -92,7 +92,7 @@ AT_HOME = {"schema draft", "schema merge", "check"}
 
 FLOWER = {
     *("flower add", "flower local", "flower join", "flower check", "flower superlink"),
-    *("flower node", "flower run", "flower simulate", "flower summary"),
+    *("flower node", "flower run", "flower simulate", "flower summary", "flower scale"),
 }
 """Commands on several machines; the claim their runs end with is tested in tests/engines/flower."""
 
