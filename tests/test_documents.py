@@ -205,6 +205,11 @@ def test_targets_that_pages_name_exist() -> None:
         assert target in targets, f"{named(page)}: make {target}"
 
 
+def test_no_page_holds_both_sides_of_a_merge() -> None:
+    sides = re.compile(r"^(<{7}|>{7}) ", re.M)
+    assert [named(page) for page in PAGES if sides.search(page.read_text(encoding="utf-8"))] == []
+
+
 def test_every_decision_has_a_number_of_its_own() -> None:
     pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
     numbers = [page.name[:3] for page in pages]
