@@ -67,7 +67,7 @@ def test_in_cells_rows_stand_alone_and_groups_of_rows_do_not() -> None:
 def test_two_equal_sums_with_one_client_named_lost_give_what_stands_alone_in_cells(
     group_size: int, least: int, most: int
 ) -> None:
-    # SECURITY.md: as long as clients answered about any number of cells this gave all 40 rows of client 3.
+    # As long as clients answered about any number of cells this gave all 40 rows of client 3.
     lost = Simulation(faults=[Fault(3, "collect", "lost-reply", sums=frozenset({2}))])
     policy = ClientPolicy(min_clients=8, fixed_cohorts=True, undeclared=True, group_size=group_size)
     words: dict[str, Any] = {"protocol": "masked", "domain": DOMAIN, "policy": policy, "engine": lost}
