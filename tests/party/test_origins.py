@@ -1,4 +1,4 @@
-"""What each value may be follows from the forms that algorithms declare, and docs/values.md says just that.
+"""What each value may be follows from the forms that algorithms declare; docs/specifications/values.md lists it.
 
 Run as a script (`python -m tests.party.test_origins`) it writes the page's table anew.
 """
@@ -39,7 +39,7 @@ from tests.declared import UNITS, programs
 from tests.party.programs import SETTING
 from tests.some import some
 
-PAGE = Path(__file__).parents[2] / "docs" / "values.md"
+PAGE = Path(__file__).parents[2] / "docs" / "specifications" / "values.md"
 BEGIN, END = "<!-- generated: python -m tests.party.test_origins -->\n", "<!-- end -->\n"
 
 
