@@ -1,4 +1,4 @@
-"""What each value may be follows from the forms that algorithms declare; docs/specifications/values.md lists it.
+"""Where each value comes from follows from the forms of algorithms; docs/specifications/values.md lists it.
 
 Run as a script (`python -m tests.party.test_origins`) it writes the page's table anew.
 """
