@@ -1,7 +1,7 @@
 """The tables of a study: the axes of its grid, read from a TOML file or built in Python, and checked.
 
 A study is the product of its axes: data, partitions, algorithms, sums, guarantees of differential privacy,
-defences, and seeds. Attacks run on every cell that they apply to. docs/studies.md explains all keys.
+defences, and seeds. Attacks run on every cell that they apply to. docs/studies.md has an example.
 """
 
 from __future__ import annotations
