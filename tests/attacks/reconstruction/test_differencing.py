@@ -150,6 +150,18 @@ def test_totals_of_a_secure_sum_give_rows_of_unnamed_clients() -> None:
     )
 
 
+@pytest.mark.slow
+def test_slow_steps_move_few_rows_a_round_and_totals_give_more_of_them() -> None:
+    """The server names them: clients that check the program answer."""
+    clients, found = real("wine", 0), []
+    for words in ({"learning_rate": 0.01, "momentum": 0.98}, {}):
+        model = fitted(clients, 10, 0, protocol="masked", max_iter=200, tol=0, **words)
+        report = differenced(clients, model, None, tolerance=1e-4)
+        assert report.precision > 0.98
+        found.append(report.recovered)
+    assert found[0] > 2 * found[1] > 0
+
+
 def test_colluders_answers_are_taken_out_first() -> None:
     reports = []
     for seed in range(5):
