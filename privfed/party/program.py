@@ -277,13 +277,15 @@ def sized_algorithm(
         totals: whether this client keeps all totals.
 
     Raises:
-        ArgumentError: this party runs other versions, or cannot build what was agreed.
+        ArgumentError: this party runs other versions, or cannot build what was agreed; or a metric is none.
         PolicyError: it is too large to be followed, or names a number beyond all bounds, in which case
             nothing at all was built; the text is the code.
     """
     with _refusing_size():
         check_size(configuration)
     agreed = configuration.program
+    if agreed is not None:
+        agreed.check_metrics()
     if agreed is None or agreed.algorithm is None:
         return None
     agreed.check_versions()

@@ -13,6 +13,7 @@ import pytest
 
 import privfed
 from privfed import Box, ClientPolicy, DWFKMeans, metrics
+from privfed.algorithms.kfed import OneShotKMeans
 from privfed.algorithms.wf_kmeans import WeightedKMeans
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.program import AgreedProgram, Of, from_agreed, own_versions, to_agreed
@@ -135,6 +136,18 @@ def test_a_crafted_program_finds_rows_and_no_row_of_grouped_clients(name: str, p
 
     assert found(GUARDED) == 0
     assert (found(None) > 0) == ("8 n" in name)
+
+
+@pytest.mark.parametrize("own", [WeightedKMeans(n_clusters=3, n_init=4096), OneShotKMeans(n_clusters=3)])
+def test_an_algorithm_that_an_agreement_names_as_a_metric_is_neither_built_nor_joined(
+    own: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bounds of algorithms are not those of metrics: one took a client two minutes and 2 GB to build."""
+    algorithm = WeightedKMeans(n_clusters=3, init="random", max_iter=5)
+    monkeypatch.setattr(FederationRequest, "_program", lambda self: AgreedProgram.of(algorithm, (own,)))
+    monkeypatch.setattr(type(own), "phases", lambda *_: pytest.fail("it was built"))
+    with pytest.raises(ArgumentError, match="is no metric"):
+        open_over(clients(), n_clusters=3, algorithm=algorithm, domain=DOMAIN, policy=GUARDED)
 
 
 def test_guards_join_the_fits_that_they_are_made_for() -> None:

@@ -20,9 +20,12 @@ from privfed.core.agreed.program import AgreedProgram, Of
 from privfed.core.stored.encoding import CODE
 from privfed.errors import ArgumentError, PolicyError, RefusedError
 from privfed.metrics.asked import AskedMetric
+from privfed.metrics.named import ASKS, OF_LABELS, following
 from privfed.party.identity import OwnIdentity
 from privfed.privacy.ledger import composed_epsilon, refuses_fit
+from privfed.questions.cluster_spread import ClusterProfiles
 from privfed.questions.inertia import Inertia
+from privfed.questions.lloyd import LloydSums
 from tests.party.elsewhere import Elsewhere
 from tests.party.journals import agreement, new_party
 
@@ -68,9 +71,26 @@ def claim(epsilon: float, **changed: Any) -> Claim:
 BEFORE = Usage(fits=2, losses=3, claims=(claim(1.0), claim(0.5)))
 STEPPED = Usage(fits=1, claims=(claim(0.5, delta=1e-5, mechanism="dp-sgd"),))
 
+FIT = WeightedKMeans(n_clusters=2)
+OF_A_FIT: dict[str, dict[str, Any]] = {name: {} for name in ASKS if name not in OF_LABELS}
+OF_A_FIT["accuracy"] = {"n_labels": 3}
+FINER = AskedMetric.of(LloydSums, 9)
+AFTER: dict[str, AskedMetric] = {
+    "another question": AskedMetric.of(LloydSums, 2),
+    "more centers": AskedMetric.of(ClusterProfiles, 9),
+    "centers of the server's": AskedMetric.about(ClusterProfiles, np.zeros((2, 2))),
+    "agreed centers as an option": AskedMetric.of(ClusterProfiles, centers=np.zeros((9, 2))),
+}
+"""Metrics after a fit that show more than it does, which an owner who approves the fit approves not."""
+
 REFUSED: list[tuple[dict[str, Any], Configuration, Usage, str]] = [
     ({"algorithms": {"OneShotKMeans"}}, lloyd(), Usage(), "policy:algorithm"),
     ({"algorithms": {"OneShotKMeans"}}, ALONE, Usage(), "policy:algorithm"),
+    *(
+        ({"algorithms": {"WeightedKMeans"}}, running(FIT, one), Usage(), "policy:algorithm")
+        for one in AFTER.values()
+    ),
+    ({"algorithms": {"Inertia"}}, running(FIT, AskedMetric.of(Inertia, 2)), Usage(), "policy:algorithm"),
     ({"protocols": {"masked", "ckks"}}, plain(), Usage(), "policy:protocol"),
     ({"require_privacy": True, "max_epsilon": 1.0}, plain(), Usage(), "policy:privacy"),
     ({"max_epsilon": 1.0}, plain(), Usage(), "policy:privacy"),
@@ -100,6 +120,9 @@ REFUSED: list[tuple[dict[str, Any], Configuration, Usage, str]] = [
 JOINED: list[tuple[dict[str, Any], Configuration, Usage]] = [
     ({"algorithms": {"WeightedKMeans"}}, lloyd(), Usage()),
     ({"algorithms": {"Inertia"}}, ALONE, Usage()),
+    ({"algorithms": {"WeightedKMeans"}}, running(FIT, *following(2)), Usage()),
+    ({"algorithms": {"WeightedKMeans"}}, running(FIT, *following(2, OF_A_FIT)), Usage()),
+    ({"algorithms": {"WeightedKMeans", "LloydSums"}}, running(FIT, FINER), Usage()),
     ({"protocols": ["plain"]}, plain(), Usage()),
     ({"require_privacy": True, "max_epsilon": 2.5, "max_delta": 2e-5}, private(), BEFORE),
     ({"max_epsilon": 1.57, "max_delta": 1e-6}, private(), BEFORE),

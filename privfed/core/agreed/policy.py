@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from math import ceil, inf
 from typing import Any, Self
 
+from privfed.core.agreed.agreement import N_CLUSTERS
 from privfed.core.agreed.configuration import Configuration
-from privfed.core.agreed.program import AgreedProgram
+from privfed.core.agreed.program import AgreedProgram, Numbers, Of, values_of
 from privfed.core.asking.question import Question, parts_of, wire_name
 from privfed.core.values.domain import Ball, Box, Domain
 from privfed.core.values.guarantee import Neighbours, Noise, Unit, Word
@@ -29,6 +30,13 @@ GROUP_SIZE, MOST_FITS = 5, 10
 MOST_DELTA = 1e-5
 """Most delta of all fits together, where a policy bounds epsilon and says nothing of delta."""
 
+FOLLOWING = frozenset(
+    {
+        *("ClusterClients", "ClusterDistances", "ClusterProfiles", "ClusterScatter", "ClusterSilhouettes"),
+        *("Contingency", "FuzzySpread", "Inertia"),
+    }
+)
+"""Questions of privfed's metrics, which may follow an approved algorithm about the centers that it finds."""
 
 FEW = 30
 """Fewest clients of which a tenth may be lost, where nothing else is said; of fewer one."""
@@ -103,7 +111,8 @@ class ClientPolicy:
     | `max_losses` | while sums with other clients lost than before, or asked again, and fits of other \
 clients or cohorts are at most so many *; by default 1, or a tenth of 30 clients or more; any under privacy |
     | **what** | |
-    | `algorithms` | in these algorithms, by registered name, and questions of metrics asked alone |
+    | `algorithms` | in these algorithms, by registered name, and privfed's metrics about what they find; in \
+metrics asked alone, and others after a fit, by the name of their question |
     | `questions` | in these questions, by name, nested ones included |
     | `models` | True: in trainings of models, too, without differential privacy; else in none without |
     | `undeclared` | in an agreed program; True: also where none is agreed and any question may be asked |
@@ -319,12 +328,26 @@ the same in each fit, up to their number and the ranges |
 
 
 def _runs_only(names: Collection[str], program: AgreedProgram | None) -> bool:
-    """Say whether an algorithm of these names runs, or questions of metrics of these names alone."""
+    """Say whether an algorithm of these names runs, and no metrics but its own and those of these names."""
     if program is None:
         return False
-    if program.algorithm is not None:
-        return program.algorithm.name in names
-    return all(str(one.fields.get("name", one.name)) in names for one in program.metrics)
+    first = program.algorithm
+    if first is not None and first.name not in names:
+        return False
+    others = [one for one in program.metrics if str(one.fields.get("name", one.name)) not in names]
+    return first is not None and all(_of_fit(one, first) for one in others) if others else True
+
+
+def _of_fit(metric: Of, algorithm: Of) -> bool:
+    """Say whether a metric is one of privfed's, about the centers of the fit before it."""
+    options = metric.fields.get("options")
+    # An agreed array could be centers of another number, whatever `n_clusters` says.
+    plain = isinstance(options, Of) and not any(
+        isinstance(one, Of | Numbers) for one in options.fields.values()
+    )
+    about = (None, *values_of(algorithm, *N_CLUSTERS))
+    own = plain and metric.fields.get("centers") is None and metric.fields.get("n_clusters") in about
+    return own and str(metric.fields.get("name")) in FOLLOWING
 
 
 def _check_listed(name: str, value: object) -> None:

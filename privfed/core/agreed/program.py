@@ -56,6 +56,9 @@ class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="questi
 Value = Union[None, bool, Integer, float, str, "Of", "Listed", "Numbers", "Asked"]
 
 
+METRIC = "AskedMetric"
+"""How agreements call the class of metrics, each of which asks one question."""
+
 KEPT_START = "KeptStart"
 """How agreements call the class that names a start total of an earlier fit."""
 
@@ -86,6 +89,19 @@ class AgreedProgram(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """
         first = None if algorithm is None else to_agreed(algorithm)
         return cls(algorithm=first, metrics=tuple(map(to_agreed, metrics)), versions=own_versions())
+
+    def check_metrics(self) -> None:
+        """Check that what may follow are metrics: algorithms have bounds and approvals of their own.
+
+        Raises:
+            ArgumentError: one is something else.
+        """
+        for one in self.metrics:
+            if one.name != METRIC:
+                raise ArgumentError(
+                    f"{one.name} is no metric, and cannot follow a fit: name a question with AskedMetric, or "
+                    "agree on the algorithm in a fit of its own."
+                )
 
     def check_versions(self) -> None:
         """Check that this party runs the agreed versions.
