@@ -122,7 +122,7 @@ def resume() -> None:
 
 @command(
     main,
-    "privfed.cli.reading:predict",
+    "privfed.cli.predicting:predict",
     "Print the cluster of each row of a table.",
     run_argument,
     click.argument("data", type=PATH, callback=existing),
@@ -136,6 +136,12 @@ def resume() -> None:
         "--out-folder",
         type=PATH,
         help="Where DATA is a folder with a table of each client: new folder for a CSV file of each.",
+    ),
+    click.option(
+        "--schema",
+        type=PATH,
+        help="File that says what the columns of DATA mean, for a run of nodes, or where"
+        " that of RUN does not name the file.",
     ),
     separator_option,
     click.option(

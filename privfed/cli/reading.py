@@ -1,231 +1,31 @@
-"""The work of `privfed predict` and `privfed summary`: clusters of new rows, and a summary of all rows."""
+"""The work of `privfed summary`: counts, means, deviations and histograms of all rows."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 from rich.table import Table
 
 from privfed.cli.declared import declared_of
-from privfed.cli.described import check_own, check_several, clipped, declared_with, surroundings_of
+from privfed.cli.described import check_several, clipped, declared_with, surroundings_of
 from privfed.cli.described import load as load_rows
 from privfed.cli.output import echo
 from privfed.cli.result import (
     ROWS,
-    TrainedResult,
-    claim_of_run,
-    holds_models,
-    in_columns_units,
     measured_on,
     to_json,
 )
 from privfed.cli.run_folder import (
-    ASKED,
-    MODEL,
-    RESULT_FORMAT,
-    RUN,
-    SELECTION,
-    Centroids,
-    Source,
     pretty,
-    read_centroids,
-    read_result,
-    read_run,
-    read_transcript,
     source_of,
     values_of,
 )
-from privfed.core.names import imported
-from privfed.core.record.transcript import has_begun
-from privfed.core.stored.files import make_folder
-from privfed.core.values.domain import FloatArray
-from privfed.data import load_features
-from privfed.data.described_tables import read_described, text_frame
-from privfed.data.schema import ID, File, parse
-from privfed.data.table import NO_LABEL, natural_key
-from privfed.data.table_files import STDIN, files_of, is_folder, stem, suffix, write_table
-from privfed.errors import ArgumentError, DataError, RunFolderError
-from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.moments import FederatedSummary
-from privfed.estimators.saving import load
-from privfed.estimators.scaling import Scaling
-from privfed.numerics.kernels.dispatch import assign
 from privfed.privacy.claim import one_line
-
-ALL = ("all",)
-"""What `--keep` says for all columns."""
-
-
-def predict(run_folder: Path, data: Path, out: Path | None, out_folder: Path | None, **given: Any) -> None:
-    """Do the work of `privfed predict`.
-
-    Raises:
-        ArgumentError: there is no place for what is found in a folder's tables, or too many.
-    """
-    several = data != STDIN and is_folder(data)
-    if several != (out_folder is not None) or (several and out is not None):
-        raise ArgumentError(
-            f"{data} is a folder with a table of each client; name a new folder for what is found with "
-            "--out-folder, and leave --out out."
-            if several
-            else f"--out-folder is for a folder of tables, and {data} is one; take --out."
-        )
-    if out_folder is None:
-        return _predict(run_folder, data, out, **given)
-    paths = sorted(files_of(data), key=lambda path: natural_key(stem(path)))
-    if out_folder.exists() and (not out_folder.is_dir() or any(out_folder.iterdir())):
-        raise ArgumentError(f"{out_folder} exists and is not an empty folder; name a new one.")
-    make_folder(out_folder)
-    for path in paths:
-        _predict(run_folder, path, out_folder / f"{stem(path)}.csv", **given, told=path != paths[0])
-    return None
-
-
-def _predict(
-    run_folder: Path,
-    data: Path,
-    out: Path | None,
-    separator: str | None,
-    keep: tuple[str, ...] | None,
-    cluster: int | None,
-    model: str | None,
-    told: bool = False,
-) -> None:
-    """Write what is found in one table; `told` says whether the claim was printed before."""
-    if (run_folder / RUN).exists() and holds_models(run_folder):
-        parameters = read_run(run_folder).parameters
-        protocol = str(parameters.values["protocol"])
-        check_own(run_folder, parameters, parameters.algorithm, protocol, model, "predict")
-        rows = load_features(data, read_result(run_folder, TrainedResult).columns, separator=separator)
-        _classes(run_folder, rows, out, cluster, model, _beside(data, separator, keep), told)
-        return
-    source = _source_of(run_folder)
-    if cluster is not None:
-        raise ArgumentError("--cluster is for runs that trained models; leave it out.")
-    known = centroids_of(run_folder)
-    kept = None
-    if source is None or source.schema is None:
-        rows, beside = load_features(data, known.columns, separator=separator), _beside(data, separator, keep)
-    else:
-        schema = parse(source.schema)
-        read = read_described(data, schema, also=None if keep == ALL else keep or ()).checked()
-        rows, kept = read.features, read.kept
-        wanted = read.frame.columns if keep == ALL else (*schema.of(ID), *(keep or ()))
-        there = [name for name in dict.fromkeys(wanted) if name in read.frame.columns]
-        beside = {name: read.frame[name].to_numpy() for name in there}
-    scaling, centers = Scaling.from_dict(known.scaling), np.array(known.centroids, dtype=np.float64)
-    if scaling is not None:
-        rows, centers = scaling.scaled(rows), scaling.scaled(centers)
-    labels = assign(rows, centers)
-    if kept is not None:
-        labels = np.where(kept, labels, NO_LABEL)
-    claim = known.privacy
-    if known.format == 1 and has_begun(run_folder):
-        claim = claim_of_run(run_folder, read_transcript(run_folder))
-    if claim is not None and not told:
-        click.echo(f"privfed: for the centroids, not for the clusters of DATA's rows: {claim.line}", err=True)
-    _write(out, beside, "cluster", labels)
-
-
-def _beside(data: Path, separator: str | None, keep: tuple[str, ...] | None) -> dict[str, NDArray[Any]]:
-    """Return the columns of a table that are written beside what is found, as text.
-
-    Raises:
-        ArgumentError: the table cannot be read a second time.
-        DataError: it has no such column.
-    """
-    if not keep:
-        return {}
-    if data == STDIN or suffix(data) == ".npz":
-        raise ArgumentError(f"--keep needs a file whose columns have names, got {data}; name a CSV file.")
-    frame = text_frame(data, File(separator=separator))
-    for name in () if keep == ALL else keep:
-        if name not in frame.columns:
-            raise DataError(f"{data} has no column {name!r} to keep; it has {', '.join(frame.columns)}.")
-    return {name: frame[name].to_numpy() for name in (frame.columns if keep == ALL else keep)}
-
-
-class _Sourced(msgspec.Struct, frozen=True):
-    source: Source
-
-
-def _source_of(folder: Path) -> Source | None:
-    """Return where the rows of a fit or a selection came from; None for a run over Flower."""
-    if (folder / RUN).exists():
-        return read_run(folder).source
-    return read_result(folder, _Sourced, ASKED).source if (folder / ASKED).exists() else None
-
-
-def centroids_of(folder: Path) -> Centroids:
-    """Return columns, centroids and claim from the folder of a fit, a selection or a run over Flower.
-
-    Raises:
-        RunFolderError: the folder holds none of them, or the run there is not finished.
-    """
-    if (folder / SELECTION).exists() and not (folder / RUN).exists():
-        return read_centroids(folder, SELECTION)
-    if (folder / RUN).exists() or not (folder / MODEL).exists():
-        read_run(folder)
-        return read_centroids(folder)
-    model = load(folder / MODEL)
-    columns = vars(model).get("feature_names_in_")
-    if not isinstance(model, FederatedClusterer):
-        raise RunFolderError(
-            f"{folder} holds a {type(model).__name__}, whose classes this folder does not name; in Python, "
-            "privfed.load reads it, and its predict takes rows."
-        )
-    if columns is None:
-        raise RunFolderError(
-            f"the model in {folder} does not name its columns; in Python, privfed.load reads it, and its "
-            "predict takes rows."
-        )
-    scaling = None if model.scaling_ is None else model.scaling_.to_dict()
-    centers = in_columns_units(model).tolist()
-    return Centroids(tuple(columns), centers, model.privacy_claim_, RESULT_FORMAT, scaling)
-
-
-def _classes(
-    run_folder: Path,
-    rows: FloatArray,
-    out: Path | None,
-    cluster: int | None,
-    own: str | None,
-    beside: dict[str, NDArray[Any]],
-    told: bool,
-) -> None:
-    known = read_result(run_folder, TrainedResult)
-    if cluster is None and known.n_clusters > 1:
-        raise ArgumentError(f"the run trained {known.n_clusters} models: name one with --cluster.")
-    model = load(run_folder / MODEL)
-    if own is not None:
-        model.set_params(model=imported(own))
-    codes = model.predict(rows, cluster or 0)
-    if model.privacy_claim_ is not None and not told:
-        line = model.privacy_claim_.line
-        click.echo(f"privfed: for the models, not for the classes of DATA's rows: {line}", err=True)
-    _write(out, beside, "class", np.array(known.classes)[codes])
-
-
-def _write(out: Path | None, beside: dict[str, NDArray[Any]], name: str, found: NDArray[Any]) -> None:
-    if name in beside:
-        raise ArgumentError(f"DATA has a column {name!r}, too; name the columns to --keep without it.")
-    columns = {**beside, name: found}
-    if out is not None:
-        write_table(out, columns)
-        return
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*(one.tolist() for one in columns.values()), strict=True))
-    click.echo(text.getvalue(), nl=False)
 
 
 def summary(data: Path, as_json: bool, bins: int | list[float] | None, between: bool, **given: Any) -> None:

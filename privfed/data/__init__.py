@@ -2,7 +2,8 @@
 
 from privfed.data.described_clients import in_units, load_described
 from privfed.data.described_tables import read_described
-from privfed.data.loading import load_clients, load_features
+from privfed.data.features import load_features
+from privfed.data.loading import load_clients
 from privfed.data.named_partitions import partition
 from privfed.data.partition import (
     at_random,

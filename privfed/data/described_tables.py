@@ -128,6 +128,15 @@ def text_frame(path: Path, file: File, *, private: bool = False) -> pl.DataFrame
                 f"{path} cannot be read as a table of {len(names)} columns; check that each line has as many "
                 "fields as the header, and that quotes are closed."
             ) from None
+    return as_text(path, frame)
+
+
+def as_text(path: Path, frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the columns of a table as text, blanks around it removed, an empty field as null.
+
+    Raises:
+        DataError: a column holds lists, structures or bytes.
+    """
     try:
         return frame.select(pl.all().cast(pl.String).str.strip_chars().replace("", None))
     except pl.exceptions.PolarsError:
@@ -190,6 +199,11 @@ def read_described(
     wanted = [name for name, own in schema.columns.items() if own.is_feature]
     also = frame.columns if also is None else also
     for name in (*wanted, *also):
+        if name in file.names and name not in frame.columns:
+            raise DataError(
+                f"{path}: column {name!r} is called {file.names[name]!r} by names of [files.{stem(path)}]; "
+                "name it so."
+            )
         if name not in frame.columns:
             near = difflib.get_close_matches(name.casefold(), [one.casefold() for one in frame.columns], 1)
             found = [one for one in frame.columns if one.casefold() in near]

@@ -16,14 +16,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from privfed.core.values.domain import FloatArray
 from privfed.data.conversion import codes, feature_array, sorted_names, text_column
 from privfed.data.table import (
     ERROR,
     ClientTable,
     ClientTables,
     Missing,
-    check_finite,
     filled,
     missing_rule,
     natural_key,
@@ -142,8 +140,8 @@ def load_clients(
             clients have no labels, a client has no rows, or one is not named by `clients`.
         PrivacyError: with `private`, the list of clients would have to be found in a column.
     """
-    _check_path(path)
-    _check_choice(columns, group=group, label=label, id=id)
+    check_path(path)
+    check_choice(columns, group=group, label=label, id=id)
     missing = missing_rule(missing)
     sources = _sources(Path(path), group, label, id, separator, private)
     for source in sources:
@@ -169,45 +167,14 @@ def load_clients(
     return ClientTables(tuple(tables), tuple(names), label_names, private, unlabelled=missing != ERROR)
 
 
-def load_features(
-    path: PathLike, columns: Sequence[str] | None = None, *, separator: str | None = None
-) -> FloatArray:
-    """Load rows to be assigned to clusters; other columns of the file are ignored.
-
-    Args:
-        path: a CSV, TSV, Parquet or .npz file (with an array X), as for `load_clients`.
-        columns: names of the feature columns, in the order to be used; None for all columns of the file.
-        separator: character between the fields of a CSV file; None to find it.
-
-    Returns:
-        The rows, float64 of shape (n_rows, n_columns).
-
-    Raises:
-        ArgumentError: `columns` is empty or repeats itself; `separator` is not one character.
-        DataError: the file is missing or unreadable, a column is missing or not numeric, a value is missing.
-    """
-    _check_path(path)
-    _check_choice(columns)
-    path = Path(path)
-    if is_folder(path):
-        raise DataError(f"{path} is a folder; give one file with the rows.")
-    arrays = read_arrays(path) if suffix(path) == ".npz" else None
-    frame = read_frame(path, separator) if arrays is None else rows_frame(path, arrays, ())
-    source = Source(stem(path), str(path), frame, None)
-    names = list(columns) if columns is not None else source.features()
-    source.require(names)
-    features = feature_array(frame, names, source.origin, needed=columns is not None)
-    check_finite(features, names, source.origin)
-    return features
-
-
 def listed(names: Sequence[str], most: int = 20) -> str:
     """Return names for a message, not all of very many."""
     shown = ", ".join(map(repr, names[:most]))
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
-def _check_choice(columns: Sequence[str] | None, **roles: str | None) -> None:
+def check_choice(columns: Sequence[str] | None, **roles: str | None) -> None:
+    """Refuse feature columns that are none, named twice or in another role, and one column in two roles."""
     for (role, name), (other, another) in combinations(roles.items(), 2):
         if name is not None and name == another:
             raise ArgumentError(
@@ -231,7 +198,8 @@ def _check_choice(columns: Sequence[str] | None, **roles: str | None) -> None:
             )
 
 
-def _check_path(path: Any) -> None:
+def check_path(path: Any) -> None:
+    """Refuse what is no path."""
     if not isinstance(path, str | os.PathLike):
         raise ArgumentError(f"path must be that of a file or a folder, got {type(path).__name__}.")
 

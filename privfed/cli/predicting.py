@@ -1,0 +1,302 @@
+"""The work of `privfed predict`: rows read as the fit read them, and the cluster or class of each."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from privfed.cli.declared import Declared
+from privfed.cli.described import check_own
+from privfed.cli.result import TrainedResult, claim_of_run, holds_models, in_columns_units
+from privfed.cli.run_folder import (
+    ASKED,
+    MODEL,
+    RESULT_FORMAT,
+    RUN,
+    SELECTION,
+    Centroids,
+    Source,
+    read_centroids,
+    read_result,
+    read_run,
+    read_transcript,
+)
+from privfed.core.names import imported
+from privfed.core.record.transcript import has_begun
+from privfed.core.stored.files import make_folder
+from privfed.core.values.domain import FloatArray
+from privfed.data.described_tables import as_text, read_described
+from privfed.data.features import features_in, frame_of
+from privfed.data.schema import ID, Schema, parse, schema_text
+from privfed.data.table import ERROR, NO_LABEL, missing_rule, natural_key
+from privfed.data.table_files import STDIN, files_of, is_folder, stem, suffix, write_table
+from privfed.errors import ArgumentError, DataError, RunFolderError
+from privfed.estimators.base import FederatedClusterer
+from privfed.estimators.saving import load
+from privfed.estimators.scaling import Scaling
+from privfed.numerics.kernels.dispatch import assign
+
+ALL = ("all",)
+"""What `--keep` says for all columns."""
+
+Beside = dict[str, NDArray[Any]]
+"""Columns that are written beside what is found."""
+
+
+def predict(run_folder: Path, data: Path, out: Path | None, out_folder: Path | None, **given: Any) -> None:
+    """Do the work of `privfed predict`.
+
+    Raises:
+        ArgumentError: there is no place for what is found in a folder's tables, or too many.
+    """
+    several = data != STDIN and is_folder(data)
+    if several != (out_folder is not None) or (several and out is not None):
+        raise ArgumentError(
+            f"{data} is a folder with a table of each client; name a new folder for what is found with "
+            "--out-folder, and leave --out out."
+            if several
+            else f"--out-folder is for a folder of tables, and {data} is one; take --out."
+        )
+    if out_folder is None:
+        return _predict(run_folder, data, out, **given)
+    paths = sorted(files_of(data), key=lambda path: natural_key(stem(path)))
+    if out_folder.exists() and (not out_folder.is_dir() or any(out_folder.iterdir())):
+        raise ArgumentError(f"{out_folder} exists and is not an empty folder; name a new one.")
+    make_folder(out_folder)
+    for path in paths:
+        _predict(run_folder, path, out_folder / f"{stem(path)}.csv", **given, told=path != paths[0])
+    return None
+
+
+def _predict(
+    run_folder: Path,
+    data: Path,
+    out: Path | None,
+    schema: Path | None,
+    separator: str | None,
+    keep: tuple[str, ...] | None,
+    cluster: int | None,
+    model: str | None,
+    told: bool = False,
+) -> None:
+    """Write what is found in one table; `told` says whether the claim was printed before."""
+    if (run_folder / RUN).exists() and holds_models(run_folder):
+        if schema is not None:
+            raise ArgumentError(f"{run_folder} trained models, which take no --schema; leave it out.")
+        run = read_run(run_folder)
+        protocol = str(run.parameters.values["protocol"])
+        check_own(run_folder, run.parameters, run.parameters.algorithm, protocol, model, "predict")
+        named = read_result(run_folder, TrainedResult).columns
+        known_rows = _Read(source=run.source, declared=run.parameters.declared)
+        rows, kept, beside = _numbers(data, named, known_rows, separator, keep)
+        _classes(run_folder, rows, kept, out, cluster, model, beside, told)
+        return
+    read = _read_before(run_folder)
+    if cluster is not None:
+        raise ArgumentError("--cluster is for runs that trained models; leave it out.")
+    known = centroids_of(run_folder)
+    described = _schema_of(run_folder, read, known.columns, schema)
+    if described is None:
+        hint = "If the nodes have a schema, name it with --schema." if read is None else ""
+        with _with(hint):
+            rows, kept, beside = _numbers(data, known.columns, read, separator, keep)
+    else:
+        new = schema is None and stem(data) not in described.files
+        hint = f"A copy of the schema with [files.{stem(data)}] is named with --schema." if new else ""
+        with _with(hint):
+            rows, kept, beside = _described(data, described, keep)
+    scaling, centers = Scaling.from_dict(known.scaling), np.array(known.centroids, dtype=np.float64)
+    if scaling is not None:
+        rows, centers = scaling.scaled(rows), scaling.scaled(centers)
+    labels = np.where(kept, assign(rows, centers), NO_LABEL)
+    claim = known.privacy
+    if known.format == 1 and has_begun(run_folder):
+        claim = claim_of_run(run_folder, read_transcript(run_folder))
+    if claim is not None and not told:
+        click.echo(f"privfed: for the centroids, not for the clusters of DATA's rows: {claim.line}", err=True)
+    _write(out, beside, "cluster", labels)
+
+
+@contextmanager
+def _with(hint: str) -> Iterator[None]:
+    """Say what else helps where rows cannot be read."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{error} {hint}".rstrip()) from None
+
+
+class _Read(msgspec.Struct, frozen=True):
+    """Says how a fit or a selection read its rows."""
+
+    source: Source
+    declared: Declared
+
+
+def _read_before(folder: Path) -> _Read | None:
+    """Return how the rows of a fit or a selection were read; None for a run over Flower."""
+    if (folder / RUN).exists():
+        run = read_run(folder)
+        return _Read(source=run.source, declared=run.parameters.declared)
+    return read_result(folder, _Read, ASKED) if (folder / ASKED).exists() else None
+
+
+def _schema_of(
+    folder: Path, read: _Read | None, columns: tuple[str, ...], path: Path | None
+) -> Schema | None:
+    """Return what the columns of DATA mean: as the run says, or as a file says with the same features.
+
+    Raises:
+        ArgumentError: the run has no schema, or one in which a feature means something else.
+    """
+    own = None if read is None or read.source.schema is None else parse(read.source.schema)
+    if path is None:
+        return own
+    if read is not None and own is None:
+        raise ArgumentError(f"{folder} was fitted without a schema; leave --schema out.")
+    given = parse(schema_text(path), str(path))
+    if given.features != columns:
+        raise ArgumentError(
+            f"{path} has the features {', '.join(given.features)}, and {folder} has {', '.join(columns)}; "
+            "name the schema that it was fitted with, or a copy with further [files]."
+        )
+    if own is not None:
+        for name in own.columns:
+            if _meaning(own, name) != _meaning(given, name):
+                raise ArgumentError(
+                    f"column {name!r} has another unit, scale, weight, origin or kind in {path} than in "
+                    f"{folder}; take them from the schema that it was fitted with."
+                )
+    return given
+
+
+def _meaning(schema: Schema, name: str) -> tuple[Any, ...] | None:
+    """Return what makes a number of a column's value, but for how a file writes it; None for no feature."""
+    own = schema.columns.get(name)
+    if own is None or not own.is_feature:
+        return None
+    return own.kind, own.unit, own.categories, own.weight, own.origin, schema.scaling(own)
+
+
+def _described(
+    data: Path, schema: Schema, keep: tuple[str, ...] | None
+) -> tuple[FloatArray, NDArray[np.bool_], Beside]:
+    """Return rows as a schema describes them, which are kept, and its ids with the columns to keep."""
+    read = read_described(data, schema, also=None if keep == ALL else keep or ()).checked()
+    wanted = read.frame.columns if keep == ALL else (*schema.of(ID), *(keep or ()))
+    there = [name for name in dict.fromkeys(wanted) if name in read.frame.columns]
+    return read.features, read.kept, {name: read.frame[name].to_numpy() for name in there}
+
+
+def _numbers(
+    data: Path,
+    columns: tuple[str, ...],
+    read: _Read | None,
+    separator: str | None,
+    keep: tuple[str, ...] | None,
+) -> tuple[FloatArray, NDArray[np.bool_], Beside]:
+    """Return rows after the run's rules for gaps and range, which of them are kept, and columns to keep.
+
+    The table is read once, as standard input can be.
+    """
+    frame = frame_of(data, separator)
+    rule = ERROR if read is None or read.source.missing is None else missing_rule(read.source.missing)
+    rows, kept = features_in(frame, columns, data, rule)
+    domain = None if read is None or not read.declared.clip else read.declared.domain()
+    if domain is not None:
+        rows = np.clip(rows, *domain.bounds(len(columns)))
+    # A row that was left out is given numbers, as kernels take no others, and gets no cluster.
+    return np.where(kept[:, None], rows, 0.0), kept, _beside(data, frame, keep)
+
+
+def _beside(data: Path, frame: pl.DataFrame, keep: tuple[str, ...] | None) -> Beside:
+    """Return the columns of a table that are written beside what is found, as text.
+
+    Raises:
+        ArgumentError: its columns have no names.
+        DataError: it has no such column.
+    """
+    if not keep:
+        return {}
+    if suffix(data) == ".npz":
+        raise ArgumentError(f"--keep needs a file whose columns have names, got {data}; name a CSV file.")
+    for name in () if keep == ALL else keep:
+        if name not in frame.columns:
+            raise DataError(f"{data} has no column {name!r} to keep; it has {', '.join(frame.columns)}.")
+    text = as_text(data, frame)
+    return {name: text[name].to_numpy() for name in (text.columns if keep == ALL else keep)}
+
+
+def centroids_of(folder: Path) -> Centroids:
+    """Return columns, centroids and claim from the folder of a fit, a selection or a run over Flower.
+
+    Raises:
+        RunFolderError: the folder holds none of them, or the run there is not finished.
+    """
+    if (folder / SELECTION).exists() and not (folder / RUN).exists():
+        return read_centroids(folder, SELECTION)
+    if (folder / RUN).exists() or not (folder / MODEL).exists():
+        read_run(folder)
+        return read_centroids(folder)
+    model = load(folder / MODEL)
+    columns = vars(model).get("feature_names_in_")
+    if not isinstance(model, FederatedClusterer):
+        raise RunFolderError(
+            f"{folder} holds a {type(model).__name__}, whose classes this folder does not name; in Python, "
+            "privfed.load reads it, and its predict takes rows."
+        )
+    if columns is None:
+        raise RunFolderError(
+            f"the model in {folder} does not name its columns; in Python, privfed.load reads it, and its "
+            "predict takes rows."
+        )
+    scaling = None if model.scaling_ is None else model.scaling_.to_dict()
+    centers = in_columns_units(model).tolist()
+    return Centroids(tuple(columns), centers, model.privacy_claim_, RESULT_FORMAT, scaling)
+
+
+def _classes(
+    run_folder: Path,
+    rows: FloatArray,
+    kept: NDArray[np.bool_],
+    out: Path | None,
+    cluster: int | None,
+    own: str | None,
+    beside: Beside,
+    told: bool,
+) -> None:
+    known = read_result(run_folder, TrainedResult)
+    if cluster is None and known.n_clusters > 1:
+        raise ArgumentError(f"the run trained {known.n_clusters} models: name one with --cluster.")
+    model = load(run_folder / MODEL)
+    if own is not None:
+        model.set_params(model=imported(own))
+    codes = model.predict(rows, cluster or 0)
+    if model.privacy_claim_ is not None and not told:
+        line = model.privacy_claim_.line
+        click.echo(f"privfed: for the models, not for the classes of DATA's rows: {line}", err=True)
+    _write(out, beside, "class", np.where(kept, np.array(known.classes)[codes], ""))
+
+
+def _write(out: Path | None, beside: Beside, name: str, found: NDArray[Any]) -> None:
+    if name in beside:
+        raise ArgumentError(f"DATA has a column {name!r}, too; name the columns to --keep without it.")
+    columns = {**beside, name: found}
+    if out is not None:
+        write_table(out, columns)
+        return
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*(one.tolist() for one in columns.values()), strict=True))
+    click.echo(text.getvalue(), nl=False)
