@@ -17,10 +17,10 @@ from privfed.data.described_tables import (
     Finding,
     numbers_in,
     read_described,
-    same_but_for_spelling,
     text_frame,
 )
 from privfed.data.schema import DATE, ORDINAL, Column, File, Schema, parse, read_schema, to_toml
+from privfed.data.table import same_but_for_spelling
 from privfed.data.table_files import files_of, is_folder, stem
 from privfed.errors import ArgumentError, DataError
 
@@ -138,7 +138,7 @@ def check(data: Path, schema: Path, as_json: bool) -> None:
         found = read_described(path, described)
         if not len(found.kept):
             findings.append(
-                Finding(str(path), "", "are in the file", 0, "export it anew, or leave the client out")
+                Finding(str(path), "", "are in the file", 0, "export it anew, or leave the client out", True)
             )
         findings += [*found.findings, *_telling_little(str(path), found.frame, described)]
     pairs = same_but_for_spelling([stem(one) for one in paths])
@@ -150,7 +150,11 @@ def check(data: Path, schema: Path, as_json: bool) -> None:
             table.add_row(one.file, one.column, str(one.count), one.what, one.remedy)
         echo(table if findings else f"{data}: nothing is clipped, dropped or imputed")
     for a, b in pairs:
-        echo(f"privfed: files {a!r} and {b!r} differ in spelling only; is it one client?", err=True)
+        echo(
+            f"privfed: files {a!r} and {b!r} differ in spelling only; is it one client? If not, fit takes "
+            "both with --clients.",
+            err=True,
+        )
     if any(one.mistake for one in findings):
         raise click.exceptions.Exit(1)
 

@@ -16,13 +16,13 @@ import polars as pl
 
 from privfed.core.values.domain import FloatArray
 from privfed.data.conversion import any_codes, text_column
-from privfed.data.described_tables import read_described, same_but_for_spelling
+from privfed.data.described_tables import read_described
 from privfed.data.loading import Source, declared_tables, tables_of
 from privfed.data.own import OwnFile, ReadRows
 from privfed.data.schema import CATEGORY, DATE, Schema
-from privfed.data.table import ERROR, LEAVE_OUT, ClientTables, Missing, natural_key
+from privfed.data.table import ERROR, LEAVE_OUT, ClientTables, Missing, check_spelling, natural_key
 from privfed.data.table_files import AnyArray, files_of, is_folder, stem
-from privfed.errors import ArgumentError, DataError, PrivacyError
+from privfed.errors import ArgumentError, PrivacyError
 
 
 def load_described(
@@ -78,11 +78,8 @@ def load_described(
     tables = [one for each in sources for one in tables_of(each, names, label_names, rule)]
     if clients is not None:
         tables = declared_tables(tables, clients, len(names), labelled=label is not None)
-    elif pairs := same_but_for_spelling([one.name for one in tables]):
-        raise DataError(
-            f"clients {pairs[0][0]!r} and {pairs[0][1]!r} of {path} differ in spelling only; "
-            "rename one, or name both with clients= if they are two."
-        )
+    else:
+        check_spelling([one.name for one in tables], path)
     return ClientTables(tuple(tables), names, label_names, private, unlabelled=private, blocks=schema.blocks)
 
 

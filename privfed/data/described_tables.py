@@ -10,7 +10,6 @@ import codecs
 import difflib
 import io
 import os
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -331,14 +330,3 @@ def numbers_in(text: pl.Series, decimal: str, thousands: str) -> pl.Series:
     found = cleaned.str.replace(decimal, ".", literal=True).cast(pl.Float64, strict=False)
     mask = fits & found.is_finite().fill_null(False)
     return pl.select(pl.when(mask).then(found).otherwise(None)).to_series()
-
-
-def same_but_for_spelling(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Return pairs of names that differ in blanks, upper and lower case, or forms of a letter only."""
-    seen, pairs = dict[str, str](), list[tuple[str, str]]()
-    for name in names:
-        key = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
-        if key in seen and seen[key] != name:
-            pairs.append((seen[key], name))
-        seen.setdefault(key, name)
-    return pairs

@@ -22,6 +22,7 @@ from privfed.data.table import (
     ClientTable,
     ClientTables,
     Missing,
+    check_spelling,
     filled,
     missing_rule,
     natural_key,
@@ -137,7 +138,8 @@ def load_clients(
             character, or `missing` is none of its values.
         DataError: a file is missing, empty, unreadable or of an unknown format. A column is unknown,
             repeated, not numeric or not the same for all clients. A value is missing or infinite. Some
-            clients have no labels, a client has no rows, or one is not named by `clients`.
+            clients have no labels, a client has no rows, or one is not named by `clients`. Without `clients`
+            the names of two differ in spelling only.
         PrivacyError: with `private`, the list of clients would have to be found in a column.
     """
     check_path(path)
@@ -164,6 +166,8 @@ def load_clients(
     tables = [table for source in sources for table in tables_of(source, names, label_names, missing)]
     if clients is not None:
         tables = declared_tables(tables, clients, len(names), labelled=label_names is not None)
+    else:
+        check_spelling([one.name for one in tables], path)
     return ClientTables(tuple(tables), tuple(names), label_names, private, unlabelled=missing != ERROR)
 
 

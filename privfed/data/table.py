@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,34 @@ LabelArray = npt.NDArray[np.int64]
 def repeated(names: Iterable[str]) -> list[str]:
     """Return the names that occur more than once, in order of first occurrence."""
     return [name for name, count in Counter(names).items() if count > 1]
+
+
+def same_but_for_spelling(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return pairs of names that differ in blanks, upper and lower case, or forms of a letter only."""
+    seen, pairs = dict[str, str](), list[tuple[str, str]]()
+    for name in names:
+        key = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+        if key in seen and seen[key] != name:
+            pairs.append((seen[key], name))
+        seen.setdefault(key, name)
+    return pairs
+
+
+def check_spelling(names: Sequence[str], path: object) -> None:
+    """Refuse clients that may be one, and whose rows would be those of two.
+
+    Args:
+        names: of the clients that were found.
+        path: where, for the message.
+
+    Raises:
+        DataError: two names differ in spelling only.
+    """
+    if pairs := same_but_for_spelling(names):
+        raise DataError(
+            f"clients {pairs[0][0]!r} and {pairs[0][1]!r} of {path} differ in spelling only; "
+            "rename one, or name both with clients= if they are two."
+        )
 
 
 def check_finite(features: FloatArray, columns: Sequence[str], owner: str, remedy: str = "") -> None:

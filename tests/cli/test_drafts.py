@@ -115,3 +115,14 @@ def test_a_date_with_a_time_is_drafted_as_a_date(invoke, tmp_path: Path, written
     assert schema.columns["seen"].kind == "date" and found == kind
     days = read_described(tmp_path / "t.csv", schema).checked().features[:, 0]
     np.testing.assert_array_equal(days - days[1], [16.0, 0.0, 0.0])
+
+
+def test_a_file_without_rows_cannot_be_used_by_a_check_as_by_a_fit(invoke, failing, tmp_path: Path) -> None:
+    (tmp_path / "sites").mkdir()
+    for name, rows in (("a", "1\n2\n"), ("b", ""), ("c", "3\n4\n")):
+        (tmp_path / "sites" / f"{name}.csv").write_text(f"age\n{rows}")
+    (tmp_path / "s.toml").write_text('[columns.age]\nkind = "number"')
+    words = (tmp_path / "sites", "--schema", tmp_path / "s.toml")
+    found = json.loads(invoke("check", *words, "--json", exit_code=1).stdout)
+    assert [(Path(one["file"]).name, one["count"]) for one in found] == [("b.csv", 0)]
+    assert "client 'b' has no rows" in failing("fit", *words, "-k", 2, "--out", tmp_path / "run")

@@ -13,8 +13,9 @@ from click.testing import CliRunner
 from privfed.cli.main import main
 from privfed.cli.tabular import merge
 from privfed.data.described_clients import in_units
-from privfed.data.described_tables import read_described, same_but_for_spelling
+from privfed.data.described_tables import read_described
 from privfed.data.schema import Column, File, Schema, parse, to_toml
+from privfed.data.table import same_but_for_spelling
 from privfed.errors import ArgumentError, DataError, PrivacyError
 from tests.some import some
 
@@ -366,13 +367,18 @@ def test_a_private_fit_takes_its_domain_from_the_schema(invoke, failing, tmp_pat
     assert declared["high"] == pytest.approx([1.0, np.sqrt(0.5), np.sqrt(0.5), 1.0])
 
 
-def test_clients_whose_names_differ_in_spelling_only_are_an_error(failing, tmp_path: Path) -> None:
+@pytest.mark.parametrize("described", [True, False])
+def test_clients_whose_names_differ_in_spelling_only_are_an_error(
+    described: bool, invoke, failing, tmp_path: Path
+) -> None:
     rows = "".join(f"{name},{i}\n" for name in ("Aarhus", "aarhus", "Odense") for i in range(9))
     (tmp_path / "t.csv").write_text("site,age\n" + rows)
     (tmp_path / "s.toml").write_text('[columns.age]\nkind = "number"')
-    words = ("fit", tmp_path / "t.csv", "--group", "site", "--schema", tmp_path / "s.toml", "-k", 2)
-    text = failing(*words, "--out", tmp_path / "run")
+    schema = ("--schema", tmp_path / "s.toml") if described else ()
+    words = ("fit", tmp_path / "t.csv", "--group", "site", *schema, "-k", 2, "--out", tmp_path / "run")
+    text = failing(*words)
     assert "'Aarhus' and 'aarhus'" in text and "--clients" in text
+    invoke(*words, "--clients", "Aarhus,aarhus,Odense", "--quiet")
 
 
 @pytest.mark.parametrize("damaged", ['1,"open', "1,2,3,4,5", '"', "1", "\x00,\x00", '5,"a""', "1e400,nan"])
