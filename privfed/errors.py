@@ -228,6 +228,11 @@ REMEDIES = {
         "A node's owner declares no labels, or another number of classes (labels and classes in node.toml)"
     ),
     "agreement:ids": "A node's owner declares no column of ids, which unit user needs (id in node.toml)",
+    "agreement:missing": (
+        "With neighbours that replace a record the number of rows is public, and a node leaves rows out for "
+        "what they hold: give missing a number in node.toml or a value in the schema, and no id; or claim "
+        'neighbours="add-remove"'
+    ),
     "agreement:times": "A node's owner declares no columns that are times of rows (times in node.toml)",
     "agreement:unknown": "A node has lost what it joined: begin a new fit",
     "journal:index": "A client answers no sum again that came before the last one: begin a new fit",

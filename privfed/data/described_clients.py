@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -80,7 +81,15 @@ def load_described(
         tables = declared_tables(tables, clients, len(names), labelled=label is not None)
     else:
         check_spelling([one.name for one in tables], path)
-    return ClientTables(tuple(tables), names, label_names, private, unlabelled=private, blocks=schema.blocks)
+    # A row without an id is left out, too; which client a row is of is no part of it.
+    left_out = private and (id is not None or leaves_out(schema))
+    words: dict[str, Any] = {"unlabelled": private, "blocks": schema.blocks, "leaves_out": left_out}
+    return ClientTables(tuple(tables), names, label_names, private, **words)
+
+
+def leaves_out(schema: Schema) -> bool:
+    """Say whether rows that cause no error are left out where a column has no value."""
+    return any(one.is_feature and one.missing in (ERROR, LEAVE_OUT) for one in schema.columns.values())
 
 
 def spreads_in_units(schema: Schema, spreads: FloatArray) -> dict[str, AnyArray]:
@@ -141,6 +150,11 @@ class DescribedFile(OwnFile):
     """
 
     schema: Schema
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether rows are left out for what they hold: where the schema says so, or without an id."""
+        return leaves_out(self.schema) or self.id is not None
 
     def read(self, agreed: Sequence[str] | None = None) -> ReadRows:
         """Read the rows, as `OwnFile` does; what the schema does not read is missing."""

@@ -168,7 +168,9 @@ def load_clients(
         tables = declared_tables(tables, clients, len(names), labelled=label_names is not None)
     else:
         check_spelling([one.name for one in tables], path)
-    return ClientTables(tuple(tables), tuple(names), label_names, private, unlabelled=missing != ERROR)
+    left_out = missing != ERROR and (isinstance(missing, str) or id is not None)
+    words: dict[str, Any] = {"unlabelled": missing != ERROR, "leaves_out": left_out}
+    return ClientTables(tuple(tables), tuple(names), label_names, private, **words)
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:
@@ -342,10 +344,8 @@ def tables_of(
     if not names:
         return []
     # The sort is stable, so that a client's rows keep the order of the file.
-    order, starts = (
-        np.argsort(members, kind="stable"),
-        np.searchsorted(np.sort(members), range(1, len(names))),
-    )
+    order = np.argsort(members, kind="stable")
+    starts = np.searchsorted(np.sort(members), range(1, len(names)))
     return [
         ClientTable(
             name,

@@ -59,6 +59,11 @@ class OwnFile:
     missing: Missing = LEAVE_OUT
 
     @property
+    def leaves_out(self) -> bool:
+        """Whether rows are left out for what they hold: without a number, or without an id."""
+        return self.missing == LEAVE_OUT or self.id is not None
+
+    @property
     def named(self) -> bool:
         """Whether the file names its columns; arrays do not."""
         return suffix(self.path) != ".npz"

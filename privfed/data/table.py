@@ -152,6 +152,7 @@ class ClientTables:
         unlabelled: whether rows may have no label, which is the code `NO_LABEL`.
         blocks: positions of columns that are one column of the table together, such as the categories of a
             ward: a fit scales them alike. No block for a column of its own.
+        leaves_out: whether a rule leaves rows out for what they hold, so that their number depends on it.
 
     Attributes:
         kept: what is kept of the rows for the life of this object, such as their groups
@@ -169,6 +170,7 @@ class ClientTables:
     private: bool = False
     unlabelled: bool = False
     blocks: tuple[tuple[int, ...], ...] = ()
+    leaves_out: bool = False
     kept: dict[str, object] = field(default_factory=dict, repr=False, init=False)
 
     def __post_init__(self) -> None:

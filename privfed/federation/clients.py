@@ -37,6 +37,7 @@ class Clients:
         seen: size of groups -> what questions see of the rows, so that all sums of a fit see the same.
         scaling: how the rows were scaled, a `privfed.estimators.scaling.Scaling`; None if they were not.
         blocks: columns that are one together (`ClientTables`).
+        leaves_out: whether the number of rows depends on what they hold (`ClientTables`).
     """
 
     names: tuple[str, ...]
@@ -48,6 +49,7 @@ class Clients:
     seen: dict[int, tuple[ClientData, ...]] = field(default_factory=dict, repr=False)
     scaling: Any = None
     blocks: tuple[tuple[int, ...], ...] = ()
+    leaves_out: bool = False
 
     @classmethod
     def elsewhere(cls, members: Members) -> Clients:
@@ -274,7 +276,8 @@ def _from_tables(tables: ClientTables) -> Clients:
     users = [one.ids for one in tables.tables]
     data = _clients(Stack.of(tables.arrays), [one.labels for one in tables.tables], users)
     kept = KeptGroups.of(tables)
-    return Clients(tables.names, data, None, tables.columns, groups=kept, blocks=tables.blocks)
+    words: dict[str, Any] = {"groups": kept, "blocks": tables.blocks, "leaves_out": tables.leaves_out}
+    return Clients(tables.names, data, None, tables.columns, **words)
 
 
 def _clients(

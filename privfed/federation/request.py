@@ -25,7 +25,7 @@ from privfed.core.roles.secure_sum import DECLARED, SecureSum
 from privfed.core.stored.encoding import Array
 from privfed.core.values.domain import Domain
 from privfed.core.values.guarantee import Noise, SampledSteps
-from privfed.errors import ArgumentError
+from privfed.errors import ArgumentError, PrivacyError
 from privfed.federation.clients import Clients
 from privfed.federation.driver import Watcher
 from privfed.federation.simulation import check_no_privacy, folder_to_resume
@@ -164,11 +164,18 @@ class FederationRequest:
             ArgumentError: the protocol cannot protect so few clients, privacy declares another domain, or a
                 number is too large to be agreed on. Or the server would add noise to sums that it can read.
             PrivacyError: the server would add noise to sums that are not fixed before the first, or clients
-                answer from groups of rows.
+                answer from groups of rows; or the number of rows is public and depends on what they hold.
         """
         if self.policy is not None:
             check_no_privacy(self.policy.group_size, self.privacy is not None)
         configuration = self._agreed()
+        terms = configuration.privacy
+        if terms is not None and terms.rows_are_public and self.clients.leaves_out:
+            raise PrivacyError(
+                "with neighbours that replace a record the number of rows is public, and these tables leave "
+                "rows out for what they hold: a missing value or id. Declare a value for gaps (missing=) and "
+                'leave the column of ids out, or claim neighbours="add-remove".'
+            )
         check_size(configuration)
         check_built(size_of(self.algorithm, setting_of(configuration, self.declared)), totals=False)
         privacy = self.privacy

@@ -217,6 +217,11 @@ class PrivacyTerms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Whether a question costs what added rows, or an added client, cost."""
         return self.unit == Unit.USER or self.neighbours == Neighbours.ADD_REMOVE
 
+    @property
+    def rows_are_public(self) -> bool:
+        """Whether all neighbours have equally many rows, so that their number is asked without a price."""
+        return self.unit == Unit.RECORD and self.neighbours == Neighbours.REPLACE_ONE
+
     def __post_init__(self) -> None:
         if (self.unit == Unit.USER) != (self.rows_per_user > 0):
             raise ArgumentError(

@@ -181,6 +181,8 @@ class Node:
         terms = configuration.privacy
         if terms is not None and terms.unit == Unit.USER and self._settings.id is None:
             raise PolicyError("agreement:ids")
+        if terms is not None and terms.rows_are_public and self._settings.table.leaves_out:
+            raise PolicyError("agreement:missing")
 
     def _opened(self, agreement: Agreement, position: int) -> messages.Totals:
         """Return the totals that clients have opened of a resumed fit, where this node passes them on."""

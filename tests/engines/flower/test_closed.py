@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from privfed import Box, ClientPolicy, DPKMeans, DWFKMeans, FederatedFuzzyCMeans, Privacy
+from privfed import Box, ClientPolicy, DPKMeans, DWFKMeans, FederatedFuzzyCMeans, FederatedScaler, Privacy
 from privfed.core.agreed.policy import GROUP_SIZE, HIDING
 from privfed.core.record.records import Asked
 from privfed.data import ClientTable, ClientTables
@@ -18,6 +19,7 @@ from privfed.errors import ProtocolError
 from tests.cli.wide import run
 from tests.engines.flower.federations import CLAIM, WORDS, assert_same, federation, rows
 from tests.engines.flower.networks import Folders
+from tests.some import some
 
 APPROVED: dict[str, Any] = {"algorithms": ["WeightedKMeans", "PrivateKMeans"]}
 """What an owner must name; all else stays as it is closed."""
@@ -66,6 +68,17 @@ def test_nodes_answer_from_groups_as_simulated_clients_do(protocol: str, tmp_pat
     exact = DWFKMeans(2, protocol=protocol, **WORDS).fit(tables())
     assert not np.array_equal(over.cluster_centers_, exact.cluster_centers_)
     assert len(over.transcript_.of(Asked)) > 2
+
+
+def test_nodes_that_leave_rows_out_join_no_claim_under_which_their_number_is_public(tmp_path: Path) -> None:
+    folder = federation(tmp_path / "fed")
+    claim = dataclasses.replace(CLAIM, neighbours="replace-one")
+    with pytest.raises(ProtocolError, match=r"agreement:missing.*node\.toml"):
+        asked(folder, FederatedScaler("range", privacy=claim))
+    for node in some(nodes_of(folder)):
+        settings = (node / "node.toml").read_text()
+        (node / "node.toml").write_text(f"missing = 0.0\n{settings}")
+    assert asked(folder, FederatedScaler("range", privacy=claim)).n_samples_seen_ == sum(map(len, rows()))
 
 
 @pytest.mark.slow
