@@ -232,8 +232,8 @@ def scale(
                 f"{schema} has the features {', '.join(known.features)}, and the nodes have "
                 f"{', '.join(engine.file.columns)}; name the schema that they joined with."
             )
-        words = surroundings_of(declared_by(known, declared_of(given)).parameters() | values_of(given))
-        write_scales(out, known, FederatedScaler(scale, engine=engine, **words).fit())
+        options = surroundings_of(declared_by(known, declared_of(given)).parameters() | values_of(given))
+        write_scales(out, known, FederatedScaler(scale, engine=engine, **options).fit())
         engine.end_fits()
 
 

@@ -61,8 +61,8 @@ def scale(data: Path, out: Path, scale: Literal["standard", "robust"], **given: 
             'the schema says scale = "range"; take that line out of it, or keep it and do not scale.'
         )
     tables, declared = _loaded(_in_units(source, schema, {}), given)
-    words = surroundings_of({**declared.parameters(), **values_of(given)})
-    write_scales(out, schema, FederatedScaler(scale, **words).fit(tables))
+    options = surroundings_of({**declared.parameters(), **values_of(given)})
+    write_scales(out, schema, FederatedScaler(scale, **options).fit(tables))
 
 
 def write_scales(out: Path, schema: Schema, scaler: FederatedScaler) -> None:

@@ -211,8 +211,8 @@ def serve(file: FederationFile, host: str) -> None:
     admission.read()
     with _listening(file) as listening:
         threading.Thread(target=_accept, args=(listening, run, admission), daemon=True).start()
-        words: dict[str, Any] = {"log_level": "warning", "timeout_graceful_shutdown": 5, **tls}
-        _Server(uvicorn.Config(app, host=host, port=port, **words)).run()
+        options: dict[str, Any] = {"log_level": "warning", "timeout_graceful_shutdown": 5, **tls}
+        _Server(uvicorn.Config(app, host=host, port=port, **options)).run()
 
 
 class _Server(uvicorn.Server):  # type: ignore[misc]  # uvicorn is not typed here.

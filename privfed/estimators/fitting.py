@@ -116,8 +116,8 @@ def check_declared(estimator: Any) -> None:
         value, written = params[name], str(one.annotation)
         known = written.removesuffix(" | None")
         if known.startswith("Literal[") and known.endswith("]"):
-            words = literal_eval(known.removeprefix("Literal"))
-            allowed = words if known == written else (None, *words)
+            literals = literal_eval(known.removeprefix("Literal"))
+            allowed = literals if known == written else (None, *literals)
             if value not in allowed:
                 *others, last = ("None" if each is None else f'"{each}"' for each in allowed)
                 raise ArgumentError(

@@ -147,10 +147,10 @@ class FederatedImputer(OneToOneFeatureMixin, TransformerMixin, Surroundings, Sav
         return np.where(np.isnan(rows), self.statistics_, rows)
 
     def _one(self, table: Any, reset: bool, least: int) -> FloatArray:
-        words: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
+        options: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
-            return np.asarray(validate_data(self, table, reset=reset, ensure_min_samples=least, **words))
+            return np.asarray(validate_data(self, table, reset=reset, ensure_min_samples=least, **options))
 
     def __sklearn_tags__(self) -> Any:
         """Return scikit-learn's tags: values may be missing."""

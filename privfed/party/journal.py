@@ -290,8 +290,8 @@ class Journal:
         columns: tuple[object, ...] = (None,) * 6
         if terms is not None:
             claim = claim_of(terms)
-            words = (claim.unit, claim.neighbours, str(terms.noise), claim.mechanism)
-            columns = (claim.epsilon, claim.delta, *words)
+            facts = (claim.unit, claim.neighbours, str(terms.noise), claim.mechanism)
+            columns = (claim.epsilon, claim.delta, *facts)
         about = (agreement.digest, data_set, configuration.protocol, configuration.algorithm, position)
         with self._database.transaction() as database:
             number = database.execute(

@@ -273,6 +273,6 @@ def own_run(
     ledger = None if configuration.noising_terms is None else BudgetLedger(configuration)
     setting = replace(setting_of(configuration, domain), start=start)
     program = agreed_program(configuration, domain)
-    words: dict[str, Any] = {"ledger": ledger, "tells": tells}
-    words |= {} if program is None else {"placed": Stated(program)}
-    return ProgramReplay(algorithm, setting, store, metrics=tuple(map(from_agreed, agreed.metrics)), **words)
+    given: dict[str, Any] = {"ledger": ledger, "tells": tells}
+    given |= {} if program is None else {"placed": Stated(program)}
+    return ProgramReplay(algorithm, setting, store, metrics=tuple(map(from_agreed, agreed.metrics)), **given)

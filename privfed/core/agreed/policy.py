@@ -176,8 +176,8 @@ the same in each fit, up to their number and the ranges |
             )
         for name in ("protocols", "algorithms", "questions"):
             _check_listed(name, getattr(self, name))
-        words: dict[str, type[Word]] = {"units": Unit, "neighbours": Neighbours, "noise": Noise}
-        for name, kind in words.items():
+        enumerations: dict[str, type[Word]] = {"units": Unit, "neighbours": Neighbours, "noise": Noise}
+        for name, kind in enumerations.items():
             _check_listed(name, getattr(self, name))
             for word in getattr(self, name) or ():
                 kind.read(name, word)

@@ -75,7 +75,7 @@ class Averaging:
     """FedAvg, or with several models IFCA.
 
     Args:
-        plan: words of the run.
+        plan: options of the run.
         n_clusters: number of models.
         divide: whether a model that nobody takes is put beside one that many take (`divided`).
     """
@@ -127,5 +127,5 @@ class Averaging:
         return ModelsOutcome(history[-1], tuple(history))
 
     def _question(self, ranges: Ranges, models: FloatArray, number: int) -> AveragedUpdates:
-        words = self.plan.asked(number, models=models, choice=self._choice, after=Regrouping.none())
-        return AveragedUpdates(ranges=ranges, **words)
+        options = self.plan.asked(number, models=models, choice=self._choice, after=Regrouping.none())
+        return AveragedUpdates(ranges=ranges, **options)

@@ -1,4 +1,4 @@
-"""What all algorithms over models share: the words of training, its ranges, and what a run ends with.
+"""What all algorithms over models share: the options of training, its ranges, and what a run ends with.
 
 What the algorithms over models may ask, round by round, so that clients can check it without totals.
 """
@@ -53,8 +53,8 @@ class Plan:
         rate = self.first.learning_rate * self.learning_rate_decay ** (round_number - 1)
         return replace(self.first, round=round_number, learning_rate=rate)
 
-    def asked(self, round_number: int, **words: Any) -> dict[str, Any]:
-        """Return the words of a round's question, as of its form: the given ones, else the usual ones."""
+    def asked(self, round_number: int, **options: Any) -> dict[str, Any]:
+        """Return the options of a round's question, as of its form: the given ones, else the usual ones."""
         usual = {
             "training": self.training(round_number),
             "structure": 0,
@@ -63,7 +63,7 @@ class Plan:
             "numbered": True,
             "before": Regrouping.none(),
         }
-        return {**usual, **words}
+        return {**usual, **options}
 
     def trainer(self, n_columns: int) -> Trainer:
         """Return the model of rows with so many columns."""
@@ -176,7 +176,7 @@ class RoundForms:
     """The forms of a run's questions.
 
     Args:
-        plan: words of the run.
+        plan: options of the run.
         setting: what is known before the first question.
     """
 
@@ -193,9 +193,9 @@ class RoundForms:
             return Near((self._plan.starts(self._setting.n_features, n_clusters or 1),))
         return Shape(n_clusters or (1, MOST_CLUSTERS), self._n_parameters)
 
-    def form(self, kind: type[Question], number: int, **words: Any) -> Form:
-        """Return the form of a round's question, whose words are those of `Plan.asked`."""
-        return Form(kind, **self._ranges, **self._plan.asked(number, **words))
+    def form(self, kind: type[Question], number: int, **options: Any) -> Form:
+        """Return the form of a round's question, whose options are those of `Plan.asked`."""
+        return Form(kind, **self._ranges, **self._plan.asked(number, **options))
 
     def slotted(self, form: Form, slots: int) -> Form:
         """Return a form whose answers come in so many slots; with 0 as it is."""
@@ -219,8 +219,8 @@ class RoundForms:
             "numbered": numbered,
             "before": Same("before", before),
         }
-        words = {"size": landmarks.size, "seed": landmarks.seed, "decay": landmarks.decay}
-        sketches = self.slotted(self.form(SketchedUpdates, number, **common, **words), slots)
+        options = {"size": landmarks.size, "seed": landmarks.seed, "decay": landmarks.decay}
+        sketches = self.slotted(self.form(SketchedUpdates, number, **common, **options), slots)
         after = Among((Regrouping.none(), landmarks.form(number)))
         sums = (Phase(self.form(AveragedUpdates, number, **common, after=after)),) if averages else ()
         return Cycle((Phase(sketches), *sums), forgets=_OF_A_ROUND)

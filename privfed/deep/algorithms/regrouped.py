@@ -137,7 +137,7 @@ class RegroupedLearning:
     """Rounds of training in clusters that a rule changes.
 
     Args:
-        plan: words of the run.
+        plan: options of the run.
         rule: when clients are clustered anew, and how.
         sketch_error: by which share sketches may change distances; None for whole updates.
         slotted: whether sketches come in slots, so that nobody knows whose they are.
@@ -187,9 +187,9 @@ class RegroupedLearning:
             rounds=self.plan.rounds,
             decay=self.rule.decay,
         )
-        forms, words = RoundForms(self.plan, setting), (self.rule.metric, self.rule.numbered, steps)
+        forms, options = RoundForms(self.plan, setting), (self.rule.metric, self.rule.numbered, steps)
         asked = n_clients * self.slotted, not self.averages_itself(size, n_parameters, private)
-        rounds = (forms.compared(t, *words, *asked) for t in range(1, self.plan.rounds + 1))
+        rounds = (forms.compared(t, *options, *asked) for t in range(1, self.plan.rounds + 1))
         return (*forms.found, *rounds, *(() if private else (forms.sizes(steps),)))
 
     def run(self, setting: Setting) -> Conversation[ModelsOutcome]:
@@ -287,7 +287,7 @@ class _Server:
         assert decision.labels is not None
         return int(np.bincount(seen.labels[decision.labels == new]).argmax())
 
-    def _words(self, number: int, **own: Any) -> dict[str, Any]:
+    def _options(self, number: int, **own: Any) -> dict[str, Any]:
         rule = {"metric": self._rule.metric, "numbered": self._rule.numbered}
         return self._plan.asked(
             number, models=self.models, structure=self._structure, before=self._step, **rule, **own
@@ -295,8 +295,8 @@ class _Server:
 
     def _sketches(self, number: int) -> Conversation[tuple[Updates, bool]]:
         """Ask for sketches; return what is seen of them, and whether these are all there is to average."""
-        words = self._words(number, size=self._size, seed=self._seed, decay=self._rule.decay)
-        question = SketchedUpdates(ranges=self._ranges, **words)
+        options = self._options(number, size=self._size, seed=self._seed, decay=self._rule.decay)
+        question = SketchedUpdates(ranges=self._ranges, **options)
         slots = Slots(ranges=self._ranges, inner=question, slots=self._n_clients)
         share, label = SKETCH_SHARE / self._plan.rounds, self._plan.label(number)
         total = yield Ask(
@@ -329,8 +329,8 @@ class _Server:
         noisiest = max(self._noise[name].variance for name in contributors)
         return float(noisiest * n_parameters / self._size)
 
-    def _paid(self, **words: float) -> Mapping[str, float] | None:
-        return words if self._private else None
+    def _paid(self, **options: float) -> Mapping[str, float] | None:
+        return options if self._private else None
 
     def _regrouping(self, seen: Updates, decision: Decision, number: int) -> Regrouping:
         if decision.labels is None or decision.landmarks is None:
@@ -385,7 +385,7 @@ class _Server:
 
     def _averages(self, number: int, step: Regrouping) -> Conversation[None]:
         """Ask for the averages, so that nobody sees an update."""
-        question = AveragedUpdates(ranges=self._ranges, **self._words(number, after=step))
+        question = AveragedUpdates(ranges=self._ranges, **self._options(number, after=step))
         total = yield Ask(
             question,
             self._plan.label(number),

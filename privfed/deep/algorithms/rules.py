@@ -25,7 +25,7 @@ class PropagationRule:
 
     Args:
         metric: distance of updates, one of `METRICS` (table II compares them).
-        propagation: words of affinity propagation.
+        propagation: parameters of affinity propagation.
         after: rounds before the first clustering; the paper clusters from round 1 on.
         decay: of running means, which are compared in place of updates; 0 as published.
     """

@@ -181,7 +181,7 @@ QUANTILES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
 
 @dataclass(frozen=True, kw_only=True)
 class Propagation:
-    """Words of affinity propagation.
+    """Parameters of affinity propagation.
 
     Args:
         similarity: one of `SIMILARITIES`.

@@ -1,4 +1,4 @@
-"""What all estimators of models share: their words, from `fit` through a federation to fitted models."""
+"""What all estimators of models share: their options, from `fit` through a federation to fitted models."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from privfed.deep.algorithms.plan import ModelsOutcome, Plan, as_table, from_tab
 from privfed.deep.estimators.parameters import ModelParameters
 from privfed.deep.estimators.predicting import Predicting, kind_of
 from privfed.deep.estimators.resuming import remembered
-from privfed.deep.estimators.words import (
+from privfed.deep.estimators.training_plan import (
     check_labels,
     check_model,
+    check_options,
     check_private,
     check_travels,
-    check_words,
     noised_plan,
     plan_of,
     timed_domain,
@@ -69,7 +69,7 @@ class FederatedModel(Predicting, ModelParameters, Saved):
 
     @abstractmethod
     def make_algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
-        """Check the estimator's own words and return the algorithm.
+        """Check the estimator's own options and return the algorithm.
 
         Raises:
             ArgumentError: a word is out of its bounds.
@@ -92,12 +92,12 @@ class FederatedModel(Predicting, ModelParameters, Saved):
         return "clients"
 
     @property
-    def _words(self) -> dict[str, Any]:
+    def _options(self) -> dict[str, Any]:
         """All parameters by name, with the weighting that None stands for."""
         given = self.get_params(deep=False)
         # Numbers of numpy, such as y.max() + 1, are taken as Python's.
-        words = {name: one.item() if isinstance(one, np.generic) else one for name, one in given.items()}
-        return words | {"weighting": self._usual_weighting if self.weighting is None else self.weighting}
+        options = {name: one.item() if isinstance(one, np.generic) else one for name, one in given.items()}
+        return options | {"weighting": self._usual_weighting if self.weighting is None else self.weighting}
 
     @property
     def _by_dp_sgd(self) -> Privacy | None:
@@ -170,16 +170,16 @@ class FederatedModel(Predicting, ModelParameters, Saved):
 
     def _newcomers_training(self, n_rows: int) -> Training:
         """Return the last round's training, without noise; batches are of the fit's size in the mean."""
-        words = self._words
+        options = self._options
         if self._by_dp_sgd is not None:
-            words["batch_size"] = max(1, round(self.sample_rate * n_rows))
-        plan = plan_of(words, 0, False).training(self._plan_.rounds)
+            options["batch_size"] = max(1, round(self.sample_rate * n_rows))
+        plan = plan_of(options, 0, False).training(self._plan_.rounds)
         return replace(plan, timed=False, n_classes=self._plan_.first.n_classes)
 
     def _check(self) -> None:
-        check_words(self._words)
+        check_options(self._options)
         if self.privacy is not None:
-            check_private(self._words, self.privacy)
+            check_private(self._options, self.privacy)
 
     def _gather(self, X: Any, y: Any, names: Iterable[Any] | None) -> Clients:
         self._check()
@@ -245,7 +245,7 @@ class FederatedModel(Predicting, ModelParameters, Saved):
             )
 
     def _planned(self, n_columns: int, seed: int) -> tuple[Plan, Algorithm[ModelsOutcome]]:
-        """Check all words; return the plan and the algorithm."""
+        """Check all options; return the plan and the algorithm."""
         self._check()
         plan = self._plan(seed)
         check_model(plan, n_columns)
@@ -269,10 +269,10 @@ class FederatedModel(Predicting, ModelParameters, Saved):
         return seed_of_fit(self.random_state, self.privacy, self.run_dir, resume)
 
     def _plan(self, seed: int) -> Plan:
-        words = self._words
+        options = self._options
         if self._by_dp_sgd is None:
-            return plan_of(words, seed, self._sampled)
-        return noised_plan(words, self._by_dp_sgd, seed, self._sampled)
+            return plan_of(options, seed, self._sampled)
+        return noised_plan(options, self._by_dp_sgd, seed, self._sampled)
 
     def _request(
         self,
@@ -310,10 +310,10 @@ class FederatedModel(Predicting, ModelParameters, Saved):
         )
 
     def _described(self, plan: Plan, n_features: int) -> str:
-        """Return the algorithm and its words as canonical text, for the agreement."""
-        words = {k: v for k, v in plain_params(self).items() if k not in NOT_PART_OF_THE_AGREEMENT}
-        words |= {"algorithm": stored_name(type(self)), "n_features": n_features, "model": plan.first.model}
-        return json.dumps(words, sort_keys=True)
+        """Return the algorithm and its options as canonical text, for the agreement."""
+        options = {k: v for k, v in plain_params(self).items() if k not in NOT_PART_OF_THE_AGREEMENT}
+        options |= {"algorithm": stored_name(type(self)), "n_features": n_features, "model": plan.first.model}
+        return json.dumps(options, sort_keys=True)
 
     def _keep(self, outcome: ModelsOutcome, plan: Plan, clients: Clients) -> None:
         if not self.federation_.finished:
@@ -379,11 +379,11 @@ class FederatedModel(Predicting, ModelParameters, Saved):
             raise ValueError("the sizes do not add up")
         if not np.array_equal(history[-1], models):
             raise ValueError("the history does not end with the models")
-        words = {name: facts[name] for name in ("model", "n_classes", "timed")}
+        options = {name: facts[name] for name in ("model", "n_classes", "timed")}
         self._kind_ = facts.get("module", "")  # Not in files of format 2.
-        if not (isinstance(words["model"], str) and isinstance(self._kind_, str)):
+        if not (isinstance(options["model"], str) and isinstance(self._kind_, str)):
             raise ValueError("no name of a model")
-        self._plan_ = Plan(first=Training(**words), rounds=facts["rounds"])
+        self._plan_ = Plan(first=Training(**options), rounds=facts["rounds"])
         self.models_, self.history_ = models, history
         self.regrouped_ = from_table(arrays["regrouped"])
         self.parents_ = arrays["parents"].astype(np.int64)

@@ -168,12 +168,12 @@ class DCFL(Propagating, _Regrouped):
     def _rule(self) -> Rule:
         # The Dunn index of noisy means says little of clusters.
         quantile = 0.5 if self._decay and self.preference_quantile is None else self.preference_quantile
-        words = Propagation(
+        options = Propagation(
             similarity=self.similarity,
             preference=self.preference,
             quantile=quantile,
             damping=self.damping,
         )
         return PropagationRule(
-            metric=self.metric, propagation=words, after=self.cluster_after, decay=self._decay
+            metric=self.metric, propagation=options, after=self.cluster_after, decay=self._decay
         )

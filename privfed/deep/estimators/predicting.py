@@ -11,7 +11,7 @@ import numpy.typing as npt
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.numbers import as_numbers
 from privfed.deep.algorithms.plan import Plan
-from privfed.deep.estimators.words import model_name
+from privfed.deep.estimators.training_plan import model_name
 from privfed.deep.training.local import TIMES
 from privfed.deep.training.trainer import MODELS, Labels, Trainer, trainer_of
 from privfed.errors import ArgumentError, DataError

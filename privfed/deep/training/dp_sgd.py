@@ -56,8 +56,8 @@ BLOCK = 1 << 21
 """Most numbers of gradients that are held at a time, or one row's. Larger blocks hold more empty places."""
 
 
-class Words(Protocol):
-    """Words of DP-SGD (`privfed.deep.training.local.Training`)."""
+class Settings(Protocol):
+    """Settings of DP-SGD (`privfed.deep.training.local.Training`)."""
 
     @property
     def learning_rate(self) -> float:
@@ -89,7 +89,7 @@ def private_sgd(
     start: FloatArray,
     features: FloatArray,
     labels: Labels,
-    words: Words,
+    settings: Settings,
     source: RandomBits,
     errors: list[BaseException] | None = None,
 ) -> FloatArray:
@@ -100,24 +100,24 @@ def private_sgd(
         start: its parameters before.
         features: rows, float64 of shape (n_rows, n_features); perhaps none.
         labels: their classes.
-        words: of DP-SGD.
+        settings: of DP-SGD.
         source: where batches and noise come from: `SecureBits()` for what is claimed.
         errors: takes what the client's own log is to say (`ClientData.errors`).
     """
     found = start.copy()
-    step = 2.0 ** (math.frexp(words.max_grad_norm / STEPS)[1] - 1)
-    reach = words.max_grad_norm / step * CHARGED
-    sigma = max(LEAST_SIGMA, math.sqrt((words.noise_multiplier * reach) ** 2 + ROUNDING_VARIANCE))
-    mean = step / (words.rate * words.rows)
-    own_step = stepping(trainer, start, words.learning_rate)
-    for _ in range(words.steps):
-        batch = _sampled(len(features), words.rate, source)
+    step = 2.0 ** (math.frexp(settings.max_grad_norm / STEPS)[1] - 1)
+    reach = settings.max_grad_norm / step * CHARGED
+    sigma = max(LEAST_SIGMA, math.sqrt((settings.noise_multiplier * reach) ** 2 + ROUNDING_VARIANCE))
+    mean = step / (settings.rate * settings.rows)
+    own_step = stepping(trainer, start, settings.learning_rate)
+    for _ in range(settings.steps):
+        batch = _sampled(len(features), settings.rate, source)
         places = _places(int(batch.sum()), len(found), source)
         own = features[batch], labels[batch]
-        total = _clipped_sum(trainer, found, *own, places, words.max_grad_norm, step, errors)
+        total = _clipped_sum(trainer, found, *own, places, settings.max_grad_norm, step, errors)
         noised = total + discrete_gaussian(sigma, len(found), source)
         gradient = mean * noised.astype(np.float64)
-        found = found - words.learning_rate * gradient if own_step is None else own_step(gradient)
+        found = found - settings.learning_rate * gradient if own_step is None else own_step(gradient)
     return found
 
 

@@ -137,7 +137,7 @@ class Training(Part):
         """The steps of DP-SGD, as clients agree to them.
 
         Raises:
-            ArgumentError: one of their words is out of its bounds.
+            ArgumentError: one of their options is out of its bounds.
         """
         return SampledSteps(
             noise_multiplier=self.noise_multiplier,

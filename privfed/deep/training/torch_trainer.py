@@ -51,14 +51,14 @@ def described(thing: Any, kind: type) -> bytes:
         layers = [_layer(one, kind) for one in thing.modules()]  # type: ignore[attr-defined]
         return b"".join([repr(thing).encode(), *layers, *map(_tensor, held)])
     if isinstance(thing, functools.partial):
-        words = [_plain(one, kind) for one in (thing.args, *sorted(thing.keywords.items()))]
-        return described(thing.func, kind) + "\n".join(words).encode()
+        texts = [_plain(one, kind) for one in (thing.args, *sorted(thing.keywords.items()))]
+        return described(thing.func, kind) + "\n".join(texts).encode()
     if isinstance(thing, type):
         return repr(thing).encode() + _code(thing, thing)
     if inspect.isfunction(thing):
         around = [] if thing.__closure__ is None else [cell.cell_contents for cell in thing.__closure__]
-        words = [_plain(one, kind) for one in (thing.__defaults__, thing.__kwdefaults__, *around)]
-        return _code(thing, thing) + "\n".join(words).encode()
+        texts = [_plain(one, kind) for one in (thing.__defaults__, thing.__kwdefaults__, *around)]
+        return _code(thing, thing) + "\n".join(texts).encode()
     return repr(thing).encode()
 
 
@@ -69,8 +69,8 @@ def _tensor(tensor: Any) -> bytes:
 
 def _layer(layer: Any, kind: type) -> bytes:
     held = {k: v for k, v in vars(layer).items() if not k.startswith("_") and k != "training"}
-    words = [f"{k} {_plain(v, kind)}" for k, v in sorted(held.items())]
-    return _code(type(layer), type(layer).forward) + "\n".join(words).encode()
+    texts = [f"{k} {_plain(v, kind)}" for k, v in sorted(held.items())]
+    return _code(type(layer), type(layer).forward) + "\n".join(texts).encode()
 
 
 def _code(thing: Any, function: Any) -> bytes:

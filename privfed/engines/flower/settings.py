@@ -149,7 +149,7 @@ class NodeSettings:
     @property
     def table(self) -> OwnFile:
         """Where the node's rows lie, and how they are read."""
-        words: dict[str, Any] = {} if self.schema is None else {"schema": self.schema}
+        options: dict[str, Any] = {} if self.schema is None else {"schema": self.schema}
         return (OwnFile if self.schema is None else DescribedFile)(
             path=self.data,
             columns=self.columns,
@@ -158,7 +158,7 @@ class NodeSettings:
             n_classes=self.classes,
             separator=self.separator,
             missing=LEAVE_OUT if self.missing is None else self.missing,
-            **words,
+            **options,
         )
 
     def raw(self, agreed: Sequence[str] | None = None) -> RawTable:

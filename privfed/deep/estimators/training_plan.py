@@ -1,4 +1,4 @@
-"""From an estimator's words to a plan and a budget: checks, the model's name, and the noise of DP-SGD."""
+"""From an estimator's options to a plan and a budget: checks, the model's name, and the noise of DP-SGD."""
 
 from __future__ import annotations
 
@@ -75,36 +75,36 @@ def check_travels(model: Any) -> None:
         )
 
 
-def check_words(words: Mapping[str, Any]) -> None:
-    """Check the words that all estimators of models share.
+def check_options(options: Mapping[str, Any]) -> None:
+    """Check the options that all estimators of models share.
 
     Raises:
         ArgumentError: one is out of its bounds.
     """
-    check_integer("n_classes", words["n_classes"], 2)
+    check_integer("n_classes", options["n_classes"], 2)
     for name in ("rounds", "epochs"):
-        check_integer(name, words[name], 1)
+        check_integer(name, options[name], 1)
     for name in ("batch_size", "clients_per_round", "rows_per_client"):
-        if words[name] is not None:
-            check_integer(name, words[name], 1)
+        if options[name] is not None:
+            check_integer(name, options[name], 1)
     for name in ("learning_rate", "learning_rate_decay", "max_update_norm", "max_grad_norm"):
-        check_number(name, words[name], 0.0, open_low=True)
-    check_number("sample_rate", words["sample_rate"], 0.0, 1.0, open_low=True)
-    if words["noise_multiplier"] is not None:
-        check_number("noise_multiplier", words["noise_multiplier"], 0.0, MOST_NOISE, open_low=True)
-    if words["weighting"] not in WEIGHTINGS:
+        check_number(name, options[name], 0.0, open_low=True)
+    check_number("sample_rate", options["sample_rate"], 0.0, 1.0, open_low=True)
+    if options["noise_multiplier"] is not None:
+        check_number("noise_multiplier", options["noise_multiplier"], 0.0, MOST_NOISE, open_low=True)
+    if options["weighting"] not in WEIGHTINGS:
         raise ArgumentError(
-            f"weighting must be one of {WEIGHTINGS}, got {words['weighting']!r}.", parameters=["weighting"]
+            f"weighting must be one of {WEIGHTINGS}, got {options['weighting']!r}.", parameters=["weighting"]
         )
 
 
-def check_private(words: Mapping[str, Any], privacy: Privacy) -> None:
+def check_private(options: Mapping[str, Any], privacy: Privacy) -> None:
     """Check that a claim can be given.
 
     Raises:
         PrivacyError: there is no proof for it; the message names the alternative.
     """
-    if words["weighting"] == "rows":
+    if options["weighting"] == "rows":
         raise PrivacyError('numbers of rows are not noised; under privacy use weighting="clients".')
     if privacy.noise == Noise.SERVER:
         raise PrivacyError('models are sent to clients, who train them; use noise="local" or "distributed".')
@@ -124,7 +124,7 @@ def check_private(words: Mapping[str, Any], privacy: Privacy) -> None:
             'at unit "record" each client trains by DP-SGD, with noise of its own: noise="local" and '
             'mechanism="gaussian"; shared noise is for unit="client".'
         )
-    if words["rows_per_client"] is None:
+    if options["rows_per_client"] is None:
         raise PrivacyError(
             "DP-SGD divides sums of gradients by a public number of rows: pass rows_per_client, about what a "
             "client holds, known without looking.",
@@ -165,36 +165,36 @@ def timed_domain(domain: Domain | None, timed: bool, n_columns: int) -> Domain |
     return Box(np.append(low, [0.0, 0.0]), np.append(high, [LAST_ROUND, LAST_ROUND]), domain.max_rows)
 
 
-def plan_of(words: Mapping[str, Any], seed: int, sampled: bool) -> Plan:
+def plan_of(options: Mapping[str, Any], seed: int, sampled: bool) -> Plan:
     """Return the plan of a run, without noise."""
     first = Training(
-        model=model_name(words["model"], words["loss"], words["optimizer"]),
-        by_rows=words["weighting"] == "rows",
+        model=model_name(options["model"], options["loss"], options["optimizer"]),
+        by_rows=options["weighting"] == "rows",
         seed=seed % 2**32,
-        first_rate=words.get("first_rate", 0.0),
-        **{name: words[name] for name in OF_TRAINING},
+        first_rate=options.get("first_rate", 0.0),
+        **{name: options[name] for name in OF_TRAINING},
     )
-    rounds, decay = words["rounds"], words["learning_rate_decay"]
+    rounds, decay = options["rounds"], options["learning_rate_decay"]
     return Plan(first=first, rounds=rounds, learning_rate_decay=decay, seed=seed, sampled=sampled)
 
 
-def noised_plan(words: Mapping[str, Any], privacy: Privacy, seed: int, sampled: bool) -> Plan:
+def noised_plan(options: Mapping[str, Any], privacy: Privacy, seed: int, sampled: bool) -> Plan:
     """Return the plan of a run by DP-SGD, with the least noise that the claim allows, or with the given one.
 
     Raises:
         BudgetError: the given noise is too little for all rounds; nothing is asked.
         PrivacyError: no noise is enough.
     """
-    multiplier = words["noise_multiplier"]
-    plan = plan_of(words, seed, sampled)
+    multiplier = options["noise_multiplier"]
+    plan = plan_of(options, seed, sampled)
     first = replace(
         plan.first,
         noise_multiplier=1.0 if multiplier is None else float(multiplier),
-        sample_rate=float(words["sample_rate"]),
-        max_grad_norm=float(words["max_grad_norm"]),
-        rows=words["rows_per_client"],
-        trainings=math.ceil(words["rounds"] / (1.0 - privacy.spare)),
-        choice_noise=words.get("choice_noise", 0.0),
+        sample_rate=float(options["sample_rate"]),
+        max_grad_norm=float(options["max_grad_norm"]),
+        rows=options["rows_per_client"],
+        trainings=math.ceil(options["rounds"] / (1.0 - privacy.spare)),
+        choice_noise=options.get("choice_noise", 0.0),
     )
     plan = replace(plan, first=first)
     steps = first.sampled_steps
@@ -222,11 +222,11 @@ def check_model(plan: Plan, n_columns: int) -> None:
         PrivacyError: with DP-SGD, a row has no gradient of its own.
     """
     first = plan.first
-    words = first.model, n_columns - TIMES * first.timed, first.n_classes
+    options = first.model, n_columns - TIMES * first.timed, first.n_classes
     if first.private:
-        private_trainer_of(*words)
+        private_trainer_of(*options)
     else:
-        check_repeats(*words)
+        check_repeats(*options)
 
 
 def _affordable(steps: SampledSteps, privacy: Privacy) -> int:
