@@ -8,6 +8,7 @@ from privfed.errors import ArgumentError
 
 _OWN = {
     "attribute-inference": "privfed.attacks.attributes.attribute_inference:AttributeInference",
+    "class-counts": "privfed.deep.attacks.counts:ClassCounts",
     "differencing": "privfed.attacks.reconstruction.differencing:Differencing",
     "disaggregation": "privfed.attacks.cohorts.disaggregation:Disaggregation",
     "enumerated-domain": "privfed.attacks.enumeration.enumerated_domain:EnumeratedDomain",

@@ -30,7 +30,7 @@ QUICK: dict[str, dict[str, Any]] = {
 """Less work than by default: the contract asks what an attack does, not how much it finds."""
 
 
-TRAINED_ON = ("gradient-inversion", "model-membership", "sketch-linkage")
+TRAINED_ON = ("class-counts", "gradient-inversion", "model-membership", "sketch-linkage")
 """Attacks on runs that train models."""
 
 
@@ -44,7 +44,7 @@ class TestOwnAttacks(AttackContract):
 
     def clients(self) -> list[Any]:
         """Rows are solved for where they are few."""
-        few = 2 if self.name == "gradient-inversion" else None
+        few = 2 if self.name in ("class-counts", "gradient-inversion") else None
         return [rows[:few] for rows in super().clients()]
 
     def labels(self) -> list[Any]:

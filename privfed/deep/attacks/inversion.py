@@ -6,15 +6,17 @@ values. Without noise these have one solution, which is found by least squares (
 from Gradients, NeurIPS 2019; the equations of several rounds together, the check and the links: ours).
 
 In the first round p is near 1 / C, so that the gradient of the biases tells the shares of the classes: these
-with a number of rows give whole counts. Numbers are tried from 1 on; the first that fits up to the grid of
-the sums is taken. A wrong link between two rounds fits nothing, so that links are checked, too.
+with a number of rows give whole counts. The rank of the gradients of all rounds is that number where rows are
+fewer than columns; then each row is found by itself (`_one_by_one`), and all are made exact together. Else
+numbers are tried, and the first that fits is taken. A wrong link between two rounds fits nothing, so that
+links are checked, too.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -23,23 +25,28 @@ from scipy.optimize import least_squares
 from privfed.attacks.base.interface import PassiveAttack
 from privfed.attacks.base.preparation import Prepared, Prior, Target
 from privfed.attacks.base.reading import Reads, Shows
-from privfed.attacks.base.report import Report
-from privfed.attacks.base.results import NotRun, Points, Truth
+from privfed.attacks.base.results import NotRun, Points
 from privfed.core.record.view import SumView, View
-from privfed.core.values.domain import FloatArray
-from privfed.deep.attacks.linkage import LabelledTruth, contributions, tracks
-from privfed.deep.attacks.membership import check_alone, round_of
-from privfed.deep.training.local import Training
+from privfed.core.values.domain import FloatArray, Ranges
+from privfed.deep.attacks.linkage import contributions, labelled, tracks
+from privfed.deep.attacks.membership import round_of
 from privfed.deep.training.rounds import AveragedUpdates, Round, SketchedUpdates
 from privfed.deep.training.trainer import Labels
-from privfed.numerics.kernels.interpreted import IntArray
 from privfed.questions.gathered import Slots
 
 TOLERANCE = 0.01
 """Claims are right within so many standard deviations of the rows."""
 
 STARTS = 3
-"""Rows to start from that are tried for each number of rows."""
+"""Random rows to start from that are tried for each number of rows."""
+
+MOST_VALUES = 156
+"""Most values of a client that are sought from random rows: time grows with their cube."""
+
+ATTEMPTS = 40
+"""Searches for single rows, for each row of a client."""
+
+EXACT: Any = {"xtol": 1e-15, "ftol": 1e-15, "gtol": 1e-15}
 
 
 @dataclass(frozen=True)
@@ -50,51 +57,26 @@ class Seen:
         model: that it trained, float64 of shape (n_features + 1, n_classes), the biases last.
         gradient: of its mean loss there, of the same shape.
         error: largest error of each number, from the grid of the sum.
+        rows: number of its rows, where these weigh its update; else 0.
+        ranges: of the columns.
     """
 
     model: FloatArray
     gradient: FloatArray
     error: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class InvertedRows(Points):
-    """Claimed rows, and how many of each class a client has.
-
-    Args:
-        counts: for each client that was solved, its rows of each class, integers of shape (n_classes,).
-        whose: the client of each of these; None where the attack cannot tell.
-    """
-
-    counts: Sequence[IntArray] = field(default=(), repr=False)
-    whose: Sequence[int | None] = ()
-
-    def score(self, truth: Truth) -> Report:
-        """Compare rows as `Points` does, and the counts of classes with those of all clients."""
-        report = super().score(truth)
-        if not isinstance(truth, LabelledTruth) or not truth.labels:
-            return report
-        left = [np.bincount(own[own >= 0]).tolist() for own in truth.labels]
-        right = 0
-        for counts, whose in zip(self.counts, self.whose, strict=True):
-            wanted = np.trim_zeros(counts, "b").tolist()
-            among = range(len(left)) if whose is None else [whose]
-            found = next((i for i in among if left[i] == wanted), None)
-            if found is not None:
-                right, left[found] = right + 1, []
-        told = {"clients whose classes were counted": right / max(len(truth.labels), 1)}
-        return replace(report, details={**report.details, **told})
+    rows: int
+    ranges: Ranges
 
 
 @dataclass(frozen=True)
-class GradientInversion(PassiveAttack[InvertedRows]):
+class GradientInversion(PassiveAttack[Points]):
     """Finds the rows of clients that train a softmax regression in one step a round.
 
     Args:
         most_rows: most rows of a client that are tried.
     """
 
-    most_rows: int = 12
+    most_rows: int = 32
 
     name: ClassVar[str] = "gradient-inversion"
     paper: ClassVar[str] = "Zhu, Liu and Han 2019; rounds together, checked: ours"
@@ -106,60 +88,43 @@ class GradientInversion(PassiveAttack[InvertedRows]):
 
     @classmethod
     def prepare(cls, target: Target, parameters: Mapping[str, Any]) -> Prepared[Self]:
-        """Have the truth know the clients' labels, and count rows that are found within `TOLERANCE`."""
-        truth: Truth = replace(target.truth, tolerance=TOLERANCE)
-        if target.labels is not None:
-            check_alone(cls.name, target)
-            truth = LabelledTruth(truth.clients, truth.colluding, TOLERANCE, labels=target.labels)
+        """Count rows that are found within `TOLERANCE`."""
+        truth = replace(labelled(cls.name, target), tolerance=TOLERANCE)
         return Prepared(cls._made(parameters), target.prior, truth)
 
     @property
     def reads(self) -> tuple[Reads, ...]:
         """Whole updates of single clients that train in one step."""
-        what = "single clients' whole updates of a softmax regression, trained in one step without noise"
-        return (
-            Reads(what=what, shown=Shows.ANSWERS, use=_inverts, noised=False),
-            Reads(what=what, shown=Shows.TOTALS, use=_in_slots, noised=False),
-        )
+        return READS
 
-    def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> InvertedRows | NotRun:
-        clients = list(_clients(view, rng))
+    def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Points | NotRun:
+        clients = list(clients_of(view, rng))
         if not clients:
             return NotRun(attack=self.name, why="it solves rounds together, and saw one of no client")
-        rows, owners, counts, whose = [], [], [], []
-        for client, seen in clients:
-            found = self._solved(seen, rng)
-            if found is None:
-                continue
-            own, labels = found
-            rows.append(own)
-            owners += [-1 if client is None else client] * len(own)
-            counts.append(np.bincount(labels, minlength=seen[0].model.shape[1]))
-            whose.append(client)
-        if not rows:
+        solved = [(client, rows) for client, seen in clients if (rows := self._solved(seen, rng)) is not None]
+        if not solved:
             # It looked, and could not tell: that these updates show nothing is not found.
             why = f"no client of up to {self.most_rows} rows was solved for; others may find more"
             return NotRun(attack=self.name, why=why)
-        named = all(one is not None for one in whose)
-        return InvertedRows(
+        whose = [client for client, _ in solved]
+        points = np.concatenate([rows for _, rows in solved])
+        named = [client for client in whose if client is not None]
+        owners = np.repeat(named, [len(rows) for _, rows in solved]) if len(named) == len(whose) else None
+        return Points(
             attack=self.name,
             queries=max(len(seen) for _, seen in clients),
-            points=np.concatenate(rows),
-            owners=np.array(owners, dtype=np.intp) if named else None,
-            without_access=prior.guesses(sum(map(len, rows)), rng),
-            counts=counts,
-            whose=whose,
+            points=points,
+            owners=owners,
+            without_access=prior.guesses(len(points), rng),
         )
 
-    def _solved(self, seen: Sequence[Seen], rng: np.random.Generator) -> tuple[FloatArray, Labels] | None:
-        """Return the rows and labels of the least number of rows that explain all rounds; None without."""
+    def _solved(self, seen: Sequence[Seen], rng: np.random.Generator) -> FloatArray | None:
+        """Return the rows of the least number of rows that explain all rounds; None without."""
         (width, n_classes), first = seen[0].model.shape, seen[0]
         shares = 1.0 / n_classes - first.gradient[-1]
-        stacked = np.concatenate([one.gradient for one in seen], axis=1)
-        error = max(one.error for one in seen) * math.sqrt(stacked.size)
-        # Gradients are combinations of the rows: they have no more axes than there are rows.
-        least = int(np.linalg.matrix_rank(stacked, tol=error))
-        for n in range(max(1, least), self.most_rows + 1):
+        rank = rank_of(seen)
+        least, most = (first.rows, first.rows) if first.rows else (max(1, rank), self.most_rows)
+        for n in range(least, min(most, self.most_rows) + 1):
             values = n * (min(n, width) - 1)
             # A third more equations than values: what fits then, fits by no chance.
             if 3 * len(seen) * min(n, width) * (n_classes - 1) < 4 * values:
@@ -168,10 +133,10 @@ class GradientInversion(PassiveAttack[InvertedRows]):
             if counts.sum() != n or counts.min() < 0 or np.abs(n * shares - counts).max() > 0.4:
                 continue
             labels = np.repeat(np.arange(n_classes), counts)
-            for _ in range(STARTS):
-                rows = _fitted(seen, labels, rng)
+            for start in _starts(seen, labels, rank, rng):
+                rows = _fitted(seen, labels, start)
                 if rows is not None:
-                    return rows, labels
+                    return rows
         return None
 
 
@@ -195,7 +160,24 @@ def _in_slots(question: object) -> bool:
     )
 
 
-def _clients(view: View, rng: np.random.Generator) -> Iterator[tuple[int | None, list[Seen]]]:
+_WHAT = "single clients' whole updates of a softmax regression, trained in one step without noise"
+READS = (
+    Reads(what=_WHAT, shown=Shows.ANSWERS, use=_inverts, noised=False),
+    Reads(what=_WHAT, shown=Shows.TOTALS, use=_in_slots, noised=False),
+)
+"""What shows gradients."""
+
+
+def rank_of(seen: Sequence[Seen]) -> int:
+    """Return how many independent rows gradients are made of: a client has at least as many."""
+    stacked = np.stack([one.gradient for one in seen], axis=1)
+    # A row's errors of all classes cancel out: what their sums hold is rounding.
+    rounding = float(np.abs(stacked.sum(axis=2)).max()) + 1e-16
+    table = stacked.reshape(len(stacked), -1)
+    return int(np.linalg.matrix_rank(table, tol=10.0 * rounding * math.sqrt(len(table))))
+
+
+def clients_of(view: View, rng: np.random.Generator) -> Iterator[tuple[int | None, list[Seen]]]:
     """Yield each client's rounds: by name where names are shown, else as updates are linked."""
     sums = [one for one in view.sums if _inverts(round_of(one.question))]
     named: dict[int, dict[int, Seen]] = {}
@@ -232,16 +214,99 @@ def _of_answer(one: SumView, answer: Mapping[str, FloatArray]) -> Iterator[tuple
         return
     name = "sketch" if isinstance(question, SketchedUpdates) else "update"
     step = next(float(np.max(entry.resolution)) for entry in question.spec.entries if entry.name == name)
-    shape = (question.ranges.n_features + 1, training.n_classes)
-    yield training.round, _seen(training, start.reshape(shape), update.reshape(shape), step)
+    shape, rate = (question.ranges.n_features + 1, training.n_classes), training.learning_rate
+    gradient = -update.reshape(shape) / rate
+    rows = int(answer["rows"].sum()) if training.by_rows else 0
+    yield (
+        training.round,
+        Seen(start.reshape(shape), gradient, (step + 1e-14) / rate, rows, question.ranges),
+    )
 
 
-def _seen(training: Training, model: FloatArray, update: FloatArray, step: float) -> Seen:
-    rate = training.learning_rate
-    return Seen(model, -update / rate, (step + 1e-14) / rate)
+def _starts(
+    seen: Sequence[Seen], labels: Labels, rank: int, rng: np.random.Generator
+) -> Iterator[FloatArray]:
+    """Yield rows to start from, float64 of shape (n, n_features + 1), the last column of ones."""
+    n, (width, n_classes) = len(labels), seen[0].model.shape
+    if n == rank and len(seen) > 1 and 2 * n <= len(seen) * (n_classes - 1) + 2:
+        found = _one_by_one(seen, labels, rng)
+        if found is not None:
+            yield found
+    if n * min(n, width) <= MOST_VALUES:
+        for _ in range(STARTS):
+            yield np.column_stack([rng.normal(0.5, 0.5, (n, width - 1)), np.ones(n)])
 
 
-def _fitted(seen: Sequence[Seen], labels: Labels, rng: np.random.Generator) -> FloatArray | None:
+def _one_by_one(seen: Sequence[Seen], labels: Labels, rng: np.random.Generator) -> FloatArray | None:
+    """Find rows one after the other, up to rounding; None where some is not found.
+
+    Stack the errors of the rounds, p - y, as E, and the gradients as G = X^T E / n. If the n rows of X are
+    independent, E = B G with X B^T = n I in the plane of the rows. So a row x is one whose errors e lie in
+    the row space of G, e = b G, with b x = n. Other rows x' have b x' = 0: what is left is sought there.
+    """
+    n, n_classes, first = len(labels), seen[0].model.shape[1], seen[0].gradient
+    every = np.linalg.svd(np.concatenate([one.gradient for one in seen], axis=1), full_matrices=False)
+    axes, sizes, across = every[0][:, :n], every[1][:n], every[2][:n]
+    models = np.stack([axes.T @ one.model for one in seen])
+    # Gradients of a class change with its biases' as the rows' mean does, nearly.
+    changes = np.concatenate([one.gradient - first for one in seen], axis=1)
+    mean = changes @ changes[-1] / (changes[-1] @ changes[-1])
+
+    def errors(row: FloatArray, label: int) -> tuple[FloatArray, FloatArray]:
+        found = _likely(row[None], models)[:, 0]
+        found[:, label] -= 1.0
+        return found.ravel(), across @ found.ravel() / sizes
+
+    def residuals(values: FloatArray, kept: FloatArray, label: int) -> FloatArray:
+        row = values @ kept
+        found, dual = errors(row, label)
+        return np.append(found - (dual * sizes) @ across, [row @ axes[-1] - 1.0, row @ dual / n - 1.0])
+
+    def jacobian(values: FloatArray, kept: FloatArray, label: int) -> FloatArray:
+        row = values @ kept
+        by_row = _slopes(_likely(row[None], models), models).reshape(-1, n)
+        along = across @ by_row
+        last = (errors(row, label)[1] + row @ (along / sizes[:, None])) / n
+        return np.concatenate([by_row - across.T @ along, axes[-1:], last[None]]) @ kept.T
+
+    left, found = labels.tolist(), list[int]()
+    rows = duals = np.empty((0, n))
+    for attempt in range(ATTEMPTS * n):
+        label = left[attempt % len(left)]
+        about = (mean / n_classes - first[:, label]) / np.mean(labels == label)
+        about[:-1] += rng.normal(0.0, 0.5, len(about) - 1)
+        row = about @ axes
+        for kept in (np.linalg.svd(duals)[2][len(duals) :], np.eye(n)):
+            with np.errstate(all="ignore"):
+                end = least_squares(
+                    residuals, kept @ row, jacobian, method="lm", max_nfev=40, args=(kept, label), **EXACT
+                )
+            row, remains = end.x @ kept, float(np.abs(end.fun).max())
+            if not remains < 1e-3:
+                break
+        if remains < 1e-12 and np.all(np.abs(duals @ row) < n / 2):
+            left.remove(label)
+            rows, duals = np.vstack([rows, row]), np.vstack([duals, errors(row, label)[1]])
+            found.append(label)
+        if not left:
+            return np.asarray(rows[np.argsort(found, kind="stable")] @ axes.T)
+    return None
+
+
+def _likely(rows: FloatArray, models: FloatArray) -> FloatArray:
+    """Return the chances of the classes, float64 of shape (n_rounds, n_rows, n_classes)."""
+    scores = rows @ models
+    likely = np.exp(scores - scores.max(axis=2, keepdims=True))
+    return np.asarray(likely / likely.sum(axis=2, keepdims=True))
+
+
+def _slopes(likely: FloatArray, models: FloatArray) -> FloatArray:
+    """Return how these change with the row: d p_c / d x_j = p_c (W_jc - sum over classes of p W_j)."""
+    slopes = np.swapaxes(models, 1, 2)
+    return np.asarray(likely[..., None] * (slopes[:, None] - (likely @ slopes)[:, :, None, :]))
+
+
+def _fitted(seen: Sequence[Seen], labels: Labels, start: FloatArray) -> FloatArray | None:
     """Solve for the rows of these labels; None where nothing fits, or values are not told well enough.
 
     All gradients are combinations of the rows, with a one for the biases: n rows are sought in the plane of
@@ -252,35 +317,24 @@ def _fitted(seen: Sequence[Seen], labels: Labels, rng: np.random.Generator) -> F
     axes = axes[:, :n]
     models = np.stack([axes.T @ one.model for one in seen])
     gradients = np.stack([axes.T @ one.gradient for one in seen])
-    slopes, wanted = np.swapaxes(models, 1, 2), np.eye(n_classes)[labels]
-    shape = n, axes.shape[1]
+    wanted, shape = np.eye(n_classes)[labels], (n, axes.shape[1])
     own = np.arange(shape[1])
 
-    def errors(values: FloatArray) -> tuple[FloatArray, FloatArray]:
-        rows = values.reshape(shape)
-        scores = rows @ models
-        scores -= scores.max(axis=2, keepdims=True)
-        likely = np.exp(scores)
-        return rows, likely / likely.sum(axis=2, keepdims=True)
-
     def residuals(values: FloatArray) -> FloatArray:
-        rows, likely = errors(values)
-        return np.concatenate([(rows.T @ (likely - wanted) / n - gradients).ravel(), rows @ axes[-1] - 1.0])
+        rows = values.reshape(shape)
+        missed = rows.T @ (_likely(rows, models) - wanted) / n - gradients
+        return np.append(missed, rows @ axes[-1] - 1.0)
 
     def jacobian(values: FloatArray) -> FloatArray:
-        rows, likely = errors(values)
-        # d p_c / d x_j = p_c (W_jc - sum over classes of p W_j).
-        by_row = likely[:, :, :, None] * (slopes[:, None] - (likely @ slopes)[:, :, None, :])
-        found = np.einsum("ik,ricj->rkcij", rows, by_row)
+        rows = values.reshape(shape)
+        likely = _likely(rows, models)
+        found = np.einsum("ik,ricj->rkcij", rows, _slopes(likely, models))
         found[:, own, :, :, own] += np.transpose(likely - wanted, (0, 2, 1))[None]
         ones = np.kron(np.eye(n), axes[-1])
         return np.concatenate([found.reshape(gradients.size, -1) / n, ones])
 
-    drawn = np.column_stack([rng.normal(0.5, 0.5, (n, len(axes) - 1)), np.ones(n)]) @ axes
     with np.errstate(all="ignore"):
-        end = least_squares(
-            residuals, drawn.ravel(), jacobian, method="lm", xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=400
-        )
+        end = least_squares(residuals, (start @ axes).ravel(), jacobian, method="lm", max_nfev=400, **EXACT)
     remains = math.sqrt(float(np.mean(np.square(end.fun))))
     if not np.isfinite(end.x).all() or remains > 2.0 * max(one.error for one in seen):
         return None

@@ -43,6 +43,18 @@ class LabelledTruth(Truth):
     labels: Sequence[Labels] = ()
 
 
+def labelled(name: str, target: Target) -> Truth:
+    """Return the truth with the clients' labels, where there are any.
+
+    Raises:
+        ArgumentError: somebody helps the attacker.
+    """
+    if target.labels is None:
+        return target.truth
+    check_alone(name, target)
+    return LabelledTruth(target.truth.clients, colluding=target.truth.colluding, labels=target.labels)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SketchLinks(Result):
     """Claims about which sketches are of one client.
@@ -127,11 +139,7 @@ class SketchLinkage(PassiveAttack[SketchLinks]):
     @classmethod
     def prepare(cls, target: Target, parameters: Mapping[str, Any]) -> Prepared[Self]:
         """Have the truth know the clients' labels, so that it can train again."""
-        truth = target.truth
-        if target.labels is not None:
-            check_alone(cls.name, target)
-            truth = LabelledTruth(truth.clients, colluding=truth.colluding, labels=target.labels)
-        return Prepared(cls._made(parameters), target.prior, truth)
+        return Prepared(cls._made(parameters), target.prior, labelled(cls.name, target))
 
     @property
     def reads(self) -> tuple[Reads, ...]:

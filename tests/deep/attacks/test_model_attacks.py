@@ -2,14 +2,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, load_wine
 
 from privfed.attacks import Prior, evaluate
 from privfed.attacks.base.results import NotRun, Truth
 from privfed.attacks.membership.scores import chance
 from privfed.core.values.domain import Box
 from privfed.deep import DCFL, FedAvg
-from privfed.deep.attacks.inversion import TOLERANCE, GradientInversion
+from privfed.deep.attacks.counts import ClassCounts
+from privfed.deep.attacks.inversion import GradientInversion
 from privfed.deep.attacks.linkage import LabelledTruth, SketchLinkage
 from privfed.deep.attacks.membership import ModelMembership
 from privfed.deep.attacks.shadows import Shadow
@@ -148,26 +149,64 @@ def few_digits(sizes: tuple[int, ...]) -> tuple[list[np.ndarray], list[np.ndarra
 def test_updates_of_few_rows_are_the_rows(kind: Any, way: dict[str, Any]) -> None:
     X, y = few_digits((3, 7, 12, 5, 9))
     fitted = kind(n_classes=np.int64(10), rounds=10, domain=Box(0, 1), **way).fit(X, y)
-    found = GradientInversion().run(fitted.transcript_.view("server"), Prior(), np.random.default_rng(0))
-    report = evaluate(found, LabelledTruth(X, (), TOLERANCE, labels=y))
+    view = fitted.transcript_.view("server")
+    found = GradientInversion().run(view, Prior(), np.random.default_rng(0))
+    report = evaluate(found, Truth(X, tolerance=1e-9))
     assert report.recovered == report.precision == 1.0 and report.claims == 36
+    counted = evaluate(ClassCounts().run(view, Prior(), np.random.default_rng(0)), LabelledTruth(X, labels=y))
+    assert counted.recovered == counted.precision == 1.0 and counted.claims == 5
+    assert report.linked == counted.linked == bool(way)
+
+
+def test_all_rows_of_a_batch_of_24_are_found() -> None:
+    X, y = few_digits((24,))
+    fitted = FedAvg(n_classes=10, rounds=10, domain=Box(0, 1), protocol="plain").fit(X, y)
+    found = GradientInversion().run(fitted.transcript_.view("server"), Prior(), np.random.default_rng(0))
+    report = evaluate(found, Truth(X, tolerance=1e-8))
+    assert report.recovered == report.precision == 1.0 and report.linked
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize(
+    ("kind", "way"), [(DCFL, {}), (FedAvg, {"protocol": "plain"})], ids=["slotted", "fedavg-plain"]
+)
+def test_one_round_tells_how_many_rows_of_each_class_a_client_has(kind: Any, way: dict[str, Any]) -> None:
+    X, y = few_digits((30,) * 24)
+    fitted = kind(n_classes=10, rounds=1, domain=Box(0, 1), **way).fit(X, y)
+    found = ClassCounts().run(fitted.transcript_.view("server"), Prior(), np.random.default_rng(0))
+    report = evaluate(found, LabelledTruth(X, labels=y))
+    assert report.recovered == report.precision == 1.0 and report.claims == 24
+    # Rows weigh updates in FedAvg, and are shown; in DCFL their number is found, too.
     assert report.linked == bool(way)
-    assert report.details["clients whose classes were counted"] == 1.0
-    if way:
-        exact = evaluate(found, Truth(X, tolerance=1e-9))
-        assert exact.recovered == 1.0
+    other = evaluate(found, LabelledTruth(X, labels=[*y[1:], y[0] * 0]))
+    assert other.recovered < 1.0
+    with pytest.raises(ArgumentError, match="LabelledTruth"):
+        evaluate(found, Truth(X))
+
+
+def test_counts_of_few_classes_are_claimed_where_the_rows_are_known() -> None:
+    features, labels = load_wine(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(labels))[:150]
+    X, y = np.split(features[order] / features.max(axis=0), 5), np.split(labels[order], 5)
+    view = DCFL(n_classes=3, rounds=1, domain=Box(0, 1)).fit(X, y).transcript_.view("server")
+    assert isinstance(ClassCounts().run(view, Prior(), np.random.default_rng(0)), NotRun)
+    found = ClassCounts(30).run(view, Prior(), np.random.default_rng(0))
+    report = evaluate(found, LabelledTruth(X, labels=y))
+    assert report.recovered == report.precision == 1.0
 
 
 @pytest.mark.parametrize("words", [{"epochs": 2}, {"max_update_norm": 1e-3}], ids=["two steps", "clipped"])
-def test_nothing_is_claimed_of_updates_that_are_no_gradients(words: dict[str, Any]) -> None:
+@pytest.mark.parametrize("attack", [GradientInversion(), ClassCounts()], ids=["rows", "counts"])
+def test_nothing_is_claimed_of_updates_that_are_no_gradients(attack: Any, words: dict[str, Any]) -> None:
     X, y = few_digits((3, 7, 12))
     fitted = FedAvg(**{"n_classes": 10, "rounds": 5, **words}, protocol="plain").fit(X, y)
-    found = GradientInversion().run(fitted.transcript_.view("server"), Prior(), np.random.default_rng(0))
+    found = attack.run(fitted.transcript_.view("server"), Prior(), np.random.default_rng(0))
     assert isinstance(found, NotRun) and not found.coverage.read
 
 
-def test_a_secure_sum_shows_no_update_to_invert() -> None:
+@pytest.mark.parametrize("attack", [GradientInversion(), ClassCounts()], ids=["rows", "counts"])
+def test_a_secure_sum_shows_no_update_to_invert(attack: Any) -> None:
     X, y = few_digits((3, 7, 12))
     fitted = FedAvg(n_classes=10, rounds=3, domain=Box(0, 1)).fit(X, y)
-    found = GradientInversion().run(fitted.transcript_.view("server"), Prior(), np.random.default_rng(0))
+    found = attack.run(fitted.transcript_.view("server"), Prior(), np.random.default_rng(0))
     assert isinstance(found, NotRun) and "totals only" in found.why
