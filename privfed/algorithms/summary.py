@@ -269,18 +269,21 @@ def _rows(setting: Setting) -> Conversation[Moments]:
     return Moments(frame.ranges, n_rows, frame.middle, np.full_like(frame.middle, np.nan))
 
 
-def warn_of_variances(var: FloatArray, error: FloatArray) -> None:
+def warn_of_variances(var: FloatArray, error: FloatArray, columns: Sequence[str] | None = None) -> None:
     """Warn where noise alone may be what a variance consists of.
 
     Args:
         var: noised variance of each feature, float64 of shape (n_features,).
         error: standard deviation of the noise in it, likewise.
+        columns: names of the features; None if they have none.
     """
     doubtful = np.flatnonzero(var < MOST_NOISE_OF_A_VARIANCE * error).tolist()
     if doubtful:
+        named = ", ".join(str(one) if columns is None else columns[one] for one in doubtful[:8])
+        more = f" and {len(doubtful) - 8} more" if len(doubtful) > 8 else ""
         warnings.warn(
-            f"the variances of {len(doubtful)} of {len(var)} columns are mostly noise (from 0: "
-            f"{', '.join(map(str, doubtful[:8]))}), and so is whatever is scaled by them. Claim a larger "
-            "epsilon, narrow the domain, or scale by the declared range.",
+            f"the variances of {len(doubtful)} of {len(var)} columns are mostly noise "
+            f"({'from 0: ' * (columns is None)}{named}{more}), and so is whatever is scaled by them. Claim a "
+            "larger epsilon, narrow the domain, or scale by the declared range.",
             stacklevel=2,
         )

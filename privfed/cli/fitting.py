@@ -275,7 +275,7 @@ def carry_out(
             profile=profile_of(model) if parameters.profile else None,
         )
         write_results(folder, result, model)
-        for hint in hints(model, result):
+        for hint in hints(model, result, tables.blocks):
             echo(f"privfed: {hint}", err=True)
         write_in_units(folder, run.source, in_columns_units(model))
         if picture:

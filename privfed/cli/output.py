@@ -244,7 +244,10 @@ def show(run_folder: Path, as_json: bool) -> None:
     facts = {
         "algorithm": shown.algorithm,
         "parameters": ", ".join(
-            f"{name} {value}" for name, value in shown.parameters.items() if value is not None
+            # Of a scale its kind; the transcript in the folder "scaling" has the numbers.
+            f"{name} {value.get('kind') if isinstance(value, dict) else value}"
+            for name, value in shown.parameters.items()
+            if value is not None
         ),
         "protocol": shown.protocol,
         "the server saw": shown.server_saw,

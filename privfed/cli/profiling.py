@@ -5,7 +5,7 @@ Hints say what a statistician would, from what the fit has released alone; nobod
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +20,8 @@ from privfed.cli.result import ROWS, Result, claim_from
 from privfed.cli.run_folder import pretty, read_result, read_run
 from privfed.core.record.records import Asked, question_of
 from privfed.core.values.domain import FloatArray
-from privfed.data.described_clients import in_units, spreads_in_units
-from privfed.data.schema import Schema, parse
+from privfed.data.described_clients import day_of, in_units, spreads_in_units, units_of
+from privfed.data.schema import DATE, Schema, parse
 from privfed.data.table_files import AnyArray, write_table
 from privfed.errors import RunFolderError
 from privfed.metrics.profiles import Profiles, clients_per_cluster, profiles
@@ -57,8 +57,8 @@ def profile_of(model: FederatedClusterer) -> Profiles:
 
 def profile(run_folder: Path, out: Path | None, picture: bool, as_json: bool) -> None:
     """Do the work of `privfed profile`."""
-    result = read_result(run_folder, Profiled)
     text = read_run(run_folder).source.schema
+    result = read_result(run_folder, Profiled)
     schema = None if text is None else parse(text)
     if result.profile is not None:
         known = Profiles.from_dict(result.profile)
@@ -78,7 +78,7 @@ def profile(run_folder: Path, out: Path | None, picture: bool, as_json: bool) ->
             )
         _draw(out, known, result)
     elif out is not None:
-        write_table(out, _long(result, known))
+        write_table(out, _long(result, known, schema))
     if as_json:
         click.echo(pretty(result), nl=False)
         return
@@ -153,21 +153,34 @@ def _apart(known: Profiles, columns: tuple[str, ...]) -> list[str]:
     return lines
 
 
-def _long(result: Profiled, known: Profiles | None) -> dict[str, AnyArray]:
-    """Return a table of numbers with one row for each cluster and column, in the units of the centroids."""
+def _long(result: Profiled, known: Profiles | None, schema: Schema | None) -> dict[str, AnyArray]:
+    """Return a table of numbers with one row for each cluster and column, in the columns' units.
+
+    Where the schema has dates, whose numbers are days since their origin, a column has their means as dates.
+    """
     k, names = len(result.centroids), list(result.columns)
+    shift, factor = (np.zeros(len(names)), np.ones(len(names))) if schema is None else units_of(schema)
     if known is not None:
-        sizes, values = known.sizes, {"mean": known.means, "std": known.stds, "apart": known.apart}
+        places = {"mean": known.means}
+        sizes, others = known.sizes, {"std": known.stds * factor, "apart": known.apart}
     else:
         plain = result.intervals or {}
-        sizes = np.array(plain["sizes"])
-        values = {"mean": np.array(plain["means"]), **{one: np.array(plain[one]) for one in ("low", "high")}}
-    return {
+        places = {"mean" if one == "means" else one: np.array(plain[one]) for one in ("means", "low", "high")}
+        sizes, others = np.array(plain["sizes"]), {}
+    values = {name: shift + one * factor for name, one in places.items()} | others
+    found = {
         "cluster": np.repeat(np.arange(k), len(names)),
         "rows": np.repeat(sizes, len(names)),
         "column": np.array(names * k),
         **{name: one.ravel() for name, one in values.items()},
     }
+    if schema is not None and (origins := {one: schema.columns[one].origin for one in schema.of(DATE)}):
+        days = zip(names * k, values["mean"].ravel(), strict=True)
+        dates = [
+            day_of(origins[one], day) if one in origins and np.isfinite(day) else "" for one, day in days
+        ]
+        found["date"] = np.array(dates)
+    return found
 
 
 _UNLIKE = 30.0
@@ -180,8 +193,14 @@ _FEWEST_ROWS = 10
 """Fewer rows for each cluster say little of it."""
 
 
-def hints(model: FederatedClusterer, result: Result) -> Iterator[str]:
-    """Yield a line for each thing that a reader of the centroids should know."""
+def hints(model: FederatedClusterer, result: Result, blocks: Sequence[Sequence[int]] = ()) -> Iterator[str]:
+    """Yield a line for each thing that a reader of the centroids should know.
+
+    Args:
+        model: that was fitted.
+        result: of its fit.
+        blocks: features that are the categories of one column each; a category alone cannot be left out.
+    """
     if model.scaling_ is None and model.transcript_.of(Asked):
         ranges = question_of(model.transcript_.of(Asked)[-1]).ranges
         width = ranges.high - ranges.low
@@ -206,6 +225,8 @@ def hints(model: FederatedClusterer, result: Result) -> Iterator[str]:
         ranges = question_of(model.transcript_.of(Asked)[-1]).ranges
         scale = 1.0 if model.scaling_ is None else np.array(model.scaling_.scale)
         still = np.array(result.profile["std"]) <= _HARDLY * (ranges.high - ranges.low) * scale
+        for block in map(list, blocks):
+            still[block] = still[block].all()
         if named := ", ".join(result.columns[j] for j in np.flatnonzero(still)):
             yield f"these columns hardly vary, and tell no clusters apart: {named}; leave them out."
     if result.profile is not None and len(result.clients) > 1:

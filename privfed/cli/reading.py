@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
+import numpy as np
 from rich.table import Table
 
 from privfed.cli.declared import declared_of
@@ -24,6 +27,8 @@ from privfed.cli.run_folder import (
     source_of,
     values_of,
 )
+from privfed.data.described_clients import day_of, units_of
+from privfed.data.schema import DATE, Column, Schema, parse
 from privfed.estimators.moments import FederatedSummary
 from privfed.privacy.claim import one_line
 
@@ -36,12 +41,22 @@ def summary(data: Path, as_json: bool, bins: int | list[float] | None, between: 
     tables = clipped(load_rows(source, private=declared.epsilon is not None), declared)
     check_several(tables, source.path, given["protocol"])
     surroundings = surroundings_of({**declared.parameters(), **values_of(given)})
-    found = FederatedSummary(bins, between=between, **surroundings)
+    schema = None if source.schema is None else parse(source.schema)
+    found = FederatedSummary(_edges(bins, schema), between=between, **surroundings)
     found.fit(tables)
     if as_json:
-        click.echo(pretty(summarized(found, tables.columns)), nl=False)
+        click.echo(pretty(summarized(found, tables.columns, schema)), nl=False)
     else:
-        print_summary(found, tables.columns)
+        print_summary(found, tables.columns, schema)
+
+
+def _edges(bins: int | list[float] | None, schema: Schema | None) -> Any:
+    """Return edges that are in the columns' units as those of each feature."""
+    if schema is None or not isinstance(bins, list):
+        return bins
+    return [
+        ((np.array(bins) - shift) / factor).tolist() for shift, factor in zip(*units_of(schema), strict=True)
+    ]
 
 
 APART = 0.5
@@ -65,7 +80,10 @@ class Histogram(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ColumnSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds what is known of one column; under a claim also the standard deviation of the noise."""
+    """Holds what is known of one column; under a claim also the standard deviation of the noise.
+
+    With a schema numbers are in the column's unit: shares of a category, of a date days since `origin`.
+    """
 
     name: str
     mean: float
@@ -76,6 +94,8 @@ class ColumnSummary(msgspec.Struct, frozen=True, kw_only=True):
     std_noise: float | None = None
     between: float | None = None
     histogram: Histogram | None = None
+    unit: str | None = None
+    origin: datetime.date | None = None
 
 
 class Summarized(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,21 +108,30 @@ class Summarized(msgspec.Struct, frozen=True, kw_only=True):
     of: str = ROWS
 
 
-def summarized(found: FederatedSummary, columns: Sequence[str]) -> Summarized:
-    """Return a fitted summary with the names of its columns."""
+def summarized(found: FederatedSummary, columns: Sequence[str], schema: Schema | None = None) -> Summarized:
+    """Return a fitted summary with the names of its columns, in the units of a schema."""
+    shift, factor = (np.zeros(len(columns)), np.ones(len(columns))) if schema is None else units_of(schema)
     histograms: list[Any] = [None] * len(columns)
     if found.bins is not None:
-        each = zip(found.edges_, found.histograms_, found.below_, found.above_, strict=True)
+        each = zip(found.edges_, found.histograms_, found.below_, found.above_, shift, factor, strict=True)
         histograms = [
-            Histogram(edges=edges.tolist(), counts=counts.tolist(), below=float(below), above=float(above))
-            for edges, counts, below, above in each
+            Histogram(
+                edges=(start + edges * width).tolist(),
+                counts=counts.tolist(),
+                below=float(below),
+                above=float(above),
+            )
+            for edges, counts, below, above, start, width in each
         ]
-    ends = (found.mean_, found.std_, found.data_min_, found.data_max_)
+    mean, low, high = (shift + one * factor for one in (found.mean_, found.data_min_, found.data_max_))
+    ends = (mean, found.std_ * factor, low, high)
     between = found.between_.tolist() if found.between else [None] * len(columns)
     noise: list[Any] = [[None] * len(columns)] * 2
     if found.privacy is not None:
-        noise = [found.mean_error_.tolist(), (found.var_error_ / (2.0 * found.std_)).tolist()]
-    numbers = zip(columns, *(one.tolist() for one in ends), *noise, between, histograms, strict=True)
+        noise = [(found.mean_error_ * factor).tolist()]
+        noise += [(found.var_error_ / (2.0 * found.std_) * factor).tolist()]
+    own = [Column(kind="number") if schema is None else schema.columns.get(name) for name in columns]
+    numbers = zip(columns, *(one.tolist() for one in ends), *noise, between, histograms, own, strict=True)
     return Summarized(
         rows=found.n_samples_seen_,
         columns=[
@@ -116,8 +145,10 @@ def summarized(found: FederatedSummary, columns: Sequence[str]) -> Summarized:
                 std_noise=std_noise,
                 between=share,
                 histogram=histogram,
+                unit=None if one is None or one.kind == DATE else one.unit,
+                origin=one.origin if one is not None and one.kind == DATE else None,
             )
-            for name, mean, std, low, high, mean_noise, std_noise, share, histogram in numbers
+            for name, mean, std, low, high, mean_noise, std_noise, share, histogram, one in numbers
         ],
         noise_std_of_counts=None if found.bins is None else found.noise_std_,
         privacy=to_json(found.privacy_claim_),
@@ -125,9 +156,9 @@ def summarized(found: FederatedSummary, columns: Sequence[str]) -> Summarized:
     )
 
 
-def print_summary(found: FederatedSummary, columns: Sequence[str]) -> None:
+def print_summary(found: FederatedSummary, columns: Sequence[str], schema: Schema | None = None) -> None:
     """Print a fitted summary as tables."""
-    shown = summarized(found, columns)
+    shown = summarized(found, columns, schema)
     echo(*_tables(shown))
     if shown.noise_std_of_counts:
         print(f"standard deviation of the noise in a count: {shown.noise_std_of_counts:.3g} rows")
@@ -149,26 +180,38 @@ def _tables(shown: Summarized) -> Iterator[Table]:
     noised = any(one.mean_noise is not None for one in shown.columns)
     table.caption, table.caption_justify = f"{ENDS}{NOISE if noised else ''}", "left"
     for one in shown.columns:
-        numbers = ((one.mean, one.mean_noise), (one.std, one.std_noise), (one.low, None), (one.high, None))
+        numbers = (_place(one, one.mean, one.mean_noise), _with_noise(one.std, one.std_noise))
         share = [] if one.between is None else [f"{one.between:.1%}"]
-        table.add_row(one.name, *(_with_noise(*number) for number in numbers), *share)
+        table.add_row(_titled(one), *numbers, _place(one, one.low), _place(one, one.high), *share)
     yield table
     for one in shown.columns:
         if one.histogram is not None:
-            yield _bins(one.name, one.histogram)
+            yield _bins(one, one.histogram)
+
+
+def _titled(one: ColumnSummary) -> str:
+    return one.name if one.unit is None else f"{one.name} [{one.unit}]"
+
+
+def _place(one: ColumnSummary, number: float, noise: float | None = None) -> str:
+    """Return a value of a column, of a date the day."""
+    if one.origin is None:
+        return _with_noise(number, noise)
+    return day_of(one.origin, number) + ("" if noise is None else f" \u00b1 {noise:.2g}")
 
 
 def _with_noise(number: float, noise: float | None) -> str:
     return f"{number:.6g}" if noise is None else f"{number:.6g} \u00b1 {noise:.2g}"
 
 
-def _bins(name: str, own: Histogram) -> Table:
-    table = Table(name, "rows")
+def _bins(one: ColumnSummary, own: Histogram) -> Table:
+    table = Table(_titled(one), "rows")
     table.columns[1].justify = "right"
-    bins = [f"{low:.6g} to {high:.6g}" for low, high in zip(own.edges, own.edges[1:], strict=False)]
+    edges = [_place(one, edge) for edge in own.edges]
+    bins = [f"{low} to {high}" for low, high in pairwise(edges)]
     for where, count in zip(bins, own.counts, strict=True):
         table.add_row(where, f"{count:.6g}")
-    for where, count in ((f"below {own.edges[0]:.6g}", own.below), (f"above {own.edges[-1]:.6g}", own.above)):
+    for where, count in ((f"below {edges[0]}", own.below), (f"above {edges[-1]}", own.above)):
         if count:
             table.add_row(where, f"{count:.6g}")
     return table

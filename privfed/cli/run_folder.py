@@ -185,8 +185,10 @@ def read_result(folder: Path, kind: type[Known], file: str = RESULT) -> Known:
     """Read `result.json`, or a file like it.
 
     Raises:
-        RunFolderError: there is no result yet, or it is damaged.
+        RunFolderError: there is no folder or no result yet, or it is damaged.
     """
+    if not folder.is_dir():
+        raise RunFolderError(f"{folder} is no folder; name the folder of a run.")
     missing = (
         f"{folder} holds no {RESULT}: the run is not finished; finish it with 'privfed resume {folder}'."
     )

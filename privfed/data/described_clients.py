@@ -92,6 +92,33 @@ def leaves_out(schema: Schema) -> bool:
     return any(one.is_feature and one.missing in (ERROR, LEAVE_OUT) for one in schema.columns.values())
 
 
+def units_of(schema: Schema) -> tuple[FloatArray, FloatArray]:
+    """Return what makes values in columns' units of features: value = shift + feature * factor.
+
+    Args:
+        schema: what the columns mean.
+
+    Returns:
+        Shifts and factors, each float64 of shape (n_features,). A value is a number in its unit, a date's
+        days since its origin, of a category its share, and of an ordinal its position.
+    """
+    found = [
+        ((0.0, 1.0 / own.weight) if own.kind == CATEGORY else schema.scaling(own))
+        for own in schema.columns.values()
+        for _ in range(own.width)
+    ]
+    shift, factor = np.array(found, dtype=np.float64).T
+    return shift, factor
+
+
+def day_of(origin: datetime.date, days: float) -> str:
+    """Return a number of days after a date as YYYY-MM-DD; the number itself beyond the years 1 to 9999."""
+    try:
+        return (origin + datetime.timedelta(days=round(days))).isoformat()
+    except OverflowError:
+        return f"{days:.6g} days"
+
+
 def spreads_in_units(schema: Schema, spreads: FloatArray) -> dict[str, AnyArray]:
     """Return standard deviations as people read them, by the names of `in_units`; of categories none.
 

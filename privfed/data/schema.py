@@ -242,17 +242,20 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Raises:
             PrivacyError: a column has no range, or a rule that is an error.
         """
-        for name, own in self.columns.items():
-            if own.is_feature and own.range is None:
-                raise PrivacyError(
-                    f"under differential privacy column {name!r} of the schema needs a range: give it low "
-                    "and high."
-                )
-            if own.is_feature and (own.missing == ERROR or (own.outside == ERROR and not own.named)):
-                raise PrivacyError(
-                    f"under differential privacy no row may cause an error: give column {name!r} of the "
-                    'schema missing = "leave-out" or a value, and outside = "clip" or "missing".'
-                )
+        features = {name: own for name, own in self.columns.items() if own.is_feature}
+        lacking = {
+            "low and high": [name for name, own in features.items() if own.range is None],
+            'missing = "leave-out" or a value': [n for n, own in features.items() if own.missing == ERROR],
+            'outside = "clip" or "missing"': [
+                name for name, own in features.items() if own.outside == ERROR and not own.named
+            ],
+        }
+        said = [f"{what} to {', '.join(map(repr, names))}" for what, names in lacking.items() if names]
+        if said:
+            raise PrivacyError(
+                "under differential privacy no row may cause an error, and each feature needs a range: in "
+                f"the schema give {'; '.join(said)}."
+            )
 
 
 def parse(text: str, origin: str = "the schema") -> Schema:
@@ -349,9 +352,10 @@ def schema_text(path: Path) -> str:
     """Return the text of a schema's file; raises `ArgumentError` where it is none."""
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+    except (OSError, UnicodeDecodeError) as error:
+        why = f" ({error.strerror})" if isinstance(error, OSError) else ""
         raise ArgumentError(
-            f"{path} is no schema that can be read; write one with privfed schema draft."
+            f"{path} is no schema that can be read{why}; write one with privfed schema draft."
         ) from None
     parse(text, str(path))
     return text

@@ -104,7 +104,10 @@ class FederatedImputer(OneToOneFeatureMixin, TransformerMixin, Surroundings, Sav
                 given["privacy"] = _CLAIMS.setdefault(self.privacy, replace(self.privacy, domain=wide))
         summary = FederatedSummary(**given)
         asked = marked if several else marked[0]
-        (summary.resume if resume else summary.fit)(asked, groups=groups, client_names=names)
+        with warnings.catch_warnings():
+            # Marks of values that are nearly all there vary little; nothing is scaled by variances here.
+            warnings.filterwarnings("ignore", "the variances of", UserWarning)
+            (summary.resume if resume else summary.fit)(asked, groups=groups, client_names=names)
         self._keep(summary, width, filler, box)
         return self
 

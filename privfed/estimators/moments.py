@@ -130,7 +130,8 @@ class FromSums(Surroundings, Claimed):
         self._forget("mean_error_", "var_error_")
         if moments.mean_error is not None and moments.var_error is not None:
             self.mean_error_, self.var_error_ = moments.mean_error, moments.var_error
-            warn_of_variances(moments.var, moments.var_error)
+            columns = self.federation_.transcript.configuration.columns
+            warn_of_variances(moments.var, moments.var_error, columns)
 
     def _end(self, **results: FloatArray) -> None:
         """End the transcript with some of the fitted numbers, and set the claim."""

@@ -96,3 +96,43 @@ def test_all_that_a_claim_lacks_is_named_at_once(command: str, table: Path) -> N
     done = CliRunner().invoke(main, [command, str(table), "--group", "hospital", "--epsilon", "1"])
     assert done.exit_code == 2
     assert "missing: --delta, --unit, --neighbours, --low, --high, --clients." in done.output
+
+
+SCHEMA = """
+[columns.age]
+kind = "number"
+unit = "years"
+low = 0
+high = 100
+shift = 40.0
+spread = 10.0
+[columns.ward]
+kind = "category"
+categories = ["heart", "lung"]
+[columns.seen]
+kind = "date"
+low = 2020-01-01
+high = 2030-01-01
+"""
+
+
+def test_numbers_are_in_the_units_of_a_schema(tmp_path: Path) -> None:
+    (tmp_path / "sites").mkdir()
+    ages = np.arange(36).reshape(3, 12) + 30
+    for name, own in zip("abc", ages, strict=True):
+        rows = [f"{age},{'heart' if age % 4 else 'lung'},2024-02-{age - 29:02d}" for age in own if age < 59]
+        (tmp_path / "sites" / f"{name}.csv").write_text("\n".join(["age,ward,seen", *rows]) + "\n")
+    (tmp_path / "s.toml").write_text(SCHEMA)
+    words = [tmp_path / "sites", "--schema", tmp_path / "s.toml", "--bins", "0,40,100"]
+    found = {one["name"]: one for one in json.loads(said(*words, "--json"))["columns"]}
+    held = np.arange(30, 59)
+    age, lung, seen = (found[name] for name in ("age", "ward=lung", "seen"))
+    assert (age["unit"], age["low"], age["high"]) == ("years", 0.0, 100.0)
+    assert age["mean"] == pytest.approx(held.mean()) and age["std"] == pytest.approx(held.std())
+    assert age["histogram"]["counts"] == [10.0, 19.0]
+    assert age["histogram"]["edges"] == pytest.approx([0.0, 40.0, 100.0])
+    assert lung["mean"] == pytest.approx(np.mean(held % 4 == 0)) and lung["high"] == pytest.approx(1.0)
+    assert seen["origin"] == "2000-01-01"
+    text = said(*words)
+    assert "age [years]" in text and "0 to 40" in text
+    assert "2024-02-15" in text and "2020-01-01" in text and "2030-01-01" in text

@@ -4,6 +4,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from privfed import (
@@ -161,6 +162,9 @@ def test_a_variance_of_noise_is_not_given_without_a_word(kind: Any) -> None:
     with pytest.warns(UserWarning, match=r"variances of 2 of 2 columns are mostly noise \(from 0: 0, 1\)"):
         noised = kind(privacy=privacy(epsilon=0.02)).fit(rows)
     assert (noised.var_error_ > 0.5 / 12).all()
+    named = [pl.DataFrame(one, schema=["age", "weight"]) for one in rows]
+    with pytest.warns(UserWarning, match=r"are mostly noise \(age, weight\)"):
+        kind(privacy=privacy(epsilon=0.02)).fit(named)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         exact = kind().fit(rows)
