@@ -20,7 +20,7 @@ from privfed.cli.described import (
     needed_by_a_claim,
     surroundings_of,
 )
-from privfed.cli.learning import write_scales
+from privfed.cli.learning import check_new, write_scales
 from privfed.cli.output import in_results
 from privfed.cli.progress import RoundProgress
 from privfed.cli.reading import print_summary, summarized
@@ -219,6 +219,7 @@ def scale(
     Raises:
         ArgumentError: the schema is not the nodes', or scales already; or the file to write exists.
     """
+    check_new(out)
     known = parse(schema_text(schema), str(schema))
     done = [name for name, own in known.columns.items() if known.scaling(own) != (0.0, 1.0)]
     if done:

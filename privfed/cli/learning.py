@@ -31,6 +31,7 @@ def fill(data: Path, out: Path, fill: tuple[str, ...] | None, **given: Any) -> N
     Raises:
         ArgumentError: a column is no feature, or none is left to fill; or the file to write exists.
     """
+    check_new(out)
     source, schema = _begun(data, given)
     chosen = _chosen(schema, fill)
     readings = [
@@ -60,6 +61,7 @@ def scale(data: Path, out: Path, scale: Literal["standard", "robust"], **given: 
         raise ArgumentError(
             'the schema says scale = "range"; take that line out of it, or keep it and do not scale.'
         )
+    check_new(out)
     tables, declared = _loaded(_in_units(source, schema, {}), given)
     options = surroundings_of({**declared.parameters(), **values_of(given)})
     write_scales(out, schema, FederatedScaler(scale, **options).fit(tables))
@@ -82,6 +84,18 @@ def write_scales(out: Path, schema: Schema, scaler: FederatedScaler) -> None:
     if still and scaler.privacy is None:  # Noise may leave nothing of a small variance.
         echo(f"these columns have one value in all rows, and tell no clusters apart: {', '.join(still)}.")
     echo(one_line(scaler.privacy_claim_))
+
+
+def check_new(out: Path) -> None:
+    """Check that a file can be written anew, before anything is asked or paid for it.
+
+    Raises:
+        ArgumentError: it exists, or has no folder.
+    """
+    if out.exists():
+        raise ArgumentError(f"{out} exists; name another file with --out.")
+    if not out.absolute().parent.is_dir():
+        raise ArgumentError(f"{out.parent} is no folder; make it, or name another file with --out.")
 
 
 def _begun(data: Path, given: dict[str, Any]) -> tuple[Source, Schema]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -20,7 +21,7 @@ from privfed.data.conversion import any_codes, text_column
 from privfed.data.described_tables import read_described
 from privfed.data.loading import Source, declared_tables, tables_of
 from privfed.data.own import OwnFile, ReadRows
-from privfed.data.schema import CATEGORY, DATE, Schema
+from privfed.data.schema import CATEGORY, DATE, WEIGHT, Schema
 from privfed.data.table import ERROR, LEAVE_OUT, ClientTables, Missing, check_spelling, natural_key
 from privfed.data.table_files import AnyArray, files_of, is_folder, stem
 from privfed.errors import ArgumentError, PrivacyError
@@ -166,6 +167,34 @@ def in_units(schema: Schema, centers: FloatArray) -> dict[str, AnyArray]:
             else:
                 found[own.titled(name)] = values
     return found
+
+
+def unscaled(schema: Schema) -> Schema:
+    """Return a schema that reads the same rows before it scales them, with the usual weight of categories."""
+    columns = {
+        name: msgspec.structs.replace(own, shift=0.0, spread=1.0, weight=WEIGHT)
+        for name, own in schema.columns.items()
+    }
+    return msgspec.structs.replace(schema, scale="none", columns=columns)
+
+
+def scaled(schema: Schema, names: Sequence[str], rows: FloatArray) -> FloatArray:
+    """Return rows, or means of rows, that were read by `unscaled`, in a schema's scale.
+
+    Args:
+        schema: what the columns mean.
+        names: of the rows' columns, some of the schema's features.
+        rows: float64 of shape (n_rows, n_names); what the scale makes too large becomes the largest number.
+    """
+    every = [
+        (0.0, 1.0, own.weight / WEIGHT) if own.kind == CATEGORY else (*schema.scaling(own), 1.0)
+        for own in schema.columns.values()
+        for _ in range(own.width)
+    ]
+    shift, spread, weight = np.array([every[schema.features.index(name)] for name in names]).T
+    most = np.finfo(np.float64).max
+    with np.errstate(over="ignore"):
+        return np.asarray(np.clip((rows - shift) / spread * weight, -most, most))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -308,6 +308,12 @@ def write_node(
     rows += "" if schema is None else f"schema = {quoted(SCHEMA)}  # what the columns mean\n"
     rule = quoted(missing) if isinstance(missing, str) else missing
     rows += "" if missing is None else f"missing = {rule}  # what becomes of rows without a number\n"
+    if (folder / SETTINGS).exists():
+        # Before the schema is: a node that runs would read its table by another one.
+        raise ArgumentError(
+            f"{folder / SETTINGS} is there already and is never replaced. Edit it, or put another schema in "
+            f"the place of {folder / SCHEMA}; a new folder is another party, which knows of no fit before."
+        )
     lines = {"columns": named, "rows": rows, "modules": own if modules else "", "tells": tell}
     ClientPolicy.closed(**approved or {})
     policy = "\n".join(f"{name} = {_written(value)}" for name, value in (approved or {}).items())

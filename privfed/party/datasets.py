@@ -70,6 +70,8 @@ class DataSet:
             groups = self._groups()
         if groups is not None:
             seen = groups.expanded(rows.columns)
+            if groups.in_units and rows.scaled is not None:
+                seen = ClientData(rows.scaled(seen.features), seen.labels, grouped=True)
         elif protection == GROUPED:
             seen = ClientData(np.empty((0, configuration.n_features)), grouped=True)
         else:
@@ -89,10 +91,13 @@ class DataSet:
         kept = PythonLog() if log is None else log
         with self._database.transaction():
             groups, elsewhere = self._groups(), self._ids_elsewhere()
+            # Those of older journals are of scaled rows.
+            in_units = groups is None or groups.in_units
+            read = rows.units if in_units and rows.units is not None else rows.read
             table: RawTable | None = None
             try:
                 if groups is None or groups.by_ids:
-                    found = rows.read(None if groups is None else groups.columns or None)
+                    found = read(None if groups is None else groups.columns or None)
                     table = found if found.whole else None
                 if left_out := len(elsewhere.intersection(as_ids((table and table.ids) or ()))):
                     note(kept, DataError(f"{left_out} ids are those of another data set; they are left out."))
@@ -107,7 +112,7 @@ class DataSet:
                 note(kept, error)
                 groups = None if groups is None else groups.updated(None, m)
             if groups is not None:
-                self._save(groups)
+                self._save(msgspec.structs.replace(groups, in_units=in_units))
 
     def report(self, table: RawTable, m: int) -> str:
         """Return in words how many ids of a table are in groups once a fit begins: for its owner alone.

@@ -78,12 +78,16 @@ class OwnRows:
         columns: those that are answered from, in the agreed order; None for all.
         n_classes: how many classes the rows' labels tell apart, as their owner says; None for any number.
         times: whether the last two columns may be used as times of rows: the owner says so.
+        units: reads the same before a schema scales it, for groups; None where nothing scales.
+        scaled: maps rows or means with the columns that are answered from to the schema's scale.
     """
 
     read: Callable[[tuple[str, ...] | None], RawTable]
     columns: tuple[str, ...] | None = None
     n_classes: int | None = None
     times: bool = False
+    units: Callable[[tuple[str, ...] | None], RawTable] | None = None
+    scaled: Callable[[FloatArray], FloatArray] | None = None
 
     @classmethod
     def of(cls, data: ClientData) -> OwnRows:
@@ -132,6 +136,7 @@ class Groups(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         classes: class of each group; None without labels.
         members: ids of each group, sorted; empty without ids.
         known: all ids that were ever in a group, sorted.
+        in_units: whether means are of rows before a schema scaled them, so that its scale may change.
     """
 
     m: int
@@ -144,6 +149,7 @@ class Groups(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     classes: tuple[int, ...] | None
     members: tuple[tuple[str, ...], ...]
     known: tuple[str, ...]
+    in_units: bool = False
 
     def __repr__(self) -> str:
         return f"Groups(m={self.m}, {len(self.rows)} groups)"
@@ -191,7 +197,8 @@ class Groups(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             groups = groups.joined(_batch(units.without([*elsewhere, *groups.all_members]), known, m))
             known.update(groups.all_members)
         labelled = self.classes is not None
-        return self._of(groups, labelled, self.by_ids, self.columns, m, self.least, known)
+        after = self._of(groups, labelled, self.by_ids, self.columns, m, self.least, known)
+        return msgspec.structs.replace(after, in_units=self.in_units)
 
     def expanded(self, columns: Sequence[str] | None = None) -> ClientData:
         """Return the only table that questions see: each group's mean, once for each of its rows.

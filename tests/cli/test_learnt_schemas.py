@@ -15,7 +15,7 @@ from sklearn.preprocessing import OneHotEncoder, RobustScaler, StandardScaler
 import privfed
 from privfed import DWFKMeans
 from privfed.data import load_described, read_described, read_schema
-from privfed.data.described_clients import DescribedFile
+from privfed.data.described_clients import DescribedFile, scaled, unscaled
 from tests.party.elsewhere import Elsewhere
 
 SCHEMA = """
@@ -261,6 +261,13 @@ def test_under_privacy_scales_are_paid_and_the_domain_follows(mixed: Any, invoke
     for name in "abc":
         rows = read_described(folder / f"{name}.csv", schema, private=True).features
         assert (rows >= ends[0]).all() and (rows <= ends[1]).all()
+        # Groups of rows keep units, and are scaled when they are answered from.
+        units = read_described(folder / f"{name}.csv", unscaled(schema), private=True).features
+        np.testing.assert_allclose(scaled(schema, schema.features, units), rows, rtol=1e-15)
+        some_of = schema.features[1:][::-1]
+        np.testing.assert_allclose(
+            scaled(schema, some_of, units[:, 1:][:, ::-1]), rows[:, 1:][:, ::-1], rtol=1e-15
+        )
     written.write_text('scale = "range"\n' + ranged)
     assert 'the schema says scale = "range"' in failing(*words, "--out", out)
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from privfed.core.roles.engine import Client, ErrorLog, note
 from privfed.core.stored.encoding import CODE, Codec, Refusal, encode
 from privfed.core.stored.files import make_folder, open_file, replaced
 from privfed.core.values.guarantee import Unit
+from privfed.data.described_clients import scaled, unscaled
 from privfed.engines.flower import node_messages as messages
 from privfed.engines.flower.settings import PARTIES_FILE, NodeSettings
 from privfed.engines.in_process import ClientLogs
@@ -246,24 +249,29 @@ class Node:
     def _rows(self, configuration: Configuration) -> OwnRows:
         """Return how the rows are read. Whatever they are, the node answers: an error would tell of them."""
         settings, agreed = self._settings, configuration.columns
-        without = settings.declared(configuration)
+        without, schema = settings.declared(configuration), settings.schema
 
-        def read(columns: tuple[str, ...] | None) -> RawTable:
+        def read(own: NodeSettings, columns: tuple[str, ...] | None) -> RawTable:
             try:
-                found = settings.raw(columns or agreed)
+                found = own.raw(columns or agreed)
             except (DataError, KeyboardInterrupt):
                 raise
             except ERRORS as error:
                 note(self._log, error)
                 found = RawTable(without.features, without.labels, whole=False)
-            if (own := found.features.shape[1]) != configuration.n_features and columns is None:
+            if (width := found.features.shape[1]) != configuration.n_features and columns is None:
                 raise ColumnsError(
-                    f"{settings.data} has {own} feature columns, the agreement has "
+                    f"{settings.data} has {width} feature columns, the agreement has "
                     f"{configuration.n_features}."
                 )
             return found
 
-        return OwnRows(read, agreed, n_classes=settings.classes, times=without.times)
+        rows = OwnRows(partial(read, settings), agreed, n_classes=settings.classes, times=without.times)
+        if schema is None:
+            return rows
+        in_units = replace(settings, schema=unscaled(schema))
+        names = agreed or schema.features
+        return replace(rows, units=partial(read, in_units), scaled=partial(scaled, schema, names))
 
     def _tell(self, index: int, total: OpenedTotal) -> None:
         self._totals.append((index, TOTAL.to_bytes(total)))

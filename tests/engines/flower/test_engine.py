@@ -124,6 +124,11 @@ def test_a_summary_from_the_command_line_ends_with_its_claim_in_both_forms(
     assert all(what in said and fact in said for what, fact in some(claim.facts().items()))
 
 
+def fits(node: Path) -> int:
+    """Return how many fits a node has joined."""
+    return len(Journal(node, read_identity(node)).fits)
+
+
 @pytest.mark.parametrize("scale", ["standard", pytest.param("robust", marks=pytest.mark.slow)])
 def test_nodes_learn_the_scale_of_their_schema_and_fit_by_it(
     scale: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -139,6 +144,10 @@ def test_nodes_learn_the_scale_of_their_schema_and_fit_by_it(
     assert [one.shift for one in found.values()] == list(own.scaling_.shift)
     assert [one.spread for one in found.values()] == list(own.scaling_.scale)
     assert f"x1: shift = {found['x1'].shift:.6g}" in said
+    given = [fits(node) for node in nodes_of(folder)]
+    # What cannot be written is not asked either.
+    assert "exists; name another file" in run(*words, "--out", scaled, exit_code=2).output
+    assert [fits(node) for node in some(nodes_of(folder))] == given == [1] * N
     for name, table in zip(("c0", "c1", "c2", "c3"), rows(), strict=True):
         home = folder / "nodes" / name
         (home / "rows.csv").write_text(

@@ -35,6 +35,14 @@ def test_a_new_app_has_no_code_of_its_own(tmp_path: Path) -> None:
         write_app(tmp_path / "fed", ["a"])
 
 
+def test_settings_that_are_there_keep_their_schema(tmp_path: Path) -> None:
+    """An owner who joined again with another schema got an error, and a node that read its table by it."""
+    write_node(tmp_path, "rows.csv", "rows", schema="first", approved={})
+    with pytest.raises(ArgumentError, match="another party, which knows of no fit before"):
+        write_node(tmp_path, "rows.csv", "rows", schema="second", approved={})
+    assert (tmp_path / "schema.toml").read_text() == "first"
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from privfed.party.identity import read_identity
 from privfed.party.journal import Journal
 from tests.engines.flower.federations import CLAIM, WORDS, N, assert_same, federation, rows
 from tests.engines.flower.networks import Folders
+from tests.some import some
 
 M = 3
 
@@ -182,3 +184,35 @@ def test_rows_without_an_id_are_left_out_and_counted_for_their_owner(folder: Pat
     assert len(NodeSettings.read(node).rows().features) == 18
     said = NodeSettings.read(node).table.read().problems()
     assert said == ["2 of 20 rows have no id: left out"]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_scale_that_is_learnt_later_scales_the_groups_that_there_are(named: bool, folder: Path) -> None:
+    """Groups that were made before kept their units, whatever scale the schema had got."""
+    tables = ClientTables(
+        tuple(
+            ClientTable(f"c{i}", own, None, tuple(ids_of(own)) if named else None)
+            for i, own in enumerate(rows())
+        ),
+        ("x0", "x1"),
+    )
+    own = DWFKMeans(3, scale="standard", policy=ClientPolicy(group_size=M), protocol="plain", **WORDS)
+    own.fit(tables)
+
+    def schema(shift: Sequence[float], spread: Sequence[float]) -> None:
+        lines = [
+            f'[columns.x{i}]\nkind = "number"\nshift = {shift[i]!r}\nspread = {spread[i]!r}' for i in (0, 1)
+        ]
+        (folder / "schema.toml").write_text("\n".join(lines))
+
+    schema((0.0, 0.0), (1.0, 1.0))
+    for node in some(nodes_of(folder)):
+        settings = (node / "node.toml").read_text()
+        settings = settings if named else settings.replace('id = "patient"\n', "")
+        (node / "node.toml").write_text(f'schema = "{folder / "schema.toml"}"\n{settings}')
+    fitted(folder)
+    made = [groups_of(node) for node in nodes_of(folder)]
+    schema(own.scaling_.shift, own.scaling_.scale)
+    over, _ = fitted(folder)
+    assert_same(over, own)
+    assert [groups_of(node) for node in nodes_of(folder)] == made
