@@ -19,7 +19,7 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wi
 
 from privfed.core.names import Registry
 from privfed.core.values.domain import Box, FloatArray
-from privfed.data import ClientTable, ClientTables, load_clients, partition
+from privfed.data import ClientTable, ClientTables, load_clients, load_described, partition, read_schema
 from privfed.errors import ArgumentError, DataError
 from privfed.estimators.scaling import Scaling
 from privfed.experiments.study import Data, Partition
@@ -138,8 +138,13 @@ DATA_SETS: Registry[Callable[[Data], Rows]] = Registry(
 
 
 @lru_cache(maxsize=8)
-def _read(source: str, group: str | None, label: str | None) -> tuple[FloatArray, IntArray | None, IntArray]:
-    tables = load_clients(source, group=group, label=label)
+def _read(
+    source: str, group: str | None, label: str | None, columns: tuple[str, ...], schema: str | None
+) -> tuple[FloatArray, IntArray | None, IntArray]:
+    if schema is not None:
+        tables = load_described(source, read_schema(schema), group=group, label=label)
+    else:
+        tables = load_clients(source, group=group, label=label, columns=columns or None)
     owners = np.repeat(np.arange(len(tables.names)), [len(rows) for rows in tables.arrays])
     labels = None if label is None or tables.labels is None else np.concatenate(tables.labels)
     return np.concatenate(tables.arrays), labels, owners
@@ -160,7 +165,8 @@ def load_table(data: Data, folder: Path) -> Table:
     if data.source in DATA_SETS or not (folder / data.source).exists():
         rows, labels = _made(data)
     else:
-        rows, labels, owners = _read(str(folder / data.source), data.group, data.label)
+        schema = None if data.schema is None else str(folder / data.schema)
+        rows, labels, owners = _read(str(folder / data.source), data.group, data.label, data.columns, schema)
     rows = _scaled(np.asarray(rows, dtype=np.float64), data)
     labels = None if labels is None else np.unique(labels, return_inverse=True)[1].astype(np.int64)
     return Table(rows, labels, owners, _digest(rows, labels, owners))

@@ -44,6 +44,8 @@ class Data(_Table, frozen=True, kw_only=True):
         name: name in the report; by default the source.
         group: for a file, the column that names each row's client.
         label: for a file, the column of true labels.
+        columns: for a file, the feature columns; by default all but group and label.
+        schema: for a file, the path of the schema that says what its columns mean; not with `columns`.
         standardise: scale each feature to mean 0 and variance 1, computed from the pooled rows in clear.
         center: public number that is subtracted from every value.
         unit: public number, above 0, that every value is then divided by.
@@ -61,6 +63,8 @@ class Data(_Table, frozen=True, kw_only=True):
     name: str = ""
     group: str | None = None
     label: str | None = None
+    columns: tuple[str, ...] = ()
+    schema: str | None = None
     standardise: bool = False
     center: float = 0.0
     unit: Annotated[float, Meta(gt=0, le=1e300)] = 1.0
@@ -73,6 +77,8 @@ class Data(_Table, frozen=True, kw_only=True):
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if self.columns and self.schema is not None:
+            raise ArgumentError("the schema says what columns would; give one of them.")
         if (self.low is None) != (self.high is None):
             raise ArgumentError("low and high go together; give both, or none.")
         if self.low is not None and self.high is not None and not self.low < self.high:

@@ -67,3 +67,21 @@ def test_a_file_names_its_clients(tmp_path: Path) -> None:
 def test_an_unknown_source_is_told(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=r"there is no 'nothing\.csv'"):
         load_table(Data(source="nothing.csv"), tmp_path)
+
+
+def test_a_table_has_the_columns_that_a_study_names_or_its_schema_describes(tmp_path: Path) -> None:
+    lines = [f"h{i % 3};p-{i};{20 + i},5;{'heart' if i % 2 else 'lung'};{i % 2}" for i in range(12)]
+    (tmp_path / "t.csv").write_text("\n".join(["hospital;who;age;ward;ill", *lines]) + "\n")
+    (tmp_path / "s.toml").write_text(
+        '[columns.age]\nkind = "number"\n[columns.ward]\nkind = "category"\ncategories = ["heart", "lung"]\n'
+        'weight = 1.0\n[columns.ill]\nkind = "label"\n[files.t]\ndecimal = ","\n'
+    )
+    words = {"source": "t.csv", "group": "hospital"}
+    with pytest.raises(DataError, match="'who'"):
+        load_table(Data(**words), tmp_path)
+    assert load_table(Data(**words, columns=("ill",)), tmp_path).rows.sum() == 6.0
+    table = load_table(Data(**words, label="ill", schema="s.toml"), tmp_path)
+    assert table.rows.shape == (12, 3) and table.rows[0].tolist() == [20.5, 0.0, 1.0]
+    assert table.owners is not None and table.labels is not None and table.labels.sum() == 6
+    with pytest.raises(ArgumentError, match="give one of them"):
+        Data(**words, columns=("ill",), schema="s.toml")
