@@ -136,7 +136,14 @@ def without_repository(app: Any, docname: str, source: list[str]) -> None:
             return found[0]
         name = os.path.relpath(path, DOCS.parent)
         text = found["text"].strip("`")
-        return f"`{name}`" if text in (name, path.name) else f"{found['text']} (`{name}`)"
+        if text in (name, path.name):
+            return f"`{name}`"
+        # Within parentheses there are no second ones.
+        return (
+            f"{found['text']}, `{name}`"
+            if source[0].startswith(")", found.end())
+            else f"{found['text']} (`{name}`)"
+        )
 
     source[0] = _LINK.sub(named, source[0])
 

@@ -12,7 +12,7 @@ femnist_dwf_iid_hiid.npz (X_iid, y_iid, client_iid, X_hiid, ...). FEMNIST's non-
 they are not completely available. To finish in reasonable time, the study is smaller than the paper's: the
 tables state the number of seeds, of MNIST's rows and of FEMNIST's clients. Scores on a part of the rows
 differ a little from the paper's. --whole does all that the paper did: 24,000 models of each data set, which
-docs/performance.md says the cost of.
+docs/measurements/performance.md says the cost of.
 
 Writes dwf.csv, dwf.md and dwf.png to DIR (default: runs/dwf).
 """

@@ -11,7 +11,7 @@ of at most 1e-11 for epsilon up to 1000 and delta from 1e-300 on.
 Discrete noise is charged slightly more than continuous noise. Consider integer queries q under discrete
 Gaussian noise of variance s^2. They are a randomised rounding of q under Gaussian noise of variance s^2 - 9,
 up to a factor within 1 +- 1e-76 in each probability. `discrete_gaussian_cost` charges for the latter. The
-proof, with its conditions, is in docs/privacy/accounting.md.
+proof, with its conditions, is in docs/specifications/accounting.md.
 
 Skellam. Integer vectors of L1 sensitivity D1 and L2 sensitivity D2, under independent Skellam noise of
 variance mu on each value, are (a, r)-RDP for every integer order a >= 2 with

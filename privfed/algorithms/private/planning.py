@@ -31,7 +31,7 @@ STANDS_OUT = 8.0
 the next center is as many of the noise in a coordinate of its mean."""
 
 AVERAGED = 1.0 / 3.0
-"""Share of the rounds whose noise averages out; docs/algorithms/dp_kmeans.md, "Planned and measured", has
+"""Share of the rounds whose noise averages out; docs/measurements/dp_kmeans.md, "Planned and measured", has
 the fits."""
 
 LEAST, MOST = 2.0**-10, 2.0**7
