@@ -46,7 +46,7 @@ from privfed.numerics.kernels.interpreted import IntArray
 from privfed.questions.bounded.bounded_sums import CenterSum, SizeSums
 from privfed.questions.bounded.whole_clients import AsOneRecord
 from privfed.questions.histograms import SIZE_SHARE, ClientSizes, FeatureHistograms, typical_size
-from privfed.questions.moments import ClientMeans, FeatureMoments, Moments, between_clients
+from privfed.questions.moments import ClientMeans, FeatureMoments, Moments, between_clients, check_between
 
 HISTOGRAM_SHARE = 0.5
 """Share of the budget for the histograms."""
@@ -116,7 +116,13 @@ class FeatureSummary:
         return PrivateMoments().max_sums + 3
 
     def phases(self, setting: Setting) -> Phases:
-        """Return what a run asks: the moments, then what lies between clients, then histograms."""
+        """Return what a run asks: the moments, then what lies between clients, then histograms.
+
+        Raises:
+            ArgumentError: clients are to be compared, and are too few.
+        """
+        if self.between:
+            check_between(len(setting.clients))
         if setting.privacy is None:
             moments = FeatureMoments().phases(setting)
             if self.between:

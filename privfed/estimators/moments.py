@@ -38,7 +38,7 @@ from privfed.federation.request import FederationRequest, as_agreed, protocol_of
 from privfed.federation.simulation import mapped_tables
 from privfed.privacy.claim import Privacy
 from privfed.questions.histograms import MOST_BINS, check_edges
-from privfed.questions.moments import FEWEST_CLIENTS, FeatureMoments, Moments
+from privfed.questions.moments import FeatureMoments, Moments, check_between
 
 
 class FromSums(Surroundings, Claimed):
@@ -345,11 +345,7 @@ class FederatedSummary(FromSums):
                 "between asks for the spread of the clients' own means, which has no bound for differential "
                 "privacy; leave it out, and have each site compare its own rows with mean_ and std_."
             )
-        if n_clients < FEWEST_CLIENTS:
-            raise ArgumentError(
-                f"how far clients lie apart is asked of at least {FEWEST_CLIENTS} clients, got {n_clients}: "
-                "of fewer a client could solve for the means of the others; leave between out."
-            )
+        check_between(n_clients)
 
     def _keep_histograms(self, found: Histograms | None) -> None:
         self._forget("edges_", "histograms_", "below_", "above_", "noise_std_")

@@ -14,8 +14,9 @@ very few rows these numbers can be solved for the rows themselves.
 
 `ClientMeans` reveals for each feature the mean and the variance of the clients' own means, every client
 alike. These are two equations for the means of all clients. Of three clients, one that knows its own solves
-them for the other two: so estimators ask four clients or more. Of four, two that join do it. The total does
-not say who stands out; a client can compare its own rows with the mean and deviation of all.
+them for the other two: so clients join no fit of fewer than four. Of four, two that join do it, or one where
+another is lost. The total does not say who stands out; a client can compare its own rows with the mean and
+deviation of all.
 """
 
 from __future__ import annotations
@@ -308,6 +309,19 @@ class ClientMeans(Centred):
         n_rows = len(offsets)
         mean = offsets.sum(axis=0) / max(n_rows, 1)
         return Statistics(clients=[min(n_rows, 1)], offset=mean, square=np.square(mean))
+
+
+def check_between(n_clients: int) -> None:
+    """Check that clients may be asked how far apart they lie, which each client checks before it joins.
+
+    Raises:
+        ArgumentError: they are too few.
+    """
+    if n_clients < FEWEST_CLIENTS:
+        raise ArgumentError(
+            f"how far clients lie apart is asked of at least {FEWEST_CLIENTS} clients, got {n_clients}: "
+            "of fewer a client could solve for the means of the others; leave between out."
+        )
 
 
 def between_clients(moments: Moments) -> Conversation[FloatArray]:

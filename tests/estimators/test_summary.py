@@ -13,11 +13,13 @@ from hypothesis.extra.numpy import arrays
 
 import privfed
 from privfed import Box, FederatedSummary, Privacy
+from privfed.algorithms.summary import FeatureSummary
 from privfed.core.asking.question import ClientData, question_from_bytes
 from privfed.core.record.records import Asked
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.federation.driver import Federation
+from privfed.federation.opening import open_over
 from privfed.party.program import Program, ProgramState
 from privfed.questions.histograms import MOST_BINS, FeatureHistograms
 
@@ -71,6 +73,9 @@ def test_what_lies_between_clients_is_kept_and_zero_for_a_constant(tmp_path: Pat
 def test_where_it_would_tell_single_clients_apart_it_is_refused() -> None:
     with pytest.raises(ArgumentError, match="at least 4 clients, got 3"):
         FederatedSummary(between=True).fit(CLIENTS[:3])
+    # Each client says so, whatever a coordinator writes into an agreement.
+    with pytest.raises(ArgumentError, match="at least 4 clients, got 3"):
+        open_over(CLIENTS[:3], algorithm=FeatureSummary(between=True))
     with pytest.raises(PrivacyError, match="no bound for differential privacy"):
         FederatedSummary(between=True, privacy=private("record")).fit(CLIENTS)
 
