@@ -20,7 +20,7 @@ from privfed.attacks.base.reading import Reads
 from privfed.attacks.base.report import Report
 from privfed.attacks.base.results import NotRun, Result, Truth
 from privfed.core.record.view import View
-from privfed.deep.attacks.inversion import READS, Seen, clients_of, rank_of
+from privfed.deep.attacks.inversion import Seen, clients_of, one_step_of_softmax, rank_of, reads_of
 from privfed.deep.attacks.linkage import LabelledTruth, labelled
 from privfed.errors import ArgumentError
 from privfed.numerics.kernels.interpreted import IntArray
@@ -98,10 +98,11 @@ class ClassCounts(PassiveAttack[ClassesCounted]):
     @property
     def reads(self) -> tuple[Reads, ...]:
         """Whole updates of single clients that train in one step."""
-        return READS
+        what = "whole updates of a softmax regression, trained in one step without noise"
+        return reads_of(one_step_of_softmax, what)
 
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> ClassesCounted | NotRun:
-        clients = list(clients_of(view, rng))
+        clients = list(clients_of(view, rng, one_step_of_softmax))
         told = [(found, who) for who, seen in clients if (found := self._counted(seen)) is not None]
         if not told:
             why = "no client's counts of classes fit beyond chance; who knows their rows may find more"

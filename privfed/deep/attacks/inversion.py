@@ -9,13 +9,13 @@ In the first round p is near 1 / C, so that the gradient of the biases tells the
 with a number of rows give whole counts. The rank of the gradients of all rounds is that number where rows are
 fewer than columns; then each row is found by itself (`_one_by_one`), and all are made exact together. Else
 numbers are tried, and the first that fits is taken. A wrong link between two rounds fits nothing, so that
-links are checked, too.
+links are checked, too. Of a network the first layer is read (`privfed.deep.attacks.first_layer`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -28,6 +28,7 @@ from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.results import NotRun, Points
 from privfed.core.record.view import SumView, View
 from privfed.core.values.domain import FloatArray, Ranges
+from privfed.deep.attacks.first_layer import first_layer, repeated_rows
 from privfed.deep.attacks.linkage import contributions, labelled, tracks
 from privfed.deep.attacks.membership import round_of
 from privfed.deep.training.rounds import AveragedUpdates, Round, SketchedUpdates
@@ -59,6 +60,8 @@ class Seen:
         error: largest error of each number, from the grid of the sum.
         rows: number of its rows, where these weigh its update; else 0.
         ranges: of the columns.
+        whole: whether these are all parameters, of a softmax regression; else they are a first layer's.
+        rate: of learning.
     """
 
     model: FloatArray
@@ -66,20 +69,24 @@ class Seen:
     error: float
     rows: int
     ranges: Ranges
+    whole: bool
+    rate: float
 
 
 @dataclass(frozen=True)
 class GradientInversion(PassiveAttack[Points]):
-    """Finds the rows of clients that train a softmax regression in one step a round.
+    """Finds the rows of clients that train a softmax regression, or a network, in one step a round.
 
     Args:
-        most_rows: most rows of a client that are tried.
+        most_rows: most rows of a client that are tried with a softmax regression.
+        units: of a network's first layer, linear and rectified; 0 for what follows from one hidden layer.
     """
 
     most_rows: int = 32
+    units: int = 0
 
     name: ClassVar[str] = "gradient-inversion"
-    paper: ClassVar[str] = "Zhu, Liu and Han 2019; rounds together, checked: ours"
+    paper: ClassVar[str] = "Zhu, Liu and Han 2019; Geiping et al. 2020; rounds together, checked: ours"
     adversary: ClassVar[str] = "passive server"
     view: ClassVar[str] = "updates of single clients, with or without names, and the models that were sent"
     algorithms: ClassVar[tuple[str, ...]] = ("fedavg", "ifca", "cfl", "dcfl")
@@ -95,16 +102,16 @@ class GradientInversion(PassiveAttack[Points]):
     @property
     def reads(self) -> tuple[Reads, ...]:
         """Whole updates of single clients that train in one step."""
-        return READS
+        return reads_of(_one_step, "whole updates, trained in one step without noise")
 
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Points | NotRun:
-        clients = list(clients_of(view, rng))
+        clients = list(clients_of(view, rng, _one_step, self.units))
         if not clients:
             return NotRun(attack=self.name, why="it solves rounds together, and saw one of no client")
         solved = [(client, rows) for client, seen in clients if (rows := self._solved(seen, rng)) is not None]
         if not solved:
             # It looked, and could not tell: that these updates show nothing is not found.
-            why = f"no client of up to {self.most_rows} rows was solved for; others may find more"
+            why = f"it solved for no client, of {self.most_rows} rows at most; others may find more"
             return NotRun(attack=self.name, why=why)
         whose = [client for client, _ in solved]
         points = np.concatenate([rows for _, rows in solved])
@@ -121,6 +128,11 @@ class GradientInversion(PassiveAttack[Points]):
     def _solved(self, seen: Sequence[Seen], rng: np.random.Generator) -> FloatArray | None:
         """Return the rows of the least number of rows that explain all rounds; None without."""
         (width, n_classes), first = seen[0].model.shape, seen[0]
+        if not first.whole:
+            models, gradients = (
+                np.stack(two) for two in zip(*((one.model, one.gradient) for one in seen), strict=True)
+            )
+            return repeated_rows(models, gradients, first.ranges, first.rate)
         shares = 1.0 / n_classes - first.gradient[-1]
         rank = rank_of(seen)
         least, most = (first.rows, first.rows) if first.rows else (max(1, rank), self.most_rows)
@@ -140,9 +152,9 @@ class GradientInversion(PassiveAttack[Points]):
         return None
 
 
-def _inverts(question: object) -> bool:
-    """Say whether answers to a question are whole updates, of one step of the softmax regression."""
-    if not isinstance(question, Round) or question.training.model != "softmax":
+def _one_step(question: object) -> bool:
+    """Say whether answers to a question are whole updates, of one step."""
+    if not isinstance(question, Round):
         return False
     one = question.training
     if one.private or one.epochs != 1 or one.timed:
@@ -152,20 +164,22 @@ def _inverts(question: object) -> bool:
     return isinstance(question, AveragedUpdates)
 
 
-def _in_slots(question: object) -> bool:
+def one_step_of_softmax(question: object) -> bool:
+    """Say whether they are, and of a softmax regression."""
+    return _one_step(question) and isinstance(question, Round) and question.training.model == "softmax"
+
+
+def reads_of(use: Callable[[object], bool], what: str) -> tuple[Reads, ...]:
+    """Return how updates of single clients are shown: by name, or in slots."""
     return (
-        isinstance(question, Slots)
-        and isinstance(question.inner, SketchedUpdates)
-        and _inverts(question.inner)
+        Reads(what=f"single clients' {what}", shown=Shows.ANSWERS, use=use, noised=False),
+        Reads(
+            what=f"single clients' {what}",
+            shown=Shows.TOTALS,
+            use=lambda question: isinstance(question, Slots) and use(round_of(question)),
+            noised=False,
+        ),
     )
-
-
-_WHAT = "single clients' whole updates of a softmax regression, trained in one step without noise"
-READS = (
-    Reads(what=_WHAT, shown=Shows.ANSWERS, use=_inverts, noised=False),
-    Reads(what=_WHAT, shown=Shows.TOTALS, use=_in_slots, noised=False),
-)
-"""What shows gradients."""
 
 
 def rank_of(seen: Sequence[Seen]) -> int:
@@ -177,13 +191,15 @@ def rank_of(seen: Sequence[Seen]) -> int:
     return int(np.linalg.matrix_rank(table, tol=10.0 * rounding * math.sqrt(len(table))))
 
 
-def clients_of(view: View, rng: np.random.Generator) -> Iterator[tuple[int | None, list[Seen]]]:
+def clients_of(
+    view: View, rng: np.random.Generator, use: Callable[[object], bool], units: int = 0
+) -> Iterator[tuple[int | None, list[Seen]]]:
     """Yield each client's rounds: by name where names are shown, else as updates are linked."""
-    sums = [one for one in view.sums if _inverts(round_of(one.question))]
+    sums = [one for one in view.sums if use(round_of(one.question))]
     named: dict[int, dict[int, Seen]] = {}
     for one in sums:
         for client, answer in one.answers.items():
-            for number, seen in _of_answer(one, answer):
+            for number, seen in _of_answer(one, answer, units):
                 named.setdefault(client, {}).setdefault(number, seen)
     if named:
         yield from ((client, list(rounds.values())) for client, rounds in sorted(named.items()))
@@ -193,11 +209,11 @@ def clients_of(view: View, rng: np.random.Generator) -> Iterator[tuple[int | Non
     each: dict[int, list[Seen]] = {}
     for (one, answers), numbers in zip(held, linked, strict=True):
         for number, answer in zip([] if numbers is None else numbers.tolist(), answers, strict=True):
-            each.setdefault(number, []).extend(seen for _, seen in _of_answer(one, answer))
+            each.setdefault(number, []).extend(seen for _, seen in _of_answer(one, answer, units))
     yield from ((None, rounds) for rounds in each.values() if rounds)
 
 
-def _of_answer(one: SumView, answer: Mapping[str, FloatArray]) -> Iterator[tuple[int, Seen]]:
+def _of_answer(one: SumView, answer: Mapping[str, FloatArray], units: int) -> Iterator[tuple[int, Seen]]:
     """Yield the round and what it shows; nothing where an update was clipped, or is nobody's."""
     question = round_of(one.question)
     assert question is not None
@@ -214,13 +230,15 @@ def _of_answer(one: SumView, answer: Mapping[str, FloatArray]) -> Iterator[tuple
         return
     name = "sketch" if isinstance(question, SketchedUpdates) else "update"
     step = next(float(np.max(entry.resolution)) for entry in question.spec.entries if entry.name == name)
-    shape, rate = (question.ranges.n_features + 1, training.n_classes), training.learning_rate
-    gradient = -update.reshape(shape) / rate
+    whole, width, rate = training.model == "softmax", question.ranges.n_features, training.learning_rate
     rows = int(answer["rows"].sum()) if training.by_rows else 0
-    yield (
-        training.round,
-        Seen(start.reshape(shape), gradient, (step + 1e-14) / rate, rows, question.ranges),
+    model, moved = (
+        one.reshape(width + 1, -1) if whole else first_layer(one, width, training.n_classes, units)
+        for one in (start, update)
     )
+    if model is not None and moved is not None:
+        seen = Seen(model, -moved / rate, (step + 1e-14) / rate, rows, question.ranges, whole, rate)
+        yield training.round, seen
 
 
 def _starts(
