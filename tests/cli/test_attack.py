@@ -273,7 +273,7 @@ def test_the_truth_may_have_moved(invoke, run, iris, tmp_path):
     [
         (
             ("--attack", "nonsense"),
-            "no attack 'nonsense'; use all, attribute-inference, differencing, disaggregation",
+            "no attack 'nonsense'; use all, attribute-inference, class-counts, differencing, disaggregation",
         ),
         (("--attack", "probing"), "probing asks questions of its own, which a recorded run cannot answer"),
         (("--attack", "no_such_module:Kind"), "write module:Name"),
