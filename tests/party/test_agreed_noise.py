@@ -127,7 +127,7 @@ def lies(kind: str, engine: Any) -> list[tuple[tuple[str, ...], bool]]:
 
 @pytest.mark.parametrize("where", ["simulated", "parties"])
 @pytest.mark.parametrize("kind", FITS)
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 def test_no_word_of_a_question_or_program_seeds_the_noise(kind: str, where: str, tmp_path: Path) -> None:
     prices = {ledger: ledger.price for ledger in (BudgetLedger, SteppedLedger)}
     model = type(FITS[kind][0]())

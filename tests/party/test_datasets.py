@@ -264,7 +264,7 @@ def test_parties_with_one_group_table_send_the_same_bytes_whatever_is_asked(
     assert engines[0].sent
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("protocol", ["plain", "masked", "masked-verified", "group-masked"])
 def test_fits_over_parties_see_group_means_alone(protocol: str, tmp_path: Path) -> None:
     engines = side_by_side(tmp_path)

@@ -123,6 +123,7 @@ def tampered(start: StartTotal, **changed: Any) -> StartTotal:
 
 
 @pytest.mark.parametrize("changed", [{"index": 0}, {"index": 2}, {"fit": "ab" * 32}])
+@pytest.mark.few(2)
 def test_a_total_that_is_no_start_of_these_rows_is_not_begun_from(
     changed: dict[str, Any], tmp_path: Path
 ) -> None:

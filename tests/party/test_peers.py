@@ -145,7 +145,7 @@ def begun(parties: Parties, nonce: int) -> tuple[MaskedSession, list[Asked], Any
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 def test_set_ups_of_the_same_parties_at_once_do_not_refuse_each_other(
     order: tuple[int, ...], tmp_path: Path
 ) -> None:
@@ -272,6 +272,7 @@ def test_an_agreement_of_others_and_another_sum_are_errors(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("counter", [2**62 + 1, 2**63, 2**64 - 1, None])
+@pytest.mark.few(2)
 def test_a_counter_that_no_journal_comes_to_is_left_out_by_name(
     counter: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

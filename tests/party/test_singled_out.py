@@ -100,6 +100,7 @@ def linked_rows(totals: Sequence[Total], rows: Sequence[np.ndarray]) -> int:
 
 
 @pytest.mark.parametrize("verified", [True, False])
+@pytest.mark.few(1)
 def test_a_start_sum_that_is_asked_again_tells_no_client_apart(verified: bool, tmp_path: Path) -> None:
     totals, rows = asked_again(tmp_path / "by default", Masked(verified=verified), ClientPolicy())
     assert len(totals) == 1 and told_apart(totals) == set()
@@ -217,7 +218,7 @@ WAYS = (
 )
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("way", WAYS)
 def test_over_all_fits_one_client_of_a_few_is_told_apart_and_no_more(way: str, tmp_path: Path) -> None:
     assert len(carried_out(Attack(tmp_path / "by default", loose=False), way)) <= 1

@@ -117,7 +117,7 @@ def test_history_is_the_oracles(words: dict[str, Any], a_round: int | None, scal
 @pytest.mark.parametrize("epochs", [1, 10])
 @pytest.mark.parametrize("rate", [1.0, 0.1])
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 def test_small_clusters_are_drawn_anew_where_the_oracle_does(
     epochs: int, rate: float, momentum: float
 ) -> None:

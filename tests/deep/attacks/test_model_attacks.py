@@ -158,6 +158,7 @@ def test_updates_of_few_rows_are_the_rows(kind: Any, way: dict[str, Any]) -> Non
     assert report.linked == counted.linked == bool(way)
 
 
+@pytest.mark.slow
 def test_all_rows_of_a_batch_of_24_are_found() -> None:
     X, y = few_digits((24,))
     fitted = FedAvg(n_classes=10, rounds=10, domain=Box(0, 1), protocol="plain").fit(X, y)

@@ -113,6 +113,7 @@ def test_which_party_a_node_is_follows_from_its_own_configuration(tmp_path: Path
 
 
 @pytest.mark.parametrize("back", [True, False])
+@pytest.mark.few(1)
 def test_a_fit_is_driven_over_a_socket_and_goes_on_in_another_run(back: bool, tmp_path: Path) -> None:
     folder = federation(tmp_path / "fed")
     pipes: list[Connection] = []

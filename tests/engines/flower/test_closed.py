@@ -59,7 +59,7 @@ def tables() -> ClientTables:
 
 
 @pytest.mark.parametrize("protocol", sorted(HIDING))
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_nodes_answer_from_groups_as_simulated_clients_do(protocol: str, tmp_path: Path) -> None:
     folder = federation(tmp_path / "fed", approved=APPROVED)
     over = asked(folder, DWFKMeans(2, protocol=protocol, **WORDS))

@@ -78,6 +78,7 @@ def test_a_table_in_another_order_is_read_by_name(
         (["x"], "", "", r"the agreed columns are 'x', 'y'; .*rows.csv has 'x'"),
     ],
 )
+@pytest.mark.few(3)
 def test_other_columns_are_refused_at_the_join_and_the_owners_log_says_which(
     header: list[str], more: str, settings: str, said: str, folder: Path
 ) -> None:
