@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -144,21 +145,27 @@ def frame_of_lines(path: Path, content: bytes, separator: str | None) -> pl.Data
     names = names_in(path, header, separator)
     # Blank lines at the end are no rows, except in a file of one column, where they are missing values.
     body = rest.rstrip(b"\r\n") if len(names) > 1 else rest
+    # A return within a line is a blank: the two ways to fields below read it otherwise.
+    body = body.replace(b"\r\n", b"\n").replace(b"\r", b" ")
     body += b"\n" if body and not body.endswith(b"\n") else b""
-    if not _spans(body):
+    if not _odd(body, separator):
         # Some line may be none of a table; then each is read by itself, to the same fields.
         with suppress(pl.exceptions.PolarsError):
             frame = pl.read_csv(header + b"\n" + body, separator=separator, infer_schema=False)
             frame.columns = names
             return frame
     lines = body.decode().split("\n")[:-1]
-    rows = [_fields(line.removesuffix("\r"), separator, len(names)) for line in lines]
+    rows = [_fields(line, separator, len(names)) for line in lines]
     return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
 
 
-def _spans(body: bytes) -> bool:
-    """Say whether a quoted field may go on in the next line."""
-    return b'"' in body and any(line.count(b'"') % 2 for line in body.split(b"\n"))
+def _odd(body: bytes, separator: str) -> bool:
+    """Say whether some line has quotes that are no whole fields: the two ways to fields may differ there."""
+    if b'"' not in body:
+        return False
+    one = rf'(?:"(?:[^"]++|"")*+"|[^"{re.escape(separator)}]*+)'
+    whole = re.compile(rf"{one}(?:{re.escape(separator)}{one})*+")
+    return any('"' in line and not whole.fullmatch(line) for line in body.decode().split("\n"))
 
 
 def _fields(line: str, separator: str, n: int) -> list[str | None]:

@@ -34,6 +34,8 @@ FIELDS = [
     '"a,b"',
     "é",
     "1_0",
+    "5\r",
+    '"5"0""',
 ]
 ODD = ["0.5", "1.5", "-1", "1e9", "7", "", "kind", "3.0"]
 EXTRA = ["", "1", "1,2,3,4,5,6", '"', '","', "\x00,1,1", ",,", '1,"2\r', "\u2028,1,0", "  ", '1,2,"x"y']
@@ -62,6 +64,15 @@ def test_each_line_is_read_as_if_it_were_alone(
     np.testing.assert_array_equal(whole, np.concatenate([np.empty((0, 2)), *(one for one, _ in alone)]))
     assert labels.tolist() == [label for _, one in alone for label in one.tolist()]
     assert np.isfinite(whole).all() and set(labels.tolist()) <= {NO_LABEL, 0, 1, 2}
+
+
+@pytest.mark.parametrize("line", ["5\r,6,1", '"5"0"",6,1', '"2"",3"",1"', "\r7,8,1", '"5",6,1', "5,,1"])
+def test_a_line_with_an_open_quote_changes_no_other(line: str, tmp_path: Path) -> None:
+    """It has all lines read one by one, which read a return, and quotes within a field, otherwise."""
+    without, labels = table(tmp_path, [line], "leave-out")
+    beside, _ = table(tmp_path, [line, '"9,9,1'], "leave-out")
+    np.testing.assert_array_equal(beside, without)
+    assert len(labels) == len(without)
 
 
 @pytest.mark.parametrize(
