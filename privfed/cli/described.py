@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from privfed.cli.declared import Declared
-from privfed.cli.run_folder import RUN, Parameters, Run, Source, read_run
+from privfed.cli.run_folder import IN_UNITS, RUN, Parameters, Run, Source, read_run
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.names import Registry
 from privfed.core.values.domain import FloatArray
@@ -249,7 +249,7 @@ def load(source: Source, *, private: bool) -> ClientTables:
 def write_in_units(folder: Path, source: Source, centers: FloatArray) -> None:
     """Write centers as people read them, where a schema says what the columns mean."""
     if source.schema is not None:
-        write_table(folder / "centroids-in-units.csv", in_units(parse(source.schema), centers))
+        write_table(folder / IN_UNITS, in_units(parse(source.schema), centers))
 
 
 def check_several(tables: ClientTables, path: str, protocol: object) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import click
 import msgspec
+from rich.table import Table
 
-from privfed.cli.declared import declared_of
+from privfed.cli.declared import Declared, declared_of
 from privfed.cli.described import (
     agree_on,
     check_metrics,
@@ -21,14 +22,16 @@ from privfed.cli.described import (
     surroundings_of,
 )
 from privfed.cli.learning import check_new, write_scales
-from privfed.cli.output import in_results
+from privfed.cli.output import echo, in_results
 from privfed.cli.progress import RoundProgress
-from privfed.cli.reading import print_summary, summarized
+from privfed.cli.reading import edges_of, print_summary, summarized
 from privfed.cli.records import draw_record, record, write_csv
-from privfed.cli.run_folder import MODEL, Parameters, pretty, values_of
+from privfed.cli.run_folder import IN_UNITS, MODEL, SCHEMA, TABLE, Parameters, pretty, values_of
 from privfed.core.agreed.policy import Usage
 from privfed.core.stored.files import replaced
-from privfed.data.schema import parse, schema_text
+from privfed.data.described_clients import in_units
+from privfed.data.schema import Schema, parse, schema_text, to_toml
+from privfed.data.table_files import write_table
 from privfed.deploy.folders import read_card, read_kit
 from privfed.deploy.simulating import SimulatedRun, simulated
 from privfed.engines.flower import FlowerEngine
@@ -191,17 +194,20 @@ def summary(
     between: bool,
     as_json: bool,
     out: Path | None,
+    schema: Path | None,
     clients: tuple[str, ...],
     **given: Any,
 ) -> None:
     """Do the work of `privfed flower summary`."""
     with FlowerEngine(folder, clients=clients or None) as engine:
-        values = surroundings_of(declared_of(given).parameters() | values_of(given))
-        found = FederatedSummary(bins, between=between, engine=engine, run_dir=out, **values).fit()
+        known, declared = _described(engine, schema, declared_of(given))
+        values = surroundings_of(declared.parameters() | values_of(given))
+        edges = edges_of(bins, known)
+        found = FederatedSummary(edges, between=between, engine=engine, run_dir=out, **values).fit()
         if as_json:
-            click.echo(pretty(summarized(found, engine.file.columns)), nl=False)
+            click.echo(pretty(summarized(found, engine.file.columns, known)), nl=False)
         else:
-            print_summary(found, engine.file.columns)
+            print_summary(found, engine.file.columns, known)
             _print_faults(engine)
         engine.end_fits()
 
@@ -228,14 +234,31 @@ def scale(
             "spread out, on the nodes too."
         )
     with FlowerEngine(folder, clients=clients or None) as engine:
-        if engine.file.columns != known.features:
-            raise ArgumentError(
-                f"{schema} has the features {', '.join(known.features)}, and the nodes have "
-                f"{', '.join(engine.file.columns)}; name the schema that they joined with."
-            )
-        options = surroundings_of(declared_by(known, declared_of(given)).parameters() | values_of(given))
+        _, declared = _described(engine, schema, declared_of(given))
+        options = surroundings_of(declared.parameters() | values_of(given))
         write_scales(out, known, FederatedScaler(scale, engine=engine, **options).fit())
         engine.end_fits()
+
+
+def _described(
+    engine: FlowerEngine, schema: Path | None, declared: Declared
+) -> tuple[Schema | None, Declared]:
+    """Return the nodes' schema, and what is declared with its ranges as the domain where it has all.
+
+    Raises:
+        ArgumentError: the nodes have other features, or an option says what the schema says.
+    """
+    if schema is None:
+        return None, declared
+    known = parse(schema_text(schema), str(schema))
+    if engine.file.columns != known.features:
+        raise ArgumentError(
+            f"{schema} has the features {', '.join(known.features)}, and the nodes have "
+            f"{', '.join(engine.file.columns)}; name the schema that they joined with."
+        )
+    if declared.low is not None or declared.high is not None:
+        raise ArgumentError("the schema says what --low and --high would; leave them out.")
+    return known, declared_by(known, declared)
 
 
 def _fit(
@@ -245,13 +268,15 @@ def _fit(
     n_clusters: int,
     out: Path,
     resume: bool,
+    schema: Path | None,
     classes: tuple[str, ...],
     **given: Any,
 ) -> None:
+    known, declared = _described(engine, schema, declared_of(given))
     parameters = Parameters(
         algorithm=algorithm,
         n_clusters=n_clusters,
-        declared=declared_of(given),
+        declared=declared,
         metrics=given.pop("metrics"),
         values=values_of(given),
     )
@@ -277,7 +302,8 @@ def _fit(
         model.save(path)
     try:
         if isinstance(model, FederatedClusterer):
-            lines = ["  ".join(f"{value:.6g}" for value in row) for row in model.cluster_centers_]
+            lines = []
+            _write_centers(out, model, engine.file.columns, known)
             for name, value in measured(model, parameters.metrics).items():
                 lines.append(f"{name} {'is not defined' if value is None else f'{value:.6g}'}")
         else:
@@ -286,6 +312,24 @@ def _fit(
         _print_fit(fitted, engine, out, lines)
     finally:
         engine.end_fits()
+
+
+def _write_centers(
+    out: Path, model: FederatedClusterer, columns: Sequence[str], schema: Schema | None
+) -> None:
+    """Print centroids by the names of their columns, and write them; with a schema in its units, and it."""
+    centers = model.cluster_centers_
+    write_table(out / TABLE, dict(zip(columns, centers.T, strict=True)))
+    found: dict[str, Any] = dict(zip(columns, centers.T, strict=True))
+    if schema is not None:
+        found = in_units(schema, centers)
+        write_table(out / IN_UNITS, found)
+        with replaced(out / SCHEMA) as path:
+            path.write_text(to_toml(schema), encoding="utf-8")
+    table = Table("column", *(f"cluster {i}" for i in range(len(centers))))
+    for name, values in found.items():
+        table.add_row(name, *(one if isinstance(one, str) else f"{one:.6g}" for one in values.tolist()))
+    echo(table)
 
 
 def _check_training(parameters: Parameters, classes: tuple[str, ...]) -> None:

@@ -30,7 +30,7 @@ from privfed.cli.result import (
     sum_rows,
     to_json,
 )
-from privfed.cli.run_folder import MODEL, RESULT, pretty, read_transcript
+from privfed.cli.run_folder import MODEL, RESULT, TABLE, pretty, read_transcript
 from privfed.core.record.records import Ended
 from privfed.core.record.transcript import Transcript
 from privfed.core.stored.files import replaced
@@ -55,7 +55,7 @@ def write_results(folder: Path, result: Result, model: FederatedClusterer) -> No
     names, claim = (np.array(one, dtype=np.str_) for one in (result.columns, one_line(model.privacy_claim_)))
     with replaced(folder / "centroids.npz") as path, path.open("wb") as file:
         np.savez(file, centroids=in_columns_units(model), columns=names, privacy=claim)
-    with replaced(folder / "centroids.csv") as path:
+    with replaced(folder / TABLE) as path:
         _write_csv(path, result.columns, in_columns_units(model))
     write_model(folder, model, result)
 
@@ -97,7 +97,7 @@ def kilobytes(n_bytes: float) -> str:
     return f"{n_bytes / 1000:,.1f} kB"
 
 
-_FILES = (RESULT, "centroids.csv", "centroids.npz", MODEL, "picture.png")
+_FILES = (RESULT, TABLE, "centroids.npz", MODEL, "picture.png")
 
 
 def result_table(result: Result, folder: Path) -> Table:

@@ -328,6 +328,7 @@ fit_options = stacked(
     ),
     clients_option,
     metrics_option,
+    schema_option,
     declared_options,
 )
 
@@ -355,6 +356,7 @@ def simulate() -> None:
     clients_option,
     bins_option,
     between_option,
+    schema_option,
     sum_options,
     declared_options,
     json_option,

@@ -23,6 +23,7 @@ from privfed.cli.run_folder import (
     MODEL,
     RESULT_FORMAT,
     RUN,
+    SCHEMA,
     SELECTION,
     Centroids,
     Source,
@@ -37,7 +38,7 @@ from privfed.core.stored.files import make_folder
 from privfed.core.values.domain import FloatArray
 from privfed.data.described_tables import as_text, read_described
 from privfed.data.features import features_in, frame_of
-from privfed.data.schema import ID, Schema, parse, schema_text
+from privfed.data.schema import ID, Schema, parse, read_schema
 from privfed.data.table import ERROR, NO_LABEL, missing_rule, natural_key
 from privfed.data.table_files import STDIN, files_of, is_folder, stem, suffix, write_table
 from privfed.errors import ArgumentError, DataError, RunFolderError
@@ -159,12 +160,15 @@ def _schema_of(
     Raises:
         ArgumentError: the run has no schema, or one in which a feature means something else.
     """
-    own = None if read is None or read.source.schema is None else parse(read.source.schema)
+    if read is None:
+        own = read_schema(folder / SCHEMA) if (folder / SCHEMA).exists() else None
+    else:
+        own = None if read.source.schema is None else parse(read.source.schema)
     if path is None:
         return own
     if read is not None and own is None:
         raise ArgumentError(f"{folder} was fitted without a schema; leave --schema out.")
-    given = parse(schema_text(path), str(path))
+    given = read_schema(path)
     if given.features != columns:
         raise ArgumentError(
             f"{path} has the features {', '.join(given.features)}, and {folder} has {', '.join(columns)}; "

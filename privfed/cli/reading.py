@@ -42,7 +42,7 @@ def summary(data: Path, as_json: bool, bins: int | list[float] | None, between: 
     check_several(tables, source.path, given["protocol"])
     surroundings = surroundings_of({**declared.parameters(), **values_of(given)})
     schema = None if source.schema is None else parse(source.schema)
-    found = FederatedSummary(_edges(bins, schema), between=between, **surroundings)
+    found = FederatedSummary(edges_of(bins, schema), between=between, **surroundings)
     found.fit(tables)
     if as_json:
         click.echo(pretty(summarized(found, tables.columns, schema)), nl=False)
@@ -50,7 +50,7 @@ def summary(data: Path, as_json: bool, bins: int | list[float] | None, between: 
         print_summary(found, tables.columns, schema)
 
 
-def _edges(bins: int | list[float] | None, schema: Schema | None) -> Any:
+def edges_of(bins: int | list[float] | None, schema: Schema | None) -> Any:
     """Return edges that are in the columns' units as those of each feature."""
     if schema is None or not isinstance(bins, list):
         return bins

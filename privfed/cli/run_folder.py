@@ -23,6 +23,9 @@ from privfed.errors import RunFolderError
 from privfed.privacy.claim import PrivacySpent
 
 RUN, RESULT, SELECTION, ASKED = "run.json", "result.json", "selection.json", "select.json"
+TABLE, IN_UNITS, SCHEMA = "centroids.csv", "centroids-in-units.csv", "schema.toml"
+"""Centroids, those that people read, and the schema of a run of nodes; otherwise `run.json` has it."""
+
 FORMAT = 1
 RESULT_FORMAT = 2
 """Format of `result.json` and similar files; format 1 named no format, no claim and no noised numbers."""

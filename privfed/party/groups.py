@@ -122,7 +122,7 @@ def _folded(text: str) -> str:
     return normalize("NFKC", normalize("NFKC", shown).casefold())
 
 
-class Groups(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Groups(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The groups of one data set, for its life. A value: `updated` returns the next one.
 
     Args:

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -270,3 +271,14 @@ def test_a_table_of_another_kind_is_an_error_of_its_owner(table: RawTable, messa
 def test_a_table_without_rows_has_no_groups() -> None:
     assert Groups.begun(RawTable(np.empty((0, 2)), None, ()), 2).rows == ()
     assert Groups.begun(RawTable(np.empty((0, 2))), 2).updated(None, 5).rows == ()
+
+
+def test_groups_of_a_journal_that_said_nothing_of_units_are_read_and_written_as_they_were() -> None:
+    rows = np.random.default_rng(0).normal(size=(20, 2))
+    state = Groups.begun(RawTable(rows, None), 5)
+    fields = msgspec.structs.asdict(state)
+    del fields["in_units"]
+    older = msgspec.msgpack.encode(("groups of rows", 1, msgspec.msgpack.encode(fields)))
+    read = GROUPS.from_bytes(older)
+    assert not read.in_units and GROUPS.to_bytes(read) == older
+    assert GROUPS.from_bytes(GROUPS.to_bytes(msgspec.structs.replace(read, in_units=True))).in_units

@@ -15,7 +15,6 @@ from privfed.cli import federations
 from privfed.core.agreed.agreement import Agreement, Registry
 from privfed.core.record.records import Summed, question_of
 from privfed.core.stored.encoding import Refusal, encode
-from privfed.data import read_schema
 from privfed.deploy.folders import new_party
 from privfed.deploy.local import nodes_of
 from privfed.engines.flower import FlowerEngine
@@ -41,7 +40,7 @@ from privfed.privacy.claim import PrivacySpent
 from privfed.protocols.crypto.keys import Identity, new_secret, public_key
 from privfed.questions.lloyd import LloydSums
 from tests.cli.wide import run
-from tests.engines.flower.federations import CLAIM, WORDS, N, assert_same, federation, here, rows
+from tests.engines.flower.federations import CLAIM, WORDS, N, assert_same, federation, here
 from tests.engines.flower.networks import Folders
 from tests.some import some
 
@@ -122,65 +121,6 @@ def test_a_summary_from_the_command_line_ends_with_its_claim_in_both_forms(
     found = json.loads(run("flower", "summary", folder, *words, "--json").stdout)
     claim = PrivacySpent.from_dict(found["privacy"])
     assert all(what in said and fact in said for what, fact in some(claim.facts().items()))
-
-
-def fits(node: Path) -> int:
-    """Return how many fits a node has joined."""
-    return len(Journal(node, read_identity(node)).fits)
-
-
-@pytest.mark.parametrize("scale", ["standard", pytest.param("robust", marks=pytest.mark.slow)])
-def test_nodes_learn_the_scale_of_their_schema_and_fit_by_it(
-    scale: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As the estimator's `scale` does over rows in one process."""
-    monkeypatch.setattr(federations, "FlowerEngine", lambda *_, **__: over(folder)[0])
-    schema, scaled = tmp_path / "schema.toml", tmp_path / "scaled.toml"
-    schema.write_text('[columns.x0]\nkind = "number"\n[columns.x1]\nkind = "number"\n')
-    words = ("flower", "scale", folder, "--schema", schema, "--scale", scale)
-    said = run(*words, "--out", scaled, "--seed", 3).output
-    own = here(DWFKMeans(3, scale=scale, **WORDS))
-    found = read_schema(scaled).columns
-    assert [one.shift for one in found.values()] == list(own.scaling_.shift)
-    assert [one.spread for one in found.values()] == list(own.scaling_.scale)
-    assert f"x1: shift = {found['x1'].shift:.6g}" in said
-    given = [fits(node) for node in nodes_of(folder)]
-    # What cannot be written is not asked either.
-    assert "exists; name another file" in run(*words, "--out", scaled, exit_code=2).output
-    assert [fits(node) for node in some(nodes_of(folder))] == given == [1] * N
-    for name, table in zip(("c0", "c1", "c2", "c3"), rows(), strict=True):
-        home = folder / "nodes" / name
-        (home / "rows.csv").write_text(
-            "\n".join(["x0,x1", *(",".join(map(repr, row)) for row in table.tolist())])
-        )
-        settings = (home / "node.toml").read_text().replace("rows.npz", "rows.csv")
-        (home / "node.toml").write_text(f'schema = "{scaled}"\n{settings}')
-    fitted = DWFKMeans(3, engine=over(folder)[0], **WORDS).fit()
-    assert_same(fitted, own)
-    for wrong, text in (
-        (scaled, "scales 'x0' already"),
-        (tmp_path / "other.toml", "has the features y, and the nodes have x0, x1"),
-    ):
-        (tmp_path / "other.toml").write_text('[columns.y]\nkind = "number"\n')
-        refused = run(*words[:4], wrong, "--out", tmp_path / "new.toml", exit_code=2)
-        assert text in refused.output and not (tmp_path / "new.toml").exists()
-
-
-def test_a_scale_that_nodes_learn_under_a_claim_ends_with_it(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The schema's ranges are the declared domain."""
-    monkeypatch.setattr(federations, "FlowerEngine", lambda *_, **__: over(folder)[0])
-    column = 'kind = "number"\nlow = -12\nhigh = 12\noutside = "clip"\nmissing = 0\n'
-    (tmp_path / "s.toml").write_text(f"[columns.x0]\n{column}[columns.x1]\n{column}")
-    claim = ("--epsilon", 2, "--delta", 1e-6, "--unit", "record", "--neighbours", "add-remove")
-    words = ("--schema", tmp_path / "s.toml", "--out", tmp_path / "out.toml", "--max-rows", 100)
-    said = run("flower", "scale", folder, *words, *claim).output
-    assert "differential privacy: epsilon 2" in said
-    found = read_schema(tmp_path / "out.toml").columns["x1"]
-    exact = here(FederatedScaler())
-    assert found.shift != exact.mean_[1] and found.shift == pytest.approx(exact.mean_[1], abs=3.0)
-    assert 0 < found.spread < 24
 
 
 def test_metrics_and_scalers_ask_the_same_nodes(folder: Path) -> None:
