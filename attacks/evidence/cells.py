@@ -108,6 +108,12 @@ def _is_of_cells(question: Question) -> bool:
     return found is not None and bool(found.sum) and found.cells.n_cells > 1
 
 
+def is_of_all(question: Question) -> bool:
+    """Say whether a question asks for the number and the sum of all rows."""
+    found = counted_in(question)
+    return found is not None and bool(found.sum) and found.cells.n_cells == 1
+
+
 def _is_of_steps(question: Question) -> bool:
     return isinstance(question, WeightedCentroids) and question.weights == "dynamic"
 
@@ -157,6 +163,11 @@ def evidence_of(view: View, client: int | None) -> Evidence:
             own = -1 - one.index if local or place.centers is None else sequence
             cells = _shown(place, counts, n_rows)
             observations.append(_with_doubt(Observation(own, cells, counts, sums, local), question))
+    if not observations and row_sum is not None and round(n_rows) == 1:
+        # The number and the sum of one row are that row: all of space is its cell, beside an empty one.
+        everywhere = Cells(lambda rows: np.zeros(len(rows), dtype=np.int64), np.ones(2, dtype=np.bool_))
+        sums = np.stack([row_sum, np.zeros_like(row_sum)])
+        observations.append(Observation(sequence, everywhere, np.array([1.0, 0.0]), sums))
     low, high = _box(view)
     return Evidence(client, _at_rest(observations), tuple(scored), n_rows, row_sum, low, high)
 

@@ -17,9 +17,16 @@ import numpy as np
 
 from privfed.attacks.base.interface import PassiveAttack
 from privfed.attacks.base.preparation import Aim, Prior, without_colluders
-from privfed.attacks.base.reading import Reads, Shows
+from privfed.attacks.base.reading import Reads, Shows, own_or_total
 from privfed.attacks.base.results import Points
-from privfed.attacks.evidence.cells import Evidence, Observation, answers_of, evidence_of, read_in_cells
+from privfed.attacks.evidence.cells import (
+    Evidence,
+    Observation,
+    answers_of,
+    evidence_of,
+    is_of_all,
+    read_in_cells,
+)
 from privfed.attacks.reconstruction.iterative_removal import removed
 from privfed.attacks.reconstruction.local_means import (
     LocalClustering,
@@ -50,7 +57,16 @@ class Differencing(PassiveAttack[Points]):
     view: ClassVar[str] = (
         "counts and sums (or centroids) of each round: a client's own, or totals; a client's own centroids"
     )
-    algorithms: ClassVar[tuple[str, ...]] = ("dwf", "ewf", "lloyd", "minibatch", "fkm", "kfed", "fuzzy")
+    algorithms: ClassVar[tuple[str, ...]] = (
+        "dwf",
+        "ewf",
+        "lloyd",
+        "minibatch",
+        "fkm",
+        "kfed",
+        "fuzzy",
+        "fedavg",
+    )
     prior: ClassVar[str] = "none"
     defence: ClassVar[str] = (
         "differential privacy; with secure sums and one restart little follows from one fit, but fits "
@@ -66,6 +82,15 @@ class Differencing(PassiveAttack[Points]):
         """Counts and sums in cells, without noise; for one client also its own centroids."""
         whose = "of all clients together" if self.client is None else f"of client {self.client} alone"
         found = read_in_cells(self.client, f"counts and sums in cells, without noise, {whose}", noised=False)
+        shown = own_or_total(self.client)
+        one = Reads(
+            what="the number and the sum of one row",
+            shown=shown,
+            client=self.client,
+            use=is_of_all,
+            noised=False,
+        )
+        found = (*found, one)
         if self.client is None:
             return found
         what, shown = f"client {self.client}'s own centroids", Shows.ANSWERS

@@ -83,3 +83,17 @@ def test_rows_that_joined_between_two_fits_are_read_off_their_difference():
     report = evaluate(result, Truth([new], tolerance=1e-4))
     assert report.precision == 1.0
     assert report.recovered >= 0.6
+
+
+@pytest.mark.parametrize("init", ["coreset", "kfed"])
+@pytest.mark.parametrize("protocol", ["masked", "masked-verified"])
+def test_a_row_that_joins_alone_is_the_difference_of_number_and_sum(init, protocol):
+    """Whatever the start, each fit asks for both: cells that move with the rows hide nothing."""
+    everyone = real("wine", 0)
+    words = {"init": init, "domain": None, "local_iter": 2, "protocol": protocol}
+    before = seen(named([everyone[0][1:], *everyone[1:]]), **words)
+    after, truth = seen(named(everyone), **words), Truth([everyone[0][:1].clip(-6, 6)], tolerance=1e-4)
+    report = evaluate(Differencing().run(joined(before, after), Prior(), np.random.default_rng(0)), truth)
+    assert (report.recovered, report.precision, report.claims) == (1.0, 1.0, 1)
+    two = seen(named([everyone[0][2:], *everyone[1:]]), **words)
+    assert Differencing().run(joined(two, after), Prior(), np.random.default_rng(0)).points.size == 0
