@@ -50,15 +50,19 @@ FEWEST_SUMMED = 3
 """Fewest clients in a sum that hides answers: of two, each would learn the other's from the total."""
 
 
-def check_promised(configuration: Configuration, *, shows: bool = False, one_key: bool = False) -> None:
+def check_promised(
+    configuration: Configuration, *, verified: bool, shows: bool = False, one_key: bool = False
+) -> None:
     """Check that terms promise what a sum keeps: no more, and where it hides two honest clients of three.
 
     A policy goes by the terms, and so does the share of noise that a client adds: whoever writes them alone
     could promise a thousand honest clients in a sum that shows every answer, or a single one in a sum that
-    hides them. Cohorts of two are refused by each client, too: the total tells each the other's answer.
+    hides them. Cohorts of two are refused by each client, too: the total tells each the other's answer. So is
+    a sum whose terms say otherwise than its name whether clients verify totals: a policy lists names.
 
     Args:
         configuration: what was agreed.
+        verified: whether every client gets every total of the named sum, and checks it.
         shows: whether the sum shows every answer.
         one_key: whether one client's key opens every upload.
 
@@ -68,7 +72,7 @@ def check_promised(configuration: Configuration, *, shows: bool = False, one_key
     terms, n_clients = configuration.terms, len(configuration.clients)
     alone = terms.honest > 1 if shows else terms.honest < 2
     few = min(n_clients, configuration.cohorts.smallest(n_clients)) < FEWEST_SUMMED
-    if alone or (few and not shows) or (terms.colluders and (shows or one_key)):
+    if terms.verified != verified or alone or (few and not shows) or (terms.colluders and (shows or one_key)):
         raise PolicyError("policy:terms")
 
 

@@ -281,7 +281,7 @@ class Plain:
             PolicyError: the agreement's terms promise protection, which these sums do not give.
         """
         agreement.check_client(position, identity)
-        check_promised(agreement.configuration, shows=True)
+        check_promised(agreement.configuration, verified=self.verified, shows=True)
         return PlainClient(agreement.configuration, policy)
 
     def parties(

@@ -300,7 +300,7 @@ class ClientOpenedSum(ABC):
             PolicyError: the terms promise fewer than two honest clients, or colluders who all have the key,
                 or a cohort has two clients.
         """
-        check_promised(agreement.configuration, one_key=self.one_key)
+        check_promised(agreement.configuration, verified=False, one_key=self.one_key)
         scheme = self.scheme(agreement.configuration)
         return group_client(agreement, position, identity, policy, scheme, replay)
 

@@ -157,17 +157,17 @@ class Masked:
 
         Raises:
             ArgumentError: the key is not the registered one, or totals are verified and there is no replay.
-            PolicyError: the agreement promises fewer than two honest clients, or has a cohort of two.
+            PolicyError: the agreement promises fewer than two honest clients, has a cohort of two, or says
+                otherwise than this sum whether totals are verified.
         """
         agreement.check_client(position, identity)
-        check_promised(agreement.configuration)
-        verified = agreement.configuration.terms.verified
-        if verified and replay is None:
+        check_promised(agreement.configuration, verified=self.verified)
+        if self.verified and replay is None:
             raise ArgumentError(
                 "a client of verified sums answers only what follows from the totals, and needs its own run "
                 "of the algorithm to know that: pass replay=."
             )
-        return MaskedClient(position, agreement, identity, policy, replay if verified else None)
+        return MaskedClient(position, agreement, identity, policy, replay if self.verified else None)
 
     def parties(
         self, configuration: Configuration, policies: Mapping[int, ClientPolicy]

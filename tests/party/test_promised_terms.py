@@ -15,6 +15,7 @@ from privfed import Box, ClientPolicy, DPKMeans, DWFKMeans, Privacy, Simulation
 from privfed.engines.in_process import Fault
 from privfed.errors import ArgumentError, NotEnoughClientsError, PolicyError
 from privfed.protocols import CKKS, GroupMasked, Masked, Plain
+from privfed.protocols.registry import SECURE_SUMS
 from tests.party.elsewhere import Elsewhere
 
 ROWS = [np.random.default_rng(i).uniform(-1.0, 1.0, (30, 2)) for i in range(4)]
@@ -45,6 +46,18 @@ def test_one_key_withstands_no_colluder(tmp_path: Path, monkeypatch: pytest.Monk
     promising(CKKS, monkeypatch, colluders=1)
     with pytest.raises(PolicyError, match="policy:terms"):
         DWFKMeans(2, protocol="ckks", engine=Elsewhere(tmp_path, ROWS, ClientPolicy(min_colluders=1))).fit()
+
+
+@pytest.mark.parametrize("name", ["plain", "masked", "masked-verified", "group-masked", "ckks"])
+def test_a_sum_is_verified_where_its_name_says_so_and_nowhere_else(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Owners list names: one who took verified sums alone joined some whose centers the coordinator chose."""
+    promising(SECURE_SUMS.find(name), monkeypatch, verified=name != "masked-verified")
+    engine = Elsewhere(tmp_path, ROWS, ClientPolicy(protocols=frozenset({name})))
+    with pytest.raises(PolicyError, match="policy:terms"):
+        DWFKMeans(2, protocol=name, engine=engine, max_iter=2).fit()
+    assert engine.party(0).journal.usage("rows").sums == 0
 
 
 HIDING = [CKKS, GroupMasked, Masked, partial(Masked, verified=True)]
