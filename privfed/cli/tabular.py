@@ -73,11 +73,19 @@ def merge_schemas(files: tuple[Path, ...], out: Path | None) -> None:
             raise ArgumentError(f"{path} and those before it: {error}") from None
     text = to_toml(whole)
     parse(text, "the merged schema")
+    lacking: dict[str, list[str]] = {}
     for name in whole.columns:
         without = [str(path) for path, one in zip(files, schemas, strict=True) if name not in one.columns]
         if without:
-            lacks = f"not in {', '.join(without)}; remove it, or rename the others'."
-            echo(f"privfed: column {name!r} is {lacks}", err=True)
+            lacking.setdefault(", ".join(without), []).append(repr(name))
+    for places, names in lacking.items():
+        echo(f"privfed: not in {places}: {', '.join(names)}.", err=True)
+    if lacking:
+        echo(
+            "privfed: remove what not all have; or where it has another name, give the column's name in the "
+            "draft, and names = {...} in its [files].",
+            err=True,
+        )
     _write(out, text)
 
 

@@ -85,7 +85,7 @@ class Described:
         """
         mistakes = [one for one in self.findings if one.mistake]
         if mistakes:
-            more = f" ({len(mistakes) - 1} more mistakes)" if len(mistakes) > 1 else ""
+            more = f" ({len(mistakes) - 1} more: see privfed check)" if len(mistakes) > 1 else ""
             raise DataError(f"{mistakes[0]}{more}.")
         return self
 

@@ -215,12 +215,26 @@ def _table(X: Any, name: str) -> FloatArray:
     except (ValueError, TypeError, OverflowError):
         rows = None
     if rows is None:
-        raise DataError(f"client {name}: all values must be numbers; encode or drop the other columns.")
+        where = _texts(X)
+        raise DataError(
+            f"client {name}: all values must be numbers; encode or drop the other columns{where}."
+        )
     if rows.ndim != 2 or rows.shape[1] == 0:
         raise DataError(f"client {name}: the data needs rows and columns, got shape {rows.shape}.")
-    if not np.isfinite(rows).all():
-        raise DataError(f"client {name}: the data holds NaN or infinity; drop or impute these rows.")
+    if (gaps := ~np.isfinite(rows)).any():
+        names = list(map(str, getattr(X, "columns", range(rows.shape[1]))))
+        where = ", ".join(names[j] for j in np.flatnonzero(gaps.any(axis=0)))
+        raise DataError(
+            f"client {name}: the data holds NaN or infinity in {np.count_nonzero(gaps.any(axis=1))} rows, in "
+            f"columns {where}; drop or impute these rows (FederatedImputer)."
+        )
     return rows
+
+
+def _texts(X: Any) -> str:
+    """Return the names of a frame's columns that are no numbers, for a message."""
+    odd = [str(one) for one in getattr(X, "columns", ()) if np.asarray(X[one]).dtype.kind not in "buif"]
+    return f" ({', '.join(odd)})" if odd else ""
 
 
 def _columns(X: Sequence[Any], names: Sequence[str]) -> tuple[str, ...] | None:
@@ -262,11 +276,13 @@ def _from_list(X: Sequence[Any], y: Any, names: Sequence[str] | None) -> Clients
         raise DataError(f"{len(named)} names do not fit {len(X)} clients; pass one name a client.")
     labels = [None] * len(X) if y is None else list(y)
     tables = [_table(one, name) for one, name in zip(X, named, strict=True)]
-    for name, width in zip(named, [table.shape[1] for table in tables], strict=True):
+    for name, one, width in zip(named, X, [table.shape[1] for table in tables], strict=True):
         if width != tables[0].shape[1]:
+            here, there = (set(map(str, getattr(each, "columns", ()))) for each in (one, X[0]))
+            odd = f" ({', '.join(sorted(here ^ there))} of one alone)" if here and there else ""
             raise DataError(
-                f"client {name} has {width} columns, client {named[0]} has {tables[0].shape[1]}; all clients "
-                "need the same columns."
+                f"client {name} has {width} columns, client {named[0]} has {tables[0].shape[1]}{odd}; all "
+                "clients need the same columns."
             )
     data = _clients(Stack.of(tables), list(map(_codes, labels)))
     return Clients(named, data, None, _columns(X, named))

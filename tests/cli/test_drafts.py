@@ -126,3 +126,17 @@ def test_a_file_without_rows_cannot_be_used_by_a_check_as_by_a_fit(invoke, faili
     found = json.loads(invoke("check", *words, "--json", exit_code=1).stdout)
     assert [(Path(one["file"]).name, one["count"]) for one in found] == [("b.csv", 0)]
     assert "client 'b' has no rows" in failing("fit", *words, "-k", 2, "--out", tmp_path / "run")
+
+
+def test_a_merge_says_once_for_each_file_which_columns_it_lacks(invoke, tmp_path: Path) -> None:
+    for name, columns in (
+        ("a", ("age", "ward", "crp")),
+        ("b", ("age", "ward", "crp")),
+        ("c", ("alder", "crp")),
+    ):
+        text = "".join(f'[columns.{one}]\nkind = "number"\n' for one in columns)
+        (tmp_path / f"{name}.toml").write_text(text)
+    said = invoke("schema", "merge", *(tmp_path / f"{name}.toml" for name in "abc")).stderr
+    lines = said.replace(f"{tmp_path}/", "").splitlines()
+    assert lines[:2] == ["privfed: not in c.toml: 'age', 'ward'.", "privfed: not in a.toml, b.toml: 'alder'."]
+    assert "names = {...} in its [files]" in " ".join(lines[2:])

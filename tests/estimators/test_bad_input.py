@@ -356,3 +356,17 @@ def test_values_below_the_finest_ranges_are_a_warning_that_a_domain_remedies(
     np.testing.assert_allclose(1e9 * declared.cluster_centers_, usual.cluster_centers_, rtol=1e-3, atol=1e-3)
     # Zeros are what they are.
     DWFKMeans(1, **words).fit([np.zeros((5, 2)) for _ in range(4)])
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"age": [1.0, 2.0], "crp": [None, 4.0]}, "in 1 rows, in columns crp; .*FederatedImputer"),
+        ({"age": [1.0, 2.0], "ward": ["a", "b"]}, r"must be numbers; .*columns \(ward\)"),
+        ({"age": [1.0, 2.0]}, r"has 1 columns, client here has 2 \(crp of one alone\)"),
+    ],
+)
+def test_what_is_wrong_with_a_frame_is_said_with_its_columns(other: dict[str, Any], said: str) -> None:
+    whole = pl.DataFrame({"age": [1.0, 2.0], "crp": [3.0, 4.0]})
+    with pytest.raises(DataError, match=f"client there.*{said}"):
+        DWFKMeans(1).fit({"here": whole, "there": pl.DataFrame(other)})
