@@ -144,7 +144,7 @@ def test_the_claim_holds_for_vectors() -> None:
 @pytest.mark.parametrize("sigma", [LEAST_SIGMA, 8.2])
 @pytest.mark.few(1)
 def test_a_discrete_gaussian_is_a_randomised_rounding_of_a_gaussian(sigma: float) -> None:
-    # Step 1 of the proof in docs/privacy/accounting.md: the trapezoidal rule is exact to 1e-16 here.
+    # Step 1 of the proof in docs/specifications/accounting.md: the trapezoidal rule is exact to 1e-16 here.
     q, step = 3, 0.05
     support = np.arange(-35, 45)
     points = q + np.arange(-60 * sigma, 60 * sigma, step)
