@@ -15,7 +15,7 @@ from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.data import Stack
 from privfed.core.asking.question import ClientData
 from privfed.core.connection import Engine, Members
-from privfed.core.values.domain import Domain, FloatArray, frozen, frozen_array
+from privfed.core.values.domain import Box, Domain, FloatArray, frozen, frozen_array
 from privfed.data import ClientTables
 from privfed.errors import ArgumentError, DataError, PrivacyError
 from privfed.federation.passed import as_passed, check_given, is_client_list
@@ -355,8 +355,20 @@ def _check_rows(clients: Clients, domain: Domain | None) -> None:
             continue
         # The message names the client that must correct its data, but gives no number about its rows.
         if not domain.contains(data.features).all():
-            raise DataError(f"client {name} has rows outside the domain; declare a larger one, or clip them.")
+            raise DataError(
+                f"client {name} has rows outside the domain; declare a larger one, or clip them"
+                f"{_outside(data.features, domain, clients.columns)}."
+            )
         if domain.max_rows is not None and data.n_rows > domain.max_rows:
             raise DataError(
                 f"client {name} has more rows than the declared max_rows={domain.max_rows}; declare more."
             )
+
+
+def _outside(rows: FloatArray, domain: Domain, columns: Sequence[str] | None) -> str:
+    """Return the names of the columns with values outside a box, for a message."""
+    if columns is None or not isinstance(domain, Box):
+        return ""
+    low, high = domain.bounds(len(columns))
+    odd = np.flatnonzero(((rows < low) | (rows > high)).any(axis=0))
+    return f" (columns {', '.join(columns[j] for j in odd.tolist())})"

@@ -370,3 +370,9 @@ def test_what_is_wrong_with_a_frame_is_said_with_its_columns(other: dict[str, An
     whole = pl.DataFrame({"age": [1.0, 2.0], "crp": [3.0, 4.0]})
     with pytest.raises(DataError, match=f"client there.*{said}"):
         DWFKMeans(1).fit({"here": whole, "there": pl.DataFrame(other)})
+
+
+def test_a_domain_that_is_too_small_is_said_with_its_columns() -> None:
+    tables = [pl.DataFrame({"age": [1.0, 2.0], "crp": [3.0, one]}) for one in (4.0, 99.0)]
+    with pytest.raises(DataError, match=r"^client 1 has rows outside the domain; .* \(columns crp\)\.$"):
+        DWFKMeans(1, domain=Box(0, 10)).fit(tables)
