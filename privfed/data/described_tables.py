@@ -26,8 +26,10 @@ from privfed.data.table import LEAVE_OUT, repeated
 from privfed.data.table_files import (
     columns_of,
     content_of,
+    from_header,
     is_text,
     names_in,
+    no_table,
     not_utf8,
     separator_in,
     stem,
@@ -112,7 +114,8 @@ def text_frame(path: Path, file: File, *, private: bool = False) -> pl.DataFrame
     elif private:
         frame = frame_of_lines(path, _utf8(path, content, file.encoding, private), file.separator)
     else:
-        content = _utf8(path, content, file.encoding, private).lstrip(b"\r\n")
+        content = _utf8(path, content, file.encoding, private)
+        content = from_header(content)
         separator = separator_in(content, file.separator)
         names = names_in(path, content, separator)
         try:
@@ -123,23 +126,39 @@ def text_frame(path: Path, file: File, *, private: bool = False) -> pl.DataFrame
             )
             frame.columns = names
         except pl.exceptions.PolarsError:
-            raise DataError(
-                f"{path} cannot be read as a table of {len(names)} columns; check that each line has as many "
-                "fields as the header, and that quotes are closed."
-            ) from None
-    return as_text(path, frame)
+            raise no_table(path, content, separator, names) from None
+    frame = as_text(path, frame)
+    # Lines without any value are no rows, except in a file of one column, where they are missing values.
+    return frame if private or frame.width == 1 else frame.filter(~_empty(frame))
+
+
+def _empty(frame: pl.DataFrame) -> pl.Series:
+    """Say of each row whether it has no value at all."""
+    return frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
 
 
 def as_text(path: Path, frame: pl.DataFrame) -> pl.DataFrame:
     """Return the columns of a table as text, blanks around it removed, an empty field as null.
 
+    A whole number is written without a point: where values are missing, programs save whole ones as floats.
+
     Raises:
         DataError: a column holds lists, structures or bytes.
     """
     try:
-        return frame.select(pl.all().cast(pl.String).str.strip_chars().replace("", None))
+        text = frame.select(_written(pl.col(name), kind) for name, kind in frame.schema.items())
+        return text.select(pl.all().str.strip_chars().replace("", None))
     except pl.exceptions.PolarsError:
         raise DataError(f"{path} has a column that is no text, number or date; leave it out.") from None
+
+
+def _written(column: pl.Expr, kind: pl.DataType) -> pl.Expr:
+    if not kind.is_float():
+        return column.cast(pl.String)
+    whole = (column == column.floor()) & (column.abs() < 2.0**53)
+    digits = column.cast(pl.Int64, strict=False).cast(pl.String)
+    others = column.fill_nan(None).cast(pl.String)
+    return pl.when(whole).then(digits).otherwise(others).alias(column.meta.output_name())
 
 
 def _utf8(path: Path, content: bytes, encoding: str | None, private: bool) -> bytes:
@@ -210,7 +229,8 @@ def read_described(
             raise DataError(
                 f"{path} has no column {name!r}{hint}; rename one, or give names in [files.{stem(path)}]."
             )
-    findings, kept, parts = list[Finding](), np.ones(frame.height, dtype=np.bool_), list[FloatArray]()
+    findings, parts = list[Finding](), list[FloatArray]()
+    kept = np.ones(frame.height, dtype=np.bool_) if frame.width == 1 else ~_empty(frame).to_numpy()
     for name in wanted:
         reading = _Reading(str(path), stem(path), name, schema.columns[name], file, private)
         values, own_kept = reading.read(frame[name], *schema.scaling(schema.columns[name]))

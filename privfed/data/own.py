@@ -26,6 +26,7 @@ from privfed.data.table import LEAVE_OUT, NO_LABEL, LabelArray, Missing, filled
 from privfed.data.table_files import (
     columns_of,
     content_of,
+    from_header,
     is_folder,
     is_text,
     names_in,
@@ -139,7 +140,7 @@ def frame_of_lines(path: Path, content: bytes, separator: str | None) -> pl.Data
     Raises:
         DataError: its header is none.
     """
-    content = content.lstrip(b"\r\n")
+    content = from_header(content)
     header, _, rest = content.partition(b"\n")
     separator = separator_in(content, separator)
     names = names_in(path, header, separator)

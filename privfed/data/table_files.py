@@ -190,7 +190,7 @@ def columns_of(path: Path, content: bytes) -> pl.DataFrame:
 
 
 def _csv(path: Path, content: bytes, separator: str | None) -> pl.DataFrame:
-    content = content.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n")
+    content = from_header(content)
     separator = separator_in(content, separator)
     if wrong := not_utf8(path, content):
         raise wrong
@@ -201,11 +201,21 @@ def _csv(path: Path, content: bytes, separator: str | None) -> pl.DataFrame:
         frame = pl.read_csv(body, separator=separator, infer_schema=False)
         frame.columns = names
     except pl.exceptions.PolarsError:
-        raise DataError(
-            f"{path} cannot be read as a table of {len(names)} columns{_odd_line(body, separator, names)}; "
-            "check that each line has as many fields as the header, and that quotes are closed."
-        ) from None
+        raise no_table(path, body, separator, names) from None
     return frame
+
+
+def from_header(content: bytes) -> bytes:
+    """Return a text from its header on: a mark, blank lines or a spreadsheet's `sep=;` may stand before."""
+    return re.sub(rb"\Asep=[^\r\n]?[\r\n]+", b"", content.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n"))
+
+
+def no_table(path: Path, body: bytes, separator: str, names: list[str]) -> DataError:
+    """Return the error for a text whose lines have not as many fields as its header."""
+    return DataError(
+        f"{path} cannot be read as a table of {len(names)} columns{_odd_line(body, separator, names)}; "
+        "check that each line has as many fields as the header, and that quotes are closed."
+    )
 
 
 def _odd_line(body: bytes, separator: str, names: list[str]) -> str:
