@@ -18,6 +18,7 @@ from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import Claim, Usage
 from privfed.core.agreed.program import AgreedProgram, Of
 from privfed.core.stored.encoding import CODE
+from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, PolicyError, RefusedError
 from privfed.metrics.asked import AskedMetric
 from privfed.metrics.named import ASKS, OF_LABELS, following
@@ -26,6 +27,7 @@ from privfed.privacy.ledger import composed_epsilon, refuses_fit
 from privfed.questions.cluster_spread import ClusterProfiles
 from privfed.questions.inertia import Inertia
 from privfed.questions.lloyd import LloydSums
+from tests.core.question_examples import EXAMPLES
 from tests.party.elsewhere import Elsewhere
 from tests.party.journals import agreement, new_party
 
@@ -115,6 +117,8 @@ REFUSED: list[tuple[dict[str, Any], Configuration, Usage, str]] = [
     ({"max_fits": 2}, plain(), BEFORE, "policy:max_fits"),
     ({"max_fits": 0}, plain(), Usage(), "policy:max_fits"),
     ({"max_losses": 2}, plain(), BEFORE, "policy:max_losses"),
+    # A claim of any epsilon lifts no limit.
+    ({"units": {"record"}}, private(), BEFORE, "policy:max_losses"),
 ]
 
 JOINED: list[tuple[dict[str, Any], Configuration, Usage]] = [
@@ -128,7 +132,7 @@ JOINED: list[tuple[dict[str, Any], Configuration, Usage]] = [
     ({"max_epsilon": 1.57, "max_delta": 1e-6}, private(), BEFORE),
     ({"max_epsilon": 1.38}, private(), BEFORE),
     ({"max_epsilon": 1.4, "max_delta": 2e-5}, private(), STEPPED),
-    ({"units": {"record"}, "neighbours": ["add-remove"], "noise": ("distributed",)}, private(), BEFORE),
+    ({"units": {"record"}, "neighbours": ["add-remove"], "noise": ("distributed",)}, private(), Usage()),
     ({"units": {"client"}, "max_losses": 3}, plain(), BEFORE),
     ({"max_fits": 3, "max_losses": 3}, plain(), BEFORE),
 ]
@@ -145,6 +149,19 @@ def test_what_a_policy_refuses(
 @pytest.mark.parametrize(("words", "configuration", "given"), JOINED)
 def test_what_a_policy_accepts(words: dict[str, Any], configuration: Configuration, given: Usage) -> None:
     assert refuses_fit(ClientPolicy(**words), configuration, given) is None
+
+
+def test_a_claim_lifts_no_limit_of_an_owner_who_bounds_no_epsilon() -> None:
+    """Of 12 sums with noise of a hundredth row each lost another client, and none was refused."""
+    bounded, unbounded = ClientPolicy.closed(max_epsilon=1.0), ClientPolicy.closed(group_size=1)
+    for configuration in (private(), private(1e6)):
+        assert bounded.most_losses(configuration) is None
+        assert unbounded.most_losses(configuration) == 1
+        assert configuration.low is not None and configuration.high is not None
+        ends = configuration.low.to_numpy(), configuration.high.to_numpy()
+        training = EXAMPLES["SketchedUpdates"](Ranges(*ends, configuration.max_rows or 8), np.stack(ends))
+        assert bounded.refuses_question(training, configuration) != "policy:models"
+        assert unbounded.refuses_question(training, configuration) == "policy:models"
 
 
 @pytest.mark.parametrize(

@@ -109,12 +109,13 @@ class ClientPolicy:
     | `fixed_cohorts` | where cohorts are fixed groups of clients: no combination of totals isolates fewer |
     | `verified` | where clients verify totals (True), which shows every client every total, or not (False) |
     | `max_losses` | while sums with other clients lost than before, or asked again, and fits of other \
-clients or cohorts are at most so many *; by default 1, or a tenth of 30 clients or more; any under privacy |
+clients or cohorts are at most so many *; by default 1, or a tenth of 30 clients or more; any within \
+`max_epsilon` |
     | **what** | |
     | `algorithms` | in these algorithms, by registered name, and privfed's metrics about what they find; in \
 metrics asked alone, and others after a fit, by the name of their question |
     | `questions` | in these questions, by name, nested ones included |
-    | `models` | True: in trainings of models, too, without differential privacy; else in none without |
+    | `models` | True: in trainings of models, too, that no `max_epsilon` bounds; else in none of these |
     | `undeclared` | in an agreed program; True: also where none is agreed and any question may be asked |
     | `domain` | with ranges that equal this domain |
     | `group_size` | with groups of at least so many ids (without ids, rows), whose means stand for rows \
@@ -237,12 +238,16 @@ the same in each fit, up to their number and the ranges |
     def most_losses(self, configuration: Configuration) -> int | None:
         """Return the most losses in all fits on the same rows; None for no limit.
 
-        Where nothing is said they are as many as those of one fit, and under differential privacy any number,
-        as both totals are noised and paid for.
+        Where nothing is said they are as many as those of one fit. They are any number where `max_epsilon`
+        bounds what both totals tell, which are noised and paid for.
         """
         if self.max_losses is not None:
             return self.max_losses
-        return None if configuration.privacy is not None else default_losses(len(configuration.clients))
+        return None if self._bounds(configuration) else default_losses(len(configuration.clients))
+
+    def _bounds(self, configuration: Configuration) -> bool:
+        """Say whether differential privacy bounds a fit: a claim of any epsilon protects nobody."""
+        return configuration.privacy is not None and self.max_epsilon is not None
 
     def refuses_configuration(self, configuration: Configuration, usage: Usage | None = None) -> str | None:
         """Return the code of the refusal to join, or None. See `privfed.privacy.ledger.refuses_fit`.
@@ -312,7 +317,7 @@ the same in each fit, up to their number and the ranges |
     def refuses_question(self, question: Question, configuration: Configuration) -> str | None:
         """Return the code of the refusal to answer, or None. All nested questions must pass too."""
         for asked in parts_of(question):
-            if asked.trains and not self.models and configuration.privacy is None:
+            if asked.trains and not self.models and not self._bounds(configuration):
                 return "policy:models"
             if not isinstance(asked, Question):
                 continue
