@@ -162,7 +162,8 @@ REMEDIES = {
         "then reads every total"
     ),
     "policy:algorithm": (
-        "Clients list the algorithms that they take part in, as the configuration names them"
+        "Clients list the algorithms that they take part in, as the configuration names them, and the "
+        "questions of metrics that are asked alone or are not privfed's own"
     ),
     "policy:max_epsilon": (
         "The fits on a client's rows would spend more epsilon together than it allows: agree on a smaller one"
