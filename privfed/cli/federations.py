@@ -23,6 +23,7 @@ from privfed.cli.described import (
 )
 from privfed.cli.learning import check_new, write_scales
 from privfed.cli.output import echo, in_results
+from privfed.cli.profiling import unlike_ranges
 from privfed.cli.progress import RoundProgress
 from privfed.cli.reading import edges_of, print_summary, summarized
 from privfed.cli.records import draw_record, record, write_csv
@@ -55,6 +56,8 @@ from privfed.party.identity import (
 from privfed.party.journal import FitLine, Journal
 from privfed.privacy.claim import one_line
 from privfed.privacy.ledger import spent_line
+
+_UNSCALED = 'nodes scale by their schema, which says scale = "range" or what privfed flower scale has learnt'
 
 _COMPARE = "Read these digits to each other by phone; they must be the same for all."
 
@@ -304,6 +307,8 @@ def _fit(
         if isinstance(model, FederatedClusterer):
             lines = []
             _write_centers(out, model, engine.file.columns, known)
+            if (unlike := unlike_ranges(model, engine.file.columns)) is not None:
+                lines.append(f"{unlike[0]}: {_UNSCALED}.{unlike[1]}")
             for name, value in measured(model, parameters.metrics).items():
                 lines.append(f"{name} {'is not defined' if value is None else f'{value:.6g}'}")
         else:

@@ -193,6 +193,28 @@ _FEWEST_ROWS = 10
 """Fewer rows for each cluster say little of it."""
 
 
+def unlike_ranges(model: FederatedClusterer, columns: Sequence[str]) -> tuple[str, str] | None:
+    """Return a remark on ranges of unlike widths where nothing scales them, and one on a constant column."""
+    if model.scaling_ is not None or not model.transcript_.of(Asked):
+        return None
+    ranges = question_of(model.transcript_.of(Asked)[-1]).ranges
+    width = ranges.high - ranges.low
+    # A range that was declared as one value is on no scale.
+    wide, narrow = int(np.argmax(width)), int(np.argmin(np.where(width > 0.0, width, np.inf)))
+    if width[wide] <= _UNLIKE * width[narrow]:
+        return None
+    size = max(abs(ranges.low[narrow]), abs(ranges.high[narrow]))
+    # A range that is found has edges of bins: that of a single value is as narrow as they lie apart.
+    constant = f" If {columns[narrow]} is one value in all rows, leave it out." * bool(
+        width[narrow] < size / 8
+    )
+    remark = (
+        f"the range of {columns[wide]} is {width[wide] / width[narrow]:.0f} times that of {columns[narrow]}, "
+        "and distances follow the wider one"
+    )
+    return remark, constant
+
+
 def hints(model: FederatedClusterer, result: Result, blocks: Sequence[Sequence[int]] = ()) -> Iterator[str]:
     """Yield a line for each thing that a reader of the centroids should know.
 
@@ -201,22 +223,8 @@ def hints(model: FederatedClusterer, result: Result, blocks: Sequence[Sequence[i
         result: of its fit.
         blocks: features that are the categories of one column each; a category alone cannot be left out.
     """
-    if model.scaling_ is None and model.transcript_.of(Asked):
-        ranges = question_of(model.transcript_.of(Asked)[-1]).ranges
-        width = ranges.high - ranges.low
-        # A range that was declared as one value is on no scale.
-        wide, narrow = int(np.argmax(width)), int(np.argmin(np.where(width > 0.0, width, np.inf)))
-        if width[wide] > _UNLIKE * width[narrow]:
-            names, size = result.columns, max(abs(ranges.low[narrow]), abs(ranges.high[narrow]))
-            # A range that is found has edges of bins: that of a single value is as narrow as they lie apart.
-            constant = f" If {names[narrow]} is one value in all rows, leave it out." * bool(
-                width[narrow] < size / 8
-            )
-            yield (
-                f"the range of {names[wide]} is {width[wide] / width[narrow]:.0f} times that of "
-                f"{names[narrow]}, and distances follow the wider one: --scale puts all columns on one "
-                f"scale.{constant}"
-            )
+    if (unlike := unlike_ranges(model, result.columns)) is not None:
+        yield f"{unlike[0]}: --scale puts all columns on one scale.{unlike[1]}"
     rows = result.rows
     if rows is not None and rows < _FEWEST_ROWS * result.n_clusters:
         each = "one row or less" if rows <= result.n_clusters else f"{rows / result.n_clusters:.0f} rows"

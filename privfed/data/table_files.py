@@ -212,6 +212,11 @@ def from_header(content: bytes) -> bytes:
 
 def no_table(path: Path, body: bytes, separator: str, names: list[str]) -> DataError:
     """Return the error for a text whose lines have not as many fields as its header."""
+    if b"\n" not in body:
+        return DataError(
+            f"{path} ends its lines by returns alone; convert it with: tr '\\r' '\\n' < "
+            f"{shlex.quote(str(path))} > lines.csv."
+        )
     return DataError(
         f"{path} cannot be read as a table of {len(names)} columns{_odd_line(body, separator, names)}; "
         "check that each line has as many fields as the header, and that quotes are closed."

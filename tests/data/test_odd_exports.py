@@ -10,6 +10,7 @@ import pytest
 from privfed.data import load_clients, read_described
 from privfed.data.own import frame_of_lines
 from privfed.data.schema import parse
+from privfed.errors import DataError
 
 SCHEMA = parse("""
 [columns.who]
@@ -70,3 +71,11 @@ def test_whole_numbers_that_became_floats_by_a_gap_are_the_categories_that_they_
     assert found.frame["who"].to_list() == ["7", "8", "9"]
     assert found.features[:, 0].tolist() == [30.5, 40.0, 50.0]
     assert (found.features[:, 1] > 0).tolist() == [True, True, False]
+
+
+def test_lines_that_end_by_returns_alone_are_said_with_the_command_that_helps(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(TABLE.replace("\n", "\r").encode())
+    with pytest.raises(DataError, match=r"tr '\\r' '\\n' < \S+t\.csv > lines\.csv"):
+        read_described(tmp_path / "t.csv", SCHEMA)
+    with pytest.raises(DataError, match="returns alone"):
+        load_clients(tmp_path / "t.csv")

@@ -61,6 +61,10 @@ def test_a_run_over_nodes_is_read_and_written_in_the_units_of_their_schema(
     assert counted[0]["low"] == -120.0 and counted[0]["unit"] == "kg"
     exact = here(FederatedScaler(domain=Box(-12, 12)))
     assert [one["mean"] for one in counted] == pytest.approx((10.0 * exact.mean_).tolist())
+    assert "times that of" not in said
+    unlike = ("--low", "-12,-1200", "--high", "12,1200")
+    hinted = run("flower", "run", folder, "-k", 3, *unlike, "--out", tmp_path / "wide").stdout
+    assert "the range of x1 is 100 times that of x0" in hinted and "privfed flower scale" in hinted
     refused = run("flower", "run", folder, *schema, "--low", 0, "--out", tmp_path / "no", exit_code=2).output
     assert "--low and --high would" in refused
 
@@ -109,10 +113,10 @@ def test_a_scale_that_nodes_learn_under_a_claim_ends_with_it(
     monkeypatch.setattr(federations, "FlowerEngine", lambda *_, **__: over(folder)[0])
     column = 'kind = "number"\nlow = -12\nhigh = 12\noutside = "clip"\nmissing = 0\n'
     (tmp_path / "s.toml").write_text(f"[columns.x0]\n{column}[columns.x1]\n{column}")
-    claim = ("--epsilon", 2, "--delta", 1e-6, "--unit", "record", "--neighbours", "add-remove")
+    claim = ("--epsilon", 20, "--delta", 1e-6, "--unit", "record", "--neighbours", "add-remove")
     words = ("--schema", tmp_path / "s.toml", "--out", tmp_path / "out.toml", "--max-rows", 100)
     said = run("flower", "scale", folder, *words, *claim).output
-    assert "differential privacy: epsilon 2" in said
+    assert "differential privacy: epsilon 20" in said
     found = read_schema(tmp_path / "out.toml").columns["x1"]
     exact = here(FederatedScaler())
     assert found.shift != exact.mean_[1] and found.shift == pytest.approx(exact.mean_[1], abs=3.0)
