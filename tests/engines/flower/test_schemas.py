@@ -113,10 +113,10 @@ def test_a_scale_that_nodes_learn_under_a_claim_ends_with_it(
     monkeypatch.setattr(federations, "FlowerEngine", lambda *_, **__: over(folder)[0])
     column = 'kind = "number"\nlow = -12\nhigh = 12\noutside = "clip"\nmissing = 0\n'
     (tmp_path / "s.toml").write_text(f"[columns.x0]\n{column}[columns.x1]\n{column}")
-    claim = ("--epsilon", 20, "--delta", 1e-6, "--unit", "record", "--neighbours", "add-remove")
+    claim = ("--epsilon", 10, "--delta", 1e-6, "--unit", "record", "--neighbours", "add-remove")
     words = ("--schema", tmp_path / "s.toml", "--out", tmp_path / "out.toml", "--max-rows", 100)
     said = run("flower", "scale", folder, *words, *claim).output
-    assert "differential privacy: epsilon 20" in said
+    assert "differential privacy: epsilon 10" in said
     found = read_schema(tmp_path / "out.toml").columns["x1"]
     exact = here(FederatedScaler())
     assert found.shift != exact.mean_[1] and found.shift == pytest.approx(exact.mean_[1], abs=3.0)
