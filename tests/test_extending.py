@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(folder: Path, *words: str) -> str:
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(ROOT), str(folder), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, *words],
         cwd=folder,
@@ -105,6 +106,33 @@ def test_every_part_works_in_the_commands(folder: Path) -> None:
     run(folder, *PRIVFED, "predict", "selected", "table.csv")
     load = "import privfed, spherical; privfed.load('run/model.npz', estimators=[spherical.SphericalKMeans])"
     run(folder, "-c", load)
+
+
+@pytest.mark.slow
+def test_the_algorithm_runs_over_the_nodes_of_one_machine(folder: Path) -> None:
+    run(folder, *PRIVFED, "flower", "local", *TABLE[:3], "--module", "spherical", "--out", "federation")
+    said = run(folder, *PRIVFED, "flower", "simulate", "federation", *MINE, "--out", "over-nodes")
+    assert "5 clients" in said and (folder / "over-nodes" / "model.npz").exists()
+
+
+def test_a_move_knows_what_was_asked() -> None:
+    """Ranges and parameters of the question, without keeping them in the frozen algorithm."""
+
+    class Middle(extend.RoundsAlgorithm):
+        inertia = False
+
+        def ask(self, ranges: Any, centers: Any) -> Any:
+            return extend.LloydSums(ranges=ranges, centers=centers)
+
+        def move(self, question: Any, total: Any) -> Any:
+            return np.tile((question.ranges.low + question.ranges.high) / 2, (len(question.centers), 1))
+
+    class Middles(extend.RoundsClusterer):
+        algorithm = extend.register_algorithm(Middle)
+
+    box = extend.Box(0.0, 4.0, max_rows=10)
+    model = Middles(2, max_iter=2, domain=box).fit([np.eye(2), np.eye(2) + 1.0, np.eye(2) + 2.0])
+    np.testing.assert_array_equal(model.cluster_centers_, np.full((2, 2), 2.0))
 
 
 @pytest.mark.slow

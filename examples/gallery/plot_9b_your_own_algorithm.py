@@ -28,8 +28,8 @@ class Shrunken(px.RoundsAlgorithm):
     def ask(self, ranges, centers):
         return px.LloydSums(ranges=ranges, centers=centers)
 
-    def move(self, centers, total):
-        middle = centers.mean(axis=0)
+    def move(self, question, total):
+        middle = question.centers.mean(axis=0)
         return (total["sum"] + self.rows * middle) / (total["count"] + self.rows)[:, None]
 
 

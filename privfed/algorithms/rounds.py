@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -306,8 +306,8 @@ class RoundsAlgorithm(Restarts):
         """Return the question of a round about its centers; `phases` asks for one about centers of zeros."""
         raise NotImplementedError(f"{type(self).__name__} needs ask(), or one_round() and round_phases().")
 
-    def move(self, centers: FloatArray, total: Statistics) -> FloatArray:
-        """Return the centers after a round, given those before it and the total of its question."""
+    def move(self, question: Any, total: Statistics) -> FloatArray:
+        """Return the centers after a round, given what it asked (the value of `ask`) and the total."""
         raise NotImplementedError(f"{type(self).__name__} needs move(), or one_round() and round_phases().")
 
     def round_phases(self, setting: Setting, number: int) -> Phases:
@@ -325,7 +325,7 @@ class RoundsAlgorithm(Restarts):
         number = len(history)
         question = self.ask(located.ranges, history[-1])
         total = yield Ask(question, self.cohort(number), (self.cohort(number + 1),))
-        return self.move(history[-1], total.statistics)
+        return self.move(question, total.statistics)
 
     def restart(self, begun: Restart) -> Conversation[ClusteringOutcome]:
         """Find the start, do the rounds, and ask for the score."""

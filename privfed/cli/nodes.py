@@ -169,7 +169,9 @@ def superlink(folder: Path, listen: str) -> None:
         serve(file, listen)
 
 
-def local(data: Path, out: Path, port: int, max_epsilon: float | None, **given: Any) -> None:
+def local(
+    data: Path, out: Path, port: int, max_epsilon: float | None, modules: tuple[str, ...], **given: Any
+) -> None:
     """Do the work of `privfed flower local`."""
     source = source_of(data, given)
     declared_with(source, Declared())
@@ -187,6 +189,7 @@ def local(data: Path, out: Path, port: int, max_epsilon: float | None, **given: 
         n_classes,
         approved={name: value for name, value in approved.items() if value is not None},
         ids=ids,
+        modules=modules,
         superlink=f"127.0.0.1:{port}",
     )
     click.echo(f"made {out} with {len(rows)} nodes; try: privfed flower simulate {out} -k 3")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 
 import click
@@ -166,6 +167,26 @@ def add() -> None:
     """
 
 
+def _import(context: click.Context, option: click.Parameter, modules: tuple[str, ...]) -> tuple[str, ...]:
+    """Import modules before other options are read, which may name what these register."""
+    for name in modules:
+        try:
+            import_module(name)
+        except ImportError:
+            raise click.BadParameter(
+                f"{name} cannot be imported here; install it, or set PYTHONPATH."
+            ) from None
+    return modules
+
+
+module_option = partial(
+    click.option,
+    "--module",
+    "modules",
+    multiple=True,
+    help="Module here that registers an algorithm or a model of yours, as on the nodes; repeatable.",
+)
+
 max_epsilon_option = click.option(
     "--max-epsilon", type=float, help="Only under differential privacy, of so much over all fits."
 )
@@ -180,6 +201,7 @@ max_epsilon_option = click.option(
     out_option("federation"),
     click.option("--port", type=int, default=9092, show_default=True, help="Port of the SuperLink."),
     max_epsilon_option,
+    module_option(callback=_import, is_eager=True),
 )
 def local() -> None:
     """Make a federation from DATA, as privfed fit reads it, with a folder for each client under nodes/.
@@ -230,12 +252,7 @@ APPROVED = "such as WeightedKMeans, FuzzyCMeans, PrivateKMeans, FeatureMoments"
     click.option(
         "--tells", is_flag=True, help="Tell the coordinator's process totals that only clients open."
     ),
-    click.option(
-        "--module",
-        "modules",
-        multiple=True,
-        help="Module here that registers an algorithm or a model of yours; repeatable.",
-    ),
+    module_option(),
     click.option("--algorithms", metavar="A,B,...", callback=names, help=f"What may run here: {APPROVED}."),
     click.option("--group-size", type=click.IntRange(1), help="Rows of a group whose mean stands for them."),
     max_epsilon_option,
@@ -287,17 +304,6 @@ def superlink() -> None:
     """Run the SuperLink of the federation in FOLDER: offline, with TLS, for the nodes of its list."""
 
 
-def _import(context: click.Context, option: click.Parameter, modules: tuple[str, ...]) -> None:
-    """Import modules before other options are read, which may name what these register."""
-    for name in modules:
-        try:
-            import_module(name)
-        except ImportError:
-            raise click.BadParameter(
-                f"{name} cannot be imported here; install it, or set PYTHONPATH."
-            ) from None
-
-
 clients_option = click.option(
     "--clients",
     metavar="A,B,...",
@@ -312,14 +318,7 @@ fit_options = stacked(
     out_option("run"),
     click.option("--resume", is_flag=True, help="Finish the run in --out that was stopped."),
     sum_options,
-    click.option(
-        "--module",
-        multiple=True,
-        callback=_import,
-        is_eager=True,
-        expose_value=False,
-        help="Module here that registers a model of yours, as on the nodes; repeatable.",
-    ),
+    module_option(callback=_import, is_eager=True, expose_value=False),
     click.option(
         "--classes",
         metavar="A,B,...|@FILE",

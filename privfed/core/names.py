@@ -36,13 +36,15 @@ def imported(where: str) -> object:
         sys.path.append(here)
     try:
         found: object = import_module(module)
-        for part in name.split("."):
-            found = vars(found)[part]
-    except (ImportError, KeyError, TypeError, ValueError) as error:
+    except (ImportError, ValueError) as error:
         raise ArgumentError(
             f"{where!r} cannot be imported ({type(error).__name__}: {error}); write module:Name of a module "
             "in this directory or on PYTHONPATH, and a name that it defines."
         ) from None
+    for part in name.split("."):
+        if part not in getattr(found, "__dict__", ()):
+            raise ArgumentError(f"{where!r}: module {module} does not define {name!r}; write module:Name.")
+        found = vars(found)[part]
     return found
 
 

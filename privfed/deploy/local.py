@@ -29,6 +29,7 @@ def make_local(
     classes: int | None = None,
     approved: Mapping[str, Any] | None = None,
     ids: Mapping[str, Sequence[Any]] | None = None,
+    modules: Sequence[str] = (),
     **settings: Any,
 ) -> FederationFile:
     """Make a federation whose parties are all on this machine: for simulations, trials and tests.
@@ -41,6 +42,7 @@ def make_local(
         classes: how many classes there are; None for as many as the labels of all clients tell apart.
         approved: what each node's owner approves; None for every algorithm that is registered here.
         ids: name of each client -> whose each of its rows is, as text; None where each stands for itself.
+        modules: modules of this machine that register what the nodes run besides privfed's own.
         **settings: fields of `FederationFile`.
 
     Raises:
@@ -67,7 +69,8 @@ def make_local(
         )
         allowed = {"algorithms": ALGORITHMS.names()} if approved is None else approved
         named = None if ids is None else "id"
-        write_node(own, "rows.npz", "rows", **labelled, id=named, tells=True, approved=allowed)
+        more: dict[str, Any] = {"id": named, "modules": modules, "tells": True, "approved": allowed}
+        write_node(own, "rows.npz", "rows", **labelled, **more)
         cards.append(write_card(own))
     kit = add(folder, cards, columns=columns).kit
     for name in rows:

@@ -244,7 +244,11 @@ def estimator_class(name: str) -> type[Fitted]:
     kind = ESTIMATORS.resolve(name)
     if isinstance(kind, type) and issubclass(kind, FederatedClusterer | FederatedModel):
         return kind
-    raise ArgumentError(f"estimator must be a class of estimators, such as DWFKMeans; got {name!r}.")
+    # A function, such as `lloyd`, sets parameters, which the study's table must show.
+    raise ArgumentError(
+        f"estimator must be a class of estimators, such as DWFKMeans (for lloyd with local_iter = 1); "
+        f"got {name!r}."
+    )
 
 
 def secure_sum(setup: Setup) -> SecureSum:

@@ -180,7 +180,8 @@ class SecureSumContract:
         """Reports print these texts beside every result."""
         declared = self.make().assumptions
         for said in (declared.honest, declared.colluding, declared.besides):
-            assert len(said.split()) > 3 and not said.endswith(".") and said in str(declared)
+            assert len(said.split()) > 3 and not said.endswith("."), f"four words or more, no dot: {said!r}"
+            assert said in str(declared)
 
     def test_clients_answer_in_the_declared_stages_and_in_no_other(self) -> None:
         """Under differential privacy each such exchange is paid for, by what is declared."""
@@ -206,7 +207,8 @@ class SecureSumContract:
         for name, is_answer in answered:
             assert declared[name].answers is is_answer, name
         assert run.transcript.of(Began)[0].answer_stages == answer_stages(run.protocol.stages)
-        assert all(len(one.unheard.split()) > 3 for one in declared.values())
+        short = [one.unheard for one in declared.values() if len(one.unheard.split()) < 4]
+        assert not short, f"Stage.unheard takes four words or more, got {short}"
 
     def test_what_a_sum_reveals_is_what_it_shows(self) -> None:
         """`reveals` and `recipient` go into reports: they must be true of the transcript."""

@@ -96,7 +96,8 @@ def test_a_metric_that_fails_or_needs_labels_says_so_and_spares_the_others(mine:
     ("name", "told"),
     [
         ("x", "score_ratio, ari, v_measure, accuracy, fuzzy_davies_bouldin, adjusted_rand_index"),
-        ("my_metric_of_studies:missing", "cannot be imported"),
+        ("my_metric_of_studies:missing", "module my_metric_of_studies does not define 'missing'"),
+        ("no_such_module:missing", "cannot be imported"),
         ("my_metric_of_studies:NUMBER", "must be functions of clients and centers"),
     ],
 )
