@@ -140,7 +140,8 @@ class Box:
         for value in (low, high):
             if value.ndim > 1 or (value.ndim == 1 and value.size != n_features):
                 raise ArgumentError(
-                    f"Box has bounds of shape {value.shape}, the data has {n_features} features."
+                    f"low and high have {value.size} numbers, the data has {n_features} features; give one "
+                    "for all, or one a feature."
                 )
         return frozen_array(np.broadcast_to(low, n_features)), frozen_array(np.broadcast_to(high, n_features))
 
