@@ -39,7 +39,7 @@ from privfed.core.asking.phases import Cycle, Form, Phase, Phases, Same, Shape
 from privfed.core.asking.question import ClientData, register
 from privfed.core.roles.conversation import EVERYONE, ROUND, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges
-from privfed.errors import ArgumentError, DataError
+from privfed.errors import ArgumentError
 from privfed.numerics.kernels.interpreted import FEW_FEATURES, cell_sums
 from privfed.numerics.kmeans import (
     MOST_DISTANCES,
@@ -260,8 +260,6 @@ class FederatedKMeans(LocalCentersAlgorithm):
         found = yield from count_points(points, located.ranges, most=k, cohort=EVERYONE, upcoming=everyone)
         check_enough(found, k, located.n_rows, _REMEDY)
         centers = yield from cells_start(points, located, k, rng, upcoming=everyone)
-        if centers is None:
-            raise DataError("all cells are empty although clients hold means; fit again.")
         return (yield from self._summed(points, begun, centers, 0))
 
     def _round(self, begun: Restart, history: Sequence[FloatArray]) -> Conversation[FloatArray]:

@@ -34,7 +34,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from privfed.algorithms.rounds import LONGEST_CYCLE, RETURNED, ClusteringOutcome, Restart, Restarts, ending
-from privfed.algorithms.starts import MOST_START_SUMS, seeded
+from privfed.algorithms.starts import MOST_START_SUMS, asked_cells, seeded
 from privfed.core.asking.declaration import STEP, Declaration, Effort
 from privfed.core.asking.phases import Cycle, Form, Phase, Phases, Same, Shape
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
@@ -51,7 +51,7 @@ from privfed.numerics.memberships import (
     local_fits,
     moved,
 )
-from privfed.questions.cells import cell_layout, cells_form
+from privfed.questions.cells import cells_form
 from privfed.questions.cluster_spread import FuzzyObjective
 from privfed.questions.lloyd import RESOLUTION, SLACK, AtCenters, box_entry, sums_entry
 from privfed.questions.local_points import (
@@ -187,16 +187,13 @@ class FuzzyCMeans(Restarts):
             DataError: no client has as many distinct rows as there are clusters.
         """
         located, n_clusters, rng = begun.located, self.n_clusters, begun.rng
-        layout = cell_layout(located, n_clusters, self._cells_of(begun.number))
-        question = PointCells(ranges=located.ranges, points=points, **layout._asdict())
-        total = (yield Ask(question, upcoming=(then,), purpose="start")).statistics
-        held = total["count"] > 0.5
-        if not held.any():
+        cells = self._cells_of(begun.number)
+        means, count = yield from asked_cells(points, located, n_clusters, cells, upcoming=(then,))
+        if not len(means):
             raise DataError(
                 f'averaging="kmeans" found nothing: no client has {n_clusters} distinct rows; '
                 'use averaging="weighted".'
             )
-        count, means = total["count"][held], total["sum"][held] / total["count"][held][:, None]
         if len(means) >= n_clusters:
             return seeded(means, count, n_clusters, located.ranges, 20, rng)
         # Cells are fewer than clusters, as local centers are close. So several seeds start in one cell, the

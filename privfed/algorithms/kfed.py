@@ -37,7 +37,7 @@ from privfed.core.asking.phases import Form, Phase, Phases, Same, Shape
 from privfed.core.asking.question import ClientData, register
 from privfed.core.roles.conversation import EVERYONE, ROUND, Conversation, Setting
 from privfed.core.values.domain import FloatArray
-from privfed.errors import ArgumentError, DataError
+from privfed.errors import ArgumentError
 from privfed.numerics.kernels.dispatch import two_nearest
 from privfed.numerics.kernels.interpreted import squared_distances
 from privfed.numerics.kmeans import Clustering, lloyd, seeds, weighted_kmeans
@@ -299,10 +299,7 @@ class OneShotKMeans(LocalCentersAlgorithm):
         if gathered:
             return farthest_start(gathered, self.n_clusters, self._most)
         cells = cells_start(points, located, self.n_clusters, rng, upcoming=(label,))
-        centers = yield from of_cohort(cells, label)
-        if centers is None:
-            raise DataError("all cells are empty although clients hold centroids; fit again.")
-        return centers
+        return (yield from of_cohort(cells, label))
 
     @property
     def _own_start(self) -> bool:

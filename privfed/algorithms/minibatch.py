@@ -27,7 +27,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from privfed.algorithms.rounds import ClusteringOutcome, Restart, Restarts, in_rounds
-from privfed.algorithms.starts import MOST_START_SUMS
 from privfed.core.asking.declaration import STEP, Declaration, Effort
 from privfed.core.asking.phases import Form, Phase, Phases, Shape
 from privfed.core.asking.question import AdditiveOver, ClientData, register
@@ -261,11 +260,6 @@ class FederatedMiniBatch(Restarts):
     reassign_min: float = 0.01
     max_iter: int = 200
     tol: float = 0.0
-
-    @property
-    def max_sums(self) -> int:
-        """Most sums: the ranges, and for each restart the start, the rounds and the score."""
-        return 1 + self.n_init * (MOST_START_SUMS + self.max_iter + 1)
 
     @property
     def _local(self) -> dict[str, Any]:

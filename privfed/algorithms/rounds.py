@@ -166,7 +166,7 @@ class Restart:
 class Restarts(ABC):
     """Base of algorithms that find ranges and a start by sums, and keep the best of several restarts.
 
-    Subclasses write `max_sums`, `round_phases` and `restart`.
+    Subclasses write `round_phases` and `restart`, and `max_sums` where a round asks several sums.
 
     Args:
         n_clusters: number of clusters.
@@ -192,9 +192,9 @@ class Restarts(ABC):
     seed: int = 0
 
     @property
-    @abstractmethod
     def max_sums(self) -> int:
-        """Most sums that a run asks for."""
+        """Most sums: the ranges, and for each restart the start, a sum a round and the score."""
+        return 1 + self.n_init * (MOST_START_SUMS + self.max_iter + 1)
 
     def phases(self, setting: Setting) -> Phases:
         """Return what a run asks: the ranges, then for each restart the start, the rounds and the score."""
@@ -296,11 +296,6 @@ class RoundsAlgorithm(Restarts):
     def __post_init__(self) -> None:
         if self.n_init > 1 and not self.inertia:
             raise ArgumentError(f"{type(self).__name__} has no score to choose from n_init={self.n_init} by.")
-
-    @property
-    def max_sums(self) -> int:
-        """Most sums: the ranges, and for each restart the start, the rounds and the score."""
-        return 1 + self.n_init * (MOST_START_SUMS + self.max_iter + 1)
 
     def ask(self, ranges: Ranges, centers: FloatArray) -> Question:
         """Return the question of a round about its centers; `phases` asks for one about centers of zeros."""

@@ -23,7 +23,7 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -230,12 +230,8 @@ def asked_cells(
     upcoming: tuple[int, ...],
 ) -> Conversation[WeightedPoints]:
     """Find the means and counts of public cells, of the clients' points or of their rows, with one sum."""
-    layout = cell_layout(located, n_clusters, rng)
-    where = {"ranges": located.ranges, "center": layout.center, "normals": layout.normals}
-    if points is None:
-        question: CellSums | PointCells = CellSums(**where, per_axis=layout.per_axis)  # type: ignore[arg-type]
-    else:
-        question = PointCells(**where, per_axis=layout.per_axis, points=points)  # type: ignore[arg-type]
+    where: dict[str, Any] = cell_layout(located, n_clusters, rng)._asdict() | {"ranges": located.ranges}
+    question = CellSums(**where) if points is None else PointCells(**where, points=points)
     return (yield from _in_cells(question, upcoming))
 
 
@@ -258,15 +254,24 @@ def cells_start(
     rng: np.random.Generator,
     *,
     upcoming: tuple[int, ...],
-) -> Conversation[FloatArray | None]:
+    empty: str = "all cells are empty although clients have centers; fit again.",
+) -> Conversation[FloatArray]:
     """Seed on the means of public cells of the clients' points, with one sum.
 
-    Returns:
-        Centers of shape (n_clusters, n_features); None where all cells are empty.
+    Args:
+        points: of the clients.
+        located: result of the range sum.
+        n_clusters: number of clusters.
+        rng: source of the cells, and of the seeds.
+        upcoming: labels of the cohorts that may be asked next.
+        empty: the error where all cells are empty.
+
+    Raises:
+        DataError: all cells are empty.
     """
     cells = yield from asked_cells(points, located, n_clusters, rng, upcoming=upcoming)
     if not len(cells.points):
-        return None
+        raise DataError(empty)
     return seeded(*cells, n_clusters, located.ranges, BEST_OF, rng)
 
 
@@ -282,11 +287,8 @@ def kfed_start(
         DataError: no client has as many distinct rows as there are clusters.
     """
     points = KMeansCentroids(n_clusters=n_clusters, seed=int(rng.integers(2**31)))
-    centers = yield from cells_start(points, located, n_clusters, rng, upcoming=(EVERYONE,))
-    if centers is None:
-        raise DataError(
-            f'init="kfed" found nothing: no client has {n_clusters} different points; use init="coreset".'
-        )
+    empty = f'init="kfed" found nothing: no client has {n_clusters} different points; use init="coreset".'
+    centers = yield from cells_start(points, located, n_clusters, rng, upcoming=(EVERYONE,), empty=empty)
     tol = 1e-6 * float(np.linalg.norm(located.ranges.width))
     centers = yield from summed_kmeans(
         points, centers, located.ranges, max_iter=KFED_STEPS, tol=tol, upcoming=upcoming, purpose="start"

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -72,15 +72,16 @@ class WeightedKMeans(RoundsAlgorithm):
         centers = Shape(self.n_clusters, setting.n_features)
         if self._one_step:
             return (Phase(Form(LloydSums, centers=centers), 1, self.max_iter),)
-        steps = {
-            "centers": Same("round centers", centers),
-            "local_iter": self.local_iter,
-            "local_tol": self.local_tol,
-            "relocate_empty": self.relocate_empty,
-        }
+        steps = {"centers": Same("round centers", centers), **self._local}
         weighted = Form(WeightedCentroids, weights=self.weights, **steps)
         zero = Form(FallbackCentroids, clusters=Shape((1, self.n_clusters)), **steps)
         return (Cycle((Phase(weighted), Phase(zero, 0)), 1, self.max_iter, ("round centers",)),)
+
+    @property
+    def _local(self) -> dict[str, Any]:
+        """Return the options of the clients' own steps."""
+        names = ("local_iter", "local_tol", "relocate_empty")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def _one_step(self) -> bool:
@@ -103,20 +104,14 @@ class WeightedKMeans(RoundsAlgorithm):
             weight, weighted = total.statistics["count"], total.statistics["sum"]
             # After one step, local centroids without rows equal the received one, and so does their mean.
             return _divided(weighted, weight, centers)
-        steps = {
-            "ranges": located.ranges,
-            "centers": centers,
-            "local_iter": self.local_iter,
-            "local_tol": self.local_tol,
-            "relocate_empty": self.relocate_empty,
-        }
+        steps = {"ranges": located.ranges, "centers": centers, **self._local}
         upcoming = (then, label) if then != label else (then,)
-        total = yield Ask(WeightedCentroids(weights=self.weights, **steps), label, upcoming)  # type: ignore[arg-type]
+        total = yield Ask(WeightedCentroids(weights=self.weights, **steps), label, upcoming)
         weight, weighted = total.statistics["weight"], total.statistics["weighted"]
         zero = np.flatnonzero(weight <= 0)
         fallback = centers.copy()
         if zero.size:
-            question = FallbackCentroids(clusters=zero.astype(np.float64), **steps)  # type: ignore[arg-type]
+            question = FallbackCentroids(clusters=zero.astype(np.float64), **steps)
             second = yield Ask(question, label, (then,), purpose="fallback")
             fallback[zero] = second.statistics["centroid"] / second.statistics["clients"][0]
         return _divided(weighted, weight, fallback)
