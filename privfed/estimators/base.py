@@ -321,13 +321,11 @@ class FederatedClusterer(
     def _stored(self) -> tuple[dict[str, FloatArray], dict[str, Any]] | None:
         if not hasattr(self, "cluster_centers_"):
             return None
-        names = vars(self).get("feature_names_in_")
         facts = {
             "rows": self.n_rows_,
             "inertia": self.inertia_,
             "converged": self.converged_,
             **self._ended(),
-            "columns": None if names is None else list(map(str, names)),
             "scaling": None if self.scaling_ is None else self.scaling_.to_dict(),
         }
         return {"centers": self.cluster_centers_, "history": np.stack(self.history_)}, facts
@@ -340,10 +338,8 @@ class FederatedClusterer(
             or not np.array_equal(history[-1], centers)
         ):
             raise ValueError("the history does not end with the centers")
-        inertia, columns = facts["inertia"], facts["columns"]
-        if (inertia is not None and not np.isfinite(inertia)) or len(columns or centers.T) != centers.shape[
-            1
-        ]:
+        inertia = facts["inertia"]
+        if inertia is not None and not np.isfinite(inertia):
             raise ValueError("facts that no fit has")
         self.cluster_centers_ = centers
         self.history_ = list(history)
@@ -355,8 +351,6 @@ class FederatedClusterer(
         self.n_rows_ = None if facts["rows"] is None else int(facts["rows"])
         self.n_features_in_ = centers.shape[1]
         self._n_features_out = len(centers)
-        if columns is not None:
-            self.feature_names_in_ = np.array([str(name) for name in columns], dtype=object)
 
 
 def estimator_of(estimator: Any, parameters: dict[str, Any]) -> FederatedClusterer:

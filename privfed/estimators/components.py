@@ -19,12 +19,12 @@ from privfed.estimators.fitting import rows_of
 from privfed.estimators.moments import FromSums
 from privfed.estimators.saving import (
     ClassNamePrefixFeaturesOutMixin,
-    NotFittedError,
     SavedNumbers,
     TransformerMixin,
+    check_fitted,
 )
 from privfed.federation.clients import Clients
-from privfed.federation.passed import is_client_list, is_named
+from privfed.federation.passed import on_each
 from privfed.privacy.claim import Privacy
 from privfed.questions.moments import Covariances, FeatureProducts
 
@@ -105,23 +105,16 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FromSums, 
         Args:
             X: rows of shape (n, n_features); of clients a list or a dict, and the same is returned.
         """
-        self._fitted()
-        if is_named(X):
-            return {name: self._along(one) for name, one in X.items()}
-        return [self._along(one) for one in X] if is_client_list(X) else self._along(X)
+        check_fitted(self, "components_")
+        return on_each(X, self._along)
 
     def inverse_transform(self, X: Any) -> FloatArray:
         """Return rows in the n_features features of rows along the components, `(n, n_components_)`."""
-        components = self._fitted()
+        check_fitted(self, "components_")
         rows = as_numbers("X", X)
-        if rows.ndim != 2 or rows.shape[1] != len(components):
-            raise ArgumentError(f"X must have {len(components)} columns, got shape {rows.shape}.")
-        return np.asarray(rows @ components + self.mean_)
-
-    def _fitted(self) -> FloatArray:
-        if not hasattr(self, "components_"):
-            raise NotFittedError("this FederatedPCA is not fitted yet; call fit first.")
-        return self.components_
+        if rows.ndim != 2 or rows.shape[1] != self.n_components_:
+            raise ArgumentError(f"X must have {self.n_components_} columns, got shape {rows.shape}.")
+        return np.asarray(rows @ self.components_ + self.mean_)
 
     def _along(self, X: Any) -> FloatArray:
         return np.asarray((rows_of(self, X) - self.mean_) @ self.components_.T)

@@ -25,8 +25,8 @@ from privfed.estimators.declaring import parameters
 from privfed.estimators.fitting import check_declared, check_surroundings
 from privfed.estimators.moments import FederatedSummary
 from privfed.estimators.parameters import Surroundings
-from privfed.estimators.saving import NotFittedError, OneToOneFeatureMixin, SavedNumbers, TransformerMixin
-from privfed.federation.passed import as_passed, check_given, is_client_list, is_named
+from privfed.estimators.saving import OneToOneFeatureMixin, SavedNumbers, TransformerMixin, check_fitted
+from privfed.federation.passed import as_passed, check_given, is_client_list, on_each
 from privfed.privacy.claim import Privacy
 
 _CLAIMS: WeakKeyDictionary[Privacy, Privacy] = WeakKeyDictionary()
@@ -133,13 +133,10 @@ class FederatedImputer(OneToOneFeatureMixin, TransformerMixin, Surroundings, Sav
         Raises:
             DataError: `X` has other columns.
         """
-        if is_named(X):
-            return {name: self._filled(one) for name, one in X.items()}
-        return [self._filled(one) for one in X] if is_client_list(X) else self._filled(X)
+        return on_each(X, self._filled)
 
     def _filled(self, table: Any) -> FloatArray:
-        if not hasattr(self, "statistics_"):
-            raise NotFittedError("this FederatedImputer is not fitted yet; call fit first.")
+        check_fitted(self, "statistics_")
         names = vars(self).get("feature_names_in_")
         columns = list(map(str, getattr(table, "columns", ())))
         if names is not None and columns and set(names) <= set(columns):

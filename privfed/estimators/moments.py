@@ -26,14 +26,14 @@ from privfed.estimators.fitting import check_declared, check_order, clients_of, 
 from privfed.estimators.parameters import Surroundings
 from privfed.estimators.saving import (
     Claimed,
-    NotFittedError,
     OneToOneFeatureMixin,
     SavedNumbers,
     TransformerMixin,
+    check_fitted,
 )
 from privfed.federation.clients import Clients
 from privfed.federation.opening import claim_of, open_federation
-from privfed.federation.passed import is_client_list, is_named
+from privfed.federation.passed import on_each
 from privfed.federation.request import FederationRequest, as_agreed, protocol_of, seed_of_fit
 from privfed.federation.simulation import mapped_tables
 from privfed.privacy.claim import Privacy
@@ -257,11 +257,7 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, FromSums, SavedNum
             self._rows(np.zeros((1, len(X.columns))))
             check_order(X.columns, vars(self).get("feature_names_in_", X.columns))
             return mapped_tables(X, mapped)
-        if is_named(X):
-            return {name: mapped(self._rows(one)) for name, one in X.items()}
-        if is_client_list(X):
-            return [mapped(self._rows(one)) for one in X]
-        return mapped(self._rows(X))
+        return on_each(X, lambda one: mapped(self._rows(one)))
 
     def _scaled(self, rows: FloatArray) -> FloatArray:
         if hasattr(self, "min_"):
@@ -276,8 +272,7 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, FromSums, SavedNum
         return np.asarray(rows * scale + shift)
 
     def _rows(self, X: Any) -> FloatArray:
-        if not hasattr(self, "scale_"):
-            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first.")
+        check_fitted(self, "scale_")
         return rows_of(self, X)
 
 

@@ -14,9 +14,9 @@ from privfed.estimators.fitting import rows_of
 from privfed.estimators.saving import (
     ClassNamePrefixFeaturesOutMixin,
     ClusterMixin,
-    NotFittedError,
     Saved,
     TransformerMixin,
+    check_fitted,
 )
 from privfed.estimators.scaling import Scaling
 from privfed.federation.passed import as_passed, check_one_table, is_client_list
@@ -31,8 +31,7 @@ class NearestCenters(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
     scaling_: Scaling | None = None
 
     def _rows(self, X: Any) -> FloatArray:
-        if not hasattr(self, "cluster_centers_"):
-            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first.")
+        check_fitted(self, "cluster_centers_")
         check_one_table(X)
         rows = rows_of(self, X)
         return rows if self.scaling_ is None else self.scaling_.scaled(rows)

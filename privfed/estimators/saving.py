@@ -102,6 +102,10 @@ def _rebuilt(path: str | Path, facts: dict[str, Any], own: tuple[type, ...], sto
         if array.dtype != np.float64 or not np.isfinite(array).all():
             raise ValueError("not finite float64")
     model._restore(arrays, facts)
+    if (columns := facts["columns"]) is not None:
+        if len(columns) != model.n_features_in_:
+            raise ValueError("names that do not fit the columns")
+        model.feature_names_in_ = np.array([str(name) for name in columns], dtype=object)
     model.privacy_claim_ = None if claim is None else PrivacySpent.from_dict(claim)
     return model
 
@@ -166,6 +170,16 @@ class NotFittedError(PrivFedError, _SklearnNotFittedError):
     """Signals that an estimator was asked for something that only a fitted one has."""
 
 
+def check_fitted(estimator: object, attribute: str) -> None:
+    """Check that an estimator has an attribute that `fit` sets.
+
+    Raises:
+        NotFittedError: it has not.
+    """
+    if not hasattr(estimator, attribute):
+        raise NotFittedError(f"this {type(estimator).__name__} is not fitted yet; call fit first.")
+
+
 class NoLabels:
     """Raises an error that says why an estimator has no `labels_`; a fitted one has them as an attribute."""
 
@@ -191,6 +205,7 @@ class Claimed(BaseEstimator):
 
     privacy_claim_: PrivacySpent | None
     feature_names_in_: Any
+    n_features_in_: int
 
     @property
     def privacy_spent_(self) -> PrivacySpent | None:
@@ -290,7 +305,7 @@ class Saved(Claimed):
 
     @abstractmethod
     def _restore(self, arrays: Arrays, facts: dict[str, Any]) -> None:
-        """Take the fitted attributes from a file; class, parameters and claim are set already.
+        """Take the fitted attributes from a file, besides the claim and the columns' names.
 
         Raises:
             ValueError: arrays or facts do not fit together.
@@ -317,13 +332,14 @@ class Saved(Claimed):
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first.")
         if not isinstance(path, str | Path):
             raise ArgumentError(f"path must be that of a file, got {path!r}.")
-        arrays, more = stored
+        (arrays, more), names = stored, vars(self).get("feature_names_in_")
         facts = {
             "format": FORMAT,
             "class": stored_name(type(self)),
             "params": plain_params(self) | self._named(),
             "privacy": privacy_to_dict(self.get_params(deep=False)["privacy"]),
             "privacy_claim": None if self.privacy_claim_ is None else self.privacy_claim_.to_dict(),
+            "columns": None if names is None else list(map(str, names)),
             **more,
         }
         with open_file(Path(path), "wb") as file:
@@ -339,24 +355,14 @@ class SavedNumbers(Saved):
     def _stored(self) -> tuple[dict[str, npt.NDArray[np.float64]], dict[str, Any]] | None:
         own = vars(self)
         numbers = {name: np.asarray(own[name]).tolist() for name in self.fitted_numbers if name in own}
-        if not numbers:
-            return None
-        names = own.get("feature_names_in_")
-        columns = None if names is None else list(map(str, names))
-        return {}, {"numbers": numbers, "n_features": self.n_features_in_, "columns": columns}
+        return ({}, {"numbers": numbers, "n_features": self.n_features_in_}) if numbers else None
 
     def _restore(self, arrays: Arrays, facts: dict[str, Any]) -> None:
-        n_features, columns = facts["n_features"], facts["columns"]
-        if (
-            not set(facts["numbers"]) <= set(self.fitted_numbers)
-            or len(columns or range(n_features)) != n_features
-        ):
+        if not set(facts["numbers"]) <= set(self.fitted_numbers):
             raise ValueError("facts that no fit has")
         for name, value in facts["numbers"].items():
             table = np.asarray(value, dtype=np.float64)
             if not np.isfinite(table).all():
                 raise ValueError("numbers that are not finite")
             setattr(self, name, table if table.ndim else value)
-        self.n_features_in_ = int(n_features)
-        if columns is not None:
-            self.feature_names_in_ = np.array([str(name) for name in columns], dtype=object)
+        self.n_features_in_ = int(facts["n_features"])

@@ -292,8 +292,8 @@ def _from_tables(tables: ClientTables) -> Clients:
     users = [one.ids for one in tables.tables]
     data = _clients(Stack.of(tables.arrays), [one.labels for one in tables.tables], users)
     kept = KeptGroups.of(tables)
-    words: dict[str, Any] = {"groups": kept, "blocks": tables.blocks, "leaves_out": tables.leaves_out}
-    return Clients(tables.names, data, None, tables.columns, **words)
+    more: dict[str, Any] = {"groups": kept, "blocks": tables.blocks, "leaves_out": tables.leaves_out}
+    return Clients(tables.names, data, None, tables.columns, **more)
 
 
 def _clients(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -86,6 +86,13 @@ def _n_axes(table: Any) -> int:
         return np.ndim(table)
     except ValueError:  # rows of different lengths
         return 0
+
+
+def on_each(X: Any, mapped: Callable[[Any], Any]) -> Any:
+    """Return a mapped table; of several tables a list, or a dict of them, as they were passed."""
+    if is_named(X):
+        return {name: mapped(one) for name, one in X.items()}
+    return [mapped(one) for one in X] if is_client_list(X) else mapped(X)
 
 
 def is_stacked(X: Any) -> bool:

@@ -6,8 +6,8 @@ to each other, which cut it in halves. A record still falls into one cell, so th
 another does. Both halves together give the round's step, with noise sqrt(2) times as wide. Apart they show
 how far the cluster reaches across the cut.
 
-With a center for each half, the cost falls by at least n m / (n + m) |a - b|^2, with n and m the halves'
-rows, a and b their means. It rises by at most this for two whole clusters, if they get one center in place of
+Let halves have n and m rows, and the means a and b. With a center for each half, the cost falls by at least
+n m / (n + m) |a - b|^2. It rises by at most this for two whole clusters, if they get one center in place of
 two. Where a fall exceeds a rise, beyond noise, a center moves. The next cut of a cluster goes across the
 direction in which its halves lay apart: a step of power iteration for the direction of its largest spread.
 
@@ -282,7 +282,7 @@ def traded(
         seats: points of the coreset, and what rounds found before.
         asked: the centers of the last round before they moved.
         state: the state after that round.
-        halves: what it told of halves.
+        halves: what that round found of halves.
 
     Returns:
         The seats and the state after that, and which centers are new.

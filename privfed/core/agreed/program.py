@@ -149,7 +149,7 @@ def check_parameters(kind: Any) -> None:
         if not _is_written(hint := types_of(kind)[one.name]):
             raise ArgumentError(
                 f"{kind.__name__}.{one.name} is a {hint}, which no agreement holds and no client "
-                "compares: take numbers, words, tuples, arrays, questions or frozen dataclasses of these."
+                "compares: take numbers, texts, tuples, arrays, questions or frozen dataclasses of these."
             )
 
 
@@ -174,7 +174,7 @@ def to_agreed(value: object) -> Of:
     """
     if not is_dataclass(value) or isinstance(value, type):
         raise ArgumentError(
-            f"{type(value).__name__} cannot be agreed on: write it as a frozen dataclass of numbers, words, "
+            f"{type(value).__name__} cannot be agreed on: write it as a frozen dataclass of numbers, texts, "
             "arrays and other such dataclasses."
         )
     return Of(name_of(type(value)), {name: _written(one) for name, one in asdict(value).items()})

@@ -104,7 +104,7 @@ STEP = 1 << 12
 """Multiply-adds that one step of Python takes as long as."""
 
 WORKINGS = 8
-"""Arrays as large as an answer that are held beside it: its ranges and steps, and the answer encoded."""
+"""Arrays as large as an answer that are in memory beside it: its ranges and steps, and the answer encoded."""
 
 
 class CostError(ArgumentError):
@@ -118,7 +118,7 @@ class Effort:
     Args:
         turns: how often each row meets each array, and each of `vectors`: local steps, epochs, iterations.
         vectors: vectors of n_features that a client makes itself, and that each row meets.
-        held: numbers that are held whatever the rows.
+        held: numbers in memory, whatever the rows.
         work: multiply-adds whatever the rows.
         row_work: multiply-adds for each row.
     """
@@ -135,8 +135,8 @@ class Cost:
     """What one client's answer takes at most, up to a constant factor.
 
     Args:
-        numbers: of eight bytes that are held whatever the rows.
-        row_numbers: that are held for each row, beside copies of the row.
+        numbers: numbers of eight bytes in memory, whatever the rows.
+        row_numbers: numbers in memory for each row, beside copies of the row.
         work: multiply-adds whatever the rows.
         row_work: multiply-adds for each row.
     """

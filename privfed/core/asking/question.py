@@ -125,7 +125,7 @@ def register(kind: Registered) -> Registered:
         ):
             raise ArgumentError(
                 f"{name}.{one.name} is a {hints[one.name]}, which no client can compare with what is agreed: "
-                "take float64 arrays, numbers, words, None, Ranges, questions or parts."
+                "take float64 arrays, numbers, texts, None, Ranges, questions or parts."
             )
     known = _REGISTRY.get(name)
     place = PLACES.get(name, kind.__module__) if known is None else known.__module__

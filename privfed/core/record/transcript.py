@@ -322,7 +322,7 @@ class Transcript:
             raise ArgumentError(
                 f"clients {unknown} are not in this run of {len(began.configuration.clients)}."
             )
-        ended = [record for record in self.records if isinstance(record, records.Ended)]
+        ended = self.of(records.Ended)
         result = {name: array.to_numpy() for name, array in ended[-1].result.items()} if ended else {}
         if party == "observer" and not colluders:
             return View("observer", (), began.configuration.clients, (), result)
@@ -347,9 +347,7 @@ class Transcript:
         reads_questions: bool,
         colluders: tuple[int, ...],
     ) -> SumView:
-        summed = next(
-            (r for r in self.records if isinstance(r, records.Summed) and r.index == asked.index), None
-        )
+        summed = next((one for one in self.of(records.Summed) if one.index == asked.index), None)
         asks = reads_questions or not set(asked.clients).isdisjoint(colluders)
         answers = (None if summed is None else self._contributions(summed)) or {}
         if not server:
@@ -367,8 +365,6 @@ class Transcript:
 
     def _upload_bytes(self, index: int) -> dict[int, int]:
         sizes: dict[int, int] = {}
-        for record in self.records:
-            if isinstance(record, records.Exchanged) and record.index == index:
-                for sent in record.up:
-                    sizes[sent.client] = sizes.get(sent.client, 0) + sent.size
+        for sent in (one for r in self.of(records.Exchanged) if r.index == index for one in r.up):
+            sizes[sent.client] = sizes.get(sent.client, 0) + sent.size
         return sizes

@@ -41,7 +41,7 @@ from privfed.errors import ArgumentError, ResumeError
 from privfed.estimators.declaring import parameters
 from privfed.estimators.fitting import described, keep_columns
 from privfed.estimators.registry import stored_name
-from privfed.estimators.saving import NOT_PART_OF_THE_AGREEMENT, Arrays, Saved, plain_params
+from privfed.estimators.saving import NOT_PART_OF_THE_AGREEMENT, Arrays, Saved, check_fitted, plain_params
 from privfed.federation.clients import Clients, gather, gathered
 from privfed.federation.driver import Federation, Watcher
 from privfed.federation.opening import claim_of, open_federation
@@ -148,7 +148,7 @@ class FederatedModel(Predicting, ModelParameters, Saved):
             ArgumentError: the rows have other features, or the torch module is missing.
             DataError: there are no rows, or values, labels or (without privacy) rows' places are not allowed.
         """
-        self._check_fitted()
+        check_fitted(self, "models_")
         self._trainer()
         clients = gather(
             [self._rows(X)], y=[y], names=["newcomer"], domain=None if self.privacy else self.domain
@@ -368,8 +368,6 @@ class FederatedModel(Predicting, ModelParameters, Saved):
             "regrouped": as_table(self.regrouped_),
             "parents": self.parents_.astype(np.float64),
         }
-        names = vars(self).get("feature_names_in_")
-        facts["columns"] = None if names is None else list(map(str, names))
         return arrays, {**facts, "timed": plan.first.timed, "rounds": plan.rounds, "module": self._kind_}
 
     def _restore(self, arrays: Arrays, facts: dict[str, Any]) -> None:
@@ -390,9 +388,5 @@ class FederatedModel(Predicting, ModelParameters, Saved):
         if self.parents_.shape != (len(models),):
             raise ValueError("not one parent for each cluster")
         self.n_iter_, self.n_features_in_ = self._plan_.rounds, int(facts["n_features"])
-        names = facts.get("columns")
-        if names is not None and len(names) != self.n_features_in_:
-            raise ValueError("names that do not fit the columns")
-        keep_columns(self, names)
         if self._plan_.first.model in MODELS:
             self._trainer()

@@ -16,7 +16,7 @@ from privfed.deep.training.local import TIMES
 from privfed.deep.training.trainer import MODELS, Labels, Trainer, trainer_of
 from privfed.errors import ArgumentError, DataError
 from privfed.estimators.fitting import check_order
-from privfed.estimators.saving import NotFittedError
+from privfed.estimators.saving import check_fitted
 from privfed.federation.passed import check_one_table
 
 Metric = Callable[[npt.NDArray[Any], Labels], float]
@@ -93,7 +93,7 @@ class Predicting:
             ArgumentError: there are several models, and none is named; or the rows have other features.
             DataError: the rows hold NaN or infinity.
         """
-        self._check_fitted()
+        check_fitted(self, "models_")
         return self.classify(self._model(cluster), X)
 
     def score(
@@ -129,13 +129,9 @@ class Predicting:
             parameters: float64 of shape (n_parameters,).
             X: as for `predict`, with the same errors.
         """
-        self._check_fitted()
+        check_fitted(self, "models_")
         rows = self._rows(X)
         return self._trainer().predict(parameters, rows)
-
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "models_"):
-            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first.")
 
     def _rows(self, X: Any) -> FloatArray:
         check_one_table(X)
