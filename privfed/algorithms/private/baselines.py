@@ -93,6 +93,14 @@ class NearSums(RelativeSums):
         return np.where(beyond, len(self.centers), labels), offsets
 
 
+def _sized(frame: Frame, n_clusters: int) -> Conversation[tuple[float, dict[str, float]]]:
+    """Ask for the number of rows; return it, at least two a cluster, and the noise of each entry."""
+    question = SizeSums(ranges=frame.ranges, center=frame.middle, radius=frame.radius)
+    weights = {"count": SHARES["rows"] / 2.0, "distance": SHARES["rows"] / 2.0}
+    total = yield Ask(question, purpose="size", weights=weights)
+    return max(float(total.statistics["count"][0]), 2.0 * n_clusters), dict(total.noise_std or {})
+
+
 def packed(frame: Frame, n_clusters: int, rng: np.random.Generator) -> FloatArray:
     """Draw centers that keep a distance from each other, and half of it from the border.
 
@@ -160,13 +168,8 @@ class LloydBaseline:
     def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Draw a packed start, then do the rounds."""
         frame, d, k = frame_of(setting), setting.n_features, self.n_clusters
-        total = yield Ask(
-            SizeSums(ranges=frame.ranges, center=frame.middle, radius=frame.radius),
-            purpose="size",
-            weights={"count": SHARES["rows"] / 2.0, "distance": SHARES["rows"] / 2.0},
-        )
-        n_rows = max(float(total.statistics["count"][0]), 2.0 * k)
-        noise = (total.noise_std or {})["distance"] / frame.radius * sqrt(SHARES["rows"] / 2.0)
+        n_rows, stds = yield from _sized(frame, k)
+        noise = stds["distance"] / frame.radius * sqrt(SHARES["rows"] / 2.0)
         close = self._near(d)
         split = sqrt(4.0 * d) if self.method == "fastlloyd" else sqrt(d) / (2.0 * _RHO)
         if self.method == "fastlloyd":
@@ -247,11 +250,9 @@ class PrivateEvolution:
     def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Draw candidates, let rows vote, vary the winners, and cluster the last ones."""
         frame, rng, k = frame_of(setting), np.random.default_rng(self.seed), self.n_clusters
-        half = {"count": SHARES["rows"] / 2.0, "distance": SHARES["rows"] / 2.0}
-        size = SizeSums(ranges=frame.ranges, center=frame.middle, radius=frame.radius)
-        total = yield Ask(size, purpose="size", weights=half)
-        n_rows, share = max(float(total.statistics["count"][0]), 2.0 * k), (1.0 - SHARES["rows"]) / ROUNDS
-        noise = (total.noise_std or {})["count"] * sqrt(half["count"] / share)
+        n_rows, stds = yield from _sized(frame, k)
+        share = (1.0 - SHARES["rows"]) / ROUNDS
+        noise = stds["count"] * sqrt(SHARES["rows"] / 2.0 / share)
         n = int(np.clip(n_rows / (4.0 * noise), LEAST_CANDIDATES * k, MOST_CANDIDATES * k))
         candidates = rng.uniform(frame.ranges.low, frame.ranges.high, (n, setting.n_features))
         history, width = [], frame.unit / 2.0

@@ -40,7 +40,7 @@ from privfed.algorithms.private.grids import (
 from privfed.algorithms.private.points import Coreset
 from privfed.algorithms.private.scale import Frame, Scale, clipped, radius_rule
 from privfed.core.asking.phases import Among, Form, Phase, Phases, Shape, Within
-from privfed.core.roles.conversation import Ask, Conversation, Total
+from privfed.core.roles.conversation import Ask, Conversation
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.numbers import products
 from privfed.numerics.kernels.interpreted import IntArray
@@ -197,7 +197,7 @@ def _averaged(
     counts_share = _cell_share(len(scale.center))
     weights = {"count": counts_share * share, "sum": (1.0 - counts_share) * share}
     total = yield Ask(question, purpose="coreset", weights=weights)
-    counts, noise = total.statistics["count"], _stds(total)
+    counts, noise = total.statistics["count"], dict(total.noise_std or {})
     kept = np.flatnonzero(counts > max(2.0 * noise["count"], 1.0))
     if not kept.size:
         kept = np.array([int(np.argmax(counts))])
@@ -329,10 +329,6 @@ def _best(found: Coreset, n_clusters: int, rng: np.random.Generator) -> tuple[Fl
 
 def _inside(scale: Scale, points: FloatArray) -> FloatArray:
     return scale.frame.ranges.clip(points)
-
-
-def _stds(total: Total) -> dict[str, float]:
-    return dict(total.noise_std or {})
 
 
 MOST_EXCHANGES = 500

@@ -28,7 +28,8 @@ from privfed.questions.cells import GRID_FEATURES
 
 STANDS_OUT = 8.0
 """A cluster stands out by so many standard deviations of noise, in two ways. Its rows are so many of the
-noise in its size. Half the distance to the next center is so many of the noise in a coordinate of its mean."""
+noise in its size. Half the distance to the next center is so many of the noise in a coordinate of its
+mean."""
 
 AVERAGED = 1.0 / 3.0
 """Share of the rounds whose noise averages out; docs/measurements/dp_kmeans.md, "Planned and measured", has

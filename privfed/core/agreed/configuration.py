@@ -105,9 +105,9 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         slotted: how many sums of a fit may show every contribution, under no name.
         slot_contributors: fewest clients in such a sum.
         losses: in how many sums of a fit other clients may be lost than before, over all its set-ups, counted
-            by each client from the messages that it gets: whoever reads two totals that differ by one client learns
-            that client's answer. None for no limit; none holds under differential privacy, where both totals
-            are noised and paid for.
+            by each client from the messages that it gets. Whoever reads two totals that differ by one client
+            learns that client's answer. None for no limit; none holds under differential privacy, where both
+            totals are noised and paid for.
         dropouts: share of a large cohort that may drop out of one sum; it determines the degree of sparse
             mask graphs.
         verified: whether, where the server opens totals, every client gets each, checks it and answers
