@@ -222,8 +222,8 @@ def _table(X: Any, name: str) -> FloatArray:
     if rows.ndim != 2 or rows.shape[1] == 0:
         raise DataError(f"client {name}: the data needs rows and columns, got shape {rows.shape}.")
     if (gaps := ~np.isfinite(rows)).any():
-        names = list(map(str, getattr(X, "columns", range(rows.shape[1]))))
-        where = ", ".join(names[j] for j in np.flatnonzero(gaps.any(axis=0)))
+        names = _named(X) or range(rows.shape[1])
+        where = ", ".join(str(names[j]) for j in np.flatnonzero(gaps.any(axis=0)))
         raise DataError(
             f"client {name}: the data holds NaN or infinity in {np.count_nonzero(gaps.any(axis=1))} rows, in "
             f"columns {where}; drop or impute these rows (FederatedImputer)."
@@ -233,8 +233,14 @@ def _table(X: Any, name: str) -> FloatArray:
 
 def _texts(X: Any) -> str:
     """Return the names of a frame's columns that are no numbers, for a message."""
-    odd = [str(one) for one in getattr(X, "columns", ()) if np.asarray(X[one]).dtype.kind not in "buif"]
+    odd = [str(one) for one in _named(X) or () if np.asarray(X[one]).dtype.kind not in "buif"]
     return f" ({', '.join(odd)})" if odd else ""
+
+
+def _named(X: Any) -> tuple[Any, ...] | None:
+    """Return a frame's columns, as it calls them; None for an array."""
+    columns = getattr(X, "columns", None)
+    return None if columns is None else tuple(columns)
 
 
 def _columns(X: Sequence[Any], names: Sequence[str]) -> tuple[str, ...] | None:
@@ -243,7 +249,7 @@ def _columns(X: Sequence[Any], names: Sequence[str]) -> tuple[str, ...] | None:
     Raises:
         DataError: two tables have other names, or these in another order.
     """
-    found = [(name, getattr(one, "columns", None)) for name, one in zip(names, X, strict=True)]
+    found = [(name, _named(one)) for name, one in zip(names, X, strict=True)]
     named = [(name, tuple(map(str, columns))) for name, columns in found if columns is not None]
     for name, columns in named[1:]:
         if columns != named[0][1]:
@@ -278,7 +284,7 @@ def _from_list(X: Sequence[Any], y: Any, names: Sequence[str] | None) -> Clients
     tables = [_table(one, name) for one, name in zip(X, named, strict=True)]
     for name, one, width in zip(named, X, [table.shape[1] for table in tables], strict=True):
         if width != tables[0].shape[1]:
-            here, there = (set(map(str, getattr(each, "columns", ()))) for each in (one, X[0]))
+            here, there = (set(map(str, _named(each) or ())) for each in (one, X[0]))
             odd = f" ({', '.join(sorted(here ^ there))} of one alone)" if here and there else ""
             raise DataError(
                 f"client {name} has {width} columns, client {named[0]} has {tables[0].shape[1]}{odd}; all "

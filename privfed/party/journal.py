@@ -361,9 +361,9 @@ class JournalIdentity:
                 at = self._database.head.counter
                 new = [(public, one.counter, one.head, at) for public, one in peers.items() if one.counter]
                 database.executemany(_MEET, new)
-                kept = "SELECT counter FROM peers WHERE public = ?1 ORDER BY counter DESC LIMIT ?2"
-                forget = f"DELETE FROM peers WHERE public = ?1 AND counter NOT IN ({kept})"
-                database.executemany(forget, [(public, AT_ONCE) for public in peers])
+                kept = "SELECT counter FROM peers WHERE public = :public ORDER BY counter DESC LIMIT :most"
+                forget = f"DELETE FROM peers WHERE public = :public AND counter NOT IN ({kept})"
+                database.executemany(forget, [{"public": public, "most": AT_ONCE} for public in peers])
         return back
 
 
