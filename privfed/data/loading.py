@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,16 @@ from privfed.data.table import (
     natural_key,
     repeated,
 )
-from privfed.data.table_files import AnyArray, files_of, is_folder, read_arrays, read_frame, stem, suffix
+from privfed.data.table_files import (
+    AnyArray,
+    files_of,
+    is_folder,
+    read_arrays,
+    read_frame,
+    stem,
+    suffix,
+    without_empty,
+)
 from privfed.errors import ArgumentError, DataError, PrivacyError
 
 PathLike = str | os.PathLike[str]
@@ -327,6 +336,8 @@ def tables_of(
     source: Source, columns: Sequence[str], label_names: Sequence[str] | None, missing: Missing
 ) -> list[ClientTable]:
     """Make the tables of the clients of one source."""
+    if missing != ERROR:
+        source = replace(source, frame=without_empty(source.frame))
     features, kept = filled(feature_array(source.frame, columns, source.origin), missing)
     texts = source.texts(source.label, "label", missing)
     clients = source.texts(source.group, "group", missing)

@@ -33,6 +33,7 @@ from privfed.data.table_files import (
     read_arrays,
     separator_in,
     suffix,
+    without_empty,
 )
 from privfed.errors import ColumnsError, DataError
 
@@ -81,7 +82,7 @@ class OwnFile:
                 in another order are found by name; arrays have no names.
             DataError: the file is missing or unreadable, or lacks a column. No row is the cause.
         """
-        frame, origin = self._frame(), str(self.path)
+        frame, origin = without_empty(self._frame()), str(self.path)
         names: Sequence[str] = [one for one in frame.columns if one not in (self.label, self.id)]
         names = names if self.columns is None else self.columns
         if agreed is not None and self.named:

@@ -205,6 +205,11 @@ def _csv(path: Path, content: bytes, separator: str | None) -> pl.DataFrame:
     return frame
 
 
+def without_empty(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows that have a value; in a file of one column, all: there they are missing values."""
+    return frame if frame.width == 1 else frame.filter(~pl.all_horizontal(pl.all().is_null()))
+
+
 def from_header(content: bytes) -> bytes:
     """Return a text from its header on: a mark, blank lines or a spreadsheet's `sep=;` may stand before."""
     return re.sub(rb"\Asep=[^\r\n]?[\r\n]+", b"", content.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n"))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
 from privfed.data import load_clients, read_described
-from privfed.data.own import frame_of_lines
+from privfed.data.own import OwnFile, frame_of_lines
 from privfed.data.schema import parse
 from privfed.errors import DataError
 
@@ -51,6 +52,16 @@ def test_a_line_without_any_value_is_no_row_that_is_filled(empty: str, tmp_path:
     # Where each line is a row it is left out, so that a node has the same rows.
     private = read_described(tmp_path / "t.csv", SCHEMA, private=True)
     assert (private.features[private.kept] == found.features).all()
+
+
+@pytest.mark.parametrize("missing", ["leave-out", 40.0])
+@pytest.mark.parametrize("empty", ["", ","])
+def test_without_a_schema_it_is_no_row_either(empty: str, missing: Any, tmp_path: Path) -> None:
+    """A public number in its place would be a patient of its own."""
+    for name in "abc":
+        (tmp_path / f"{name}.csv").write_text(f"x,y\n1,2\n{empty}\n3,4\n{empty}\n")
+    assert [len(one) for one in load_clients(tmp_path, missing=missing).arrays] == [2, 2, 2]
+    assert OwnFile(path=tmp_path / "a.csv", missing=missing).read().features.tolist() == [[1, 2], [3, 4]]
 
 
 def test_a_gap_in_a_file_of_one_column_is_a_row(tmp_path: Path) -> None:
