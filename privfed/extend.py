@@ -93,7 +93,7 @@ from privfed.errors import (
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.choosing import Index
 from privfed.estimators.declaring import parameter, parameters
-from privfed.estimators.fitting import check_init, check_integer, check_number
+from privfed.estimators.fitting import check_declared, check_init, check_integer, check_number
 from privfed.estimators.local_steps import DWFKMeans
 from privfed.estimators.parameters import Cohorts, Patience, Rounds, Starts
 from privfed.federation.opening import federation_over, open_over
@@ -227,13 +227,8 @@ class RoundsClusterer(Rounds, Patience, Starts, Cohorts, FederatedClusterer):
         """
         if self.privacy is not None:
             raise PrivacyError(f"{type(self).__name__} asks for sums without noise; use DPKMeans.")
+        check_declared(self)
         params = self.get_params(deep=False)
-        for name in ("n_clusters", "max_iter", "min_iter", "n_init"):
-            check_integer(name, params[name], 1)
-        for name in ("patience", "clients_per_round"):
-            if params[name] is not None:
-                check_integer(name, params[name], 1)
-        params["tol"] = check_number("tol", self.tol, 0.0)
         params["init"] = check_init(self.init, self.n_clusters, n_features)
         own = {one.name: params[one.name] for one in fields(self.algorithm) if one.name in params}
         return self.algorithm(**own, sampled=self._sampled, seed=seed)

@@ -9,11 +9,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
+import privfed
 from privfed import extend
 from privfed.core.names import ALGORITHMS
 from tests.some import some
@@ -75,14 +76,53 @@ def test_a_field_of_an_own_algorithm_is_a_parameter_of_its_estimator(monkeypatch
 
     class Sharp(extend.RoundsClusterer):
         algorithm = extend.register_algorithm(Sharper)
-        power: int = extend.parameter(default=3, text="of the weights.")
+        power: int = extend.parameter(default=3, text="of the weights.", bounds="[2, inf)")
 
     kind = extend.parameters(Sharp)
     made = kind(4, tol=0.5, power=7).make_algorithm(2, seed=1)
     assert isinstance(made, Sharper) and (made.n_clusters, made.tol, made.power) == (4, 0.5, 7)
-    for one, said in ((kind(0), "n_clusters must be"), (kind(3, tol=-1.0), "tol must be")):
+    wrong: list[tuple[Any, str]] = [(kind(0), "n_clusters must be"), (kind(3, tol=-1.0), "tol must be")]
+    wrong += [(kind(3, power=1), "power must be"), (kind(3, power=2.5), "power must be an integer")]
+    for one, said in wrong:
         with pytest.raises(extend.ArgumentError, match=said):
             one.make_algorithm(2, seed=1)
+
+
+@pytest.mark.parametrize("text", [True, False])
+def test_parameters_are_checked_whether_types_are_texts_or_not(
+    text: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module with and one without `from __future__ import annotations`."""
+    monkeypatch.setattr(ALGORITHMS, "_things", {})
+
+    class Plain(extend.RoundsAlgorithm):
+        pass
+
+    class Typed(extend.RoundsClusterer):
+        algorithm = extend.register_algorithm(Plain)
+        power: int = extend.parameter(default=3, text="of the weights.", bounds="[2, inf)")
+        how: Literal["a", "b"] = extend.parameter(default="a", text="of two ways.")
+        other: Literal["a", "b"] | None = extend.parameter(default=None, text="of two ways.")
+        on: bool = extend.parameter(default=True, text="or off.")
+
+    if not text:
+        two = Literal["a", "b"]
+        Typed.__annotations__ = {"power": int, "how": two, "other": two | None, "on": bool}
+    kind = extend.parameters(Typed)
+    kind(3, power=2, how="b", other="a", on=False).make_algorithm(2, seed=1)
+    for wrong, said in (
+        ({"power": 2.5}, "power must be an integer"),
+        ({"how": "c"}, "how must be"),
+        ({"other": "c"}, "other must be None"),
+        ({"on": 3}, "on must be True or False"),
+    ):
+        with pytest.raises(extend.ArgumentError, match=said):
+            kind(3, **wrong).make_algorithm(2, seed=1)
+
+
+def test_an_algorithm_in_the_place_of_its_estimator_is_said() -> None:
+    with pytest.raises(extend.ArgumentError, match="name the estimator whose algorithm it is"):
+        privfed.select_n_clusters([], estimator="privfed.algorithms.wf_kmeans:WeightedKMeans")
 
 
 PRIVFED = ("-c", "from privfed.cli.main import main; main()")

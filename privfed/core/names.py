@@ -41,10 +41,13 @@ def imported(where: str) -> object:
             f"{where!r} cannot be imported ({type(error).__name__}: {error}); write module:Name of a module "
             "in this directory or on PYTHONPATH, and a name that it defines."
         ) from None
-    for part in name.split("."):
-        if part not in getattr(found, "__dict__", ()):
-            raise ArgumentError(f"{where!r}: module {module} does not define {name!r}; write module:Name.")
-        found = vars(found)[part]
+    try:
+        for part in name.split("."):
+            found = vars(found)[part]
+    except (KeyError, TypeError):
+        raise ArgumentError(
+            f"{where!r}: module {module} does not define {name!r}; write module:Name."
+        ) from None
     return found
 
 

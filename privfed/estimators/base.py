@@ -17,6 +17,7 @@ from privfed.algorithms.rounds import ClusteringOutcome
 from privfed.algorithms.starts import StartTotal
 from privfed.core.agreed.program import kept_starts
 from privfed.core.asking.data import stacked
+from privfed.core.asking.phases import Phased
 from privfed.core.roles.conversation import Algorithm
 from privfed.core.stored.encoding import Array
 from privfed.core.values.domain import FloatArray
@@ -359,8 +360,9 @@ def estimator_of(estimator: Any, parameters: dict[str, Any]) -> FederatedCluster
     Raises:
         ArgumentError: `estimator` is not one, or it does not have one of the parameters.
     """
+    kind: Any = None
     if isinstance(estimator, str):
-        kind: Any = ESTIMATORS.resolve(estimator)
+        kind = ESTIMATORS.resolve(estimator)
         other = isinstance(kind, type) and not issubclass(kind, FederatedClusterer)
         model: Any = None if other or not callable(kind) else kind()
     else:
@@ -368,7 +370,7 @@ def estimator_of(estimator: Any, parameters: dict[str, Any]) -> FederatedCluster
     if not isinstance(model, FederatedClusterer):
         raise ArgumentError(
             f"estimator must be one that clusters rows (a FederatedClusterer, such as {', '.join(SHORT)}), "
-            f"got {estimator!r}."
+            f"got {estimator!r}{': name the estimator whose algorithm it is' * isinstance(kind, Phased)}."
         )
     unknown = sorted(set(parameters) - set(model.get_params(deep=False)) | set(parameters) & {"n_clusters"})
     if unknown:

@@ -10,6 +10,7 @@ import warnings
 from ast import literal_eval
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass, replace
+from inspect import formatannotation
 from pathlib import Path
 from typing import Any, get_args
 
@@ -113,7 +114,7 @@ def check_declared(estimator: Any) -> None:
     """
     params = estimator.get_params(deep=False)
     for name, one in parameters_of(type(estimator)).items():
-        value, written = params[name], str(one.annotation)
+        value, written = params[name], _as_text(one.annotation)
         known = written.removesuffix(" | None")
         if known.startswith("Literal[") and known.endswith("]"):
             literals = literal_eval(known.removeprefix("Literal"))
@@ -134,6 +135,13 @@ def check_declared(estimator: Any) -> None:
             check_number(
                 name, value, low, high, open_low=one.bounds[0] == "(", open_high=one.bounds[-1] == ")"
             )
+
+
+def _as_text(annotation: Any) -> str:
+    """Return a parameter's type as text; without `from __future__ import annotations` it is no text yet."""
+    written = annotation if isinstance(annotation, str) else formatannotation(annotation)
+    inner = written.removeprefix("Optional[")
+    return written if inner == written else f"{inner[:-1]} | None"
 
 
 def check_surroundings(params: dict[str, Any]) -> None:
