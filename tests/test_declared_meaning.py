@@ -67,7 +67,6 @@ ALLOWED = {
         "privfed/core/names.py",
         "same_definition",
     ): "two definitions are compared as a whole, names among it",
-    ("privfed/core/names.py", "imported"): "a user names an object by its module and name",
     ("privfed/core/names.py", "_body"): "two definitions are compared as a whole, names among it",
     (
         "privfed/core/stored/encoding.py",
