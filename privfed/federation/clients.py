@@ -77,7 +77,7 @@ class Clients:
 
         Warns:
             UserWarning: arrays are grouped, whose groups no later call knows; or rows are read that were
-                grouped.
+                grouped; or a client has too few rows for a group.
         """
         m = 1 if policy is None else policy.group_size
         if self.data is None:

@@ -337,7 +337,8 @@ def answering(
         m: fewest ids of a group; 1 for the rows themselves.
 
     Warns:
-        UserWarning: arrays were passed, whose groups no later call knows; or rows are read that were grouped.
+        UserWarning: arrays were passed, whose groups no later call knows; or rows are read that were grouped;
+            or a client has too few rows for a group.
     """
     if m == 1:
         if groups is not None and groups.size > 1:
@@ -354,7 +355,15 @@ def answering(
             stacklevel=4,
         )
         groups = KeptGroups([RawTable(own.features, own.labels) for own in data])
-    return tuple(one.expanded() for one in groups.grouped(m))
+    seen = tuple(one.expanded() for one in groups.grouped(m))
+    silent = sum(own.n_rows > 0 == one.n_rows for own, one in zip(data, seen, strict=True))
+    if silent:
+        warnings.warn(
+            f"{silent} of {len(data)} clients have too few rows for a group of {m}, and answer as clients "
+            "without rows: take a smaller group_size, or leave them out.",
+            stacklevel=4,
+        )
+    return seen
 
 
 def mapped_tables(tables: ClientTables, mapped: Callable[[FloatArray], FloatArray]) -> ClientTables:

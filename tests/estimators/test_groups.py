@@ -205,7 +205,9 @@ def test_a_client_with_fewer_rows_than_a_group_answers_zeros(name: str, init: st
     clients = twin_clients(labelled=False)[0].tables
     tables = ClientTables((*clients, few), ("x", "y"))
     estimator = privfed.estimators.base.estimator_of(name, {"protocol": "plain"})
-    estimator.set_params(n_clusters=2, init=init, max_iter=3, tol=0, policy=POLICY).fit(tables)
+    estimator.set_params(n_clusters=2, init=init, max_iter=3, tol=0, policy=POLICY)
+    with pytest.warns(UserWarning, match=f"1 of 4 clients have too few rows for a group of {M}"):
+        estimator.fit(tables)
     shown = [total.contributions[3] for _, total in estimator.transcript_.totals()]
     assert shown and all(not value.any() for one in shown for value in one.values())
     assert estimator.n_rows_ == 84
