@@ -18,7 +18,7 @@ import numpy as np
 from privfed.attacks.base.interface import PassiveAttack
 from privfed.attacks.base.preparation import Aim, Prior, without_colluders
 from privfed.attacks.base.reading import Reads, Shows, own_or_total
-from privfed.attacks.base.results import Points
+from privfed.attacks.base.results import NotRun, Points
 from privfed.attacks.evidence.cells import (
     Evidence,
     Observation,
@@ -99,18 +99,25 @@ class Differencing(PassiveAttack[Points]):
 
     def rows_of(self, view: View, rng: np.random.Generator) -> FloatArray:
         """Return the rows that are claimed from a view without colluders' answers, (n_claims, n_features)."""
-        return self._attack(view, Prior(), rng).points
+        found = self._attack(view, Prior(), rng)
+        return (
+            found.points
+            if isinstance(found, Points)
+            else np.empty((0, evidence_of(view, self.client).n_features))
+        )
 
-    def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Points:
+    def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Points | NotRun:
         if prior.colluders:
             view = without_colluders(view, prior.colluders)
         whole = evidence_of(view, self.client)
         # Cells after several local steps are only likely: they come last and are tested by known rows.
         likely = tuple(one for one in whole.observations if one.local)
         evidence = replace(whole, observations=tuple(one for one in whole.observations if not one.local))
-        found = removed(evidence, rng)
-        if self.client is not None:
-            evidence, found = with_clusterings(evidence, found, readings(evidence, view, rng), rng)
+        own = [] if self.client is None else readings(evidence, view, rng)
+        if not (whole.observations or own):
+            why = "it reads counts and sums in cells, and number and sum of one row; here they are of several"
+            return NotRun(attack=self.name, why=why)
+        evidence, found = with_clusterings(evidence, removed(evidence, rng), own, rng)
         if likely:
             evidence = replace(evidence, observations=(*evidence.observations, *likely))
             found = removed(evidence, rng, found)
