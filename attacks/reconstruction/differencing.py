@@ -100,11 +100,9 @@ class Differencing(PassiveAttack[Points]):
     def rows_of(self, view: View, rng: np.random.Generator) -> FloatArray:
         """Return the rows that are claimed from a view without colluders' answers, (n_claims, n_features)."""
         found = self._attack(view, Prior(), rng)
-        return (
-            found.points
-            if isinstance(found, Points)
-            else np.empty((0, evidence_of(view, self.client).n_features))
-        )
+        if isinstance(found, NotRun):
+            return np.empty((0, evidence_of(view, self.client).n_features))
+        return found.points
 
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Points | NotRun:
         if prior.colluders:
@@ -115,7 +113,7 @@ class Differencing(PassiveAttack[Points]):
         evidence = replace(whole, observations=tuple(one for one in whole.observations if not one.local))
         own = [] if self.client is None else readings(evidence, view, rng)
         if not (whole.observations or own):
-            why = "it reads counts and sums in cells, and number and sum of one row; here they are of several"
+            why = "it reads counts and sums in cells, or number and sum of one row: here is neither"
             return NotRun(attack=self.name, why=why)
         evidence, found = with_clusterings(evidence, removed(evidence, rng), own, rng)
         if likely:

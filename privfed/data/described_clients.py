@@ -84,8 +84,8 @@ def load_described(
         check_spelling([one.name for one in tables], path)
     # A row without an id is left out, too; which client a row is of is no part of it.
     left_out = private and (id is not None or leaves_out(schema))
-    words: dict[str, Any] = {"unlabelled": private, "blocks": schema.blocks, "leaves_out": left_out}
-    return ClientTables(tuple(tables), names, label_names, private, **words)
+    options: dict[str, Any] = {"unlabelled": private, "blocks": schema.blocks, "leaves_out": left_out}
+    return ClientTables(tuple(tables), names, label_names, private, **options)
 
 
 def leaves_out(schema: Schema) -> bool:

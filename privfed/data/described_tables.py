@@ -24,6 +24,7 @@ from privfed.data.own import frame_of_lines
 from privfed.data.schema import CATEGORY, DATE, ERROR, Column, File, Schema
 from privfed.data.table import LEAVE_OUT, repeated
 from privfed.data.table_files import (
+    are_rows,
     columns_of,
     content_of,
     from_header,
@@ -128,13 +129,7 @@ def text_frame(path: Path, file: File, *, private: bool = False) -> pl.DataFrame
         except pl.exceptions.PolarsError:
             raise no_table(path, content, separator, names) from None
     frame = as_text(path, frame)
-    # Lines without any value are no rows, except in a file of one column, where they are missing values.
-    return frame if private or frame.width == 1 else frame.filter(~_empty(frame))
-
-
-def _empty(frame: pl.DataFrame) -> pl.Series:
-    """Say of each row whether it has no value at all."""
-    return frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
+    return frame if private else frame.filter(are_rows(frame))
 
 
 def as_text(path: Path, frame: pl.DataFrame) -> pl.DataFrame:
@@ -229,8 +224,7 @@ def read_described(
             raise DataError(
                 f"{path} has no column {name!r}{hint}; rename one, or give names in [files.{stem(path)}]."
             )
-    findings, parts = list[Finding](), list[FloatArray]()
-    kept = np.ones(frame.height, dtype=np.bool_) if frame.width == 1 else ~_empty(frame).to_numpy()
+    findings, kept, parts = list[Finding](), are_rows(frame).to_numpy(), list[FloatArray]()
     for name in wanted:
         reading = _Reading(str(path), stem(path), name, schema.columns[name], file, private)
         values, own_kept = reading.read(frame[name], *schema.scaling(schema.columns[name]))

@@ -30,13 +30,13 @@ from privfed.data.table import (
 )
 from privfed.data.table_files import (
     AnyArray,
+    are_rows,
     files_of,
     is_folder,
     read_arrays,
     read_frame,
     stem,
     suffix,
-    without_empty,
 )
 from privfed.errors import ArgumentError, DataError, PrivacyError
 
@@ -178,8 +178,8 @@ def load_clients(
     else:
         check_spelling([one.name for one in tables], path)
     left_out = missing != ERROR and (isinstance(missing, str) or id is not None)
-    words: dict[str, Any] = {"unlabelled": missing != ERROR, "leaves_out": left_out}
-    return ClientTables(tuple(tables), tuple(names), label_names, private, **words)
+    options: dict[str, Any] = {"unlabelled": missing != ERROR, "leaves_out": left_out}
+    return ClientTables(tuple(tables), tuple(names), label_names, private, **options)
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:
@@ -337,7 +337,7 @@ def tables_of(
 ) -> list[ClientTable]:
     """Make the tables of the clients of one source."""
     if missing != ERROR:
-        source = replace(source, frame=without_empty(source.frame))
+        source = replace(source, frame=source.frame.filter(are_rows(source.frame)))
     features, kept = filled(feature_array(source.frame, columns, source.origin), missing)
     texts = source.texts(source.label, "label", missing)
     clients = source.texts(source.group, "group", missing)

@@ -24,6 +24,7 @@ from privfed.data.conversion import any_codes, any_numbers, text_column
 from privfed.data.loading import listed, rows_frame
 from privfed.data.table import LEAVE_OUT, NO_LABEL, LabelArray, Missing, filled
 from privfed.data.table_files import (
+    are_rows,
     columns_of,
     content_of,
     from_header,
@@ -33,7 +34,6 @@ from privfed.data.table_files import (
     read_arrays,
     separator_in,
     suffix,
-    without_empty,
 )
 from privfed.errors import ColumnsError, DataError
 
@@ -82,7 +82,8 @@ class OwnFile:
                 in another order are found by name; arrays have no names.
             DataError: the file is missing or unreadable, or lacks a column. No row is the cause.
         """
-        frame, origin = without_empty(self._frame()), str(self.path)
+        frame, origin = self._frame(), str(self.path)
+        frame = frame.filter(are_rows(frame))
         names: Sequence[str] = [one for one in frame.columns if one not in (self.label, self.id)]
         names = names if self.columns is None else self.columns
         if agreed is not None and self.named:

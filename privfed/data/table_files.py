@@ -205,9 +205,10 @@ def _csv(path: Path, content: bytes, separator: str | None) -> pl.DataFrame:
     return frame
 
 
-def without_empty(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows that have a value; in a file of one column, all: there they are missing values."""
-    return frame if frame.width == 1 else frame.filter(~pl.all_horizontal(pl.all().is_null()))
+def are_rows(frame: pl.DataFrame) -> pl.Series:
+    """Say which lines are rows: those with a value; of one column all, since its gaps are missing values."""
+    every = pl.lit(frame.width == 1)
+    return frame.select(every | ~pl.all_horizontal(pl.all().is_null())).to_series()
 
 
 def from_header(content: bytes) -> bytes:

@@ -97,4 +97,4 @@ def test_a_row_that_joins_alone_is_the_difference_of_number_and_sum(init, protoc
     assert (report.recovered, report.precision, report.claims) == (1.0, 1.0, 1)
     two = seen(named([everyone[0][2:], *everyone[1:]]), **words)
     of_two = Differencing().run(joined(two, after), Prior(), np.random.default_rng(0))
-    assert "number and sum of one row; here they are of several" in evaluate(of_two, truth).why
+    assert "number and sum of one row: here is neither" in evaluate(of_two, truth).why
