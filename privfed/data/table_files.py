@@ -206,9 +206,15 @@ def _csv(path: Path, content: bytes, separator: str | None) -> pl.DataFrame:
 
 
 def are_rows(frame: pl.DataFrame) -> pl.Series:
-    """Say which lines are rows: those with a value; of one column all, since its gaps are missing values."""
-    every = pl.lit(frame.width == 1)
-    return frame.select(every | ~pl.all_horizontal(pl.all().is_null())).to_series()
+    """Say which lines are rows: those with a value; of one column all, since its gaps are missing values.
+
+    Nothing but blanks is no value, however it was read: `,,` is `"","",""`.
+    """
+    if frame.width == 1:
+        return pl.repeat(True, frame.height, eager=True)
+    texts = pl.selectors.string()
+    blank = [texts.str.strip_chars().fill_null("") == "", (~texts).is_null()]
+    return frame.select(~pl.all_horizontal(*blank)).to_series()
 
 
 def from_header(content: bytes) -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from privfed import Box
@@ -53,6 +53,8 @@ def table(folder: Path, lines: list[str], missing: Missing) -> tuple[np.ndarray,
     return found.features[:-1], found.labels[:-1]
 
 
+@example(lines=["1,1,5,0.5", ",,"], missing=0.25)
+@example(lines=["", '"","",""', ' ,"",', "1,1,5,0.5"], missing=0.25)
 @given(lines=LINES, missing=RULES)
 def test_each_line_is_read_as_if_it_were_alone(
     lines: list[str], missing: Missing, tmp_path_factory: pytest.TempPathFactory
