@@ -42,8 +42,9 @@ from privfed.experiments.planning import Plan, plan
 from privfed.experiments.reading import StudyError, StudyFile, read_study
 from privfed.experiments.report.advice import answers
 from privfed.experiments.report.claims import SCORED, composed_budgets, lines_of
+from privfed.experiments.report.curves import shown
 from privfed.experiments.report.page import PAGE, write_report
-from privfed.experiments.report.summary import Row, claims_of, shown
+from privfed.experiments.report.summary import Row, claims_of
 from privfed.experiments.report.tables import Comparison, name_of, read_claims, read_results
 from privfed.experiments.report.tables import compare as compared
 from privfed.experiments.running import Job, Store, missing, run

@@ -8,7 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from privfed.attacks import NotRun, Report, Truth, evaluate, pooled
+from privfed.attacks import (
+    Differencing,
+    NotRun,
+    Points,
+    Prior,
+    Report,
+    Truth,
+    evaluate,
+    joined,
+    pooled,
+    without_known,
+)
 from privfed.attacks.base.oracle import CLIENTS_OPEN, CLIENTS_VERIFY, Oracle
 from privfed.attacks.base.preparation import Prepared, Target, without_colluders
 from privfed.attacks.registry import ATTACKS, attack_class
@@ -16,6 +27,7 @@ from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.record.transcript import Transcript
 from privfed.core.record.view import View
 from privfed.core.roles.conversation import ROUND
+from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Mechanism
 from privfed.deep.estimators.base import FederatedModel
 from privfed.experiments.cells import CellPrivacy, Setup, estimator, estimator_class, secure_sum
@@ -112,12 +124,37 @@ def attack_fits(
         seed: seed of the cell.
 
     Returns:
-        `fits`, the numbers, and `reports`, one for each, without their seconds.
+        `fits`, the numbers, and `reports`, one for each, without their seconds; where a row joins before each
+        fit, `joined` of attacks on rows: the share of these rows that was found.
     """
     seen = [_seen(attack, setup, scene, one, seed) for one in transcripts]
     views, made = [view for view, _ in seen], seen[0][1]
+    views, shares = (views, []) if scene.joining is None else _of_the_same_rows(views, scene.joining)
     plain = [_report(made, pooled(views[:number]), seed).to_dict() for number in setup.fits]
-    return {"fits": setup.fits, "reports": [{**one, "seconds": None} for one in plain]}
+    found = {"fits": setup.fits, "reports": [{**one, "seconds": None} for one in plain]}
+    if shares and isinstance(made.attack, Differencing):
+        found["joined"] = [float(np.mean(shares[: n - 1])) if n > 1 else None for n in setup.fits]
+    return found
+
+
+def _of_the_same_rows(views: Sequence[View], joining: FloatArray) -> tuple[list[View], list[float]]:
+    """Take rows that joined one by one out of the later totals, as far as two totals show them.
+
+    Args:
+        views: what a party saw of each fit.
+        joining: the row that joined before each fit after the first, for scoring.
+
+    Returns:
+        The views, and for each of these rows 1.0 if it was found, else 0.0.
+    """
+    known, kept, shares = np.empty((0, joining.shape[1])), [views[0]], list[float]()
+    for before, after, row in zip(views, views[1:], joining, strict=False):
+        found = Differencing().run(joined(before, after), Prior(), np.random.default_rng(0))
+        if isinstance(found, Points):
+            known = np.concatenate([known, found.points])
+        kept.append(without_known(after, known) if len(known) else after)
+        shares.append(float(np.nan_to_num(evaluate(found, Truth([row[None]])).recovered)))
+    return kept, shares
 
 
 def _seen(

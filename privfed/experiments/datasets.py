@@ -55,6 +55,7 @@ class Scene:
         public: rows that no client has, (n, n_features); None if none are held back.
         public_labels: labels of these, or None.
         domain: declared domain, or None.
+        joining: rows that join the first client, one before each further fit, (n, n_features).
     """
 
     clients: list[FloatArray]
@@ -62,6 +63,15 @@ class Scene:
     public: FloatArray | None
     domain: Box | None
     public_labels: IntArray | None = None
+    joining: FloatArray | None = None
+
+    def grown(self, number: int) -> Scene:
+        """Return the same clients when so many of the joining rows have joined."""
+        if self.joining is None:
+            return self
+        return replace(
+            self, clients=[np.concatenate([self.clients[0], self.joining[:number]]), *self.clients[1:]]
+        )
 
     def tables(self, labelled: bool = False) -> ClientTables:
         """Return the clients, who keep their groups of rows: within classes if they use the labels."""
@@ -210,14 +220,27 @@ def held_rows(data: Data, n_rows: int, seed: int) -> tuple[npt.NDArray[np.intp],
     return order[:cut], np.sort(order[cut:])
 
 
-def split(data: Data, table: Table, how: Partition, seed: int) -> Scene:
+def split(data: Data, table: Table, how: Partition, seed: int, joining: int = 0) -> Scene:
     """Hold back public rows and split the others into clients.
 
+    Args:
+        data: the data set.
+        table: its rows.
+        how: how they are split.
+        seed: seed of the public rows and of the split.
+        joining: how many of the rows that are held back are not public, as they join later.
+
     Raises:
-        ArgumentError: the partition is unknown or impossible.
+        ArgumentError: the partition is unknown or impossible, or too few rows are held back.
         DataError: the partition is "given", but there is no group column.
     """
     held_back, kept = held_rows(data, len(table.rows), seed)
+    if joining >= max(len(held_back), 1):
+        raise ArgumentError(
+            f"row_joins takes {joining} of the {len(held_back)} rows that are held back: hold more back with "
+            "public = ... in [[data]]."
+        )
+    later, held_back = held_back[:joining], held_back[joining:]
     public = table.rows[held_back] if len(held_back) else None
     rows, labels = table.rows[kept], None if table.labels is None else table.labels[kept]
     owners = None if table.owners is None else table.owners[kept]
@@ -229,6 +252,7 @@ def split(data: Data, table: Table, how: Partition, seed: int) -> Scene:
         public,
         domain,
         None if public is None or table.labels is None else table.labels[held_back],
+        table.rows[later] if joining else None,
     )
 
 

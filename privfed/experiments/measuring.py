@@ -84,7 +84,7 @@ def measure(setup: Setup, seed: int, parts: Iterable[str], folder: Path) -> dict
     further: list[Transcript] = []
 
     def fit() -> Measured:
-        scene = split(setup.data, _table(setup.data, folder), setup.partition, seed)
+        scene = split(setup.data, _table(setup.data, folder), setup.partition, seed, setup.joining)
         model = estimator(setup, scene, seed)
         began = time.process_time()
         with warnings.catch_warnings():
@@ -104,12 +104,12 @@ def measure(setup: Setup, seed: int, parts: Iterable[str], folder: Path) -> dict
     def transcripts() -> list[Transcript]:
         """Return those of as many fits as attacks read together; the first is the cell's own."""
         if not further:
-            scene = split(setup.data, _table(setup.data, folder), setup.partition, seed)
+            scene = split(setup.data, _table(setup.data, folder), setup.partition, seed, setup.joining)
             for i in range(1, setup.fits[-1]):
                 model = estimator(setup.further(i), scene, seed + _APART * i)
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", ConvergenceWarning)
-                    model.fit_clients(gather(scene.tables()))
+                    model.fit_clients(gather(scene.grown(i).tables()))
                 further.append(model.transcript_)
         return [fitted[0][1].transcript_, *further]
 

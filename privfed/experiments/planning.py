@@ -30,6 +30,7 @@ from privfed.experiments.cells import (
     make,
     metric_function,
     privacy_title,
+    secure_sum,
 )
 from privfed.experiments.datasets import Scene, Table, load_table, split
 from privfed.experiments.reading import KeyPath, Mistakes, StudyFile
@@ -90,6 +91,8 @@ def _named(study: Study, folder: Path, mistakes: Mistakes) -> list[Table]:
         with mistakes.of(("algorithm", i)):
             kinds[algorithm.title] = estimator_class(algorithm.estimator)
             check_parameters(kinds[algorithm.title], [*algorithm.parameters, *algorithm.grid])
+            if algorithm.row_joins and not study.fits:
+                raise ArgumentError("row_joins is of the fits after the first: give fits = [...] at the top.")
             if algorithm.further_n_clusters and not (study.fits and "n_clusters" in algorithm.parameters):
                 raise ArgumentError(
                     "further_n_clusters is of the fits after the first: give fits = [...] at the top, and "
@@ -144,11 +147,15 @@ def _checked(study: Study, tables: list[Table], mistakes: Mistakes) -> list[Setu
     seen: dict[str, tuple[Setup, tuple[KeyPath, ...]]] = {}
     for setup, table, places in _product(study, tables):
         with mistakes.of(*places, configuration=setup.title):
-            if (key := (setup.data, setup.partition)) not in scenes:
+            if (key := (setup.data, setup.partition, setup.joining)) not in scenes:
                 scenes[key] = _scene(setup, table, seed)
             for attack in setup.attacks:
                 with mistakes.of(("attack", study.attack.index(attack))):
                     _check_attack(attack, scenes[key])
+            if setup.joining and secure_sum(setup).reveals == "contributions":
+                raise ArgumentError(
+                    "row_joins is measured on totals: take a sum that does not show single answers."
+                )
             for number in range(1 + len(setup.further_n_clusters)):
                 _check_fit(setup.further(number) if number else setup, scenes[key], seed)
         for name, problem in (
@@ -170,7 +177,7 @@ def _checked(study: Study, tables: list[Table], mistakes: Mistakes) -> list[Setu
 def _scene(setup: Setup, table: Table, seed: int) -> Scene:
     """Return the clients of a configuration; raises as `split`."""
     try:
-        return split(setup.data, table, setup.partition, seed)
+        return split(setup.data, table, setup.partition, seed, setup.joining)
     except PrivFedError as error:
         # A study has other names for these parameters.
         said = str(error).replace("n_clients", "clients").replace("(y=)", "(label = ... in [[data]])")
@@ -267,6 +274,7 @@ def _product(study: Study, tables: list[Table]) -> Iterator[tuple[Setup, Table, 
                     ],
                     fits=study.fits,
                     further_n_clusters=algorithm.further_n_clusters if study.fits else [],
+                    row_joins=algorithm.row_joins,
                     audit=study.audit,
                     metrics=study.named_metrics,
                 )

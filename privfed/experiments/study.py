@@ -124,12 +124,15 @@ class Algorithm(_Table, frozen=True, kw_only=True):
         grid: parameter -> values, at least one; there is one algorithm for each combination.
         further_n_clusters: numbers of clusters of the fits after the first that a study's `fits` read
             together, in turn; empty for that of the first.
+        row_joins: whether the first client has one row more in each of these fits than in the one before.
+            The rows are taken from the public ones, and attackers do not know them.
     """
 
     estimator: str
     name: str = ""
     data: list[str] = msgspec.field(default_factory=list)
     further_n_clusters: list[Positive] = msgspec.field(default_factory=list)
+    row_joins: bool = False
     parameters: Parameters = msgspec.field(default_factory=dict)
     grid: dict[str, OneOrMore[Value]] = msgspec.field(default_factory=dict)
 

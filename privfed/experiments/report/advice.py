@@ -18,7 +18,8 @@ from privfed.attacks import Status
 from privfed.attacks.base.reading import in_words, read_by, unread
 from privfed.experiments.cells import secure_sum
 from privfed.experiments.planning import Plan
-from privfed.experiments.report.summary import Adversary, Row, Stat, adversary_of, attacks_by
+from privfed.experiments.report.curves import Stat
+from privfed.experiments.report.summary import Adversary, Row, adversary_of, attacks_by
 from privfed.experiments.report.tables import by_data, scrolled, short, stat
 from privfed.protocols.registry import by_author
 

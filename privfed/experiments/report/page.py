@@ -23,7 +23,8 @@ from privfed.experiments.planning import Plan
 from privfed.experiments.report import pictures
 from privfed.experiments.report.advice import Advice, advised, answers
 from privfed.experiments.report.claims import SCORED, composed_budgets, saw
-from privfed.experiments.report.summary import Row, claims_of, shown, summarise
+from privfed.experiments.report.curves import shown
+from privfed.experiments.report.summary import Row, claims_of, summarise
 from privfed.experiments.report.tables import (
     axes,
     by_data,

@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from privfed.experiments.report.summary import Curve, Row, Stat
+from privfed.experiments.report.curves import Curve, Stat
+from privfed.experiments.report.summary import Row
 from privfed.experiments.report.svg import Axis, Point, Series, bars, chart, legend
 from privfed.experiments.report.tables import axes, listed, short
 
@@ -184,19 +185,19 @@ def leaks(name: str, rows: Numbered) -> list[Picture]:
 
 
 def several_fits(name: str, rows: Numbered) -> list[Picture]:
-    """Draw each attack's headline on increasing numbers of fits, one line for each configuration."""
-    about = "Recovered by the attack from so many fits of the same rows together, with a seed each."
-    across, up = Axis("fits seen", log=True), Axis("recovered", least=0.0)
+    """Draw leakage, then each attack's headline, on increasing numbers of fits; a line is a configuration."""
+    leakage = "Largest advantage of any attack on so many fits. A row that joined is a target by itself."
+    headline = "Recovered by the attack from so many fits of the same rows together, with a seed each."
     return [
         _curves(
-            f"{attack}: {name}",
-            about,
-            [(i, row, row.fits[attack]) for i, row in rows if attack in row.fits],
-            f"fits.{attack}",
-            across,
-            up,
+            f"{title}: {name}",
+            leakage if title == "leakage" else headline,
+            [(i, row, row.fits[title]) for i, row in rows if title in row.fits],
+            f"fits.{title}",
+            Axis("fits seen", log=True),
+            Axis("leakage" if title == "leakage" else "recovered", least=0.0),
         )
-        for attack in dict.fromkeys(attack for _, row in rows for attack in row.fits)
+        for title in dict.fromkeys(title for _, row in rows for title in row.fits)
     ]
 
 

@@ -6,10 +6,9 @@ import hashlib
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from statistics import fmean, stdev
 from typing import Any
 
 from privfed.attacks import Status
@@ -17,6 +16,7 @@ from privfed.attacks.base.reading import read_by, unread
 from privfed.experiments.cells import Setup, attack_id, metric_id
 from privfed.experiments.measuring import Part
 from privfed.experiments.planning import Plan
+from privfed.experiments.report.curves import Curve, Stat, curve_of, over_fits
 from privfed.experiments.running import Store
 from privfed.experiments.study import Attack
 from privfed.privacy.claim import PrivacySpent
@@ -53,45 +53,6 @@ def attacks_by(adversary: Adversary, attacks: Sequence[Attack]) -> list[str]:
     """Return the titles of the attacks that an adversary can carry out; a helped server has its own too."""
     own = {adversary} | ({Adversary.SERVER} if adversary is Adversary.HELPED else set())
     return [one.title for one in attacks if adversary_of(one) in own]
-
-
-@dataclass(frozen=True)
-class Stat:
-    """Holds a measure over the seeds: mean, sample standard deviation (NaN for one seed), number of seeds."""
-
-    mean: float
-    sd: float
-    n: int
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Stat:
-        """Return the figures for at least one value."""
-        return cls(fmean(values), stdev(values) if len(values) > 1 else math.nan, len(values))
-
-    def __str__(self) -> str:
-        """Return mean and standard deviation, with as many digits as the deviation makes significant."""
-        if math.isnan(self.sd):
-            return shown(self.mean)
-        if self.sd == 0:
-            return f"{shown(self.mean)} ± 0"
-        digits = min(max(1 - math.floor(math.log10(self.sd)), 0), 4)
-        return f"{self.mean:,.{digits}f} ± {self.sd:,.{digits}f}"
-
-
-def shown(value: float, digits: int = 4) -> str:
-    """Return a number formatted for people."""
-    if value != 0 and not 1e-3 <= abs(value) < 1e6:
-        return f"{value:.{digits - 1}e}"
-    text = f"{value:.{digits}g}"
-    return f"{value:,.0f}" if "e" in text else text
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Holds a measure over rounds or fits, averaged over the seeds; a run that ended keeps its last value."""
-
-    rounds: list[int]
-    values: list[Stat]
 
 
 @dataclass(frozen=True)
@@ -220,16 +181,12 @@ def _row(setup: Setup, parts: Mapping[int, Mapping[str, Part]]) -> Row:
     _add_leakage(setup, reports, measured)
     _add_parts(setup, known, measured)
     curves = {
-        title: _curve((one["rounds"], one["recovered"]) for one in each.values())
+        title: curve_of((one["rounds"], one["recovered"]) for one in each.values())
         for title, each in found.items()
     }
     together = {
         one.title: {seed: own[setup.fits_id(one)] for seed, own in known.items() if setup.fits_id(one) in own}
         for one in setup.pooling
-    }
-    over_fits = {
-        title: _curve((one["fits"], [each["recovered"] for each in one["reports"]]) for one in own.values())
-        for title, own in together.items()
     }
     named |= {setup.fits_id(one): f"{one.title}, several fits" for one in setup.pooling}
     return Row(
@@ -247,8 +204,8 @@ def _row(setup: Setup, parts: Mapping[int, Mapping[str, Part]]) -> Row:
         attacks=[title for title in reports if f"{title}: advantage" in measured],
         not_applicable=not_applicable,
         leaks={title: curve for title, curve in curves.items() if curve is not None},
-        fits={title: curve for title, curve in over_fits.items() if curve is not None},
-        convergence=_curve((fit["marks"], fit["score_ratio_after"]) for fit in fits.values()),
+        fits=over_fits(together),
+        convergence=curve_of((fit["marks"], fit["score_ratio_after"]) for fit in fits.values()),
         recipient=first.get("recipient", ""),
         reveals=first.get("reveals", ""),
         against=first.get("against", {}),
@@ -315,26 +272,6 @@ def metric_column(metric: str) -> str:
     return f"metric: {metric}"
 
 
-def _curve(along: Iterable[tuple[list[int], list[float]]]) -> Curve | None:
-    """Average curves with different rounds and lengths."""
-    known = [
-        {at: value for at, value in zip(rounds, values, strict=False) if value is not None}
-        for rounds, values in along
-    ]
-    rounds = sorted({at for one in known for at in one})
-    values = [
-        Stat.of(
-            [
-                next(one[when] for when in reversed(one) if when <= at)
-                for one in known
-                if one and min(one) <= at
-            ]
-        )
-        for at in rounds
-    ]
-    return Curve(rounds, values) if rounds else None
-
-
 def computation(setup: Setup, ran: str) -> str:
     """Return a configuration as text, with the algorithm that actually ran."""
     content = {name: value for name, value in setup.content.items() if name not in _OWN_NAMES}
@@ -381,9 +318,9 @@ def plain(row: Row) -> dict[str, Any]:
             for name in dict.fromkeys([*row.attacks, *row.not_applicable])
         },
         "unread": row.unread,
-        "leaks": {name: _plain_curve(curve) for name, curve in row.leaks.items()},
-        "fits": {name: _plain_curve(curve, "fits") for name, curve in row.fits.items()},
-        "convergence": None if row.convergence is None else _plain_curve(row.convergence),
+        "leaks": {name: _plaincurve_of(curve) for name, curve in row.leaks.items()},
+        "fits": {name: _plaincurve_of(curve, "fits") for name, curve in row.fits.items()},
+        "convergence": None if row.convergence is None else _plaincurve_of(row.convergence),
         "recipient": row.recipient,
         "reveals": row.reveals,
         "against": row.against,
@@ -396,5 +333,5 @@ def plain(row: Row) -> dict[str, Any]:
     }
 
 
-def _plain_curve(curve: Curve, over: str = "rounds") -> dict[str, Any]:
+def _plaincurve_of(curve: Curve, over: str = "rounds") -> dict[str, Any]:
     return {over: curve.rounds, "means": [stat.mean for stat in curve.values]}

@@ -19,7 +19,8 @@ from privfed.errors import RunFolderError
 from privfed.experiments.cells import AXES
 from privfed.experiments.planning import Plan
 from privfed.experiments.report.claims import SCORED, composed_budgets
-from privfed.experiments.report.summary import COSTS, Row, Stat, claims_of, metric_column, plain, shown
+from privfed.experiments.report.curves import Stat, shown
+from privfed.experiments.report.summary import COSTS, Row, claims_of, metric_column, plain
 from privfed.experiments.study import MEASURES, Study
 from privfed.privacy.claim import PrivacySpent, one_line
 from privfed.version import __version__

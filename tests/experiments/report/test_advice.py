@@ -24,8 +24,9 @@ from privfed.experiments.report.advice import (
     sees,
     without_implied,
 )
+from privfed.experiments.report.curves import Stat
 from privfed.experiments.report.page import write_report
-from privfed.experiments.report.summary import Adversary, Row, Stat
+from privfed.experiments.report.summary import Adversary, Row
 from privfed.experiments.running import Store
 from tests.some import some
 

@@ -25,9 +25,10 @@ from privfed.experiments.measuring import measure
 from privfed.experiments.planning import plan
 from privfed.experiments.reading import parse_study
 from privfed.experiments.report.advice import advise
+from privfed.experiments.report.curves import Stat
 from privfed.experiments.report.page import write_report
 from privfed.experiments.report.pictures import pareto
-from privfed.experiments.report.summary import Adversary, Row, Stat
+from privfed.experiments.report.summary import Adversary, Row
 from privfed.experiments.running import Store
 
 STUDY = """\

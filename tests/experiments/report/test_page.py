@@ -75,8 +75,10 @@ def recomputed(number: dict[str, str], small: Plan, store: Store) -> float:
     if kind == "fits":
         attack, at = name.rsplit(".", 1)
         named = {one.title: setup.fits_id(one) for one in setup.pooling}
+        word = "advantage" if attack == "leakage" else "recovered"
+        attack = next(iter(named)) if attack == "leakage" else attack
         each = [parts[named[attack]].values for parts in cells.values()]
-        return fmean(one["reports"][one["fits"].index(int(at))]["recovered"] for one in each)
+        return fmean(one["reports"][one["fits"].index(int(at))][word] for one in each)
     if name == "leakage":
         (only,) = attacks.values()
         return fmean(one["report"]["advantage"] for one in only)
@@ -107,7 +109,9 @@ def test_numbers_of_several_fits_are_those_of_their_cells_and_advice_says_what_t
     page, reader = (tmp_path / PAGE).read_text(encoding="utf-8"), Reader()
     reader.feed(page)
     own = [one for one in reader.numbers if one["data-name"].startswith("fits.")]
-    assert {one["data-name"] for one in own} == {"fits.membership.1", "fits.membership.2"}
+    assert {one["data-name"] for one in own} == {
+        f"fits.{title}.{at}" for title in ("leakage", "membership") for at in (1, 2)
+    }
     for number in own:
         assert float(number["value"]) == pytest.approx(recomputed(number, several, store), rel=1e-12)
     assert "on 2 fits of the same rows" in page and "<th>1 fit</th><th>2 fits</th>" in page

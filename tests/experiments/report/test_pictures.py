@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from privfed.experiments.planning import Plan
+from privfed.experiments.report.curves import Stat
 from privfed.experiments.report.page import _matrix
 from privfed.experiments.report.pictures import (
     MOST_BARS,
@@ -16,7 +17,7 @@ from privfed.experiments.report.pictures import (
     pareto,
     scaling,
 )
-from privfed.experiments.report.summary import Row, Stat, summarise
+from privfed.experiments.report.summary import Row, summarise
 from privfed.experiments.report.tables import by_data
 from privfed.experiments.running import Store
 

@@ -1,13 +1,16 @@
 """Figures over the seeds, and the front of the best known."""
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privfed.attacks import Status
+from privfed.experiments.report.curves import Stat, curve_of, over_fits, shown
 from privfed.experiments.report.pictures import front
-from privfed.experiments.report.summary import Row, Stat, _curve, shown
+from privfed.experiments.report.summary import Row
 from tests.some import some
 
 
@@ -28,10 +31,27 @@ def test_numbers_are_shown_as_people_read_them(value: float, text: str) -> None:
 
 
 def test_a_curve_keeps_the_last_value_of_a_seed_that_has_ended() -> None:
-    curve = _curve([([1, 2], [0.0, 0.5]), ([1, 2, 5], [0.0, 0.1, 0.9])])
+    curve = curve_of([([1, 2], [0.0, 0.5]), ([1, 2, 5], [0.0, 0.1, 0.9])])
     assert curve is not None
     assert curve.rounds == [1, 2, 5]
     assert [stat.mean for stat in curve.values] == pytest.approx([0.0, 0.3, 0.7])
+
+
+def test_leakage_over_fits_is_of_any_attack_that_ran_and_of_rows_that_joined() -> None:
+    def stored(status: Status, *advantages: float) -> dict[str, Any]:
+        reports = [{"status": status, "advantage": one, "recovered": one / 2} for one in advantages]
+        return {"fits": [1, 2], "reports": reports}
+
+    rows = stored(Status.FOUND, 0.1, 0.3) | {"joined": [None, 1.0]}
+    others = {0: stored(Status.FOUND, 0.2, 0.25), 1: stored(Status.NOT_APPLICABLE, 0.9, 0.9)}
+    found = over_fits({"rows": {0: rows}, "others": others})
+    assert {title: [one.mean for one in curve.values] for title, curve in found.items()} == {
+        "leakage": [0.2, 1.0],
+        "rows": [0.05, 0.15],
+        "rows: rows that joined": [1.0],
+        "others": pytest.approx([0.275, 0.2875]),
+    }
+    assert [curve.rounds for curve in found.values()] == [[1, 2], [1, 2], [2], [1, 2]]
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12))

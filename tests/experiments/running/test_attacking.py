@@ -10,6 +10,7 @@ from privfed.attacks import Prior, Report
 from privfed.attacks.membership.scores import chance
 from privfed.experiments import attacking
 from privfed.experiments.cells import Setup, attack_id
+from privfed.experiments.datasets import load_table, split
 from privfed.experiments.measuring import Part, measure
 from privfed.experiments.planning import plan
 from privfed.experiments.reading import StudyError, parse_study
@@ -270,3 +271,48 @@ def test_further_numbers_of_clusters_are_checked_before_anything_runs() -> None:
         wrong = text.replace("\nn_clusters = ", f"\nfurther_n_clusters = {numbers}\nn_clusters = ", 1)
         with pytest.raises(StudyError, match=message):
             plan(parse_study(wrong, "study.toml"), Path())
+
+
+GROWING = (
+    STUDY.replace("\n\n[[data]]", "\nfits = [1, 3]\n\n[[data]]", 1)
+    .replace("\nn_clusters = ", "\nrow_joins = true\nn_clusters = ", 1)
+    .replace('[[sum]]\nprotocol = "plain"\n', "", 1)
+    .split("[[attack]]")[0]
+)
+ROWS = "\n[[attack]]\nkind = 'differencing'\nsums = ['masked']\n"
+
+
+def test_a_row_that_joins_between_two_fits_is_found_and_the_fits_add_up_without_it() -> None:
+    setups = plan(parse_study(GROWING + ROWS, "study.toml"), Path()).setups
+    (setup,) = [one for one in setups if one.protocol == "masked"]
+    assert setup.joining == 2 == setup.content["joining"]
+    (attack,) = setup.attacks
+    several = measure(setup, 0, [setup.fits_id(attack)], Path())[setup.fits_id(attack)]
+    assert several.error == "" and several.values["joined"] == [None, 1.0]
+    alone, together = several.values["reports"]
+    assert together["recovered"] > alone["recovered"] and together["precision"] >= 0.95
+
+
+def test_rows_that_join_are_new_to_the_attacker_and_to_the_first_fit() -> None:
+    setup = plan(parse_study(GROWING, "study.toml"), Path()).setups[0]
+    table = load_table(setup.data, Path())
+    scene = split(setup.data, table, setup.partition, 0, setup.joining)
+    whole = split(setup.data, table, setup.partition, 0)
+    assert scene.joining is not None and scene.public is not None and whole.public is not None
+    assert np.array_equal(np.concatenate([scene.joining, scene.public]), whole.public)
+    first, later = scene.grown(0).clients, scene.grown(2).clients
+    assert all(map(np.array_equal, first, whole.clients)) and all(map(np.array_equal, first[1:], later[1:]))
+    assert np.array_equal(later[0][len(first[0]) :], scene.joining)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("fits = [1, 3]\n", "", "give fits = "),
+        ("fits = [1, 3]\n", "fits = [1, 46]\n", "45 of the 45 rows that are held back"),
+        ('protocol = "masked"\n', 'protocol = "plain"\n', "row_joins is measured on totals"),
+    ],
+)
+def test_a_row_that_cannot_join_is_a_mistake_of_the_study(old: str, new: str, message: str) -> None:
+    with pytest.raises(StudyError, match=message):
+        plan(parse_study(GROWING.replace(old, new, 1), "study.toml"), Path())

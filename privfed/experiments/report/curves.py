@@ -1,0 +1,102 @@
+"""Figures over the seeds, and curves of them over rounds or over fits of the same rows."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from privfed.attacks import Status
+
+
+@dataclass(frozen=True)
+class Stat:
+    """Holds a measure over the seeds: mean, sample standard deviation (NaN for one seed), number of seeds."""
+
+    mean: float
+    sd: float
+    n: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Stat:
+        """Return the figures for at least one value."""
+        return cls(fmean(values), stdev(values) if len(values) > 1 else math.nan, len(values))
+
+    def __str__(self) -> str:
+        """Return mean and standard deviation, with as many digits as the deviation makes significant."""
+        if math.isnan(self.sd):
+            return shown(self.mean)
+        if self.sd == 0:
+            return f"{shown(self.mean)} ± 0"
+        digits = min(max(1 - math.floor(math.log10(self.sd)), 0), 4)
+        return f"{self.mean:,.{digits}f} ± {self.sd:,.{digits}f}"
+
+
+def shown(value: float, digits: int = 4) -> str:
+    """Return a number formatted for people."""
+    if value != 0 and not 1e-3 <= abs(value) < 1e6:
+        return f"{value:.{digits - 1}e}"
+    text = f"{value:.{digits}g}"
+    return f"{value:,.0f}" if "e" in text else text
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Holds a measure over rounds or fits, averaged over the seeds; a run that ended keeps its last value."""
+
+    rounds: list[int]
+    values: list[Stat]
+
+
+def curve_of(along: Iterable[tuple[list[int], list[float]]]) -> Curve | None:
+    """Average curves with different rounds and lengths."""
+    known = [
+        {at: value for at, value in zip(rounds, values, strict=False) if value is not None}
+        for rounds, values in along
+    ]
+    rounds = sorted({at for one in known for at in one})
+    values = [
+        Stat.of(
+            [
+                next(one[when] for when in reversed(one) if when <= at)
+                for one in known
+                if one and min(one) <= at
+            ]
+        )
+        for at in rounds
+    ]
+    return Curve(rounds, values) if rounds else None
+
+
+def over_fits(together: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[str, Curve]:
+    """Return leakage, each attack's headline, and the share of joined rows found, over the number of fits.
+
+    Args:
+        together: title of each attack -> seed -> what is stored of it, from `attack_fits`.
+    """
+    found = {"leakage": curve_of(_largest(together.values()))}
+    for title, own in together.items():
+        found[title] = curve_of(
+            (one["fits"], [each["recovered"] for each in one["reports"]]) for one in own.values()
+        )
+        found[f"{title}: rows that joined"] = curve_of(
+            (one["fits"], one["joined"]) for one in own.values() if "joined" in one
+        )
+    return {title: curve for title, curve in found.items() if curve is not None}
+
+
+def _largest(
+    together: Iterable[Mapping[int, Mapping[str, Any]]],
+) -> Iterator[tuple[list[int], list[float]]]:
+    """Yield leakage over the number of fits, seed by seed; rows that joined are a target of their own."""
+    largest: dict[int, dict[int, float]] = defaultdict(dict)
+    for seed, one in (pair for each in together for pair in each.items()):
+        joined = one.get("joined", [None] * len(one["fits"]))
+        for at, report, share in zip(one["fits"], one["reports"], joined, strict=True):
+            if report["status"] != Status.NOT_APPLICABLE:
+                found = max(report["advantage"], share or 0.0)
+                largest[seed][at] = max(largest[seed].get(at, 0.0), found)
+    yield from ((list(own), list(own.values())) for own in largest.values())
