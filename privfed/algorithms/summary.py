@@ -231,7 +231,7 @@ class PrivateMoments:
             return (yield from conversation)
         size = yield from typical_size(frame_of(setting).ranges)
         found = yield from by_client(conversation, size, 1.0 - SIZE_SHARE)
-        return replace(found, n_rows=round(found.n_rows * size))
+        return replace(found, n_rows=round(found.n_rows * size), rows_error=found.rows_error * size)
 
     def _moments(self, setting: Setting) -> Conversation[Moments]:
         scale = yield from scaled(setting, 1, columnwise=True)
@@ -255,7 +255,8 @@ class PrivateMoments:
             np.hypot(mean_error, np.abs(shift) * scale.rows_error) * unit,
             np.hypot(var_error * np.square(unit), variance * scale.rows_error),
         )
-        return Moments(ranges, round(scale.n_rows), center, variance, *errors)
+        rows_error = scale.rows_error * scale.n_rows
+        return Moments(ranges, round(scale.n_rows), center, variance, *errors, rows_error)
 
 
 def _mean(

@@ -102,6 +102,7 @@ class Summarized(msgspec.Struct, frozen=True, kw_only=True):
     """Holds what `privfed summary --json` prints."""
 
     rows: int
+    rows_noise: float | None
     columns: list[ColumnSummary]
     noise_std_of_counts: float | None
     privacy: dict[str, object] | None
@@ -134,6 +135,7 @@ def summarized(found: FederatedSummary, columns: Sequence[str], schema: Schema |
     numbers = zip(columns, *(one.tolist() for one in ends), *noise, between, histograms, own, strict=True)
     return Summarized(
         rows=found.n_samples_seen_,
+        rows_noise=None if found.privacy is None else found.rows_error_,
         columns=[
             ColumnSummary(
                 name=name,
@@ -176,7 +178,9 @@ def _tables(shown: Summarized) -> Iterator[Table]:
     between = any(one.between is not None for one in shown.columns)
     table = Table("column", "mean", "std", "lowest", "highest", *(["between clients"] * between))
     of = "" if shown.of == ROWS else f"; all other numbers of {shown.of}"
-    table.title, table.title_justify = f"{shown.rows} rows{of}", "left"
+    # Where the number of rows is public, its noise is far below one row.
+    unsure = f" \u00b1 {shown.rows_noise:.2g}" if (shown.rows_noise or 0.0) > 0.01 else ""
+    table.title, table.title_justify = f"{shown.rows}{unsure} rows{of}", "left"
     noised = any(one.mean_noise is not None for one in shown.columns)
     table.caption, table.caption_justify = f"{ENDS}{NOISE if noised else ''}", "left"
     for one in shown.columns:

@@ -61,7 +61,7 @@ from privfed.core.stored.files import make_folder, replaced
 from privfed.data import ClientTables
 from privfed.errors import ArgumentError, ProtocolError, ResumeError, RunFolderError
 from privfed.estimators.base import FederatedClusterer, estimator_of
-from privfed.estimators.choosing import SHARED, Rule, SelectionResult
+from privfed.estimators.choosing import NO_INTERVAL, SHARED, Rule, SelectionResult
 from privfed.estimators.scaling import FOLDER as SCALING
 from privfed.estimators.selection import select_n_clusters, transcripts
 from privfed.federation.clients import Clients, gather
@@ -89,7 +89,7 @@ def select_k(
         click.echo(pretty(found), nl=False)
         return
     claim = claim_from(found.privacy)
-    echo(selection_table(found), one_line(None) if claim is None else f"{SHARED}\n{claim}")
+    echo(selection_table(found), one_line(None) if claim is None else f"{SHARED}\n{NO_INTERVAL}\n{claim}")
     for row in found.table:
         if row["remedy"]:
             echo(f"{row['n_clusters']} clusters did not converge: {in_options(row['remedy'])}")
@@ -117,7 +117,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the contents of `selection.json`; `table` has one row for each number of clusters.
 
     `privacy` is the claim of differential privacy of the whole selection, None without one; `noised` names
-    the fields that come from noised totals; `of` says what index and inertia are of.
+    the fields that come from noised totals, `no_interval` says why the index has none; `of` says what index
+    and inertia are of.
     """
 
     format: int = RESULT_FORMAT
@@ -139,6 +140,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     of: str = ROWS
     scaling: dict[str, Any] | None = None
+    no_interval: str | None = None
 
 
 def carry_out(

@@ -193,6 +193,12 @@ SHARED = (
 )
 """Note for the table of a private selection, which holds for all of its rows."""
 
+NO_INTERVAL = (
+    "The index has no interval: it is of the noised coreset, whose cells depend on the noise, and was not "
+    "asked of rows. intervals() of the chosen model has sizes and means."
+)
+"""Why a private selection says nothing of the noise in its index."""
+
 
 @dataclass(frozen=True, slots=True)
 class SelectionRow:
@@ -266,6 +272,7 @@ class SelectionResult:
             "noised": list(noised_fields(claim, *FROM_TOTALS)),
             "local_clusters": None if self.local is None else list(self.local.clients),
             "table": rows,
+            "no_interval": None if claim is None else NO_INTERVAL,
         }
 
     def __str__(self) -> str:
@@ -281,5 +288,5 @@ class SelectionResult:
                 f"{row.n_clusters:>4} {row.index:>{wide}.6g} {inertia:>12} {row.rounds:>7} {row.sums:>6} "
                 f"{row.bytes:>13,}{mark}"
             )
-        notes = [] if claim is None else [SHARED, str(claim)]
+        notes = [] if claim is None else [SHARED, NO_INTERVAL, str(claim)]
         return "\n".join([*lines, f"{self.n_clusters} clusters: {self.rule} of {name}", *notes])

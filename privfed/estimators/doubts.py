@@ -30,6 +30,7 @@ from privfed.core.values.domain import Box, FloatArray
 from privfed.errors import ArgumentError
 from privfed.estimators.scaling import scaling_of_run
 from privfed.numerics.kernels.interpreted import squared_distances
+from privfed.numerics.quotients import quotients
 from privfed.privacy.claim import Privacy
 from privfed.privacy.noised import Noised
 
@@ -107,7 +108,7 @@ def intervals_of(transcript: Transcript, centers: FloatArray, level: float) -> I
     count, summed = total.statistics["count"], total.statistics["sum"]
     # At unit "client" counts are in units of a client.
     rows = float(getattr(noised.inner, "rows", 1))
-    low, high = _quotients(summed, count[:, None], z * std["sum"], z * std["count"], inner.radius)
+    low, high = quotients(summed, count[:, None], z * std["sum"], z * std["count"], inner.radius)
     ends = inner.ranges.low, inner.ranges.high
     sure = np.maximum(count, max(std["count"], np.finfo(float).tiny))
     noise = std["sum"] * math.sqrt(centers.shape[1]) / sure
@@ -130,19 +131,6 @@ def intervals_of(transcript: Transcript, centers: FloatArray, level: float) -> I
         nearest=nearest,
         mostly_noise=(count < z * std["count"]) | (noise >= nearest),
     )
-
-
-def _quotients(
-    s: FloatArray, c: FloatArray, s_error: float, c_error: float, most: float
-) -> tuple[FloatArray, FloatArray]:
-    """Return Fieller's intervals of quotients s / c of magnitude at most `most`; errors are z deviations."""
-    square = np.square(c) - c_error**2
-    known = (square > 0.0) & (c > 0.0)
-    safe = np.where(known, square, 1.0)
-    root = np.sqrt(np.maximum(np.square(s * c) - safe * (np.square(s) - s_error**2), 0.0))
-    low, high = ((s * c + sign * root) / safe for sign in (-1.0, 1.0))
-    low, high = np.where(known, low, -most), np.where(known, high, most)
-    return np.clip(low, -most, most), np.clip(high, -most, most)
 
 
 class Doubted:

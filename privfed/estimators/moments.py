@@ -127,9 +127,10 @@ class FromSums(Surroundings, Claimed):
         """Set what both estimators have of the moments."""
         self.n_samples_seen_ = moments.n_rows
         self.data_min_, self.data_max_ = np.array(moments.ranges.low), np.array(moments.ranges.high)
-        self._forget("mean_error_", "var_error_")
+        self._forget("mean_error_", "var_error_", "rows_error_")
         if moments.mean_error is not None and moments.var_error is not None:
             self.mean_error_, self.var_error_ = moments.mean_error, moments.var_error
+            self.rows_error_ = moments.rows_error
             columns = self.federation_.transcript.configuration.columns
             warn_of_variances(moments.var, moments.var_error, columns)
 
@@ -167,6 +168,7 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, FromSums, SavedNum
             interquartile range that they are divided by, 1 for constant features.
         center_, width_: "robust": median of each feature, and the width of its bins.
         mean_error_, var_error_: with `privacy`: standard deviation of the noise in each mean and variance.
+        rows_error_: with these, the same of `n_samples_seen_`.
         data_min_, data_max_, data_range_: low and high end of each feature's range, and its width.
         min_: "range": what is added to the scaled features.
     """
@@ -174,7 +176,7 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, FromSums, SavedNum
     _agreed_name: ClassVar[str] = "FederatedScaler"
     fitted_numbers: ClassVar[tuple[str, ...]] = (
         *("mean_", "var_", "scale_", "center_", "width_", "min_"),
-        *("mean_error_", "var_error_"),
+        *("mean_error_", "var_error_", "rows_error_"),
         *("data_min_", "data_max_", "data_range_", "n_samples_seen_"),
     )
 
@@ -289,6 +291,7 @@ class FederatedSummary(FromSums):
         std_: standard deviation of each feature, of the population.
         mean_error_, var_error_: with `privacy`: standard deviation of the noise in each mean, and in each
             variance, the square of `std_`.
+        rows_error_: with `privacy`: standard deviation of the noise in `n_samples_seen_`.
         data_min_, data_max_: ends of each feature's range: those of the declared domain, else edges of public
             bins. Edges exceed the smallest and largest values by at most a sixteenth with up to three
             features, and by up to a whole power of two with many. No client's smallest or largest value is

@@ -18,9 +18,11 @@ from privfed.metrics.functions import (
     v_measure,
 )
 from privfed.metrics.gap import knowledge_gap
+from privfed.metrics.intervals import Estimate, with_interval
 from privfed.metrics.profiles import Profiles, clients_per_cluster, profiles
 
 __all__ = [
+    "Estimate",
     "Profiles",
     "accuracy",
     "adjusted_rand_index",
@@ -39,4 +41,5 @@ __all__ = [
     "silhouette",
     "simplified_silhouette",
     "v_measure",
+    "with_interval",
 ]

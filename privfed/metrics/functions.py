@@ -266,7 +266,18 @@ def davies_bouldin(
     total, checked = _measured(clients, centers, privacy, options, ClusterDistances, power=float(q))
     kept = _with_rows(total)
     spread = (total["distance"][kept] / np.rint(total["count"][kept])) ** (1.0 / q)
-    between = np.linalg.norm(checked[kept][:, None] - checked[kept][None], ord=p, axis=-1)
+    return worst_ratios(spread, checked[kept], p)
+
+
+def worst_ratios(spread: FloatArray, centers: FloatArray, p: float) -> float:
+    """Return the mean over clusters i of max_j (S_i + S_j) / M_ij, the Davies-Bouldin index.
+
+    Args:
+        spread: S, float64 of shape (n_clusters,).
+        centers: of these clusters, float64 of shape (n_clusters, n_features).
+        p: order of the Minkowski distance M between centers.
+    """
+    between = np.linalg.norm(centers[:, None] - centers[None], ord=p, axis=-1)
     np.fill_diagonal(between, np.inf)
     sums = spread[:, None] + spread[None]
     with np.errstate(divide="ignore", over="ignore"):

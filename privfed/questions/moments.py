@@ -128,6 +128,7 @@ class Moments:
         var: population variance of each feature, float64 of shape (n_features,).
         mean_error: standard deviation of the noise in each mean, to first order; None without noise.
         var_error: the same of each variance.
+        rows_error: standard deviation of the noise in `n_rows`; 0 without noise.
     """
 
     ranges: Ranges
@@ -136,6 +137,7 @@ class Moments:
     var: FloatArray
     mean_error: FloatArray | None = None
     var_error: FloatArray | None = None
+    rows_error: float = 0.0
 
     @property
     def constant(self) -> npt.NDArray[np.bool_]:

@@ -178,6 +178,7 @@ def test_noised_numbers_are_marked(home: Path, ended: Callable[[str], Result]) -
     chosen = json.loads((home / "select-k" / "selection.json").read_text())
     assert chosen["noised"] == ["rows", "n_clusters", "table.index", "centroids"] and chosen["format"] == 2
     assert "sums and bytes are of the whole selection" in table
+    assert "has no interval" in table and "has no interval" in chosen["no_interval"]
     assert f"{chosen['rows']} rows (noised)" in table and "davies_bouldin (noised)" in table
 
 

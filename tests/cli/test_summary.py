@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -73,7 +74,11 @@ def test_noised_numbers_come_with_their_claim(table: Path) -> None:
     found = json.loads(said(table, "--group", "hospital", "--json", *words))
     assert all(one["mean_noise"] > 0.0 and one["std_noise"] > 0.0 for one in some(found["columns"]))
     exact = json.loads(said(table, "--group", "hospital", "--json"))
-    assert {one["mean_noise"] for one in exact["columns"]} == {None}
+    assert {one["mean_noise"] for one in exact["columns"]} == {exact["rows_noise"]} == {None}
+    assert 0.0 < found["rows_noise"] < 0.01
+    # Where the number of rows is protected, it has noise.
+    words[words.index("replace-one")] = "add-remove"
+    assert re.search("\\d+ \u00b1 [\\d.]+ rows", said(table, "--group", "hospital", *words))
 
 
 @pytest.mark.parametrize(

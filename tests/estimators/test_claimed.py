@@ -137,7 +137,7 @@ def test_a_private_scaler_keeps_what_follows_from_totals() -> None:
     fitted = {name for name in vars(pickle.loads(content)) if name.endswith("_")}
     assert fitted == {
         *("data_min_", "data_max_", "data_range_", "n_samples_seen_", "mean_", "var_", "scale_"),
-        *("mean_error_", "var_error_"),
+        *("mean_error_", "var_error_", "rows_error_"),
         *("transcript_", "privacy_claim_", "n_features_in_"),
     }
 

@@ -21,7 +21,8 @@ from privfed import (
 from privfed.core.asking.question import ClientData
 from privfed.data import ClientTable, ClientTables
 from privfed.errors import ArgumentError
-from privfed.estimators.doubts import _asked_last, _quotients
+from privfed.estimators.doubts import _asked_last
+from privfed.numerics.quotients import quotients
 
 RNG = np.random.default_rng(0)
 CENTERS = np.array([[-0.5, 0.5], [0.5, -0.5], [0.0, 0.0]])
@@ -81,7 +82,7 @@ def test_the_level_is_met_and_not_passed_by_much(size: float) -> None:
     z, true, noise = 1.2815515655446004, 0.7, (4.0, 10.0)
     sums = size * true + noise[0] * RNG.standard_normal(40_000)
     counts = size + noise[1] * RNG.standard_normal(40_000)
-    low, high = _quotients(sums, counts, z * noise[0], z * noise[1], 1.0)
+    low, high = quotients(sums, counts, z * noise[0], z * noise[1], 1.0)
     covered = float(((low <= true) & (true <= high)).mean())
     assert covered >= 0.79 and (size < 100.0 or covered == pytest.approx(0.8, abs=0.01))
 
@@ -152,6 +153,7 @@ def test_errors_of_moments_are_those_of_the_noise() -> None:
         found = FederatedScaler(privacy=privacy(noise_seed=seed)).fit(rows)
         off.append((found.mean_ - pooled.mean(axis=0)) / found.mean_error_)
         off.append((found.var_ - pooled.var(axis=0)) / found.var_error_)
+        off.append(np.full(2, (found.n_samples_seen_ - len(pooled)) / found.rows_error_))
     inside = [float((np.abs(off) < most).mean()) for most in (1.0, 3.0)]
     assert 0.5 < inside[0] < 0.95 and inside[1] > 0.9
 

@@ -12,7 +12,15 @@ from privfed.estimators.choosing import INDICES, index_or_metric
 from privfed.metrics.named import METRICS
 
 ROWS = [np.random.default_rng(i).normal([[0.0, 0.0], [9.0, 9.0]] * 5, 0.5) for i in range(3)]
-NOT_A_NUMBER = {"Profiles", "clients_per_cluster", "knowledge_gap", "labels_agreement", "profiles"}
+NOT_A_NUMBER = {
+    "Estimate",
+    "Profiles",
+    "clients_per_cluster",
+    "knowledge_gap",
+    "labels_agreement",
+    "profiles",
+}
+NOT_A_NUMBER |= {"with_interval"}
 """Metrics that give more than a number, which nothing can be chosen by."""
 
 

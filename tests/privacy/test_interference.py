@@ -89,6 +89,9 @@ def takers() -> dict[str, Run]:
     kinds |= {kind for kind in map(ESTIMATORS.find, ESTIMATORS) if isinstance(kind, type)} - MODELS
     found = {kind.__name__: fitting(kind) for kind in kinds}
     found |= {f"metric {name}": metric(name) for name in ASKS}
+    found["metric with_interval"] = lambda clients, run_dir=None, **words: metrics.with_interval(
+        "davies_bouldin", clients, centers_for(clients[-1].shape[-1]), **words
+    )
     return found | {f"index {name}": index(name) for name in INDICES}
 
 

@@ -1,0 +1,135 @@
+"""Intervals of private metrics cover the metrics of the exact totals, and say where there is none."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privfed import Box, Privacy, metrics
+from privfed.core.asking.question import ClientData
+from privfed.core.asking.statistics import Statistics
+from privfed.core.values.domain import Ranges
+from privfed.errors import ArgumentError, UndefinedIndexError
+from privfed.metrics.intervals import OF_A_QUOTIENT, _ends
+from privfed.privacy.bounds import RecordBounded
+from privfed.privacy.noised import Noised
+from privfed.questions.cluster_spread import ClusterDistances
+from privfed.questions.inertia import Inertia
+from tests.some import some
+
+CENTERS = np.array([[-0.5, 0.5], [0.5, -0.5], [0.0, 0.0]])
+
+
+def clients(n_clients: int, n_rows: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    rows = CENTERS[rng.integers(3, size=n_rows)] + 0.15 * rng.standard_normal((n_rows, 2))
+    return np.array_split(rows.clip(-1, 1), n_clients)
+
+
+def privacy(**words: Any) -> Privacy:
+    known: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "neighbours": "add-remove"}
+    return Privacy(**(known | {"domain": Box(-1.0, 1.0, max_rows=1000)} | words))
+
+
+NAMES = (*sorted(OF_A_QUOTIENT), "inertia", "davies_bouldin", "fuzzy_davies_bouldin")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("seeds", "words"),
+    [
+        (12, {}),
+        *(
+            pytest.param(100, words, marks=pytest.mark.slow)
+            for words in ({"epsilon": 0.5}, {"neighbours": "replace-one"}, {"epsilon": 4.0})
+        ),
+    ],
+)
+def test_intervals_cover_the_metric_of_the_exact_total(name: str, seeds: int, words: dict[str, Any]) -> None:
+    """P(low <= exact <= high) >= level; where there is no interval, the whole line covers."""
+    tables, surroundings = clients(3, 900), {"domain": Box(-1.0, 1.0, max_rows=1000)}
+    exact = getattr(metrics, name)(tables, CENTERS, protocol="plain", **surroundings)
+    covered, known = 0, 0
+    for seed in range(seeds):
+        own = privacy(noise_seed=seed, **words)
+        found = metrics.with_interval(name, tables, CENTERS, privacy=own, protocol="plain", level=0.8)
+        known += found.low is not None
+        covered += found.low is None or found.low - 1e-5 <= exact <= found.high + 1e-5
+    assert covered / seeds > 0.8 - 4.0 * np.sqrt(0.16 / seeds)
+    assert known > 0
+
+
+def test_the_level_is_met_and_not_passed_where_one_quotient_or_sum_is_asked() -> None:
+    """Over many draws the intervals of single quotients and of the inertia cover as often as they say."""
+    rng, tables = np.random.default_rng(1), clients(3, 900)
+    ranges = Ranges(np.full(2, -1.0), np.full(2, 1.0), 1000)
+    for name, question in (
+        ("inertia", Inertia(ranges=ranges, centers=CENTERS)),
+        ("score", Inertia(ranges=ranges, centers=CENTERS)),
+        ("mean_distance", ClusterDistances(ranges=ranges, centers=CENTERS)),
+    ):
+        bounded = question.bounded()
+        assert isinstance(bounded, RecordBounded)
+        noised = Noised(ranges=ranges, inner=bounded, sigma=np.full(2, 2.0**21), limits=np.zeros(0))
+        (answer,) = bounded.answer_all([ClientData(np.concatenate(tables))], [rng])
+        std = dict.fromkeys(answer, 5.0)
+        true = answer["inertia"][0] if name == "inertia" else None
+        if true is None:
+            above, below = OF_A_QUOTIENT[name]
+            true = answer[above].sum() / answer[below].sum()
+        covered = []
+        for _ in range(3000):
+            total = Statistics(
+                **{one: answer[one] + 5.0 * rng.standard_normal(answer[one].shape) for one in answer}
+            )
+            found = _ends(name, noised, total, std, 0.8)
+            assert not isinstance(found, str)
+            covered.append(found[0] <= true <= found[1])
+        assert np.mean(covered) == pytest.approx(0.8, abs=0.03)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.filterwarnings("ignore:epsilon=60.0 promises")
+def test_at_unit_client_intervals_are_of_the_sums_that_were_asked(name: str) -> None:
+    """Sixty equal clients are clipped nowhere, but their common size is noised: quotients do not notice."""
+    tables = np.array_split(np.concatenate(clients(1, 900)), 60)
+    exact = getattr(metrics, name)(tables, CENTERS, protocol="plain", domain=Box(-1.0, 1.0, max_rows=1000))
+    own = privacy(epsilon=60.0, unit="client")
+    found = [metrics.with_interval(name, tables, CENTERS, privacy=own, protocol="plain") for _ in range(6)]
+    for one in some(found):
+        assert one.low is not None and one.low <= one.value <= one.high
+    if name != "inertia":
+        # The common number of rows is rounded to a bin, by which sums are multiplied.
+        assert sum(one.low <= exact <= one.high for one in found) >= 4
+
+
+def test_where_a_cluster_may_be_empty_or_the_index_is_no_such_there_is_no_interval() -> None:
+    tables = clients(3, 900)
+    far = np.vstack([CENTERS, [[1.0, 1.0]]])
+    for seed in range(4):
+        own = privacy(epsilon=2.0, noise_seed=seed)
+        try:
+            empty = metrics.with_interval("davies_bouldin", tables, far, privacy=own, protocol="plain")
+        except UndefinedIndexError:
+            continue
+        assert empty.low is None and empty.no_interval == "a cluster may have no rows, and would be left out"
+        assert "no interval: a cluster may have no rows" in str(empty)
+    labels = [np.zeros(300, np.int64)] * 3
+    for name, words in (("calinski_harabasz", {}), ("accuracy", {"labels": labels, "n_labels": 2})):
+        found = metrics.with_interval(name, tables, CENTERS, privacy=privacy(), protocol="plain", **words)
+        assert found.to_dict()["low"] is None and "neither a quotient" in found.no_interval
+
+
+@pytest.mark.parametrize(
+    ("words", "match"),
+    [
+        ({"metric": "silhouette"}, "with_interval takes privacy=Privacy"),
+        ({"metric": "inertia", "privacy": None}, "with_interval takes privacy=Privacy"),
+        ({"metric": "inertia", "level": 1.0}, "level must lie in"),
+        ({"metric": "accuracy"}, "takes these options of numbers: n_labels"),
+    ],
+)
+def test_what_has_no_interval_is_refused_before_anything_is_asked(words: dict[str, Any], match: str) -> None:
+    with pytest.raises(ArgumentError, match=match):
+        metrics.with_interval(clients=clients(2, 40), centers=CENTERS, **{"privacy": privacy(), **words})
