@@ -11,7 +11,8 @@ Sets are cut off at the number that is asked for, so that their size follows the
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
 
 from privfed.core.asking.phases import Cycle, Phase, Phases
 from privfed.core.asking.question import Place
@@ -55,35 +56,19 @@ def may_end(parts: Phases, place: Place) -> bool:
 
 def next_places(parts: Phases, place: Place) -> Iterator[Place]:
     """Yield the places of the questions that may come next, those with the fewest new turns first."""
-    if not place:
-        yield from _first_places(parts, 0)
-        return
-    part, turn, *inner = place
-    here, within = parts[part], tuple(inner)
-    if isinstance(here, Cycle):
-        yield from ((part, turn, *one) for one in next_places(here.body, within))
-        if not may_end(here.body, within):
+    reached, turn, *inner = place or (0, 0)
+    for number, part in enumerate(parts[reached:], reached):
+        within = tuple(inner)
+        if turn and isinstance(part, Cycle):
+            yield from ((number, turn, *one) for one in next_places(part.body, within))
+            if not may_end(part.body, within):
+                return
+        if turn < part.most:
+            begun = [()] if isinstance(part, Phase) else next_places(part.body, ())
+            yield from ((number, turn + 1, *one) for one in begun)
+        if not may_end((part,), (0, turn, *within)):
             return
-    if turn < here.most:
-        yield from _turn_places(here, part, turn + 1)
-    if may_end(parts[part : part + 1], (0, turn, *within)):
-        yield from _first_places(parts, part + 1)
-
-
-def _first_places(parts: Phases, begin: int) -> Iterator[Place]:
-    for number, part in enumerate(parts[begin:], begin):
-        if part.most:
-            yield from _turn_places(part, number, 1)
-        if not may_end((part,), ()):
-            return
-
-
-def _turn_places(part: Phase | Cycle, number: int, turn: int) -> Iterator[Place]:
-    """Yield the places with which a turn of a part may begin."""
-    if isinstance(part, Phase):
-        yield (number, turn)
-    else:
-        yield from ((number, turn, *one) for one in _first_places(part.body, 0))
+        turn, inner = 0, []
 
 
 class Gaps:
@@ -104,63 +89,43 @@ class Gaps:
             before: the earlier place; empty for the start.
             place: the later place, which exists (`phase_at`).
         """
-        to, turn, *inner = place
-        begun, passed = 1, 0
-        if before:
-            passed, turns, *within = before
-            if passed > to or (passed == to and turns > turn):
-                return 0
-            if passed == to:
-                return self._onward(parts[to], (turns, tuple(within)), (turn, tuple(inner)))
-            begun = self._finished(parts[passed], turns, tuple(within))
-            passed += 1
-        between = map(self.whole, parts[passed:to])
-        return self.sum((begun, *between, self._onward(parts[to], (0, ()), (turn, tuple(inner)))))
+        (first, turns, *within), (to, turn, *inner) = before or (0, 0), place
+        if first > to or (first == to and turns > turn):
+            return 0
+        if first < to:
+            passed = self.rest(parts[first:to], (0, turns, *within))
+            return self.sum((passed, self.between(parts[to : to + 1], (), (0, turn, *inner))))
+        part, skipped = parts[to], turn - turns - 1
+        if isinstance(part, Phase):
+            return self._range(skipped, skipped) if turns < turn else 0
+        if turns == turn:
+            return self.between(part.body, tuple(within), tuple(inner))
+        ended = self.rest(part.body, tuple(within)) if turns else 1
+        fresh = self.between(part.body, (), tuple(inner))
+        return self.sum((ended, self._turns(part, skipped, skipped), fresh))
 
     def rest(self, parts: Phases, place: Place) -> int:
-        """Return how many sums may follow a place until the phases end, as a set."""
-        if not place:
-            return self.sum(map(self.whole, parts))
-        part, turns, *inner = place
-        begun = self._finished(parts[part], turns, tuple(inner))
-        return self.sum((begun, *map(self.whole, parts[part + 1 :])))
+        """Return how many sums may follow a place until the phases end, as a set.
 
-    def whole(self, part: Phase | Cycle) -> int:
-        """Return how many sums a part may have, as a set."""
-        if isinstance(part, Phase):
-            return self._range(part.least, part.most)
-        turn = self._turn(part)
-        optional = bool(self.rest(part.body, ()) & 1)
-        found = self._turns(turn, 1 if optional else max(1, part.least), part.most)
-        return found | (optional or part.least == 0)
+        A place in turn 0 of a part is before its first turn; the empty place is before all parts.
+        """
+        first, turns, *within = place or (0, 0)
+        begun = (self._left(part, turns, tuple(within)) for part in parts[first : first + 1])
+        return self.sum((*begun, *(self._left(part, 0, ()) for part in parts[first + 1 :])))
 
-    def _onward(self, part: Phase | Cycle, before: tuple[int, Place], place: tuple[int, Place]) -> int:
-        """Return how many sums lie between two turns of a part, the former not after the other."""
-        (turns, within), (turn, inner) = before, place
-        if isinstance(part, Phase):
-            return 0 if turns == turn else self._range(turn - turns - 1, turn - turns - 1)
-        if turns == turn:
-            return self.between(part.body, within, inner)
-        ended = self.rest(part.body, within) if turns else 1
-        skipped = turn - turns - 1
-        fresh = self.between(part.body, (), inner)
-        return self.sum((ended, self._turns(self._turn(part), skipped, skipped), fresh))
-
-    def _finished(self, part: Phase | Cycle, turns: int, within: Place) -> int:
+    def _left(self, part: Phase | Cycle, turns: int, within: Place) -> int:
         """Return how many sums may follow within a part that has come to a place in a turn."""
         least, most = max(0, part.least - turns), part.most - turns
         if isinstance(part, Phase):
             return self._range(least, most)
         if self.rest(part.body, ()) & 1:
             least = 0
-        return self.sum((self.rest(part.body, within), self._turns(self._turn(part), least, most)))
+        return self.sum((self.rest(part.body, within) if turns else 1, self._turns(part, least, most)))
 
-    def _turn(self, part: Cycle) -> int:
-        """Return how many sums one turn of a cycle may have; one without sums is no turn."""
-        return self.rest(part.body, ()) & ~1
-
-    def _turns(self, turn: int, least: int, most: int) -> int:
-        """Return how many sums from `least` to `most` turns may have, as a set."""
+    def _turns(self, part: Cycle, least: int, most: int) -> int:
+        """Return how many sums from `least` to `most` turns of a cycle may have, as a set."""
+        # A turn without sums is no turn.
+        turn = self.rest(part.body, ()) & ~1
         if least > most:
             return 0
         return self.sum((self._times(turn, least), self._times(turn | 1, most - least)))
@@ -185,15 +150,10 @@ class Gaps:
         """Return all sums of one number of each set."""
         found = 1
         for one in sets:
-            found = self._added(found, one)
+            few, many = sorted((found, one), key=lambda other: (other & ~(other << 1)).bit_count())
+            spread = [_spread(many, high - low) << low for low, high in _runs(few)]
+            found = reduce(or_, spread, 0) & self._mask
         return found
-
-    def _added(self, one: int, other: int) -> int:
-        few, many = sorted((one, other), key=lambda found: (found & ~(found << 1)).bit_count())
-        found = 0
-        for low, high in _runs(few):
-            found |= _spread(many, high - low) << low
-        return found & self._mask
 
 
 def _runs(found: int) -> Iterator[tuple[int, int]]:
