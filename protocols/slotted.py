@@ -274,7 +274,7 @@ class SlottedClient:
         if state.group is None:
             raise MessageError("before the set-up", sender="the coordinator", stage="collect")
         channel = Channel(state.group.channel, state.group.session, self._me)
-        invited: Invited = channel.open_down(message, Invited)
+        invited: Invited = channel.down.open(message, Invited)
         group = self._setup.accept(state.group, invited.box, invited.capsules)
         return msgspec.structs.replace(state, group=group), b""
 

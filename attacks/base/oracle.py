@@ -202,6 +202,8 @@ class _TwoFaced:
         if isinstance(self._honest, MaskedSession):
             channel = self._honest._channels[client]
             envelope = decode(request, Envelope, sender="the attacker", stage=COLLECT)
-            told = channel.open_down(envelope, CollectRequest)
-            return channel.down(envelope.number, COLLECT, msgspec.structs.replace(told, question=self._decoy))
+            told = channel.down.open(envelope, CollectRequest)
+            return channel.down.seal(
+                envelope.number, COLLECT, msgspec.structs.replace(told, question=self._decoy)
+            )
         raise PolicyError(f"{type(self._honest).__name__} gives its coordinator no question to swap.")

@@ -100,7 +100,7 @@ class GroupClient:
                     raise _misplaced("before the set-up")
                 channel = Channel(before.channel, before.session, self._me)
                 state, answered = self._in_fit(state, before, channel, message, answerer)
-                reply = channel.up(message.number, message.stage, answered)
+                reply = channel.up.seal(message.number, message.stage, answered)
                 if isinstance(answered, Refusal) and not _closes(before, state.group):
                     return state, reply
         except (PrivFedError, CryptographyError) as error:
@@ -111,7 +111,7 @@ class GroupClient:
         self, state: State, before: Group, channel: Channel, envelope: Envelope, answerer: Answerer
     ) -> tuple[State, Contribution | Refusal]:
         try:
-            message = channel.open_down(envelope, OpenRequest)
+            message = channel.down.open(envelope, OpenRequest)
             if envelope.stage != COLLECT or envelope.number <= before.last:
                 raise _misplaced("not an upcoming sum")
             group = self._admit(before, envelope.number, message)

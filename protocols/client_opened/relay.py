@@ -151,7 +151,7 @@ class Relay(Coordinator):
     def invitation(self, client: int, message: Callable[[bytes, tuple[Capsule, ...]], Message]) -> bytes:
         """Return a request that only brings a client its box and capsules, in the given message type."""
         brought = message(self._invitations[client], self._pairing.capsules(client))
-        return self._channels[client].down(0, "collect", brought)
+        return self._channels[client].down.seal(0, "collect", brought)
 
     # A sum.
 
@@ -232,7 +232,7 @@ class Relay(Coordinator):
         invitation = self._invitations.get(client, b"")
         capsules = self._pairing.capsules(client)
         request = OpenRequest(index, asks, self._lost_bitmap(), totals, invitation, capsules)
-        return self._channels[client].down(self._number, "collect", request)
+        return self._channels[client].down.seal(self._number, "collect", request)
 
     def _lost_bitmap(self) -> bytes:
         return bitmap(tuple(self._everyone), frozenset(self._lost))

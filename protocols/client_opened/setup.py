@@ -73,7 +73,7 @@ class GroupSetup(JoiningClient):
         if leader == me:
             group, joined = self._lead(group, told)
         joined = msgspec.structs.replace(joined, capsules=capsules)
-        sealed = Channel(channel, session, me).up(0, "prepare", joined)
+        sealed = Channel(channel, session, me).up.seal(0, "prepare", joined)
         state = msgspec.structs.replace(before, key=b"", seed=b"", group=group)
         return state, encode(Joining(ciphertext, sealed))
 

@@ -45,15 +45,17 @@ class Layout:
         self.size = n_narrow + 2 * n_wide + n_check
         self._limbs = slice(n_narrow, n_narrow + 2 * n_wide)
 
-    def add(self, total: Words, words: Words) -> None:
-        """Add words to a total in place, modulo 2^64, or with carries where an entry has several."""
-        total[: self.n_narrow] += words[: self.n_narrow]
-        self.add_rest(total, words[self.n_narrow :])
+    def add(self, total: Words, words: Words, sign: int = 1) -> None:
+        """Add words to a total in place, modulo 2^64, or with carries where an entry has several.
 
-    def subtract(self, total: Words, words: Words) -> None:
-        """Subtract words from a total in place."""
-        total[: self.n_narrow] -= words[: self.n_narrow]
-        self.subtract_rest(total, words[self.n_narrow :])
+        Args:
+            total: uint64 of shape (size,).
+            words: likewise.
+            sign: -1 subtracts them.
+        """
+        narrow = total[: self.n_narrow]
+        (np.add if sign > 0 else np.subtract)(narrow, words[: self.n_narrow], out=narrow)
+        self.add_rest(total, words[self.n_narrow :], sign)
 
     def sum(self, rows: Words) -> Words:
         """Return the sum of many rows of words, uint64 of shape (n, size), as one row."""
@@ -70,23 +72,17 @@ class Layout:
             total[-self.n_check :] = to_words(moved, self.n_check)
         return total
 
-    def add_rest(self, total: Words, rest: Words) -> None:
-        """Add what comes after the narrow words."""
+    def add_rest(self, total: Words, rest: Words, sign: int = 1) -> None:
+        """Add, or with sign -1 subtract, what comes after the narrow words."""
         if self.n_wide:
             low, high = np.split(total[self._limbs], 2)
-            low += rest[: self.n_wide]
-            high += rest[self.n_wide : 2 * self.n_wide] + (low < rest[: self.n_wide])
-        self._move_check(total, rest, 1)
-
-    def subtract_rest(self, total: Words, rest: Words) -> None:
-        """Subtract what comes after the narrow words."""
-        if self.n_wide:
-            low, high = np.split(total[self._limbs], 2)
-            high -= rest[self.n_wide : 2 * self.n_wide] + (low < rest[: self.n_wide])
-            low -= rest[: self.n_wide]
-        self._move_check(total, rest, -1)
-
-    def _move_check(self, total: Words, rest: Words, sign: int) -> None:
+            below, above = np.split(rest[: 2 * self.n_wide], 2)
+            if sign > 0:
+                low += below
+                high += above + (low < below)
+            else:
+                high -= above + (low < below)
+                low -= below
         if self.n_check:
             moved = to_integer(total[-self.n_check :]) + sign * to_integer(rest[-self.n_check :])
             total[-self.n_check :] = to_words(moved, self.n_check)

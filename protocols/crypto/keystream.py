@@ -62,14 +62,6 @@ class Masker:
         self._buffer = bytearray(8 * min(BLOCK_WORDS, grid.n_narrow))
         self._block = np.frombuffer(self._buffer, dtype="<u8")
 
-    def add(self, total: Words, key: bytes) -> None:
-        """Add the stream of `key` to `total` in place."""
-        self._apply(total, key, negative=False)
-
-    def subtract(self, total: Words, key: bytes) -> None:
-        """Subtract the stream of `key` from `total` in place."""
-        self._apply(total, key, negative=True)
-
     def apply(self, total: Words, masks: Sequence[bytes], adds: npt.NDArray[np.bool_]) -> None:
         """Add masks to `total` in place, or subtract them; short ones all at once.
 
@@ -80,17 +72,18 @@ class Masker:
         """
         if self._grid.size > SHORT:
             for mask, one in zip(masks, adds.tolist(), strict=True):
-                self._apply(total, mask, negative=not one)
+                self.add(total, mask, 1 if one else -1)
             return
         rows = np.frombuffer(b"".join(masks), dtype="<u8").reshape(-1, self._grid.size)
         rows = rows.astype(np.uint64, copy=False)
         self._grid.add(total, self._grid.sum(rows[adds]))
-        self._grid.subtract(total, self._grid.sum(rows[~adds]))
+        self._grid.add(total, self._grid.sum(rows[~adds]), -1)
 
-    def _apply(self, total: Words, key: bytes, negative: bool) -> None:
+    def add(self, total: Words, key: bytes, sign: int = 1) -> None:
+        """Add the stream of `key` to `total` in place; with sign -1, subtract it."""
         grid = self._grid
         stream, buffer = _stream(key), memoryview(self._buffer)
-        operation = np.subtract if negative else np.add
+        operation = np.add if sign > 0 else np.subtract
         for start in range(0, grid.n_narrow, BLOCK_WORDS):
             part = total[start : min(start + BLOCK_WORDS, grid.n_narrow)]
             stream.update_into(_ZEROS[: 8 * len(part)], buffer[: 8 * len(part)])
@@ -98,7 +91,7 @@ class Masker:
         if grid.size > grid.n_narrow:
             generated = stream.update(bytes(8 * (grid.size - grid.n_narrow)))
             rest = np.frombuffer(generated, dtype="<u8").astype(np.uint64)
-            (grid.subtract_rest if negative else grid.add_rest)(total, rest)
+            grid.add_rest(total, rest, sign)
 
 
 CHECK_BYTES = 24

@@ -88,7 +88,7 @@ class MaskScheme:
         check = self._check(words, grid, _coefficients(group, attempt))
         masker = Masker(grid)
         for key, sign in _masks(group, attempt):
-            (masker.add if sign > 0 else masker.subtract)(words, key)
+            masker.add(words, key, sign)
             check = added(check, _check_mask(key), sign)
         return encode(MaskedWords(grid.n_wide, memoryview(words.tobytes()), to_bytes(check)))
 
@@ -106,7 +106,7 @@ class MaskScheme:
         if sealed.n_wide != grid.n_wide or len(sealed.words) != 8 * grid.size:
             raise _wrong(attempt)
         words, key = sealed.to_numpy(), _group_key(group, attempt)
-        Masker(grid).subtract(words, key)
+        Masker(grid).add(words, key, -1)
         check = added(from_bytes(sealed.check), _check_mask(key), -1)
         if not equal(to_bytes(check), to_bytes(self._check(words, grid, _coefficients(group, attempt)))):
             raise _wrong(attempt)

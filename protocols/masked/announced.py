@@ -189,15 +189,12 @@ class Announced:
         self.coming[self._highest] = Coming(cohort, label, *rows, numbers, frozenset(joined))
         return self._highest
 
-    def block_of(self, cohort: int, joined: Iterable[int]) -> int:
-        """Return the lowest block that a cohort has; one without gets the next."""
+    def next_of(self, cohort: int, joined: Iterable[int]) -> tuple[int, int]:
+        """Return the lowest block that a cohort has, else a new one, and the number of its next sum."""
         known = [block for block, coming in self.coming.items() if coming.label == cohort]
-        return min(known) if known else self._begin(cohort, joined)
-
-    def next_number(self, block: int) -> int:
-        """Return the number of a block's next sum."""
+        block = min(known) if known else self._begin(cohort, joined)
         coming = self.coming[block]
-        return max(coming.used + 1, coming.numbers[0])
+        return block, max(coming.used + 1, coming.numbers[0])
 
     def taken(self, block: int, number: int) -> Coming:
         """Return what was prepared for a sum that begins; blocks that it closes are announced no more."""

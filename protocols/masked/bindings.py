@@ -20,7 +20,6 @@ from struct import Struct
 
 import numpy as np
 
-from privfed.protocols.crypto.fixed_point import Layout, Words
 from privfed.protocols.crypto.keys import (
     KEY_BYTES,
     RECEIPT_BYTES,
@@ -30,7 +29,7 @@ from privfed.protocols.crypto.keys import (
     expand,
     with_numbers,
 )
-from privfed.protocols.crypto.keystream import Masker, mask_bytes
+from privfed.protocols.crypto.keystream import mask_bytes
 from privfed.protocols.crypto.shamir import Bytes
 from privfed.protocols.masked.state import Pair
 
@@ -159,10 +158,6 @@ class Masking:
 
     def __repr__(self) -> str:
         return "Masking(...)"
-
-    def apply(self, words: Words, layout: Layout) -> None:
-        """Mask an answer in place."""
-        Masker(layout).apply(words, self.masks, np.array(self.adds))
 
 
 def masking(

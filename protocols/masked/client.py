@@ -28,6 +28,7 @@ from privfed.protocols.crypto.keys import (
     public_key,
     seal,
 )
+from privfed.protocols.crypto.keystream import Masker
 from privfed.protocols.masked import checks
 from privfed.protocols.masked.bindings import lock_binding, lock_key, masking, pair_of
 from privfed.protocols.masked.blocks import BlockMaker
@@ -154,8 +155,8 @@ class MaskedClient(JoiningClient):
                 state, refusal = msgspec.structs.replace(closed(state), past=()), Refusal("total")
             if channel is None or envelope is None:
                 return state, encode(refusal)
-            return state, channel.up(envelope.number, envelope.stage, refusal)
-        packed = channel.up(message.number, message.stage, reply)
+            return state, channel.up.seal(envelope.number, envelope.stage, refusal)
+        packed = channel.up.seal(message.number, message.stage, reply)
         keys = msgspec.structs.replace(keys, reply_to=request_hash, reply=packed)
         return msgspec.structs.replace(state, keys=keys), packed
 
@@ -175,7 +176,7 @@ class MaskedClient(JoiningClient):
         if self._verifier is not None:
             keys = msgspec.structs.replace(keys, chain=self._verifier.begun(session, before.past))
         keys, made = self._agreed(keys, message)
-        sealed = Channel(channel, session, self._me).up(0, "agree", Agreed(made["capsules"]))
+        sealed = Channel(channel, session, self._me).up.seal(0, "agree", Agreed(made["capsules"]))
         reply = encode(Joining(ciphertext, sealed))
         keys = msgspec.structs.replace(keys, joining=reply)
         return msgspec.structs.replace(before, fit=state.fit, key=b"", seed=b"", keys=keys), reply
@@ -218,7 +219,7 @@ class MaskedClient(JoiningClient):
 
     def _read(self, channel: Channel, envelope: Envelope) -> Message:
         asks = CollectRequest if self._verifier is None else VerifiedRequest | LeadRequest
-        message: Message = channel.open_down(envelope, PrepareRequest | UnmaskRequest | asks)
+        message: Message = channel.down.open(envelope, PrepareRequest | UnmaskRequest | asks)
         if envelope.stage != _STAGES[type(message)]:
             raise MessageError("stage and message differ", sender="the coordinator", stage=envelope.stage)
         return message
@@ -312,7 +313,7 @@ class MaskedClient(JoiningClient):
         words = grid.encode(answered.vector, answered.clipped)
         if self._verifier is not None:
             words = self._verifier.with_check(keys, number, message, grid, words)
-        masks.apply(words, layout)
+        Masker(layout).apply(words, masks.masks, np.array(masks.adds))
         away = np.flatnonzero(np.frombuffer(message.prepared, dtype=np.uint8) == 0)
         missing = tuple([cohort.members[place] for place in away.tolist()])
         held = (prepared, shares, answer_key, masks.expected, missing)
@@ -325,8 +326,8 @@ class MaskedClient(JoiningClient):
         living, dead = checks.check_reports(self._agreement, pending, message)
         lost = checks.all_lost(self._agreement, pending, self._me, message, living)
         cohort = self._agreement.cohort(pending.cohort).place
-        counted = losses.after_sum(keys.losses, cohort, lost, self._agreement.configuration)
-        keys = msgspec.structs.replace(keys, losses=counted)
+        counted = losses.after_total(keys.losses, cohort, lost)
+        keys = msgspec.structs.replace(keys, losses=losses.checked(counted, self._agreement.configuration))
         good = checks.check_receipts(pending, living, message.receipts)
         if len(good) < self._agreement.threshold(pending.cohort):
             raise PolicyError("receipts")

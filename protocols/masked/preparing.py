@@ -120,7 +120,7 @@ class Preparing(Coordinator):
             if client not in others:
                 ahead = self._ahead(client, slots, last=last)
                 if any(ahead):
-                    requests[client] = channel.down(number, "prepare", PrepareRequest(*ahead))
+                    requests[client] = channel.down.seal(number, "prepare", PrepareRequest(*ahead))
         return requests
 
     def _prepared(self, client: int, data: bytes, number: int) -> None:
@@ -156,8 +156,7 @@ class Preparing(Coordinator):
 
     def _block(self, cohort: int, needed: int, excluded: set[int]) -> Steps[tuple[int, int]]:
         """Return a block that enough of a cohort have prepared, if need be just now, and its next number."""
-        block = self._announced.block_of(cohort, self._channels)
-        number = self._announced.next_number(block)
+        block, number = self._announced.next_of(cohort, self._channels)
         if len(self._announced.coming[block].preparations.keys() - excluded) >= needed:
             return block, number
         slots, members = (Slot(block, cohort),), self._agreement.cohort(cohort).members
@@ -171,7 +170,7 @@ class Preparing(Coordinator):
         requests = self._ask_to_prepare(number, slots, ())
         leader = min(self._channels)
         if self._delivery is not None and self._delivery.leader is None:
-            requests[leader] = self._channels[leader].down(
+            requests[leader] = self._channels[leader].down.seal(
                 number, "prepare", LeadRequest(*self._ahead(leader, slots))
             )
         yield from self._exchanged("prepare", number, requests)
@@ -194,28 +193,26 @@ class Preparing(Coordinator):
         for client, channel in self._channels.items():
             ahead = ((), *self._ahead(client, slots)[1:])
             if ahead[1]:
-                requests[client] = channel.down(number, "prepare", PrepareRequest(*ahead))
+                requests[client] = channel.down.seal(number, "prepare", PrepareRequest(*ahead))
         if requests:
             yield from self._exchanged("agree", number, requests)
 
-    def _led(self, number: int, members: Iterable[int]) -> Steps[None]:
+    def _led(self, delivery: Delivery, number: int, members: Iterable[int]) -> Steps[None]:
         """See to it that a client drew the clients' secret: another is asked where the lowest was lost.
 
         Raises:
             NotEnoughClientsError: none did.
         """
-        if self._delivery is None:
-            return
         for client in sorted(members):
-            leader = self._delivery.leader
+            leader = delivery.leader
             if leader is None and not self._is_small:
                 self._pairing.want(client, self._listed, alone=True)
                 agreeing = PrepareRequest((), *self._ahead(client, ())[1:])
-                request = self._channels[client].down(number, "prepare", agreeing)
+                request = self._channels[client].down.seal(number, "prepare", agreeing)
                 yield from self._exchanged("agree", number, {client: request})
-            if leader is None or (leader == client and self._delivery.uninvited(members)):
+            if leader is None or (leader == client and delivery.uninvited(members)):
                 leading = LeadRequest((), *self._ahead(client, ())[1:])
-                request = self._channels[client].down(number, "prepare", leading)
+                request = self._channels[client].down.seal(number, "prepare", leading)
                 yield from self._exchanged("prepare", number, {client: request})
-        if self._delivery.leader is None:
+        if delivery.leader is None:
             self._fail(self._channels, 0, 1, "prepare", self._unprepared)

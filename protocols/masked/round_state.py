@@ -81,7 +81,7 @@ class RoundState:
         self._neighbours, self._back = coming.neighbours, coming.back
         members = self._cohort.members
         self._is_prepared = self._core(chosen)
-        self.prepared = self._clients(self._is_prepared)
+        self.prepared = tuple([members[place] for place in np.flatnonzero(self._is_prepared).tolist()])
         self._bitmap = self._is_prepared.tobytes()
         self._header = sum_header(session, number, index, question, self._cohort.digest, self._bitmap, head)
         self._total: Words = np.zeros(self._layout.size, dtype=np.uint64)
@@ -127,14 +127,6 @@ class RoundState:
         """The cohort's label."""
         return self._coming.label
 
-    def _clients(self, flags: Flags) -> tuple[int, ...]:
-        return tuple([self._cohort.members[place] for place in np.flatnonzero(flags).tolist()])
-
-    def _made_for(self, made: Bytes, place: int, chosen: Flags) -> Bytes:
-        """Return what the chosen neighbours of a member made for it, uint8 of shape (n_chosen, size)."""
-        chosen_parts: Bytes = made[self._neighbours[place][chosen], self._back[place][chosen]]
-        return chosen_parts
-
     def is_cut_off(self, left: Container[int]) -> bool:
         """Say whether some prepared client has too few neighbours left to open its secrets."""
         flags = np.array([i in left for i in self._cohort.members])
@@ -169,11 +161,11 @@ class RoundState:
     def unmask_request(self, client: int, ahead: Ahead) -> UnmaskRequest:
         """Return what one client needs to unmask: which neighbours are dead, and the others' receipts."""
         place = self._cohort.place[client]
-        living = self._is_living[self._neighbours[place]]
-        receipts = self._made_for(self._receipts, place, living)
+        others, back = self._neighbours[place], self._back[place]
+        living = self._is_living[others]
+        receipts = self._receipts[others[living], back[living]].tobytes()
         upcoming, keys, capsules = ahead
-        dead, made = self._dead_bitmap(place), receipts.tobytes()
-        return UnmaskRequest(dead, made, upcoming, self._lost_bits, keys, capsules)
+        return UnmaskRequest(self._dead_bitmap(place), receipts, upcoming, self._lost_bits, keys, capsules)
 
     @cached_property
     def _lost_bits(self) -> bytes:

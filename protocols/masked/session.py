@@ -6,13 +6,14 @@ masks cancelled.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Any
 
 from privfed.core.agreed.agreement import Agreement, Signer
 from privfed.core.asking.question import Question
 from privfed.core.roles.conversation import Total
 from privfed.core.roles.engine import Exchange, gather
-from privfed.core.roles.secure_sum import Steps
+from privfed.core.roles.secure_sum import COLLECT, Steps
 from privfed.core.stored.encoding import Message, Refusal, decode, encode
 from privfed.errors import IntegrityError
 from privfed.protocols.crypto.fixed_point import grid_of
@@ -20,7 +21,6 @@ from privfed.protocols.crypto.keys import CIPHERTEXT_BYTES, KEY_BYTES
 from privfed.protocols.crypto.shamir import MAX_HOLDERS
 from privfed.protocols.masked.client import MAX_PREPARED
 from privfed.protocols.masked.messages import (
-    CollectRequest,
     Relayed,
     Unmasking,
     Upload,
@@ -29,7 +29,7 @@ from privfed.protocols.masked.preparing import Preparing
 from privfed.protocols.masked.round_state import RoundState
 from privfed.protocols.masked.state import SECRET_BYTES
 from privfed.protocols.setup.graph import sizes
-from privfed.protocols.setup.messages import Slot
+from privfed.protocols.setup.messages import Slot, Stage
 from privfed.protocols.setup.rules import check_cohort, needed_to_open
 
 
@@ -113,7 +113,8 @@ class MaskedSession(Preparing):
             # Who joined after the others had prepared can be in their next block only.
             self._announced.leave(block)
         self._require(set(state.prepared), members, "prepare", self._unprepared)
-        yield from self._led(number, state.prepared)
+        if self._delivery is not None:
+            yield from self._led(self._delivery, number, state.prepared)
         state.dropped = {
             i: "advertise" if i not in self._listed else "agree" if i in (self._missed or ()) else "prepare"
             for i in sorted(set(members) - set(state.prepared))
@@ -143,35 +144,18 @@ class MaskedSession(Preparing):
         configuration = self._agreement.configuration
         return sizes(len(configuration.clients), configuration.terms).colluders
 
-    def _collect_request(self, state: RoundState, client: int, slots: tuple[Slot, ...]) -> bytes:
-        request: Message = state.collect_request(client, self._ahead(client, slots, last=False))
-        if self._delivery is not None and isinstance(request, CollectRequest):
-            request = self._delivery.request(client, request)
-        return self._channels[client].down(state.number, "collect", request)
-
     def _collect(self, state: RoundState, slots: tuple[Slot, ...]) -> Steps[None]:
-        requests = {i: self._collect_request(state, i, slots) for i in state.prepared}
-        requests |= self._ask_to_prepare(state.number, slots, requests, last=False)
-        joined, prepared = set(self._channels), set(state.prepared)
-        # Clients that only prepare a later sum are not asked.
-        replies = yield Exchange("collect", state.number, requests, tuple(sorted(prepared)))
+        requests: dict[int, Message] = {}
+        for client in state.prepared:
+            request = state.collect_request(client, self._ahead(client, slots, last=False))
+            requests[client] = request if self._delivery is None else self._delivery.request(client, request)
 
-        def read(client: int, data: bytes) -> Refusal | None:
-            if client not in prepared:
-                self._prepared(client, data, state.number if client in joined else 0)
-                return None
-            reply: Upload | Refusal = self._opened(client, data, state.number, "collect", Upload)
-            if isinstance(reply, Refusal):
-                return reply
-            self._take(client, reply, "collect")
+        def take(client: int, reply: Upload) -> None:
             state.add(client, reply, self._name(client))
             if self._delivery is not None:
                 self._delivery.heard(client)
-            # The upload is in the total now; keeping it would keep its decrypted bytes in memory.
-            return None
 
-        read_replies, rejected = gather(replies, requests, read)
-        state.note(read_replies, rejected, "collect")
+        yield from self._asked(state, COLLECT, requests, slots, Upload, take)
         codes = {f"box:{j}": j for j in state.prepared}
         for accuser, code in state.refused.items():
             if code in codes:
@@ -179,29 +163,56 @@ class MaskedSession(Preparing):
                 self._accused_last.add(codes[code])
 
     def _unmask(self, state: RoundState, slots: tuple[Slot, ...]) -> Steps[None]:
-        requests = {
-            i: self._channels[i].down(state.number, "unmask", state.unmask_request(i, self._ahead(i, slots)))
-            for i in state.living
-        }
-        requests |= self._ask_to_prepare(state.number, slots, requests)
-        joined = set(self._channels)
-        replies = yield Exchange("unmask", state.number, requests)
+        requests = {i: state.unmask_request(i, self._ahead(i, slots)) for i in state.living}
 
-        def read(client: int, data: bytes) -> Unmasking | Refusal | None:
-            if client not in state.living:
-                self._prepared(client, data, state.number if client in joined else 0)
-                return None
-            reply: Unmasking | Refusal = self._opened(client, data, state.number, "unmask", Unmasking)
-            if isinstance(reply, Unmasking):
-                self._take(client, reply, "unmask")
-                state.answer(client, reply, self._name(client))
-            return reply
+        def take(client: int, reply: Unmasking) -> None:
+            state.answer(client, reply, self._name(client))
 
-        read_replies, rejected = gather(replies, requests, read)
-        state.note(read_replies, rejected, "unmask")
+        yield from self._asked(state, "unmask", requests, slots, Unmasking, take)
         for accuser, answer in state.answers.items():
             for j in answer.left_out:
                 self._accusers.setdefault(j, set()).add(accuser)
+
+    def _asked(
+        self,
+        state: RoundState,
+        stage: Stage,
+        requests: Mapping[int, Message],
+        slots: tuple[Slot, ...],
+        expected: Any,
+        take: Callable[[int, Any], None],
+    ) -> Steps[None]:
+        """Make one exchange of a sum, in which other clients join or prepare sums to come.
+
+        Args:
+            state: of the sum.
+            stage: of the exchange.
+            requests: to clients of the sum.
+            slots: the sums to come.
+            expected: type of their replies.
+            take: checks and keeps one reply, or raises `MessageError`.
+        """
+        number, collects = state.number, stage == COLLECT
+        sealed = {i: self._channels[i].down.seal(number, stage, one) for i, one in requests.items()}
+        sealed |= self._ask_to_prepare(number, slots, requests, last=not collects)
+        joined = set(self._channels)
+        # Clients that only prepare a later sum are not asked the question.
+        answering = tuple(sorted(requests)) if collects else None
+        replies = yield Exchange(stage, number, sealed, answering)
+
+        def read(client: int, data: bytes) -> Refusal | None:
+            if client not in requests:
+                self._prepared(client, data, number if client in joined else 0)
+                return None
+            reply = self._opened(client, data, number, stage, expected)
+            if isinstance(reply, Refusal):
+                return reply
+            self._take(client, reply, stage)
+            take(client, reply)
+            # An upload is in the total now; keeping it would keep its decrypted bytes in memory.
+            return None
+
+        state.note(*gather(replies, sealed, read), stage)
 
     def close(self) -> Steps[None]:
         """Do nothing: the server has every total."""

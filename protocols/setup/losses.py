@@ -67,25 +67,14 @@ def begun(losses: Losses, absent: Collection[int]) -> Losses:
     return msgspec.structs.replace(losses, away=first, unlisted=first)
 
 
-def after_sum(
-    losses: Losses, cohort: Collection[int], lost: Collection[int], configuration: Configuration
-) -> Losses:
-    """Return the count once a sum of a cohort is to be opened without some clients; see `after_total`.
+def after_total(losses: Losses, cohort: Collection[int], lost: Collection[int]) -> Losses:
+    """Return the count once a sum of a cohort is opened without some clients, however many.
 
     Args:
         losses: so far.
         cohort: members of the cohort; a mapping where they are many, since they are looked up.
         lost: those who are not in the sum, as far as this client hears.
-        configuration: what was agreed.
-
-    Raises:
-        PolicyError: they are more than was agreed; the text is the code of the refusal.
     """
-    return checked(after_total(losses, cohort, lost), configuration)
-
-
-def after_total(losses: Losses, cohort: Collection[int], lost: Collection[int]) -> Losses:
-    """Return the count once a sum of a cohort was opened without some clients, however many."""
     before = losses.away or ()
     away = tuple(sorted({j for j in before if j not in cohort} | set(lost)))
     count = losses.count + (away not in (before, losses.unlisted))
@@ -93,7 +82,7 @@ def after_total(losses: Losses, cohort: Collection[int], lost: Collection[int]) 
 
 
 def before_answer(losses: Losses, index: int, pending: bool, configuration: Configuration) -> Losses:
-    """Return the count once a sum is to be answered; raises as `after_sum`.
+    """Return the count once a sum is to be answered; raises as `checked`.
 
     Args:
         losses: so far.

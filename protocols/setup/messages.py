@@ -154,46 +154,54 @@ def part(data: bytes, place: int, size: int) -> bytes:
     return data[place * size : (place + 1) * size]
 
 
+class Direction:
+    """Seals and opens the envelopes that go one way between one client and the coordinator.
+
+    Args:
+        key: the key that both share, 32 bytes.
+        session: the fit's session.
+        client: position of the client.
+        way: "down" to the client, or "up" to the coordinator.
+    """
+
+    def __init__(self, key: bytes, session: bytes, client: int, way: str) -> None:
+        self.key = expand(key, bound(way, session, client))
+        self._session, self._client = session, client
+
+    def seal(self, number: int, stage: Stage, message: Message) -> bytes:
+        """Return a sealed envelope with a message of a sum and stage."""
+        box = seal(self.key, encode(message), self._binding(number, stage))
+        return encode(Envelope(number, stage, memoryview(box)))
+
+    def open(self, envelope: Envelope, expected: Any, sender: str = "the coordinator") -> Any:
+        """Return the message in an envelope.
+
+        Raises:
+            MessageError: it does not authenticate, or is none of the expected types.
+        """
+        try:
+            data = unseal(self.key, envelope.box, self._binding(envelope.number, envelope.stage))
+        except CryptographyError:
+            raise MessageError("does not authenticate", sender=sender, stage=envelope.stage) from None
+        return decode(data, expected, sender=sender, stage=envelope.stage)
+
+    def _binding(self, number: int, stage: str) -> bytes:
+        return bound("envelope", self._session, number, self._client, stage.encode())
+
+
 class Channel:
-    """Seals and opens envelopes between one client and the coordinator.
+    """Connects one client and the coordinator, each direction under a key of its own.
 
     Args:
         key: shared key that both derived from their X25519 keys of this fit, 32 bytes.
         session: the fit's session.
         client: position of the client.
+
+    Attributes:
+        down: requests to the client.
+        up: replies to the coordinator.
     """
 
     def __init__(self, key: bytes, session: bytes, client: int) -> None:
-        self._session, self._client = session, client
-        self._down = expand(key, bound("down", session, client))
-        self._up = expand(key, bound("up", session, client))
-
-    def _binding(self, number: int, stage: str) -> bytes:
-        return bound("envelope", self._session, number, self._client, stage.encode())
-
-    def down(self, number: int, stage: Stage, message: Message) -> bytes:
-        """Seal a request to the client."""
-        return self._pack(self._down, number, stage, message)
-
-    def up(self, number: int, stage: Stage, message: Message) -> bytes:
-        """Seal a reply to the coordinator."""
-        return self._pack(self._up, number, stage, message)
-
-    def _pack(self, key: bytes, number: int, stage: Stage, message: Message) -> bytes:
-        box = seal(key, encode(message), self._binding(number, stage))
-        return encode(Envelope(number, stage, memoryview(box)))
-
-    def open_down(self, envelope: Envelope, expected: Any) -> Any:
-        """Open an envelope and return the request in it."""
-        return self._open(self._down, envelope, expected, "the coordinator")
-
-    def open_up(self, envelope: Envelope, expected: Any, sender: str) -> Any:
-        """Open an envelope and return the reply in it."""
-        return self._open(self._up, envelope, expected, sender)
-
-    def _open(self, key: bytes, envelope: Envelope, expected: Any, sender: str) -> Any:
-        try:
-            data = unseal(key, envelope.box, self._binding(envelope.number, envelope.stage))
-        except CryptographyError:
-            raise MessageError("does not authenticate", sender=sender, stage=envelope.stage) from None
-        return decode(data, expected, sender=sender, stage=envelope.stage)
+        self.down = Direction(key, session, client, "down")
+        self.up = Direction(key, session, client, "up")

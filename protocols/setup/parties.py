@@ -119,21 +119,27 @@ class Coordinator:
         except CryptographyError as error:
             raise MessageError(str(error), sender=name, stage=stage) from None
         channel = Channel(key, session, client)
-        reply = self._opened_by(channel, client, joining.envelope, 0, stage, expected)
+        reply = self._opened(client, joining.envelope, 0, stage, expected, channel)
         if not isinstance(reply, Refusal):
             check(client, reply)
             self._pairing.take(client, reply.capsules, name, stage)
             self._channels[client] = channel
         return reply
 
-    def _opened(self, client: int, data: bytes, number: int, stage: str, expected: Any) -> Any:
-        """Open an envelope and return the reply, which must belong to this sum and stage."""
-        return self._opened_by(self._channels[client], client, data, number, stage, expected)
-
-    def _opened_by(
-        self, channel: Channel, client: int, data: bytes, number: int, stage: str, expected: Any
+    def _opened(
+        self, client: int, data: bytes, number: int, stage: str, expected: Any, channel: Channel | None = None
     ) -> Any:
-        name = self._name(client)
+        """Open an envelope and return the reply, which must belong to this sum and stage.
+
+        Args:
+            client: who sent it.
+            data: the envelope.
+            number: of the sum.
+            stage: of the sum.
+            expected: types that the reply may have, besides a refusal.
+            channel: of a client that joins by this reply; None for one that has joined.
+        """
+        channel, name = channel or self._channels[client], self._name(client)
         if len(data) > self._longest:
             raise MessageError(
                 f"{len(data)} bytes, expected at most {self._longest}", sender=name, stage=stage
@@ -144,7 +150,7 @@ class Coordinator:
         if (envelope.number, envelope.stage) != (number, stage):
             reason = f"is of sum {envelope.number}, stage {envelope.stage!r}; expected was sum {number}"
             raise MessageError(reason, sender=name, stage=stage)
-        return channel.open_up(envelope, expected | Refusal, name)
+        return channel.up.open(envelope, expected | Refusal, name)
 
     def _require(
         self, left: Container[int], members: Collection[int], stage: str, refused: Mapping[int, str]

@@ -74,11 +74,11 @@ class Played:
     def ask(self, client: int, number: int, request: OpenRequest) -> Contribution | Refusal:
         """Send one client a request; return its reply."""
         channel = self.relay._channels[client]
-        data = self.run.clients[client].handle(channel.down(number, "collect", request))
+        data = self.run.clients[client].handle(channel.down.seal(number, "collect", request))
         reply = decode(data, Envelope | Refusal, sender="client", stage="collect")
         if isinstance(reply, Refusal):
             return reply
-        opened: Contribution | Refusal = channel.open_up(reply, Contribution | Refusal, "client")
+        opened: Contribution | Refusal = channel.up.open(reply, Contribution | Refusal, "client")
         return opened
 
     def code(self, client: int, number: int, request: OpenRequest) -> str:

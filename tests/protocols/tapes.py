@@ -213,7 +213,7 @@ def refusal_in(reply: bytes, state: State | None) -> Refusal | None:
     if isinstance(message, Envelope):
         assert state is not None and state.keys is not None
         channel = Channel(state.keys.channel, state.keys.session, client_of(state))
-        message = channel.open_up(message, Refusal | Prepared | Upload | Unmasking, "")
+        message = channel.up.open(message, Refusal | Prepared | Upload | Unmasking, "")
     return message if isinstance(message, Refusal) else None
 
 
@@ -233,7 +233,7 @@ def is_sealed(one: Passed, *stages: str) -> bool:
 def sealed(state: State, client: int, number: int, stage: Any, message: Message) -> bytes:
     """Return a request as only the coordinator can make it."""
     assert state.keys is not None
-    return Channel(state.keys.channel, state.keys.session, client).down(number, stage, message)
+    return Channel(state.keys.channel, state.keys.session, client).down.seal(number, stage, message)
 
 
 def opened(state: State, client: int, request: bytes) -> tuple[Envelope, Any]:
@@ -241,7 +241,7 @@ def opened(state: State, client: int, request: bytes) -> tuple[Envelope, Any]:
     assert state.keys is not None
     envelope = decode(request, Envelope, sender="", stage="")
     channel = Channel(state.keys.channel, state.keys.session, client)
-    return envelope, channel.open_down(envelope, INNER)
+    return envelope, channel.down.open(envelope, INNER)
 
 
 def content(state: State, client: int, reply: bytes) -> Any:
@@ -249,7 +249,7 @@ def content(state: State, client: int, reply: bytes) -> Any:
     assert state.keys is not None
     channel = Channel(state.keys.channel, state.keys.session, client)
     envelope = decode(reply, Envelope, sender="", stage="")
-    return channel.open_up(envelope, Refusal | Prepared | Upload | Unmasking, "")
+    return channel.up.open(envelope, Refusal | Prepared | Upload | Unmasking, "")
 
 
 def resealed(run: Sums, client: int, reply: bytes, change: Callable[[Any], Any]) -> bytes:
@@ -257,8 +257,8 @@ def resealed(run: Sums, client: int, reply: bytes, change: Callable[[Any], Any])
     state = run.state(client)
     envelope = decode(reply, Envelope, sender="", stage="")
     channel = Channel(state.keys.channel, state.keys.session, client)
-    message = channel.open_up(envelope, Prepared | Upload | Unmasking | Refusal, "")
-    return channel.up(envelope.number, envelope.stage, change(message))
+    message = channel.up.open(envelope, Prepared | Upload | Unmasking | Refusal, "")
+    return channel.up.seal(envelope.number, envelope.stage, change(message))
 
 
 class Forger:

@@ -124,7 +124,7 @@ class Failing(Sums):
         """Return the code of the failing client's refusal, as the coordinator reads it."""
         refusal = decode(reply, Refusal | Envelope, sender="", stage="")
         if isinstance(refusal, Envelope):
-            refusal = self.channel().open_up(refusal, Refusal, "")
+            refusal = self.channel().up.open(refusal, Refusal, "")
         return str(refusal.code)
 
     def channel(self) -> Channel:

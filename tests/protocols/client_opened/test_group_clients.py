@@ -100,7 +100,7 @@ def test_an_answered_request_gets_the_same_reply_and_no_second_answer() -> None:
     played = Played()
     played.announce(1)
     channel = played.relay._channels[1]
-    request = channel.down(2, "collect", played.request(2, 1))
+    request = channel.down.seal(2, "collect", played.request(2, 1))
     first = played.run.clients[1].handle(request)
     played.run.values[1] = played.run.values[1] / 2
     assert played.run.clients[1].handle(request) == first
@@ -242,10 +242,10 @@ def test_an_upload_of_another_sum_in_a_total_opens_nothing() -> None:
 def test_messages_of_another_set_up_are_refused() -> None:
     one, other = Played(), Played()
     one.announce(1)
-    foreign = other.relay._channels[1].down(2, "collect", one.request(2, 1))
+    foreign = other.relay._channels[1].down.seal(2, "collect", one.request(2, 1))
     refusal = decode(one.run.clients[1].handle(foreign), Envelope | Refusal, sender="", stage="")
     channel = one.relay._channels[1]
-    assert channel.open_up(refusal, Refusal, "") == Refusal("message")
+    assert channel.up.open(refusal, Refusal, "") == Refusal("message")
     assert one.code(1, 2, one.request(2, 1, totals=tuple(other.relay._totals))) == "total"
 
 

@@ -44,11 +44,10 @@ class Mutator:
     def _inside(self, client: int, data: bytes, down: bool) -> bytes:
         channel: Channel = self._run.session.relay._channels[client]  # type: ignore[attr-defined]
         envelope = decode(data, Envelope, sender="", stage="")
-        read = channel.open_down if down else lambda *of: channel.open_up(*of, "")
-        message: Any = read(envelope, OpenRequest | Contribution | Joined)
+        way = channel.down if down else channel.up
+        message: Any = way.open(envelope, OpenRequest | Contribution | Joined)
         raw = msgspec.Raw(mutated(encode(message), self._rng))
-        pack = channel._pack
-        return pack(channel._down if down else channel._up, envelope.number, envelope.stage, raw)  # type: ignore[arg-type]
+        return way.seal(envelope.number, envelope.stage, raw)  # type: ignore[arg-type]
 
     def _changed(self, client: int, data: bytes, down: bool) -> bytes:
         if self._rng.random() >= self._share:

@@ -145,7 +145,7 @@ def joined(run: Sums, client: int, reply: bytes) -> Joined:
     """Return what is in a client's answer to the list."""
     group, joining = run.state(client).group, decode(reply, Joining, sender="", stage="")
     envelope = decode(joining.envelope, Envelope, sender="", stage="")
-    inside: Joined = Channel(group.channel, group.session, client).open_up(envelope, Joined, "")
+    inside: Joined = Channel(group.channel, group.session, client).up.open(envelope, Joined, "")
     return inside
 
 
@@ -218,7 +218,7 @@ def test_boxes_of_another_length_cost_the_leader_its_place() -> None:
             ciphertext = decode(replies[0][1], Joining, sender="", stage="").ciphertext
             group = run.state(0).group
             channel = Channel(group.channel, group.session, 0)
-            sealed = channel.up(0, "prepare", msgspec.structs.replace(inside, boxes=boxes))
+            sealed = channel.up.seal(0, "prepare", msgspec.structs.replace(inside, boxes=boxes))
             return [(0, encode(Joining(ciphertext, sealed))), *replies[1:]]
 
         return change

@@ -223,7 +223,7 @@ class Chaos:
         for fit in self.server.fits:
             if isinstance(message, Envelope) and client in fit.channels:
                 with suppress(MessageError):
-                    message = fit.channels[client].open_up(message, Prepared | Refusal, "client")
+                    message = fit.channels[client].up.open(message, Prepared | Refusal, "client")
                     known = fit.preparations.values()
         return isinstance(message, Refusal) or all(one in known for one in message.preparations)
 

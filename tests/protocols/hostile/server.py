@@ -127,7 +127,7 @@ class HostileServer:
         key = channel_from(fit.key, fit.seed, public, fit.roster, fit.session, client, reply.ciphertext)
         fit.channels[client] = Channel(key, fit.session, client)
         envelope = decode(reply.envelope, Envelope, sender="client", stage="agree")
-        agreed: Agreed = fit.channels[client].open_up(envelope, Agreed, "client")
+        agreed: Agreed = fit.channels[client].up.open(envelope, Agreed, "client")
         for one in agreed.capsules:
             fit.capsules[client, one.client] = Capsule(client, one.ciphertext, one.tag)
         upcoming = self.slots(slots)
@@ -168,7 +168,7 @@ class HostileServer:
         data = self.world.ask(client, request)
         reply = decode(data, Envelope | Refusal, sender="client", stage=stage)
         if isinstance(reply, Envelope):
-            reply = fit.channels[client].open_up(reply, Prepared | Upload | Unmasking | Refusal, "client")
+            reply = fit.channels[client].up.open(reply, Prepared | Upload | Unmasking | Refusal, "client")
         self.last = reply
         if isinstance(reply, Refusal):
             self.refusals.append(reply.code)
@@ -179,7 +179,7 @@ class HostileServer:
 
     def send(self, fit: Fit, client: int, number: int, stage: str, message: Any) -> str:
         """Send any message."""
-        return self._send(fit, client, fit.channels[client].down(number, stage, message), number, stage)
+        return self._send(fit, client, fit.channels[client].down.seal(number, stage, message), number, stage)
 
     def prepare(self, fit: Fit, number: int, cohort: int = 0, clients: Iterable[int] | None = None) -> None:
         """Have those of a cohort that have not done so prepare for a number."""

@@ -145,7 +145,7 @@ class Broken(Recorded):
             envelope = decode(
                 decode(reply, Joining, sender="", stage="").envelope, Envelope, sender="", stage=""
             )
-            for one in self.channels[i].open_up(envelope, Agreed, "").capsules:
+            for one in self.channels[i].up.open(envelope, Agreed, "").capsules:
                 agreed = agree(self.x25519[i], advertised[one.client].key) if x25519 else bytes(32)
                 inside = decapsulate(self.mlkem[one.client], one.ciphertext) if mlkem else bytes(32)
                 key, _ = hybrid._keys(agreed, inside, session, i, one.client, one.ciphertext)
@@ -171,7 +171,7 @@ class Broken(Recorded):
         question, grid, found = vectors(), Grid(vectors().spec, n), 0
         header = self.header
         for i, data in uploads.items():
-            upload = self.channels[i].open_up(decode(data, Envelope, sender="", stage=""), Upload, "")
+            upload = self.channels[i].up.open(decode(data, Envelope, sender="", stage=""), Upload, "")
             words = np.frombuffer(upload.words, dtype="<u8").astype(np.uint64)
             shares = {}
             for place, j in enumerate([j for j in range(n) if j != i]):

@@ -187,7 +187,7 @@ class Recorded:
             channel = Channel(self.run.state(i).keys.channel, session, i)
             joining = decode(reply, Joining, sender="", stage="")
             envelope = decode(joining.envelope, Envelope, sender="", stage="")
-            for one in channel.open_up(envelope, Agreed, "").capsules:
+            for one in channel.up.open(envelope, Agreed, "").capsules:
                 agreed = agree(self.x25519[i], advertised[one.client].key) if x25519 else bytes(32)
                 inside = decapsulate(self.mlkem[one.client], one.ciphertext) if mlkem else bytes(32)
                 key, tag = hybrid._keys(agreed, inside, session, i, one.client, one.ciphertext)
@@ -200,7 +200,7 @@ class Recorded:
 
 def _reads(channel: Channel, data: bytes) -> bool:
     try:
-        channel.open_up(decode(data, Envelope, sender="", stage=""), Upload, "")
+        channel.up.open(decode(data, Envelope, sender="", stage=""), Upload, "")
     except MessageError:
         return False
     return True

@@ -212,7 +212,7 @@ def test_a_crash_after_the_state_was_stored_gives_the_stored_reply(stage: str) -
 def refusal_in_channel(run: Sums, client: int, reply: bytes) -> str:
     keys = run.state(client).keys
     envelope = decode(reply, Envelope, sender="", stage="")
-    return str(Channel(keys.channel, keys.session, client).open_up(envelope, Refusal, "").code)
+    return str(Channel(keys.channel, keys.session, client).up.open(envelope, Refusal, "").code)
 
 
 def test_a_client_that_lost_its_state_sits_out_until_the_next_set_up() -> None:

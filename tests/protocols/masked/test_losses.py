@@ -21,7 +21,7 @@ from privfed.protocols.masked.round_state import RoundState
 from privfed.protocols.masked.state import closed
 from privfed.protocols.setup import losses
 from privfed.protocols.setup.advertising import advertise_request
-from privfed.protocols.setup.losses import Losses, after_sum, after_total, before_answer, begun
+from privfed.protocols.setup.losses import Losses, after_total, before_answer, begun, checked
 from privfed.testing.sum_runs import Sums
 from tests.protocols.sparse import small_graphs
 
@@ -128,26 +128,26 @@ MANY = msgspec.structs.replace(AGREED, terms=Masked(losses=99, colluders=1).term
 def test_cohorts_that_are_agreed_to_differ_are_no_losses() -> None:
     counted = begun(Losses(), [])
     for cohort in ((0, 1, 2), (2, 3, 4), (0, 4, 5)):
-        counted = after_sum(counted, cohort, [], AGREED)
+        counted = checked(after_total(counted, cohort, []), AGREED)
     assert counted == Losses(0, ())
 
 
 def test_who_was_lost_in_one_cohort_returns_only_in_a_cohort_of_its_own() -> None:
-    counted = after_sum(begun(Losses(), []), (0, 1, 2), [1], MANY)
+    counted = after_total(begun(Losses(), []), (0, 1, 2), [1])
     assert counted == Losses(1, (1,))
-    counted = after_sum(counted, (3, 4, 5), [], MANY)
+    counted = after_total(counted, (3, 4, 5), [])
     assert counted == Losses(1, (1,))
-    assert after_sum(counted, (1, 4, 5), [], MANY) == Losses(1, ())
+    assert after_total(counted, (1, 4, 5), []) == Losses(1, ())
     # Somebody else is still away: that set is another.
-    other = after_sum(counted, (3, 4, 5), [3], MANY)
-    assert after_sum(other, (1, 4, 5), [], MANY) == Losses(3, (3,))
+    other = after_total(counted, (3, 4, 5), [3])
+    assert after_total(other, (1, 4, 5), []) == Losses(3, (3,))
     assert before_answer(counted, 1, True, MANY).count == 2
 
 
 def test_a_loss_serves_two_sums_that_are_asked_again_and_the_second_costs_the_repeat_alone() -> None:
     counts, counted = [], begun(Losses(), [])
     for index, lost in ((0, []), (0, [1]), (1, [1]), (1, []), (2, []), (2, [1])):
-        counted = after_sum(before_answer(counted, index, False, MANY), (0, 1, 2), lost, MANY)
+        counted = after_total(before_answer(counted, index, False, MANY), (0, 1, 2), lost)
         counts.append(counted.count)
     assert counts == [0, 2, 2, 3, 3, 5]
 

@@ -45,13 +45,13 @@ def test_changed_bytes_of_a_request_are_refused_and_raise_nothing(mutations: int
         data, channel = bytearray(plain), server._channels[client]
         for at in rng.integers(0, len(data), 1 + turn % 3):
             data[at] = rng.integers(256)
-        binding = channel._binding(number, "collect")
-        sealed = encode(Envelope(number, "collect", memoryview(seal(channel._down, bytes(data), binding))))
+        binding = channel.down._binding(number, "collect")
+        sealed = encode(Envelope(number, "collect", memoryview(seal(channel.down.key, bytes(data), binding))))
         _, reply = run.sides[client].step(states[client], sealed, run.answerer(client))
         envelope = decode(reply, Envelope | Refusal, sender="client", stage="collect")
         opened = envelope
         if isinstance(envelope, Envelope):
-            opened = channel.open_up(envelope, Upload | Refusal, "client")
+            opened = channel.up.open(envelope, Upload | Refusal, "client")
         if isinstance(opened, Refusal):
             codes.add(opened.code.split(":")[0] if opened.code.startswith("box") else opened.code)
             continue

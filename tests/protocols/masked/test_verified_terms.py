@@ -53,7 +53,7 @@ def test_unverified_clients_take_no_verified_request() -> None:
     run.ask()
     session = run.session
     collect = CollectRequest(0, 1, QUESTION.to_bytes(), bytes(4), b"", b"", b"", ())
-    data = session._channels[0].down(9, "collect", VerifiedRequest(collect, 0, b"", ()))  # type: ignore[attr-defined]
+    data = session._channels[0].down.seal(9, "collect", VerifiedRequest(collect, 0, b"", ()))  # type: ignore[attr-defined]
     before = run.state(0)
     run.clients[0].handle(data)
     assert run.state(0) == before
