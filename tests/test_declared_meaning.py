@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 NAMES = {"__name__", "__qualname__", "__class__"}
-VALUES = {"Entry", "Exchange", "Statistics", "StatisticsSpec"}
+VALUES = {"Entry", "Exchange", "Statistics", "StatisticsSpec", "_asked"}
 """Calls whose strings name statistics and stages."""
 
 OPTIONS = {"averaging", "party", "recipient", "weighting"}

@@ -93,6 +93,10 @@ class Masker:
             rest = np.frombuffer(generated, dtype="<u8").astype(np.uint64)
             grid.add_rest(total, rest, sign)
 
+    def subtract(self, total: Words, key: bytes) -> None:
+        """Subtract the stream of `key` from `total` in place."""
+        self.add(total, key, -1)
+
 
 CHECK_BYTES = 24
 _MODULUS = 1 << 8 * CHECK_BYTES

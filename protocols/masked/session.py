@@ -155,7 +155,7 @@ class MaskedSession(Preparing):
             if self._delivery is not None:
                 self._delivery.heard(client)
 
-        yield from self._asked(state, COLLECT, requests, slots, Upload, take)
+        yield from self._asked(state, "collect", requests, slots, Upload, take)
         codes = {f"box:{j}": j for j in state.prepared}
         for accuser, code in state.refused.items():
             if code in codes:
