@@ -21,11 +21,9 @@ from weakref import WeakKeyDictionary
 
 import click
 
-from privfed.cli.option_files import words_of
 from privfed.core.names import Registry, imported
 from privfed.errors import ArgumentError, PrivFedError
 from privfed.estimators.declaring import Parameter, parameters_of
-from privfed.estimators.parameters import Clusters, Measured, Scaled, Surroundings
 from privfed.estimators.registry import DECLARED, ESTIMATORS, SHORT, TRAINED
 
 Decorator = Callable[[Any], Any]
@@ -113,14 +111,14 @@ class Setting(click.Option):
     """An option that sets a parameter of an estimator; without it the estimator's default holds."""
 
 
-_SET_OTHERWISE = {
-    *parameters_of(Surroundings),
-    *parameters_of(Clusters),
-    *parameters_of(Measured),
-    *parameters_of(Scaled),
-    "n_classes",
-}
-"""Parameters that other options set: --protocol, --seed, -k, --low, --epsilon, --metrics, --classes, ..."""
+@lru_cache(maxsize=1)
+def _set_otherwise() -> set[str]:
+    """Return the parameters that other options set: --protocol, --seed, -k, --low, --epsilon, --metrics."""
+    # Imported here, as commands without an algorithm have no parameters.
+    from privfed.estimators.parameters import Clusters, Measured, Scaled, Surroundings
+
+    groups = (Surroundings, Clusters, Measured, Scaled)
+    return {name for group in groups for name in parameters_of(group)} | {"n_classes"}
 
 
 def _type_of(kind: type, name: str, declared: Parameter) -> Any:
@@ -154,7 +152,7 @@ def settings_of(kind: type) -> list[Setting]:
     return [
         _setting(name, one, type_, one.summary)
         for name, one, type_ in found
-        if type_ is not None and name not in _SET_OTHERWISE
+        if type_ is not None and name not in _set_otherwise()
     ]
 
 
@@ -218,6 +216,9 @@ class Command(click.Command):
         places = [i for i, word in enumerate(args) if word.partition("=")[0] == CONFIG]
         if not places or all(CONFIG not in one.opts for one in self.params):
             return args
+        # Imported here, as few commands name a file.
+        from privfed.cli.option_files import words_of
+
         first = places[0]
         inline = "=" in args[first]
         path = args[first].partition("=")[2] if inline else "".join(args[first + 1 : first + 2])

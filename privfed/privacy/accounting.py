@@ -35,6 +35,7 @@ never sum to more than W. Then the run is (a, a W / 2)-RDP (docs/privacy/account
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -51,7 +52,6 @@ LEAST_SIGMA = 5.0
 1 +- 1e-106 in each probability."""
 
 _SLACK = 1.0 + 1e-10
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 _SQRT_2PI = math.sqrt(2.0 * math.pi)
 
 
@@ -60,6 +60,29 @@ def _special() -> Any:
     from scipy import special
 
     return special
+
+
+@dataclass(frozen=True, slots=True)
+class Payment:
+    """One line of a ledger.
+
+    Args:
+        purpose: what the question was for.
+        question: wire name of the question.
+        share: share of the budget that was paid.
+        sigma: entry -> standard deviation of the noise that is guaranteed to be in the total.
+    """
+
+    purpose: str
+    question: str
+    share: float
+    sigma: dict[str, float]
+
+
+@lru_cache(maxsize=1)
+def _quadrature() -> Any:
+    """Return nodes and weights of Gauss and Legendre; numpy.polynomial takes long to import, as above."""
+    return np.polynomial.legendre.leggauss(12)
 
 
 def _mills(z: float) -> float:
@@ -88,9 +111,10 @@ def gdp_delta(epsilon: float, mu: float) -> float:
     z = epsilon / mu - mu / 2.0
     density = math.exp(-z * z / 2.0) / _SQRT_2PI
     if mu < 0.1:
-        points = z + mu / 2.0 * (_NODES + 1.0)
+        nodes, weights = _quadrature()
+        points = z + mu / 2.0 * (nodes + 1.0)
         slopes = [1.0 - point * _mills(point) for point in points.tolist()]
-        return density * mu / 2.0 * float(np.dot(_WEIGHTS, slopes))
+        return density * mu / 2.0 * float(np.dot(weights, slopes))
     if z < 0.0:
         return float(_special().ndtr(-z)) - density * _mills(z + mu)
     return density * (_mills(z) - _mills(z + mu))
@@ -198,15 +222,22 @@ def check_delta(delta: float) -> None:
         raise ArgumentError(f"delta must lie in [1e-300, 1), got delta={delta!r}.", parameters=["delta"])
 
 
-_ORDERS = np.unique(np.rint(np.concatenate([np.arange(2.0, 2000.0), np.geomspace(2e3, 1e12, 60_000)])))
-"""Orders that are tried. Any integer order gives a valid claim; these lose less than 1e-6 of epsilon."""
-
 _RENYI_SLACK = 1e-12
 
 
+@lru_cache(maxsize=1)
+def _orders() -> FloatArray:
+    """Return the orders that are tried, found when a claim first needs them.
+
+    Any integer order gives a valid claim; these lose less than 1e-6 of epsilon.
+    """
+    return np.unique(np.rint(np.concatenate([np.arange(2.0, 2000.0), np.geomspace(2e3, 1e12, 60_000)])))
+
+
 def _excess(delta: float) -> FloatArray:
-    """Return epsilon - r at each order of `_ORDERS`, rounded up."""
-    exact: FloatArray = np.log1p(-1.0 / _ORDERS) - (math.log(delta) + np.log(_ORDERS)) / (_ORDERS - 1.0)
+    """Return epsilon - r at each of the orders, rounded up."""
+    orders = _orders()
+    exact: FloatArray = np.log1p(-1.0 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1.0)
     rounded: FloatArray = exact + _RENYI_SLACK * (1.0 + np.abs(exact))
     return rounded
 
@@ -225,7 +256,7 @@ def renyi_epsilon(cost: float, delta: float) -> float:
         ArgumentError: delta is out of its bounds.
     """
     check_delta(delta)
-    return max(0.0, float((_ORDERS * cost / 2.0 + _excess(delta)).min()) * (1.0 + _RENYI_SLACK))
+    return max(0.0, float((_orders() * cost / 2.0 + _excess(delta)).min()) * (1.0 + _RENYI_SLACK))
 
 
 @lru_cache(maxsize=64)
@@ -240,7 +271,7 @@ def skellam_budget(epsilon: float, delta: float) -> float:
         ArgumentError: delta is out of its bounds, or epsilon so small that no order reaches it.
     """
     check_delta(delta)
-    budget = float((2.0 * (epsilon - _excess(delta)) / _ORDERS).max()) * (1.0 - _RENYI_SLACK)
+    budget = float((2.0 * (epsilon - _excess(delta)) / _orders()).max()) * (1.0 - _RENYI_SLACK)
     if not 0.0 < budget < math.inf:
         raise ArgumentError(
             f"epsilon={epsilon!r} is out of reach of the Renyi bound for Skellam noise at delta={delta!r}; "

@@ -31,13 +31,11 @@ from privfed.core.values.guarantee import (
 )
 from privfed.core.values.numbers import check_share, check_whole
 from privfed.errors import ArgumentError
-from privfed.privacy.accounting import gdp_mu
+from privfed.privacy.accounting import Payment, gdp_mu
 from privfed.privacy.adversaries import SEEDED, against_whom
 from privfed.privacy.curves import Curve
-from privfed.privacy.ledger import Payment
 from privfed.privacy.lemmas import PAGE, lemmas_of
 from privfed.privacy.plan import Plan
-from privfed.privacy.pricing import agreed_budget
 
 COMPOSED = {
     Mechanism.GAUSSIAN: "exact Gaussian differential privacy over all releases, discretisation charged",
@@ -385,6 +383,9 @@ class Privacy:
         if steps is not None:
             return terms
         of_claim = (terms.mechanism, terms.noise, terms.epsilon, terms.delta, terms.rows_apart)
+        # Imported here: who reads a claim prices nothing, and starts sooner.
+        from privfed.privacy.pricing import agreed_budget
+
         return msgspec.structs.replace(terms, budget=agreed_budget(*of_claim))
 
 

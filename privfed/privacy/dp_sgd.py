@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -39,8 +39,8 @@ from privfed.core.values.guarantee import (
     Unit,
 )
 from privfed.errors import ArgumentError, BudgetError, PolicyError, PrivacyError
-from privfed.privacy.accounting import gdp_epsilon
-from privfed.privacy.ledger import BudgetLedger, Payment, unopened
+from privfed.privacy.accounting import Payment, gdp_epsilon
+from privfed.privacy.ledger import BudgetLedger, unopened
 from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import SLACK
 
@@ -225,8 +225,6 @@ PRECISION = 1e-3
 MOST_EPSILON = 2.0**10
 """Largest epsilon that is computed: memory and time grow with it, and it protects nobody."""
 
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(200)
-
 _Steps = tuple[float, float, int]
 """Noise multiplier, sampling rate and number of equal steps."""
 
@@ -282,12 +280,19 @@ def _event(noise: float, rate: float, count: int) -> SelfComposedDpEvent:
     return SelfComposedDpEvent(gaussian if rate == 1.0 else PoissonSampledDpEvent(rate, gaussian), count)
 
 
+@lru_cache(maxsize=1)
+def _quadrature() -> Any:
+    """Return nodes and weights of Gauss and Hermite, found when a fit first needs them."""
+    return np.polynomial.hermite_e.hermegauss(200)
+
+
 def _loss(noise: float, rate: float, count: int) -> tuple[float, float]:
     """Return mean and variance of the privacy loss of so many steps, for a record that is removed."""
-    drawn = np.array([[0.0], [1.0]]) + noise * _NODES
+    nodes, weights = _quadrature()
+    drawn = np.array([[0.0], [1.0]]) + noise * nodes
     with np.errstate(divide="ignore"):
         losses = np.logaddexp(np.log1p(-rate), np.log(rate) + (drawn - 0.5) / noise**2)
-    shares = np.outer([1.0 - rate, rate], _WEIGHTS / _WEIGHTS.sum())
+    shares = np.outer([1.0 - rate, rate], weights / weights.sum())
     mean = float((shares * losses).sum())
     return count * mean, count * float((shares * np.square(losses - mean)).sum())
 

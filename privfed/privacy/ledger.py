@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from privfed.core.agreed.configuration import Configuration, PrivacyTerms
 from privfed.core.agreed.policy import MOST_DELTA, Claim, ClientPolicy, Usage
@@ -22,26 +22,9 @@ from privfed.core.roles.conversation import Ask, Total
 from privfed.core.roles.engine import StateStore
 from privfed.core.values.guarantee import Mechanism
 from privfed.errors import BudgetError, PolicyError, PrivacyError
-from privfed.privacy.accounting import check_delta, gdp_epsilon, renyi_epsilon
+from privfed.privacy.accounting import Payment, check_delta, gdp_epsilon, renyi_epsilon
 from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import SLACK, agreed_budget, agreed_on, budget_of, cost, noised
-
-
-@dataclass(frozen=True, slots=True)
-class Payment:
-    """One line of a ledger.
-
-    Args:
-        purpose: what the question was for.
-        question: wire name of the question.
-        share: share of the budget that was paid.
-        sigma: entry -> standard deviation of the noise that is guaranteed to be in the total.
-    """
-
-    purpose: str
-    question: str
-    share: float
-    sigma: dict[str, float]
 
 
 class BudgetLedger:

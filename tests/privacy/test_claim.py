@@ -9,6 +9,7 @@ import pytest
 
 from privfed import Box, Privacy
 from privfed.core.agreed.configuration import Configuration, Terms
+from privfed.privacy.accounting import Payment
 from privfed.privacy.claim import (
     PrivacySpent,
     claimed,
@@ -19,7 +20,6 @@ from privfed.privacy.claim import (
     rows_mark,
     unless_seeded,
 )
-from privfed.privacy.ledger import Payment
 from privfed.protocols import Masked
 
 KNOWN: dict[str, Any] = {
