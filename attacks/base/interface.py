@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
+from privfed.algorithms.rounds import RoundsAlgorithm
 from privfed.attacks.base.preparation import Aim, Prepared, Prior, Target, without_colluders
 from privfed.attacks.base.reading import Coverage, Reads, missing, watched
 from privfed.attacks.base.results import NotRun, Result
@@ -202,6 +203,17 @@ class ActiveAttack(Attack, Generic[Found]):
 
     client: int | None = None
     inconsistent: bool = False
+
+    def program(self, budget: int) -> RoundsAlgorithm | None:
+        """Return an algorithm that clients may agree on and whose questions it asks, about places of its own.
+
+        Args:
+            budget: most questions.
+
+        Returns:
+            The algorithm; None where clients must check no program.
+        """
+        return None
 
     def run(self, oracle: Asking, prior: Prior, rng: np.random.Generator) -> Found | NotRun:
         """Attack clients through an oracle, until the attack is done or refused, or the budget is spent.

@@ -9,11 +9,12 @@ docs/attacks/probing.md has equations and figures.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from privfed.algorithms.wf_kmeans import WeightedKMeans
 from privfed.attacks.base.interface import ActiveAttack, Asking
 from privfed.attacks.base.preparation import Prior
 from privfed.attacks.base.results import NotRun, Points
@@ -74,6 +75,11 @@ class Probing(ActiveAttack[Points]):
             raise ArgumentError("inconsistent questions need a target: pass client=, its position.")
         self.n_clusters, self.client, self.inconsistent = n_clusters, client, inconsistent
         self.counts_only, self.precision = counts_only, precision
+
+    def program(self, budget: int) -> WeightedKMeans:
+        """Return Lloyd steps about as many centroids; a program says nothing of where these lie."""
+        words: dict[str, Any] = {"init": "random", "max_iter": budget, "tol": 0.0}
+        return WeightedKMeans(n_clusters=self.n_clusters, local_iter=1, **words)
 
     def _attack(self, oracle: Asking, prior: Prior, rng: np.random.Generator) -> Points | NotRun:
         points = np.empty((0, oracle.n_features))

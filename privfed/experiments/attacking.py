@@ -30,6 +30,7 @@ from privfed.core.roles.conversation import ROUND
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Mechanism
 from privfed.deep.estimators.base import FederatedModel
+from privfed.errors import ArgumentError
 from privfed.experiments.cells import CellPrivacy, Setup, estimator, estimator_class, secure_sum
 from privfed.experiments.datasets import Scene
 from privfed.experiments.study import Attack
@@ -44,8 +45,8 @@ MOST_CANDIDATES = 400
 def attack_clients(attack: Attack, setup: Setup, scene: Scene, seed: int) -> dict[str, Any]:
     """Run an active attack, by a server that asks its own questions in place of the algorithm's.
 
-    The clients are behind the cell's sum and under its guarantee: every question is paid from the budget
-    that a fit would have spent.
+    The clients are behind the cell's sum and under its policy and guarantee: every question is paid from the
+    budget that a fit would have spent. Without a guarantee they agree on a program that the server crafts.
 
     Args:
         attack: the attack.
@@ -59,6 +60,8 @@ def attack_clients(attack: Attack, setup: Setup, scene: Scene, seed: int) -> dic
         # Checked before a federation is opened, which would fail under noise of the server.
         why = CLIENTS_VERIFY if verified else CLIENTS_OPEN
         return _found([NotRun(attack=ATTACKS.canonical(attack.kind), why=why).score(Truth(scene.clients))])
+    made = prepared(attack, target_of(attack, scene, setup.privacy, seed))
+    program = made.attack.program(attack.budget) if model.privacy is None else None
     federation = open_over(
         scene.tables(),
         protocol=protocol,
@@ -66,10 +69,11 @@ def attack_clients(attack: Attack, setup: Setup, scene: Scene, seed: int) -> dic
         privacy=model.privacy,
         purpose="probing",
         random_state=seed,
-        # Clients that check no program: what is measured is what sums, guards and noise alone leave.
-        policy=replace(model.policy or ClientPolicy(), undeclared=True),
+        algorithm=program,
+        n_clusters=None if program is None else program.n_clusters,
+        # Without a program clients check none: what is measured is what sums, guards and noise alone leave.
+        policy=replace(model.policy or ClientPolicy(), undeclared=program is None),
     )
-    made = prepared(attack, target_of(attack, scene, setup.privacy, seed))
     oracle = Oracle(federation, attack.budget)
     found = made.attack.run(oracle, made.prior, np.random.default_rng([seed, 2]))
     return _found([evaluate(found, made.truth)])
@@ -152,7 +156,10 @@ def _of_the_same_rows(views: Sequence[View], joining: FloatArray) -> tuple[list[
         found = Differencing().run(joined(before, after), Prior(), np.random.default_rng(0))
         if isinstance(found, Points):
             known = np.concatenate([known, found.points])
-        kept.append(without_known(after, known) if len(known) else after)
+        try:
+            kept.append(without_known(after, known) if len(known) else after)
+        except ArgumentError:  # Where rows are in groups, totals hold means in place of the rows.
+            kept.append(after)
         shares.append(float(np.nan_to_num(evaluate(found, Truth([row[None]])).recovered)))
     return kept, shares
 

@@ -1,12 +1,14 @@
 """Probing: a server that chooses its centroids takes clients apart, unless policy or protocol refuse."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from privfed import ClientPolicy
-from privfed.attacks import Oracle, Probing
+from privfed.attacks import Oracle, Prior, Probing, Report, Truth, evaluate
 from privfed.attacks.probing.probed_sums import CumulativeProfile, joined, pairs
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, PolicyError, ProtocolError
@@ -68,6 +70,45 @@ def test_a_server_that_reads_no_totals_or_is_verified_gets_nothing(protocol: str
     clients, _ = mixture(0, 15, 2, clients=3)
     report = probed(clients, Probing(8), protocol=protocol)
     assert (report.claims, report.queries) == (0, 0)
+
+
+def crafted(rounds: int, protocol: str = "masked", **laws: Any) -> Report:
+    """Probe clients that agreed on the attack's own program of so many rounds, with their laws on."""
+    clients, _ = mixture(0, 15, 2, clients=3)
+    attack = Probing(8)
+    words: dict[str, Any] = {"algorithm": attack.program(rounds), "n_clusters": 8}
+    federation = open_over(clients, protocol=protocol, policy=ClientPolicy(**laws), **words)
+    found = attack.run(Oracle(federation, 100), Prior(), np.random.default_rng(0))
+    return evaluate(found, Truth(clients, tolerance=1e-5))
+
+
+def test_a_program_that_the_server_crafts_lets_it_ask_for_every_row_through_a_secure_sum() -> None:
+    free, agreed = probed(mixture(0, 15, 2, clients=3)[0], Probing(8), protocol="masked"), crafted(40)
+    assert (agreed.recovered, agreed.precision, agreed.queries) == (1.0, 1.0, free.queries)
+    # Its rounds bound the questions: the one that is refused is asked in vain.
+    few = crafted(4)
+    assert few.recovered < 1.0 and few.queries < free.queries
+
+
+@pytest.mark.filterwarnings("ignore:arrays are grouped anew")
+@pytest.mark.parametrize(
+    ("protocol", "laws"),
+    [
+        ("masked", {"group_size": 5}),
+        ("masked", {"max_sums": 100}),
+        ("masked", {"algorithms": frozenset({"MiniBatchKMeans"})}),
+        ("masked", {"questions": frozenset({"FeatureRanges"})}),
+        ("masked", {"min_clients": 4}),
+        ("group-masked", {}),
+        ("masked-verified", {}),
+    ],
+    ids=["groups", "sums", "algorithms", "questions", "clients", "opened", "verified"],
+)
+def test_the_clients_laws_bound_a_crafted_program(protocol: str, laws: dict[str, Any]) -> None:
+    report = crafted(40, protocol, **laws)
+    # Of groups means come out; everywhere else nothing is claimed.
+    assert np.nan_to_num(report.recovered) == 0.0
+    assert (report.claims > 0) == ("group_size" in laws)
 
 
 SQUARE = Ranges(np.full(2, -20.0), np.full(2, 20.0), 64)

@@ -8,12 +8,18 @@ import pytest
 
 from privfed.attacks import Prior, Report
 from privfed.attacks.membership.scores import chance
+from privfed.core.roles.conversation import Ask
+from privfed.core.values.domain import Ranges
+from privfed.errors import RefusedError
 from privfed.experiments import attacking
 from privfed.experiments.cells import Setup, attack_id
 from privfed.experiments.datasets import load_table, split
 from privfed.experiments.measuring import Part, measure
 from privfed.experiments.planning import plan
 from privfed.experiments.reading import StudyError, parse_study
+from privfed.federation.driver import Federation
+from privfed.federation.opening import open_over
+from privfed.questions.lloyd import LloydSums
 from tests.some import some
 
 STUDY = """\
@@ -316,3 +322,22 @@ def test_rows_that_join_are_new_to_the_attacker_and_to_the_first_fit() -> None:
 def test_a_row_that_cannot_join_is_a_mistake_of_the_study(old: str, new: str, message: str) -> None:
     with pytest.raises(StudyError, match=message):
         plan(parse_study(GROWING.replace(old, new, 1), "study.toml"), Path())
+
+
+def test_a_server_probes_in_a_program_that_its_clients_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Federation] = []
+
+    def kept(*args: Any, **words: Any) -> Federation:
+        opened.append(open_over(*args, **words))
+        return opened[-1]
+
+    monkeypatch.setattr(attacking, "open_over", kept)
+    text = STUDY.split("[[attack]]")[0] + "[[attack]]\nkind = 'probing'\nsums = ['masked']\nbudget = 12\n"
+    (setup,) = [one for one in plan(parse_study(text, "study.toml"), Path()).setups if one.attacks]
+    name = attack_id(setup.attacks[0])
+    report = measure(setup, 0, [name], Path())[name].values["report"]
+    assert report["queries"] == 12 and report["recovered"] > 0
+    (federation,) = opened
+    assert federation.configuration.program is not None
+    with pytest.raises(RefusedError, match="program"):
+        federation.ask(Ask(LloydSums(ranges=Ranges(np.zeros(4), np.ones(4), 64), centers=np.eye(4))))
