@@ -17,9 +17,6 @@ from typing import Any
 
 import click
 import numpy as np
-from rich import box
-from rich.console import Console
-from rich.table import Column, Table
 
 import privfed
 from privfed.attacks import PassiveAttack, Report, Status, evaluate
@@ -28,12 +25,13 @@ from privfed.attacks.base.reading import in_words, read_by, unread
 from privfed.attacks.registry import ATTACKS, attack_class
 from privfed.cli.auditing import target_of
 from privfed.cli.described import know_questions
-from privfed.cli.output import echo
+from privfed.cli.output import echo, table
 from privfed.cli.program import in_options
+from privfed.cli.progress import Progress
 from privfed.cli.result import claim_of_run, to_json
-from privfed.cli.run_folder import read_transcript
 from privfed.cli.several_runs import together
 from privfed.core.record.records import FILE as TRANSCRIPT
+from privfed.core.record.transcript import Transcript
 from privfed.core.record.view import View
 from privfed.core.stored.files import Format, make_folder, replaced
 from privfed.errors import ArgumentError, RunFolderError
@@ -70,7 +68,7 @@ def attack(
     **given: Any,
 ) -> None:
     """Do the work of `privfed attack`."""
-    transcripts = [read_transcript(folder) for folder in run_folders]
+    transcripts = [Transcript.load(folder) for folder in run_folders]
     for folder in run_folders:
         know_questions(folder, algorithm, "attack")
     seen = [
@@ -155,11 +153,8 @@ def _tell(found: dict[str, Any]) -> None:
     runs = found.get("runs", [])
     echo(f"What the {found['party']}{helped} could learn{f' from {len(runs)} runs' * (len(runs) > 1)}:")
     if ran:
-        heads: tuple[Column | str, ...] = (Column("attack", no_wrap=True), "of", *_FIGURES, "")
-        table = Table(*heads, box=box.SIMPLE_HEAD, pad_edge=False)
-        for name, one in ran.items():
-            table.add_row(name, one["goal"], *_figures(one), one["status"])
-        echo(table)
+        lines = ((name, one["goal"], *_figures(one), one["status"]) for name, one in ran.items())
+        echo(table(("attack", "of", *_FIGURES, ""), lines))
     for name, one in ran.items():
         if more := " ".join(_remarks(one)):
             echo(f"{name}: {more}")
@@ -185,17 +180,11 @@ def _reasons(left_out: dict[str, str]) -> dict[str, list[str]]:
 
 
 def _shown(which: list[str], quiet: bool) -> Iterator[str]:
-    """Yield the attacks, and show progress and remaining time on stderr."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True, markup=False, emoji=False, highlight=False)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
-        task = bar.add_task("attacks", total=len(which))
-        for name in which:
-            bar.update(task, description=name)
+    """Yield the attacks, and show which one runs."""
+    with Progress("attacks", quiet) as progress:
+        for done, name in enumerate(which):
+            progress.count(f"{name}: done", done, len(which))
             yield name
-            bar.advance(task)
 
 
 def _described(used: PassiveAttack[Any]) -> dict[str, str]:

@@ -24,7 +24,7 @@ from privfed.cli.declared import Declared
 from privfed.cli.described import clipped, know_questions, load, models
 from privfed.cli.own_rows import audit_own_rows
 from privfed.cli.result import claim_of_run
-from privfed.cli.run_folder import RUN, Source, read_run, read_transcript, values_of
+from privfed.cli.run_folder import RUN, Source, read_run, values_of
 from privfed.cli.several_runs import without_rows
 from privfed.core.record.records import LOCAL
 from privfed.core.record.transcript import Transcript
@@ -69,13 +69,13 @@ def audit(
                 "--my-rows reads a run's folder, and prints what it finds for whoever has the rows: leave "
                 "--truth and --out out."
             )
-        transcript = read_transcript(subject)
+        transcript = Transcript.load(subject)
         claim = _claim(subject, transcript)
         know_questions(subject, algorithm, "audit")
         audit_own_rows(subject, transcript, claim, my_rows, client, group, id, columns, journal, as_json)
         return
     if subject.is_dir():
-        transcript = read_transcript(subject)
+        transcript = Transcript.load(subject)
         claim = _claim(subject, transcript)
         know_questions(subject, algorithm, "audit")
         rows, *_ = true_rows(subject, transcript, truth, group, columns)

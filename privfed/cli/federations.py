@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import click
 import msgspec
-from rich.table import Table
 
 from privfed.cli.declared import Declared, declared_of
 from privfed.cli.described import (
@@ -22,10 +21,10 @@ from privfed.cli.described import (
     surroundings_of,
 )
 from privfed.cli.learning import check_new, write_scales
-from privfed.cli.output import echo, in_results
+from privfed.cli.output import echo, in_results, table
 from privfed.cli.profiling import unlike_ranges
 from privfed.cli.progress import RoundProgress
-from privfed.cli.reading import edges_of, print_summary, summarized
+from privfed.cli.reading import edges_of, print_summary
 from privfed.cli.records import draw_record, record, write_csv
 from privfed.cli.run_folder import IN_UNITS, MODEL, SCHEMA, TABLE, Parameters, pretty, values_of
 from privfed.core.agreed.policy import Usage
@@ -33,7 +32,7 @@ from privfed.core.stored.files import replaced
 from privfed.data.described_clients import in_units
 from privfed.data.schema import Schema, parse, schema_text, to_toml
 from privfed.data.table_files import write_table
-from privfed.deploy.folders import read_card, read_kit
+from privfed.deploy.folders import new_party, read_card, read_kit
 from privfed.deploy.simulating import SimulatedRun, simulated
 from privfed.engines.flower import FlowerEngine
 from privfed.engines.flower.settings import FederationFile
@@ -44,13 +43,11 @@ from privfed.federation.clients import Clients
 from privfed.party.identity import (
     PARTIES,
     SIGNED_KEY,
-    OwnIdentity,
     Parties,
     SignedKey,
     read_identity,
     read_parties,
     read_signed_key,
-    write_identity,
     write_new,
 )
 from privfed.party.journal import FitLine, Journal
@@ -64,12 +61,7 @@ _COMPARE = "Read these digits to each other by phone; they must be the same for 
 
 def new_identity(name: str, out: Path) -> None:
     """Do the work of `privfed keys new`."""
-    own = OwnIdentity.generate(name)
-    if out.exists() and any(out.iterdir()):
-        raise ArgumentError(f"{out} is not empty; name a new folder, one for each identity.")
-    Journal.create(out, own)
-    # Last: a folder with an identity has its journal.
-    write_identity(out, own)
+    own = new_party(out, name)
     click.echo(f"made the identity of {name} in {out}; send {out / SIGNED_KEY} to the others.")
     click.echo(own.signed_key.fingerprint)
     click.echo(_COMPARE)
@@ -207,10 +199,8 @@ def summary(
         values = surroundings_of(declared.parameters() | values_of(given))
         edges = edges_of(bins, known)
         found = FederatedSummary(edges, between=between, engine=engine, run_dir=out, **values).fit()
-        if as_json:
-            click.echo(pretty(summarized(found, engine.file.columns, known)), nl=False)
-        else:
-            print_summary(found, engine.file.columns, known)
+        print_summary(found, engine.file.columns, known, as_json)
+        if not as_json:
             _print_faults(engine)
         engine.end_fits()
 
@@ -331,10 +321,11 @@ def _write_centers(
         write_table(out / IN_UNITS, found)
         with replaced(out / SCHEMA) as path:
             path.write_text(to_toml(schema), encoding="utf-8")
-    table = Table("column", *(f"cluster {i}" for i in range(len(centers))))
-    for name, values in found.items():
-        table.add_row(name, *(one if isinstance(one, str) else f"{one:.6g}" for one in values.tolist()))
-    echo(table)
+    lines = (
+        (name, *(one if isinstance(one, str) else f"{one:.6g}" for one in values.tolist()))
+        for name, values in found.items()
+    )
+    echo(table(("column", *(f"cluster {i}" for i in range(len(centers)))), lines))
 
 
 def _check_training(parameters: Parameters, classes: tuple[str, ...]) -> None:

@@ -28,7 +28,7 @@ from privfed.cli.described import (
     needed_by_a_claim,
     write_in_units,
 )
-from privfed.cli.output import echo, in_results, result_table, write_results
+from privfed.cli.output import answer, echo, in_results, result_table, write_results
 from privfed.cli.profiling import hints, profile_of
 from privfed.cli.progress import RoundProgress
 from privfed.cli.result import Result, TrainedResult, in_columns_units, result_of, stating_the_claim
@@ -42,9 +42,7 @@ from privfed.cli.run_folder import (
     discard,
     former_seconds,
     locked,
-    pretty,
     read_run,
-    read_transcript,
     reporting_a_full_disk,
     source_of,
     values_of,
@@ -194,7 +192,7 @@ def resume(
         run = msgspec.structs.replace(
             run, source=msgspec.structs.replace(run.source, path=str(data.absolute()))
         )
-    finished = has_begun(run_folder) and bool(read_transcript(run_folder).of(Ended))
+    finished = has_begun(run_folder) and bool(Transcript.load(run_folder).of(Ended))
     tables = load(run.source, private=run.parameters.declared.epsilon is not None)
     result = carry_out(run_folder, run, tables, clients_of(tables, run), quiet=quiet, picture=picture)
     if finished:
@@ -243,7 +241,7 @@ def carry_out(
         stating_the_claim(folder),
         resumable(folder, f"privfed resume {shlex.quote(str(folder))}"),
     ):
-        begun = read_transcript(folder) if has_begun(folder) else None
+        begun = Transcript.load(folder) if has_begun(folder) else None
         # Under differential privacy an error must not depend on the number of rows.
         if begun is not None and not private:
             check_same_rows(clients, model.policy, begun)
@@ -305,11 +303,5 @@ def resumable(folder: Path, command: str) -> Iterator[None]:
 
 def _show(result: Result | TrainedResult, folder: Path, as_json: bool) -> None:
     """Print the result, and nothing else, to stdout."""
-    if as_json:
-        click.echo(pretty(result), nl=False)
-    else:
-        echo(
-            result_table(result, folder)
-            if isinstance(result, Result)
-            else models().show_trained(result, folder)
-        )
+    shows: Any = result_table if isinstance(result, Result) else models().show_trained
+    answer(result, as_json, shows(result, folder))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import json
+import re
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -30,11 +30,10 @@ from privfed.cli.result import (
     sum_rows,
     to_json,
 )
-from privfed.cli.run_folder import MODEL, RESULT, TABLE, pretty, read_transcript
+from privfed.cli.run_folder import MODEL, RESULT, TABLE, pretty
 from privfed.core.record.records import Ended
 from privfed.core.record.transcript import Transcript
 from privfed.core.stored.files import replaced
-from privfed.core.values.domain import FloatArray
 from privfed.privacy.claim import PrivacySpent, facts_of, one_line, rows_mark
 
 if TYPE_CHECKING:
@@ -55,16 +54,11 @@ def write_results(folder: Path, result: Result, model: FederatedClusterer) -> No
     names, claim = (np.array(one, dtype=np.str_) for one in (result.columns, one_line(model.privacy_claim_)))
     with replaced(folder / "centroids.npz") as path, path.open("wb") as file:
         np.savez(file, centroids=in_columns_units(model), columns=names, privacy=claim)
-    with replaced(folder / TABLE) as path:
-        _write_csv(path, result.columns, in_columns_units(model))
+    # Imported here, as commands that show what was computed do without tables.
+    from privfed.data.table_files import write_table
+
+    write_table(folder / TABLE, dict(zip(result.columns, in_columns_units(model).T, strict=True)))
     write_model(folder, model, result)
-
-
-def _write_csv(path: Path, header: Sequence[str], rows: FloatArray) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows(rows.tolist())
 
 
 _UNBROKEN = 1_000_000
@@ -90,6 +84,32 @@ def echo(*what: Table | str, err: bool = False) -> None:
             width = None if sys.stdout.isatty() else _UNBROKEN
             # Names of columns and clients are data: brackets and colons in them must not be read as markup.
             Console(width=width, markup=False, emoji=False, highlight=False).print(one)
+
+
+def answer(found: Any, as_json: bool, *what: Table | str) -> None:
+    """Print what a command found: for programs as JSON, for people as tables and lines (`echo`)."""
+    if as_json:
+        click.echo(pretty(found), nl=False)
+    else:
+        echo(*what)
+
+
+_NUMBER = re.compile(r"([+-]?[0-9][0-9,]*(\.[0-9]+)?(e[+-]?[0-9]+)?%?)?")
+
+
+def table(
+    head: Sequence[str], lines: Iterable[Sequence[str]], title: str | None = None, caption: str | None = None
+) -> Table:
+    """Return a table, whose columns of numbers alone stand at the right; without heads it shows none."""
+    rows = [[*line] for line in lines]
+    found = Table(title=title, caption=caption, show_header=any(head))
+    found.title_justify = found.caption_justify = "left"
+    for place, name in enumerate(head):
+        numbers = all(_NUMBER.fullmatch(row[place]) for row in rows)
+        found.add_column(name, justify="right" if numbers else "left")
+    for row in rows:
+        found.add_row(*row)
+    return found
 
 
 def kilobytes(n_bytes: float) -> str:
@@ -167,10 +187,7 @@ def _score(result: Result) -> str:
 
 def facts_table(folder: Path, facts: Mapping[str, str]) -> Table:
     """Return names and values as a table of two columns."""
-    table = Table(title=f"Run in {folder}", show_header=False, title_justify="left")
-    for name, value in facts.items():
-        table.add_row(name, value)
-    return table
+    return table(("", ""), facts.items(), title=f"Run in {folder}")
 
 
 def one_table(
@@ -193,11 +210,8 @@ def _agreement(result: Result) -> dict[str, str]:
 
 def sums_table(rows: Sequence[SumRow]) -> Table:
     """Return one line for each opened sum."""
-    table = Table("sum", "purpose", "clients", "in the total", "dropped", "bytes down", "bytes up")
-    for column in table.columns[:1] + table.columns[2:4] + table.columns[5:]:
-        column.justify = "right"
-    for row in rows:
-        table.add_row(
+    lines = (
+        (
             str(row.index),
             row.purpose,
             str(row.clients),
@@ -206,7 +220,9 @@ def sums_table(rows: Sequence[SumRow]) -> Table:
             f"{row.bytes_down:,}",
             f"{row.bytes_up:,}",
         )
-    return table
+        for row in rows
+    )
+    return table(("sum", "purpose", "clients", "in the total", "dropped", "bytes down", "bytes up"), lines)
 
 
 @contextmanager
@@ -219,60 +235,40 @@ def in_results() -> Iterator[None]:
         yield
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds what `privfed show --json` prints."""
-
-    algorithm: str
-    parameters: dict[str, object]
-    protocol: str
-    server_saw: str
-    privacy: dict[str, object] | None
-    clients: tuple[str, ...]
-    columns: int
-    finished: bool
-    sums: list[SumRow]
-
-
 def show(run_folder: Path, as_json: bool) -> None:
     """Do the work of `privfed show`."""
-    transcript = read_transcript(run_folder)
-    claim = claim_of_run(run_folder, transcript)
-    shown = _shown(transcript, claim)
-    if as_json:
-        click.echo(pretty(shown), nl=False)
-        return
+    transcript = Transcript.load(run_folder)
+    claim, agreed = claim_of_run(run_folder, transcript), transcript.configuration
+    try:
+        parameters = dict(json.loads(agreed.algorithm))
+    except (ValueError, TypeError):
+        parameters = {"algorithm": agreed.algorithm}
+    parameters.pop("n_features", None)
+    name, finished = parameters.pop("algorithm", "unknown"), bool(transcript.of(Ended))
+    sums, saw = sum_rows(transcript), server_saw(began_of(transcript))
+    shown = {
+        "algorithm": name,
+        "parameters": parameters,
+        "protocol": agreed.protocol,
+        "server_saw": saw,
+        "privacy": to_json(claim),
+        "clients": agreed.clients,
+        "columns": agreed.n_features,
+        "finished": finished,
+        "sums": sums,
+    }
     facts = {
-        "algorithm": shown.algorithm,
+        "algorithm": name,
         "parameters": ", ".join(
             # Of a scale its kind; the transcript in the folder "scaling" has the numbers.
-            f"{name} {value.get('kind') if isinstance(value, dict) else value}"
-            for name, value in shown.parameters.items()
+            f"{one} {value.get('kind') if isinstance(value, dict) else value}"
+            for one, value in parameters.items()
             if value is not None
         ),
-        "protocol": shown.protocol,
-        "the server saw": shown.server_saw,
+        "protocol": agreed.protocol,
+        "the server saw": saw,
         **claim_lines(claim),
-        "clients, columns": f"{len(shown.clients)}, {shown.columns}",
-        "state": "finished" if shown.finished else f"not finished after {len(shown.sums)} sums",
+        "clients, columns": f"{len(agreed.clients)}, {agreed.n_features}",
+        "state": "finished" if finished else f"not finished after {len(sums)} sums",
     }
-    echo(facts_table(run_folder, facts), sums_table(shown.sums))
-
-
-def _shown(transcript: Transcript, claim: PrivacySpent | None) -> Shown:
-    began, configuration = began_of(transcript), transcript.configuration
-    try:
-        parameters = dict(json.loads(configuration.algorithm))
-    except (ValueError, TypeError):
-        parameters = {"algorithm": configuration.algorithm}
-    parameters.pop("n_features", None)
-    return Shown(
-        algorithm=parameters.pop("algorithm", "unknown"),
-        parameters=parameters,
-        protocol=configuration.protocol,
-        server_saw=server_saw(began),
-        privacy=to_json(claim),
-        clients=configuration.clients,
-        columns=configuration.n_features,
-        finished=bool(transcript.of(Ended)),
-        sums=sum_rows(transcript),
-    )
+    answer(shown, as_json, facts_table(run_folder, facts), sums_table(sums))

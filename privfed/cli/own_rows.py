@@ -5,18 +5,16 @@ Reveals: it is about single rows. It is printed for whoever has them, and neithe
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from pathlib import Path
 
 import click
 import msgspec
 import numpy as np
-from rich.table import Table
 
-from privfed.audits import RowsAudit, RowShift, audit_rows
+from privfed.audits import RowShift, audit_rows
 from privfed.cli.described import load
-from privfed.cli.output import echo
+from privfed.cli.output import answer, table
 from privfed.cli.run_folder import RUN, Source, read_run
 from privfed.core.asking.question import ClientData
 from privfed.core.record.records import Asked
@@ -66,10 +64,10 @@ def audit_own_rows(
         answered.append(ANOTHER_CHOICE)
     key = None if journal is None else read_identity(journal).user_key
     found = audit_rows(transcript, _own(folder, transcript, rows, client, group, id, columns), key)
-    if as_json:
-        click.echo(json.dumps(found.to_dict() | {"privacy": claim.to_dict()}, indent=2))
-    else:
-        echo(str(claim), FOR_YOU, *answered, _table(found), f"verdict: {found.verdict}")
+    lines = map(_cells, (*found.questions, found.together))
+    shown = table(("sum", "question", "charged (mu)", "largest shift", "row", ""), lines)
+    plain = found.to_dict() | {"privacy": claim.to_dict()}
+    answer(plain, as_json, str(claim), FOR_YOU, *answered, shown, f"verdict: {found.verdict}")
     if found.verdict == "violated":
         raise click.exceptions.Exit(1)
 
@@ -135,25 +133,6 @@ def _has(rows: Path, group: str | None) -> bool:
     """Say whether a table has the column of the run's clients."""
     named = group is not None and suffix(rows) != ".npz" and not is_folder(rows)
     return named and group in read_frame(rows, None).columns
-
-
-def _table(found: RowsAudit) -> Table:
-    table = Table()
-    for name, justify in _COLUMNS.items():
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    for one in (*found.questions, found.together):
-        table.add_row(*_cells(one))
-    return table
-
-
-_COLUMNS = {
-    "sum": "right",
-    "question": "left",
-    "charged (mu)": "right",
-    "largest shift": "right",
-    "row": "right",
-    "": "left",
-}
 
 
 def _cells(one: RowShift) -> tuple[str, ...]:

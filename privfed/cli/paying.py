@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
-from rich import box
-from rich.table import Table
 
-from privfed.cli.output import echo
-from privfed.cli.run_folder import pretty, write_new
+from privfed.cli.output import answer, table
+from privfed.cli.run_folder import write_new
 from privfed.errors import ArgumentError
 from privfed.experiments.report.svg import Axis, Point, Series, chart
 from privfed.privacy.budget import PrivacyBudget
@@ -40,56 +36,35 @@ def new(file: Path, **given: Any) -> None:
     click.echo(f"made {file}: {made}. Draw from it with --budget {file} --share SHARE.")
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds what `privfed budget show --json` prints; `other` has epsilon at other deltas."""
-
-    epsilon: float
-    delta: float
-    unit: str
-    neighbours: str
-    order: int | None
-    mu: float | None
-    other: dict[str, float]
-    remaining: dict[str, Any]
-    payments: list[dict[str, Any]]
-
-
 def show(file: Path, picture: Path | None, as_json: bool) -> None:
     """Do the work of `privfed budget show`."""
     budget, paid = PrivacyBudget.of(file), PrivacyBudget.of(file).log()
     if picture is not None:
         write_new(picture, spent_picture(budget, paid).encode())
     curve = budget.curve
-    shown = Shown(
-        epsilon=budget.epsilon,
-        delta=budget.delta,
-        unit=str(budget.unit),
-        neighbours=str(budget.neighbours),
-        order=budget.order,
-        mu=curve.mu,
-        other={f"{one:g}": curve.at(one) for one in _deltas(curve)},
-        remaining=asdict(budget.remaining()),
-        payments=[asdict(one) for one in paid],
+    shown = {
+        "epsilon": budget.epsilon,
+        "delta": budget.delta,
+        "unit": budget.unit,
+        "neighbours": budget.neighbours,
+        "order": budget.order,
+        "mu": curve.mu,
+        "other": {f"{one:g}": curve.at(one) for one in _deltas(curve)},
+        "remaining": budget.remaining(),
+        "payments": paid,
+    }
+    lines = (
+        (
+            str(one.number),
+            one.date[:16],
+            f"{one.share:.4g}",
+            one.purpose if one.used else f"{one.purpose} (no run yet)",
+            one.claim,
+        )
+        for one in paid
     )
-    if as_json:
-        click.echo(pretty(shown), nl=False)
-        return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("", "date (UTC)", "share", "purpose", "claim"):
-        table.add_column(name)
-    for one in paid:
-        purpose = one.purpose if one.used else f"{one.purpose} (no run yet)"
-        table.add_row(str(one.number), one.date[:16], f"{one.share:.4g}", purpose, one.claim)
-    echo(str(budget), *said(curve), table, str(budget.remaining()))
-
-
-class Worth(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds a line of what `privfed budget plan` prints."""
-
-    share: float
-    left: int
-    epsilon: float
-    noise_of_a_count: float
+    payments = table(("", "date (UTC)", "share", "purpose", "claim"), lines)
+    answer(shown, as_json, str(budget), *said(curve), payments, str(budget.remaining()))
 
 
 def plan(file: Path, as_json: bool) -> None:
@@ -97,23 +72,20 @@ def plan(file: Path, as_json: bool) -> None:
     budget = PrivacyBudget.of(file)
     left = budget.remaining()
     worth = [
-        Worth(
-            share=one,
-            left=int(left.share / one * (1.0 + 1e-9)),
-            epsilon=budget.epsilon_of(one),
-            noise_of_a_count=1.0 / math.sqrt(one * budget.mu_squared),
-        )
+        {
+            "share": one,
+            "left": int(left.share / one * (1.0 + 1e-9)),
+            "epsilon": budget.epsilon_of(one),
+            "noise_of_a_count": 1.0 / math.sqrt(one * budget.mu_squared),
+        }
         for one in SHARES
     ]
-    if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(worth), indent=2))
-        return
-    table = Table("share", "left", "epsilon of one", "noise (sd) of a count", box=box.SIMPLE_HEAD)
-    for one in worth:
-        table.add_row(
-            f"{one.share:g}", str(one.left), f"{one.epsilon:.4g}", f"{one.noise_of_a_count:.3g} rows"
-        )
-    echo(table, str(left))
+    lines = (
+        (f"{share:g}", str(left), f"{epsilon:.4g}", f"{noise:.3g} rows")
+        for share, left, epsilon, noise in (one.values() for one in worth)
+    )
+    head = ("share", "left", "epsilon of one", "noise (sd) of a count")
+    answer(worth, as_json, table(head, lines), str(left))
 
 
 def _deltas(curve: Curve) -> tuple[float, ...]:

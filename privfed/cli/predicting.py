@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,10 +28,9 @@ from privfed.cli.run_folder import (
     read_centroids,
     read_result,
     read_run,
-    read_transcript,
 )
 from privfed.core.names import imported
-from privfed.core.record.transcript import has_begun
+from privfed.core.record.transcript import Transcript, has_begun
 from privfed.core.stored.files import make_folder
 from privfed.core.values.domain import FloatArray
 from privfed.data.described_tables import as_text, read_described
@@ -122,7 +119,7 @@ def _predict(
     labels = np.where(kept, assign(rows, centers), NO_LABEL)
     claim = known.privacy
     if known.format == 1 and has_begun(run_folder):
-        claim = claim_of_run(run_folder, read_transcript(run_folder))
+        claim = claim_of_run(run_folder, Transcript.load(run_folder))
     if claim is not None and not told:
         click.echo(f"privfed: for the centroids, not for the clusters of DATA's rows: {claim.line}", err=True)
     _write(out, beside, "cluster", labels)
@@ -299,8 +296,4 @@ def _write(out: Path | None, beside: Beside, name: str, found: NDArray[Any]) -> 
     if out is not None:
         write_table(out, columns)
         return
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*(one.tolist() for one in columns.values()), strict=True))
-    click.echo(text.getvalue(), nl=False)
+    click.echo(pl.DataFrame(columns).write_csv(), nl=False)

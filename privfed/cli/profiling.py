@@ -10,14 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
 import msgspec
 import numpy as np
 from rich.table import Table
 
-from privfed.cli.output import echo
+from privfed.cli.output import answer, echo, table
 from privfed.cli.result import ROWS, Result, claim_from
-from privfed.cli.run_folder import pretty, read_result, read_run
+from privfed.cli.run_folder import read_result, read_run
 from privfed.core.record.records import Asked, question_of
 from privfed.core.values.domain import FloatArray
 from privfed.data.described_clients import day_of, in_units, spreads_in_units, units_of
@@ -62,10 +61,10 @@ def profile(run_folder: Path, out: Path | None, picture: bool, as_json: bool) ->
     schema = None if text is None else parse(text)
     if result.profile is not None:
         known = Profiles.from_dict(result.profile)
-        table = _of_rows(result, known, schema)
+        shown = _of_rows(result, known, schema)
     elif result.intervals is not None:
         known = None
-        table = _of_totals(result, result.intervals, schema)
+        shown = _of_totals(result, result.intervals, schema)
     else:
         raise RunFolderError(
             f"{run_folder} has no profile: its clients were not asked for it; fit again in another folder "
@@ -79,15 +78,9 @@ def profile(run_folder: Path, out: Path | None, picture: bool, as_json: bool) ->
         _draw(out, known, result)
     elif out is not None:
         write_table(out, _long(result, known, schema))
-    if as_json:
-        click.echo(pretty(result), nl=False)
-        return
-    echo(table)
-    if known is None:
-        echo(one_line(claim_from(result.privacy)))
-        return
-    echo(*_apart(known, result.columns))
-    if picture:
+    told = [one_line(claim_from(result.privacy))] if known is None else _apart(known, result.columns)
+    answer(result, as_json, shown, *told)
+    if picture and known is not None and not as_json:
         _draw(run_folder / PICTURE, known, result)
         echo(f"Written: {run_folder / PICTURE}")
 
@@ -107,36 +100,33 @@ def _named(result: Profiled, schema: Schema | None, values: FloatArray, spreads:
 
 def _of_rows(result: Profiled, known: Profiles, schema: Schema | None) -> Table:
     """Return a table of sizes, means and standard deviations; a cluster without rows has none."""
-    held = known.sizes > 0.0
-    means = _named(result, schema, np.where(held[:, None], known.means, 0.0))
+    filled = known.sizes > 0.0
+    means = _named(result, schema, np.where(filled[:, None], known.means, 0.0))
     stds = _named(result, schema, known.stds, spreads=True)
-    table = _begun("mean ± standard deviation", result, [f"{one:.0f}" for one in known.sizes])
+    lines = [["rows", *(f"{one:.0f}" for one in known.sizes)]]
     if known.clients is not None:
-        table.add_row("clients", *(f"{one:.0f}" for one in known.clients))
+        lines.append(["clients", *(f"{one:.0f}" for one in known.clients)])
     for name, values in means.items():
         beside = [f" ± {one:.4g}" for one in stds[name]] if name in stds else [""] * len(values)
         shown = (f"{_text(one)}{own}" for one, own in zip(values, beside, strict=True))
-        table.add_row(name, *(one if has else "" for one, has in zip(shown, held, strict=True)))
-    return table
+        lines.append([name, *(one if has else "" for one, has in zip(shown, filled, strict=True))])
+    return _by_cluster("mean ± standard deviation", result, lines)
 
 
 def _of_totals(result: Profiled, intervals: dict[str, Any], schema: Schema | None) -> Table:
     """Return a table of noised sizes and means, with the intervals of the exact ones."""
     each = zip(intervals["sizes"], intervals["sizes_low"], intervals["sizes_high"], strict=True)
-    sizes = [f"{size:.0f} ({low:.0f} to {high:.0f})" for size, low, high in each]
-    table = _begun(f"mean (interval at level {intervals['level']:g})", result, sizes)
+    lines = [["rows", *(f"{size:.0f} ({low:.0f} to {high:.0f})" for size, low, high in each)]]
     means, low, high = (_named(result, schema, np.array(intervals[one])) for one in ("means", "low", "high"))
     for name, values in means.items():
         ends = zip(values, low[name], high[name], strict=True)
-        table.add_row(name, *(f"{_text(one)} ({_text(a)} to {_text(b)})" for one, a, b in ends))
-    return table
+        lines.append([name, *(f"{_text(one)} ({_text(a)} to {_text(b)})" for one, a, b in ends)])
+    return _by_cluster(f"mean (interval at level {intervals['level']:g})", result, lines)
 
 
-def _begun(what: str, result: Profiled, sizes: list[str]) -> Table:
-    table = Table("column", *(f"cluster {i}" for i in range(len(sizes))))
-    table.title, table.title_justify = f"{what}, of {result.of}", "left"
-    table.add_row("rows", *sizes)
-    return table
+def _by_cluster(what: str, result: Profiled, lines: list[list[str]]) -> Table:
+    head = ("column", *(f"cluster {i}" for i in range(len(result.centroids))))
+    return table(head, lines, f"{what}, of {result.of}")
 
 
 def _text(value: Any) -> str:

@@ -116,6 +116,12 @@ class Progress:
             self._last = now
             self._console.print(f"{text}, {now - self._began:.0f} s, {left}", soft_wrap=True)
 
+    def count(self, what: str, done: int, of: int) -> None:
+        """Show what is done of several alike, and the time that the others would take."""
+        now = time.monotonic()
+        left = timedelta(seconds=round((now - self._began) / done * (of - done))) if done else None
+        self.show(f"{what} {done} of {of}", "" if left is None else f"about {left} left", now, done == of)
+
 
 class RoundProgress(Progress):
     """Shows the progress of a fit; to pass as `watch`.

@@ -8,7 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import click
 import msgspec
 import numpy as np
 from rich.table import Table
@@ -16,14 +15,13 @@ from rich.table import Table
 from privfed.cli.declared import declared_of
 from privfed.cli.described import check_several, clipped, declared_with, surroundings_of
 from privfed.cli.described import load as load_rows
-from privfed.cli.output import echo
+from privfed.cli.output import answer, table
 from privfed.cli.result import (
     ROWS,
     measured_on,
     to_json,
 )
 from privfed.cli.run_folder import (
-    pretty,
     source_of,
     values_of,
 )
@@ -44,10 +42,7 @@ def summary(data: Path, as_json: bool, bins: int | list[float] | None, between: 
     schema = None if source.schema is None else parse(source.schema)
     found = FederatedSummary(edges_of(bins, schema), between=between, **surroundings)
     found.fit(tables)
-    if as_json:
-        click.echo(pretty(summarized(found, tables.columns, schema)), nl=False)
-    else:
-        print_summary(found, tables.columns, schema)
+    print_summary(found, tables.columns, schema, as_json)
 
 
 def edges_of(bins: int | list[float] | None, schema: Schema | None) -> Any:
@@ -158,36 +153,42 @@ def summarized(found: FederatedSummary, columns: Sequence[str], schema: Schema |
     )
 
 
-def print_summary(found: FederatedSummary, columns: Sequence[str], schema: Schema | None = None) -> None:
-    """Print a fitted summary as tables."""
-    shown = summarized(found, columns, schema)
-    echo(*_tables(shown))
+def print_summary(
+    found: FederatedSummary, columns: Sequence[str], schema: Schema | None, as_json: bool
+) -> None:
+    """Print a fitted summary as tables, or as JSON."""
+    shown, lines = summarized(found, columns, schema), list[str]()
     if shown.noise_std_of_counts:
-        print(f"standard deviation of the noise in a count: {shown.noise_std_of_counts:.3g} rows")
+        lines.append(f"standard deviation of the noise in a count: {shown.noise_std_of_counts:.3g} rows")
     apart = [one.name for one in shown.columns if (one.between or 0.0) > APART]
     if apart and shown.rows >= FEW * len(found.federation_.setting.clients):
-        print(
+        lines.append(
             f"clients do not look alike in {', '.join(apart)}: most of the variance lies between their means."
             " Is one of them in another unit? Each can compare its own rows with mean and std."
         )
-    print(one_line(found.privacy_claim_))
+    answer(shown, as_json, *_tables(shown), *lines, one_line(found.privacy_claim_))
 
 
 def _tables(shown: Summarized) -> Iterator[Table]:
     """Yield a table of all columns, then one for each histogram."""
     between = any(one.between is not None for one in shown.columns)
-    table = Table("column", "mean", "std", "lowest", "highest", *(["between clients"] * between))
     of = "" if shown.of == ROWS else f"; all other numbers of {shown.of}"
     # Where the number of rows is public, its noise is far below one row.
     unsure = f" \u00b1 {shown.rows_noise:.2g}" if (shown.rows_noise or 0.0) > 0.01 else ""
-    table.title, table.title_justify = f"{shown.rows}{unsure} rows{of}", "left"
     noised = any(one.mean_noise is not None for one in shown.columns)
-    table.caption, table.caption_justify = f"{ENDS}{NOISE if noised else ''}", "left"
-    for one in shown.columns:
-        numbers = (_place(one, one.mean, one.mean_noise), _with_noise(one.std, one.std_noise))
-        share = [] if one.between is None else [f"{one.between:.1%}"]
-        table.add_row(_titled(one), *numbers, _place(one, one.low), _place(one, one.high), *share)
-    yield table
+    lines = (
+        (
+            _titled(one),
+            _place(one, one.mean, one.mean_noise),
+            _with_noise(one.std, one.std_noise),
+            _place(one, one.low),
+            _place(one, one.high),
+            *([] if one.between is None else [f"{one.between:.1%}"]),
+        )
+        for one in shown.columns
+    )
+    head = ("column", "mean", "std", "lowest", "highest", *(["between clients"] * between))
+    yield table(head, lines, f"{shown.rows}{unsure} rows{of}", f"{ENDS}{NOISE if noised else ''}")
     for one in shown.columns:
         if one.histogram is not None:
             yield _bins(one, one.histogram)
@@ -209,13 +210,8 @@ def _with_noise(number: float, noise: float | None) -> str:
 
 
 def _bins(one: ColumnSummary, own: Histogram) -> Table:
-    table = Table(_titled(one), "rows")
-    table.columns[1].justify = "right"
     edges = [_place(one, edge) for edge in own.edges]
-    bins = [f"{low} to {high}" for low, high in pairwise(edges)]
-    for where, count in zip(bins, own.counts, strict=True):
-        table.add_row(where, f"{count:.6g}")
-    for where, count in ((f"below {edges[0]}", own.below), (f"above {edges[-1]}", own.above)):
-        if count:
-            table.add_row(where, f"{count:.6g}")
-    return table
+    bins = zip((f"{low} to {high}" for low, high in pairwise(edges)), own.counts, strict=True)
+    beyond = ((f"below {edges[0]}", own.below), (f"above {edges[-1]}", own.above))
+    lines = [*bins, *(one for one in beyond if one[1])]
+    return table((_titled(one), "rows"), ((where, f"{count:.6g}") for where, count in lines))

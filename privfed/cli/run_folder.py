@@ -17,7 +17,6 @@ from privfed.cli.declared import Declared, taken
 from privfed.cli.program import is_full
 from privfed.core.record.records import FILE as TRANSCRIPT
 from privfed.core.record.records import MODEL as MODEL
-from privfed.core.record.transcript import Transcript
 from privfed.core.stored.files import Format, make_folder, open_file
 from privfed.errors import RunFolderError
 from privfed.privacy.claim import PrivacySpent
@@ -219,15 +218,6 @@ def _read(path: Path, kind: type[Known], missing: str) -> Known:
         return msgspec.json.decode(content, type=kind)
     except (msgspec.MsgspecError, ValueError):
         raise RunFolderError(f"{path} is damaged; restore it, or start anew in another folder.") from None
-
-
-def read_transcript(folder: Path) -> Transcript:
-    """Read a transcript without repairing it on disk, as another process may be writing to it.
-
-    Raises:
-        RunFolderError: there is no transcript, or it is damaged.
-    """
-    return Transcript.load(folder)
 
 
 @contextmanager

@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import click
 import msgspec
 import numpy as np
-from rich import box
 from rich.table import Table
 
 from privfed.cli.declared import Declared, declared_of
@@ -28,8 +24,8 @@ from privfed.cli.described import (
     load,
     write_in_units,
 )
-from privfed.cli.fitting import check_same_rows
-from privfed.cli.output import echo, in_results
+from privfed.cli.fitting import check_same_rows, resumable
+from privfed.cli.output import answer, in_results, table
 from privfed.cli.program import in_options
 from privfed.cli.progress import RoundProgress
 from privfed.cli.result import (
@@ -51,7 +47,6 @@ from privfed.cli.run_folder import (
     Value,
     locked,
     pretty,
-    reporting_a_full_disk,
     source_of,
     values_of,
     write_new,
@@ -59,7 +54,7 @@ from privfed.cli.run_folder import (
 from privfed.core.record.transcript import has_begun
 from privfed.core.stored.files import make_folder, replaced
 from privfed.data import ClientTables
-from privfed.errors import ArgumentError, ProtocolError, ResumeError, RunFolderError
+from privfed.errors import ArgumentError, ResumeError, RunFolderError
 from privfed.estimators.base import FederatedClusterer, estimator_of
 from privfed.estimators.choosing import NO_INTERVAL, SHARED, Rule, SelectionResult
 from privfed.estimators.scaling import FOLDER as SCALING
@@ -85,19 +80,19 @@ def select_k(
     clients = gather(rows, domain=declared.domain(), private=private)
     numbers = _range(asked, sum(len(rows) for rows in tables.arrays))
     found = carry_out(out, asked, tables, clients, numbers, quiet=quiet, picture=picture)
-    if as_json:
-        click.echo(pretty(found), nl=False)
-        return
     claim = claim_from(found.privacy)
-    echo(selection_table(found), one_line(None) if claim is None else f"{SHARED}\n{NO_INTERVAL}\n{claim}")
-    for row in found.table:
-        if row["remedy"]:
-            echo(f"{row['n_clusters']} clusters did not converge: {in_options(row['remedy'])}")
+    said = [one_line(None) if claim is None else f"{SHARED}\n{NO_INTERVAL}\n{claim}"]
+    said += [
+        f"{row['n_clusters']} clusters did not converge: {in_options(row['remedy'])}"
+        for row in found.table
+        if row["remedy"]
+    ]
     drawn = f"{out / 'picture.png'}, " * picture
-    echo(
+    said += [
         f"{found.n_clusters} clusters: {found.rule} of {found.index}.",
         f"Written: {out / SELECTION}, {drawn}{out / MODEL}",
-    )
+    ]
+    answer(found, as_json, selection_table(found), *said)
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -162,7 +157,8 @@ def carry_out(
         model = estimator_of(asked.algorithm, {})
     fresh = _prepare(out, asked)
     try:
-        with locked(out, ASKED), stating_the_claim(out), _resumable(out), in_results():
+        again = f"the same command with --out {shlex.quote(str(out))}"
+        with locked(out, ASKED), stating_the_claim(out), resumable(out, again), in_results():
             if asked.declared.epsilon is None:
                 for transcript in transcripts(out)[:1]:
                     check_same_rows(clients, model.policy, transcript)
@@ -182,6 +178,8 @@ def carry_out(
                 draw_selection(out / "picture.png", result)
             found = _selection(asked, tables, result, time.monotonic() - began)
             return _written(out, found, result, asked.source)
+    except ResumeError as error:
+        raise ResumeError(f"{error} Name another folder with --out.") from None
     except BaseException:
         if fresh and not transcripts(out) and not has_begun(out / SCALING):
             _discard(out)
@@ -229,22 +227,6 @@ def _discard(out: Path) -> None:
         out.rmdir()
 
 
-@contextmanager
-def _resumable(out: Path) -> Iterator[None]:
-    """Say how to continue if a selection is stopped."""
-    try:
-        with reporting_a_full_disk(out, "give the same command again; it goes on there."):
-            yield
-    except KeyboardInterrupt:
-        again = f"the same command with --out {shlex.quote(str(out))}"
-        click.echo(f"privfed: stopped; finish the selection with {again}", err=True)
-        raise click.exceptions.Exit(130) from None
-    except ResumeError as error:
-        raise ResumeError(f"{error} Name another folder with --out.") from None
-    except ProtocolError as error:
-        raise ProtocolError(f"{error} What was summed is kept; the same command continues.") from error
-
-
 def _progress(asked: Asked, model: FederatedClusterer, n_clusters: int, quiet: bool) -> RoundProgress:
     """Return the progress of one fit; an estimator without rounds or restarts has one of each."""
     taken = model.get_params(deep=False)
@@ -280,16 +262,14 @@ def selection_table(found: Selection) -> Table:
         f"{found.algorithm} over {len(found.clients)} clients, {found.rows} rows{rows_mark(claim)}, "
         f"protocol {found.protocol}{'' if found.of == ROWS else f', of {found.of}'}"
     )
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("K", f"{found.index}{mark}", "inertia", "rounds", "sums", "kB", ""):
-        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    lines = []
     for row in found.table:
         numbers = [f"{row[name]:.6g}" if row[name] is not None else "" for name in ("index", "inertia")]
         chosen = f"< {found.rule}" if row["n_clusters"] == found.n_clusters else ""
         chosen = f"{chosen} not converged".strip() if row["converged"] is False else chosen
         counts = [str(row["rounds"]), str(row["sums"]), f"{row['bytes'] / 1000:,.1f}"]
-        table.add_row(str(row["n_clusters"]), *numbers, *counts, chosen)
-    return table
+        lines.append([str(row["n_clusters"]), *numbers, *counts, chosen])
+    return table(("K", f"{found.index}{mark}", "inertia", "rounds", "sums", "kB", ""), lines, title)
 
 
 def _range(asked: Asked, n_rows: int) -> range | None:

@@ -7,25 +7,22 @@ The plain sums leave out the same clients as the masked ones, so that the runs d
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections import Counter
 from dataclasses import asdict, replace
-from datetime import timedelta
 from importlib.resources import as_file, files
 from pathlib import Path
 
 import click
 import msgspec
 import numpy as np
-from rich import box
 from rich.table import Table
 from sklearn.datasets import load_digits
 
 from privfed import experiments
 from privfed.cli.described import agree_on, agreement
-from privfed.cli.output import echo, in_results, kilobytes
+from privfed.cli.output import answer, echo, in_results, kilobytes, table
 from privfed.cli.pictures import draw_demonstration
 from privfed.cli.progress import Progress, RoundProgress
 from privfed.cli.result import Result, result_of
@@ -47,7 +44,7 @@ from privfed.experiments.report.page import PAGE, write_report
 from privfed.experiments.report.summary import Row, claims_of
 from privfed.experiments.report.tables import Comparison, name_of, read_claims, read_results
 from privfed.experiments.report.tables import compare as compared
-from privfed.experiments.running import Job, Store, missing, run
+from privfed.experiments.running import Store, missing, run
 from privfed.federation.clients import Clients, gather
 from privfed.federation.simulation import Simulation
 from privfed.privacy.claim import one_line
@@ -130,16 +127,6 @@ def load_study(name: str) -> tuple[StudyFile, Path]:
     return read_study(path), path.absolute().parent
 
 
-class CellProgress(Progress):
-    """Shows how many cells are done and how much time is left."""
-
-    def __call__(self, done: int, of: int, job: Job, well: bool) -> None:
-        """Count one finished cell."""
-        now = time.monotonic()
-        left = timedelta(seconds=round((now - self._began) / done * (of - done)))
-        self.show(f"cell {done} of {of}", f"about {left} left", now, last=done == of)
-
-
 def carry_out(checked: Plan, out: Path, workers: int | str, *, retry: bool, quiet: bool) -> list[Row]:
     """Run the missing cells of a plan, and write its report; Ctrl-C keeps every finished cell."""
     store = Store(out)
@@ -149,8 +136,8 @@ def carry_out(checked: Plan, out: Path, workers: int | str, *, retry: bool, quie
         if known:
             echo(f"privfed: {known} cells are stored already, {len(jobs)} are to be run", err=True)
         try:
-            with CellProgress("cells", quiet) as progress:
-                run(checked, store, jobs, workers, progress)
+            with Progress("cells", quiet) as progress:
+                run(checked, store, jobs, workers, lambda done, of, *_: progress.count("cell", done, of))
         except KeyboardInterrupt:
             left = len(missing(checked, store, retry))
             click.echo(f"privfed: stopped; {left} cells are left: the same command continues", err=True)
@@ -161,17 +148,17 @@ def carry_out(checked: Plan, out: Path, workers: int | str, *, retry: bool, quie
 def tell(checked: Plan, rows: list[Row], out: Path) -> None:
     """Print the results in a few lines."""
     failed = sum(len(row.errors) for row in rows)
-    for answer in answers(checked, rows):
-        within = f"leakage <= {answer.leakage:g} and cost ratio <= {answer.score_ratio:g}"
+    for one in answers(checked, rows):
+        within = f"leakage <= {one.leakage:g} and cost ratio <= {one.score_ratio:g}"
         found = "nothing that may be advised"
-        if answer.row is not None:
-            size = shown(answer.row.stats["bytes"].mean / 1000)
-            found = f"{answer.row.setup.title} ({size} kB a client; {answer.evidence})"
-        echo(f"Against {answer.adversary}, with {within} on {answer.data}: {found}")
+        if one.row is not None:
+            size = shown(one.row.stats["bytes"].mean / 1000)
+            found = f"{one.row.setup.title} ({size} kB a client; {one.evidence})"
+        echo(f"Against {one.adversary}, with {within} on {one.data}: {found}")
     for line in lines_of(claims_of(rows)):
         echo(line)
-    for one in composed_budgets(rows):
-        echo(f"All fits together, {one}")
+    for budget in composed_budgets(rows):
+        echo(f"All fits together, {budget}")
     if claims_of(rows):
         echo(SCORED)
     unsettled = sum(len(row.unconverged) for row in rows)
@@ -187,7 +174,7 @@ def compare(first: Path, second: Path, as_json: bool) -> None:
     found = compared(read_results(first), read_results(second))
     claims = {str(folder): read_claims(folder) for folder in (first, second)}
     if as_json:
-        click.echo(json.dumps({**asdict(found), "claims": claims}, indent=2))
+        answer({**asdict(found), "claims": claims}, as_json)
         return
     _tell(found, first, second)
     _tell_claims(claims)
@@ -200,11 +187,17 @@ def _tell(found: Comparison, first: Path, second: Path) -> None:
     click.echo(f"{found.same} configurations agree in everything but seconds.")
     if not found.changes:
         return
-    table = Table("configuration", "measure", str(first), str(second), "spreads")
-    for one in found.changes[:_MOST]:
-        spreads = "" if one.spreads == float("inf") else f"{one.spreads:.1f}"
-        table.add_row(one.configuration, name_of(one.measure), _shown(one.before), _shown(one.after), spreads)
-    echo(table)
+    lines = (
+        (
+            one.configuration,
+            name_of(one.measure),
+            _shown(one.before),
+            _shown(one.after),
+            "" if one.spreads == float("inf") else f"{one.spreads:.1f}",
+        )
+        for one in found.changes[:_MOST]
+    )
+    echo(table(("configuration", "measure", str(first), str(second), "spreads"), lines))
     if len(found.changes) > _MOST:
         click.echo(f"{len(found.changes) - _MOST} smaller differences are left out; --json has them all.")
 
@@ -313,15 +306,8 @@ def _run(protocol: SecureSum, clients: Clients, faults: list[Fault], seed: int) 
 def _table(shown: Demonstration) -> Table:
     n_rows = shown.runs["plain"].rows
     title = f"{n_rows} digits at {N_CLIENTS} clients (non-IID), dwf, {N_CLUSTERS} clusters"
-    table = Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
-    )
-    for name in ("", "score", "v-measure", "rounds", "a client", "seconds", "dropouts"):
-        table.add_column(name, justify="right" if name else "left", no_wrap=True)
-    table.add_column("the server saw", no_wrap=True)
-    for protocol, result in shown.runs.items():
-        table.add_row(protocol, *_cells(result))
-    return table
+    head = ("", "score", "v-measure", "rounds", "a client", "seconds", "dropouts", "the server saw")
+    return table(head, ((protocol, *_cells(result)) for protocol, result in shown.runs.items()), title)
 
 
 def _cells(result: Result) -> list[str]:

@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 import click
 import msgspec
 import polars as pl
-from rich.table import Table
 
-from privfed.cli.output import echo
+from privfed.cli.output import answer, echo, table
 from privfed.cli.run_folder import write_new
 from privfed.data.described_tables import (
     Finding,
@@ -150,13 +149,9 @@ def check(data: Path, schema: Path, as_json: bool) -> None:
             )
         findings += [*found.findings, *_telling_little(str(path), found.frame, described)]
     pairs = same_but_for_spelling([stem(one) for one in paths])
-    if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(findings), indent=2).decode())
-    else:
-        table = Table("file", "column", "rows", "what", "remedy")
-        for one in findings:
-            table.add_row(one.file, one.column, str(one.count), one.what, one.remedy)
-        echo(table if findings else f"{data}: nothing is clipped, dropped or imputed")
+    lines = ((one.file, one.column, str(one.count), one.what, one.remedy) for one in findings)
+    shown = table(("file", "column", "rows", "what", "remedy"), lines)
+    answer(findings, as_json, shown if findings else f"{data}: nothing is clipped, dropped or imputed")
     for a, b in pairs:
         echo(
             f"privfed: files {a!r} and {b!r} differ in spelling only; is it one client? If not, fit takes "

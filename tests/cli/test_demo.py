@@ -51,7 +51,7 @@ def test_clients_are_lost_before_and_after_their_upload(demo) -> None:
 
 def test_it_prints_one_table(demo) -> None:
     text = demo[1].stdout
-    lines = [line.split()[0] for line in text.splitlines() if line.split()]
+    lines = [line.strip("│ ").split()[0] for line in text.splitlines() if line.strip("│ ").split()]
     assert lines.count("plain") == lines.count("masked") == 1
     for word in ("score", "v-measure", "rounds", "dropouts", "the server saw", "Largest difference"):
         assert word in text

@@ -79,7 +79,7 @@ def test_files_and_table_are_those_of_the_python_face(invoke, words, iris, tmp_p
     assert ("every single client" in written["server_saw"]) == (protocol == "plain")
     assert "2 clusters: minimum of davies_bouldin." in result.stdout
     chosen = [line for line in result.stdout.splitlines() if "<" in line]
-    assert len(chosen) == 1 and chosen[0].split()[0] == "2"
+    assert len(chosen) == 1 and chosen[0].split()[1] == "2"
     names = {"k002", "k003", "k004", "model.npz", "picture.png", "select.json", "selection.json"}
     assert {path.name for path in out.iterdir()} == names
     assert (out / "picture.png").read_bytes().startswith(b"\x89PNG")
@@ -171,7 +171,7 @@ def test_a_stopped_selection_goes_on_with_the_same_command(invoke, words, tmp_pa
     with monkeypatch.context() as patched:
         stopping_at(patched, 3, KeyboardInterrupt())
         said = invoke(*words, "--out", out, exit_code=130).stderr
-    assert "finish the selection with the same command" in said and str(out) in said
+    assert "finish the run with: the same command with --out" in said and str(out) in said
     begun = Transcript.load(out / "k003")
     assert not begun.of(Ended) and not (out / "k004").exists() and not (out / "selection.json").exists()
     first = (out / "k002" / FILE).read_bytes()
@@ -189,7 +189,7 @@ def test_lost_clients_are_one_line_that_says_how_to_go_on(failing, words, tmp_pa
     lost = NotEnoughClientsError(missing=["h1"], left=1, needed=4, stage="collect")
     stopping_at(monkeypatch, 2, lost)
     said = failing(*words, "--out", tmp_path / "s")
-    assert "Missing: h1" in said and "the same command continues" in said
+    assert "Missing: h1" in said and "finish the run with: the same command with --out" in said
     assert (tmp_path / "s" / "k002" / FILE).exists()
 
 
