@@ -66,7 +66,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
         attacks: attacks that are run on each cell; not part of the hash.
         fits: numbers of fits that passive attacks read together; not part of the hash.
         further_n_clusters: those of the fits after the first, in turn; empty for the same.
-        row_joins: whether each fit after the first has one row more than the one before.
+        joining: number of rows that join, one before each fit after the first.
         audit: number of draws with which the releases are audited; not part of the hash.
         metrics: metrics that the study names beside `MEASURES`; not part of the hash.
     """
@@ -83,7 +83,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     attacks: list[Attack]
     fits: list[int] = msgspec.field(default_factory=list)
     further_n_clusters: list[int] = msgspec.field(default_factory=list)
-    row_joins: bool = False
+    joining: int = 0
     audit: int = 0
     metrics: list[str] = msgspec.field(default_factory=list)
 
@@ -142,11 +142,6 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     def fits_of_a_cell(self) -> int:
         """Number of fits of the same rows that a cell takes, with those that attacks read together."""
         return self.fits[-1] if self.pooling else 1
-
-    @property
-    def joining(self) -> int:
-        """Number of rows that join in the fits after the first."""
-        return self.fits[-1] - 1 if self.row_joins else 0
 
     def further(self, number: int) -> Setup:
         """Return what the fit of a number after the first runs."""

@@ -274,7 +274,7 @@ def _product(study: Study, tables: list[Table]) -> Iterator[tuple[Setup, Table, 
                     ],
                     fits=study.fits,
                     further_n_clusters=algorithm.further_n_clusters if study.fits else [],
-                    row_joins=algorithm.row_joins,
+                    joining=study.fits[-1] - 1 if algorithm.row_joins else 0,
                     audit=study.audit,
                     metrics=study.named_metrics,
                 )

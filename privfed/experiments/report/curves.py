@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from statistics import fmean, stdev
 from typing import Any
 
@@ -77,26 +78,16 @@ def over_fits(together: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[s
     Args:
         together: title of each attack -> seed -> what is stored of it, from `attack_fits`.
     """
-    found = {"leakage": curve_of(_largest(together.values()))}
-    for title, own in together.items():
-        found[title] = curve_of(
-            (one["fits"], [each["recovered"] for each in one["reports"]]) for one in own.values()
-        )
-        found[f"{title}: rows that joined"] = curve_of(
-            (one["fits"], one["joined"]) for one in own.values() if "joined" in one
-        )
-    return {title: curve for title, curve in found.items() if curve is not None}
-
-
-def _largest(
-    together: Iterable[Mapping[int, Mapping[str, Any]]],
-) -> Iterator[tuple[list[int], list[float]]]:
-    """Yield leakage over the number of fits, seed by seed; rows that joined are a target of their own."""
+    found: dict[str, Curve | None] = {"leakage": None}
     largest: dict[int, dict[int, float]] = defaultdict(dict)
-    for seed, one in (pair for each in together for pair in each.items()):
-        joined = one.get("joined", [None] * len(one["fits"]))
-        for at, report, share in zip(one["fits"], one["reports"], joined, strict=True):
-            if report["status"] != Status.NOT_APPLICABLE:
-                found = max(report["advantage"], share or 0.0)
-                largest[seed][at] = max(largest[seed].get(at, 0.0), found)
-    yield from ((list(own), list(own.values())) for own in largest.values())
+    for title, own in together.items():
+        each = [(one["fits"], one["reports"], one.get("joined")) for one in own.values()]
+        found[title] = curve_of((fits, [one["recovered"] for one in reports]) for fits, reports, _ in each)
+        found[f"{title}: rows that joined"] = curve_of((fits, joined) for fits, _, joined in each if joined)
+        for seed, (fits, reports, joined) in zip(own, each, strict=True):
+            for at, report, share in zip(fits, reports, joined or repeat(0.0), strict=False):
+                if report["status"] != Status.NOT_APPLICABLE:
+                    most = max(report["advantage"], share or 0.0)
+                    largest[seed][at] = max(largest[seed].get(at, 0.0), most)
+    found["leakage"] = curve_of((list(own), list(own.values())) for own in largest.values())
+    return {title: curve for title, curve in found.items() if curve is not None}

@@ -170,34 +170,32 @@ def _number(number: int, row: Row, name: str) -> Number | str:
 def leaks(name: str, rows: Numbered) -> list[Picture]:
     """Draw each attack's headline after increasing numbers of rounds, one line for each configuration."""
     about = "Recovered by the attack from what its party saw up to each round; restarts count on."
-    across, up = Axis("rounds seen", log=True), Axis("recovered", least=0.0)
-    return [
-        _curves(
-            f"{attack}: {name}",
-            about,
-            [(i, row, row.leaks[attack]) for i, row in rows if attack in row.leaks],
-            f"leaks.{attack}",
-            across,
-            up,
-        )
-        for attack in dict.fromkeys(attack for _, row in rows for attack in row.leaks)
-    ]
+    return _by_attack(name, [(i, row, row.leaks) for i, row in rows], "leaks", "rounds seen", about)
 
 
 def several_fits(name: str, rows: Numbered) -> list[Picture]:
     """Draw leakage, then each attack's headline, on increasing numbers of fits; a line is a configuration."""
-    leakage = "Largest advantage of any attack on so many fits. A row that joined is a target by itself."
-    headline = "Recovered by the attack from so many fits of the same rows together, with a seed each."
+    about = (
+        "From so many fits together, with a seed each. Leakage is the largest advantage of any attack, and "
+        "rows that joined are a target by themselves."
+    )
+    return _by_attack(name, [(i, row, row.fits) for i, row in rows], "fits", "fits seen", about)
+
+
+def _by_attack(
+    name: str, rows: Sequence[tuple[int, Row, Mapping[str, Curve]]], trace: str, across: str, about: str
+) -> list[Picture]:
+    """Draw a picture for each title of the rows' curves."""
     return [
         _curves(
             f"{title}: {name}",
-            leakage if title == "leakage" else headline,
-            [(i, row, row.fits[title]) for i, row in rows if title in row.fits],
-            f"fits.{title}",
-            Axis("fits seen", log=True),
+            about,
+            [(i, row, curves[title]) for i, row, curves in rows if title in curves],
+            f"{trace}.{title}",
+            Axis(across, log=True),
             Axis("leakage" if title == "leakage" else "recovered", least=0.0),
         )
-        for title in dict.fromkeys(title for _, row in rows for title in row.fits)
+        for title in dict.fromkeys(title for _, _, curves in rows for title in curves)
     ]
 
 
