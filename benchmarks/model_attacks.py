@@ -4,7 +4,7 @@
 
 Without a word it prints all of them. Rows are scaled to [0, 1], and dealt out by the seeds 0, 1, ...; models
 have the defaults unless a line says otherwise. Rows count as found within .01 deviations. Errors are the root
-mean square over the claims of a run, and the largest of any claim; seconds are of one core, for each client.
+mean square over all values of a run, and the largest of any value; seconds are of one core, for each client.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def inverted(view: View, sites: Sites, **options: Any) -> tuple[int, int, float,
     rows = np.concatenate(sites.rows)
     right = round(evaluate(found, Truth(sites.rows, tolerance=TOLERANCE)).recovered * len(rows))
     far = float(nearest_rows(found.points, rows).max(initial=0.0))
-    return right, len(found.points), matched_rmse(found.points, rows), far, seconds
+    return right, len(found.points), matched_rmse(found.points, rows) / rows.shape[1] ** 0.5, far, seconds
 
 
 def line(
