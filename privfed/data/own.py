@@ -131,6 +131,10 @@ class OwnFile:
         return frame_of_lines(self.path, content, self.separator)
 
 
+MOST_OF_A_LINE = 1 << 16
+"""Bytes from which on a line is read by itself: `csv` refuses long fields, which polars reads."""
+
+
 def frame_of_lines(path: Path, content: bytes, separator: str | None) -> pl.DataFrame:
     """Return all columns of a CSV file as text; each line is a row, whatever the others hold.
 
@@ -163,7 +167,9 @@ def frame_of_lines(path: Path, content: bytes, separator: str | None) -> pl.Data
 
 
 def _odd(body: bytes, separator: str) -> bool:
-    """Say whether some line has quotes that are no whole fields: the two ways to fields may differ there."""
+    """Say whether the two ways to fields may differ: a line has quotes that are no whole fields, or is long."""
+    if re.search(rb"^[^\n]{%d}" % min(csv.field_size_limit(), MOST_OF_A_LINE), body, re.MULTILINE):
+        return True
     if b'"' not in body:
         return False
     one = rf'(?:"(?:[^"]++|"")*+"|[^"{re.escape(separator)}]*+)'

@@ -55,6 +55,7 @@ def table(folder: Path, lines: list[str], missing: Missing) -> tuple[np.ndarray,
 
 @example(lines=["1,1,5,0.5", ",,"], missing=0.25)
 @example(lines=["", '"","",""', ' ,"",', "1,1,5,0.5"], missing=0.25)
+@example(lines=["0" * 200_000 + "7,1,1", "1,1,5,0.5"], missing=0.25)
 @given(lines=LINES, missing=RULES)
 def test_each_line_is_read_as_if_it_were_alone(
     lines: list[str], missing: Missing, tmp_path_factory: pytest.TempPathFactory
