@@ -166,7 +166,8 @@ REMEDIES = {
         "questions of metrics that are asked alone or are not privfed's own"
     ),
     "policy:max_epsilon": (
-        "The fits on a client's rows would spend more epsilon together than it allows: agree on a smaller one"
+        "The fits on a client's rows would spend more epsilon together than it allows, or claim for several "
+        "units or neighbours, which have no epsilon together: agree on a smaller one, or on the claim before"
     ),
     "policy:max_starts": (
         "Starts of several fits in other cells show the rows that lie between them. A client counts how many "

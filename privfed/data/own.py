@@ -167,7 +167,7 @@ def frame_of_lines(path: Path, content: bytes, separator: str | None) -> pl.Data
 
 
 def _odd(body: bytes, separator: str) -> bool:
-    """Say whether the two ways to fields may differ: a line has quotes that are no whole fields, or is long."""
+    """Say whether the two ways to fields may differ: on long lines, and quotes that are no whole fields."""
     if re.search(rb"^[^\n]{%d}" % min(csv.field_size_limit(), MOST_OF_A_LINE), body, re.MULTILINE):
         return True
     if b'"' not in body:

@@ -4,7 +4,9 @@ The coordinator pays for a question before it sends it; a client pays before it 
 
 Fits under discrete Gaussian noise compose exactly: their budgets (mu^2) add up. Once one has Skellam noise,
 the Renyi bound of all these budgets holds instead. Of a fit by DP-SGD a journal keeps epsilon and delta
-alone, which are added (basic composition). So are the results for claims of different units or neighbours.
+alone, which are added (basic composition). Claims of different units or neighbours have nothing together: of
+replaced rows the number is public, which tells whether a row is there, and a client's noise is for its rows
+as they are or not at all.
 """
 
 from __future__ import annotations
@@ -196,8 +198,9 @@ def claim_of(terms: PrivacyTerms) -> Claim:
 def composed_epsilon(claims: Sequence[Claim], delta: float) -> float:
     """Return the epsilon of all claims together at a total delta, rounded up; infinite where none holds.
 
-    It is the smaller of two bounds: the sum of all epsilons, where the deltas sum to at most `delta`; and the
-    composition of all Gaussian and Skellam claims, at what the deltas of the others leave.
+    None holds for claims of several units or neighbours. Else it is the smaller of two bounds: the sum of all
+    epsilons, where the deltas sum to at most `delta`; and the composition of all Gaussian and Skellam claims,
+    at what the deltas of the others leave.
 
     Args:
         claims: of fits on the same rows.
@@ -207,6 +210,8 @@ def composed_epsilon(claims: Sequence[Claim], delta: float) -> float:
         ArgumentError: delta is out of its bounds.
     """
     check_delta(delta)
+    if len({(one.unit, one.neighbours) for one in claims}) > 1:
+        return math.inf
     added = sum(one.epsilon for one in claims)
     fits = sum(one.delta for one in claims) <= delta * (1.0 + ROUNDING)
     return min(added if fits else math.inf, _composed(claims, delta))
@@ -215,28 +220,18 @@ def composed_epsilon(claims: Sequence[Claim], delta: float) -> float:
 def _composed(claims: Sequence[Claim], delta: float) -> float:
     stepped = [one for one in claims if one.mechanism == STEPPED]
     noised = [one for one in claims if one.mechanism != STEPPED]
-    kinds = {(one.unit, one.neighbours) for one in noised}
     left = delta - sum(one.delta for one in stepped)
-    epsilons = [one.epsilon for one in stepped]
+    added = sum(one.epsilon for one in stepped)
     if not noised:
-        return sum(epsilons) if left >= -delta * ROUNDING else math.inf
-    # Claims of several kinds share the delta equally.
-    share = left / len(kinds)
-    if share < 1e-300:
+        return added if left >= -delta * ROUNDING else math.inf
+    if left < 1e-300:
         return math.inf
-    for kind in kinds:
-        own = [one for one in noised if (one.unit, one.neighbours) == kind]
-        epsilons.append(_of_one_kind(own, share))
-    return sum(epsilons)
-
-
-def _of_one_kind(claims: Sequence[Claim], delta: float) -> float:
-    budgets = [budget_of(Mechanism(one.mechanism), one.epsilon, one.delta) for one in claims]
+    budgets = [budget_of(Mechanism(one.mechanism), one.epsilon, one.delta) for one in noised]
     # Slightly increased, to cover float64 rounding of the sum.
     cost = sum(budgets) * (1.0 + 1e-12)
-    if all(one.mechanism == Mechanism.GAUSSIAN for one in claims):
-        return gdp_epsilon(math.sqrt(cost), delta)
-    return renyi_epsilon(cost, delta)
+    if all(one.mechanism == Mechanism.GAUSSIAN for one in noised):
+        return added + gdp_epsilon(math.sqrt(cost), left)
+    return added + renyi_epsilon(cost, left)
 
 
 def spent_line(usage: Usage) -> str:

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from privfed import Box, ClientPolicy, DPKMeans, DWFKMeans, Privacy
+from privfed import Box, ClientPolicy, DPKMeans, DWFKMeans, FederatedScaler, Privacy
 from privfed.algorithms.private.kmeans import PrivateKMeans
 from privfed.algorithms.private.selection import PrivateSelection
 from privfed.algorithms.wf_kmeans import WeightedKMeans
@@ -236,14 +236,34 @@ def test_gaussian_fits_compose_exactly_and_others_are_added() -> None:
     assert composed_epsilon([steps, steps], 1.9e-7) == float("inf")
     left = composed_epsilon(five, 9e-7)
     assert composed_epsilon([*five, steps], 1e-6) == pytest.approx(1.0 + left)
-    # Of another unit or relation, results are added, each at half the delta.
-    others = [claim(1.0, unit="client"), claim(1.0, unit="client")]
-    apart = composed_epsilon(five, 5e-7) + composed_epsilon(others, 5e-7)
-    assert composed_epsilon([*five, *others], 1e-6) == pytest.approx(apart)
+
+
+@pytest.mark.parametrize("other", [{"neighbours": "replace-one"}, {"unit": "client"}, {"unit": "user"}])
+@pytest.mark.parametrize("mechanism", ["gaussian", "skellam", "dp-sgd"])
+def test_claims_of_several_units_or_neighbours_have_no_epsilon_together(
+    other: dict[str, str], mechanism: str, tmp_path: Path
+) -> None:
+    """Where rows are replaced their number is public: the fit after it tells whether a row is there."""
+    both = [claim(0.1), claim(0.1, mechanism=mechanism, **other)]
+    assert composed_epsilon(both, 1e-5) == composed_epsilon(both[::-1], 1e-5) == float("inf")
+
+
+def test_a_journal_with_a_bound_refuses_a_second_kind_of_claim(tmp_path: Path) -> None:
+    rows = [np.random.default_rng(i).uniform(-1.0, 1.0, (30, 2)) for i in range(4)]
+    engine = Elsewhere(tmp_path, rows, ClientPolicy(require_privacy=True, max_epsilon=2.0))
+    box = Box(-1, 1, max_rows=64)
+
+    def fit(neighbours: str) -> FederatedScaler:
+        small = Privacy(epsilon=0.01, delta=1e-7, unit="record", domain=box, neighbours=neighbours)
+        return FederatedScaler("range", privacy=small, engine=engine).fit()
+
+    fit("add-remove")
+    with pytest.raises(PolicyError, match="policy:max_epsilon"):
+        fit("replace-one")
 
 
 def test_no_order_of_fits_composes_to_more() -> None:
-    kinds = {"unit": ("record", "client"), "mechanism": ("gaussian", "skellam", "dp-sgd")}
+    kinds = {"mechanism": ("gaussian", "skellam", "dp-sgd")}
     rng = np.random.default_rng(0)
     for _ in range(50):
         drawn = [

@@ -129,7 +129,8 @@ metrics asked alone, and others after a fit, by the name of their question |
     | `max_fits` | in so many fits * |
     | `max_starts` | while rows are counted in at most so many sets of cells *; those of `init="nested"` are \
 the same in each fit, up to their number and the ranges |
-    | `max_epsilon` | while all fits together spend at most this *; it implies `require_privacy` |
+    | `max_epsilon` | while all fits together, of one unit and neighbours, spend at most this *; it implies \
+`require_privacy` |
     | `max_delta` | at this delta of all fits together (1e-5 by default); needs `max_epsilon` |
     """
 
