@@ -48,7 +48,7 @@ ALLOWED = {
     ("privfed/party/signed.py", "SignedState.losses_so_far"): MARKED,
     ("privfed/deep/estimators/predicting.py", "kind_of"): MARKED,
     ("privfed/deep/training/torch_trainer.py", "TorchTrainer._of"): MARKED,
-    ("privfed/deep/training/torch_trainer.py", "_check_statistics"): FOREIGN,
+    ("privfed/deep/training/torch_trainer.py", "_check_layers"): FOREIGN,
     ("privfed/deep/training/trainer.py", "one_line"): SHOWN,
     ("attacks/posterior/evidence.py", "Release.block"): ASKS,
     ("attacks/posterior/evidence.py", "Release.length"): ASKS,

@@ -78,7 +78,7 @@ def _aligned(tables: Sequence[Any]) -> list[Any]:
 
 def is_client_list(X: Any) -> bool:
     """Say whether `X` is a list of tables, one a client, rather than one table (a list of rows)."""
-    return isinstance(X, list | tuple) and (len(X) == 0 or any(_n_axes(one) == 2 for one in X))
+    return isinstance(X, list | tuple) and (len(X) == 0 or any(_n_axes(one) >= 2 for one in X))
 
 
 def _n_axes(table: Any) -> int:

@@ -20,7 +20,8 @@ from privfed.core.values.domain import FloatArray, Ranges, frozen, frozen_array
 from privfed.deep.training.local import TIMES, Training
 from privfed.deep.training.regrouping import Regrouping
 from privfed.deep.training.rounds import MOST_CLUSTERS, AveragedUpdates, ClusterSizes, SketchedUpdates
-from privfed.deep.training.trainer import Trainer, trainer_of
+from privfed.deep.training.trainer import HasParameters, Trainer, trainer_of
+from privfed.errors import ArgumentError
 from privfed.questions.gathered import Slots
 from privfed.questions.ranges import locate, range_phases
 
@@ -38,7 +39,7 @@ class Plan:
         learning_rate_decay: factor of the learning rate from round to round.
         seed: of models and of the server's draws; that of batches is its remainder by 2^32.
         sampled: whether a round asks the configuration's cohort, or everyone.
-        start: parameters to begin with, or None for those that the seed draws.
+        given: whether to begin with the parameters of the torch module, or with those that the seed draws.
     """
 
     first: Training
@@ -46,7 +47,7 @@ class Plan:
     learning_rate_decay: float = 1.0
     seed: int = 0
     sampled: bool = False
-    start: FloatArray | None = None
+    given: bool = False
 
     def training(self, round_number: int) -> Training:
         """Return the training of a round."""
@@ -71,10 +72,19 @@ class Plan:
         return trainer_of(first.model, n_columns - TIMES * first.timed, first.n_classes)
 
     def starts(self, n_columns: int, n: int) -> FloatArray:
-        """Return n models to begin with, float64 of shape (n, n_parameters)."""
+        """Return n models to begin with, float64 of shape (n, n_parameters).
+
+        Raises:
+            ArgumentError: given parameters are of no module, or several models would be the same.
+        """
         trainer = self.trainer(n_columns)
-        if self.start is not None and n == 1:
-            return frozen_array(self.start[None])
+        if self.given:
+            if n > 1 or not isinstance(trainer, HasParameters):
+                raise ArgumentError(
+                    'start="given" is for one model that is a torch module; use start="drawn".',
+                    parameters=["start"],
+                )
+            return frozen_array(trainer.given[None])
         models = np.empty((n, trainer.n_parameters))
         for place, seed in enumerate(np.random.SeedSequence(self.seed).generate_state(n)):
             models[place] = trainer.initial(int(seed))

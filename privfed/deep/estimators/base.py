@@ -18,7 +18,6 @@ from privfed.core.roles.secure_sum import SecureSum
 from privfed.core.stored.encoding import Array
 from privfed.core.values.domain import Domain, FloatArray
 from privfed.core.values.guarantee import Unit
-from privfed.data import ClientTables
 from privfed.deep.algorithms.plan import ModelsOutcome, Plan, as_table, from_table
 from privfed.deep.estimators.parameters import ModelParameters
 from privfed.deep.estimators.predicting import Predicting, kind_of
@@ -183,14 +182,13 @@ class FederatedModel(Predicting, ModelParameters, Saved):
 
     def _gather(self, X: Any, y: Any, names: Iterable[Any] | None) -> Clients:
         self._check()
-        own = isinstance(X, ClientTables) and X.labels is not None
-        if X is not None and y is None and not own:
-            raise ArgumentError(
-                "training needs labels: pass y, a list with one array of integers a client, or "
-                "ClientTables with labels."
-            )
         private = self.privacy is not None
         clients = gathered(self.engine, X, None, y, names=names, private=private)
+        if clients.data is not None and any(one.labels is None for one in clients.data):
+            raise ArgumentError(
+                "training needs labels: pass y and X as lists, an array of integers and a table for each "
+                "client, or ClientTables with labels."
+            )
         if clients.data is None:
             check_travels(self.model)
         elif not private:

@@ -18,7 +18,7 @@ class Models:
     model: str | Any = parameter(
         default="softmax",
         text='a registered model ("softmax"), or a torch module of flat rows, float32 or float64 as its '
-        "parameters are, and on their device.",
+        "parameters are, and on their device; on the command line module:name.",
         kw_only=False,
     )
     loss: Any = parameter(
@@ -29,6 +29,11 @@ class Models:
         default=None,
         text="with a torch module: a class of `torch.optim`, or what is called alike: `(parameters, lr=)`. "
         "Its state lasts for one training of one client. None for SGD.",
+    )
+    start: Literal["drawn", "given"] = parameter(
+        default="drawn",
+        text='where training begins; "drawn": at parameters that follow from `random_state`, or "given": at '
+        "those of the torch module. Under `privacy` these must not come from clients' rows.",
     )
     n_classes: int = parameter(default=2, text="labels are 0 to n_classes - 1.")
 

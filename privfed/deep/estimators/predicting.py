@@ -111,9 +111,16 @@ class Predicting:
                 of `sklearn.metrics`; None for the accuracy.
 
         Raises:
-            ArgumentError: y is not one label for each row.
+            ArgumentError: y is not one label for each row, or metric no function.
         """
         found, true = self.predict(X, cluster), np.asarray(y)
+        if not (metric is None or callable(metric)):
+            raise ArgumentError(
+                f"metric must be a function such as sklearn.metrics.balanced_accuracy_score, got {metric!r}.",
+                parameters=["metric"],
+            )
+        if true.dtype.kind not in "biuf":
+            raise ArgumentError(f"y must be whole numbers, as in fit, got {true.dtype}.", parameters=["y"])
         if true.shape != found.shape or not len(found):
             raise ArgumentError(
                 f"y must have a label for each row of X, at least one; got shape {true.shape} "

@@ -26,7 +26,7 @@ from privfed.privacy.dp_sgd import epsilon_of_fit, noise_of_fit
 LAST_ROUND = 2.0**20
 """Latest time of a row."""
 
-WEIGHTINGS = ("clients", "rows")
+WEIGHTINGS, STARTS = ("clients", "rows"), ("drawn", "given")
 
 OF_TRAINING = ("n_classes", "timed", "epochs", "batch_size", "learning_rate", "max_update_norm")
 """Parameters of estimators that a training has under the same names."""
@@ -92,10 +92,11 @@ def check_options(options: Mapping[str, Any]) -> None:
     check_number("sample_rate", options["sample_rate"], 0.0, 1.0, open_low=True)
     if options["noise_multiplier"] is not None:
         check_number("noise_multiplier", options["noise_multiplier"], 0.0, MOST_NOISE, open_low=True)
-    if options["weighting"] not in WEIGHTINGS:
-        raise ArgumentError(
-            f"weighting must be one of {WEIGHTINGS}, got {options['weighting']!r}.", parameters=["weighting"]
-        )
+    for name, known in (("weighting", WEIGHTINGS), ("start", STARTS)):
+        if options[name] not in known:
+            raise ArgumentError(
+                f"{name} must be one of {known}, got {name}={options[name]!r}.", parameters=[name]
+            )
 
 
 def check_private(options: Mapping[str, Any], privacy: Privacy) -> None:
@@ -175,7 +176,10 @@ def plan_of(options: Mapping[str, Any], seed: int, sampled: bool) -> Plan:
         **{name: options[name] for name in OF_TRAINING},
     )
     rounds, decay = options["rounds"], options["learning_rate_decay"]
-    return Plan(first=first, rounds=rounds, learning_rate_decay=decay, seed=seed, sampled=sampled)
+    given = options["start"] == "given"
+    return Plan(
+        first=first, rounds=rounds, learning_rate_decay=decay, seed=seed, sampled=sampled, given=given
+    )
 
 
 def noised_plan(options: Mapping[str, Any], privacy: Privacy, seed: int, sampled: bool) -> Plan:

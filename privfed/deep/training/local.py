@@ -186,7 +186,8 @@ class Training(Part):
     def update(self, client: ClientData, start: FloatArray, generator: np.random.Generator) -> FloatArray:
         """Return how far training moves a model, clipped, float64 of shape (n_parameters,).
 
-        A client without rows in this round, or one whose model does not stay finite, moves it by nothing.
+        A client without rows in this round, or one whose model does not stay finite, moves it by nothing; the
+        client's own log has the latter.
 
         Args:
             client: with its rows.
@@ -200,6 +201,10 @@ class Training(Part):
             moved = private_sgd(trainer, start, features, labels, self, source, client.errors) - start
         else:
             moved = self._sgd(trainer, start, features, labels) - start
+        if not np.isfinite(moved).all():
+            client.errors.append(
+                ArgumentError(f"training in round {self.round} did not stay finite: lower the learning rate.")
+            )
         return np.asarray(shortened(moved[None], self.max_update_norm)[0])
 
     def _sgd(self, trainer: Trainer, start: FloatArray, features: FloatArray, labels: Labels) -> FloatArray:

@@ -29,6 +29,9 @@ Numbers = npt.NDArray[np.floating]
 ROWS = 6
 """Rows that a model is tried on."""
 
+CLASSES = 256
+"""Most classes that it is tried on."""
+
 CLOSE = 1e-6
 """Relative difference between a row's gradient in a batch and alone: rounding of float64 is far smaller."""
 
@@ -154,6 +157,25 @@ def _check_rows(trainer: Trainer, n_features: int, n_classes: int) -> None:
             "would not hold. Normalise each row by itself (LayerNorm, GroupNorm)."
         )
     _check_mean(trainer, at, rows, labels)
+    _check_sum(trainer, at, n_features, n_classes)
+
+
+def _check_sum(trainer: Trainer, at: FloatArray, n_features: int, n_classes: int) -> None:
+    """Check that a gradient is the mean of each row's own, on a row of each class, up to `CLASSES`.
+
+    Raises:
+        PrivacyError: it is not.
+    """
+    labels = np.arange(max(2, min(n_classes, CLASSES)))
+    rows, total = np.random.default_rng(1).uniform(size=(len(labels), n_features)), np.zeros(len(at))
+    for i in range(0, len(labels), ROWS):
+        total += trainer.gradients(at, rows[i : i + ROWS], labels[i : i + ROWS]).sum(axis=0)
+    if not _near(trainer.gradient(at, rows, labels), total / len(labels), trainer):
+        raise PrivacyError(
+            "the gradient of rows is not the mean of each row's own, as with the class weights of a torch "
+            "loss: DP-SGD would leave these out. Multiply each row's loss by its weight: "
+            'lambda scores, y: (weight[y] * cross_entropy(scores, y, reduction="none")).mean().'
+        )
 
 
 def _probe(trainer: Trainer, n_features: int, n_classes: int) -> tuple[FloatArray, FloatArray, Labels]:
@@ -165,7 +187,7 @@ def _probe(trainer: Trainer, n_features: int, n_classes: int) -> tuple[FloatArra
 
 def _near(one: Numbers, other: Numbers, trainer: Trainer) -> bool:
     close = max(CLOSE, ROUNDINGS * trainer.rounding if isinstance(trainer, TrainsItself) else 0.0)
-    least = close * np.abs(other).max(initial=0)
+    least = close * np.nan_to_num(np.abs(other)).max(initial=0)
     return one.shape == other.shape and np.allclose(one, other, rtol=close, atol=least, equal_nan=True)
 
 

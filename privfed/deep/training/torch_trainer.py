@@ -23,6 +23,7 @@ import copy
 import functools
 import hashlib
 import inspect
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -110,18 +111,21 @@ class TorchTrainer:
             `functools.partial(torch.optim.SGD, momentum=0.9)`; None for SGD.
 
     Raises:
-        ArgumentError: the module has running statistics, nothing to train, or half precision.
+        ArgumentError: the module has statistics of batches, lazy layers, nothing to train, or half precision.
+
+    Warns:
+        UserWarning: the module drops out, which is off.
     """
 
     def __init__(self, module: Any, loss: Loss | None = None, optimizer: Optimizer | None = None) -> None:
         if not isinstance(module, torch.nn.Module):
             raise ArgumentError(
-                f"model must be one of {', '.join(MODELS.names())}, or a torch module; got {module!r}.",
+                f"model must be a registered name, or a torch module, made as Net(); got {module!r}.",
                 parameters=["model"],
             )
+        _check_layers(module)
         self._module = copy.deepcopy(module).eval()
         self._parameters = [one for one in self._module.parameters() if one.requires_grad]
-        _check_statistics(self._module)
         if not self._parameters:
             raise ArgumentError("the module has no parameter that requires a gradient.")
         places = {(one.dtype, one.device) for one in self._module.parameters()}
@@ -184,8 +188,20 @@ class TorchTrainer:
 
     @property
     def kind(self) -> str:
-        """The module's layers and their sizes, as text in one line; its parameters' values are not in it."""
-        return " ".join(repr(self._module).split())
+        """The module's layers and their sizes, as text in one line, with a hash of what is never trained."""
+        layers, held = " ".join(repr(self._module).split()), b"".join(map(_tensor, self._held))
+        return f"{layers} beside fixed numbers {hashlib.sha256(held).hexdigest()[:8]}" if held else layers
+
+    @property
+    def _held(self) -> list[Any]:
+        """What is never trained: parameters without a gradient, and buffers."""
+        frozen = (one for one in self._module.parameters() if not one.requires_grad)
+        return [*frozen, *self._module.buffers()]
+
+    @property
+    def given(self) -> FloatArray:
+        """The module's own parameters that are trained."""
+        return self._start
 
     @staticmethod
     def _flat(tensors: Any) -> FloatArray:
@@ -209,7 +225,11 @@ class TorchTrainer:
                 one.copy_(part)
 
     def initial(self, seed: int) -> FloatArray:
-        """Return the module's parameters, with layers that can be reset drawn anew from the seed."""
+        """Return the module's parameters, with layers that can be reset drawn anew from the seed.
+
+        What is never trained stays as it is.
+        """
+        held = [one.detach().clone() for one in self._held]
         with torch.random.fork_rng(devices=[self._device] if self._device.type == "cuda" else []):
             torch.manual_seed(seed)
             self._set(self._start)
@@ -217,6 +237,9 @@ class TorchTrainer:
                 reset = getattr(layer, "reset_parameters", None)
                 if callable(reset):
                     reset()
+        with torch.no_grad():
+            for one, kept in zip(self._held, held, strict=True):
+                one.copy_(kept)
         return self._flat(self._parameters)
 
     def _gradient(self, rows: Any, classes: Any) -> Any:
@@ -353,16 +376,30 @@ class TorchTrainer:
         return np.asarray(scores.argmax(dim=1).cpu().numpy(), dtype=np.int64)
 
 
-def _check_statistics(module: Any) -> None:
-    """Check that no layer keeps statistics of its batches.
+def _check_layers(module: Any) -> None:
+    """Check that all layers know their sizes, and that none computes statistics of its batches.
 
     Raises:
-        ArgumentError: one does.
+        ArgumentError: one does not.
+
+    Warns:
+        UserWarning: some drop out, which is off.
     """
+    if any(map(torch.nn.parameter.is_lazy, module.parameters())):
+        raise ArgumentError("the module has lazy layers, of no size yet: call it on a row first.")
     for name, layer in module.named_modules():
-        if getattr(layer, "running_mean", None) is not None:
+        batches = isinstance(layer, torch.nn.modules.batchnorm._BatchNorm)
+        if batches or getattr(layer, "running_mean", None) is not None:
             instead = ModuleValidator.fix(copy.deepcopy(layer).train())
             raise ArgumentError(
-                f"layer {name!r} of the module is {layer}, whose running statistics averages of parameters "
-                f"do not cover; take {instead}. opacus.validators.ModuleValidator.fix(module) does so."
+                f"layer {name!r} of the module is {layer}, whose statistics of batches are of several rows; "
+                f"take {instead}. opacus.validators.ModuleValidator.fix(module) does so."
             )
+    drops = [
+        one for one in module.modules() if isinstance(one, torch.nn.modules.dropout._DropoutNd) and one.p
+    ]
+    if drops:
+        warnings.warn(
+            f"{drops[0]} is off, since training must repeat; take an optimizer's weight decay instead.",
+            stacklevel=2,
+        )

@@ -81,6 +81,15 @@ class TrainsItself(Protocol):
         """Return what DP-SGD takes its steps by: from noised gradients to parameters; None for SGD."""
 
 
+@runtime_checkable
+class HasParameters(Protocol):
+    """A trainer whose model comes with parameters."""
+
+    @property
+    def given(self) -> FloatArray:
+        """Those parameters, float64 of shape (n_parameters,)."""
+
+
 def stepping(
     trainer: Trainer, start: FloatArray, learning_rate: float
 ) -> Callable[[FloatArray], FloatArray] | None:

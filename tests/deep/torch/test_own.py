@@ -1,6 +1,7 @@
 """A stranger's module, loss, optimizer and metric, beside torch without privfed."""
 
 import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,10 +12,13 @@ from sklearn.metrics import balanced_accuracy_score
 torch = pytest.importorskip("torch", reason="needs the extra deep: make install-deep")
 pytest.importorskip("opacus", reason="needs the extra deep: make install-deep")
 
+import privfed  # noqa: E402
+from privfed.core.asking.question import ClientData  # noqa: E402
 from privfed.core.values.domain import Box  # noqa: E402
-from privfed.deep import DCFL, FedAvg  # noqa: E402
+from privfed.deep import DCFL, IFCA, FedAvg  # noqa: E402
+from privfed.deep.training.local import Training  # noqa: E402
 from privfed.deep.training.torch_trainer import TorchTrainer  # noqa: E402
-from privfed.errors import ArgumentError, PrivacyError  # noqa: E402
+from privfed.errors import ArgumentError, DataError, PrivacyError  # noqa: E402
 from tests.deep.population import clients  # noqa: E402
 from tests.deep.torch.test_torch_trainer import RECORDS  # noqa: E402
 from tests.some import some  # noqa: E402
@@ -162,3 +166,104 @@ def test_a_score_is_the_accuracy_or_a_metric_of_ones_own() -> None:
     assert own == balanced_accuracy_score(y[0], found)
     with pytest.raises(ArgumentError, match="a label for each row"):
         fitted.score(X[0], y[0][:3])
+
+
+def fixed_and_pretrained() -> Any:
+    torch.manual_seed(5)
+    module = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Tanh(), torch.nn.Linear(6, 3))
+    module[0].requires_grad_(False)
+    return module
+
+
+def test_layers_that_are_not_trained_stay_as_the_user_made_them() -> None:
+    X, y = clients(3)
+    module = fixed_and_pretrained()
+    trainer = TorchTrainer(module)
+    trainer.initial(1)
+    assert torch.equal(trainer._module[0].weight, module[0].weight)
+    fitted = FedAvg(module, **WORDS).fit(X, y)
+    assert torch.equal(fitted._trainer()._module[0].weight, module[0].weight)
+
+
+def test_a_loaded_model_refuses_a_module_with_other_fixed_numbers(tmp_path: Any) -> None:
+    X, y = clients(3)
+    fitted = FedAvg(fixed_and_pretrained(), **WORDS).fit(X, y)
+    fitted.save(tmp_path / "model.npz")
+    loaded = privfed.load(tmp_path / "model.npz")
+    # As in another process, where the module is not registered.
+    loaded._plan_ = replace(loaded._plan_, first=replace(loaded._plan_.first, model="torch-elsewhere"))
+    other = fixed_and_pretrained()
+    torch.nn.init.zeros_(other[0].weight)
+    with pytest.raises(ArgumentError, match="another one than was trained"):
+        loaded.set_params(model=other).predict(X[0])
+    found = loaded.set_params(model=fixed_and_pretrained()).predict(X[0])
+    assert np.array_equal(found, fitted.predict(X[0]))
+
+
+def test_training_begins_at_given_parameters_where_it_is_asked_to() -> None:
+    X, y = clients(3)
+    module = fixed_and_pretrained()
+    given = TorchTrainer(module).given
+    start = FedAvg(module, **WORDS, start="given").fit(X, y).history_[0]
+    assert np.array_equal(start[0], given)
+    assert not np.array_equal(FedAvg(module, **WORDS).fit(X, y).history_[0][0], given)
+    for model, kind in (("softmax", FedAvg), (module, IFCA)):
+        with pytest.raises(ArgumentError, match='start="given" is for one model'):
+            kind(model, **WORDS, start="given").fit(X, y)
+
+
+@pytest.mark.parametrize("weighted", [0, 11])
+def test_dp_sgd_refuses_class_weights_that_one_row_does_not_show(weighted: int) -> None:
+    X, y = clients(3)
+    weight = torch.ones(12)
+    weight[weighted] = 50.0
+    words = {**DPSGD, "n_classes": 12}
+    module = torch.nn.Linear(4, 12)
+    with pytest.raises(PrivacyError, match="Multiply each row's loss"):
+        FedAvg(module, loss=torch.nn.CrossEntropyLoss(weight=weight), **words).fit(X, y)
+
+    def each(scores: Any, labels: Any) -> Any:
+        return (weight[labels] * torch.nn.functional.cross_entropy(scores, labels, reduction="none")).mean()
+
+    assert FedAvg(module, loss=each, **words).fit(X, y).privacy_spent_ is not None
+
+
+def test_dropout_that_is_off_is_said() -> None:
+    X, y = clients(3)
+    module = torch.nn.Sequential(torch.nn.Dropout(0.2), torch.nn.Linear(4, 3))
+    with pytest.warns(UserWarning, match=r"Dropout\(p=0.2.* is off, since training must repeat"):
+        FedAvg(module, **WORDS).fit(X, y)
+
+
+def test_a_model_that_diverges_is_in_the_clients_own_log() -> None:
+    X, y = clients(1)
+    client = ClientData(X[0], y[0])
+    trainer = TorchTrainer(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)))
+    training = Training(model=trainer.register(), n_classes=3, epochs=50, learning_rate=1e30)
+    moved = training.update(client, trainer.initial(0), np.random.default_rng(0))
+    assert not moved.any()
+    assert "lower the learning rate" in str(client.errors[0])
+
+
+def test_rows_without_clients_and_labels_are_refused_before_anything_is_asked() -> None:
+    X, y = clients(3)
+    with pytest.raises(ArgumentError, match="pass y and X as lists"):
+        FedAvg("softmax", **WORDS).fit(np.vstack(X), np.concatenate(y))
+    with pytest.raises(DataError, match=r"got shape \(40, 2, 2\)"):
+        FedAvg("softmax", **WORDS).fit([rows.reshape(-1, 2, 2) for rows in X], y)
+
+
+def test_scores_of_labels_that_are_no_numbers_are_errors() -> None:
+    X, y = clients(3)
+    fitted = FedAvg("softmax", **WORDS).fit(X, y)
+    with pytest.raises(ArgumentError, match="whole numbers"):
+        fitted.score(X[0], y[0].astype(str))
+    with pytest.raises(ArgumentError, match="metric must be a function"):
+        fitted.score(X[0], y[0], metric="f1")
+
+
+def test_lazy_layers_and_classes_in_place_of_modules_are_errors() -> None:
+    with pytest.raises(ArgumentError, match="lazy layers"):
+        TorchTrainer(torch.nn.LazyLinear(3))
+    with pytest.raises(ArgumentError, match=r"made as Net\(\)"):
+        TorchTrainer(Gated)

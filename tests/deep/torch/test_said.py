@@ -131,7 +131,7 @@ def test_a_saved_model_takes_a_module_of_the_same_layers_only(
         (made(torch.nn.ReLU()), "another one than was trained: Sequential.*ReLU.*trained one is .*Tanh"),
         (made(torch.nn.Tanh(), first=5), "cannot take rows of 4 features"),
         (torch.nn.Linear(4, 3), r"Linear\(in_features=4, .* of 15 parameters"),
-        (3, "model must be one of .*, or a torch module; got 3"),
+        (3, "model must be a registered name, or a torch module.*; got 3"),
     ):
         again = load(tmp_path / "model.npz").set_params(model=other)
         with pytest.raises(ArgumentError, match=said) as raised:

@@ -117,13 +117,26 @@ def test_a_module_is_registered_under_what_it_is() -> None:
 def test_modules_that_averages_do_not_cover_are_refused() -> None:
     with pytest.raises(ArgumentError, match=r"layer '1' .* BatchNorm1d.*take GroupNorm\(1, 3.*ModuleValid"):
         TorchTrainer(torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3)))
+    with pytest.raises(ArgumentError, match="of several rows"):
+        TorchTrainer(
+            torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3, track_running_stats=False))
+        )
     with pytest.raises(ArgumentError, match="no parameter"):
         TorchTrainer(torch.nn.ReLU())
 
 
 def test_modules_without_rows_gradients_are_refused_for_dp_sgd() -> None:
     X, y = clients(4)
-    mixing = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3, track_running_stats=False))
+
+    class Recurrent(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = torch.nn.GRU(4, 3, batch_first=True)
+
+        def forward(self, rows: Any) -> Any:
+            return self.cell(rows[:, None])[0][:, 0]
+
+    mixing = Recurrent()
     words = {**WORDS, "domain": None, "privacy": RECORDS, "noise_multiplier": 5.0, "rows_per_client": 40}
     with pytest.raises(PrivacyError, match="Opacus has none"):
         FedAvg(mixing, **words).fit(X, y)
