@@ -20,7 +20,7 @@ from privfed.experiments.cells import secure_sum
 from privfed.experiments.planning import Plan
 from privfed.experiments.report.curves import Stat
 from privfed.experiments.report.summary import Adversary, Row, adversary_of, attacks_by
-from privfed.experiments.report.tables import by_data, scrolled, short, stat
+from privfed.experiments.report.tables import Cell, by_data, scrolled, short, stat
 from privfed.protocols.registry import by_author
 
 LOOSE = 4.0
@@ -285,19 +285,23 @@ def advised(rows: Sequence[Row], advice: Sequence[Advice]) -> str:
         return ""
     numbers = {row.id: i for i, row in enumerate(rows, start=1)}
     name, notes = short(rows), dict[str, str]()
-    lines = []
-    for one in advice:
-        asked = [escape(one.data), one.adversary, f"{one.leakage:g}", f"{one.score_ratio:g}"]
+    for caveat in (caveat for one in advice for caveat in one.caveats):
+        notes.setdefault(caveat, ascii_lowercase[len(notes) % 26])
+
+    def found(one: Advice) -> list[object]:
         if one.row is None:
-            cells = "".join(f"<td>{text}</td>" for text in asked)
-            lines.append(f"<tr>{cells}<td colspan=6>nothing that was measured may be advised here</td></tr>")
-            continue
-        for caveat in one.caveats:
-            notes.setdefault(caveat, ascii_lowercase[len(notes) % 26])
-        found = [f"#{numbers[one.row.id]} {escape(name(one.row))}", str(one.evidence)]
-        found += [stat(one.row, measure.format(one.adversary)) for measure in MEASURES]
-        found.append(" ".join(notes[caveat] for caveat in one.caveats))
-        lines.append(f"<tr>{''.join(f'<td>{text}</td>' for text in (*asked, *found))}</tr>")
+            return [Cell("<td colspan=6>nothing that was measured may be advised here</td>")]
+        figures = (stat(one.row, measure.format(one.adversary)) for measure in MEASURES)
+        return [
+            f"#{numbers[one.row.id]} {name(one.row)}",
+            one.evidence,
+            *(Cell(f"<td>{html}</td>") for html in figures),
+            " ".join(notes[caveat] for caveat in one.caveats),
+        ]
+
+    lines = (
+        (one.data, one.adversary, f"{one.leakage:g}", f"{one.score_ratio:g}", *found(one)) for one in advice
+    )
     head = [
         "data",
         "against",
@@ -318,7 +322,7 @@ def advised(rows: Sequence[Row], advice: Sequence[Advice]) -> str:
         "against it, whatever attacks found. Neither is a run whose noise repeats with a seed. Advice holds "
         "for one fit: several fits of the same rows, and metrics on them, add up. It was measured here, on "
         "this data, with these attacks. Other data and other attacks are another study.</p>"
-        f"{scrolled(head, ''.join(lines), 'advice')}"
+        f"{scrolled(head, lines, 'advice')}"
         f"<dl>{''.join(f'<dt>{letter}</dt><dd>{escape(text)}</dd>' for text, letter in notes.items())}</dl>"
         f"{_views(rows)}"
     )
@@ -326,18 +330,16 @@ def advised(rows: Sequence[Row], advice: Sequence[Advice]) -> str:
 
 def _views(rows: Sequence[Row]) -> str:
     """Return a table of what each adversary sees of each configuration, and what its attacks came to."""
-    known, name, lines = adversaries(rows), short(rows), ""
-    for i, row in enumerate(rows, start=1):
-        cells = ""
-        for one in Adversary:
-            found, refused = measured(row, one), barred(row, one)
-            said = [sees(row, one).value]
-            if one in known:
-                said.append("not attacked" if found is None else found.evidence)
-            if refused:
-                said.append(f"never advised: {refused}")
-            cells += f"<td>{escape('; '.join(said))}</td>"
-        lines += f"<tr><td>#{i}</td><td>{escape(name(row))}</td>{cells}</tr>"
+    known, name = adversaries(rows), short(rows)
+
+    def said(row: Row, one: Adversary) -> str:
+        found, refused = measured(row, one), barred(row, one)
+        came = [] if one not in known else ["not attacked" if found is None else found.evidence]
+        return "; ".join([sees(row, one), *came, *([f"never advised: {refused}"] if refused else [])])
+
+    lines = (
+        (f"#{i}", name(row), *(said(row, one) for one in Adversary)) for i, row in enumerate(rows, start=1)
+    )
     left = " or ".join(one for one in Adversary if one not in known)
     unmeasured = f"<p>No attack of this study is by {left}: nothing is advised there.</p>" if left else ""
     return f"<h3>Who sees what</h3>{scrolled(('', 'configuration', *Adversary), lines)}{unmeasured}"

@@ -26,12 +26,14 @@ from privfed.experiments.report.claims import SCORED, composed_budgets, saw
 from privfed.experiments.report.curves import shown
 from privfed.experiments.report.summary import Row, claims_of, summarise
 from privfed.experiments.report.tables import (
+    Cell,
     axes,
     by_data,
     columns,
     figure,
     listed,
     name_of,
+    number,
     remarks,
     scrolled,
     short,
@@ -144,11 +146,6 @@ def page(plan: Plan, rows: Sequence[Row], advice: Sequence[Advice]) -> str:
     )
 
 
-def _line(*texts: object) -> str:
-    """Return a table's row of texts."""
-    return f"<tr>{''.join(f'<td>{escape(str(text))}</td>' for text in texts)}</tr>"
-
-
 def _facts(facts: Mapping[str, str]) -> str:
     given = (f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts.items())
     return f"<dl>{''.join(given)}</dl>"
@@ -160,8 +157,8 @@ def _figures(found: Iterable[pictures.Picture | None], rows: Sequence[Row]) -> s
 
 
 def _drawn(picture: pictures.Picture, rows: Sequence[Row]) -> str:
-    lines = "".join(f"<tr>{''.join(_cell(one, rows) for one in line)}</tr>" for line in picture.lines)
-    drawing, table = f"{picture.drawing}{picture.key}", scrolled(picture.head, lines)
+    drawing = f"{picture.drawing}{picture.key}"
+    table = scrolled(picture.head, ([_cell(one, rows) for one in line] for line in picture.lines))
     if picture.folded:
         summary = f"<summary>{len(picture.lines)} configurations</summary>"
         drawing = f"<details>{summary}{drawing}</details>"
@@ -174,9 +171,8 @@ def _drawn(picture: pictures.Picture, rows: Sequence[Row]) -> str:
 
 def _cell(one: str | pictures.Number, rows: Sequence[Row]) -> str:
     if isinstance(one, str):
-        return f"<td>{escape(one)}</td>"
-    text = figure(one.value, one.sd, 0, rows[one.row - 1], one.name) if one.row else shown(one.value)
-    return f'<td class="number">{text}</td>'
+        return one
+    return number(figure(one.value, one.sd, 0, rows[one.row - 1], one.name) if one.row else shown(one.value))
 
 
 def _matrix(rows: Sequence[Row]) -> str:
@@ -187,18 +183,8 @@ def _matrix(rows: Sequence[Row]) -> str:
         if len(attacks) < 2:
             continue
         name_of_row = short([row for _, row in own])
-        lines = ""
-        for i, row in own:
-            cells = ""
-            for attack in attacks:
-                gain, shade, remark = row.stats.get(f"{attack}: advantage"), "", ""
-                if gain is not None:
-                    shade = f' style="background: rgb(213 94 0 / {gain.mean * 0.6:.2f})"'
-                    ended = row.status(attack)
-                    remark = f" ({ended})" if ended in (Status.NOT_READ, Status.IN_PART) else ""
-                cells += f'<td class="number"{shade}>{stat(row, f"{attack}: advantage")}{remark}</td>'
-            lines += f"<tr><td>#{i}</td><td>{escape(name_of_row(row))}</td>{cells}</tr>"
-        tables += f"<h3>{escape(name)}</h3>{scrolled(('', 'configuration', *attacks), lines)}"
+        lines = ((f"#{i}", name_of_row(row), *(_gain(row, one) for one in attacks)) for i, row in own)
+        tables += scrolled(("", "configuration", *attacks), lines, about=f"<h3>{escape(name)}</h3>")
     if tables:
         tables = (
             "<p>What each attack gained over the same attacker without access: (headline - baseline) / (1 - "
@@ -208,22 +194,34 @@ def _matrix(rows: Sequence[Row]) -> str:
     return tables + _not_applicable(rows) + _unread(rows)
 
 
+def _gain(row: Row, attack: str) -> str:
+    """Return the cell of what an attack gained."""
+    gain = row.stats.get(f"{attack}: advantage")
+    if gain is None:
+        return number("")
+    ended = row.status(attack)
+    remark = f" ({ended})" if ended in (Status.NOT_READ, Status.IN_PART) else ""
+    shade = f' style="background: rgb(213 94 0 / {gain.mean * 0.6:.2f})"'
+    return number(f"{stat(row, f'{attack}: advantage')}{remark}", shade)
+
+
 def _over_fits(rows: Sequence[Row]) -> str:
     """Return a table with a line for each attack on each configuration: what more and more fits gave it."""
     numbers = sorted({at for row in rows for curve in row.fits.values() for at in curve.rounds})
-    name, lines = short(rows), ""
-    for i, row in enumerate(rows, start=1):
-        for attack, curve in row.fits.items():
-            known = dict(zip(curve.rounds, curve.values, strict=True))
-            cells = ""
-            for at in numbers:
-                one = known.get(at)
-                said = "" if one is None else figure(one.mean, one.sd, one.n, row, f"fits.{attack}.{at}")
-                cells += f'<td class="number">{said}</td>'
-            lines += f"<tr><td>#{i}</td><td>{escape(name(row))}</td><td>{escape(attack)}</td>{cells}</tr>"
+    name = short(rows)
+
+    def recovered(row: Row, attack: str, at: int) -> str:
+        one = dict(zip(row.fits[attack].rounds, row.fits[attack].values, strict=True)).get(at)
+        return number("" if one is None else figure(one.mean, one.sd, one.n, row, f"fits.{attack}.{at}"))
+
+    lines = (
+        (f"#{i}", name(row), attack, *(recovered(row, attack, at) for at in numbers))
+        for i, row in enumerate(rows, start=1)
+        for attack in row.fits
+    )
     head = ("", "configuration", "attack", *(f"{at} {'fit' if at == 1 else 'fits'}" for at in numbers))
     text = "<p>What each attack recovers from so many fits of the same rows together, with a seed each.</p>"
-    return text + scrolled(head, lines) if lines else ""
+    return scrolled(head, lines, about=text)
 
 
 def _not_applicable(rows: Sequence[Row]) -> str:
@@ -233,12 +231,12 @@ def _not_applicable(rows: Sequence[Row]) -> str:
         for name, reasons in row.not_applicable.items():
             for why in reasons:
                 found[name, why].append(i)
-    lines = "".join(_line(name, listed(numbers), why) for (name, why), numbers in found.items())
+    lines = ((name, listed(numbers), why) for (name, why), numbers in found.items())
     text = (
         "<h3>Not applicable</h3><p>These attacks had nothing to work on. They count neither as found nor as "
         "found nothing, and no leakage rests on them.</p>"
     )
-    return text + scrolled(("attack", "configurations", "why"), lines) if lines else ""
+    return scrolled(("attack", "configurations", "why"), lines, about=text)
 
 
 def _unread(rows: Sequence[Row]) -> str:
@@ -247,12 +245,12 @@ def _unread(rows: Sequence[Row]) -> str:
     for i, row in enumerate(rows, start=1):
         for one in row.unread:
             found[in_words([one])].append(i)
-    lines = "".join(_line(listed(numbers), what) for what, numbers in found.items())
+    lines = ((listed(numbers), what) for what, numbers in found.items())
     text = (
         "<h3>Shown, and read by no attack</h3><p>Nothing is known of what these sums give away. They are of "
         "the first seed.</p>"
     )
-    return text + scrolled(("configurations", "sums"), lines) if lines else ""
+    return scrolled(("configurations", "sums"), lines, about=text)
 
 
 def _composed_budgets(rows: Sequence[Row]) -> str:
@@ -274,7 +272,7 @@ def _table(plan: Plan, rows: Sequence[Row]) -> str:
     lines, ran = "", defaultdict[str, list[int]](list)
     for i, row in enumerate(rows, start=1):
         labels = "".join(f"<td>{escape(row.setup.labels[axis])}</td>" for axis in differing)
-        figures = "".join(f'<td class="number">{stat(row, name)}</td>' for name in measures)
+        figures = "".join(number(stat(row, name)) for name in measures)
         cells = " ".join(f"<code>{cell}</code>" for cell in row.cells.values())
         remark = f"<td>{escape(remarks(row))}</td>" if remarked else ""
         lines += (
@@ -298,16 +296,17 @@ def _table(plan: Plan, rows: Sequence[Row]) -> str:
 
 def _unconverged(rows: Sequence[Row]) -> str:
     """Return a table of fits that did not converge, why, and what helps."""
-    name, lines = short(rows), ""
-    for i, row in enumerate(rows, start=1):
-        for why in dict.fromkeys(row.unconverged.values()):
-            seeds = ", ".join(str(seed) for seed, own in row.unconverged.items() if own == why)
-            lines += _line(f"#{i}", name(row), seeds, why)
+    name = short(rows)
+    lines = (
+        (f"#{i}", name(row), ", ".join(str(seed) for seed, own in row.unconverged.items() if own == why), why)
+        for i, row in enumerate(rows, start=1)
+        for why in dict.fromkeys(row.unconverged.values())
+    )
     text = (
         '<h3>Fits that did not converge</h3><p class="warn">Their centers were still moving: what was '
         "measured of them is of a state on the way.</p>"
     )
-    return text + scrolled(("", "configuration", "seeds", "why, and what helps"), lines) if lines else ""
+    return scrolled(("", "configuration", "seeds", "why, and what helps"), lines, about=text)
 
 
 def _parties(rows: Sequence[Row]) -> str:
@@ -341,14 +340,13 @@ def _attacks(plan: Plan) -> str:
 
 
 def _failures(rows: Sequence[Row]) -> str:
-    lines = "".join(
-        f"<tr><td><code>{cell}</code></td><td>{escape(row.setup.title)}</td><td>{escape(part)}</td>"
-        f"<td>{escape(error)}</td></tr>"
+    lines = (
+        (Cell(f"<td><code>{cell}</code></td>"), row.setup.title, part, error)
         for row in rows
         for cell, part, error in row.errors
     )
     text = '<p class="warn">These measurements are missing above; all others are there.</p>'
-    return text + scrolled(("cell", "configuration", "measurement", "error"), lines) if lines else ""
+    return scrolled(("cell", "configuration", "measurement", "error"), lines, about=text)
 
 
 def _origin(plan: Plan, rows: Sequence[Row]) -> str:

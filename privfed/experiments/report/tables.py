@@ -62,12 +62,34 @@ def stat(row: Row, name: str) -> str:
     return "" if found is None else figure(found.mean, found.sd, found.n, row, f"stats.{name}")
 
 
-def scrolled(head: Sequence[str], lines: str, kind: str = "") -> str:
-    """Return a table that scrolls where it is wider than the page."""
+class Cell(str):
+    """A cell of a table that is HTML already; other texts are escaped."""
+
+    __slots__ = ()
+
+
+def number(html: str, style: str = "") -> Cell:
+    """Return the cell of a number."""
+    return Cell(f'<td class="number"{style}>{html}</td>')
+
+
+def scrolled(head: Sequence[str], rows: Iterable[Iterable[object]], kind: str = "", about: str = "") -> str:
+    """Return a table that scrolls where it is wider than the page; empty where it has no rows.
+
+    Args:
+        head: texts of its head.
+        rows: cells, line by line: `Cell`, or what is written as text.
+        kind: its class.
+        about: HTML that stands before it.
+    """
+    lines = "".join(
+        f"<tr>{''.join(one if isinstance(one, Cell) else f'<td>{escape(str(one))}</td>' for one in row)}</tr>"
+        for row in rows
+    )
     named = "".join(f"<th>{escape(str(one))}</th>" for one in head)
     style = f' class="{kind}"' if kind else ""
     body = f"<thead><tr>{named}</tr></thead><tbody>{lines}</tbody>"
-    return f'<div class="scroll"><table{style}>{body}</table></div>'
+    return f'{about}<div class="scroll"><table{style}>{body}</table></div>' if lines else ""
 
 
 def listed(numbers: Iterable[int]) -> str:
