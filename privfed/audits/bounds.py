@@ -9,6 +9,7 @@ code that it audits.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -52,22 +53,34 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     return float(np.exp(above) * -np.expm1(min(below - above, 0.0)))
 
 
-def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Return the epsilon of mu-GDP at `delta` in (0, 1); zero if delta alone covers it."""
-    if gaussian_delta(0.0, mu) <= delta:
+def root(rising: Callable[[float], float], most: float = np.inf) -> float:
+    """Return where a rising function of numbers of at least 0 becomes positive; 0 if it is from there on.
+
+    Args:
+        rising: the function, continuous.
+        most: where the search ends.
+
+    Raises:
+        ValueError: it is not positive up to there.
+    """
+    if rising(0.0) >= 0.0:
         return 0.0
     high = 1.0
-    while gaussian_delta(high, mu) > delta:
+    while rising(high) < 0.0:
         high *= 2.0
-    return float(brentq(lambda epsilon: gaussian_delta(epsilon, mu) - delta, 0.0, high, xtol=1e-12))
+        if high > most:
+            raise ValueError(f"no root up to {most:g}")
+    return float(brentq(rising, 0.0, high, xtol=1e-12))
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """Return the epsilon of mu-GDP at `delta` in (0, 1); zero if delta alone covers it."""
+    return root(lambda epsilon: delta - gaussian_delta(epsilon, mu))
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
     """Return the mu of the Gaussian mechanism that is exactly (epsilon, delta)-DP, delta in (0, 1)."""
-    high = 1.0
-    while gaussian_delta(epsilon, high) < delta:
-        high *= 2.0
-    return float(brentq(lambda mu: gaussian_delta(epsilon, mu) - delta, 0.0, high, xtol=1e-12))
+    return root(lambda mu: gaussian_delta(epsilon, mu) - delta)
 
 
 def epsilon_bound(inside: Rate, outside: Rate, delta: float, alpha: float) -> float:

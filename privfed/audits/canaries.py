@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy.special import expit
 from scipy.stats import binom
 
-from privfed.audits.bounds import Rate, mu_bound
+from privfed.audits.bounds import Rate, mu_bound, root
 from privfed.audits.samples import Audit, Claim, verdict
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
@@ -82,18 +82,7 @@ def one_run_epsilon(canaries: int, made: int, right: int, delta: float, alpha: f
         delta: delta of the claim.
         alpha: chance that the bound is wrong.
     """
-    low, high = 0.0, 1.0
-    if one_run_p_value(canaries, made, right, low, delta) > alpha:
-        return 0.0
-    while one_run_p_value(canaries, made, right, high, delta) <= alpha:
-        low, high = high, 2.0 * high
-    for _ in range(40):
-        middle = (low + high) / 2.0
-        if one_run_p_value(canaries, made, right, middle, delta) <= alpha:
-            low = middle
-        else:
-            high = middle
-    return low
+    return root(lambda epsilon: one_run_p_value(canaries, made, right, epsilon, delta) - alpha)
 
 
 def one_run_p_value(canaries: int, made: int, right: int, epsilon: float, delta: float) -> float:

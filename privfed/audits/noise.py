@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
 from scipy.stats import chi2, pearsonr
 
+from privfed.audits.bounds import root
 from privfed.audits.samples import Claim
 from privfed.audits.units import without_noise
 from privfed.core.asking.question import ClientData, question_from_bytes
@@ -68,14 +68,12 @@ def exact_epsilon(pmf: npt.ArrayLike, shift: int, delta: float) -> float:
     Raises:
         ArgumentError: no epsilon reaches delta, because the tails of the pmf are cut too short.
     """
-    if hockey_stick(pmf, shift, 0.0) <= delta:
-        return 0.0
-    high = 1.0
-    while hockey_stick(pmf, shift, high) > delta:
-        high *= 2.0
-        if high > 1e3:
-            raise ArgumentError(f"no epsilon up to 1000 reaches delta={delta}; give the pmf longer tails.")
-    return float(brentq(lambda epsilon: hockey_stick(pmf, shift, epsilon) - delta, 0.0, high, xtol=1e-12))
+    try:
+        return root(lambda epsilon: delta - hockey_stick(pmf, shift, epsilon), most=1e3)
+    except ValueError:
+        raise ArgumentError(
+            f"no epsilon up to 1000 reaches delta={delta}; give the pmf longer tails."
+        ) from None
 
 
 @dataclass(frozen=True, kw_only=True)
