@@ -19,10 +19,10 @@ import polars as pl
 from privfed.core.values.domain import FloatArray
 from privfed.data.conversion import any_codes, text_column
 from privfed.data.described_tables import read_described
-from privfed.data.loading import Source, declared_tables, tables_of
+from privfed.data.loading import Source, clients_of
 from privfed.data.own import OwnFile, ReadRows
 from privfed.data.schema import CATEGORY, DATE, WEIGHT, Schema
-from privfed.data.table import ERROR, LEAVE_OUT, ClientTables, Missing, check_spelling, natural_key
+from privfed.data.table import ERROR, LEAVE_OUT, ClientTables, Missing, natural_key
 from privfed.data.table_files import AnyArray, files_of, is_folder, stem
 from privfed.errors import ArgumentError, PrivacyError
 
@@ -75,17 +75,10 @@ def load_described(
         frame = pl.DataFrame(columns).with_columns(read.frame.select(list(dict.fromkeys(roles))))
         own = frame.filter(pl.Series(read.kept))
         sources.append(Source(stem(file), str(file), own, label, group, id))
-    labels = {one for each in sources if label is not None for one in each.frame[label].drop_nulls()}
-    label_names = None if label is None else tuple(sorted(labels, key=natural_key))
-    tables = [one for each in sources for one in tables_of(each, names, label_names, rule)]
-    if clients is not None:
-        tables = declared_tables(tables, clients, len(names), labelled=label is not None)
-    else:
-        check_spelling([one.name for one in tables], path)
     # A row without an id is left out, too; which client a row is of is no part of it.
     left_out = private and (id is not None or leaves_out(schema))
-    options: dict[str, Any] = {"unlabelled": private, "blocks": schema.blocks, "leaves_out": left_out}
-    return ClientTables(tuple(tables), names, label_names, private, **options)
+    options: dict[str, Any] = {"private": private, "blocks": schema.blocks, "leaves_out": left_out}
+    return clients_of(sources, names, rule, path, clients, **options)
 
 
 def leaves_out(schema: Schema) -> bool:

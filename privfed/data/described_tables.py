@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 import difflib
-import io
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,12 +26,9 @@ from privfed.data.table_files import (
     are_rows,
     columns_of,
     content_of,
-    from_header,
+    csv_columns,
     is_text,
-    names_in,
-    no_table,
     not_utf8,
-    separator_in,
     stem,
     suffix,
 )
@@ -115,19 +111,7 @@ def text_frame(path: Path, file: File, *, private: bool = False) -> pl.DataFrame
     elif private:
         frame = frame_of_lines(path, _utf8(path, content, file.encoding, private), file.separator)
     else:
-        content = _utf8(path, content, file.encoding, private)
-        content = from_header(content)
-        separator = separator_in(content, file.separator)
-        names = names_in(path, content, separator)
-        try:
-            frame = pl.read_csv(
-                io.BytesIO(content),
-                separator=separator,
-                infer_schema=False,
-            )
-            frame.columns = names
-        except pl.exceptions.PolarsError:
-            raise no_table(path, content, separator, names) from None
+        frame = csv_columns(path, _utf8(path, content, file.encoding, private), file.separator)
     frame = as_text(path, frame)
     return frame if private else frame.filter(are_rows(frame))
 

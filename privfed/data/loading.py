@@ -82,8 +82,7 @@ class Source:
 
     def features(self, drop: Sequence[str] = ()) -> list[str]:
         """Return the names of all columns but the label's, the group's, the ids' and those to `drop`."""
-        other = (self.label, self.group, self.id, *drop)
-        names = [name for name in self.frame.columns if name not in other]
+        names = [one for one in self.frame.columns if one not in (self.label, self.group, self.id, *drop)]
         if not names:
             raise DataError(
                 f"{self.origin} has no feature columns; its columns are {listed(self.frame.columns)}."
@@ -169,17 +168,36 @@ def load_clients(
         if not any(name in source.frame.columns for source in sources):
             raise DataError(f"{path} has no column {name!r} to drop; correct its name.")
     names = _common_columns(sources, columns, drop)
-    texts = [source.texts(source.label, "label", missing) for source in sources]
-    labels = [text for text in texts if text is not None]
+    left_out = missing != ERROR and (isinstance(missing, str) or id is not None)
+    return clients_of(sources, names, missing, path, clients, private=private, leaves_out=left_out)
+
+
+def clients_of(
+    sources: Sequence[Source],
+    names: Sequence[str],
+    missing: Missing,
+    path: PathLike,
+    clients: Sequence[str] | None,
+    **options: Any,
+) -> ClientTables:
+    """Return the clients of all sources.
+
+    Args:
+        sources, names: where their rows lie, and the feature columns that each source has.
+        missing, path, clients: as of `load_clients`.
+        **options: of `ClientTables`.
+
+    Raises:
+        DataError: `clients` does not name one, or without it two names differ in spelling only.
+    """
+    labels = [text for one in sources if (text := one.texts(one.label, "label", missing)) is not None]
     label_names = sorted_names(labels) if labels else None
-    tables = [table for source in sources for table in tables_of(source, names, label_names, missing)]
+    tables = [table for source in sources for table in _tables_of(source, names, label_names, missing)]
     if clients is not None:
-        tables = declared_tables(tables, clients, len(names), labelled=label_names is not None)
+        tables = _declared_tables(tables, clients, len(names), labelled=label_names is not None)
     else:
         check_spelling([one.name for one in tables], path)
-    left_out = missing != ERROR and (isinstance(missing, str) or id is not None)
-    options: dict[str, Any] = {"unlabelled": missing != ERROR, "leaves_out": left_out}
-    return ClientTables(tuple(tables), tuple(names), label_names, private, **options)
+    return ClientTables(tuple(tables), tuple(names), label_names, unlabelled=missing != ERROR, **options)
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:
@@ -283,8 +301,7 @@ def rows_frame(
 
 def _array_sources(path: Path, arrays: dict[str, AnyArray], empty: bool) -> list[Source]:
     frames = {name: _array_frame(array, f"array {name!r} of {path}", empty) for name, array in arrays.items()}
-    names = sorted(frames, key=natural_key)
-    return [Source(name, f"client {name!r}", frames[name], None) for name in names]
+    return [Source(name, f"client {name!r}", frames[name], None) for name in sorted(frames, key=natural_key)]
 
 
 def _array_frame(array: AnyArray, origin: str, empty: bool) -> pl.DataFrame:
@@ -332,7 +349,7 @@ def _common_columns(
     return first
 
 
-def tables_of(
+def _tables_of(
     source: Source, columns: Sequence[str], label_names: Sequence[str] | None, missing: Missing
 ) -> list[ClientTable]:
     """Make the tables of the clients of one source."""
@@ -368,7 +385,7 @@ def tables_of(
     ]
 
 
-def declared_tables(
+def _declared_tables(
     tables: Sequence[ClientTable], clients: Sequence[str], width: int, labelled: bool
 ) -> list[ClientTable]:
     """Return a table for each declared client, in that order; those that were not found have no rows."""

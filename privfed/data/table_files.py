@@ -128,7 +128,7 @@ def read_frame(path: Path, separator: str | None = None, *, empty: bool = False)
         DataError: the file is missing, unreadable, without header or rows, or has two columns of one name.
     """
     content = content_of(path)
-    frame = _csv(path, content, separator) if is_text(path) else columns_of(path, content)
+    frame = csv_columns(path, content, separator) if is_text(path) else columns_of(path, content)
     if frame.height == 0 and not (empty and frame.width):
         raise DataError(f"{path} has no rows; leave it out or give it data.")
     return frame
@@ -189,7 +189,8 @@ def columns_of(path: Path, content: bytes) -> pl.DataFrame:
         raise _unreadable(path, error) from None
 
 
-def _csv(path: Path, content: bytes, separator: str | None) -> pl.DataFrame:
+def csv_columns(path: Path, content: bytes, separator: str | None) -> pl.DataFrame:
+    """Return the columns of a CSV file's content as text; raises `DataError` where it is no table."""
     content = from_header(content)
     separator = separator_in(content, separator)
     if wrong := not_utf8(path, content):
