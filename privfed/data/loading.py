@@ -180,12 +180,9 @@ def clients_of(
     clients: Sequence[str] | None,
     **options: Any,
 ) -> ClientTables:
-    """Return the clients of all sources.
+    """Return the clients of `sources`, which all have the feature columns `names`.
 
-    Args:
-        sources, names: where their rows lie, and the feature columns that each source has.
-        missing, path, clients: as of `load_clients`.
-        **options: of `ClientTables`.
+    The other arguments are as of `load_clients`, and `options` those of `ClientTables`.
 
     Raises:
         DataError: `clients` does not name one, or without it two names differ in spelling only.
