@@ -203,8 +203,8 @@ def target_of(
         )
     view = transcript.view(party, colluding=positions)
     if known is not None:
-        held = load_features(known, features)
-        rows, view, labels = without_rows(rows, held), without_known(view, held), None
+        known_rows = load_features(known, features)
+        rows, view, labels = without_rows(rows, known_rows), without_known(view, known_rows), None
     public, public_labels = _public(folder, sample, features, labels is not None)
     scaled = scaled_as(transcript)
     public = None if public is None else scaled(public)

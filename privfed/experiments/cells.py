@@ -244,6 +244,9 @@ def estimator_class(name: str) -> type[Fitted]:
     Raises:
         ArgumentError: there is no such class.
     """
+    if name not in ESTIMATORS and ":" not in name:
+        known = ", ".join(one for one in ESTIMATORS if isinstance(ESTIMATORS.find(one), type))
+        raise ArgumentError(f"estimator must be one of {known}, or module:Class of your own; got {name!r}.")
     kind = ESTIMATORS.resolve(name)
     if isinstance(kind, type) and issubclass(kind, FederatedClusterer | FederatedModel):
         return kind

@@ -213,7 +213,7 @@ def _digest(*arrays: npt.NDArray[np.generic] | None) -> str:
     return digest.hexdigest()[:16]
 
 
-def held_rows(data: Data, n_rows: int, seed: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def public_and_own(data: Data, n_rows: int, seed: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Return the indices of the public rows, and those of the rows that clients have, ascending."""
     order = np.random.default_rng([seed, 0]).permutation(n_rows)
     cut = round(data.public * n_rows)
@@ -234,7 +234,7 @@ def split(data: Data, table: Table, how: Partition, seed: int, joining: int = 0)
         ArgumentError: the partition is unknown or impossible, or too few rows are held back.
         DataError: the partition is "given", but there is no group column.
     """
-    held_back, kept = held_rows(data, len(table.rows), seed)
+    held_back, kept = public_and_own(data, len(table.rows), seed)
     if joining >= max(len(held_back), 1):
         raise ArgumentError(
             f"row_joins takes {joining} of the {len(held_back)} rows that are held back: hold more back with "

@@ -28,7 +28,7 @@ from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.scaling import Scaling
 from privfed.experiments.attacking import attack_clients, attack_fits, attack_run
 from privfed.experiments.cells import Fitted, Setup, attack_id, estimator, metric_function, metric_id
-from privfed.experiments.datasets import Scene, held_rows, load_table, split
+from privfed.experiments.datasets import Scene, load_table, public_and_own, split
 from privfed.experiments.study import Data
 from privfed.federation.clients import gather
 from privfed.metrics import fuzzy_davies_bouldin, inertia, labels_agreement
@@ -66,7 +66,7 @@ _table = lru_cache(maxsize=4)(load_table)
 def _central(data: Data, folder: Path, seed: int, n_clusters: int, scaling: Scaling | None) -> float:
     """Return the inertia of central k-means, best of twenty starts, on the clients' pooled rows as fitted."""
     table = _table(data, folder)
-    rows = table.rows[held_rows(data, len(table.rows), seed)[1]]
+    rows = table.rows[public_and_own(data, len(table.rows), seed)[1]]
     rows = rows if scaling is None else scaling.scaled(rows)
     return float(KMeans(n_clusters, n_init=_STARTS, random_state=0).fit(rows).inertia_)
 
@@ -234,10 +234,10 @@ def values_of_models(scene: Scene, model: FederatedModel) -> dict[str, Any]:
     `accuracy` is the mean over the clients of the share of its own rows that a client's own model gets
     right, and `accuracy_spread` their standard deviation.
     """
-    held = zip(scene.clients, scene.labels or (), model.labels_.tolist(), strict=True)
+    labelled = zip(scene.clients, scene.labels or (), model.labels_.tolist(), strict=True)
     own = [
         float((model.predict(rows, cluster) == labels).mean())
-        for rows, labels, cluster in held
+        for rows, labels, cluster in labelled
         if cluster >= 0 and len(rows)
     ]
     return {

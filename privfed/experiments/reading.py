@@ -252,18 +252,18 @@ def line_of(lines: dict[KeyPath, int], path: KeyPath) -> int:
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
-    began, held = 1, ""
+    began, statement = 1, ""
     for number, line in enumerate(text.splitlines(keepends=True), start=1):
-        if not held:
+        if not statement:
             began = number
-        held += line
+        statement += line
         try:
-            found = tomllib.loads(held)
+            found = tomllib.loads(statement)
         except tomllib.TOMLDecodeError:
             continue
         if found:
-            yield began, held
-        held = ""
+            yield began, statement
+        statement = ""
 
 
 def _header(parsed: dict[str, Any], lengths: dict[KeyPath, int]) -> KeyPath:

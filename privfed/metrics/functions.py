@@ -362,7 +362,7 @@ def silhouette(clients: Any, centers: Any) -> float:
         labels = assign(rows, frozen_array(centers))
     except (TypeError, ValueError):
         raise DataError("clients and centers must be tables of numbers with the same columns.") from None
-    n_held = len(np.unique(labels))
-    if not 2 <= n_held < len(rows):
-        raise UndefinedIndexError(f"{n_held} clusters hold the {len(rows)} rows; pass other centers.")
+    n_clusters = len(np.unique(labels))
+    if not 2 <= n_clusters < len(rows):
+        raise UndefinedIndexError(f"{n_clusters} clusters hold the {len(rows)} rows; pass other centers.")
     return float(silhouette_score(rows, labels))

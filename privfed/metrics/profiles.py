@@ -89,13 +89,13 @@ def profiles(clients: Any, centers: Any, **options: Any) -> Profiles:
     checked = frozen_array(as_numbers("centers", centers))
     total = measured(clients, None, None, options, AskedMetric.about(ClusterProfiles, checked), "profile")
     count, rows = total["count"], max(float(total["count"].sum()), 1.0)
-    held, each = (count > 0.0)[:, None], np.where(count > 0.0, count, 1.0)[:, None]
+    filled, each = (count > 0.0)[:, None], np.where(count > 0.0, count, 1.0)[:, None]
     # Around the centers, so that nothing is lost where the data lies far from the origin.
     shift, square = total["offset"] / each, total["square"] / each
     means, variances = checked + shift, np.maximum(square - np.square(shift), 0.0)
     mean = (count[:, None] * means).sum(axis=0) / rows
     whole = (count[:, None] * (variances + np.square(means - mean))).sum(axis=0) / rows
-    empty = np.where(held, 0.0, np.nan)
+    empty = np.where(filled, 0.0, np.nan)
     return Profiles(count, means + empty, np.sqrt(variances) + empty, mean, np.sqrt(whole))
 
 

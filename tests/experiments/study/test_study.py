@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from privfed.errors import ArgumentError
+from privfed.experiments.cells import estimator_class
 from privfed.experiments.planning import plan
 from privfed.experiments.reading import StudyError, StudyFile, parse_study, read_study
 from privfed.experiments.study import Algorithm, Data, Guarantee, Partition, Study, Sum
@@ -339,3 +340,12 @@ def test_clients_given_by_data_that_cannot_be_read_are_no_second_mistake() -> No
     """What stands in for the data has clients too, so that `kind = "given"` is not blamed."""
     text = SMALL.replace('source = "iris"', 'source = "nowhere.csv"').replace("clients = 5", 'kind = "given"')
     assert "there is no 'nowhere.csv'" in failure(text)
+
+
+def test_a_study_offers_the_estimators_that_it_takes() -> None:
+    with pytest.raises(ArgumentError, match="estimator must be one of") as error:
+        estimator_class("nope")
+    offered = str(error.value).split(" of ")[1].split(", or ")[0].split(", ")
+    assert "DWFKMeans" in offered and "lloyd" not in offered
+    for name in offered:
+        assert estimator_class(name)
