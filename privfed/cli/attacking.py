@@ -33,7 +33,7 @@ from privfed.cli.several_runs import together
 from privfed.core.record.records import FILE as TRANSCRIPT
 from privfed.core.record.transcript import Transcript
 from privfed.core.record.view import View
-from privfed.core.stored.files import Format, make_folder, replaced
+from privfed.core.stored.files import Format, make_folder, rewrite
 from privfed.errors import ArgumentError, RunFolderError
 from privfed.estimators.scaling import FOLDER as SCALING
 
@@ -365,5 +365,4 @@ def keep(folder: Path, found: dict[str, Any]) -> None:
     """Write all that was found so far, with what the adversary saw and who read it, atomically."""
     found["shown"] = read_by(found["attacks"])
     make_folder(folder)
-    with replaced(folder / REPORT) as path:
-        path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    rewrite(folder / REPORT, (json.dumps(found, indent=2) + "\n").encode())

@@ -29,7 +29,7 @@ from privfed.cli.several_runs import without_rows
 from privfed.core.record.records import LOCAL
 from privfed.core.record.transcript import Transcript
 from privfed.core.record.view import View
-from privfed.core.stored.files import replaced
+from privfed.core.stored.files import rewrite
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Mechanism
 from privfed.data import ClientTables, load_clients, load_features
@@ -90,8 +90,7 @@ def audit(
     violated = any(one.verdict == "violated" for one in found)
     plain["verdict"] = "violated" if violated else "not refuted"
     if out is not None:
-        with replaced(out) as path:
-            path.write_text(json.dumps(plain, indent=2) + "\n", encoding="utf-8")
+        rewrite(out, (json.dumps(plain, indent=2) + "\n").encode())
     click.echo(json.dumps(plain, indent=2) if as_json else "\n".join([*lines, *map(str, found)]))
     if violated:
         raise click.exceptions.Exit(1)

@@ -28,7 +28,7 @@ from privfed.cli.reading import edges_of, print_summary
 from privfed.cli.records import draw_record, record, write_csv
 from privfed.cli.run_folder import IN_UNITS, MODEL, SCHEMA, TABLE, Parameters, pretty, values_of
 from privfed.core.agreed.policy import Usage
-from privfed.core.stored.files import replaced
+from privfed.core.stored.files import replaced, rewrite
 from privfed.data.described_clients import in_units
 from privfed.data.schema import Schema, parse, schema_text, to_toml
 from privfed.data.table_files import write_table
@@ -319,8 +319,7 @@ def _write_centers(
     if schema is not None:
         found = in_units(schema, centers)
         write_table(out / IN_UNITS, found)
-        with replaced(out / SCHEMA) as path:
-            path.write_text(to_toml(schema), encoding="utf-8")
+        rewrite(out / SCHEMA, to_toml(schema).encode())
     lines = (
         (name, *(one if isinstance(one, str) else f"{one:.6g}" for one in values.tolist()))
         for name, values in found.items()

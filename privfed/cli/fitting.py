@@ -34,6 +34,7 @@ from privfed.cli.progress import RoundProgress
 from privfed.cli.result import Result, TrainedResult, in_columns_units, result_of, stating_the_claim
 from privfed.cli.run_folder import (
     FORMAT,
+    RUN,
     DiskFullError,
     Parameters,
     Run,
@@ -41,7 +42,6 @@ from privfed.cli.run_folder import (
     create,
     discard,
     former_seconds,
-    locked,
     read_run,
     reporting_a_full_disk,
     source_of,
@@ -51,6 +51,7 @@ from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import question_from_bytes
 from privfed.core.record.records import Ended
 from privfed.core.record.transcript import Transcript, has_begun
+from privfed.core.stored.files import locked
 from privfed.core.values.domain import Box
 from privfed.core.values.guarantee import Noise
 from privfed.data import ClientTables
@@ -237,7 +238,7 @@ def carry_out(
     parameters, private = run.parameters, run.parameters.declared.epsilon is not None
     model = estimator(parameters, folder, run.source.classes)
     with (
-        locked(folder),
+        locked(folder / RUN),
         stating_the_claim(folder),
         resumable(folder, f"privfed resume {shlex.quote(str(folder))}"),
     ):

@@ -17,7 +17,7 @@ from privfed.cli.parties import APPROVED
 from privfed.cli.run_folder import source_of
 from privfed.core.agreed.policy import GROUP_SIZE, MOST_FITS
 from privfed.core.names import ALGORITHMS
-from privfed.core.stored.files import replaced
+from privfed.core.stored.files import rewrite
 from privfed.data.schema import schema_text
 from privfed.deploy.adding import add, approve, news
 from privfed.deploy.certificates import CERTIFICATES, ends
@@ -59,8 +59,7 @@ def join(
         (folder / SETTINGS).unlink()
         raise
     place = folder.absolute().with_name(f"{folder.absolute().name}.pub")
-    with replaced(place) as path:
-        path.write_bytes(card.read_bytes())
+    rewrite(place, card.read_bytes())
     click.echo(f"the digits of {name}: {read_identity(folder).signed_key.fingerprint}")
     click.echo(f"your move: send {place} to the coordinator. Keep {folder}; never go back to a copy of it.")
     click.echo("the coordinator's move: add it to the list, and send you fed.kit.")

@@ -33,7 +33,7 @@ from privfed.cli.result import (
 from privfed.cli.run_folder import MODEL, RESULT, TABLE, pretty
 from privfed.core.record.records import Ended
 from privfed.core.record.transcript import Transcript
-from privfed.core.stored.files import replaced
+from privfed.core.stored.files import replaced, rewrite
 from privfed.privacy.claim import PrivacySpent, facts_of, one_line, rows_mark
 
 if TYPE_CHECKING:
@@ -45,8 +45,7 @@ def write_model(folder: Path, model: Saved, result: msgspec.Struct) -> None:
     """Write the model and the result into the run's folder, each file atomically."""
     with replaced(folder / MODEL) as path:
         model.save(path)
-    with replaced(folder / RESULT) as path:
-        path.write_bytes(pretty(result))
+    rewrite(folder / RESULT, pretty(result))
 
 
 def write_results(folder: Path, result: Result, model: FederatedClusterer) -> None:

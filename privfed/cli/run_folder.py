@@ -5,7 +5,6 @@ Trust: with the protocol "plain" the transcript holds every client's statistics;
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -218,21 +217,6 @@ def _read(path: Path, kind: type[Known], missing: str) -> Known:
         return msgspec.json.decode(content, type=kind)
     except (msgspec.MsgspecError, ValueError):
         raise RunFolderError(f"{path} is damaged; restore it, or start anew in another folder.") from None
-
-
-@contextmanager
-def locked(folder: Path, file_name: str = RUN) -> Iterator[None]:
-    """Lock a run's folder, so that two processes never write to one transcript.
-
-    Raises:
-        RunFolderError: another process has locked it.
-    """
-    with (folder / file_name).open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunFolderError(f"{folder} is in use by another privfed; wait until it has ended.") from None
-        yield
 
 
 class DiskFullError(RunFolderError):

@@ -45,14 +45,13 @@ from privfed.cli.run_folder import (
     Parameters,
     Source,
     Value,
-    locked,
     pretty,
     source_of,
     values_of,
     write_new,
 )
 from privfed.core.record.transcript import has_begun
-from privfed.core.stored.files import make_folder, replaced
+from privfed.core.stored.files import locked, make_folder, replaced, rewrite
 from privfed.data import ClientTables
 from privfed.errors import ArgumentError, ResumeError, RunFolderError
 from privfed.estimators.base import FederatedClusterer, estimator_of
@@ -158,7 +157,7 @@ def carry_out(
     fresh = _prepare(out, asked)
     try:
         again = f"the same command with --out {shlex.quote(str(out))}"
-        with locked(out, ASKED), stating_the_claim(out), resumable(out, again), in_results():
+        with locked(out / ASKED), stating_the_claim(out), resumable(out, again), in_results():
             if asked.declared.epsilon is None:
                 for transcript in transcripts(out)[:1]:
                     check_same_rows(clients, model.policy, transcript)
@@ -189,8 +188,7 @@ def carry_out(
 def _written(out: Path, found: Selection, result: SelectionResult, source: Source) -> Selection:
     with replaced(out / MODEL) as path:
         result.estimator.save(path)
-    with replaced(out / SELECTION) as path:
-        path.write_bytes(pretty(found))
+    rewrite(out / SELECTION, pretty(found))
     write_in_units(out, source, np.array(found.centroids))
     return found
 

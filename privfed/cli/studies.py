@@ -29,7 +29,7 @@ from privfed.cli.result import Result, result_of
 from privfed.cli.run_folder import pretty
 from privfed.core.record.transcript import Transcript
 from privfed.core.roles.secure_sum import SIGHTS, SecureSum
-from privfed.core.stored.files import make_folder, replaced
+from privfed.core.stored.files import make_folder, rewrite
 from privfed.core.values.domain import Box
 from privfed.data import partition
 from privfed.engines.in_process import Fault
@@ -236,8 +236,7 @@ def demo(out: Path, random_state: int, study: bool) -> None:
         seconds=time.monotonic() - began,
         runs={"plain": plain, "masked": masked},
     )
-    with replaced(out / "demo.json") as path:
-        path.write_bytes(pretty(shown))
+    rewrite(out / "demo.json", pretty(shown))
     draw_demonstration(out / "demo.png", shown.runs, TOL)
     echo(_table(shown))
     lost = Counter(stage for row in masked.sums for stage in row.dropped.values())

@@ -13,7 +13,7 @@ import json
 import math
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Set
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin
 
@@ -372,27 +372,29 @@ def read_schema(path: str | os.PathLike[str]) -> Schema:
 
 def to_toml(schema: Schema) -> str:
     """Return the text of a schema's file; `parse` reads it back to an equal schema."""
-    lines = [f"scale = {_value(schema.scale)}"]
+    lines = [f"scale = {to_value(schema.scale)}"]
     for part, tables in (("columns", schema.columns), ("files", schema.files)):
         for name, own in tables.items():
-            lines += ["", f"[{part}.{_value(name)}]"]
+            lines += ["", f"[{part}.{to_value(name)}]"]
             fields: Mapping[str, Any] = msgspec.structs.asdict(own)
             usual = msgspec.structs.asdict(Column(kind="id") if isinstance(own, Column) else File())
             lines += [
-                f"{key} = {_value(value)}"
+                f"{key} = {to_value(value)}"
                 for key, value in fields.items()
                 if value is not None and (key == "kind" or value != usual[key])
             ]
     return "\n".join(lines) + "\n"
 
 
-def _value(value: Any) -> str:
+def to_value(value: Any) -> str:
+    """Return a text, number, date, truth value, list or table as TOML writes it; a set in its order."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, datetime.date):
         return value.isoformat()
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_value(key)} = {_value(own)}" for key, own in value.items()) + "}"
-    if isinstance(value, tuple):
-        return "[" + ", ".join(map(_value, value)) + "]"
-    return repr(value)
+        return "{" + ", ".join(f"{to_value(key)} = {to_value(own)}" for key, own in value.items()) + "}"
+    if isinstance(value, Collection):
+        several = sorted(value) if isinstance(value, Set) else value
+        return "[" + ", ".join(map(to_value, several)) + "]"
+    return repr(value).lower()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from privfed.core.stored.encoding import digest
-from privfed.core.stored.files import make_folder, replaced
+from privfed.core.stored.files import make_folder, rewrite
 from privfed.deploy.certificates import AUTHORITY, CERTIFICATES, certify
 from privfed.deploy.folders import (
     CARD,
@@ -105,8 +105,7 @@ def add(
     _keep(folder, there, listed)
     own = read_identity(file.coordinator)
     parties = Parties.of(own.signed_key, [one.party for one in listed.values()])
-    with replaced(file.parties) as path:
-        path.write_bytes(PARTIES.to_bytes(parties))
+    rewrite(file.parties, PARTIES.to_bytes(parties))
     place = folder.absolute().with_name(f"{folder.absolute().name}.kit")
     before = read_kit(folder / KIT) if (folder / KIT).exists() else None
     kit = Kit.of(
@@ -120,8 +119,7 @@ def add(
     if before is not None and kit.same_but_number(before):
         kit = before
     for path in (folder / KIT, place):
-        with replaced(path) as written:
-            written.write_bytes(KITS.to_bytes(kit))
+        rewrite(path, KITS.to_bytes(kit))
     return Added(kit, tuple(changes), place)
 
 
@@ -188,8 +186,7 @@ def _folder(
         before, _, had = file.superlink.rpartition(":")
         address = _address(host if hosts else before.strip("[]"), port or int(had))
         file = replace(file, superlink=address)
-        with replaced(folder / FILE) as path:
-            path.write_text(file.text(), encoding="utf-8")
+        rewrite(folder / FILE, file.text().encode())
     return file
 
 
@@ -203,8 +200,7 @@ def _keep(folder: Path, there: dict[str, Card], listed: dict[str, Card]) -> None
         make_folder(folder / name)
     files = {_file(one): one for one in listed.values()}
     for name, card in files.items():
-        with replaced(folder / MEMBERS / name) as path:
-            path.write_bytes(CARDS.to_bytes(card))
+        rewrite(folder / MEMBERS / name, CARDS.to_bytes(card))
     for card in there.values():
         if _file(card) not in files:
             (folder / MEMBERS / _file(card)).replace(folder / REMOVED / _file(card))
@@ -262,5 +258,4 @@ def news(folder: Path, kit: Kit) -> list[str]:
 def approve(folder: Path, kit: Kit) -> None:
     """Keep a kit that a party's owner approved; its running node takes it at its next look for a message."""
     for name, content in ((PARTIES_FILE, PARTIES.to_bytes(kit.parties)), (KIT, KITS.to_bytes(kit))):
-        with replaced(folder / name) as path:
-            path.write_bytes(content)
+        rewrite(folder / name, content)

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from privfed.core.stored.files import make_folder, replaced
+from privfed.core.stored.files import make_folder, rewrite
 from privfed.errors import ArgumentError
 from privfed.party.identity import write_new
 
@@ -63,8 +63,7 @@ def certify(folder: Path, hosts: Sequence[str] = ()) -> None:
         .sign(authority, SHA256())
     )
     for name, content in ((SERVER_KEY, _secret(own)), (SERVER, server.public_bytes(Encoding.PEM))):
-        with replaced(folder / name) as path:
-            path.write_bytes(content)
+        rewrite(folder / name, content)
 
 
 def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
@@ -86,8 +85,7 @@ def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateK
         .sign(made, SHA256())
     )
     for name, content in ((AUTHORITY_KEY, _secret(made)), (AUTHORITY, root.public_bytes(Encoding.PEM))):
-        with replaced(folder / name) as path:
-            path.write_bytes(content)
+        rewrite(folder / name, content)
     return root, made
 
 

@@ -9,7 +9,7 @@ is signed with its writer's key, and travels by any way: what counts is that all
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,12 @@ from cryptography.hazmat.primitives.serialization import (
 
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.stored.encoding import Codec, bound
-from privfed.core.stored.files import make_folder, replaced
+from privfed.core.stored.files import make_folder, rewrite
 from privfed.core.values.numbers import Items, Number
+from privfed.data.schema import to_value
 from privfed.data.table import Missing
 from privfed.deploy.certificates import NODE_KEY, write_node_key
-from privfed.engines.flower.settings import APP, PARTIES_FILE, SETTINGS, FederationFile, NodeSettings, quoted
+from privfed.engines.flower.settings import APP, PARTIES_FILE, SETTINGS, FederationFile, NodeSettings
 from privfed.engines.flower.settings import FILE as FEDERATION
 from privfed.errors import ArgumentError, FormatError
 from privfed.party.identity import OwnIdentity, Parties, SignedKey, read_identity, write_identity, write_new
@@ -298,16 +299,17 @@ def write_node(
     Raises:
         ArgumentError: the folder has settings already, or what is approved is no policy.
     """
-    named = "" if columns is None else f"columns = [{', '.join(map(quoted, columns))}]\n"
+    named = "" if columns is None else f"columns = {to_value(tuple(columns))}\n"
     tell = f"tells = {str(tells).lower()}  # tell totals that only clients open to the coordinator's process"
-    own = f"modules = [{', '.join(map(quoted, modules))}]  # register what runs besides privfed's own\n"
-    rows = "" if labels is None else f"labels = {quoted(labels)}  # each row's class, from 0\n"
-    rows += "" if id is None else f"id = {quoted(id)}  # whose each row is\n"
+    own = f"modules = {to_value(tuple(modules))}  # register what runs besides privfed's own\n"
+    rows = "" if labels is None else f"labels = {to_value(labels)}  # each row's class, from 0\n"
+    rows += "" if id is None else f"id = {to_value(id)}  # whose each row is\n"
     rows += "" if classes is None else f"classes = {classes}  # rows with other labels have none\n"
-    rows += f"times = [{', '.join(map(quoted, times))}]  # first round, and first without\n" if times else ""
-    rows += "" if schema is None else f"schema = {quoted(SCHEMA)}  # what the columns mean\n"
-    rule = quoted(missing) if isinstance(missing, str) else missing
-    rows += "" if missing is None else f"missing = {rule}  # what becomes of rows without a number\n"
+    rows += f"times = {to_value(tuple(times))}  # first round, and first without\n" if times else ""
+    rows += "" if schema is None else f"schema = {to_value(SCHEMA)}  # what the columns mean\n"
+    rows += (
+        "" if missing is None else f"missing = {to_value(missing)}  # what becomes of rows without a number\n"
+    )
     if (folder / SETTINGS).exists():
         # Before the schema is: a node that runs would read its table by another one.
         raise ArgumentError(
@@ -316,21 +318,11 @@ def write_node(
         )
     lines = {"columns": named, "rows": rows, "modules": own if modules else "", "tells": tell}
     ClientPolicy.closed(**approved or {})
-    policy = "\n".join(f"{name} = {_written(value)}" for name, value in (approved or {}).items())
-    text = _NODE.format(data=quoted(data), data_set=quoted(data_set), policy=policy, **lines)
+    policy = "\n".join(f"{name} = {to_value(value)}" for name, value in (approved or {}).items())
+    text = _NODE.format(data=to_value(data), data_set=to_value(data_set), policy=policy, **lines)
     if schema is not None:
-        with replaced(folder / SCHEMA) as path:
-            path.write_text(schema, encoding="utf-8")
+        rewrite(folder / SCHEMA, schema.encode())
     write_new(folder / SETTINGS, text.encode())
-
-
-def _written(value: object) -> str:
-    """Return a value of a policy as TOML."""
-    if isinstance(value, str):
-        return quoted(value)
-    if isinstance(value, Collection):
-        return f"[{', '.join(map(_written, sorted(value)))}]"
-    return str(value).lower()
 
 
 def write_card(folder: Path) -> Path:
@@ -349,6 +341,5 @@ def write_card(folder: Path) -> Path:
     else:
         node = write_node_key(folder)
     card = Card.of(own, node, table.read().columns if table.named else ())
-    with replaced(folder / CARD) as path:
-        path.write_bytes(CARDS.to_bytes(card))
+    rewrite(folder / CARD, CARDS.to_bytes(card))
     return folder / CARD

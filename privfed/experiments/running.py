@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import multiprocessing
 import os
 import signal
@@ -11,14 +10,14 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 from threadpoolctl import threadpool_limits
 
-from privfed.core.stored.files import Format, make_folder, open_file
+from privfed.core.stored.files import Format, locked, make_folder, open_file
 from privfed.errors import ArgumentError, PrivFedError, RunFolderError
 from privfed.experiments.cells import Setup
 from privfed.experiments.measuring import Part, measure
@@ -265,21 +264,13 @@ class Store:
         except sqlite3.DatabaseError as error:
             raise RunFolderError(f"{self.path} cannot be used ({error}); {_remedy(error)}.") from None
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Hold the folder's lock, so that two processes never run the same cells.
+    def alone(self) -> AbstractContextManager[None]:
+        """Return what holds the folder's lock, so that two processes never run the same cells.
 
         Raises:
             RunFolderError: another process holds it.
         """
-        with open_file(self.path.with_name(".lock"), "wb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RunFolderError(
-                    f"{self.path.parent} is in use by another privfed; wait until it has ended."
-                ) from None
-            yield
+        return locked(self.path.with_name(".lock"))
 
     def keep(self, cell: str, content: Mapping[str, object], parts: Mapping[str, Part]) -> None:
         """Store parts of a cell, durably.

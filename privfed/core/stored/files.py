@@ -7,6 +7,7 @@ the machine, but not root, nor anyone who reads the disk or a copy of it.
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import shlex
@@ -92,6 +93,29 @@ def replaced(path: Path) -> Iterator[Path]:
         os.replace(fresh, path)
     finally:
         fresh.unlink(missing_ok=True)
+
+
+def rewrite(path: Path, content: bytes) -> None:
+    """Write a file whole, in place of one that is there: atomically, as `replaced` does."""
+    with replaced(path) as fresh:
+        fresh.write_bytes(content)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Lock a file, which is made if it is missing, so that two processes never write to its folder.
+
+    Raises:
+        RunFolderError: another process has locked it.
+    """
+    with open_file(path, "ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunFolderError(
+                f"{path.parent} is in use by another privfed; wait until it has ended."
+            ) from None
+        yield
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

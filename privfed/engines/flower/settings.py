@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -27,7 +26,7 @@ from privfed.core.values.numbers import check_whole
 from privfed.data.conversion import MOST_CLASSES
 from privfed.data.described_clients import DescribedFile
 from privfed.data.own import OwnFile
-from privfed.data.schema import Schema, parse, schema_text
+from privfed.data.schema import Schema, parse, schema_text, to_value
 from privfed.data.table import LEAVE_OUT, Missing, missing_rule
 from privfed.errors import ArgumentError, DataError
 from privfed.party.groups import RawTable
@@ -367,13 +366,13 @@ class FederationFile:
     def text(self) -> str:
         """Return the file's text."""
         lines = [
-            f"coordinator = {quoted(self._place(self.coordinator))}  # its identity, its own alone",
-            f"parties = {quoted(self._place(self.parties))}  # the list; nodes have the same in their kits",
-            f"columns = [{', '.join(map(quoted, self.columns))}]  # the same for all, in this order",
-            f"superlink = {quoted(self.superlink)}",
+            f"coordinator = {to_value(self._place(self.coordinator))}  # its identity, its own alone",
+            f"parties = {to_value(self._place(self.parties))}  # the list; nodes have the same in their kits",
+            f"columns = {to_value(self.columns)}  # the same for all, in this order",
+            f"superlink = {to_value(self.superlink)}",
         ]
         if self.root_certificates is not None:
-            lines.append(f"root_certificates = {quoted(self._place(self.root_certificates))}")
+            lines.append(f"root_certificates = {to_value(self._place(self.root_certificates))}")
         lines += [
             f"timeout = {self.timeout:g}  # seconds for one reply; messages live as long",
             f"wait = {self.wait:g}  # seconds to wait for nodes when a fit begins",
@@ -382,11 +381,6 @@ class FederationFile:
 
     def _place(self, path: Path) -> str:
         return str(path.relative_to(self.folder) if path.is_relative_to(self.folder) else path)
-
-
-def quoted(text: str) -> str:
-    """Return a text as TOML writes it."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _options(folder: Path, table: dict[str, Any]) -> dict[str, Any]:

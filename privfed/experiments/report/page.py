@@ -18,7 +18,7 @@ from pathlib import Path
 from privfed.attacks import ActiveAttack, Status
 from privfed.attacks.base.reading import in_words
 from privfed.attacks.registry import attack_class
-from privfed.core.stored.files import replaced
+from privfed.core.stored.files import rewrite
 from privfed.experiments.planning import Plan
 from privfed.experiments.report import pictures
 from privfed.experiments.report.advice import Advice, advised, answers
@@ -75,8 +75,7 @@ def write_report(folder: Path, plan: Plan, store: Store) -> list[Row]:
     advice = answers(plan, rows)
     write_tables(folder, plan, rows, [one.plain() for one in advice])
     for name, text in ((PAGE, page(plan, rows, advice)), (STUDY, plan.file.text)):
-        with replaced(folder / name) as path:
-            path.write_text(text, encoding="utf-8")
+        rewrite(folder / name, text.encode())
     return rows
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from privfed.core.stored.files import Format, replaced
+from privfed.core.stored.files import Format, replaced, rewrite
 from privfed.errors import RunFolderError
 from privfed.experiments.cells import AXES
 from privfed.experiments.planning import Plan
@@ -185,8 +185,7 @@ def write_tables(folder: Path, plan: Plan, rows: Sequence[Row], advice: Sequence
         + "".join(f"\n% {line}\n" for line in remarked),
     }
     for name, text in texts.items():
-        with replaced(folder / name) as path:
-            path.write_text(text, encoding="utf-8")
+        rewrite(folder / name, text.encode())
 
 
 def _frame(rows: Sequence[Row]) -> pl.DataFrame:
