@@ -264,6 +264,7 @@ def true_rows(
             path=source.path if truth is None else str(truth.absolute()),
             group=group or source.group,
             label=source.label,
+            classes=source.classes,
             columns=columns or source.columns,
             separator=source.separator,
             missing=source.missing,

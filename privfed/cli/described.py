@@ -222,12 +222,17 @@ def declared_by(schema: Schema, declared: Declared) -> Declared:
 
 def load(source: Source, *, private: bool) -> ClientTables:
     """Load the clients of a run; under differential privacy they are declared, and may have no rows."""
+    classes, label, drop = source.classes or None, source.label, source.drop
+    if private and classes is None and label is not None:
+        # Labels have no public codes, and clusterings under a claim need none; their column is no feature.
+        drop, label = () if source.columns else (*drop, label), None
     if source.schema is not None:
         return load_described(
             Path(source.path),
             parse(source.schema),
             group=source.group,
-            label=source.label,
+            label=label,
+            classes=classes,
             id=source.id,
             clients=source.clients or None,
             private=private,
@@ -235,10 +240,11 @@ def load(source: Source, *, private: bool) -> ClientTables:
     return load_clients(
         source.path,
         group=source.group,
-        label=source.label,
+        label=label,
+        classes=classes,
         id=source.id,
         columns=source.columns or None,
-        drop=source.drop,
+        drop=drop,
         separator=source.separator,
         clients=source.clients or None,
         private=private,

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import polars as pl
 
 from privfed.core.values.domain import FloatArray
-from privfed.data.table import DECLARE, NO_LABEL, natural_key
-from privfed.errors import DataError
+from privfed.data.table import DECLARE, NO_LABEL, natural_key, repeated
+from privfed.errors import ArgumentError, DataError, PrivacyError
 
 # In lower case; upper and lower case count the same.
 MISSING = ("", "?", "na", "n/a", "nan", "none", "null")
@@ -61,7 +61,7 @@ def text_column(column: pl.Series, origin: str, role: str, *, missing: bool = Fa
         DataError: a value is missing, or the column holds lists, structures or bytes.
     """
     try:
-        text = _whole(column).cast(pl.String).str.strip_chars().replace("", None)
+        text = _written(column).str.strip_chars().replace("", None)
     except pl.exceptions.PolarsError:
         raise _not_text(column, origin, role) from None
     if column.dtype.is_nested():
@@ -122,10 +122,37 @@ def sorted_names(columns: Sequence[pl.Series]) -> tuple[str, ...]:
     return tuple(sorted({name for one in columns for name in one.drop_nulls().unique()}, key=natural_key))
 
 
+def check_classes(classes: Sequence[str] | None, *, private: bool) -> None:
+    """Check that labels have codes that depend on no row, where differential privacy will be claimed.
+
+    Raises:
+        ArgumentError: the classes are no list of different texts.
+        PrivacyError: they are not declared.
+    """
+    if classes is None:
+        if private:
+            raise PrivacyError(
+                "under differential privacy the classes of labels must be declared: one row of another label "
+                "would change the codes of all. Name them with classes=, or leave label out."
+            )
+        return
+    if isinstance(classes, str) or not all(isinstance(one, str) for one in classes) or repeated(classes):
+        raise ArgumentError(
+            f"classes must be a list of different texts, got classes={classes!r}.", parameters=["classes"]
+        )
+
+
+def classes_of(labels: Sequence[pl.Series], classes: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return the names of labels' codes: those declared, else those found; None where nobody has labels."""
+    if not labels:
+        return None
+    return sorted_names(labels) if classes is None else tuple(classes)
+
+
 def codes(column: pl.Series, names: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return the position of each text in `names`, int64 of shape (len(column),); -1 where it is null."""
+    """Return the position of each text in `names`, int64 of shape (len(column),); -1 where it is none."""
     known = {name: place for place, name in enumerate(names)}
-    positions = column.replace_strict({**known, None: NO_LABEL}, return_dtype=pl.Int64)
+    positions = column.replace_strict({**known, None: NO_LABEL}, default=NO_LABEL, return_dtype=pl.Int64)
     return positions.to_numpy()
 
 
@@ -152,13 +179,17 @@ def _parsed(column: pl.Series, origin: str, needed: bool) -> pl.Series:
     return numbers
 
 
-def _whole(column: pl.Series) -> pl.Series:
-    """Return a column of whole floats as integers: integer ids become floats where values are missing."""
+def _written(column: pl.Series) -> pl.Series:
+    """Return a column as text, a whole float as an integer: integer ids become floats where some are missing.
+
+    Each value by itself: in what way one is written would else depend on the others.
+    """
     if not column.dtype.is_float():
-        return column
+        return column.cast(pl.String)
     column = column.fill_nan(None)
     whole = column.cast(pl.Int64, strict=False)
-    return whole if (whole == column).all() and whole.null_count() == column.null_count() else column
+    as_whole, others = whole.cast(pl.String), column.cast(pl.String)
+    return as_whole.zip_with((whole == column).fill_null(False), others)
 
 
 def _not_numeric(name: str, origin: str, reason: str, needed: bool) -> DataError:

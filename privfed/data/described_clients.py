@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from privfed.core.values.domain import FloatArray
-from privfed.data.conversion import any_codes, text_column
+from privfed.data.conversion import any_codes, check_classes, text_column
 from privfed.data.described_tables import read_described
 from privfed.data.loading import Source, clients_of
 from privfed.data.own import OwnFile, ReadRows
@@ -36,6 +36,7 @@ def load_described(
     id: str | None = None,
     clients: Sequence[str] | None = None,
     private: bool = False,
+    classes: Sequence[str] | None = None,
 ) -> ClientTables:
     """Load the rows of all clients as a schema describes them; otherwise as `load_clients` does.
 
@@ -47,14 +48,16 @@ def load_described(
         id: column with whose each row is.
         clients: names of all clients, in the order to be used; None for those that are found.
         private: whether differential privacy will be claimed; no row may then cause an error.
+        classes: values of the labels, as in `load_clients`.
 
     Raises:
         ArgumentError: one of these columns is a feature, or a folder has a group.
         DataError: a file lacks a column, or holds what the schema does not allow; or the names of two
             clients differ in spelling only.
-        PrivacyError: with `private`, a row could cause an error, or the clients are not declared.
+        PrivacyError: with `private`, a row could cause an error, or clients or classes are not declared.
     """
     path = Path(path)
+    check_classes(classes, private=private and label is not None)
     if private:
         schema.check_private()
         if group is not None and clients is None:
@@ -78,7 +81,7 @@ def load_described(
     # A row without an id is left out, too; which client a row is of is no part of it.
     left_out = private and (id is not None or leaves_out(schema))
     options: dict[str, Any] = {"private": private, "blocks": schema.blocks, "leaves_out": left_out}
-    return clients_of(sources, names, rule, path, clients, **options)
+    return clients_of(sources, names, rule, path, clients, classes, **options)
 
 
 def leaves_out(schema: Schema) -> bool:

@@ -16,7 +16,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from privfed.data.conversion import codes, feature_array, sorted_names, text_column
+from privfed.data.arrays import FEATURES, array_frame, rows_frame
+from privfed.data.conversion import (
+    check_classes,
+    classes_of,
+    codes,
+    feature_array,
+    sorted_names,
+    text_column,
+)
 from privfed.data.table import (
     ERROR,
     ClientTable,
@@ -24,6 +32,7 @@ from privfed.data.table import (
     Missing,
     check_spelling,
     filled,
+    listed,
     missing_rule,
     natural_key,
     repeated,
@@ -43,7 +52,7 @@ from privfed.errors import ArgumentError, DataError, PrivacyError
 PathLike = str | os.PathLike[str]
 
 # Names of the arrays in an .npz file of rows, unless the caller names others.
-_FEATURES, _LABEL, _GROUP = "X", "y", "client"
+_LABEL, _GROUP = "y", "client"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,10 @@ class Source:
             return None
         return text_column(self.frame[name], self.origin, role, missing=missing != ERROR)
 
+    def unlabelled(self) -> Source:
+        """Return the same rows without labels, which arrays have by default."""
+        return replace(self, label=None, frame=self.frame.drop([self.label] if self.label else []))
+
     def features(self, drop: Sequence[str] = ()) -> list[str]:
         """Return the names of all columns but the label's, the group's, the ids' and those to `drop`."""
         names = [one for one in self.frame.columns if one not in (self.label, self.group, self.id, *drop)]
@@ -107,6 +120,7 @@ def load_clients(
     clients: Sequence[str] | None = None,
     private: bool = False,
     missing: Missing = ERROR,
+    classes: Sequence[str] | None = None,
 ) -> ClientTables:
     """Load the rows of all clients from a file or a folder.
 
@@ -136,9 +150,12 @@ def load_clients(
         missing: what becomes of a row without a number in some feature column: "error"; "leave-out"; or the
             public number that takes the place of each missing or infinite value. With one of the last two a
             row without a label has the code -1, and one that says no client or no id is left out.
+        classes: values of the labels as text, in the order of their codes; others have the code -1. None for
+            those that are found. `private` with `label` needs them: codes would depend on rows.
 
     Returns:
-        The clients. Labels are codes into `label_names`, the sorted values of all clients together.
+        The clients. Labels are codes into `label_names`: `classes`, or the sorted values of all clients
+        together.
 
     Raises:
         ArgumentError: `columns` is empty, repeats itself or names the group, label or id, or two of these are
@@ -148,12 +165,15 @@ def load_clients(
             repeated, not numeric or not the same for all clients. A value is missing or infinite. Some
             clients have no labels, a client has no rows, or one is not named by `clients`. Without `clients`
             the names of two differ in spelling only.
-        PrivacyError: with `private`, the list of clients would have to be found in a column.
+        PrivacyError: with `private`, clients or classes would have to be found in a column.
     """
     check_path(path)
     check_choice(columns, group=group, label=label, id=id)
+    check_classes(classes, private=private and label is not None)
     missing = missing_rule(missing)
     sources = _sources(Path(path), group, label, id, separator, private)
+    if private and label is None and classes is None:
+        sources = [source.unlabelled() for source in sources]
     for source in sources:
         # Checked first: for a misspelt group, the error would otherwise be about a feature column of text.
         source.require([name for name in (source.group, source.label, source.id) if name is not None])
@@ -169,7 +189,8 @@ def load_clients(
             raise DataError(f"{path} has no column {name!r} to drop; correct its name.")
     names = _common_columns(sources, columns, drop)
     left_out = missing != ERROR and (isinstance(missing, str) or id is not None)
-    return clients_of(sources, names, missing, path, clients, private=private, leaves_out=left_out)
+    options: dict[str, Any] = {"private": private, "leaves_out": left_out}
+    return clients_of(sources, names, missing, path, clients, classes, **options)
 
 
 def clients_of(
@@ -178,6 +199,7 @@ def clients_of(
     missing: Missing,
     path: PathLike,
     clients: Sequence[str] | None,
+    classes: Sequence[str] | None,
     **options: Any,
 ) -> ClientTables:
     """Return the clients of `sources`, which all have the feature columns `names`.
@@ -188,19 +210,13 @@ def clients_of(
         DataError: `clients` does not name one, or without it two names differ in spelling only.
     """
     labels = [text for one in sources if (text := one.texts(one.label, "label", missing)) is not None]
-    label_names = sorted_names(labels) if labels else None
+    label_names, unlabelled = classes_of(labels, classes), missing != ERROR or bool(classes)
     tables = [table for source in sources for table in _tables_of(source, names, label_names, missing)]
     if clients is not None:
         tables = _declared_tables(tables, clients, len(names), labelled=label_names is not None)
     else:
         check_spelling([one.name for one in tables], path)
-    return ClientTables(tuple(tables), tuple(names), label_names, unlabelled=missing != ERROR, **options)
-
-
-def listed(names: Sequence[str], most: int = 20) -> str:
-    """Return names for a message, not all of very many."""
-    shown = ", ".join(map(repr, names[:most]))
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+    return ClientTables(tuple(tables), tuple(names), label_names, unlabelled=unlabelled, **options)
 
 
 def check_choice(columns: Sequence[str] | None, **roles: str | None) -> None:
@@ -244,7 +260,7 @@ def _sources(
     if suffix(path) != ".npz":
         return [Source(stem(path), str(path), read_frame(path, separator, empty=empty), label, group, id)]
     arrays = read_arrays(path)
-    if _FEATURES in arrays:
+    if FEATURES in arrays:
         return [_rows_source(path, arrays, label, group, id, empty)]
     _refuse_group(group, f"{path}: without an array 'X' each of its arrays is one client")
     for role, given in (("label", label), ("id", id)):
@@ -281,50 +297,9 @@ def _rows_source(
     return Source(stem(path), str(path), frame, label, group, id)
 
 
-def rows_frame(
-    path: Path, arrays: dict[str, AnyArray], extra: Sequence[str | None], empty: bool = False
-) -> pl.DataFrame:
-    """Return X as columns x0, x1, ... together with the arrays of `extra`, one value a row."""
-    if _FEATURES not in arrays:
-        raise DataError(
-            f"{path} has no array 'X'; save the rows as X. Its arrays are {listed(sorted(arrays))}."
-        )
-    frame = _array_frame(arrays[_FEATURES], f"array 'X' of {path}", empty)
-    for name in extra:
-        if name is not None and name in arrays and name not in frame.columns:
-            frame = frame.with_columns(_value_column(path, name, arrays[name], frame.height))
-    return frame
-
-
 def _array_sources(path: Path, arrays: dict[str, AnyArray], empty: bool) -> list[Source]:
-    frames = {name: _array_frame(array, f"array {name!r} of {path}", empty) for name, array in arrays.items()}
+    frames = {name: array_frame(array, f"array {name!r} of {path}", empty) for name, array in arrays.items()}
     return [Source(name, f"client {name!r}", frames[name], None) for name in sorted(frames, key=natural_key)]
-
-
-def _array_frame(array: AnyArray, origin: str, empty: bool) -> pl.DataFrame:
-    if array.ndim != 2 or array.dtype.kind not in "biuf":
-        raise DataError(
-            f"{origin} has shape {array.shape} and type {array.dtype}; "
-            "save numbers of shape (n_rows, n_columns)."
-        )
-    if array.shape[1] == 0 or not (empty or len(array)):
-        raise DataError(f"{origin} is empty (shape {array.shape}); leave it out or give it data.")
-    values = _plain(array)
-    return pl.DataFrame({f"x{position}": values[:, position] for position in range(values.shape[1])})
-
-
-def _value_column(path: Path, name: str, array: AnyArray, n_rows: int) -> pl.Series:
-    if array.shape != (n_rows,) or array.dtype.kind not in "biufU":
-        raise DataError(
-            f"array {name!r} of {path} has shape {array.shape} and type {array.dtype}; "
-            f"save one text or number for each of the {n_rows} rows of X."
-        )
-    return pl.Series(name, array.tolist() if array.dtype.kind == "U" else _plain(array))
-
-
-def _plain(array: AnyArray) -> AnyArray:
-    """Return an array of a type that polars supports, which excludes 80-bit floats."""
-    return array.astype(np.float64) if array.dtype.kind == "f" else array
 
 
 def _common_columns(

@@ -33,6 +33,12 @@ def repeated(names: Iterable[str]) -> list[str]:
     return [name for name, count in Counter(names).items() if count > 1]
 
 
+def listed(names: Sequence[str], most: int = 20) -> str:
+    """Return names for a message, not all of very many."""
+    shown = ", ".join(map(repr, names[:most]))
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
 def same_but_for_spelling(names: Sequence[str]) -> list[tuple[str, str]]:
     """Return pairs of names that differ in blanks, upper and lower case, or forms of a letter only."""
     seen, pairs = dict[str, str](), list[tuple[str, str]]()

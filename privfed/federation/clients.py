@@ -119,9 +119,14 @@ def gather(
         DataError: no clients, a client without rows, NaN or infinity, text, other columns, repeated names,
             or rows outside the declared domain; the message names the client.
         ArgumentError: `names` are not names, or `X` is one table without `groups`.
-        PrivacyError: `names` are missing with `groups` and `private`.
+        PrivacyError: `names` are missing with `groups` and `private`; or codes of labels follow from rows.
     """
     if isinstance(X, ClientTables | Clients):
+        if private and isinstance(X, ClientTables) and X.label_names is not None and not X.private:
+            raise PrivacyError(
+                "under differential privacy one row of another label would change the codes of all: load the "
+                "tables with private=True and classes=[...], or without labels."
+            )
         clients = X if isinstance(X, Clients) else _from_tables(X)
         if any(one is not None for one in (groups, y, names)):
             raise ArgumentError(

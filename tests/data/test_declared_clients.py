@@ -81,7 +81,8 @@ def test_a_file_without_rows_is_a_client_without_rows(
 ) -> None:
     path = write(tmp_path / "all")
     columns = ["x0", "x1"] if write is npz_folder else ["x", "y"]
-    found = load_clients(path, columns=columns, label=label, private=True)
+    classes = None if label is None else ["1" if write is npz_folder else "true"]
+    found = load_clients(path, columns=columns, label=label, private=True, classes=classes)
     assert found.names == ("a", "b", "c")
     assert arrays_of(found) == [ROWS[name].tolist() for name in found.names]
     if label is not None:
@@ -122,6 +123,6 @@ def test_a_list_of_clients_that_is_read_off_a_column_is_an_error_under_privacy(
 def test_a_table_without_rows_has_its_declared_clients(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"all.{kind}"
     whole(0).write_csv(path) if kind == "csv" else whole(0).write_parquet(path)
-    found = load_clients(path, group="client", label="sick", clients=["a", "b"], private=True)
+    found = load_clients(path, group="client", label="sick", clients=["a", "b"], classes=["0"], private=True)
     assert found.columns == ("x", "y")
     assert [rows.shape for rows in found.arrays] == [(0, 2), (0, 2)]

@@ -10,7 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privfed import Box, DPKMeans, Privacy
 from privfed.data import ClientTables, load_clients, load_features
+from privfed.data.described_clients import load_described
+from privfed.data.schema import parse
+from privfed.errors import ArgumentError, PrivacyError
 
 FRAME = pl.DataFrame(
     {
@@ -161,7 +165,7 @@ def test_ids_in_a_csv_stay_what_they_are(tmp_path: Path) -> None:
     [
         pytest.param([10, 9, -1], ("-1", "9", "10"), id="integers"),
         pytest.param([10.0, 9.0, 1.0], ("1", "9", "10"), id="whole-floats"),
-        pytest.param([1.5, 1.0, 0.25], ("0.25", "1.0", "1.5"), id="floats"),
+        pytest.param([1.5, 1.0, 0.25], ("0.25", "1", "1.5"), id="floats"),
         pytest.param([True, False, True], ("false", "true"), id="booleans"),
     ],
 )
@@ -253,3 +257,42 @@ def test_splitting_by_group_loses_no_row(
     }
     assert dict(zip(data.names, rows(data), strict=True)) == expected
     assert list(data.names) == list(expected)
+
+
+@pytest.mark.parametrize("odd", [2.5, 1e300, float("nan")])
+@pytest.mark.parametrize("kind", ["parquet", "csv", "schema"])
+def test_a_rows_label_changes_no_others_code(odd: float, kind: str, tmp_path: Path) -> None:
+    """One label that was none of the others moved the codes of all: a model then learnt nothing."""
+    found, path = [], tmp_path / f"t.{'parquet' if kind == 'parquet' else 'csv'}"
+    for last in (1.0, odd):
+        frame = pl.DataFrame({"a": [0.1, 0.2, 0.3], "y": [0.0, 1.0, last], "g": [7.0, 7.0, 7.0]})
+        if kind == "parquet":
+            frame.write_parquet(path)
+        else:
+            path.write_text(f"a,y,g\n0.1,0,7\n0.2,1,7\n0.3,{last if last != 1.0 else 1},7\n")
+        words = {"label": "y", "group": "g", "clients": ["7"], "private": True, "classes": ["0", "1"]}
+        column = parse('[columns.a]\nkind = "number"\nlow = 0\nhigh = 1\noutside = "clip"\nmissing = 0\n')
+        by_schema = kind == "schema"
+        loaded = (
+            load_described(path, column, **words) if by_schema else load_clients(path, **words, missing=0.0)
+        )
+        assert loaded.labels is not None and loaded.label_names == ("0", "1")
+        found.append(loaded.labels[0].tolist())
+    assert found == [[0, 1, 1], [0, 1, -1]]
+
+
+def test_classes_are_declared_where_codes_would_depend_on_rows(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a,y\n0.1,sick\n0.2,well\n")
+    with pytest.raises(PrivacyError, match="classes of labels must be declared"):
+        load_clients(path, label="y", private=True)
+    with pytest.raises(ArgumentError, match="classes must be a list of different texts"):
+        load_clients(path, label="y", classes=["sick", "sick"])
+    claim = Privacy(
+        epsilon=1.0, delta=1e-6, unit="record", domain=Box(0, 1, max_rows=9), neighbours="add-remove"
+    )
+    with pytest.raises(PrivacyError, match="would change the codes of all"):
+        DPKMeans(2, privacy=claim, protocol="plain").fit(load_clients(path, label="y"))
+    np.savez(tmp_path / "t.npz", X=np.eye(2), y=[0, 1])
+    assert load_clients(tmp_path / "t.npz", private=True).labels is None
+    assert load_clients(tmp_path / "t.npz", private=True).columns == ("x0", "x1")

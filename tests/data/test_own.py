@@ -169,7 +169,9 @@ def test_a_declared_rule_applies_to_simulated_clients_row_by_row(
     assert found.names == ("u", "v") and found.label_names == ("k", "m") and found.labels is not None
     assert found.arrays[0].tolist() == rows
     assert found.labels[0].tolist() == ([0, 1] if missing == "leave-out" else [0, -1, 1])
-    private = load_clients(path, group="g", label="y", missing=missing, clients=["u", "w", "v"], private=True)
+    names = {"clients": ["u", "w", "v"], "classes": ["m", "k"]}
+    private = load_clients(path, group="g", label="y", missing=missing, private=True, **names)
+    assert private.labels is not None and private.labels[0].tolist()[0] == 1
     assert [len(one) for one in private.arrays] == [len(rows), 0, 1]
 
 
