@@ -283,25 +283,16 @@ class _Watched(Statistics):
     __slots__ = ("_inner", "_note")
 
     def __init__(self, inner: Statistics, note: Callable[[], None]) -> None:
-        super().__init__()
         self._inner, self._note = inner, note
 
     @property
-    def _arrays(self) -> Mapping[str, FloatArray]:
-        return self._inner
-
-    @property
-    def vector(self) -> FloatArray | None:
+    def vector(self) -> FloatArray:  # type: ignore[override]
         self._note()
         return self._inner.vector
 
     @property
-    def layout(self) -> Any:
+    def layout(self) -> Any:  # type: ignore[override]
         return self._inner.layout
-
-    def __getitem__(self, name: str) -> FloatArray:
-        self._note()
-        return self._inner[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self._inner

@@ -33,14 +33,14 @@ def test_a_row_of_a_table_is_the_clients_statistics() -> None:
         table()[4]
 
 
-def test_a_table_knows_whether_it_keeps_to_the_ranges() -> None:
-    assert table()[0].known_to_hold(SPEC)
-    assert not Statistics(count=COUNT[0], sum=SUM[0]).known_to_hold(SPEC)
+def test_a_specification_says_whether_answers_keep_to_its_ranges() -> None:
+    assert SPEC.holds(table().vectors) and all(SPEC.holds(own.vector) for own in table())
     outside = SPEC.tabled(count=COUNT, sum=np.where(SUM.max() == SUM, 1.5, SUM))
-    assert not any(own.known_to_hold(SPEC) for own in outside)
-    assert not SPEC.tabled(count=COUNT * np.nan, sum=SUM)[0].known_to_hold(SPEC)
+    assert not SPEC.holds(outside.vectors)
+    assert [SPEC.holds(own.vector) for own in outside] == [SUM.max() not in one for one in SUM]
+    assert not SPEC.holds(SPEC.tabled(count=COUNT * np.nan, sum=SUM)[0].vector)
     narrower = StatisticsSpec(Entry("count", (2,), 0.0, 1.0, 1.0), Entry("sum", (2, 3), -1.0, 1.0, 0.1))
-    assert not table()[0].known_to_hold(narrower)
+    assert not narrower.holds(table().vectors)
 
 
 def test_a_table_of_another_layout_is_an_error() -> None:

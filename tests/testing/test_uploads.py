@@ -45,7 +45,7 @@ def clear_text(module: ModuleType) -> None:
     """Add no mask."""
 
     class Unmasked(module.px.Masker):  # type: ignore[name-defined,misc]
-        def _apply(self, total: Any, key: Any, *, negative: bool) -> None:
+        def add(self, total: Any, key: Any, sign: int = 1) -> None:
             pass
 
     module.px.Masker = Unmasked
@@ -55,11 +55,11 @@ def low_half(module: ModuleType) -> None:
     """Mask the low 16 bits of each word only."""
 
     class Low(module.px.Masker):  # type: ignore[name-defined,misc]
-        def _apply(self, total: Any, key: Any, *, negative: bool) -> None:
+        def add(self, total: Any, key: Any, sign: int = 1) -> None:
             whole = np.zeros_like(total)
-            super()._apply(whole, key, negative=False)
+            super().add(whole, key)
             part = whole & np.uint64(0xFFFF)
-            total += np.negative(part) if negative else part
+            total += np.negative(part) if sign < 0 else part
 
     module.px.Masker = Low
 
@@ -68,10 +68,10 @@ def one_word(module: ModuleType) -> None:
     """Mask all words of an upload alike."""
 
     class Alike(module.px.Masker):  # type: ignore[name-defined,misc]
-        def _apply(self, total: Any, key: Any, *, negative: bool) -> None:
+        def add(self, total: Any, key: Any, sign: int = 1) -> None:
             whole = np.zeros_like(total)
-            super()._apply(whole, key, negative=False)
-            total += np.negative(whole[:1]) if negative else whole[:1]
+            super().add(whole, key)
+            total += np.negative(whole[:1]) if sign < 0 else whole[:1]
 
     module.px.Masker = Alike
 

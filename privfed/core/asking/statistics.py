@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from types import MappingProxyType
 from typing import overload
 
 import numpy as np
@@ -23,62 +22,52 @@ Layout = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 class Statistics(Mapping[str, FloatArray]):
-    """A frozen mapping of names to float64 arrays; two of the same layout are added entry by entry."""
+    """A frozen mapping of names to float64 arrays; two of the same layout are added entry by entry.
 
-    __slots__ = ("_held", "_place", "_table")
+    Args:
+        arrays: by name; they are copied.
+
+    Attributes:
+        layout: names and shapes, in order.
+        vector: all numbers in that order, read-only float64 of shape (size,), of which each array is a view.
+    """
+
+    __slots__ = ("layout", "vector")
+
+    layout: Layout
+    vector: FloatArray
 
     def __init__(self, **arrays: npt.ArrayLike) -> None:
-        self._table: StatisticsTable | None = None
-        self._place = 0
-        self._held: Mapping[str, FloatArray] | None = MappingProxyType(
-            {name: frozen_array(array) for name, array in arrays.items()}
-        )
+        given = {name: np.asarray(array, dtype=np.float64) for name, array in arrays.items()}
+        self.layout = tuple((name, array.shape) for name, array in given.items())
+        self.vector = frozen(np.concatenate([np.empty(0), *(array.ravel() for array in given.values())]))
 
     @classmethod
-    def views(cls, layout: Layout, vector: FloatArray) -> Statistics:
+    def of(cls, layout: Layout, vector: FloatArray) -> Statistics:
         """Return statistics of a layout whose arrays are views of a read-only flat vector."""
-        arrays, start = {}, 0
-        for name, shape in layout:
-            arrays[name] = vector[start : (start := start + prod(shape))].reshape(shape)
-        made = cls()
-        made._held = MappingProxyType(arrays)
-        return made
-
-    @classmethod
-    def of_row(cls, table: StatisticsTable, place: int) -> Statistics:
-        """Return the statistics of one client in a table; their arrays are made when they are asked for."""
         made = cls.__new__(cls)
-        made._held, made._table, made._place = None, table, place
+        made.layout, made.vector = layout, vector
         return made
-
-    @property
-    def _arrays(self) -> Mapping[str, FloatArray]:
-        if self._held is None and self._table is not None:
-            self._held = Statistics.views(self._table.layout, self._table.vectors[self._place])._held
-        return self._held or {}
-
-    @property
-    def vector(self) -> FloatArray | None:
-        """The flat vector of statistics in a table; None of others."""
-        return None if self._table is None else self._table.vectors[self._place]
-
-    def known_to_hold(self, spec: StatisticsSpec) -> bool:
-        """Say whether these are statistics in a table that keeps to the ranges of a specification."""
-        return self._table is not None and self._table.holds(spec)
 
     def __getitem__(self, name: str) -> FloatArray:
-        return self._arrays[name]
+        start = 0
+        for own, shape in self.layout:
+            stop = start + prod(shape)
+            if own == name:
+                return self.vector[start:stop].reshape(shape)
+            start = stop
+        raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._arrays)
+        return (name for name, _ in self.layout)
 
     def __len__(self) -> int:
-        return len(self._arrays)
+        return len(self.layout)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Statistics):
             return NotImplemented
-        return self.layout == other.layout and all(np.array_equal(self[name], other[name]) for name in self)
+        return self.layout == other.layout and np.array_equal(self.vector, other.vector)
 
     __hash__ = None  # type: ignore[assignment]  # As of every mapping.
 
@@ -89,14 +78,7 @@ class Statistics(Mapping[str, FloatArray]):
             raise ArgumentError(
                 f"statistics of different layouts do not add: {self.layout} and {other.layout}."
             )
-        return Statistics(**{name: self[name] + other[name] for name in self})
-
-    @property
-    def layout(self) -> Layout:
-        """Names and shapes, in order."""
-        if self._table is not None:
-            return self._table.layout
-        return tuple((name, array.shape) for name, array in self._arrays.items())
+        return Statistics.of(self.layout, frozen(self.vector + other.vector))
 
     def __repr__(self) -> str:
         return f"Statistics({', '.join(f'{name}{list(shape)}' for name, shape in self.layout)})"
@@ -112,7 +94,6 @@ class StatisticsTable(Sequence[Statistics]):
 
     def __init__(self, layout: Layout, vectors: FloatArray) -> None:
         self.layout, self.vectors = layout, vectors
-        self._held: tuple[StatisticsSpec, bool] | None = None
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -125,34 +106,13 @@ class StatisticsTable(Sequence[Statistics]):
 
     def __getitem__(self, place: int | slice) -> Statistics | list[Statistics]:
         if isinstance(place, slice):
-            return [self[i] for i in range(*place.indices(len(self)))]
-        if not -len(self) <= place < len(self):
-            raise IndexError(f"client {place} of {len(self)}")
-        return Statistics.of_row(self, place)
-
-    def __iter__(self) -> Iterator[Statistics]:
-        return (Statistics.of_row(self, place) for place in range(len(self)))
-
-    def holds(self, spec: StatisticsSpec) -> bool:
-        """Say whether all clients' statistics keep to the ranges of a specification; found once for each."""
-        if self._held is None or self._held[0] is not spec:
-            self._held = spec, self.layout == spec.layout and spec.holds(self.vectors)
-        return self._held[1]
+            return [Statistics.of(self.layout, vector) for vector in self.vectors[place]]
+        return Statistics.of(self.layout, self.vectors[place])
 
 
 def table_of(several: Sequence[Statistics]) -> StatisticsTable:
-    """Return statistics of one layout as a table: the one whose rows they are, or a new one."""
-    first = several[0]
-    table = first._table
-    if table is not None and len(table) == len(several):
-        places = enumerate(several)
-        if all(one._table is table and one._place == place for place, one in places):
-            return table
-    flat = [
-        np.concatenate([array.ravel() for array in one.values()]) if one.vector is None else one.vector
-        for one in several
-    ]
-    return StatisticsTable(first.layout, frozen(np.stack(flat)))
+    """Return statistics of one layout as a table."""
+    return StatisticsTable(several[0].layout, frozen(np.stack([one.vector for one in several])))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -236,16 +196,13 @@ class StatisticsSpec:
             )
 
     def flatten(self, statistics: Statistics) -> FloatArray:
-        """Return the statistics as one float64 vector of shape (size,).
+        """Return the statistics as one read-only float64 vector of shape (size,).
 
         Raises:
             ArgumentError: the statistics have another layout.
         """
         self.check(statistics)
-        vector = statistics.vector
-        if vector is not None:
-            return vector
-        return np.concatenate([statistics[entry.name].ravel() for entry in self.entries])
+        return statistics.vector
 
     def tabled(self, **arrays: FloatArray) -> StatisticsTable:
         """Return the statistics of several clients; each array has one entry a client along its first axis.
@@ -268,7 +225,7 @@ class StatisticsSpec:
         """
         if vector.shape != (self.size,):
             raise ArgumentError(f"a vector of shape {vector.shape} does not fit {self.size} entries.")
-        return Statistics.views(self.layout, frozen_array(vector))
+        return Statistics.of(self.layout, frozen_array(vector))
 
     def clip(self, vector: FloatArray) -> tuple[FloatArray, int]:
         """Clip a flat answer to its ranges; return it with the number of values that were outside."""
@@ -279,4 +236,5 @@ class StatisticsSpec:
 
     def holds(self, vectors: FloatArray) -> bool:
         """Say whether flat answers, float64 of shape (..., size), lie in their ranges; NaN never does."""
-        return bool((vectors >= self.low).all() and (vectors <= self.high).all())
+        inside = (vectors >= self.low) & (vectors <= self.high)
+        return bool(np.count_nonzero(inside) == inside.size)
