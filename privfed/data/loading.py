@@ -18,6 +18,7 @@ import polars as pl
 
 from privfed.data.arrays import FEATURES, array_frame, rows_frame
 from privfed.data.conversion import (
+    any_numbers,
     check_classes,
     classes_of,
     codes,
@@ -25,6 +26,7 @@ from privfed.data.conversion import (
     sorted_names,
     text_column,
 )
+from privfed.data.own import frame_by_rows
 from privfed.data.table import (
     ERROR,
     ClientTable,
@@ -66,6 +68,7 @@ class Source:
         label: column of the labels, or None.
         group: column with the client of each row, or None.
         id: column with whose each row is, or None.
+        by_rows: whether no row may cause an error: what is no number is missing.
     """
 
     name: str
@@ -74,6 +77,7 @@ class Source:
     label: str | None
     group: str | None = None
     id: str | None = None
+    by_rows: bool = False
 
     def require(self, names: Sequence[str]) -> None:
         """Check that all names are columns."""
@@ -148,8 +152,9 @@ def load_clients(
         private: whether differential privacy will be claimed. A client may then hold no rows, and with a
             group column `clients` is required, since the list of the clients found depends on rows.
         missing: what becomes of a row without a number in some feature column: "error"; "leave-out"; or the
-            public number that takes the place of each missing or infinite value. With one of the last two a
-            row without a label has the code -1, and one that says no client or no id is left out.
+            public number that takes the place of each missing or infinite value. With one of the last two,
+            under `private`, no row causes an error: what is no number is missing, as at a party. A row
+            without a label has the code -1, and one that says no client or no id is left out.
         classes: values of the labels as text, in the order of their codes; others have the code -1. None for
             those that are found. `private` with `label` needs them: codes would depend on rows.
 
@@ -171,7 +176,7 @@ def load_clients(
     check_choice(columns, group=group, label=label, id=id)
     check_classes(classes, private=private and label is not None)
     missing = missing_rule(missing)
-    sources = _sources(Path(path), group, label, id, separator, private)
+    sources = _sources(Path(path), group, label, id, separator, private, private and missing != ERROR)
     if private and label is None and classes is None:
         sources = [source.unlabelled() for source in sources]
     for source in sources:
@@ -251,14 +256,21 @@ def check_path(path: Any) -> None:
 
 
 def _sources(
-    path: Path, group: str | None, label: str | None, id: str | None, separator: str | None, empty: bool
+    path: Path,
+    group: str | None,
+    label: str | None,
+    id: str | None,
+    separator: str | None,
+    empty: bool,
+    by_rows: bool,
 ) -> list[Source]:
     if is_folder(path):
         _refuse_group(group, f"the folder {path}: each of its files is one client")
         files = sorted(files_of(path), key=lambda file: natural_key(stem(file)))
-        return [_own_file(file, label, id, separator, empty) for file in files]
+        return [_own_file(file, label, id, separator, empty, by_rows) for file in files]
     if suffix(path) != ".npz":
-        return [Source(stem(path), str(path), read_frame(path, separator, empty=empty), label, group, id)]
+        frame = _frame(path, separator, empty, by_rows)
+        return [Source(stem(path), str(path), frame, label, group, id, by_rows)]
     arrays = read_arrays(path)
     if FEATURES in arrays:
         return [_rows_source(path, arrays, label, group, id, empty)]
@@ -274,11 +286,19 @@ def _refuse_group(group: str | None, where: str) -> None:
         raise ArgumentError(f"group={group!r} cannot be used with {where} already; leave it out.")
 
 
-def _own_file(path: Path, label: str | None, id: str | None, separator: str | None, empty: bool) -> Source:
+def _frame(path: Path, separator: str | None, empty: bool, by_rows: bool) -> pl.DataFrame:
+    """Read a file that names its columns; with `by_rows` each line by itself, as a party does."""
+    return frame_by_rows(path, separator) if by_rows else read_frame(path, separator, empty=empty)
+
+
+def _own_file(
+    path: Path, label: str | None, id: str | None, separator: str | None, empty: bool, by_rows: bool
+) -> Source:
     """Read a file of a folder: the rows of one client."""
     name, origin = stem(path), f"client {stem(path)!r}"
     if suffix(path) != ".npz":
-        return Source(name, origin, read_frame(path, separator, empty=empty), label, id=id)
+        frame = _frame(path, separator, empty, by_rows)
+        return Source(name, origin, frame, label, id=id, by_rows=by_rows)
     arrays = read_arrays(path)
     if label is None and _LABEL in arrays:
         label = _LABEL
@@ -327,7 +347,12 @@ def _tables_of(
     """Make the tables of the clients of one source."""
     if missing != ERROR:
         source = replace(source, frame=source.frame.filter(are_rows(source.frame)))
-    features, kept = filled(feature_array(source.frame, columns, source.origin), missing)
+    if source.by_rows:
+        read = [any_numbers(source.frame[name], source.origin) for name in columns]
+        numbers = np.stack(read, axis=1).reshape(source.frame.height, len(columns))
+    else:
+        numbers = feature_array(source.frame, columns, source.origin)
+    features, kept = filled(numbers, missing)
     texts = source.texts(source.label, "label", missing)
     clients = source.texts(source.group, "group", missing)
     labels = None if texts is None or label_names is None else codes(texts, label_names)

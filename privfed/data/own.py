@@ -122,13 +122,21 @@ class OwnFile:
             raise DataError(f"{self.path} is a folder; a node's table is one file.")
         if not self.named:
             return rows_frame(self.path, read_arrays(self.path), (self.label, self.id), empty=True)
-        content = content_of(self.path)
-        return self._lines(content) if is_text(self.path) else columns_of(self.path, content)
+        return frame_by_rows(self.path, self.separator)
 
-    def _lines(self, content: bytes) -> pl.DataFrame:
-        # A byte that is no UTF-8 spoils its own field only.
-        content = content.removeprefix(codecs.BOM_UTF8).decode("utf-8", errors="replace").encode()
-        return frame_of_lines(self.path, content, self.separator)
+
+def frame_by_rows(path: Path, separator: str | None) -> pl.DataFrame:
+    """Return all columns of a file that names them, those of a CSV file as text; no row makes it fail.
+
+    Raises:
+        DataError: the file is missing or unreadable, or its header is none.
+    """
+    content = content_of(path)
+    if not is_text(path):
+        return columns_of(path, content)
+    # A byte that is no UTF-8 spoils its own field only.
+    content = content.removeprefix(codecs.BOM_UTF8).decode("utf-8", errors="replace").encode()
+    return frame_of_lines(path, content, separator)
 
 
 MOST_OF_A_LINE = 1 << 16

@@ -179,6 +179,38 @@ def timeless(content: bytes, home: Path) -> bytes:
     return re.sub(rb'"sha256":"[0-9a-f]{64}"|[\d.:]+ s\b|seconds\W+[\d.]+|"began":[^,]*', b"", content)
 
 
+ODD_LINES = [
+    "a,",
+    "a,word,0.1",
+    "a,1e999,0",
+    'a,"0,1",0',
+    'a,"0.1,0.2',
+    "a,0.1,0.2,9,9",
+    "a,0.1,\udcff",
+    ",,",
+    "a,0x1,0",
+]
+"""Lines of which no value is a number, or which are none of the table."""
+
+
+@pytest.mark.parametrize("rule", ["leave-out", "0.5"])
+def test_no_line_shows_where_a_rule_says_what_becomes_of_it(rule: str, tmp_path: Path) -> None:
+    """Without a schema as with one: the rule is for every value that is no number, as at a party."""
+    for line in ODD_LINES:
+        found = []
+        with pytest.MonkeyPatch.context() as patch:
+            tape = Tape(patch)
+            for extra in ([], [line]):
+                lines = [f"{'abcd'[i % 4]},{a},{b}" for i, (a, b, _) in enumerate(rows_of(3, 40).tolist())]
+                text = "\n".join(["g,a,b", *lines, *extra, ""])
+                (tmp_path / "t.csv").write_bytes(text.encode("utf-8", "surrogateescape"))
+                words = ("summary", tmp_path / "t.csv", *test_claims.PRIVATELY, *PLAIN, "--missing", rule)
+                said = CliRunner(env={"COLUMNS": "2000"}).invoke(main, [str(word) for word in words])
+                found.append((said.exit_code, said.output))
+                tape.replay()
+        assert found[0] == found[1] and found[0][0] == 0, line
+
+
 OF_ROWS = {"predict", "attack", "audit"}
 """Commands that compute from rows, for whoever has them: no claim covers what they print, and they say so."""
 
