@@ -29,6 +29,8 @@ from privfed.cli.output import echo, table
 from privfed.cli.program import in_options
 from privfed.cli.progress import Progress
 from privfed.cli.result import claim_of_run, to_json
+from privfed.cli.run_folder import values_of
+from privfed.cli.settings import Setting
 from privfed.cli.several_runs import together
 from privfed.core.record.records import FILE as TRANSCRIPT
 from privfed.core.record.transcript import Transcript
@@ -68,6 +70,9 @@ def attack(
     **given: Any,
 ) -> None:
     """Do the work of `privfed attack`."""
+    context = click.get_current_context()
+    settings = {str(one.name) for one in context.command.get_params(context) if isinstance(one, Setting)}
+    parameters = values_of({name: given.pop(name) for name in settings})
     transcripts = [Transcript.load(folder) for folder in run_folders]
     for folder in run_folders:
         know_questions(folder, algorithm, "attack")
@@ -82,7 +87,7 @@ def attack(
     folder = folder_of(out / f"runs-{_digest_of(run_folders)[:8]}" if several else out, view)
     claims = [claim_of_run(*one) for one in zip(run_folders, transcripts, strict=True)]
     protocols = [transcript.configuration.protocol for transcript in transcripts]
-    keys = keys_of(run_folders, view, target, known() | which, random_state, curve=curve)
+    keys = keys_of(run_folders, view, target, known() | which, random_state, parameters, curve=curve)
     found: dict[str, Any] = {
         "format": FORMAT,
         "runs": [one.name for one in run_folders],
@@ -98,7 +103,7 @@ def attack(
         echo(f"privfed: stored already: {', '.join(before)}", err=True)
     for name in _shown([name for name in which if name not in before], quiet):
         try:
-            used, report = run_one(view, target, which[name], random_state)
+            used, report = run_one(view, target, which[name], random_state, parameters)
         except ArgumentError as error:
             found["left_out"][name] = in_options(str(error), error.parameters).removesuffix(".")
             continue
@@ -107,7 +112,7 @@ def attack(
         if picture and not report.why:
             make_folder(folder)
             report.picture(picture_of(folder, name))
-        over_runs = _over_runs(seen, which[name], random_state) if curve else []
+        over_runs = _over_runs(seen, which[name], random_state, parameters) if curve else []
         found["attacks"][name] = {
             "key": keys[name],
             **_described(used),
@@ -134,13 +139,13 @@ def attack(
 
 
 def _over_runs(
-    seen: Sequence[tuple[View, Target]], kind: type[PassiveAttack[Any]], seed: int
+    seen: Sequence[tuple[View, Target]], kind: type[PassiveAttack[Any]], seed: int, own: Mapping[str, Any]
 ) -> list[float | None]:
     """Return what an attack recovers from the first run, the first two, and so on, without all of them."""
     found = []
     for n in range(1, len(seen)):
         try:
-            found.append(run_one(*together(seen[:n]), kind, seed)[1].to_dict()["recovered"])
+            found.append(run_one(*together(seen[:n]), kind, seed, own)[1].to_dict()["recovered"])
         except ArgumentError:
             found.append(None)
     return found
@@ -243,16 +248,21 @@ def chosen(names: tuple[str, ...]) -> dict[str, type[PassiveAttack[Any]]]:
 
 
 def run_one(
-    view: View, target: Target, kind: type[PassiveAttack[Any]], seed: int
+    view: View, target: Target, kind: type[PassiveAttack[Any]], seed: int, own: Mapping[str, Any]
 ) -> tuple[PassiveAttack[Any], Report]:
-    """Run one attack; return it with its report.
+    """Run one attack with those of the given parameters that it has; return it with its report.
 
     Raises:
         ArgumentError: the view or the public rows lack something that the attack needs.
     """
-    made = kind.prepare(target, {})
+    made = kind.prepare(target, _taken(kind, own))
     result = made.attack.run(view, made.prior, np.random.default_rng(seed))
     return made.attack, evaluate(result, made.truth)
+
+
+def _taken(kind: type, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the given parameters that an attack has."""
+    return {name: own[name] for name in inspect.signature(kind).parameters if name in own}
 
 
 def folder_of(out: Path, view: View) -> Path:
@@ -300,6 +310,7 @@ def keys_of(
     target: Target,
     kinds: Mapping[str, type],
     seed: int,
+    own: Mapping[str, Any],
     *,
     curve: bool = False,
 ) -> dict[str, str]:
@@ -311,6 +322,7 @@ def keys_of(
         target: what is attacked, and what attacks are scored against.
         kinds: attacks by name. For one that is not privfed's own the hash includes its module's source.
         seed: seed of the attacks' random choices.
+        own: parameters of attacks that the user gave.
         curve: whether reports also hold what fewer of the runs give.
     """
     digest = hashlib.sha256(_digest_of(run_folders).encode())
@@ -320,8 +332,11 @@ def keys_of(
     settings = [privfed.__version__, view.party, view.colluding, target.client, seed, curve]
     settings += [target.most_rows, *(end.tolist() for end in target.ends or ())]
     digest.update(json.dumps([*settings, target.public is None]).encode())
+    told = {name: json.dumps(_taken(kind, own), sort_keys=True) for name, kind in kinds.items()}
     return {
-        name: hashlib.sha256(digest.digest() + name.encode() + _code(name, kind)).hexdigest()[:16]
+        name: hashlib.sha256(
+            digest.digest() + name.encode() + told[name].encode() + _code(name, kind)
+        ).hexdigest()[:16]
         for name, kind in kinds.items()
     }
 

@@ -1,8 +1,4 @@
-"""Commands whose work is imported when they run, and whose options follow from declared parameters.
-
-A parameter of an estimator is an option where text can stand for its values: numbers, texts, truth values,
-and choices of texts. So a new parameter, also of a user's own estimator, needs nothing here.
-"""
+"""Commands whose work is imported when they run, and their errors and warnings in terms of their options."""
 
 from __future__ import annotations
 
@@ -11,20 +7,18 @@ import gc
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
-from types import SimpleNamespace, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import click
 
+from privfed.cli.settings import Setting, of_algorithm, of_attacks, own_settings
 from privfed.core.names import Registry, imported
 from privfed.errors import ArgumentError, PrivFedError
-from privfed.estimators.declaring import Parameter, parameters_of
-from privfed.estimators.registry import DECLARED, ESTIMATORS, SHORT, TRAINED
+from privfed.estimators.registry import DECLARED, SHORT, TRAINED
 
 Decorator = Callable[[Any], Any]
 _BAD_INPUT, _STOPPED = 2, 130
@@ -107,80 +101,6 @@ ALGORITHM = Registered("privfed.estimators.registry:ESTIMATORS", (*SHORT, *TRAIN
 """The type of the option --algorithm."""
 
 
-class Setting(click.Option):
-    """An option that sets a parameter of an estimator; without it the estimator's default holds."""
-
-
-@lru_cache(maxsize=1)
-def _set_otherwise() -> set[str]:
-    """Return the parameters that other options set: --protocol, --seed, -k, --low, --epsilon, --metrics."""
-    # Imported here, as commands without an algorithm have no parameters.
-    from privfed.estimators.parameters import Clusters, Measured, Scaled, Surroundings
-
-    groups = (Surroundings, Clusters, Measured, Scaled)
-    return {name for group in groups for name in parameters_of(group)} | {"n_classes"}
-
-
-def _type_of(kind: type, name: str, declared: Parameter) -> Any:
-    """Return the type of a parameter's texts; None where no text can stand for its values."""
-    owner = next(base for base in kind.__mro__ if name in vars(base).get("_own_parameters", {}))
-    annotation: Any = declared.annotation
-    if isinstance(annotation, str):
-        try:
-            written = SimpleNamespace(__annotations__={name: annotation})
-            annotation = get_type_hints(written, vars(sys.modules[owner.__module__]))[name]
-        except NameError:  # A class that only type checkers import is no type of texts.
-            return None
-    members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-    for one in members:
-        if get_origin(one) is Literal and all(isinstance(word, str) for word in get_args(one)):
-            return click.Choice(get_args(one))
-        if one in (bool, int, float, str):
-            return one
-    return None
-
-
-def _setting(name: str, declared: Parameter, kind: Any, text: str) -> Setting:
-    option = f"--{(declared.option or name).replace('_', '-')}"
-    both = f"{option}/--no-{option[2:]}" if kind is bool else option
-    return Setting([both, name], type=kind, default=None, help=text)
-
-
-def settings_of(kind: type) -> list[Setting]:
-    """Return the options of one estimator's class."""
-    found = ((name, one, _type_of(kind, name, one)) for name, one in parameters_of(kind).items())
-    return [
-        _setting(name, one, type_, one.summary)
-        for name, one, type_ in found
-        if type_ is not None and name not in _set_otherwise()
-    ]
-
-
-@lru_cache(maxsize=1)
-def own_settings() -> tuple[Setting, ...]:
-    """Return the options of all of privfed's own estimators, whose help says which of them have an option."""
-    texts: dict[str, dict[str, list[str]]] = {}
-    found: dict[str, Setting] = {}
-    for algorithm, place in DECLARED.items():
-        for one in settings_of(imported(place)):  # type: ignore[arg-type]
-            name, summary = str(one.name), str(one.help).rstrip(".")
-            texts.setdefault(name, {}).setdefault(summary, []).append(algorithm)
-            former = found.setdefault(name, one)
-            if isinstance(one.type, click.Choice) and isinstance(former.type, click.Choice):
-                former.type = click.Choice(list(dict.fromkeys([*former.type.choices, *one.type.choices])))
-    for name, one in found.items():
-        one.help = f"{'; '.join(_with_algorithms(*item) for item in texts[name].items())}."
-    return tuple(found.values())
-
-
-def _with_algorithms(summary: str, algorithms: Sequence[str]) -> str:
-    """Return a summary with the algorithms that it is about, unless these are all that cluster rows."""
-    clustering = [one for one in algorithms if one not in TRAINED]
-    models = ["models"] if set(TRAINED) <= set(algorithms) else [one for one in algorithms if one in TRAINED]
-    named = re.sub("`([a-z_]+)`", lambda found: f"--{found[1].replace('_', '-')}", summary)
-    return f"{named} ({', '.join([*clustering, *models])})"
-
-
 class Command(click.Command):
     """A command whose work is imported when it is invoked, so that help and errors of use are quick.
 
@@ -202,12 +122,13 @@ class Command(click.Command):
             return ctx.invoke(work, **ctx.params)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read a file of options and the algorithm before the other options, which depend on them."""
+        """Read a file of options, the algorithm and attacks first: the other options depend on them."""
         with _in_options():
             args = self._with_file(args)
         for word, following in zip(args, [*args[1:], ""], strict=False):
-            if word == "--algorithm" or word.startswith("--algorithm="):
-                ctx.meta["algorithm"] = word.partition("=")[2] or following
+            name, inline, value = word.partition("=")
+            if name in ("--algorithm", "--attack"):
+                ctx.meta[name[2:]] = value if inline else following
         with _in_options():
             return super().parse_args(ctx, args)
 
@@ -225,26 +146,33 @@ class Command(click.Command):
         return [*words_of(Path(path)), *args[:first], *args[first + 2 - inline :]]
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the command's own options and those of the algorithm."""
+        """Return the command's own options and those of the algorithm, or of the attacks that are named."""
         declared = super().get_params(ctx)
+        if any("--attack" in one.opts for one in declared):
+            taken = {word for one in declared for word in one.opts}
+            named = of_attacks(ctx.meta.get("attack", ""))
+            return [*declared, *(one for one in named if taken.isdisjoint(one.opts))]
         if all(one.type is not ALGORITHM for one in declared):
             return declared
         algorithm = ctx.meta.get("algorithm", "dwf")
         # Those of privfed's other algorithms are known, too, so that an error can say whose they are not.
-        further = () if algorithm in DECLARED else _of_algorithm(algorithm)
+        further = () if algorithm in DECLARED else of_algorithm(algorithm)
         return [*declared, *{one.name: one for one in (*own_settings(), *further)}.values()]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options by their headings, then those of algorithms, or of the one that is named."""
-        algorithm = ctx.meta.get("algorithm", "")
-        named = _of_algorithm(algorithm) if algorithm else own_settings()
         sections = dict[str, list[click.Option]]()
         options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        algorithm, attacks = ctx.meta.get("algorithm", ""), ctx.meta.get("attack", "")
+        if attacks:
+            named = [one for one in options if isinstance(one, Setting)]
+        else:
+            named = [*(of_algorithm(algorithm) if algorithm else own_settings())]
         for one in options:
             if not isinstance(one, Setting):
                 sections.setdefault(_HEADINGS.get(one, "Options"), []).append(one)
         if any(isinstance(one, Setting) for one in options):
-            sections[f"Options of {algorithm or 'algorithms'}"] = [*named]
+            sections[f"Options of {attacks or algorithm or 'algorithms'}"] = [*named]
         for heading in sorted(sections, key=lambda name: name != "Options"):
             records = [
                 record for one in sections[heading] if (record := one.get_help_record(ctx)) is not None
@@ -252,16 +180,6 @@ class Command(click.Command):
             if records:
                 with formatter.section(heading):
                     formatter.write_dl(records)
-
-
-@lru_cache
-def _of_algorithm(algorithm: str) -> tuple[Setting, ...]:
-    """Return the options of an algorithm; of an unknown one, none."""
-    try:
-        kind = imported(DECLARED[algorithm]) if algorithm in DECLARED else ESTIMATORS.resolve(algorithm)
-    except ArgumentError:  # The option --algorithm says why.
-        return ()
-    return tuple(settings_of(kind)) if isinstance(kind, type) else ()
 
 
 def command(

@@ -149,8 +149,8 @@ def _gathered(kind: type, heading: str) -> dict[str, str]:
     """Return a section's entries from a class and its bases; of equal names the nearest holds."""
     found: dict[str, str] = {}
     for base in kind.__mro__[:-1]:
-        entries = _entries(vars(base)["__doc__"] or "", heading)
-        found |= {name: text for name, text in entries.items() if name not in found}
+        own = entries(vars(base)["__doc__"] or "", heading)
+        found |= {name: text for name, text in own.items() if name not in found}
     return found
 
 
@@ -161,7 +161,7 @@ def _lead(doc: str) -> str:
     return "\n".join(lines[: min(ends, default=len(lines))]).rstrip()
 
 
-def _entries(doc: str, heading: str) -> dict[str, str]:
+def entries(doc: str, heading: str) -> dict[str, str]:
     """Return the entries of one section, the text of each in one line."""
     _, _, rest = f"{inspect.cleandoc(doc)}\n".partition(f"\n{heading}\n")
     entries: dict[str, str] = {}

@@ -215,6 +215,43 @@ class Echo(PassiveAttack):
 """
 
 
+OWN_PARAMETERS = OWN.replace(
+    "class Echo(PassiveAttack):",
+    '''@dataclass(frozen=True)
+class Echo(PassiveAttack):
+    """Guesses.
+
+    Args:
+        depth: how far it looks; 0 for nothing.
+        rows: rows that no text can stand for.
+    """
+
+    depth: int = 7
+    rows: object = None
+''',
+)
+
+
+def test_the_parameters_of_an_attack_are_options(invoke, failing, run, public, tmp_path, monkeypatch):
+    folder = run("masked")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    text = OWN_PARAMETERS.replace("SIZE", "self.depth").replace(
+        "rows = prior", "assert self.depth < 9; rows = prior"
+    )
+    (tmp_path / "deep_attack.py").write_text("from dataclasses import dataclass\n" + text)
+    words = ("attack", folder, "--public", public, "--no-picture", "--attack", "deep_attack:Echo")
+    said = invoke(*words, "--help").stdout
+    assert "Options of deep_attack:Echo" in said and "--depth INTEGER" in said and "--rows" not in said
+    assert "How far it looks." in said
+    for depth in (7, 8):
+        assert "stored already" not in invoke(*words, "--depth", depth).stderr
+    assert "stored already" in invoke(*words, "--depth", 8).stderr
+    with pytest.raises(AssertionError):
+        invoke(*words, "--depth", 9)
+    assert "No such option" in failing("attack", folder, "--attack", "differencing", "--depth", 9)
+
+
 @pytest.mark.slow
 def test_an_attack_of_ones_own_is_run_shown_and_stored_until_its_code_changes(
     invoke, run, public, tmp_path, monkeypatch

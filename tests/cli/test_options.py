@@ -11,7 +11,8 @@ import pytest
 
 from privfed import DPKMeans
 from privfed.cli.main import main
-from privfed.cli.program import PARTS, Setting, in_options, own_settings
+from privfed.cli.program import PARTS, in_options
+from privfed.cli.settings import Setting, own_settings
 from privfed.core.names import imported
 from privfed.estimators.declaring import parameters_of
 from privfed.estimators.registry import DECLARED, ESTIMATORS, SHORT, TRAINED

@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import (
 )
 
 import privfed
-from privfed.cli.program import own_settings
+from privfed.cli.settings import own_settings
 from privfed.core.names import imported
 from privfed.estimators import parameters as shared
 from privfed.estimators.declaring import Parameter, parameters_of
