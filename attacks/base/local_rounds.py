@@ -13,6 +13,7 @@ import numpy as np
 
 from privfed.algorithms.wf_kmeans import WeightedCentroids
 from privfed.attacks.base.report import Cells, IntArray
+from privfed.attacks.base.whole_numbers import sizes_of
 from privfed.core.asking.data import Stacked
 from privfed.core.asking.statistics import Statistics
 from privfed.core.values.domain import FloatArray
@@ -44,17 +45,15 @@ def after_local_steps(
     weight, weighted = statistics["weight"], statistics["weighted"]
     held = weight > 0
     means = np.where(held[:, None], weighted / np.where(held, weight, 1.0)[:, None], received)
-    left = np.vstack([means[held].T, np.ones(int(held.sum()))])
     right = np.append(row_sum, n_rows)
     error = 1e-9 * (np.abs(weighted).sum() + np.abs(row_sum).sum() + n_rows)
-    if np.abs(left @ weight[held] - right).max() <= error:
+    if np.abs(np.append((weight[:, None] * means).sum(axis=0), weight.sum()) - right).max() <= error:
         return Cells.around(received), weight, weighted
-    solved, _, rank, _ = np.linalg.lstsq(left, right, rcond=1e-9)
-    whole = np.rint(solved)
-    if rank < len(solved) or (whole < 1).any() or np.abs(left @ whole - right).max() > error:
+    solved = sizes_of(means[held], right[None], weight[None, held])
+    if solved is None:
         return None
     counts = np.zeros(len(means))
-    counts[held] = whole
+    counts[held] = solved[1]
     return Cells.around(means), counts, counts[:, None] * means
 
 

@@ -19,6 +19,7 @@ from privfed.attacks.base.preparation import Aim, Prior
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.report import IntArray
 from privfed.attacks.base.results import Counts
+from privfed.attacks.base.whole_numbers import sizes_of
 from privfed.attacks.evidence.cells import answers_of
 from privfed.attacks.evidence.equations import asked
 from privfed.attacks.reconstruction.derivations import groups
@@ -114,13 +115,33 @@ def hidden_counts(
     stayed = (np.abs(means - sent) <= 1e-12 * scale).all(axis=2)
     once = stayed & (np.bincount(numbers.ravel())[numbers] == 1)
     # A start may by chance be the mean of its rows and so come back only once. Then no counts fit, and the
-    # equations are solved again with these centroids' counts as unknowns.
-    for empty in (once, np.zeros_like(once)):
+    # equations are solved with these centroids' counts as unknowns. Where the rows' number and sum are known,
+    # what follows so comes first.
+    found, unknown = np.full(numbers.shape, np.nan), np.zeros_like(once)
+    known = n_rows is not None and row_sum is not None
+    for empty in (unknown, once) if known else (once, unknown):
         left = _equations(means, numbers, ~empty, n_rows, row_sum)
         solved = _determined(left, int(numbers.max()) + 1, known=n_rows is not None)
         if solved is not None:
-            return np.where(empty, 0.0, solved[numbers])
-    return np.full(numbers.shape, np.nan)
+            found = np.where(np.isnan(found), np.where(empty, 0.0, solved[numbers]), found)
+            if n_rows is None or row_sum is None:
+                break
+            found = _completed(found, means, n_rows, row_sum)
+    return found
+
+
+def _completed(counts: FloatArray, means: FloatArray, n_rows: float, row_sum: FloatArray) -> FloatArray:
+    """Fill in rounds of which number and sum of the rows leave one set of whole numbers."""
+    found = counts.copy()
+    for own, centroids in zip(found, means, strict=True):
+        left = np.isnan(own)
+        if left.any():
+            held = np.where(left, 0.0, own)
+            target = np.append(row_sum - held @ centroids, n_rows - held.sum())[None]
+            likely = np.full((1, int(left.sum())), target[0, -1] / left.sum())
+            solved = sizes_of(centroids[left], target, likely)
+            own[left] = np.nan if solved is None else solved[1]
+    return found
 
 
 def _equations(
@@ -154,9 +175,9 @@ def _determined(left: FloatArray, n_counts: int, *, known: bool) -> FloatArray |
     None if the equations contradict each other: only zeros solve them, or no solution has the 1 at the end.
 
     Unknowns whose rows in the null space are parallel have the same ratios in all solutions. Ratios to the
-    last unknown, which is 1, are counts. In another group of at least `FEWEST`, counts are the ratios times
-    the smallest factor that makes all of them integers; if the true counts are a multiple of these, the claim
-    is wrong.
+    last unknown, which is 1, are counts. Without one, in a group of at least `FEWEST`, counts are the ratios
+    times the smallest factor that makes all of them integers; if the true counts are a multiple of these, the
+    claim is wrong.
     """
     _, singular, directions = np.linalg.svd(left)
     rank = int((singular > singular[0] * 1e-10).sum())
@@ -170,7 +191,11 @@ def _determined(left: FloatArray, n_counts: int, *, known: bool) -> FloatArray |
     while members.size:
         same = np.abs(np.abs(units @ units[-1]) - 1.0) < 1e-10
         group, along = members[same], null[members[same]] @ units[-1]
-        values = along / along[-1] if known and group[-1] == len(left[0]) - 1 else _to_whole(along)
+        if known:
+            # Where the rows' number is known, whole numbers that fit it are surer than the least ratio.
+            values = along / along[-1] if group[-1] == len(left[0]) - 1 else np.full(len(group), np.nan)
+        else:
+            values = _to_whole(along)
         own = group < n_counts
         right = own & (np.abs(values - np.rint(values)) < WHOLE) & (np.rint(values) >= 1)
         counts[group[right]] = np.rint(values[right])

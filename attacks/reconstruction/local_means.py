@@ -7,7 +7,7 @@ the n_j rows in its cell. The n_j were not sent, but with the client's number n 
     sum_j n_j c_j + x_1 + ... + x_m = S    and    sum_j n_j + m = n,
 
 where the x are rows that are alone in their cell, whose centroids were left out. Once the x are known, the
-integers n_j follow (`privfed.attacks.reconstruction.residual`), and with them the counts and sums of a
+integers n_j follow (`privfed.attacks.base.whole_numbers`), and with them the counts and sums of a
 further partition.
 """
 
@@ -22,10 +22,11 @@ from privfed.algorithms.fkm import SteppedMeans
 from privfed.algorithms.kfed import LocalCentroids
 from privfed.algorithms.starts import KMeansCentroids
 from privfed.attacks.base.report import Cells
+from privfed.attacks.base.whole_numbers import sizes_of
 from privfed.attacks.evidence.cells import Evidence, Observation
 from privfed.attacks.evidence.equations import asked
 from privfed.attacks.reconstruction.iterative_removal import error_of
-from privfed.attacks.reconstruction.residual import MOST_UNKNOWNS, Residual, holds, whole_combinations
+from privfed.attacks.reconstruction.residual import Residual, holds
 from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.view import SumView
@@ -149,7 +150,7 @@ def observed(
         The observation; None if number and sum were not seen, no integers fit, or known rows contradict it.
     """
     n_rows, row_sum = evidence.n_rows, evidence.row_sum
-    if row_sum is None or not 0 < len(means) <= max(len(row_sum) + 1, MOST_UNKNOWNS):
+    if row_sum is None or not len(means):
         return None
     if clustering.cells is None:
         alone = rows[np.argsort(-squared_distances(rows, means).min(axis=1))[:_OUTERMOST]]
@@ -158,7 +159,8 @@ def observed(
     else:
         alone = rows[~np.isin(clustering.cells.place(rows), clustering.cells.place(means))]
         subsets = np.ones((1, len(alone)), dtype=np.intp)
-    solved = _sizes(means, np.append(row_sum, n_rows) - subsets @ _counted_in(alone))
+    targets = np.append(row_sum, n_rows) - subsets @ np.hstack([alone, np.ones((len(alone), 1))])
+    solved = sizes_of(means, targets, np.repeat(targets[:, -1:] / len(means), len(means), axis=1))
     if solved is None:
         return None
     which, sizes = solved
@@ -170,21 +172,5 @@ def observed(
     np.add.at(counts, own, sizes)
     np.add.at(sums, own, sizes[:, None] * centers)
     found = Observation(sequence, cells, counts, sums, local=clustering.cells is None)
-    return found if holds(found, rows, _error(means, n_rows)) else None
-
-
-def _counted_in(points: FloatArray) -> FloatArray:
-    return np.hstack([points, np.ones((len(points), 1))])
-
-
-def _error(means: FloatArray, n_rows: float) -> float:
-    return 1e-10 * n_rows * max(1.0, float(np.abs(means).max()))
-
-
-def _sizes(means: FloatArray, targets: FloatArray) -> tuple[int, FloatArray] | None:
-    """Return the first target that is an integer combination of the means, and the integers."""
-    vectors = _counted_in(means)
-    sizes = whole_combinations(vectors, targets, targets[:, -1] / len(means))
-    error = np.abs(sizes @ vectors - targets).max(axis=1)
-    right = (sizes >= 1).all(axis=1) & (error <= _error(means, float(targets[:, -1].max())))
-    return (int(right.argmax()), sizes[right.argmax()].astype(np.float64)) if right.any() else None
+    error = 1e-10 * n_rows * max(1.0, float(np.abs(means).max()))
+    return found if holds(found, rows, error) else None

@@ -258,6 +258,16 @@ def test_sums_after_local_steps_are_of_the_last_step_s_cells() -> None:
     assert alone and all(one.doubt > 0 for one in alone)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_local_steps_are_read_with_more_clusters_than_equations() -> None:
+    clients = real("iris", 0)
+    view = fitted(clients, 10, 0, n_init=4, local_iter=5, init="coreset").transcript_.view("server")
+    seen = evidence_of(view, 0)
+    moved = [at for at, one in enumerate(seen.observations) if one.true is not None]
+    assert len(moved) >= 10
+    assert all(is_of(seen.observations[at], seen.partitions[at], clients[0]) for at in moved)
+
+
 def test_what_fewer_local_steps_show_is_doubted_more() -> None:
     doubts = []
     for steps in (3, 5):

@@ -1,9 +1,7 @@
-"""What clients say of their own clusterings: whole numbers of rows; rows from k-FED, FKM, a kfed start."""
+"""What clients say of their own clusterings: rows from k-FED, FKM, a kfed start."""
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
 from privfed import FKM, KFED
@@ -13,35 +11,10 @@ from privfed.attacks.evidence.cells import Evidence, answers_of, evidence_of
 from privfed.attacks.reconstruction.differencing import readings, with_clusterings
 from privfed.attacks.reconstruction.iterative_removal import removed
 from privfed.attacks.reconstruction.local_means import LocalClustering, clusterings_of, completed, observed
-from privfed.attacks.reconstruction.residual import reduced, whole_combinations
 from privfed.core.values.domain import FloatArray
 from privfed.numerics.kernels.interpreted import cell_sums
 from tests.attacks.figures import differenced, fitted, mixture, real
 from tests.default_run import slow
-
-
-@given(seed=st.integers(0, 2**32 - 1), d=st.integers(2, 12), k=st.integers(2, 10))
-def test_sizes_of_clusters_follow_from_means_number_and_sum(seed: int, d: int, k: int) -> None:
-    rng = np.random.default_rng(seed)
-    sizes = rng.integers(1, 20, k)
-    rows = np.split(rng.normal(size=(int(sizes.sum()), d)) * rng.uniform(0.1, 10.0, d), np.cumsum(sizes)[:-1])
-    vectors = np.array([[*own.mean(axis=0), 1.0] for own in rows])
-    target = np.append(np.concatenate(rows).sum(axis=0), sizes.sum())
-    found = whole_combinations(vectors, target[None], np.array([sizes.mean()]))
-    np.testing.assert_array_equal(found[0], sizes)
-
-
-@given(seed=st.integers(0, 2**32 - 1), size=st.integers(2, 6))
-def test_a_reduced_basis_is_short_and_of_the_same_lattice(seed: int, size: int) -> None:
-    rng = np.random.default_rng(seed)
-    basis = np.hstack([np.eye(size, dtype=np.int64), rng.integers(-(10**6), 10**6, (size, 1))])
-    found = reduced(basis)
-    # The first columns are the coordinates in the old basis: a lattice of its own volume.
-    assert abs(round(np.linalg.det(found[:, :size].astype(float)))) == 1
-    np.testing.assert_array_equal(found[:, :size] @ basis, found)
-    volume = np.sqrt(np.linalg.det((basis @ basis.T).astype(float)))
-    # Lenstra, Lenstra, Lovasz, proposition 1.9, for a factor a little below 3/4's 2.
-    assert np.linalg.norm(found[0].astype(float)) <= 2 ** ((size - 1) / 4) * volume ** (1 / size) * 1.001
 
 
 def clustered(seed: int, n: int = 40, d: int = 3, k: int = 6) -> tuple[FloatArray, FloatArray, FloatArray]:
