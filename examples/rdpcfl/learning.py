@@ -37,7 +37,6 @@ from privfed.core.asking.phases import Among, Phases
 from privfed.core.asking.question import ClientData
 from privfed.core.roles.conversation import Algorithm, Conversation
 from privfed.core.values.domain import FloatArray, frozen_array
-from privfed.core.values.guarantee import MOST_CHOICE_NOISE
 from privfed.deep.algorithms.plan import ModelsOutcome, Plan, Regrouped, RoundForms
 from privfed.deep.algorithms.regrouped import contributions
 from privfed.deep.estimators.base import FederatedModel
@@ -56,8 +55,6 @@ from privfed.extend import (
     Same,
     Setting,
     Shape,
-    check_integer,
-    check_number,
     parameter,
     parameters,
     register,
@@ -227,17 +224,22 @@ class RDPCFL(FederatedModel):
 
     n_clusters: int | None = parameter(
         default=None,
+        bounds="[1, inf)",
         text="number of models; None takes the number whose Gaussians are farthest apart in the first round.",
     )
     first_rate: float = parameter(
         default=1.0,
+        bounds="(0, 1]",
         text="with DP-SGD: chance of a row to be in a step's batch in the first round; 1 takes all rows.",
     )
     choosing_share: float = parameter(
-        default=0.1, text="share of the rounds in which clients choose their cluster by their rows."
+        default=0.1,
+        bounds="[0, 1]",
+        text="share of the rounds in which clients choose their cluster by their rows.",
     )
     choice_noise: float = parameter(
         default=20.0,
+        bounds="(0, 1048576]",
         text="with DP-SGD: ratio of the noise of a choice's counts to their L2 sensitivity.",
     )
     merge: Literal["slotted", "gathered"] = parameter(
@@ -253,11 +255,6 @@ class RDPCFL(FederatedModel):
 
     def _check(self) -> None:
         super()._check()
-        check_number("first_rate", self.first_rate, 0.0, 1.0, open_low=True)
-        check_number("choosing_share", self.choosing_share, 0.0, 1.0)
-        check_number("choice_noise", self.choice_noise, 0.0, MOST_CHOICE_NOISE, open_low=True)
-        if self.n_clusters is not None:
-            check_integer("n_clusters", self.n_clusters, 1)
         if self.rounds < 2:
             raise ArgumentError(f"R-DPCFL clusters after its first of at least 2 rounds, got {self.rounds}.")
         if self.privacy is not None and self._by_dp_sgd is None:

@@ -25,7 +25,6 @@ from privfed.deep.estimators.resuming import remembered
 from privfed.deep.estimators.training_plan import (
     check_labels,
     check_model,
-    check_options,
     check_private,
     check_travels,
     noised_plan,
@@ -38,7 +37,7 @@ from privfed.deep.training.memory import memory_of
 from privfed.deep.training.trainer import MODELS
 from privfed.errors import ArgumentError, ResumeError
 from privfed.estimators.declaring import parameters
-from privfed.estimators.fitting import described, keep_columns
+from privfed.estimators.fitting import check_declared, described, keep_columns
 from privfed.estimators.registry import stored_name
 from privfed.estimators.saving import NOT_PART_OF_THE_AGREEMENT, Arrays, Saved, check_fitted, plain_params
 from privfed.federation.clients import Clients, gather, gathered
@@ -176,7 +175,7 @@ class FederatedModel(Predicting, ModelParameters, Saved):
         return replace(plan, timed=False, n_classes=self._plan_.first.n_classes)
 
     def _check(self) -> None:
-        check_options(self._options)
+        check_declared(self)
         if self.privacy is not None:
             check_private(self._options, self.privacy)
 

@@ -17,12 +17,7 @@ from privfed.deep.estimators.parameters import Comparing, KnownNumber, Propagati
 from privfed.deep.training.joining import descended, nearest
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.estimators.declaring import parameters
-from privfed.estimators.fitting import check_integer, check_number
 from privfed.protocols.slotted import Slotted
-
-MERGES = ("slotted", "gathered")
-
-EMPTY = ("divide", "keep")
 
 DECAY = 0.9
 """Of running means under DP-SGD, where none is given."""
@@ -32,10 +27,8 @@ def check_merge(merge: str, protocol: SecureSum) -> bool:
     """Check that a protocol shows updates as `merge` says; return whether they come in slots.
 
     Raises:
-        ArgumentError: it does not, or there is no such way to merge.
+        ArgumentError: it does not.
     """
-    if merge not in MERGES:
-        raise ArgumentError(f"merge must be one of {MERGES}, got merge={merge!r}.", parameters=["merge"])
     slotted = merge == "slotted"
     if slotted and not isinstance(protocol, Slotted):
         raise ArgumentError(
@@ -76,15 +69,10 @@ class IFCA(KnownNumber, FederatedModel):
 
     def make_algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
         """Check the parameters and return the algorithm."""
-        check_integer("n_clusters", self.n_clusters, 1)
         if self._by_dp_sgd is not None and self.n_clusters > 1:
             raise PrivacyError(
                 'IFCA chooses by the loss on exact rows, which DP-SGD does not cover; use unit="client", '
                 "or DCFL."
-            )
-        if self.empty not in EMPTY:
-            raise ArgumentError(
-                f"empty must be one of {EMPTY}, got empty={self.empty!r}.", parameters=["empty"]
             )
         return Averaging(plan=plan, n_clusters=self.n_clusters, divide=self.empty == "divide")
 
@@ -106,7 +94,6 @@ class _Regrouped(Comparing, FederatedModel):
         """The decay, with what None stands for."""
         by_default = DECAY if self._by_dp_sgd is not None else 0.0
         decay = by_default if self.decay is None else self.decay
-        check_number("decay", decay, 0.0, 1.0, open_high=True)
         if decay and self.privacy is not None and self._by_dp_sgd is None:
             raise PrivacyError(
                 'a running mean is no less noisy at unit "client", where noise is added later; use decay=0.'
@@ -125,8 +112,6 @@ class _Regrouped(Comparing, FederatedModel):
 
     def make_algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
         """Check the parameters and return the algorithm."""
-        if self.sketch_error is not None:
-            check_number("sketch_error", self.sketch_error, 0.0, 1.0, open_low=True, open_high=True)
         slotted = check_merge(self.merge, self._secure_sum())
         return RegroupedLearning(
             plan=plan, rule=self._rule(), sketch_error=self.sketch_error, slotted=slotted

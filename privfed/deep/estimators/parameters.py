@@ -35,26 +35,27 @@ class Models:
         text='where training begins; "drawn": at parameters that follow from `random_state`, or "given": at '
         "those of the torch module. Under `privacy` these must not come from clients' rows.",
     )
-    n_classes: int = parameter(default=2, text="labels are 0 to n_classes - 1.")
+    n_classes: int = parameter(default=2, bounds="[2, inf)", text="labels are 0 to n_classes - 1.")
 
 
 @parameters
 class LocalTraining:
     """How clients train it."""
 
-    rounds: int = parameter(default=10, text="rounds of communication.")
-    epochs: int = parameter(default=1, text="passes over a client's rows in a round.")
+    rounds: int = parameter(default=10, bounds="[1, inf)", text="rounds of communication.")
+    epochs: int = parameter(default=1, bounds="[1, inf)", text="passes over a client's rows in a round.")
     batch_size: int | None = parameter(
-        default=32, text="rows of a batch; None takes all of a client's rows at once."
+        default=32, bounds="[1, inf)", text="rows of a batch; None takes all of a client's rows at once."
     )
     learning_rate: float = parameter(
-        default=0.1, text="learning rate of the clients' SGD, or of `optimizer`."
+        default=0.1, bounds="(0, inf)", text="learning rate of the clients' SGD, or of `optimizer`."
     )
     learning_rate_decay: float = parameter(
-        default=1.0, text="factor of the learning rate from round to round."
+        default=1.0, bounds="(0, inf)", text="factor of the learning rate from round to round."
     )
     max_update_norm: float = parameter(
         default=10.0,
+        bounds="(0, inf)",
         text="L2 norm that a client's update is clipped to; the grid of the sums follows from it.",
     )
     weighting: Literal["clients", "rows"] | None = parameter(
@@ -73,17 +74,21 @@ class LocalTraining:
 class DPSGD:
     """DP-SGD, which clients train by under `privacy` at unit "record"."""
 
-    sample_rate: float = parameter(default=0.1, text="with DP-SGD: chance of a row to be in a step's batch.")
+    sample_rate: float = parameter(
+        default=0.1, bounds="(0, 1]", text="with DP-SGD: chance of a row to be in a step's batch."
+    )
     max_grad_norm: float = parameter(
-        default=1.0, text="with DP-SGD: L2 norm that a row's gradient is clipped to."
+        default=1.0, bounds="(0, inf)", text="with DP-SGD: L2 norm that a row's gradient is clipped to."
     )
     noise_multiplier: float | None = parameter(
         default=None,
+        bounds="(0, 1024]",
         text="with DP-SGD: ratio of the noise's standard deviation to `max_grad_norm`; None takes the least "
         "that the claim allows over all rounds.",
     )
     rows_per_client: int | None = parameter(
         default=None,
+        bounds="[1, inf)",
         text="with DP-SGD: a public number of rows, about a client's, that sums of gradients are divided by.",
     )
 
@@ -116,10 +121,12 @@ class Comparing:
     )
     sketch_error: float | None = parameter(
         default=None,
+        bounds="(0, 1)",
         text="by which share sketches may change squared distances; None takes whole updates.",
     )
     decay: float | None = parameter(
         default=None,
+        bounds="[0, 1)",
         text="running means of updates are compared, in which each update weighs `decay` times the next one: "
         "0 compares updates, as published; None takes 0.9 with DP-SGD, and 0 otherwise.",
     )
@@ -139,7 +146,7 @@ class Distances:
 class KnownNumber(ModelParameters):
     """Declares how many models IFCA trains."""
 
-    n_clusters: int = parameter(default=2, text="number of models.")
+    n_clusters: int = parameter(default=2, bounds="[1, inf)", text="number of models.")
     empty: Literal["divide", "keep"] = parameter(
         default="divide",
         text='a model that no client takes; "divide" puts it beside the one that most take, so that these '

@@ -12,21 +12,18 @@ import msgspec
 import numpy as np
 
 from privfed.core.values.domain import Box, Domain
-from privfed.core.values.guarantee import MOST_NOISE, Mechanism, Neighbours, Noise, SampledSteps, Unit
+from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, SampledSteps, Unit
 from privfed.deep.algorithms.plan import Plan
 from privfed.deep.training.local import TIMES, Training
 from privfed.deep.training.probing import check_repeats, private_trainer_of
 from privfed.deep.training.trainer import MODELS
 from privfed.errors import ArgumentError, BudgetError, DataError, PrivacyError
-from privfed.estimators.fitting import check_integer, check_number
 from privfed.federation.clients import Clients
 from privfed.privacy.claim import Privacy
 from privfed.privacy.dp_sgd import epsilon_of_fit, noise_of_fit
 
 LAST_ROUND = 2.0**20
 """Latest time of a row."""
-
-WEIGHTINGS, STARTS = ("clients", "rows"), ("drawn", "given")
 
 OF_TRAINING = ("n_classes", "timed", "epochs", "batch_size", "learning_rate", "max_update_norm")
 """Parameters of estimators that a training has under the same names."""
@@ -73,30 +70,6 @@ def check_travels(model: Any) -> None:
             "(privfed.deep.MODELS.add(name, factory)), which each node's owner names in its node.toml "
             '(modules = ["..."]), and pass model=name.'
         )
-
-
-def check_options(options: Mapping[str, Any]) -> None:
-    """Check the options that all estimators of models share.
-
-    Raises:
-        ArgumentError: one is out of its bounds.
-    """
-    check_integer("n_classes", options["n_classes"], 2)
-    for name in ("rounds", "epochs"):
-        check_integer(name, options[name], 1)
-    for name in ("batch_size", "clients_per_round", "rows_per_client"):
-        if options[name] is not None:
-            check_integer(name, options[name], 1)
-    for name in ("learning_rate", "learning_rate_decay", "max_update_norm", "max_grad_norm"):
-        check_number(name, options[name], 0.0, open_low=True)
-    check_number("sample_rate", options["sample_rate"], 0.0, 1.0, open_low=True)
-    if options["noise_multiplier"] is not None:
-        check_number("noise_multiplier", options["noise_multiplier"], 0.0, MOST_NOISE, open_low=True)
-    for name, known in (("weighting", WEIGHTINGS), ("start", STARTS)):
-        if options[name] not in known:
-            raise ArgumentError(
-                f"{name} must be one of {known}, got {name}={options[name]!r}.", parameters=[name]
-            )
 
 
 def check_private(options: Mapping[str, Any], privacy: Privacy) -> None:
