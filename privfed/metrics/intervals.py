@@ -8,6 +8,9 @@ entries lies between its values at their lower and upper ends, if all their inte
 independent, so that each of n has the n-th root of the level (Sidak 1967). Such an interval is wider than its
 level needs.
 
+Exact entries are not negative. So a negative numerator counts as 0, nearer to whatever was exact, and an
+interval never shrinks to nothing.
+
 No interval is given of what is not such: of scatter, of a table of labels, of an index where a cluster may be
 empty. A simulation from the released total would not cover there, as noise shifts such an index.
 
@@ -16,6 +19,7 @@ Reveals: what the metric reveals. An interval is post-processing, and spends not
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, replace
 from inspect import signature
 from typing import Any, cast
@@ -70,8 +74,9 @@ class Estimate:
     no_interval: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON types."""
-        return asdict(self)
+        """Return it as JSON types; what is infinite, as where centers coincide, is None."""
+        plain = asdict(self)
+        return {name: None if one in (math.inf, -math.inf) else one for name, one in plain.items()}
 
     def __str__(self) -> str:
         """Return it in words."""
@@ -135,8 +140,8 @@ def _ends(metric: str, noised: Noised, total: Statistics, std: Any, level: float
         rows, inner = inner.rows, inner.inner
     if metric == "inertia":
         half = _z(level) * std["inertia"]
-        low, high = (rows * max(float(total["inertia"][0]) + sign * half, 0.0) for sign in (-1.0, 1.0))
-        return low, high
+        found = rows * max(float(total["inertia"][0]), 0.0)
+        return max(found - rows * half, 0.0), found + rows * half
     if metric in OF_A_QUOTIENT:
         above, below = OF_A_QUOTIENT[metric]
         most = cast(RecordBounded, inner).bounds[above].l2
@@ -153,7 +158,7 @@ def _z(level: float) -> float:
 
 
 def _mean(total: Statistics, std: Any, above: str, below: str, z: float, most: float) -> Ends:
-    s, c = (np.array([total[name].sum()]) for name in (above, below))
+    s, c = (np.array([max(float(total[name].sum()), 0.0)]) for name in (above, below))
     s_error, c_error = (z * std[name] * np.sqrt(total[name].size) for name in (above, below))
     if c[0] <= c_error:
         return "its divisor may be 0"
@@ -165,7 +170,8 @@ def _davies_bouldin(inner: ClusterDistances, total: Statistics, std: Any, z: flo
     if (total["count"] <= z * std["count"]).any():
         return "a cluster may have no rows, and would be left out"
     most = inner.farthest**inner.power
-    ends = quotients(total["distance"], total["count"], z * std["distance"], z * std["count"], most)
+    distance = np.maximum(total["distance"], 0.0)
+    ends = quotients(distance, total["count"], z * std["distance"], z * std["count"], most)
     spreads: list[FloatArray] = [np.maximum(end, 0.0) ** (1.0 / inner.power) for end in ends]
     low, high = (worst_ratios(spread, inner.centers, 2.0) for spread in spreads)
     return low, high
@@ -176,9 +182,10 @@ def _fuzzy(inner: FuzzySpread, total: Statistics, std: Any, z: float) -> Ends:
         return "its divisor may be 0"
     found = []
     for sign in (-1.0, 1.0):
-        least = {
-            name: np.maximum(total[name] + sign * z * std[name], 0.0) for name in ("spread", "membership")
+        end = {
+            name: np.maximum(np.maximum(total[name], 0.0) + sign * z * std[name], 0.0)
+            for name in ("spread", "membership")
         }
-        end = Statistics(**least, rows=total["rows"] - sign * z * std["rows"])
-        found.append(index_from(end, inner.centers, 2.0, inner.q))
+        rows = total["rows"] - sign * z * std["rows"]
+        found.append(index_from(Statistics(**end, rows=rows), inner.centers, 2.0, inner.q))
     return found[0], found[1]

@@ -13,7 +13,7 @@ from privfed.errors import ArgumentError, UndefinedIndexError
 from privfed.metrics.intervals import OF_A_QUOTIENT, _ends
 from privfed.privacy.bounds import RecordBounded
 from privfed.privacy.noised import Noised
-from privfed.questions.cluster_spread import ClusterDistances
+from privfed.questions.cluster_spread import ClusterDistances, FuzzySpread
 from privfed.questions.inertia import Inertia
 from tests.some import some
 
@@ -119,6 +119,41 @@ def test_where_a_cluster_may_be_empty_or_the_index_is_no_such_there_is_no_interv
     for name, words in (("calinski_harabasz", {}), ("accuracy", {"labels": labels, "n_labels": 2})):
         found = metrics.with_interval(name, tables, CENTERS, privacy=privacy(), protocol="plain", **words)
         assert found.to_dict()["low"] is None and "neither a quotient" in found.no_interval
+
+
+@pytest.mark.parametrize("name", ["inertia", "mean_distance", "fuzzy_davies_bouldin"])
+def test_an_interval_of_mere_noise_is_no_point(name: str) -> None:
+    """A total far below 0 said "0 to 0", as if that were known."""
+    inner = {
+        "inertia": Inertia,
+        "mean_distance": ClusterDistances,
+        "fuzzy_davies_bouldin": FuzzySpread,
+    }[name](ranges=Ranges(np.full(2, -1.0), np.full(2, 1.0), 1000), centers=CENTERS)
+    question = inner.bounded()
+    noised = Noised(
+        ranges=inner.ranges,
+        inner=question,
+        sigma=np.full(len(question.spec.entries), 2.0**21),
+        limits=np.zeros(0),
+    )
+    positive = {"count", "rows"}
+    total = Statistics(
+        **{
+            one.name: np.full(one.shape, 90.0 if one.name in positive else -90.0)
+            for one in question.spec.entries
+        }
+    )
+    found = _ends(name, noised, total, {one.name: 10.0 for one in question.spec.entries}, 0.95)
+    assert not isinstance(found, str) and found[0] == 0.0 < found[1]
+
+
+def test_coinciding_centers_have_no_number_in_json() -> None:
+    own = privacy(epsilon=8.0)
+    twins = np.zeros((2, 2))
+    found = metrics.with_interval(
+        "fuzzy_davies_bouldin", clients(3, 900), twins, privacy=own, protocol="plain"
+    )
+    assert found.value == np.inf and found.to_dict()["value"] is None
 
 
 @pytest.mark.parametrize(
