@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any, ClassVar, Self
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from sklearn.utils.validation import validate_data
@@ -27,10 +25,7 @@ from privfed.estimators.moments import FederatedSummary
 from privfed.estimators.parameters import Surroundings
 from privfed.estimators.saving import OneToOneFeatureMixin, SavedNumbers, TransformerMixin, check_fitted
 from privfed.federation.passed import as_passed, check_given, is_client_list, on_each
-from privfed.privacy.claim import Privacy
-
-_CLAIMS: WeakKeyDictionary[Privacy, Privacy] = WeakKeyDictionary()
-"""Claims, and the same over the domain of rows with their marks; one claim stays one, used once."""
+from privfed.privacy.derived import derived
 
 
 @parameters
@@ -101,7 +96,7 @@ class FederatedImputer(OneToOneFeatureMixin, TransformerMixin, Surroundings, Sav
             wide = Box(low, high, max_rows=declared.max_rows)
             given["domain"] = wide if self.privacy is None else self.domain
             if self.privacy is not None:
-                given["privacy"] = _CLAIMS.setdefault(self.privacy, replace(self.privacy, domain=wide))
+                given["privacy"] = derived(self.privacy, domain=wide)
         summary = FederatedSummary(**given)
         asked = marked if several else marked[0]
         with warnings.catch_warnings():

@@ -43,6 +43,7 @@ from privfed.federation.driver import Watcher
 from privfed.federation.request import protocol_of, seed_from
 from privfed.federation.simulation import check_fresh, check_no_privacy
 from privfed.privacy.claim import Privacy, PrivacySpent
+from privfed.privacy.derived import derived
 from privfed.privacy.pricing import FIXED_ONLY
 
 
@@ -276,9 +277,11 @@ def own_centers(
     found, claim = [], None
     for i, data in enumerate(clients.here):
         folder = None if run_dir is None else Path(run_dir) / LOCAL / str(i)
-        own = replace(privacy, noise=Noise.LOCAL, paid_by=None if i else privacy.paid_by)
+        changed: dict[str, Any] = {"noise": Noise.LOCAL, "paid_by": None if i else privacy.paid_by}
         if privacy.noise_seed is not None:
-            own = replace(own, noise_seed=(privacy.noise_seed + i) % 2**31)
+            changed["noise_seed"] = (privacy.noise_seed + i) % 2**31
+        # The first stands for all of them: clients have other rows, and one fit is one use of the claim.
+        own = replace(privacy, **changed) if i else derived(privacy, **changed)
         model = DPKMeans(n_clusters, protocol="plain", privacy=own, run_dir=folder, random_state=seed)
         begun = folder is not None and has_begun(folder)
         with warnings.catch_warnings():

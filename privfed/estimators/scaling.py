@@ -21,7 +21,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -33,7 +32,7 @@ from privfed.estimators.fitting import check_declared
 from privfed.federation.clients import Clients
 from privfed.federation.driver import Watcher
 from privfed.federation.simulation import MappedGroups
-from privfed.privacy.claim import Privacy
+from privfed.privacy.derived import derived
 
 if TYPE_CHECKING:
     from privfed.estimators.moments import FederatedScaler
@@ -132,10 +131,6 @@ class Scaling:
         return cls(str(plain["kind"]), tuple(map(float, plain["shift"])), tuple(map(float, plain["scale"])))
 
 
-_CLAIMS: WeakKeyDictionary[Privacy, Privacy] = WeakKeyDictionary()
-"""Claims, and the same over a scaled domain."""
-
-
 def _box(domain: Domain) -> Box:
     if not isinstance(domain, Box):
         raise ArgumentError(
@@ -223,9 +218,8 @@ def on_scaled(model: Any, scaling: Scaling, n_features: int) -> Any:
     parameters = model.get_params(deep=False)
     parameters["domain"] = scaling.domain(model.domain, n_features)
     if model.privacy is not None:
-        privacy = replace(model.privacy, domain=scaling.domain(model.privacy.domain, n_features))
-        # The same object again, so that a second use of one claim is noticed.
-        parameters["privacy"] = _CLAIMS.setdefault(model.privacy, privacy)
+        domain = scaling.domain(model.privacy.domain, n_features)
+        parameters["privacy"] = derived(model.privacy, domain=domain)
     if isinstance(parameters.get("init"), np.ndarray | list | tuple):
         parameters["init"] = scaling.scaled(parameters["init"])
     return type(model)(**parameters)

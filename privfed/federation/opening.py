@@ -34,6 +34,7 @@ from privfed.federation.request import FederationRequest, start_in
 from privfed.federation.simulation import Simulation, check_fresh, folder_to_resume
 from privfed.party.program import Stated, agreed_program
 from privfed.privacy.claim import Privacy, PrivacySpent, claimed
+from privfed.privacy.derived import origin_of
 from privfed.privacy.dp_sgd import SteppedLedger
 from privfed.privacy.ledger import BudgetLedger, unopened
 from privfed.protocols.registry import by_author
@@ -136,14 +137,14 @@ def _pay(request: FederationRequest, configuration: Configuration) -> None:
             f"{kept.parent} was begun on a budget: resume it with privacy=budget.take(share, reserve=False) "
             "of that budget and share, which does not pay again."
         )
-    elif privacy in _USED and privacy.noise_seed is None and not request.resume:
+    elif origin_of(privacy) in _USED and privacy.noise_seed is None and not request.resume:
         warnings.warn(
             f"this Privacy was used before: on the same rows, both runs together spend more than epsilon="
             f"{privacy.epsilon:g}. Draw each from a PrivacyBudget, which adds them up.",
             stacklevel=6,
         )
     else:
-        _USED.add(privacy)
+        _USED.add(origin_of(privacy))
 
 
 def _asked(request: FederationRequest) -> str:

@@ -233,16 +233,6 @@ def test_under_privacy_what_would_be_released_besides_is_refused(kind: str) -> N
         DPKMeans(3, scale=kind, privacy=private()).fit(CLIENTS)
 
 
-def test_a_claim_that_is_used_twice_warns_on_scaled_rows_too(recwarn: pytest.WarningsRecorder) -> None:
-    claim = private()
-    for _ in range(2):
-        DPKMeans(3, scale="range", privacy=claim, protocol="plain").fit(CLIENTS)
-    assert sum("used before" in str(one.message) for one in recwarn) <= 1  # Tests may ignore it.
-    from privfed.estimators.scaling import _CLAIMS
-
-    assert claim in _CLAIMS
-
-
 # --- what cannot be scaled ---
 
 

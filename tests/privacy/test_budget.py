@@ -16,7 +16,17 @@ import msgspec
 import numpy as np
 import pytest
 
-from privfed import Box, DPKMeans, FederatedScaler, Privacy, PrivacyBudget, metrics, select_n_clusters
+from privfed import (
+    KFED,
+    Box,
+    DPKMeans,
+    FederatedImputer,
+    FederatedScaler,
+    Privacy,
+    PrivacyBudget,
+    metrics,
+    select_n_clusters,
+)
 from privfed.core.agreed.policy import Claim
 from privfed.core.values.guarantee import Mechanism, SampledSteps
 from privfed.errors import ArgumentError, BudgetError, PrivacyError, StateError
@@ -289,3 +299,23 @@ def test_a_privacy_used_twice_without_a_budget_warns() -> None:
         fit(replace(alone))
     with pytest.warns(UserWarning, match="this Privacy was used before"):
         fit(alone)
+
+
+@pytest.mark.parametrize("kind", ["scaled", "imputed", "of each client"])
+def test_a_claim_in_another_form_is_the_claim_that_was_passed(kind: str) -> None:
+    """Over scaled rows a second table had the domain of the first; as each client's own nothing warned."""
+    alone = Privacy(epsilon=1.0, delta=1e-6, unit="record", neighbours="add-remove", domain=BOX)
+
+    def used(width: int) -> Any:
+        rows = [np.random.default_rng(i).uniform(-1, 1, (40, width)) for i in range(3)]
+        if kind == "imputed":
+            return FederatedImputer(privacy=alone).fit(rows).statistics_
+        words = {"protocol": "plain", "privacy": alone}
+        model = KFED(2, **words) if kind == "of each client" else DPKMeans(2, scale="range", **words)
+        return model.fit(rows).cluster_centers_[0]
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "this Privacy")
+        assert len(used(2)) == 2
+    with pytest.warns(UserWarning, match="this Privacy was used before"):
+        assert len(used(3)) == 3

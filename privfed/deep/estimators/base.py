@@ -45,6 +45,7 @@ from privfed.federation.driver import Federation, Watcher
 from privfed.federation.opening import claim_of, open_federation
 from privfed.federation.request import FederationRequest, as_agreed, cohort_rule, protocol_of, seed_of_fit
 from privfed.privacy.claim import Privacy
+from privfed.privacy.derived import derived
 from privfed.protocols.slotted import Slotted
 
 
@@ -285,7 +286,7 @@ class FederatedModel(Predicting, ModelParameters, Saved):
         domain = self._declared(clients.n_features)
         privacy = self.privacy
         if privacy is not None and domain is not None and domain is not privacy.domain:
-            privacy = replace(privacy, domain=domain)
+            privacy = derived(privacy, domain=domain)
         # DP-SGD noises what a client trains, before any sum: sums are of what is private already.
         steps = None if self._by_dp_sgd is None else plan.training(1).sampled_steps
         return FederationRequest(
