@@ -28,7 +28,7 @@ from privfed.cli.reading import edges_of, print_summary
 from privfed.cli.records import draw_record, record, write_csv
 from privfed.cli.run_folder import IN_UNITS, MODEL, SCHEMA, TABLE, Parameters, pretty, values_of
 from privfed.core.agreed.policy import Usage
-from privfed.core.stored.files import replaced, rewrite
+from privfed.core.stored.files import replaced, rewrite, write_new
 from privfed.data.described_clients import in_units
 from privfed.data.schema import Schema, parse, schema_text, to_toml
 from privfed.data.table_files import write_table
@@ -48,7 +48,6 @@ from privfed.party.identity import (
     read_identity,
     read_parties,
     read_signed_key,
-    write_new,
 )
 from privfed.party.journal import FitLine, Journal
 from privfed.privacy.claim import one_line

@@ -49,7 +49,7 @@ from privfed.cli.run_folder import (
 )
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import question_from_bytes
-from privfed.core.record.records import Ended
+from privfed.core.record.records import FILE, Ended
 from privfed.core.record.transcript import Transcript, has_begun
 from privfed.core.stored.files import locked
 from privfed.core.values.domain import Box
@@ -121,7 +121,7 @@ def fit(
         raise  # `resume` can finish a run that has at least begun.
     except PrivFedError:
         if not has_begun(out) and not has_begun(out / SCALING):
-            discard(out)
+            discard(out, RUN, FILE)
         raise
     _show(result, out, as_json)
 

@@ -14,7 +14,8 @@ import polars as pl
 from privfed.cli.declared import Declared, declared_of
 from privfed.cli.described import check_several, declared_with, load, surroundings_of
 from privfed.cli.output import echo
-from privfed.cli.run_folder import Source, source_of, values_of, write_new
+from privfed.cli.run_folder import Source, source_of, values_of
+from privfed.core.stored.files import write_new
 from privfed.core.values.domain import FloatArray
 from privfed.data.schema import CATEGORY, DATE, ERROR, Column, Schema, parse, to_toml
 from privfed.data.table import ClientTables
@@ -121,10 +122,7 @@ def _written(out: Path, schema: Schema, columns: dict[str, Column]) -> Schema:
     changed = msgspec.structs.replace(schema, columns=schema.columns | columns)
     text = to_toml(changed)
     parse(text, "the schema with what was learnt")
-    try:
-        write_new(out, text.encode())
-    except FileExistsError:
-        raise ArgumentError(f"{out} exists; name another file with --out.") from None
+    write_new(out, text.encode())
     return changed
 
 

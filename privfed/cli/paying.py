@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from privfed.cli.output import answer, table
-from privfed.cli.run_folder import write_new
+from privfed.core.stored.files import write_new
 from privfed.errors import ArgumentError
 from privfed.experiments.report.svg import Axis, Point, Series, chart
 from privfed.privacy.budget import PrivacyBudget

@@ -16,7 +16,7 @@ from privfed.cli.declared import Declared, taken
 from privfed.cli.program import is_full
 from privfed.core.record.records import FILE as TRANSCRIPT
 from privfed.core.record.records import MODEL as MODEL
-from privfed.core.stored.files import Format, make_folder, open_file
+from privfed.core.stored.files import Format, make_folder, write_new
 from privfed.errors import RunFolderError
 from privfed.privacy.claim import PrivacySpent
 
@@ -129,8 +129,6 @@ def create(folder: Path, run: Run) -> None:
     Raises:
         RunFolderError: the folder already holds a run, or the path is a file.
     """
-    if folder.exists() and not folder.is_dir():
-        raise RunFolderError(f"{folder} is a file; name a folder with --out.")
     if (folder / RUN).exists() or (folder / TRANSCRIPT).exists():
         raise RunFolderError(
             f"{folder} already holds a run; finish it with 'privfed resume {folder}', "
@@ -140,9 +138,9 @@ def create(folder: Path, run: Run) -> None:
     write_new(folder / RUN, pretty(run))
 
 
-def discard(folder: Path) -> None:
-    """Remove the files of a folder in which no run has begun."""
-    for name in (RUN, TRANSCRIPT):
+def discard(folder: Path, *names: str) -> None:
+    """Remove files of a folder in which no run has begun, and the folder where nothing else is in it."""
+    for name in names:
         (folder / name).unlink(missing_ok=True)
     if not any(folder.iterdir()):
         folder.rmdir()
@@ -243,15 +241,3 @@ def reporting_a_full_disk(folder: Path, remedy: str) -> Iterator[None]:
             f"the disk of {folder} is full; what was done so far is kept there. Free some space, then "
             f"{remedy}"
         ) from error
-
-
-def write_new(path: Path, content: bytes) -> None:
-    """Write a file that must not exist yet; if it cannot be written whole, it is removed."""
-    # If two commands get here at the same time, mode "x" lets only one of them create the file.
-    with open_file(path, "xb") as file:
-        try:
-            file.write(content)
-            file.flush()
-        except OSError:
-            path.unlink()
-            raise

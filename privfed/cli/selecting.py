@@ -45,13 +45,14 @@ from privfed.cli.run_folder import (
     Parameters,
     Source,
     Value,
+    discard,
     pretty,
+    read_result,
     source_of,
     values_of,
-    write_new,
 )
 from privfed.core.record.transcript import has_begun
-from privfed.core.stored.files import locked, make_folder, replaced, rewrite
+from privfed.core.stored.files import locked, make_folder, replaced, rewrite, write_new
 from privfed.data import ClientTables
 from privfed.errors import ArgumentError, ResumeError, RunFolderError
 from privfed.estimators.base import FederatedClusterer, estimator_of
@@ -181,7 +182,7 @@ def carry_out(
         raise ResumeError(f"{error} Name another folder with --out.") from None
     except BaseException:
         if fresh and not transcripts(out) and not has_begun(out / SCALING):
-            _discard(out)
+            discard(out, ASKED)
         raise
 
 
@@ -199,16 +200,10 @@ def _prepare(out: Path, asked: Asked) -> bool:
     Raises:
         RunFolderError: it is a file, or holds something else.
     """
-    if out.exists() and not out.is_dir():
-        raise RunFolderError(f"{out} is a file; name a folder with --out.")
     if (out / SELECTION).exists():
         raise RunFolderError(f"{out} already holds a selection; name another folder with --out.")
     if (out / ASKED).exists():
-        try:
-            begun = msgspec.json.decode((out / ASKED).read_bytes(), type=Asked)
-        except msgspec.MsgspecError:
-            raise RunFolderError(f"{out / ASKED} is damaged; name another folder with --out.") from None
-        if begun != asked:
+        if read_result(out, Asked, ASKED) != asked:
             raise RunFolderError(
                 f"{out} holds an unfinished selection with other parameters; name another folder with --out."
             )
@@ -216,13 +211,6 @@ def _prepare(out: Path, asked: Asked) -> bool:
     make_folder(out)
     write_new(out / ASKED, pretty(asked))
     return True
-
-
-def _discard(out: Path) -> None:
-    """Remove the files of a folder in which no fit has begun."""
-    (out / ASKED).unlink(missing_ok=True)
-    if not any(out.iterdir()):
-        out.rmdir()
 
 
 def _progress(asked: Asked, model: FederatedClusterer, n_clusters: int, quiet: bool) -> RoundProgress:

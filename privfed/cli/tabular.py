@@ -11,7 +11,7 @@ import msgspec
 import polars as pl
 
 from privfed.cli.output import answer, echo, table
-from privfed.cli.run_folder import write_new
+from privfed.core.stored.files import write_new
 from privfed.data.described_tables import (
     Finding,
     numbers_in,
@@ -247,7 +247,4 @@ def _write(out: Path | None, text: str) -> None:
     if out is None:
         click.echo(text, nl=False)
         return
-    try:
-        write_new(out, text.encode())
-    except FileExistsError:
-        raise ArgumentError(f"{out} exists; name another file with --out.") from None
+    write_new(out, text.encode())

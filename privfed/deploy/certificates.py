@@ -24,9 +24,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from privfed.core.stored.files import make_folder, rewrite
+from privfed.core.stored.files import make_folder, rewrite, write_new
 from privfed.errors import ArgumentError
-from privfed.party.identity import write_new
 
 CERTIFICATES = "certificates"
 AUTHORITY, AUTHORITY_KEY, SERVER, SERVER_KEY = "ca.crt", "ca.key", "server.crt", "server.key"

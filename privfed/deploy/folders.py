@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.stored.encoding import Codec, bound
-from privfed.core.stored.files import make_folder, rewrite
+from privfed.core.stored.files import make_folder, rewrite, write_new
 from privfed.core.values.numbers import Items, Number
 from privfed.data.schema import to_value
 from privfed.data.table import Missing
@@ -34,7 +34,7 @@ from privfed.deploy.certificates import NODE_KEY, write_node_key
 from privfed.engines.flower.settings import APP, PARTIES_FILE, SETTINGS, FederationFile, NodeSettings
 from privfed.engines.flower.settings import FILE as FEDERATION
 from privfed.errors import ArgumentError, FormatError
-from privfed.party.identity import OwnIdentity, Parties, SignedKey, read_identity, write_identity, write_new
+from privfed.party.identity import OwnIdentity, Parties, SignedKey, read_identity, write_identity
 from privfed.party.journal import Journal
 from privfed.protocols.crypto.keys import CryptographyError, verify
 from privfed.version import __version__

@@ -239,8 +239,6 @@ class Store:
     """
 
     def __init__(self, folder: Path) -> None:
-        if folder.exists() and not folder.is_dir():
-            raise RunFolderError(f"{folder} is a file; name a folder with --out.")
         make_folder(folder)
         self.path = folder / FILE
         # Created with our mode first, as SQLite gives its auxiliary files the mode of the database.

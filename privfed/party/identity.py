@@ -20,7 +20,7 @@ import msgspec
 
 from privfed.core.agreed.agreement import PUBLIC_KEY_BYTES, Registry
 from privfed.core.stored.encoding import Codec, bound, digest
-from privfed.core.stored.files import make_folder, open_file
+from privfed.core.stored.files import make_folder, write_new
 from privfed.core.values.numbers import Items
 from privfed.errors import ArgumentError, FormatError
 from privfed.protocols.crypto.keys import KEY_BYTES, CryptographyError, Identity, verify
@@ -217,26 +217,6 @@ def write_identity(folder: Path, own: OwnIdentity) -> None:
     write_new(folder / SIGNED_KEY, SIGNED_KEYS.to_bytes(own.signed_key))
     # Last, so that a folder with an identity is whole.
     write_new(folder / IDENTITY, _IDENTITIES.to_bytes(stored))
-
-
-def write_new(path: Path, content: bytes) -> None:
-    """Write a file of the owner's that must not exist yet; return once it is on disk.
-
-    Raises:
-        ArgumentError: it exists.
-    """
-    try:
-        with open_file(path, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    except FileExistsError:
-        raise ArgumentError(f"{path} is there already and is never replaced; name another place.") from None
-    entry = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(entry)
-    finally:
-        os.close(entry)
 
 
 def read_identity(folder: Path) -> OwnIdentity:

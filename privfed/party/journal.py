@@ -20,12 +20,12 @@ from privfed.core.agreed.policy import Claim, ClientPolicy, Usage
 from privfed.core.agreed.program import kept_starts
 from privfed.core.roles.conversation import Total
 from privfed.core.roles.engine import ErrorLog
-from privfed.core.stored.files import make_folder
+from privfed.core.stored.files import make_folder, write_new
 from privfed.errors import ArgumentError, PolicyError, StateError
 from privfed.party.database import Database, now
 from privfed.party.datasets import DataSet, protection_of
 from privfed.party.groups import OwnRows
-from privfed.party.identity import OwnIdentity, write_new
+from privfed.party.identity import OwnIdentity
 from privfed.party.journalled import JournalledFit, parties_of, start_of
 from privfed.privacy.ledger import claim_of, refuses_fit
 from privfed.protocols.crypto.keys import Identity, equal

@@ -133,7 +133,8 @@ def test_on_a_full_disk_a_run_says_how_it_goes_on(
     settings = json.loads((finished / "run.json").read_text())
     words = ["fit", settings["source"]["path"], "--group", "hospital", "--label", "species", "-k", 3]
     words += ["--protocol", read(finished)["protocol"], "--n-init", 2, "--out", tmp_path / "run"]
-    filling(lines)
+    # Before them `run.json` is written through, and its folder.
+    filling(2 + lines)
     said = failing(*words, "--quiet")
     assert "is full; what was done so far is kept there. Free some space, then finish the run with" in said
     monkeypatch.undo()
@@ -151,7 +152,7 @@ def test_a_full_disk_leaves_no_half_of_a_file_behind(failing, finished, monkeypa
 
     data = json.loads((finished / "run.json").read_text())["source"]["path"]
     with monkeypatch.context() as patched:
-        patched.setattr("privfed.cli.run_folder.open_file", full)
+        patched.setattr("privfed.core.stored.files.open_file", full)
         said = failing(
             "fit", data, "--group", "hospital", "--columns", "petal length", "--out", tmp_path / "run"
         )

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from privfed.core.stored.files import make_folder, open_file, replaced
+from privfed.errors import RunFolderError
 from tests.owners import mode, umask
 
 UMASKS = [0o000, 0o022, 0o077, 0o377, 0o777]
@@ -116,5 +117,5 @@ def test_a_folder_that_is_shared_on_purpose_keeps_its_mode(
 
 def test_a_file_in_the_place_of_a_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(FileExistsError):
+    with pytest.raises(RunFolderError, match="is a file; name a folder"):
         make_folder(tmp_path / "file")

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from privfed.core.agreed.agreement import Registry
+from privfed.core.stored.files import write_new
 from privfed.errors import ArgumentError, FormatError
 from privfed.party.identity import (
     IDENTITY,
@@ -20,7 +21,6 @@ from privfed.party.identity import (
     read_parties,
     read_signed_key,
     write_identity,
-    write_new,
 )
 from privfed.protocols.crypto.keys import Identity
 from tests.owners import assert_the_owners, umask

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from privfed.errors import RunFolderError
+from privfed.errors import ArgumentError, RunFolderError
 
 OWNERS_FOLDER, OWNERS_FILE = 0o700, 0o600
 _OTHERS = 0o077
@@ -32,7 +32,12 @@ def make_folder(path: Path, *, ours: bool = False) -> None:
     Any other keeps its mode, and so does one that is shared on purpose (sticky, as /tmp), since others may be
     using what is in it. New files in it can still be read by their owner only; a warning is logged if others
     may enter the folder.
+
+    Raises:
+        RunFolderError: it is a file.
     """
+    if path.exists() and not path.is_dir():
+        raise RunFolderError(f"{path} is a file; name a folder.")
     if _made(path):
         return
     path.mkdir(exist_ok=True)
@@ -99,6 +104,31 @@ def rewrite(path: Path, content: bytes) -> None:
     """Write a file whole, in place of one that is there: atomically, as `replaced` does."""
     with replaced(path) as fresh:
         fresh.write_bytes(content)
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Write a file that must not exist yet; return once it is on disk. What cannot be whole is removed.
+
+    Raises:
+        ArgumentError: it exists.
+    """
+    try:
+        file = open_file(path, "xb")
+    except FileExistsError:
+        raise ArgumentError(f"{path} is there already and is never replaced; name another place.") from None
+    with file:
+        try:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError:
+            path.unlink()
+            raise
+    entry = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(entry)
+    finally:
+        os.close(entry)
 
 
 @contextmanager
