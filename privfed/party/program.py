@@ -82,21 +82,17 @@ class _Memory:
     """What was found, since simulated clients follow a program together."""
 
     def __init__(self) -> None:
-        self._asked: tuple[Question, bytes] | None = None
-        self._index = -1
-        self._found: dict[tuple[ProgramState, bytes], ProgramState] = {}
+        self._question: Question | None = None
+        self._digest, self._sum = b"", (-1, b"")
+        self._found: dict[ProgramState, ProgramState] = {}
 
-    def digest(self, question: Question) -> bytes:
-        """Return SHA-256 of a question's encoding."""
-        if self._asked is None or self._asked[0] is not question:
-            self._asked = (question, hashlib.sha256(question.to_bytes()).digest())
-        return self._asked[1]
-
-    def of(self, index: int) -> dict[tuple[ProgramState, bytes], ProgramState]:
-        """Return for sum `index`: what was known before and the question's digest -> what is known."""
-        if index != self._index:
-            self._index, self._found = index, {}
-        return self._found
+    def of(self, question: Question, index: int) -> tuple[bytes, dict[ProgramState, ProgramState]]:
+        """Return a question's digest (SHA-256); and for it as sum `index`: known before -> known after."""
+        if self._question is not question:
+            self._question, self._digest = question, hashlib.sha256(question.to_bytes()).digest()
+        if self._sum != (index, self._digest):
+            self._sum, self._found = (index, self._digest), {}
+        return self._digest, self._found
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,19 +137,18 @@ class Program:
         Raises:
             PolicyError: the program does not ask this there; the text is the code of the refusal.
         """
-        asked = self._memory.digest(question)
+        asked, found = self._memory.of(question, index)
         if index == state.index and asked == state.asked:
             return state
-        found = self._memory.of(index)
-        if (state, asked) not in found:
+        if state not in found:
             position = question.position
             if position is None or not self._leads(state, position, index):
                 raise PolicyError(REFUSED)
             kept = self._read(state, position, question)
             if kept is None:
                 raise PolicyError(REFUSED)
-            found[state, asked] = ProgramState(index, asked, position, kept)
-        return found[state, asked]
+            found[state] = ProgramState(index, asked, position, kept)
+        return found[state]
 
     def state_after(self, asked: Iterable[tuple[int, bytes]]) -> ProgramState:
         """Return what is known after sums that are on record.

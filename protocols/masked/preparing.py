@@ -8,37 +8,188 @@ list, and for cohorts that are drawn, keys come with later requests, to neighbou
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NoReturn
+
+import numpy as np
 
 from privfed.core.agreed.agreement import Agreement, Signer
 from privfed.core.roles.engine import Exchange, gather
 from privfed.core.roles.secure_sum import Steps
 from privfed.core.stored.encoding import Refusal, encode
-from privfed.protocols.crypto.keys import (
-    CIPHERTEXT_BYTES,
-    new_secret,
-)
-from privfed.protocols.masked.announced import Announced
+from privfed.errors import MessageError
+from privfed.protocols.crypto.keys import CIPHERTEXT_BYTES, KEY_BYTES, new_secret
+from privfed.protocols.crypto.shamir import Bytes, Flags
+from privfed.protocols.masked.client import MAX_PREPARED
 from privfed.protocols.masked.messages import (
     Agreed,
     LeadRequest,
+    Preparation,
     Prepared,
     PrepareRequest,
     Relayed,
     Unmasking,
     Upload,
 )
+from privfed.protocols.masked.state import box_bytes
 from privfed.protocols.masked.verification import Delivery
-from privfed.protocols.setup.advertising import (
-    with_keys,
-)
-from privfed.protocols.setup.graph import FULL_GRAPH
+from privfed.protocols.setup.advertising import with_keys
+from privfed.protocols.setup.graph import FULL_GRAPH, Places
 from privfed.protocols.setup.hybrid import Ahead
-from privfed.protocols.setup.messages import (
-    Slot,
-)
+from privfed.protocols.setup.messages import Slot
 from privfed.protocols.setup.parties import Coordinator
-from privfed.protocols.setup.rules import Rules, needed_to_open
+from privfed.protocols.setup.rules import Cohort, Rules, needed_to_open
+
+
+@dataclass
+class Coming:
+    """Holds a block's cohort, and what its members prepared and were brought.
+
+    Args:
+        cohort: the clients that prepare it.
+        label: the cohort's label.
+        neighbours: places of the neighbours of each, of shape (n, d).
+        back: the column in which each stands in its neighbours' rows, of shape (n, d).
+        numbers: the block's numbers.
+        joined: clients that took part when the block was prepared first.
+        preparations: what has arrived, by client.
+        used: its highest number that was asked.
+    """
+
+    cohort: Cohort
+    label: int
+    neighbours: Places
+    back: Places
+    numbers: range
+    joined: frozenset[int]
+    preparations: dict[int, Preparation] = field(default_factory=dict)
+    used: int = 0
+
+    @cached_property
+    def brought(self) -> Flags:
+        """Whether a member has the box of a neighbour, bool of shape (n, d)."""
+        return np.zeros(self.neighbours.shape, dtype=np.bool_)
+
+    @cached_property
+    def made(self) -> Flags:
+        """Whether a member made a box for a neighbour, bool of shape (n, d)."""
+        return np.zeros(self.neighbours.shape, dtype=np.bool_)
+
+    def keep(self, client: int, one: Preparation) -> None:
+        """Keep what a member prepared; the first counts."""
+        if client not in self.preparations:
+            self.preparations[client] = one
+            boxes = np.frombuffer(one.boxes, dtype=np.uint8).reshape(-1, box_bytes(len(self.numbers)))
+            self.made[self.cohort.place[client]] = boxes[:, :KEY_BYTES].any(axis=1)
+
+    def boxes_for(self, place: int, columns: Places) -> bytes:
+        """Return the boxes that neighbours of a member made for it."""
+        size, makers, back = box_bytes(len(self.numbers)), self.neighbours[place], self.back[place]
+        return b"".join(
+            [
+                self.preparations[self.cohort.members[maker]].boxes[size * column : size * (column + 1)]
+                for maker, column in zip(makers[columns].tolist(), back[columns].tolist(), strict=True)
+            ]
+        )
+
+    def recovery_of(self, client: int, number: int) -> Bytes:
+        """Return R of a member for a number, uint8 of shape (d, 32)."""
+        rows = np.frombuffer(self.preparations[client].recovery, dtype=np.uint8)
+        found: Bytes = rows.reshape(len(self.numbers), -1, KEY_BYTES)[self.numbers.index(number)]
+        return found
+
+    def commitment_of(self, client: int, number: int, kind: int) -> bytes:
+        """Return the hash of a member's b (kind 0) or e (kind 1) for a number."""
+        place = 2 * self.numbers.index(number) + kind
+        return self.preparations[client].commitments[KEY_BYTES * place : KEY_BYTES * (place + 1)]
+
+
+class Announced:
+    """Numbers blocks of future sums, and keeps what clients prepare for them.
+
+    Args:
+        agreement: configuration and registry.
+        session: the fit's session.
+    """
+
+    def __init__(self, agreement: Rules, session: bytes) -> None:
+        self._agreement, self._session, self._highest = agreement, session, 0
+        self.coming: dict[int, Coming] = {}
+
+    def slots(self, labels: Iterable[int], joined: Iterable[int]) -> tuple[Slot, ...]:
+        """Give each cohort that may come next a block, unless it has one.
+
+        Args:
+            labels: the cohorts.
+            joined: clients that take part.
+        """
+        have = {coming.label for coming in self.coming.values()}
+        for label in dict.fromkeys(labels):
+            if label not in have and len(have) < MAX_PREPARED - 1:
+                have.add(label)
+                self._begin(label, joined)
+        return tuple(Slot(block, coming.label) for block, coming in self.coming.items())
+
+    def _begin(self, label: int, joined: Iterable[int]) -> int:
+        """Return a block that no sum had before: clients bind each block to the cohort they prepared."""
+        self._highest += 1
+        cohort, numbers = self._agreement.cohort(label), self._agreement.blocks.numbers(self._highest)
+        rows = self._agreement.graph(self._session, label).rows(np.arange(len(cohort.members)))
+        self.coming[self._highest] = Coming(cohort, label, *rows, numbers, frozenset(joined))
+        return self._highest
+
+    def next_of(self, cohort: int, joined: Iterable[int]) -> tuple[int, int]:
+        """Return the lowest block that a cohort has, else a new one, and the number of its next sum."""
+        known = [block for block, coming in self.coming.items() if coming.label == cohort]
+        block = min(known) if known else self._begin(cohort, joined)
+        coming = self.coming[block]
+        return block, max(coming.used + 1, coming.numbers[0])
+
+    def taken(self, block: int, number: int) -> Coming:
+        """Return what was prepared for a sum that begins; blocks that it closes are announced no more."""
+        taken = self.coming[block]
+        taken.used = number
+        self.coming = {b: one for b, one in self.coming.items() if b >= block}
+        if number == taken.numbers[-1]:
+            self.leave(block)
+        return taken
+
+    def leave(self, block: int) -> None:
+        """Ask no more sums of a block."""
+        self.coming.pop(block, None)
+
+    def lacking(self, client: int, slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
+        """Return the blocks whose cohort a client is in and that it has not prepared."""
+        return tuple(
+            slot
+            for slot in slots
+            if client not in self.coming[slot.block].preparations
+            and client in self._agreement.cohort(slot.cohort).place
+        )
+
+    def keep(self, client: int, preparations: tuple[Preparation, ...], name: str, stage: str) -> None:
+        """Keep a client's preparations.
+
+        Raises:
+            MessageError: one was not asked for, or has another length.
+        """
+        for one in preparations:
+            coming = self.coming.get(one.block)
+            if coming is None or coming.label != one.cohort or not self._fits(client, one, coming):
+                raise MessageError("a preparation that was not asked for", sender=name, stage=stage)
+        for one in preparations:
+            self.coming[one.block].keep(client, one)
+
+    def _fits(self, client: int, one: Preparation, coming: Coming) -> bool:
+        """Say whether a client is in its preparation's cohort and sent as much as it should."""
+        d, count = coming.neighbours.shape[1], len(coming.numbers)
+        lengths = {
+            len(one.boxes) - d * box_bytes(count),
+            len(one.recovery) - d * count * KEY_BYTES,
+            len(one.commitments) - 2 * count * KEY_BYTES,
+        }
+        return client in coming.cohort.place and lengths == {0}
 
 
 class Preparing(Coordinator):

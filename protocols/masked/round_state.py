@@ -24,8 +24,7 @@ from privfed.protocols.crypto.keys import (
     unseal,
 )
 from privfed.protocols.crypto.keystream import Masker
-from privfed.protocols.crypto.shamir import Bytes
-from privfed.protocols.masked.announced import Coming, Flags, Shares
+from privfed.protocols.crypto.shamir import Bytes, Flags, Shares
 from privfed.protocols.masked.bindings import (
     BOTH_RECEIPTS,
     commitment,
@@ -38,6 +37,7 @@ from privfed.protocols.masked.bindings import (
     self_stream,
 )
 from privfed.protocols.masked.messages import CollectRequest, Unmasking, UnmaskRequest, Upload
+from privfed.protocols.masked.preparing import Coming
 from privfed.protocols.masked.verification import CHECK_WORDS, Place
 from privfed.protocols.setup.graph import Places
 from privfed.protocols.setup.hybrid import Ahead

@@ -355,15 +355,6 @@ def _read(kind: Any, prefix: str, values: dict[str, object]) -> Any:
     return made
 
 
-def _rebuild(message: QuestionMessage) -> Question:
-    values: dict[str, object] = {name: array.to_numpy() for name, array in message.arrays.items()}
-    values.update(message.options)
-    question = _read(kind_named(message.name), "", values)
-    if values or not isinstance(question, Question):
-        raise TypeError("not a question, or fields that it does not have")
-    return question if message.position is None else question.at(message.position)
-
-
 @lru_cache(maxsize=2)
 def question_from_bytes(data: bytes) -> Question:
     """Return the question that `data` encodes.
@@ -373,7 +364,14 @@ def question_from_bytes(data: bytes) -> Question:
         PolicyError: it takes too much memory or work (`cost_of`); the text is the code of the refusal.
     """
     try:
-        question = _rebuild(_DECODER.decode(data))
+        message = _DECODER.decode(data)
+        values: dict[str, object] = {name: array.to_numpy() for name, array in message.arrays.items()}
+        values |= message.options
+        question = _read(kind_named(message.name), "", values)
+        if values or not isinstance(question, Question):
+            raise TypeError("not a question, or fields that it does not have")
+        if message.position is not None:
+            question = question.at(message.position)
     except CostError:
         raise PolicyError(TOO_LARGE) from None
     except (msgspec.MsgspecError, ArgumentError, KeyError, TypeError, ValueError, RecursionError):

@@ -18,8 +18,15 @@ from scipy import stats
 
 from privfed.errors import ArgumentError
 from privfed.protocols.crypto import shamir
-from privfed.protocols.crypto.shamir import Bytes, check_abscissae, combine, interpolation, lagrange, share
-from privfed.protocols.masked.announced import Shares
+from privfed.protocols.crypto.shamir import (
+    Bytes,
+    Shares,
+    check_abscissae,
+    combine,
+    interpolation,
+    lagrange,
+    share,
+)
 from tests.some import some
 
 P_VALUE = 1e-6
