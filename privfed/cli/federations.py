@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import click
-import msgspec
 
 from privfed.cli.declared import Declared, declared_of
 from privfed.cli.described import (
@@ -49,7 +48,7 @@ from privfed.party.identity import (
     read_parties,
     read_signed_key,
 )
-from privfed.party.journal import FitLine, Journal
+from privfed.party.journal import Journal
 from privfed.privacy.claim import one_line
 from privfed.privacy.ledger import spent_line
 
@@ -107,41 +106,22 @@ _SHOWN: tuple[tuple[Callable[[Path], Any], Callable[[Any], None]], ...] = (
 """What `privfed keys show` reads, and how it shows that."""
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds what `privfed journal export` writes: no key, no state, no total, no row."""
-
-    name: str
-    counter: int
-    head: str
-    data_sets: dict[str, Usage]
-    fits: tuple[FitLine, ...]
-    entries: tuple[dict[str, Any], ...] = ()
-
-
-def _shown(folder: Path, *, whole: bool) -> Shown:
-    own = read_identity(folder)
-    kept = Journal(folder, own)
-    fits, head = kept.fits, kept.head
-    return Shown(
-        name=own.name,
-        counter=head.counter,
-        head=head.head.hex(),
-        data_sets={name: kept.usage(name) for name in sorted({one.data_set for one in fits})},
-        fits=fits,
-        entries=kept.entries() if whole else (),
-    )
+def _usages(kept: Journal) -> dict[str, Usage]:
+    """Return what each data set has given, by its name."""
+    return {name: kept.usage(name) for name in sorted({one.data_set for one in kept.fits})}
 
 
 def show_journal(folder: Path) -> None:
     """Do the work of `privfed journal show`."""
-    shown = _shown(folder, whole=False)
-    click.echo(f"{shown.name}: {shown.counter} entries, {len(shown.fits)} fits")
-    for name, usage in shown.data_sets.items():
+    own = read_identity(folder)
+    kept = Journal(folder, own)
+    click.echo(f"{own.name}: {kept.head.counter} entries, {len(kept.fits)} fits")
+    for name, usage in _usages(kept).items():
         click.echo(
             f"data set {name}: {usage.fits} fits, {usage.sums} sums answered, {usage.losses} losses; "
             f"{spent_line(usage)}, {usage.unprotected} fits without a guarantee"
         )
-    for fit in shown.fits:
+    for fit in kept.fits:
         claim = (
             "no guarantee" if fit.epsilon is None else f"epsilon {fit.epsilon:g}, {fit.spent:.1%} of it paid"
         )
@@ -159,13 +139,23 @@ def end(folder: Path, fit: int) -> None:
 
 def export(folder: Path, out: Path, by: str | None) -> None:
     """Do the work of `privfed journal export`."""
-    shown = _shown(folder, whole=True)
+    own = read_identity(folder)
+    kept = Journal(folder, own)
     if by is None:
+        # No key, no state, no total, no row.
+        shown = {
+            "name": own.name,
+            "counter": kept.head.counter,
+            "head": kept.head.head.hex(),
+            "data_sets": _usages(kept),
+            "fits": kept.fits,
+            "entries": kept.entries(),
+        }
         write_new(out, pretty(shown))
     elif out.suffix == ".png":
-        draw_record(out, record(shown.fits, shown.entries, by), by)
+        draw_record(out, record(kept.fits, kept.entries(), by), by)
     else:
-        write_csv(out, record(shown.fits, shown.entries, by))
+        write_csv(out, record(kept.fits, kept.entries(), by))
     click.echo(f"wrote {out}")
 
 

@@ -22,7 +22,6 @@ from privfed.cli.result import (
     ROWS,
     Result,
     SumRow,
-    began_of,
     claim_from,
     claim_of_run,
     in_columns_units,
@@ -31,7 +30,7 @@ from privfed.cli.result import (
     to_json,
 )
 from privfed.cli.run_folder import MODEL, RESULT, TABLE, pretty
-from privfed.core.record.records import Ended
+from privfed.core.record.records import Began, Ended
 from privfed.core.record.transcript import Transcript
 from privfed.core.stored.files import replaced, rewrite
 from privfed.privacy.claim import PrivacySpent, facts_of, one_line, rows_mark
@@ -244,7 +243,7 @@ def show(run_folder: Path, as_json: bool) -> None:
         parameters = {"algorithm": agreed.algorithm}
     parameters.pop("n_features", None)
     name, finished = parameters.pop("algorithm", "unknown"), bool(transcript.of(Ended))
-    sums, saw = sum_rows(transcript), server_saw(began_of(transcript))
+    sums, saw = sum_rows(transcript), server_saw(transcript.of(Began)[0])
     shown = {
         "algorithm": name,
         "parameters": parameters,

@@ -185,11 +185,6 @@ def in_columns_units(model: FederatedClusterer) -> FloatArray:
     return centers if model.scaling_ is None else model.scaling_.original(centers)
 
 
-def began_of(transcript: Transcript) -> Began:
-    """Return the record that begins a transcript and says what was agreed on."""
-    return next(record for record in transcript.records if isinstance(record, Began))
-
-
 def server_saw(began: Began) -> str:
     """Say what the server saw; of a sum that is not privfed's own, as its author says."""
     opens = began.recipient == "server"
@@ -252,7 +247,7 @@ def facts_of_run(model: FederatedClusterer | FederatedModel, seconds: float, *no
         *noised: fields that come from noised totals under differential privacy.
     """
     transcript, claim = model.transcript_, model.privacy_claim_
-    began = began_of(transcript)
+    began = transcript.of(Began)[0]
     return {
         "protocol": began.configuration.protocol,
         "recipient": began.recipient,

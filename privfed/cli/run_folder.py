@@ -118,7 +118,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     parameters: Parameters
 
 
-def pretty(value: msgspec.Struct) -> bytes:
+def pretty(value: Any) -> bytes:
     """Return a value as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 

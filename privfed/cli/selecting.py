@@ -30,7 +30,6 @@ from privfed.cli.program import in_options
 from privfed.cli.progress import RoundProgress
 from privfed.cli.result import (
     ROWS,
-    began_of,
     claim_from,
     in_columns_units,
     measured_on,
@@ -51,6 +50,7 @@ from privfed.cli.run_folder import (
     source_of,
     values_of,
 )
+from privfed.core.record.records import Began
 from privfed.core.record.transcript import has_begun
 from privfed.core.stored.files import locked, make_folder, replaced, rewrite, write_new
 from privfed.data import ClientTables
@@ -223,7 +223,7 @@ def _progress(asked: Asked, model: FederatedClusterer, n_clusters: int, quiet: b
 
 def _selection(asked: Asked, tables: ClientTables, result: SelectionResult, seconds: float) -> Selection:
     model = result.estimator
-    began = began_of(model.transcript_)
+    began = model.transcript_.of(Began)[0]
     return Selection(
         privfed=__version__,
         algorithm=asked.algorithm,
