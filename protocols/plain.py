@@ -5,7 +5,7 @@ Reveals to the server: every client's statistics. Sums are float64, added in cli
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 import numpy as np
@@ -149,10 +149,10 @@ class PlainSession:
             self._number += 1
             again, odd = yield from self._asked(used, question, index)
             read, rejected = {**read, **again}, {**rejected, **odd}
-        answers = {i: reply for i, reply in read.items() if isinstance(reply, PlainAnswer)}
+        answers = {i: reply for i in members if isinstance(reply := read.get(i), PlainAnswer)}
         refused = {i: reply.code for i, reply in read.items() if isinstance(reply, Refusal)}
-        answers = self._in_range(question.spec, answers, rejected)
-        return self._total(question, members, answers, refused, rejected)
+        vectors = self._in_range(question.spec, answers, rejected)
+        return self._total(question, members, answers, vectors, refused, rejected)
 
     def _asked(
         self, clients: Collection[int], question: Question, index: int
@@ -175,13 +175,17 @@ class PlainSession:
     @staticmethod
     def _in_range(
         spec: StatisticsSpec, answers: dict[int, PlainAnswer], rejected: dict[int, str]
-    ) -> dict[int, PlainAnswer]:
-        """Return the answers that keep to the question's ranges; note those that do not as rejected."""
-        if not answers or spec.holds(_stacked([one.vector for one in answers.values()])):
-            return answers
+    ) -> FloatArray:
+        """Return the answers that keep to the question's ranges, read-only float64 of shape (n, size).
+
+        Those that do not are taken out, and noted as rejected.
+        """
         wrong = [i for i, one in answers.items() if not spec.holds(one.vector.to_numpy())]
+        for client in wrong:
+            del answers[client]
         rejected.update(dict.fromkeys(wrong, "statistics outside the question's ranges"))
-        return {i: one for i, one in answers.items() if i not in rejected}
+        data = b"".join([one.vector.data for one in answers.values()])
+        return np.frombuffer(data, dtype="<f8").reshape(len(answers), spec.size)
 
     def _read(self, client: int, data: bytes, size: int) -> PlainAnswer | Refusal:
         name = self._name(client)
@@ -201,17 +205,18 @@ class PlainSession:
         question: Question,
         members: tuple[int, ...],
         answers: Mapping[int, PlainAnswer],
+        vectors: FloatArray,
         refused: Mapping[int, str],
         rejected: Mapping[int, str],
     ) -> Total:
-        contributors = tuple(i for i in members if i in answers)
+        contributors = tuple(answers)
         missing = [self._name(i) for i in members if i not in answers]
         needed = max(1, self._configuration.terms.threshold)
         if len(contributors) < needed:
             if refused:
                 raise RefusedError({self._name(i): code for i, code in refused.items()}, stage=COLLECT)
             raise NotEnoughClientsError(missing=missing, left=len(contributors), needed=needed, stage=COLLECT)
-        vectors, layout = _stacked([answers[i].vector for i in contributors]), question.spec.layout
+        layout = question.spec.layout
         return Total(
             # Along the first axis, so that clients are added in their order.
             statistics=question.spec.unflatten(vectors.sum(axis=0)),
@@ -221,12 +226,6 @@ class PlainSession:
             rejected=dict(rejected),
             contributions=Contributions(contributors, lambda: StatisticsTable(layout, vectors)),
         )
-
-
-def _stacked(vectors: Sequence[Array]) -> FloatArray:
-    """Return flat answers, as received, as a read-only table, float64 of shape (n_clients, size)."""
-    table = np.frombuffer(b"".join([vector.data for vector in vectors]), dtype="<f8")
-    return table.reshape(len(vectors), -1)
 
 
 class Plain:

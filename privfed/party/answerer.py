@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import overload
 
 import numpy as np
@@ -106,13 +107,11 @@ def in_order(
 def remembering_again(question: Question, clients: Sequence[ClientData]) -> Callable[[], None]:
     """Return a function that has clients remember what they do now: for after an answer that failed."""
     remembers = memories_of(question)
-    before = [
-        {name: one.codec.to_bytes(one.of(data.memory)) for name, one in remembers.items()} for data in clients
-    ]
+    before = [{name: deepcopy(one.of(data.memory)) for name, one in remembers.items()} for data in clients]
 
     def restore() -> None:
         for data, known in zip(clients, before, strict=True):
-            data.memory.update({name: one.codec.from_bytes(known[name]) for name, one in remembers.items()})
+            data.memory.update(deepcopy(known))
 
     return restore
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, cmp_to_key
 from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -36,7 +36,7 @@ from privfed.core.asking.phases import Form, Rule
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.roles.conversation import Ask, Conversation, changed
-from privfed.core.values.domain import Ranges
+from privfed.core.values.domain import Ranges, frozen
 from privfed.errors import ArgumentError, DataError
 from privfed.questions.lloyd import RESOLUTION, SLACK, value_resolution
 from privfed.questions.local_points import LocalPoints, WeightedPoints
@@ -283,13 +283,20 @@ class Slots(Question):
         return [self._first(own) for own in self.inner.answer_all(clients, generators)]
 
     def _first(self, own: Statistics) -> Statistics:
-        spread = {name: np.zeros((self.slots, *array.shape)) for name, array in own.items()}
+        # Zeros that nobody writes to take no memory.
+        spread = Statistics.of(self.spec.layout, np.zeros(self.spec.size))
         for name, array in own.items():
             spread[name][0] = array
-        return Statistics(**spread)
+        frozen(spread.vector)
+        return spread
 
     def contributions(self, total: Statistics) -> list[Statistics]:
         """Return the contents of the slots that are not empty, sorted by value, not by slot."""
         rows = np.concatenate([total[name].reshape(self.slots, -1) for name in total], axis=1)
-        order = [int(i) for i in np.lexsort(rows.T[::-1]) if rows[i].any()]
+
+        def compared(i: int, j: int) -> int:
+            first = int(np.argmax(rows[i] != rows[j]))
+            return int(np.sign(rows[i, first] - rows[j, first]))
+
+        order = sorted(np.flatnonzero(rows.any(axis=1)).tolist(), key=cmp_to_key(compared))
         return [Statistics(**{name: total[name][i] for name in total}) for i in order]

@@ -10,6 +10,7 @@ import numpy as np
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics
+from privfed.core.values.domain import frozen
 from privfed.errors import PolicyError
 from privfed.privacy.noised import Noised
 from privfed.protocols.crypto.keys import bound, expand
@@ -51,4 +52,6 @@ def moved(statistics: Statistics, key: bytes, slots: int, client: int) -> Statis
     """Move the content of the first slot to the client's slot in the permutation drawn from `key`."""
     # Sorting uniform words gives a uniform permutation.
     slot = int(np.argsort(keystream(key, slots))[client])
-    return Statistics(**{name: np.roll(array, slot, axis=0) for name, array in statistics.items()})
+    parts = [one for a in statistics.values() for one in (a[slots - slot :], a[: slots - slot])]
+    vector = np.concatenate([one.ravel() for one in parts])
+    return Statistics.of(statistics.layout, frozen(vector))

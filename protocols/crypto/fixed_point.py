@@ -26,6 +26,7 @@ Words = npt.NDArray[np.uint64]
 NARROW_BITS, WIDE_BITS = 62, 126
 MAX_CLIPPED = 1 << 32
 _LIMB = 2.0**64
+_BLOCK = 1 << 14
 _HALF, _HALF_BITS = np.uint64(2**32 - 1), np.uint64(32)
 
 
@@ -119,17 +120,19 @@ class Grid(Layout):
     """
 
     def __init__(self, spec: StatisticsSpec, n_clients: int, reach: FloatArray | float = 0.0) -> None:
+        resolution, largest = spec.resolution, np.maximum(np.abs(spec.low), np.abs(spec.high))
         with np.errstate(over="ignore"):
-            largest = n_clients * np.maximum(np.abs(spec.low), np.abs(spec.high)) + reach
-        self.step = np.where(largest > 0, _steps(largest, NARROW_BITS), spec.resolution)
-        self.is_wide = self.step > spec.resolution
+            largest *= n_clients
+            largest += reach
+        self.step = np.where(largest > 0, _steps(largest, NARROW_BITS), resolution)
+        self.is_wide = self.step > resolution
         if self.is_wide.any():
             self.step[self.is_wide] = _steps(largest[self.is_wide], WIDE_BITS)
-        if (self.step > spec.resolution).any():
-            entry = int(np.argmax(self.step > spec.resolution))
+        if (self.step > resolution).any():
+            entry = int(np.argmax(self.step > resolution))
             raise ArgumentError(
                 f"a sum over {n_clients} clients needs more than 126 bits for entry {entry} "
-                f"(largest {largest[entry]:.3g}, resolution {spec.resolution[entry]:.3g}); declare a smaller "
+                f"(largest {largest[entry]:.3g}, resolution {resolution[entry]:.3g}); declare a smaller "
                 "domain or max_rows.",
                 parameters=["max_rows"],
             )
@@ -142,13 +145,18 @@ class Grid(Layout):
 
     def encode(self, vector: FloatArray, clipped: int) -> Words:
         """Return a client's answer, already inside its ranges, as words of shape (size,)."""
-        scaled = vector / self.step
-        np.rint(scaled, out=scaled)
         words = np.empty(self.size, dtype=np.uint64)
-        # Assigning casts in place: a temporary array would cost more than the arithmetic.
-        words[: self.n_narrow - 2].view(np.int64)[:] = scaled[~self.is_wide] if self.n_wide else scaled
         words[self.n_narrow - 2 : self.n_narrow] = min(clipped, MAX_CLIPPED), 1
-        if self.n_wide:
+        narrow = words[: self.n_narrow - 2].view(np.int64)
+        if not self.n_wide:
+            for start in range(0, len(vector), _BLOCK):
+                # A block at a time: temporary arrays would cost more than the arithmetic.
+                part = slice(start, start + _BLOCK)
+                narrow[part] = np.rint(vector[part] / self.step[part])
+        else:
+            scaled = vector / self.step
+            np.rint(scaled, out=scaled)
+            narrow[:] = scaled[~self.is_wide]
             # By magnitude, so that both limbs are exact; then negated where need be: -x = ~x + 1.
             magnitude, negative = np.abs(scaled[self.is_wide]), scaled[self.is_wide] < 0
             high = np.floor(magnitude / _LIMB)
@@ -181,7 +189,7 @@ def _steps(largest: FloatArray, bits: int) -> FloatArray:
     return steps
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=2)
 def grid_of(question: bytes, n_clients: int) -> Grid:
     """Return the grid of an encoded question for cohorts of at most `n_clients` clients."""
     asked = question_from_bytes(question)

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeVar
 
+import numpy as np
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
@@ -191,8 +192,16 @@ def check_public_key(public: bytes) -> None:
 
 def seal(key: bytes, plaintext: bytes | memoryview, associated: bytes) -> bytes:
     """Encrypt and authenticate; the result is a random nonce followed by the ciphertext."""
+    return bytes(sealed(key, plaintext, associated))
+
+
+def sealed(key: bytes, plaintext: bytes | memoryview, associated: bytes) -> memoryview:
+    """Return what `seal` does, of long texts, which are not copied."""
     nonce = secrets.token_bytes(NONCE_BYTES)
-    return nonce + AESGCM(key).encrypt(nonce, plaintext, associated)
+    box = np.empty(NONCE_BYTES + len(plaintext) + TAG_BYTES, dtype=np.uint8).data
+    box[:NONCE_BYTES] = nonce
+    AESGCM(key).encrypt_into(nonce, plaintext, associated, box[NONCE_BYTES:])
+    return box
 
 
 def unseal(key: bytes, sealed: bytes | memoryview, associated: bytes) -> bytes:

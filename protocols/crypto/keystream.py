@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algori
 from privfed.core.values.domain import FloatArray
 from privfed.protocols.crypto.fixed_point import Layout, Words
 
-BLOCK_WORDS = 1 << 15
+BLOCK_WORDS = 1 << 14
 
 SHORT = 1 << 8
 """Most words of a mask that is derived as it is; a longer one is the keystream of a key."""
@@ -71,8 +71,7 @@ class Masker:
             adds: whether each is added, bool of shape (n_masks,).
         """
         if self._grid.size > SHORT:
-            for mask, one in zip(masks, adds.tolist(), strict=True):
-                self.add(total, mask, 1 if one else -1)
+            self._apply(total, masks, [1 if one else -1 for one in adds.tolist()])
             return
         rows = np.frombuffer(b"".join(masks), dtype="<u8").reshape(-1, self._grid.size)
         rows = rows.astype(np.uint64, copy=False)
@@ -81,21 +80,25 @@ class Masker:
 
     def add(self, total: Words, key: bytes, sign: int = 1) -> None:
         """Add the stream of `key` to `total` in place; with sign -1, subtract it."""
-        grid = self._grid
-        stream, buffer = _stream(key), memoryview(self._buffer)
-        operation = np.add if sign > 0 else np.subtract
-        for start in range(0, grid.n_narrow, BLOCK_WORDS):
-            part = total[start : min(start + BLOCK_WORDS, grid.n_narrow)]
-            stream.update_into(_ZEROS[: 8 * len(part)], buffer[: 8 * len(part)])
-            operation(part, self._block[: len(part)], out=part)
-        if grid.size > grid.n_narrow:
-            generated = stream.update(bytes(8 * (grid.size - grid.n_narrow)))
-            rest = np.frombuffer(generated, dtype="<u8").astype(np.uint64)
-            grid.add_rest(total, rest, sign)
+        self._apply(total, [key], [sign])
 
     def subtract(self, total: Words, key: bytes) -> None:
         """Subtract the stream of `key` from `total` in place."""
-        self.add(total, key, -1)
+        self._apply(total, [key], [-1])
+
+    def _apply(self, total: Words, keys: Sequence[bytes], signs: Sequence[int]) -> None:
+        """Add all streams to one block of the total after the other, which stays in the processor's cache."""
+        grid, buffer = self._grid, memoryview(self._buffer)
+        streams = [(_stream(key), sign) for key, sign in zip(keys, signs, strict=True)]
+        for start in range(0, grid.n_narrow, BLOCK_WORDS):
+            part = total[start : min(start + BLOCK_WORDS, grid.n_narrow)]
+            zeros, made, block = _ZEROS[: 8 * len(part)], buffer[: 8 * len(part)], self._block[: len(part)]
+            for stream, sign in streams:
+                stream.update_into(zeros, made)
+                (np.add if sign > 0 else np.subtract)(part, block, out=part)
+        for stream, sign in streams if grid.size > grid.n_narrow else ():
+            generated = stream.update(bytes(8 * (grid.size - grid.n_narrow)))
+            grid.add_rest(total, np.frombuffer(generated, dtype="<u8").astype(np.uint64), sign)
 
 
 CHECK_BYTES = 24

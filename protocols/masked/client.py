@@ -288,10 +288,11 @@ class MaskedClient(JoiningClient):
         maker = self._maker(keys, slot)
         block = maker.opened(block, brought, message.boxes)
         checks.check_opened(block, maker.neighbours, slots)
-        parts = (message.index, message.question, cohort.digest, message.prepared, keys.chain.head)
+        asked = question.to_bytes()  # The same object for all simulated clients, hashed once.
+        parts = (message.index, asked, cohort.digest, message.prepared, keys.chain.head)
         header = sum_header(keys.session, number, *parts)
         prepared = tuple([maker.neighbours.clients[place] for place in slots])
-        grid = grid_of(message.question, len(cohort.members))
+        grid = grid_of(asked, len(cohort.members))
         layout = grid.checked(0 if self._verifier is None else CHECK_WORDS)
         secrets, seeds = block.own[number], _rows(block.seeds[number], KEY_BYTES, slots)
         own, answer_key = part(secrets, SELF, KEY_BYTES), part(secrets, ANSWER, KEY_BYTES)

@@ -25,7 +25,7 @@ from privfed.protocols.crypto.keys import (
     CryptographyError,
     bound,
     expand,
-    seal,
+    sealed,
     unseal,
 )
 
@@ -170,8 +170,8 @@ class Direction:
 
     def seal(self, number: int, stage: Stage, message: Message) -> bytes:
         """Return a sealed envelope with a message of a sum and stage."""
-        box = seal(self.key, encode(message), self._binding(number, stage))
-        return encode(Envelope(number, stage, memoryview(box)))
+        box = sealed(self.key, encode(message), self._binding(number, stage))
+        return encode(Envelope(number, stage, box))
 
     def open(self, envelope: Envelope, expected: Any, sender: str = "the coordinator") -> Any:
         """Return the message in an envelope.

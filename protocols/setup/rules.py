@@ -171,6 +171,7 @@ def cohort_digest(label: int, members: tuple[int, ...]) -> bytes:
     return digest("cohort", label, *members)
 
 
+@lru_cache(maxsize=2)
 def sum_header(
     session: bytes,
     number: int,

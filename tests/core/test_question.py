@@ -25,6 +25,7 @@ from privfed.core.asking.question import (
     _REGISTRY,
     AdditiveOver,
     ClientData,
+    Position,
     Question,
     question_from_bytes,
     unknown_name,
@@ -130,6 +131,17 @@ def test_question_in_another_encoding_of_the_same_values_is_an_error() -> None:
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(turned)) == plain
     with pytest.raises(MessageError, match="canonical"):
         question_from_bytes(msgspec.msgpack.encode(turned))
+
+
+def test_what_is_asked_is_what_arrays_hold_now_and_where_it_stands() -> None:
+    ranges, centers = Ranges([0.0], [1.0], 4), np.zeros((1, 1))
+    asked = LloydSums(ranges=ranges, centers=centers)
+    before = asked.to_bytes()
+    centers[:] = 0.5
+    assert asked.to_bytes() != before
+    read = question_from_bytes(before)
+    assert read.to_bytes() == before == read.at(Position()).at(None).to_bytes()
+    assert question_from_bytes(read.at(Position()).to_bytes()).position == Position()
 
 
 def test_questions_in_questions_without_end_are_an_error() -> None:

@@ -338,9 +338,17 @@ def _check_counts(least: int, most: int) -> None:
 def _read(rule: object, value: object, kept: Kept) -> Kept | None:
     if isinstance(rule, Rule):
         return rule.read(value, kept)
-    # 1, 1.0 and True are equal, but other options on the wire.
-    same = type(_plain(rule)) is type(_plain(value)) and _digest(rule) == _digest(value)
-    return kept if same else None
+    return kept if _same(rule, value) else None
+
+
+def _same(one: object, other: object) -> bool:
+    """Say whether two values are the same on the wire, where 1, 1.0 and True are others."""
+    if isinstance(one, Part | Question) and type(one) is type(other):
+        pairs = zip(asdict(one).values(), asdict(other).values(), strict=True)
+        return all(_same(*pair) for pair in pairs)
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and one.shape != other.shape:
+        return False
+    return type(_plain(one)) is type(_plain(other)) and _digest(one) == _digest(other)
 
 
 def _plain(value: object) -> object:
@@ -356,4 +364,6 @@ def _plain(value: object) -> object:
 
 def _digest(value: object) -> bytes:
     """Return a digest of a field's value, the same on all machines."""
-    return hashlib.sha256(b"privfed phases|" + msgspec.msgpack.encode(_plain(value))).digest()
+    found = hashlib.sha256(b"privfed phases|")
+    found.update(msgspec.msgpack.encode(_plain(value)))
+    return found.digest()

@@ -15,7 +15,7 @@ from enum import Enum
 from functools import lru_cache
 from importlib import import_module
 from types import NoneType, UnionType
-from typing import Any, ClassVar, Self, TypeVar, get_args, get_origin
+from typing import Any, ClassVar, Self, TypeVar, cast, get_args, get_origin
 
 import msgspec
 import numpy as np
@@ -25,7 +25,7 @@ from privfed.core.asking.declaration import TOO_LARGE, Cost, CostError, Declarat
 from privfed.core.asking.statistics import Statistics, StatisticsSpec
 from privfed.core.names import PLACES, same_definition
 from privfed.core.stored.encoding import Array, asdict, encode, types_of
-from privfed.core.values.domain import FloatArray, Ranges
+from privfed.core.values.domain import FloatArray, Ranges, unwritable
 from privfed.core.values.guarantee import Word
 from privfed.core.values.numbers import Integer, Items, Named
 from privfed.errors import ArgumentError, MessageError, PolicyError, PrivacyError
@@ -241,15 +241,22 @@ class Question(ABC):
     def at(self, position: Position | None) -> Self:
         """Return the same question, which states a position."""
         placed = copy(self)
+        placed.__dict__.pop("_encoded", None)
         placed.__dict__["_position"] = position
         return placed
 
     def to_bytes(self) -> bytes:
         """Return the canonical encoding, which is sent and which masks are bound to."""
+        if "_encoded" in self.__dict__:
+            return cast(bytes, self.__dict__["_encoded"])
         arrays: dict[str, Array] = {}
         options: dict[str, Option] = {}
         _write(self, "", arrays, options)
-        return encode(QuestionMessage(wire_name(type(self)), arrays, options, self.position))
+        encoded = encode(QuestionMessage(wire_name(type(self)), arrays, options, self.position))
+        held = (one for part in parts_of(self) for one in asdict(part).values())
+        if all(unwritable(one) for one in held if isinstance(one, np.ndarray) and one.size):
+            self.__dict__["_encoded"] = encoded
+        return encoded
 
 
 COMPARED = (np.ndarray, bool, int, float, str, NoneType, Ranges, Word, Question, Part)
@@ -380,4 +387,5 @@ def question_from_bytes(data: bytes) -> Question:
         raise MessageError(
             "question is not in its canonical encoding", sender="the coordinator", stage="question"
         )
+    question.__dict__["_encoded"] = data
     return question

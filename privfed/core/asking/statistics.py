@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import overload
 
@@ -152,7 +151,7 @@ class Entry:
 class StatisticsSpec:
     """Names, shapes and per-entry ranges of one question's statistics; fixes the flat layout.
 
-    Ranges and steps are as long as an answer, and are made when they are first asked for.
+    Ranges and steps are as long as an answer, and are made each time that they are asked for.
 
     Args:
         entries: the named arrays, in the order of the flat layout.
@@ -166,17 +165,17 @@ class StatisticsSpec:
         self.layout = tuple((entry.name, entry.shape) for entry in entries)
         """Names and shapes, in order."""
 
-    @cached_property
+    @property
     def low(self) -> FloatArray:
         """Smallest value of each number of an answer, float64 of shape (size,)."""
         return self._flat("low")
 
-    @cached_property
+    @property
     def high(self) -> FloatArray:
         """Largest value of each number, likewise."""
         return self._flat("high")
 
-    @cached_property
+    @property
     def resolution(self) -> FloatArray:
         """Coarsest step of each number, likewise."""
         return self._flat("resolution")
@@ -236,5 +235,12 @@ class StatisticsSpec:
 
     def holds(self, vectors: FloatArray) -> bool:
         """Say whether flat answers, float64 of shape (..., size), lie in their ranges; NaN never does."""
-        inside = (vectors >= self.low) & (vectors <= self.high)
-        return bool(np.count_nonzero(inside) == inside.size)
+        start = 0
+        for entry in self.entries:
+            own = vectors[..., start : (start := start + prod(entry.shape))]
+            # Ranges of most entries are one number each: they are not made as long as an answer.
+            own = own.reshape((*vectors.shape[:-1], *entry.shape))
+            inside = (own >= np.asarray(entry.low)) & (own <= np.asarray(entry.high))
+            if np.count_nonzero(inside) < inside.size:
+                return False
+        return True

@@ -1,8 +1,9 @@
 """The records of a run's transcript, one JSON object a line on disk, and the tables of answers beside them.
 
 From one round to the next most of the clients' clusters stay as they are. So a table of answers is kept as
-its exclusive or with the last table of the same shape, or with zeros, compressed by zlib where that pays. A
-large one lies in a file beside the transcript's lines. Decision 025 has the measurement.
+its exclusive or with the last table of the same shape, or with zeros, compressed by zlib. Where that hardly
+pays, as of updates, it is kept as it is. A large one lies in a file beside the transcript's lines. Decision
+025 has the measurement.
 """
 
 from __future__ import annotations
@@ -101,6 +102,7 @@ class Table(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
         sha256: of these bytes, in hexadecimal digits.
         data: these bytes; empty where they are in the file.
         at: their position in the file; None where they are in `data`.
+        packed: whether they are compressed; else they are the table itself, little-endian float64.
     """
 
     clients: tuple[int, ...]
@@ -110,6 +112,7 @@ class Table(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     sha256: str
     data: bytes = b""
     at: int | None = None
+    packed: bool = True
 
     @property
     def end(self) -> int:
@@ -152,13 +155,17 @@ class Table(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
         Raises:
             ValueError: the bytes are damaged, or not there.
         """
-        size, found = 8 * len(self.clients) * self.size, zlib.decompressobj()
-        try:
-            # No more than these bytes are ever made of damaged ones.
-            bits = found.decompress(self._bytes(file), size + 1)
-        except zlib.error:
-            raise ValueError("a table of answers is damaged") from None
-        if len(bits) != size or not found.eof or found.unused_data:
+        size, bits = 8 * len(self.clients) * self.size, self._bytes(file)
+        if self.packed:
+            found = zlib.decompressobj()
+            try:
+                # No more than these bytes are ever made of damaged ones.
+                bits = found.decompress(bits, size + 1)
+            except zlib.error:
+                raise ValueError("a table of answers is damaged") from None
+            if not found.eof or found.unused_data:
+                raise ValueError("a table of answers has another size")
+        if len(bits) != size:
             raise ValueError("a table of answers has another size")
         return np.frombuffer(bits, dtype="<i8").reshape(len(self.clients), self.size)
 
@@ -197,17 +204,18 @@ encode = msgspec.json.Encoder().encode
 _SAMPLES, _SAMPLED = 16, 1 << 12
 """Pieces of a large table that are tried first, and the bytes of each."""
 
-_WORTH = 0.5
-"""Part of the bytes that must not be left over for compression to be worth its time. Of float32 .55 is."""
+_WORTH = 0.25
+"""Part of the bytes that must not be left over for compression to be worth its time. Of float32 .5 is."""
 
 
-def _level(whole: bytes) -> int:
-    """Return how hard a table is compressed: not at all where pieces of it hardly shrink, as of updates."""
-    if len(whole) <= _SAMPLES * _SAMPLED:
-        return 1
-    starts = range(0, len(whole) - _SAMPLED + 1, (len(whole) - _SAMPLED) // (_SAMPLES - 1))
-    pieces = b"".join(whole[start : start + _SAMPLED] for start in starts)
-    return 1 if len(zlib.compress(pieces, 1)) < _WORTH * len(pieces) else 0
+def _shrinks(bits: npt.NDArray[np.int64], before: npt.NDArray[np.int64] | None) -> bool:
+    """Say whether compression of a table, combined with the one before, pays: of pieces of a large one."""
+    if bits.nbytes <= _SAMPLES * _SAMPLED:
+        return True
+    starts = range(0, bits.size - _SAMPLED // 8 + 1, (bits.size - _SAMPLED // 8) // (_SAMPLES - 1))
+    places = np.add.outer(np.array(starts), np.arange(_SAMPLED // 8)).ravel()
+    pieces = bits.ravel()[places] if before is None else bits.ravel()[places] ^ before.ravel()[places]
+    return bool(len(zlib.compress(pieces.tobytes(), 1)) < _WORTH * pieces.nbytes)
 
 
 class Tables:
@@ -227,15 +235,15 @@ class Tables:
         table = answers.table if isinstance(answers, Contributions) else table_of(list(answers.values()))
         # Combined as integers: zeros have signs, and NaN differs from itself.
         bits = np.ascontiguousarray(table.vectors, dtype="<f8").view(np.int64)
-        follows, changed = None, bits
+        follows, before = None, None
         if self._packed is not None and self._packed[1].shape == bits.shape:
-            follows, changed = self._packed[0], bits ^ self._packed[1]
-        self._packed = index, bits
-        whole = changed.tobytes()
-        data = zlib.compress(whole, _level(whole))
-        kept = Table(
-            tuple(answers), bits.shape[1], follows, len(data), hashlib.sha256(data).hexdigest(), data
+            follows, before = self._packed
+        self._packed, packed = (index, bits), _shrinks(bits, before)
+        data = (
+            zlib.compress((bits if before is None else bits ^ before).data, 1) if packed else bits.tobytes()
         )
+        follows, hashed = follows if packed else None, hashlib.sha256(data).hexdigest()
+        kept = Table(tuple(answers), bits.shape[1], follows, len(data), hashed, data, packed=packed)
         if self.file is None or len(data) <= INLINE:
             return kept
         with open_file(self.file, "ab") as file:

@@ -165,18 +165,25 @@ def bound(tag: str, *parts: bytes | int) -> bytes:
 
     Numbers take eight bytes; byte strings are prefixed with their length.
     """
+    return b"".join(_pieces(tag, parts))
+
+
+def _pieces(tag: str, parts: tuple[bytes | int, ...]) -> list[bytes]:
     pieces = [tag.encode().ljust(16, b"\0")]
     for part in parts:
         if isinstance(part, int):
             pieces.append(part.to_bytes(8, "big"))
         else:
             pieces += [len(part).to_bytes(8, "big"), part]
-    return b"".join(pieces)
+    return pieces
 
 
 def digest(tag: str, *parts: bytes | int) -> bytes:
-    """Return SHA-256 of a tag and its parts, 32 bytes."""
-    return hashlib.sha256(bound(tag, *parts)).digest()
+    """Return SHA-256 of `bound`, 32 bytes. Parts are not copied."""
+    found = hashlib.sha256()
+    for piece in _pieces(tag, parts):
+        found.update(piece)
+    return found.digest()
 
 
 def asdict(value: Any) -> dict[str, Any]:

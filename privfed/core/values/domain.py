@@ -38,12 +38,12 @@ def frozen(array: FloatArray) -> FloatArray:
 
 def frozen_array(values: npt.ArrayLike) -> FloatArray:
     """Return a read-only C-contiguous float64 copy of `values`, or `values` if nobody can write to them."""
-    if isinstance(values, np.ndarray) and values.dtype == np.float64 and _unwritable(values):
+    if isinstance(values, np.ndarray) and values.dtype == np.float64 and unwritable(values):
         return values
     return frozen(np.array(values, dtype=np.float64, order="C"))
 
 
-def _unwritable(array: npt.NDArray[np.float64]) -> bool:
+def unwritable(array: npt.NDArray[np.float64]) -> bool:
     """Say whether an array, and whatever array it is a view of, is read-only, and lies in C order."""
     owner: object = array
     while isinstance(owner, np.ndarray):

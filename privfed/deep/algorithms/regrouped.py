@@ -162,7 +162,7 @@ class RegroupedLearning:
 
     def averages_itself(self, size: int, n_parameters: int, private: bool) -> bool:
         """Say whether the server holds whole updates, and averages them without a second sum."""
-        return size == n_parameters and not (self.slotted or private or self.rule.decay)
+        return size == n_parameters and not (private or self.rule.decay)
 
     def tag_size(self, size: int, n_parameters: int) -> int:
         """Return how many numbers a landmark has."""
@@ -345,8 +345,8 @@ class _Server:
             n_clusters=decision.n_clusters,
             models=self.models,
             landmarks=frozen_array(landmarks),
-            origins=seen.labels[chosen].astype(np.float64),
-            labels=decision.labels[chosen].astype(np.float64),
+            origins=frozen_array(seen.labels[chosen]),
+            labels=frozen_array(decision.labels[chosen]),
             seed=self._seed,
             metric=self._rule.landmark_metric,
         )
@@ -366,7 +366,8 @@ class _Server:
         otherwise = self._otherwise(step)
         update, origin = np.zeros_like(otherwise), np.zeros((len(otherwise), len(self.models)))
         weights = np.ones(len(labels)) if seen.weights is None else seen.weights
-        np.add.at(update, labels, weights[:, None] * seen.updates)
+        for label, weight, one in zip(labels, weights, seen.updates, strict=True):
+            update[label] += weight * one
         np.add.at(origin, (labels, seen.labels), weights)
         self.models = frozen_array(averaged(self.models, update, origin, otherwise))
 

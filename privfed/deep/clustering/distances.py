@@ -22,7 +22,7 @@ Whether a clustering still fits the updates: the Dunn index and the rule that as
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -42,9 +42,8 @@ def divergence(starts: FloatArray, ends: FloatArray) -> FloatArray:
         starts: models that clients received, float64 of shape (n, n_parameters).
         ends: models that they found, of the same shape.
     """
-    updates = ends - starts
-    lengths = np.linalg.norm(updates, axis=1)
-    return np.stack([_towards(ends, updates, lengths, ends[i], updates[i])[0] for i in range(len(ends))])
+    others = Others.of(starts, ends)
+    return np.stack([others.towards(*pair)[0] for pair in zip(ends, others.updates, strict=True)])
 
 
 def update_distances(starts: FloatArray, ends: FloatArray, metric: str = "complete") -> FloatArray:
@@ -59,13 +58,9 @@ def update_distances(starts: FloatArray, ends: FloatArray, metric: str = "comple
         ArgumentError: shapes differ, a value is not finite, or there is no such metric.
     """
     _check(starts, ends, metric)
-    updates = ends - starts
-    lengths = np.linalg.norm(updates, axis=1)
-    rows = [_to_one(ends, updates, lengths, ends[i], updates[i], metric) for i in range(len(ends))]
-    table: FloatArray = np.stack(rows) if rows else np.zeros((0, 0))
-    # Rounding may differ between the two ways to look at a pair.
-    table = (table + table.T) / 2.0
-    np.fill_diagonal(table, 0.0)
+    others, table = Others.of(starts, ends), np.zeros((len(ends), len(ends)))
+    for i in range(1, len(ends)):
+        table[i, :i] = table[:i, i] = others.first(i).distances(ends[i], others.updates[i], metric)
     return table
 
 
@@ -81,50 +76,65 @@ def distances_to(
         end: of the one.
         metric: one of `METRICS`.
     """
-    updates = ends - starts
-    return _to_one(ends, updates, np.linalg.norm(updates, axis=1), end, end - start, metric)
+    return Others.of(starts, ends).distances(end, end - start, metric)
 
 
-def _to_one(
-    ends: FloatArray,
-    updates: FloatArray,
-    lengths: FloatArray,
-    end: FloatArray,
-    update: FloatArray,
-    metric: str,
-) -> FloatArray:
-    """Return the distance of one update to each of n others, which are given with their lengths."""
-    if metric == "cosine":
-        return _angles(updates, lengths, update)
-    if metric == "euclidean":
-        return np.asarray(np.linalg.norm(ends - end, axis=1))
-    omega, apart = _towards(ends, updates, lengths, end, update)
-    factor = np.exp(2.0 * omega)
-    distances: FloatArray = apart * factor if metric == "complete" else np.where(apart > 0.0, factor, 0.0)
-    return distances
+class Others(NamedTuple):
+    """Updates that one is compared with.
 
+    Attributes:
+        ends: models that they end at, float64 of shape (n, n_parameters).
+        updates: of the same shape.
+        lengths: of the updates, float64 of shape (n,).
+    """
 
-def _towards(
-    ends: FloatArray, updates: FloatArray, lengths: FloatArray, end: FloatArray, update: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return omega (equation 1) and |BD| of one update and each of n others, float64 of shape (n,) each."""
-    between = end - ends
-    apart = np.linalg.norm(between, axis=1)
-    both = np.linalg.norm(update) + lengths
-    # |AB| cos alpha |BD| = AB . (B - D), and |CD| cos beta |BD| = CD . (D - B).
-    outward = between @ update - np.einsum("ij,ij->i", updates, between)
-    # One quotient after the other: the product of two small lengths could vanish.
-    relative = np.divide(outward, apart, out=np.zeros_like(apart), where=apart > 0.0)
-    omega = np.divide(relative, both, out=np.zeros_like(apart), where=both > 0.0)
-    return np.clip(omega, -1.0, 1.0), apart
+    ends: FloatArray
+    updates: FloatArray
+    lengths: FloatArray
 
+    @classmethod
+    def of(cls, starts: FloatArray, ends: FloatArray) -> Others:
+        """Return updates from where they start and end."""
+        updates = ends - starts
+        return cls(ends, updates, np.sqrt(np.einsum("ij,ij->i", updates, updates)))
 
-def _angles(updates: FloatArray, lengths: FloatArray, update: FloatArray) -> FloatArray:
-    """Return 1 - cos of the angles between one update and each of n others."""
-    length = float(np.linalg.norm(update))
-    units = np.divide(updates, lengths[:, None], out=np.zeros_like(updates), where=lengths[:, None] > 0.0)
-    cosines = units @ (update / length) if length > 0.0 else np.where(lengths > 0.0, 0.0, 1.0)
-    return np.asarray(1.0 - np.clip(cosines, -1.0, 1.0))
+    def first(self, n: int) -> Others:
+        """Return the first n."""
+        return Others(self.ends[:n], self.updates[:n], self.lengths[:n])
+
+    def distances(self, end: FloatArray, update: FloatArray, metric: str) -> FloatArray:
+        """Return the distance of one update to each, float64 of shape (n,)."""
+        if metric == "cosine":
+            return self._angles(update)
+        if metric == "euclidean":
+            return np.array([np.linalg.norm(end - one) for one in self.ends])
+        omega, apart = self.towards(end, update)
+        factor = np.exp(2.0 * omega)
+        distances: FloatArray = apart * factor if metric == "complete" else np.where(apart > 0.0, factor, 0.0)
+        return distances
+
+    def towards(self, end: FloatArray, update: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return omega (equation 1) and |BD| of one update and each, float64 of shape (n,) both."""
+        apart, outward = np.zeros(len(self.ends)), np.zeros(len(self.ends))
+        for i, (one, own) in enumerate(zip(self.ends, self.updates, strict=True)):
+            between = end - one
+            apart[i] = np.linalg.norm(between)
+            # |AB| cos alpha |BD| + |CD| cos beta |BD| = AB . (B - D) + CD . (D - B).
+            outward[i] = between @ (update - own)
+        both = np.linalg.norm(update) + self.lengths
+        # One quotient after the other: the product of two small lengths could vanish.
+        relative = np.divide(outward, apart, out=np.zeros_like(apart), where=apart > 0.0)
+        omega = np.divide(relative, both, out=np.zeros_like(apart), where=both > 0.0)
+        return np.clip(omega, -1.0, 1.0), apart
+
+    def _angles(self, update: FloatArray) -> FloatArray:
+        """Return 1 - cos of the angles between one update and each."""
+        length, lengths = float(np.linalg.norm(update)), self.lengths
+        if not length > 0.0:
+            return np.where(lengths > 0.0, 1.0, 0.0)
+        unit, divisors = update / length, np.where(lengths > 0.0, lengths, 1.0)
+        cosines = np.array([own / by @ unit for own, by in zip(self.updates, divisors, strict=True)])
+        return np.asarray(1.0 - np.clip(cosines, -1.0, 1.0))
 
 
 def _check(starts: FloatArray, ends: FloatArray, metric: str) -> None:

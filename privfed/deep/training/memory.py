@@ -8,7 +8,7 @@ client joins anew, and pays.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -56,6 +56,10 @@ class Memory:
 
     def __repr__(self) -> str:
         return "Memory(...)"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Memory:
+        """Arrays are shared: nobody writes to one that is remembered."""
+        return replace(self, labels=dict(self.labels))
 
     def averages(self, decay: float) -> None:
         """Take the last update into the running mean, once a round: what is shown from then on.

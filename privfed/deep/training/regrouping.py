@@ -12,14 +12,14 @@ whose.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 
 import numpy as np
 
 from privfed.core.asking.declaration import Declaration, Effort
 from privfed.core.asking.question import Part, register
 from privfed.core.values.domain import FloatArray
-from privfed.deep.clustering.distances import METRICS, distances_to
+from privfed.deep.clustering.distances import METRICS, Others
 from privfed.deep.clustering.sketch import SKETCHED, sketched
 from privfed.deep.training.memory import Memory
 from privfed.errors import ArgumentError
@@ -110,28 +110,33 @@ class Regrouping(Part):
         if memory.update is None or memory.start is None:
             return
         shown = memory.update if memory.shown is None else memory.shown
-        update, start, models = self._sketches(memory, shown, memory.start)
-        origins = models[self.origins.astype(np.intp)]
-        ends = origins + self.landmarks
-        found = distances_to(origins, ends, start, start + update, self.metric)
+        update, start = self._sketches(memory, shown, memory.start)
+        end = start + update
+        found = self._landmarks.distances(end, end - start, self.metric)
         memory.label, memory.structure = int(self.labels[int(found.argmin())]), self.before + 1
         memory.labels[self.round] = memory.label
 
     def _sketches(
         self, memory: Memory, update: FloatArray, start: FloatArray
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return the sketches of a client's update, of the model it started from, and of all models."""
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the sketches of a client's update, and of the model it started from."""
         size = self.landmarks.shape[1]
-        models = _of_models(self.models.tobytes(), self.models.shape[1], size, self.seed)
+        if size >= len(start):
+            return update, start
         own = memory.sketch
         if own is None or own[:2] != (size, self.seed):
             own = (size, self.seed, sketched(update[None], size, self.seed)[0])
         among = np.flatnonzero((self.models == start).all(axis=1))
-        known = models[among[0]] if among.size else sketched(start[None], size, self.seed)[0]
-        return own[2], known, models
+        known = self._sketched_models[among[0]] if among.size else sketched(start[None], size, self.seed)[0]
+        return own[2], known
 
+    @cached_property
+    def _sketched_models(self) -> FloatArray:
+        """The sketches of the models, which take long: made once for all simulated clients."""
+        return sketched(self.models, self.landmarks.shape[1], self.seed)
 
-@lru_cache(maxsize=4)
-def _of_models(models: bytes, n_parameters: int, size: int, seed: int) -> FloatArray:
-    """Return the sketches of models: they take long, and simulated clients need the same ones."""
-    return sketched(np.frombuffer(models).reshape(-1, n_parameters), size, seed)
+    @cached_property
+    def _landmarks(self) -> Others:
+        """What the landmarks stand for."""
+        origins = self._sketched_models[self.origins.astype(np.intp)]
+        return Others.of(origins, origins + self.landmarks)

@@ -300,7 +300,7 @@ class AveragedUpdates(Round):
         update = np.zeros((self.n_after, self.models.shape[1]))
         origin = np.zeros((self.n_after, len(self.models)))
         if memory.update is not None:
-            update[memory.label] = weight * memory.update
+            np.multiply(weight, memory.update, out=update[memory.label])
         origin[memory.label, memory.origin] = weight
         if not self.training.by_rows:
             return Statistics(update=update, origin=origin)
@@ -326,8 +326,11 @@ def averaged(models: FloatArray, update: FloatArray, origin: FloatArray, otherwi
     """
     weights = origin.sum(axis=1, keepdims=True)
     held = weights > 0.5
-    means = (origin @ models + update) / np.where(held, weights, 1.0)
-    return np.asarray(np.where(held, means, otherwise))
+    means = origin @ models
+    means += update
+    means /= np.where(held, weights, 1.0)
+    means[~held[:, 0]] = otherwise[~held[:, 0]]
+    return np.asarray(means)
 
 
 @register

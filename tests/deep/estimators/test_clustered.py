@@ -111,6 +111,12 @@ def test_slotted_and_masked_it_is_the_same_run(kind: Any, weighting: str) -> Non
     assert all(total.contributions is None for _, total in hidden.transcript_.totals())
 
 
+def test_the_server_averages_whole_updates_in_slots_itself() -> None:
+    fitted = DCFL(**WORDS).fit(*clients(6))
+    purposes = [asked.purpose for asked, _ in fitted.transcript_.totals()]
+    assert purposes == ["sketches"] * WORDS["rounds"] + ["sizes"]
+
+
 def test_sketches_find_the_same_clusters() -> None:
     X, y = clients(6)
     sketched = DCFL(**WORDS, sketch_error=0.9).fit(X, y)
