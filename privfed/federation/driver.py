@@ -75,6 +75,7 @@ class Federation:
             on anew.
         start: total of an earlier fit's start, where the agreement names one.
         placed: returns an ask whose question states its position in the agreed program.
+        sends: called once a question is recorded, before it is sent.
 
     Attributes:
         others: federations that were opened from this one (`again`), in order.
@@ -100,6 +101,7 @@ class Federation:
         named: tuple[str, ...] | None = None,
         start: Total | None = None,
         placed: Callable[[Ask], Ask] = lambda ask: ask,
+        sends: Callable[[], None] = lambda: None,
     ) -> None:
         if (ledger is None) != (configuration.privacy is None):
             raise ArgumentError("a configuration with privacy needs a ledger, and one without needs none.")
@@ -112,7 +114,7 @@ class Federation:
         self._follow = recipient == "clients" or configuration.terms.verified
         self._outcome: object = None
         self._last: Ask | None = None
-        self._start, self._placed = start, placed
+        self._start, self._placed, self._sends = start, placed, sends
         self.others: list[Federation] = []
         self._opened = False
         self._index = 0
@@ -288,6 +290,7 @@ class Federation:
 
     def _sum(self, index: int, ask: Ask) -> Total:
         self.transcript.asked(index, ask, self.configuration.cohort(ask.cohort))
+        self._sends()
         if not self._opened:
             if isinstance(self._session, Relays):
                 self._session.recall(self.transcript.recalled())

@@ -22,6 +22,7 @@ import msgspec
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.connection import Engine, Opening
+from privfed.core.record.records import Asked
 from privfed.core.record.transcript import Kept, Transcript
 from privfed.core.roles.conversation import Algorithm, Ask, Metric
 from privfed.core.roles.secure_sum import SecureSum, answer_stages
@@ -66,7 +67,7 @@ def open_federation(request: FederationRequest) -> Federation:
     if request.resume:
         configuration = msgspec.structs.replace(configuration, nonce=transcript.configuration.nonce)
         transcript.check_agreement(configuration)
-    _pay(request, configuration)
+    run = _pay(request, configuration)
     connection = engine.connect(
         Opening(
             configuration=configuration,
@@ -97,6 +98,7 @@ def open_federation(request: FederationRequest) -> Federation:
         named=request.named,
         start=start_in(configuration, request.start),
         placed=_placed(request, configuration),
+        sends=_sends(request, transcript, run),
     )
 
 
@@ -104,10 +106,19 @@ _USED: WeakSet[Privacy] = WeakSet()
 """Claims that stand alone, and that a run of this process has begun on."""
 
 
-def _pay(request: FederationRequest, configuration: Configuration) -> None:
+def _sends(request: FederationRequest, transcript: Transcript, run: str) -> Callable[[], None]:
+    """Return what tells the budget that a question is sent: an older copy of the run's folder sends none."""
+    paying = None if request.privacy is None else request.privacy.paid_by
+    if paying is None:
+        return lambda: None
+    return lambda: paying.sends(run, len(transcript.of(Asked)))
+
+
+def _pay(request: FederationRequest, configuration: Configuration) -> str:
     """Pay for a run from the budget that its privacy was taken from, before any client is asked.
 
-    A run in a folder is known by the folder and by what is drawn for it: a later run there is another one.
+    Return by what the budget knows the run. A run in a folder is known by the folder and by what is drawn for
+    it: a later run there is another one.
 
     Raises:
         PrivacyError: a run that was paid from a budget goes on without it.
@@ -118,15 +129,15 @@ def _pay(request: FederationRequest, configuration: Configuration) -> None:
     """
     privacy = request.privacy
     if privacy is None:
-        return
+        return ""
     kept = None if request.run_dir is None else Path(request.run_dir).absolute() / PAYMENT
     name = secrets.token_hex(NONCE_BYTES)
     if kept is not None and not request.resume:
         kept.unlink(missing_ok=True)
     elif kept is not None and kept.exists():
         name = kept.read_text(encoding="ascii")
+    run = configuration.nonce.hex() or f"{kept} {name}"
     if privacy.paid_by is not None:
-        run = configuration.nonce.hex() or f"{kept} {name}"
         privacy.paid_by.pay(privacy, request.steps, _asked(request), run, resumed=request.resume)
         # Written last: no run is resumed that has not come further than this.
         if kept is not None:
@@ -145,6 +156,7 @@ def _pay(request: FederationRequest, configuration: Configuration) -> None:
         )
     else:
         _USED.add(origin_of(privacy))
+    return run
 
 
 def _asked(request: FederationRequest) -> str:

@@ -41,8 +41,9 @@ from privfed.core.values.guarantee import (
 )
 from privfed.core.values.numbers import check_whole
 from privfed.errors import ArgumentError, BudgetError, PrivacyError
+from privfed.privacy import budget_file
 from privfed.privacy.accounting import gdp_epsilon, gdp_mu, renyi_epsilon
-from privfed.privacy.budget_file import FORM, ROUNDING, Paid, enter, left_in, opened, payments_in, stated_in
+from privfed.privacy.budget_file import ROUNDING, Paid, enter, enter_asked, left_in, opened, payments_in
 from privfed.privacy.claim import Privacy
 from privfed.privacy.curves import Curve
 from privfed.privacy.filters import MOST_ORDER, sampled_divergence, suggested_order, whole
@@ -113,6 +114,10 @@ class Draw:
         """
         PrivacyBudget.of(self.path)._charge(self, privacy, steps, self.purpose or asked, run, resumed)
 
+    def sends(self, run: str, asked: int) -> None:
+        """Enter that a paid run sends a question (`enter_asked`)."""
+        enter_asked(self.path, run, asked)
+
     def noise(self, least: float, steps: SampledSteps) -> float:
         """Return the least noise multiplier of DP-SGD, from `least` on, whose steps the share pays for.
 
@@ -181,13 +186,13 @@ class PrivacyBudget:
         with opened(self.path, create=True) as database:
             (version,) = database.execute("PRAGMA user_version").fetchone()
             if version == 0:
-                for statement in FORM:
+                for statement in budget_file.FORM:
                     database.execute(statement)
                 database.execute("INSERT INTO budget VALUES (1, ?, ?, ?, ?, ?)", self._stated)
-            found = stated_in(database, self.path)
+            found = budget_file.stated_in(database, self.path)
         if found != self._stated:
             raise PrivacyError(
-                f"{self.path} is a budget of {_words(*found)}, not of {_words(*self._stated)}: "
+                f"{self.path} is a budget of {budget_file.words_of(*found)}, not of {self}: "
                 "different guarantees do not add up. Use the one there, or another file for other rows."
             )
 
@@ -199,7 +204,7 @@ class PrivacyBudget:
             StateError: there is none, or it is damaged.
         """
         with opened(Path(path)) as database:
-            epsilon, delta, unit, neighbours, order = stated_in(database, Path(path))
+            epsilon, delta, unit, neighbours, order = budget_file.stated_in(database, Path(path))
         return cls(epsilon, delta, unit, neighbours, path, order=order)
 
     @property
@@ -212,7 +217,7 @@ class PrivacyBudget:
 
     def __str__(self) -> str:
         """Return the guarantee."""
-        return _words(*self._stated)
+        return budget_file.words_of(*self._stated)
 
     @property
     def curve(self) -> Curve:
@@ -271,7 +276,9 @@ class PrivacyBudget:
         if reserve:
             with opened(self.path) as database:
                 self._check_left(database, share)
-                number = enter(database, share, purpose or "not used yet", _claim(privacy), None)
+                number = enter(
+                    database, share, purpose or "not used yet", budget_file.claim_in_words(privacy), None
+                )
         return replace(privacy, paid_by=Draw(self.path.absolute(), float(share), number, purpose))
 
     def epsilon_of(self, share: float, mechanism: AnyMechanism = Mechanism.GAUSSIAN) -> float:
@@ -335,7 +342,7 @@ class PrivacyBudget:
                 f"{draw.share:.4g} was taken. Take as much as it needs."
             )
         share = draw.share if steps is None else share
-        claim = _claim(privacy)
+        claim = budget_file.claim_in_words(privacy)
         with opened(self.path) as database:
             # A run that was begun without this budget is paid when it goes on with it.
             if resumed and database.execute("SELECT 1 FROM payments WHERE run = ?", (run,)).fetchone():
@@ -386,15 +393,3 @@ class PrivacyBudget:
                 f"(one fit with all that is free has epsilon {epsilon:.4g} at delta {self.delta:g}); nothing "
                 "was released. Take less, or stop: a new budget for the same rows is another claim."
             )
-
-
-def _claim(privacy: Privacy) -> str:
-    return (
-        f"epsilon {privacy.epsilon:.6g}, delta {privacy.delta:g} ({privacy.unit}, {privacy.neighbours}; "
-        f"{privacy.mechanism}, {privacy.noise})"
-    )
-
-
-def _words(epsilon: float, delta: float, unit: str, neighbours: str, order: int | None) -> str:
-    by = "" if order is None else f", order={order}"
-    return f'epsilon={epsilon:g}, delta={delta:g}, unit="{unit}", neighbours="{neighbours}"{by}'

@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from privfed.errors import StateError
+from privfed.errors import BudgetError, StateError
+from privfed.privacy.claim import Privacy
 
 FORMAT = 1
 """Of the file."""
@@ -106,6 +107,44 @@ def enter(database: sqlite3.Connection, share: float, purpose: str, claim: str, 
     number = database.execute(f"INSERT INTO payments ({columns}) VALUES (?, ?, ?, ?, ?)", row).lastrowid
     assert number is not None
     return number
+
+
+def enter_asked(path: Path, run: str, asked: int) -> None:
+    """Enter how many questions a run has recorded, before it sends the last of them.
+
+    Args:
+        path: of the budget's file.
+        run: that was paid.
+        asked: questions in its record, the one that is to be sent among them.
+
+    Raises:
+        BudgetError: it sent as many before: the record is an older copy, from which more would be released
+            than was paid.
+    """
+    with opened(path) as database:
+        # Made here, so that files of this format which have none go on.
+        database.execute("CREATE TABLE IF NOT EXISTS asked (run TEXT PRIMARY KEY, questions INTEGER)")
+        found = database.execute("SELECT questions FROM asked WHERE run = ?", (run,)).fetchone()
+        if found is not None and asked <= found[0]:
+            raise BudgetError(
+                f"the record of this run has {asked - 1} questions, and {found[0]} were sent: it is an older "
+                f"copy, and what was paid from {path.name} is released; nothing was sent. Begin a new run."
+            )
+        database.execute("INSERT OR REPLACE INTO asked VALUES (?, ?)", (run, asked))
+
+
+def claim_in_words(privacy: Privacy) -> str:
+    """Return a claim as a budget's log has it."""
+    return (
+        f"epsilon {privacy.epsilon:.6g}, delta {privacy.delta:g} ({privacy.unit}, {privacy.neighbours}; "
+        f"{privacy.mechanism}, {privacy.noise})"
+    )
+
+
+def words_of(epsilon: float, delta: float, unit: str, neighbours: str, order: int | None) -> str:
+    """Return the guarantee of a budget in words."""
+    by = "" if order is None else f", order={order}"
+    return f'epsilon={epsilon:g}, delta={delta:g}, unit="{unit}", neighbours="{neighbours}"{by}'
 
 
 def payments_in(database: sqlite3.Connection) -> list[Paid]:

@@ -236,6 +236,9 @@ class Paying(Protocol):
     ) -> None:
         """Pay for a run."""
 
+    def sends(self, run: str, asked: int) -> None:
+        """Enter that a paid run sends a question, of so many in its record."""
+
     def noise(self, least: float, steps: SampledSteps) -> float:
         """Return the noise multiplier, from `least` on, with which it pays for steps of DP-SGD."""
 

@@ -33,6 +33,7 @@ from privfed.errors import ArgumentError, BudgetError, PrivacyError, StateError
 from privfed.privacy.accounting import gdp_epsilon
 from privfed.privacy.filters import sampled_divergence
 from privfed.privacy.ledger import composed_epsilon
+from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import budget_of
 from tests.party.killing import KILLED, SURVIVED, killed_at
 
@@ -319,3 +320,27 @@ def test_a_claim_in_another_form_is_the_claim_that_was_passed(kind: str) -> None
         assert len(used(2)) == 2
     with pytest.warns(UserWarning, match="this Privacy was used before"):
         assert len(used(3)) == 3
+
+
+def test_an_older_copy_of_a_run_releases_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever put a copy of its folder back had rounds answered again, with other noise, for one payment."""
+    budget, folder, answered = budget_in(tmp_path), tmp_path / "run", []
+    honest = Noised.answer_all
+
+    def copying(question: Noised, *arguments: Any) -> Any:
+        answered.append(question)
+        if len(answered) == 3:
+            shutil.copytree(folder, tmp_path / "copy")
+        return honest(question, *arguments)
+
+    monkeypatch.setattr(Noised, "answer_all", copying)
+    fit(budget.take(0.5, spare=0.4), run_dir=folder)
+    before = len(answered)
+    shutil.rmtree(folder)
+    shutil.copytree(tmp_path / "copy", folder)
+    again = budget.take(0.5, spare=0.4, reserve=False)
+    with pytest.raises(BudgetError, match="it is an older copy"):
+        DPKMeans(2, protocol="plain", privacy=again, run_dir=folder).resume(clients())
+    assert len(answered) == before > 3

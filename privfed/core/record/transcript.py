@@ -170,7 +170,7 @@ class Transcript:
             )
 
     def asked(self, index: int, ask: Ask, clients: tuple[int, ...]) -> None:
-        """Record a question before it is sent."""
+        """Record a question before it is sent; under differential privacy it is on disk by then."""
         self._append(
             records.Asked(
                 index=index,
@@ -178,7 +178,8 @@ class Transcript:
                 cohort=ask.cohort,
                 clients=clients,
                 purpose=ask.purpose,
-            )
+            ),
+            durable=self.configuration.privacy is not None,
         )
 
     def exchanged(self, index: int, exchange: Exchange, replies: Replies) -> None:
