@@ -2,6 +2,7 @@
 
     python -m benchmarks.models --epsilon 10 4 --images mnist.npz --out models.jsonl
     python -m benchmarks.models --drift --images mnist.npz
+    python -m benchmarks.models --data sites --images mnist.npz      # for benchmarks/clustered_baselines.py
 
 Twenty clients in four true clusters, softmax regression, 20 rounds. "turned" clusters see images turned by
 quarters, "relabelled" ones have the classes renamed; "made" rows are uniform in 20 columns, with labels of
@@ -13,6 +14,7 @@ in round 16 of 30. docs/algorithms/deep.md has the tables.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -82,6 +84,17 @@ def sites(kind: str, rows: int, seed: int, path: Path | None) -> Sites:
     return Sites(train, test, 10)
 
 
+def written(path: Path, drawn: Sites) -> None:
+    """Write the clients of a seed as arrays of shape (n_clients, n_rows, ...)."""
+    parts = {"train": drawn.train, "test": drawn.test}
+    arrays = {
+        f"{name}{part}": np.stack([one[i] for one in parts[part]])
+        for part in parts
+        for i, name in enumerate("Xy")
+    }
+    np.savez(path, n_classes=drawn.n_classes, **arrays)
+
+
 def words(epsilon: float | None, n_classes: int, rows: int, seed: int, rounds: int = 20) -> dict[str, Any]:
     """Return what all methods are given."""
     common = {"n_classes": n_classes, "rounds": rounds, "protocol": "plain", "random_state": seed}
@@ -137,8 +150,10 @@ def measured(name: str, drawn: Sites, given: dict[str, Any]) -> tuple[float, flo
     )
 
 
-def drift(rows: int, epsilon: float, seed: int, path: Path | None, rounds: int = 30) -> dict[str, Any]:
-    """Return how DCFL follows two clients whose images are turned by half."""
+def drift(
+    name: str, rows: int, epsilon: float, seed: int, path: Path | None, rounds: int = 30
+) -> dict[str, Any]:
+    """Return how a method follows two clients whose images are turned by half."""
     drawn, ends = sites("turned", rows, seed, path), float(rounds + 1)
     X, y, test, new = [], [], list(drawn.test), TRUE.copy()
     for client, (own, labels) in enumerate(drawn.train):
@@ -151,7 +166,7 @@ def drift(rows: int, epsilon: float, seed: int, path: Path | None, rounds: int =
         X.append(np.vstack([np.hstack([a, np.tile([b, c], (len(a), 1))]) for a, b, c in phases]))
         y.append(np.tile(labels, len(phases)))
     given = words(epsilon, 10, rows, seed, rounds) | {"timed": True}
-    model = method("dcfl", given).fit(X, y)
+    model = method(name, given).fit(X, y)
     labels, found = np.array(model.labels_history_), accuracy(model, test, model.labels_)
     settled = [int(np.flatnonzero(labels[:, i] != model.labels_[i]).max(initial=-1)) + 2 for i in DRIFTERS]
     return {
@@ -173,7 +188,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="*", default=list(range(20, 25)))
     parser.add_argument("--rows", type=int, nargs="*", default=list(ROWS))
     parser.add_argument("--images", type=Path)
-    parser.add_argument("--drift", action="store_true")
+    parser.add_argument("--drift", action="store_true", help="of dcfl and r-dpcfl")
+    parser.add_argument("--data", type=Path, help="write the clients into this folder, and measure nothing")
     parser.add_argument("--out", type=Path, default=Path("models.jsonl"))
     args = parser.parse_args()
 
@@ -183,11 +199,18 @@ def main() -> None:
         with args.out.open("a") as file:
             file.write(line + "\n")
 
+    if args.data is not None:
+        args.data.mkdir(parents=True, exist_ok=True)
+        for rows, kind, seed in itertools.product(args.rows, KINDS, args.seeds):
+            written(args.data / f"{kind}{rows}-{seed}.npz", sites(kind, rows, seed, args.images))
+        return
+    named = [name for name in ("dcfl", "r-dpcfl") if name in args.methods]
     for epsilon in [*args.epsilon, *([None] if args.no_privacy else [])]:
         for rows in args.rows:
             if args.drift:
-                for seed in args.seeds:
-                    keep(epsilon=epsilon, rows=rows, seed=seed, **drift(rows, epsilon, seed, args.images))
+                for name, seed in itertools.product(named, args.seeds):
+                    found = drift(name, rows, epsilon, seed, args.images)
+                    keep(epsilon=epsilon, rows=rows, seed=seed, method=name, **found)
                 continue
             for kind in KINDS:
                 for name in args.methods:
