@@ -114,8 +114,7 @@ def batches() -> None:
 def columns() -> None:
     """Rows of sets with fewer columns and classes."""
     for data in ("wine", "iris"):
-        for size in (2, 4, 6, 8, 10, 12, 30):
-            line(SLOTS, data, [size] * 3, 2)
+        line(SLOTS, data, [2, 4, 6, 8, 10, 12, 30], 2)
 
 
 def classes() -> None:
