@@ -52,6 +52,9 @@ PLACES = 64
 CACHED = 1 << 17
 """Most numbers of gradients that are clipped at a time, or one row's."""
 
+EXACT = 1 << 13
+"""Most rows whose gradients float64 adds up exactly: whole numbers of at most 2^39 (1 + 2^-10) steps."""
+
 BLOCK = 1 << 21
 """Most numbers of gradients that are held at a time, or one row's. Larger blocks hold more empty places."""
 
@@ -149,6 +152,7 @@ def _clipped_sum(
 ) -> Integers:
     """Return the sum of the rows' gradients, each clipped and truncated, in steps; exact below 2^24 rows."""
     total, size = np.zeros(len(model), dtype=np.int64), _n_places(len(model))
+    added, n_added = np.zeros(len(model)), 0
     height = max(1, CACHED // len(model))
     noted = [] if errors is None else errors
     block, classes = np.zeros((size, features.shape[1])), np.zeros(size, dtype=np.int64)
@@ -156,14 +160,15 @@ def _clipped_sum(
         block[:], classes[:] = 0.0, 0
         block[places[rows]], classes[places[rows]] = features[rows], labels[rows]
         found = _own_gradients(trainer, model, block, classes, places[rows])
-        # Whole numbers below 2^53 in all of a block, so that float64 adds them up exactly.
-        added = np.zeros(len(model))
+        if n_added + len(rows) > EXACT:
+            total += added.astype(np.int64)
+            added[:], n_added = 0.0, 0
+        n_added += len(rows)
         # A part at a time, so that it stays in the processor's cache.
         for part in np.split(places[rows], range(height, len(rows), height)):
             own = _in_steps(trainer, found[part], limit, step, noted)
             added += own[0] if len(own) == 1 else own.sum(axis=0)
-        total += added.astype(np.int64)
-    return total
+    return total + added.astype(np.int64)
 
 
 def blocks(places: npt.NDArray[np.intp]) -> list[npt.NDArray[np.intp]]:
@@ -188,9 +193,9 @@ def _in_steps(
     """
     # A row whose gradient is no number adds nothing.
     rows = shortened(gradients.astype(np.float64, copy=False), limit)
-    rows /= step
+    rows *= 1.0 / step  # A power of two, so that no digit is lost.
     np.trunc(rows, out=rows)
-    within = np.einsum("ij,ij->i", rows, rows) <= (limit / step) ** 2 * CHARGED
+    within = np.vecdot(rows, rows) <= (limit / step) ** 2 * CHARGED
     if not within.all():
         rows[~within] = 0.0
         # The log has the first; a wrong clip would fill it.
