@@ -66,6 +66,10 @@ CUT_KEPT = 2.5
 MOST_FULL, LEAST_PARTS = 4.0, 2.0
 """Cells are cut where fewer than `MOST_FULL` for each cluster are full, and this makes so many parts more."""
 
+SURER = 10
+"""So many times fewer false parts of cells than false cells are beyond doubt: a cluster that is missed among
+parts is near others."""
+
 MARGIN = 1.1
 """Half the width of a box around all rows, in units of the radius that holds them."""
 
@@ -187,7 +191,7 @@ def _cut_into(kept: Kept, total: Counted, cuts: FloatArray) -> Conversation[tupl
     owners = finer.question.owners()
     tried = int((cuts[owners] > 1.0).sum())
     least = max(_least(tried) * finer.count_noise, 1.0)
-    small = _kept(finer, np.flatnonzero((cuts[owners] > 1.0) & (finer.counts > least)), tried)
+    small = _kept(finer, np.flatnonzero((cuts[owners] > 1.0) & (finer.counts > least)), tried * SURER)
     # A cell most of whose rows lie in no kept part stays a point of its own.
     rest = total.counts - np.bincount(small.cells, small.weights, len(cuts))
     noise = total.count_noise**2 + np.bincount(small.cells, minlength=len(cuts)) * finer.count_noise**2
