@@ -124,8 +124,8 @@ def _of_some(
 ) -> list[Statistics]:
     """Answer for several clients, of which only some are asked: the others answer zeros."""
     found = [question.spec.unflatten(np.zeros(question.spec.size)) for _ in clients]
-    held = [clients[i] for i in asked], [generators[i] for i in asked]
-    for i, answer in zip(asked, question.answer_all(*held) if asked else [], strict=True):
+    own = [clients[i] for i in asked], [generators[i] for i in asked]
+    for i, answer in zip(asked, question.answer_all(*own) if asked else [], strict=True):
         found[i] = answer
     return found
 

@@ -256,16 +256,16 @@ def verify(public: bytes, signature: bytes, message: bytes) -> None:
 
 
 Value = TypeVar("Value")
-Held = MutableMapping[Hashable, Any]
+Kept = MutableMapping[Hashable, Any]
 
-MOST_HELD = 1 << 18
+MOST_KEPT = 1 << 18
 """Most values that wait for their second reader."""
 
 
 class Shared:
     """Keeps what one of two parties computed until the other takes it; on machines of their own, nothing."""
 
-    def held(self, *of: Hashable) -> Held:
+    def kept(self, *of: Hashable) -> Kept:
         """Return the values that were computed and not yet taken.
 
         Args:
@@ -278,24 +278,24 @@ class InOneProcess(Shared):
     """Parties of one simulation. A value is kept until the second of two parties has taken it."""
 
     def __init__(self) -> None:
-        self._held: dict[Hashable, Held] = {}
+        self._kept: dict[Hashable, Kept] = {}
 
-    def held(self, *of: Hashable) -> Held:
+    def kept(self, *of: Hashable) -> Kept:
         """Return what the first of two parties left for the second."""
-        if of not in self._held:
+        if of not in self._kept:
             # Of clients that were lost nobody takes their values: in the end all are computed anew.
-            full = sum(map(len, self._held.values())) >= MOST_HELD
-            self._held = {} if full else {key: held for key, held in self._held.items() if held}
-            self._held[of] = {}
-        return self._held[of]
+            full = sum(map(len, self._kept.values())) >= MOST_KEPT
+            self._kept = {} if full else {key: left for key, left in self._kept.items() if left}
+            self._kept[of] = {}
+        return self._kept[of]
 
 
-def once(held: Held, values: Hashable, compute: Callable[[], Value]) -> Value:
+def once(kept: Kept, values: Hashable, compute: Callable[[], Value]) -> Value:
     """Take what the other party computed from these values, else compute it and leave it for the other."""
-    if values in held:
-        taken: Value = held.pop(values)
+    if values in kept:
+        taken: Value = kept.pop(values)
         return taken
-    found = held[values] = compute()
+    found = kept[values] = compute()
     return found
 
 

@@ -139,8 +139,8 @@ class BlockMaker:
             return block
         rows = np.frombuffer(b"".join(plain), dtype=np.uint8).reshape(len(new), -1, SECRET_BYTES)
         shares = dict(block.shares)
-        for r, held in shares.items():
-            kept = np.frombuffer(held, dtype=np.uint8).reshape(-1, SECRET_BYTES).copy()
+        for r, data in shares.items():
+            kept = np.frombuffer(data, dtype=np.uint8).reshape(-1, SECRET_BYTES).copy()
             kept[new] = rows[:, self.numbers.index(r)]
             shares[r] = kept.tobytes()
         opening = np.frombuffer(block.opening, dtype=np.uint8).reshape(-1, KEY_BYTES).copy()

@@ -317,8 +317,8 @@ class MaskedClient(JoiningClient):
         Masker(layout).apply(words, masks.masks, np.array(masks.adds))
         away = np.flatnonzero(np.frombuffer(message.prepared, dtype=np.uint8) == 0)
         missing = tuple([cohort.members[place] for place in away.tolist()])
-        held = (prepared, shares, answer_key, masks.expected, missing)
-        keys = msgspec.structs.replace(keys, pending=Pending(number, header, message.cohort, *held))
+        besides = (prepared, shares, answer_key, masks.expected, missing)
+        keys = msgspec.structs.replace(keys, pending=Pending(number, header, message.cohort, *besides))
         return keys, Upload(words.astype("<u8", copy=False).data.cast("B"), masks.made, preparations)
 
     def _unmask(self, keys: Fit, number: int, message: UnmaskRequest) -> tuple[Fit, Message]:

@@ -117,7 +117,7 @@ def _agreed(
     """
     theirs = part(ring.listed, other, KEY_BYTES)
     ends = tuple(sorted(((me, part(ring.listed, me, KEY_BYTES)), (other, theirs))))
-    return once(shared.held("half", session), ends, partial(agree, own, theirs))
+    return once(shared.kept("half", session), ends, partial(agree, own, theirs))
 
 
 def agreed_on(
@@ -151,7 +151,7 @@ def agreed_on(
     if not (offered or capsules or ring.sent):
         return ring, {}, ()
     own = parsed(ring.secret) if ring.secret else None
-    held, keys = shared.held("capsule", session), dict[int, bytes]()
+    kept, keys = shared.kept("capsule", session), dict[int, bytes]()
 
     def half(other: int) -> bytes | None:
         if own is None:
@@ -170,7 +170,7 @@ def agreed_on(
         agreed = None if j in known or j in keys else half(j)
         if agreed is None or opening is None:
             continue
-        left = held.pop(of(j, me, one.ciphertext), None)
+        left = kept.pop(of(j, me, one.ciphertext), None)
         key, tag = left or _keys(agreed, decapsulate(opening, one.ciphertext), session, j, me, one.ciphertext)
         if equal(tag, one.tag):
             keys[j] = key
@@ -187,7 +187,7 @@ def agreed_on(
             continue
         secret, ciphertext = encapsulate(offer.key)
         key, tag = _keys(agreed, secret, session, me, j, ciphertext)
-        held[of(me, j, ciphertext)] = key, tag
+        kept[of(me, j, ciphertext)] = key, tag
         keys[j], sent[j] = key, Capsule(j, ciphertext, tag)
     halves = {j: one for j, one in ring.halves.items() if j not in keys}
     seed = ring.seed if ring.secret or halves else b""

@@ -34,20 +34,20 @@ def test_each_value_is_handed_over_once() -> None:
         return "a"
 
     together = InOneProcess()
-    assert [once(together.held("kind"), "a", compute) for _ in range(5)] == ["a"] * 5
+    assert [once(together.kept("kind"), "a", compute) for _ in range(5)] == ["a"] * 5
     assert len(computed) == 3
-    assert [once(APART.held("kind"), "a", compute) for _ in range(2)] == ["a", "a"]
+    assert [once(APART.kept("kind"), "a", compute) for _ in range(2)] == ["a", "a"]
     assert len(computed) == 5
 
 
 def test_what_nobody_takes_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_keys, "MOST_HELD", 3)
+    monkeypatch.setattr(shared_keys, "MOST_KEPT", 3)
     together = InOneProcess()
     for number in range(10):
-        once(together.held("mask", number), "a", lambda: 0)
-        together.held("taken", number)
-    assert len(together._held) <= 5
-    assert sum(map(len, together._held.values())) <= 3
+        once(together.kept("mask", number), "a", lambda: 0)
+        together.kept("taken", number)
+    assert len(together._kept) <= 5
+    assert sum(map(len, together._kept.values())) <= 3
 
 
 def test_keys_for_a_fit_are_the_same_on_both_sides() -> None:
