@@ -45,6 +45,8 @@ class Prior:
         low: smallest value of each feature, float64 of shape (n_features,).
         high: largest value of each feature, float64 of shape (n_features,).
         n_clients: number of clients.
+        step: all values of a feature are whole multiples of it, as .01 of amounts, float64 of shape
+            (n_features,); None if that is not known.
         colluders: position of a colluding client -> its rows, float64 of shape (n_rows, n_features).
     """
 
@@ -52,15 +54,27 @@ class Prior:
     low: FloatArray | None = None
     high: FloatArray | None = None
     n_clients: int | None = None
+    step: FloatArray | None = None
     colluders: Mapping[int, FloatArray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, given in (("sample", self.sample), ("low", self.low), ("high", self.high)):
+        for name, given in (
+            ("sample", self.sample),
+            ("low", self.low),
+            ("high", self.high),
+            ("step", self.step),
+        ):
             if given is not None:
                 object.__setattr__(self, name, frozen_array(as_numbers(f"{name} of the prior", given)))
         if self.sample is not None and (self.sample.ndim != 2 or not self.sample.size):
             raise ArgumentError(
                 f"sample needs rows and columns, got shape {self.sample.shape}.", parameters=["sample"]
+            )
+        if self.step is not None and (self.step.ndim != 1 or not (self.step > 0).all()):
+            raise ArgumentError(
+                f"step needs a number above 0 for each feature, got {self.step}; leave it out where "
+                "a feature has no step.",
+                parameters=["step"],
             )
         if (self.low is None) != (self.high is None):
             raise ArgumentError("low and high of the prior go together; pass both or none.")

@@ -172,6 +172,48 @@ def evidence_of(view: View, client: int | None) -> Evidence:
     return Evidence(client, _at_rest(observations), tuple(scored), n_rows, row_sum, low, high)
 
 
+def on_grid(evidence: Evidence, step: FloatArray) -> Evidence:
+    """Return evidence with exact sums of rows on a grid, where what was shown is rounded to some decimals.
+
+    A mean of n rows to p decimals, times n, is off by n / 2 parts of 10^p at most. Where that is less than
+    half a step, the nearest sum on the grid is the exact one. Other cells are hidden. The decimals are those
+    of all means, or of all sums: a total of rounded means of several clients.
+
+    Args:
+        evidence: what was seen.
+        step: all values of a feature are whole multiples of it, float64 of shape (n_features,).
+
+    Raises:
+        ArgumentError: the run has another number of features.
+    """
+    seen = evidence.observations
+    if len(step) != evidence.n_features:
+        raise ArgumentError(
+            f"step is of {len(step)} features, the run has {evidence.n_features}.", parameters=["step"]
+        )
+    sums = np.concatenate([one.sums for one in seen]) if seen else np.empty((0, len(step)))
+    counts = np.concatenate([one.counts for one in seen]) if seen else np.empty(0)
+    unit = _decimal(sums / np.maximum(counts, 1.0)[:, None])
+    if unit is None and (np.abs(sums - step * np.rint(sums / step)) > 1e-6 * step).any():
+        unit = _decimal(sums)
+    if unit is None:
+        return evidence
+
+    def restored(one: Observation) -> Observation:
+        exact = np.rint(one.counts) * unit < (1.0 - 1e-9) * step.min()
+        cells = replace(one.cells, shown=one.cells.shown & exact)
+        return replace(one, cells=cells, sums=step * np.rint(one.sums / step))
+
+    return replace(evidence, observations=tuple(restored(one) for one in seen))
+
+
+def _decimal(values: FloatArray) -> float | None:
+    """Return the largest of 1, .1, .01, ... of which all values are multiples; None without any."""
+    error = 1e-12 * float(np.abs(values).max(initial=1.0))
+    units = [10.0**-places for places in range(10)]
+    return next((one for one in units if (np.abs(values - one * np.rint(values / one)) <= error).all()), None)
+
+
 def _number_and_sum(seen: list[tuple[SumView, Statistics]]) -> tuple[float, FloatArray | None]:
     for one, statistics in seen:
         question = asked(one)

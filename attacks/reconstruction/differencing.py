@@ -25,6 +25,7 @@ from privfed.attacks.evidence.cells import (
     answers_of,
     evidence_of,
     is_of_all,
+    on_grid,
     read_in_cells,
 )
 from privfed.attacks.reconstruction.iterative_removal import removed
@@ -108,6 +109,7 @@ class Differencing(PassiveAttack[Points]):
         if prior.colluders:
             view = without_colluders(view, prior.colluders)
         whole = evidence_of(view, self.client)
+        whole = whole if prior.step is None else on_grid(whole, prior.step)
         # Cells after several local steps are only likely: they come last and are tested by known rows.
         likely = tuple(one for one in whole.observations if one.local)
         evidence = replace(whole, observations=tuple(one for one in whole.observations if not one.local))

@@ -100,10 +100,11 @@ def error_of(observations: tuple[Observation, ...]) -> float | None:
         return None
     counts = np.array([one.counts.sum() for one in observations])
     whole = [one for one, count in zip(observations, counts, strict=True) if count == counts.max()]
-    totals = np.stack([one.sums.sum(axis=0) for one in whole])
-    scale = float(np.sqrt(np.mean([np.square(one.sums).sum() for one in whole]) / totals[0].size))
+    scale = float(np.sqrt(np.mean([np.square(one.sums).sum() for one in whole]) / whole[0].sums.shape[1]))
     scale /= max(float(counts.max()), 1.0)
-    error = float(np.abs(totals - np.median(totals, axis=0)).max())
+    # A hidden sum may be anything.
+    totals = [one.sums.sum(axis=0) for one in whole if one.cells.shown[one.counts > 0.5].all()]
+    error = float(np.abs(totals - np.median(totals, axis=0)).max()) if totals else 0.0
     if any(np.abs(one.counts - np.rint(one.counts)).max() > 1e-3 for one in observations) or error > scale:
         return None
     return 1e-8 * scale + 4.0 * error

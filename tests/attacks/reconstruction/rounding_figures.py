@@ -6,45 +6,31 @@ and of columns of whole numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 from sklearn import datasets
 
-from privfed.attacks import Differencing, Points, Prior, Truth, evaluate
-from privfed.attacks.evidence.cells import Observation, evidence_of
+from privfed.attacks import Differencing, Prior, Truth, evaluate
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.view import View
 from privfed.core.values.domain import FloatArray
 from tests.attacks.figures import fitted, line, real
 
 
-def changed(view: View, change: Callable[[FloatArray, FloatArray], FloatArray]) -> View:
-    """Return a view in which clients' sums are others: change(counts (n_cells, 1), sums) -> sums."""
+def rounded(view: View, decimals: int) -> View:
+    """Return a view in which clients had rounded the centroids that they sent."""
 
     def other(one: Statistics) -> Statistics:
         if "count" not in one:
             return one
-        return Statistics(count=one["count"], sum=change(one["count"][:, None], one["sum"]))
+        counts = one["count"][:, None]
+        return Statistics(
+            count=one["count"], sum=counts * np.round(one["sum"] / np.maximum(counts, 1.0), decimals)
+        )
 
     sums = (replace(one, answers={i: other(a) for i, a in one.answers.items()}) for one in view.sums)
     return replace(view, sums=tuple(sums))
-
-
-def rounded(view: View, decimals: int) -> View:
-    """Return a view in which clients had rounded the centroids that they sent."""
-
-    def coarse(counts: FloatArray, sums: FloatArray) -> FloatArray:
-        held = np.maximum(counts, 1.0)
-        return np.asarray(counts * np.round(sums / held, decimals))
-
-    return changed(view, coarse)
-
-
-def in_whole_numbers(view: View) -> View:
-    """Return a view with sums rounded to whole numbers, as an attacker does who knows that rows are."""
-    return changed(view, lambda counts, sums: np.rint(sums))
 
 
 def digits(seed: int) -> list[FloatArray]:
@@ -74,49 +60,17 @@ def whole_numbers() -> None:
         for seed in range(5):
             model = fitted(digits(seed), 10, seed, n_init=10, init=init)
             views.append(model.transcript_.view("server"))
-        for name, seen in (
-            ("not rounded", views),
-            ("2 decimals", [rounded(view, 2) for view in views]),
-            ("2 decimals, in whole numbers", [in_whole_numbers(rounded(view, 2)) for view in views]),
-            ("1 decimal, in whole numbers", [in_whole_numbers(rounded(view, 1)) for view in views]),
-        ):
-            reports = []
-            for seed, view in enumerate(seen):
-                found = Differencing(client=0).run(view, Prior(), np.random.default_rng(0))
-                reports.append(evaluate(found, Truth(digits(seed))))
-            line(f"digits (5 seeds), {init}, {name}", reports)
-
-
-def few_rows() -> None:
-    """Differences of sums of fewer than ten rows, which one decimal leaves exact, of grey levels."""
-    for init in ("kfed", "coreset"):
-        reports = []
-        for seed in range(5):
-            model = fitted(digits(seed), 10, seed, n_init=10, init=init)
-            seen = evidence_of(rounded(model.transcript_.view("server"), 1), 0).observations
-            points = np.array(sorted(_alone(seen))).reshape(-1, 64)
-            reports.append(evaluate(Points(attack="few rows", points=points, client=0), Truth(digits(seed))))
-        line(f"digits (5 seeds), {init}, 1 decimal, sums of fewer than ten rows", reports)
-
-
-def _alone(seen: Sequence[Observation]) -> set[tuple[float, ...]]:
-    """Return the grey levels that lie in their cell, of single rows and of differences of one row."""
-    exact: dict[int, dict[tuple[float, ...], tuple[Observation, int]]] = {0: {(0.0,) * 64: (seen[0], 0)}}
-    for one in seen:
-        for cell, count in enumerate(np.rint(one.counts).astype(int).tolist()):
-            if 0 < count < 10:
-                exact.setdefault(count, {})[tuple(np.rint(one.sums[cell]).tolist())] = (one, cell)
-    found: set[tuple[float, ...]] = set()
-    for count in range(1, 10):
-        for larger, (one, cell) in exact.get(count, {}).items():
-            for smaller in exact.get(count - 1, {}):
-                row = np.subtract(larger, smaller)
-                if row.min() >= 0 and row.max() <= 16 and one.cells.place(row[None])[0] == cell:
-                    found.add(tuple(row.tolist()))
-    return found
+        for decimals in (10, 2, 1, 0):
+            for prior in (Prior(), Prior(step=np.ones(64))):
+                reports = []
+                for seed, view in enumerate(views):
+                    seen = rounded(view, decimals)
+                    found = Differencing(client=0).run(seen, prior, np.random.default_rng(0))
+                    reports.append(evaluate(found, Truth(digits(seed))))
+                known = "known to be whole" if prior.step is not None else "unknown"
+                line(f"digits (5 seeds), {init}, {decimals} decimals, {known}", reports)
 
 
 if __name__ == "__main__":
     rounding()
     whole_numbers()
-    few_rows()

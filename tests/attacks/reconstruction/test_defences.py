@@ -17,7 +17,7 @@ from privfed.errors import PrivFedError
 from privfed.federation.opening import open_over
 from tests.attacks.figures import fitted
 from tests.attacks.populations import mixture
-from tests.attacks.reconstruction.rounding_figures import digits, in_whole_numbers, rounded
+from tests.attacks.reconstruction.rounding_figures import digits, rounded
 from tests.undeclared import ANYTHING
 
 
@@ -138,14 +138,19 @@ def test_two_decimals_hide_nothing_of_whole_numbers():
     clients = digits(0)
     view = fitted(clients, 10, 0, n_init=3, init="coreset").transcript_.view("server")
     found = {}
-    for name, seen in (
-        ("exact", view),
-        ("rounded", rounded(view, 2)),
-        ("known to be whole", in_whole_numbers(rounded(view, 2))),
+    whole = Prior(step=np.ones(64))
+    for name, seen, prior in (
+        ("exact", view, Prior()),
+        ("rounded", rounded(view, 2), Prior()),
+        ("known to be whole", rounded(view, 2), whole),
+        ("one decimal", rounded(view, 1), whole),
+        ("none", rounded(view, 0), whole),
     ):
-        result = Differencing(client=0).run(seen, Prior(), np.random.default_rng(0))
+        result = Differencing(client=0).run(seen, prior, np.random.default_rng(0))
         found[name] = evaluate(result, Truth(clients))
     assert found["exact"].recovered >= 0.3
     assert found["rounded"].recovered <= 0.1
     assert found["known to be whole"].recovered == found["exact"].recovered
-    assert found["known to be whole"].precision == 1.0
+    assert found["known to be whole"].precision == found["one decimal"].precision == 1.0
+    assert found["one decimal"].recovered >= 0.2
+    assert not found["none"].claims
