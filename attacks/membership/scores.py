@@ -20,7 +20,7 @@ from scipy.stats import norm
 from privfed.attacks.base.report import IntArray, Report
 from privfed.attacks.base.results import Result, Truth
 from privfed.attacks.evidence.equations import Counted, Equations, Rows, counted_in
-from privfed.audits.bounds import Rate, mu_bound
+from privfed.audits.confidence import Rate, mu_bound
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy.special import expit
 from scipy.stats import binom
 
-from privfed.audits.bounds import Rate, mu_bound, root
+from privfed.audits.confidence import Rate, mu_bound, root
 from privfed.audits.samples import Audit, Claim, verdict
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import chi2, pearsonr
 
-from privfed.audits.bounds import root
+from privfed.audits.confidence import root
 from privfed.audits.samples import Claim
 from privfed.audits.units import without_noise
 from privfed.core.asking.question import ClientData, question_from_bytes

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from privfed.audits.bounds import (
+from privfed.audits.confidence import (
     Rate,
     best_thresholds,
     bins_of,

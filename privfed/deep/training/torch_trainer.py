@@ -9,12 +9,6 @@ no parameters; the error names what Opacus puts in their place. Each row's own g
 row alone (`torch.func.vmap`).
 
 Steps are SGD's, or those of an optimizer of the user, whose state lasts for one training of one client.
-
-What a user's module or loss computes, as bytes: two that compute otherwise must not share a name.
-
-Of classes and functions the source is taken (the compiled code where there is none), and the plain values
-that they hold: attributes, defaults, and variables of the functions around them. What lies deeper, as in a
-function that is called by name, is not seen.
 """
 
 from __future__ import annotations
@@ -22,7 +16,6 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
-import inspect
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -33,63 +26,9 @@ import torch
 from opacus.validators import ModuleValidator
 
 from privfed.core.values.domain import FloatArray
+from privfed.deep.training.fingerprint import bytes_of, described
 from privfed.deep.training.trainer import MODELS, Labels, one_line
 from privfed.errors import ArgumentError, PrivacyError
-
-PLAIN = (bool, int, float, str, bytes, tuple, list, dict, type(None))
-"""Values that a text describes."""
-
-
-def described(thing: Any, kind: type) -> bytes:
-    """Return a module's, a function's or another object's code and plain values, as bytes.
-
-    Args:
-        thing: to describe.
-        kind: class of all modules (torch.nn.Module), which this module does not import.
-    """
-    if isinstance(thing, kind):
-        held = [*(one for one in thing.parameters() if not one.requires_grad), *thing.buffers()]  # type: ignore[attr-defined]
-        layers = [_layer(one, kind) for one in thing.modules()]  # type: ignore[attr-defined]
-        return b"".join([repr(thing).encode(), *layers, *map(_tensor, held)])
-    if isinstance(thing, functools.partial):
-        texts = [_plain(one, kind) for one in (thing.args, *sorted(thing.keywords.items()))]
-        return described(thing.func, kind) + "\n".join(texts).encode()
-    if isinstance(thing, type):
-        return repr(thing).encode() + _code(thing, thing)
-    if inspect.isfunction(thing):
-        around = [] if thing.__closure__ is None else [cell.cell_contents for cell in thing.__closure__]
-        texts = [_plain(one, kind) for one in (thing.__defaults__, thing.__kwdefaults__, *around)]
-        return _code(thing, thing) + "\n".join(texts).encode()
-    return repr(thing).encode()
-
-
-def _tensor(tensor: Any) -> bytes:
-    """Return what is never trained: parameters without a gradient, and a loss's buffers, such as weights."""
-    return bytes(tensor.detach().cpu().contiguous().double().numpy().tobytes())
-
-
-def _layer(layer: Any, kind: type) -> bytes:
-    held = {k: v for k, v in vars(layer).items() if not k.startswith("_") and k != "training"}
-    texts = [f"{k} {_plain(v, kind)}" for k, v in sorted(held.items())]
-    return _code(type(layer), type(layer).forward) + "\n".join(texts).encode()
-
-
-def _code(thing: Any, function: Any) -> bytes:
-    try:
-        return inspect.getsource(thing).encode()
-    except (OSError, TypeError):
-        if not inspect.isfunction(function):
-            return b""
-        code = function.__code__
-        return code.co_code + repr((code.co_names, code.co_varnames)).encode()
-
-
-def _plain(value: Any, kind: type) -> str:
-    """Return a plain value as text, a function as what it computes; of anything else, that there is one."""
-    if inspect.isfunction(value) or isinstance(value, kind):
-        return described(value, kind).hex()
-    return repr(value) if isinstance(value, PLAIN) else "something"
-
 
 Loss = Callable[[Any, Any], Any]
 """From a module's outputs (n, n_classes) and labels (n,) to the mean loss, a scalar tensor."""
@@ -189,7 +128,7 @@ class TorchTrainer:
     @property
     def kind(self) -> str:
         """The module's layers and their sizes, as text in one line, with a hash of what is never trained."""
-        layers, held = " ".join(repr(self._module).split()), b"".join(map(_tensor, self._held))
+        layers, held = " ".join(repr(self._module).split()), b"".join(map(bytes_of, self._held))
         return f"{layers} beside fixed numbers {hashlib.sha256(held).hexdigest()[:8]}" if held else layers
 
     @property

@@ -12,7 +12,7 @@ from privfed.attacks.cohorts.disaggregation import Disaggregation
 from privfed.attacks.probing.probing import Probing
 from privfed.attacks.reconstruction.differencing import Differencing
 from privfed.attacks.reconstruction.tomography import Tomography
-from privfed.audits.bounds import gaussian_mu
+from privfed.audits.confidence import gaussian_mu
 from privfed.errors import PrivFedError
 from privfed.federation.opening import open_over
 from tests.attacks.figures import fitted
