@@ -84,7 +84,7 @@ class Masker:
 
     def subtract(self, total: Words, key: bytes) -> None:
         """Subtract the stream of `key` from `total` in place."""
-        self._apply(total, [key], [-1])
+        self.add(total, key, -1)
 
     def _apply(self, total: Words, keys: Sequence[bytes], signs: Sequence[int]) -> None:
         """Add all streams to one block of the total after the other, which stays in the processor's cache."""
