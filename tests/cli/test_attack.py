@@ -398,11 +398,13 @@ def test_audit_of_a_run(invoke, tmp_path):
     DPKMeans(3, privacy=privacy, run_dir=tmp_path / "run").fit(
         np.concatenate(clients), groups=groups, client_names=list("abcde")
     )
-    shown = invoke("audit", tmp_path / "run", "--truth", data, "--json").stdout
+    # The noise is the operating system's: at the default one honest run in a thousand is called violated.
+    words = ("audit", tmp_path / "run", "--truth", data, "--confidence", 1 - 1e-9)
+    shown = invoke(*words, "--json").stdout
     found = json.loads(shown)
     assert found["verdict"] == found["unit"]["verdict"] == "not refuted"
-    assert 0.5 < found["unit"]["epsilon_gdp"] <= 1.0
-    assert "epsilon >= " in invoke("audit", tmp_path / "run", "--truth", data).stdout
+    assert 0.2 < found["unit"]["epsilon_gdp"] <= 1.0
+    assert "epsilon >= " in invoke(*words).stdout
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def cases(home: Path, out: Path) -> dict[str, tuple[object, ...]]:
             *(*PRIVATELY, "--out", out),
         ),
         "attack": ("attack", done, "--attack", "differencing", "--out", out),
-        "audit": ("audit", done, "--trials", 1000),
+        "audit": ("audit", done, "--trials", 1000, "--confidence", 1 - 1e-9),
         "summary": ("summary", table, *PRIVATELY),
         "schema fill": (
             *("schema", "fill", table, "--schema", home / "t.toml", "--max-rows", 100),
