@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -75,7 +76,7 @@ class Federation:
             on anew.
         start: total of an earlier fit's start, where the agreement names one.
         placed: returns an ask whose question states its position in the agreed program.
-        sends: called once a question is recorded, before it is sent.
+        recording: entered before a question is recorded, and left before it is sent.
 
     Attributes:
         others: federations that were opened from this one (`again`), in order.
@@ -101,7 +102,7 @@ class Federation:
         named: tuple[str, ...] | None = None,
         start: Total | None = None,
         placed: Callable[[Ask], Ask] = lambda ask: ask,
-        sends: Callable[[], None] = lambda: None,
+        recording: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         if (ledger is None) != (configuration.privacy is None):
             raise ArgumentError("a configuration with privacy needs a ledger, and one without needs none.")
@@ -114,7 +115,7 @@ class Federation:
         self._follow = recipient == "clients" or configuration.terms.verified
         self._outcome: object = None
         self._last: Ask | None = None
-        self._start, self._placed, self._sends = start, placed, sends
+        self._start, self._placed, self._recording = start, placed, recording
         self.others: list[Federation] = []
         self._opened = False
         self._index = 0
@@ -289,8 +290,8 @@ class Federation:
         return total
 
     def _sum(self, index: int, ask: Ask) -> Total:
-        self.transcript.asked(index, ask, self.configuration.cohort(ask.cohort))
-        self._sends()
+        with self._recording():
+            self.transcript.asked(index, ask, self.configuration.cohort(ask.cohort))
         if not self._opened:
             if isinstance(self._session, Relays):
                 self._session.recall(self.transcript.recalled())

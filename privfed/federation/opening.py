@@ -11,6 +11,7 @@ import json
 import secrets
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -98,7 +99,7 @@ def open_federation(request: FederationRequest) -> Federation:
         named=request.named,
         start=start_in(configuration, request.start),
         placed=_placed(request, configuration),
-        sends=_sends(request, transcript, run),
+        recording=_recording(request, transcript, run),
     )
 
 
@@ -106,12 +107,14 @@ _USED: WeakSet[Privacy] = WeakSet()
 """Claims that stand alone, and that a run of this process has begun on."""
 
 
-def _sends(request: FederationRequest, transcript: Transcript, run: str) -> Callable[[], None]:
-    """Return what tells the budget that a question is sent: an older copy of the run's folder sends none."""
+def _recording(
+    request: FederationRequest, transcript: Transcript, run: str
+) -> Callable[[], AbstractContextManager[None]]:
+    """Return what tells the budget of each question: an older copy of the run's folder sends none."""
     paying = None if request.privacy is None else request.privacy.paid_by
     if paying is None:
-        return lambda: None
-    return lambda: paying.sends(run, len(transcript.of(Asked)))
+        return nullcontext
+    return lambda: paying.recording(run, len(transcript.of(Asked)) + 1)
 
 
 def _pay(request: FederationRequest, configuration: Configuration) -> str:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ from privfed.core.values.numbers import check_whole
 from privfed.errors import ArgumentError, BudgetError, PrivacyError
 from privfed.privacy import budget_file
 from privfed.privacy.accounting import gdp_epsilon, gdp_mu, renyi_epsilon
-from privfed.privacy.budget_file import ROUNDING, Paid, enter, enter_asked, left_in, opened, payments_in
+from privfed.privacy.budget_file import ROUNDING, Paid, enter, left_in, opened, payments_in
 from privfed.privacy.claim import Privacy
 from privfed.privacy.curves import Curve
 from privfed.privacy.filters import MOST_ORDER, sampled_divergence, suggested_order, whole
@@ -114,9 +115,9 @@ class Draw:
         """
         PrivacyBudget.of(self.path)._charge(self, privacy, steps, self.purpose or asked, run, resumed)
 
-    def sends(self, run: str, asked: int) -> None:
-        """Enter that a paid run sends a question (`enter_asked`)."""
-        enter_asked(self.path, run, asked)
+    def recording(self, run: str, asked: int) -> AbstractContextManager[None]:
+        """Enter that a paid run records a question, and sends it (`budget_file.recording`)."""
+        return budget_file.recording(self.path, run, asked)
 
     def noise(self, least: float, steps: SampledSteps) -> float:
         """Return the least noise multiplier of DP-SGD, from `least` on, whose steps the share pays for.

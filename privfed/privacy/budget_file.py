@@ -109,28 +109,39 @@ def enter(database: sqlite3.Connection, share: float, purpose: str, claim: str, 
     return number
 
 
-def enter_asked(path: Path, run: str, asked: int) -> None:
-    """Enter how many questions a run has recorded, before it sends the last of them.
+@contextmanager
+def recording(path: Path, run: str, asked: int) -> Iterator[None]:
+    """Enter how many questions a run has recorded, once the last of them is, before it is sent.
+
+    A question that is refused is not to be recorded: by its record a later try would not be refused.
 
     Args:
         path: of the budget's file.
         run: that was paid.
-        asked: questions in its record, the one that is to be sent among them.
+        asked: questions in its record, the one that is to be recorded and sent among them.
 
     Raises:
         BudgetError: it sent as many before: the record is an older copy, from which more would be released
             than was paid.
     """
     with opened(path) as database:
-        # Made here, so that files of this format which have none go on.
-        database.execute("CREATE TABLE IF NOT EXISTS asked (run TEXT PRIMARY KEY, questions INTEGER)")
-        found = database.execute("SELECT questions FROM asked WHERE run = ?", (run,)).fetchone()
-        if found is not None and asked <= found[0]:
-            raise BudgetError(
-                f"the record of this run has {asked - 1} questions, and {found[0]} were sent: it is an older "
-                f"copy, and what was paid from {path.name} is released; nothing was sent. Begin a new run."
-            )
+        _check_asked(database, path, run, asked)
+    yield
+    with opened(path) as database:
+        # Meanwhile a copy may have sent its own.
+        _check_asked(database, path, run, asked)
         database.execute("INSERT OR REPLACE INTO asked VALUES (?, ?)", (run, asked))
+
+
+def _check_asked(database: sqlite3.Connection, path: Path, run: str, asked: int) -> None:
+    # Made here, so that files of this format which have none go on.
+    database.execute("CREATE TABLE IF NOT EXISTS asked (run TEXT PRIMARY KEY, questions INTEGER)")
+    found = database.execute("SELECT questions FROM asked WHERE run = ?", (run,)).fetchone()
+    if found is not None and asked <= found[0]:
+        raise BudgetError(
+            f"the record of this run has {asked - 1} questions, and {found[0]} were sent: it is an older "
+            f"copy, and what was paid from {path.name} is released; nothing was sent. Begin a new run."
+        )
 
 
 def claim_in_words(privacy: Privacy) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -236,8 +237,8 @@ class Paying(Protocol):
     ) -> None:
         """Pay for a run."""
 
-    def sends(self, run: str, asked: int) -> None:
-        """Enter that a paid run sends a question, of so many in its record."""
+    def recording(self, run: str, asked: int) -> AbstractContextManager[None]:
+        """Enter that a paid run records a question, of so many, and sends it."""
 
     def noise(self, least: float, steps: SampledSteps) -> float:
         """Return the noise multiplier, from `least` on, with which it pays for steps of DP-SGD."""

@@ -341,6 +341,8 @@ def test_an_older_copy_of_a_run_releases_nothing_more(
     shutil.rmtree(folder)
     shutil.copytree(tmp_path / "copy", folder)
     again = budget.take(0.5, spare=0.4, reserve=False)
-    with pytest.raises(BudgetError, match="it is an older copy"):
-        DPKMeans(2, protocol="plain", privacy=again, run_dir=folder).resume(clients())
+    for _ in range(before):
+        # However often it is tried: a refused question is not in the record.
+        with pytest.raises(BudgetError, match="it is an older copy"):
+            DPKMeans(2, protocol="plain", privacy=again, run_dir=folder).resume(clients())
     assert len(answered) == before > 3
