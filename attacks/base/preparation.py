@@ -118,7 +118,6 @@ class Target:
         public_labels: theirs, integers of shape (n,); None without.
         ends: lowest and highest value of each feature, if they are known; None without.
         gdp_mu: mu of the run's differential privacy; None without.
-        most_rows: most rows of a target, for attacks whose time grows with these.
         most_candidates: most candidates of membership inference, half of them members; None for all rows.
         seed: seed of what is drawn to prepare an attack.
     """
@@ -133,7 +132,6 @@ class Target:
     public_labels: IntArray | None = None
     ends: tuple[FloatArray, FloatArray] | None = None
     gdp_mu: float | None = None
-    most_rows: int = 200
     most_candidates: int | None = None
     seed: int = 0
 

@@ -72,7 +72,7 @@ def attack(
     """Do the work of `privfed attack`."""
     context = click.get_current_context()
     settings = {str(one.name) for one in context.command.get_params(context) if isinstance(one, Setting)}
-    parameters = values_of({name: given.pop(name) for name in settings})
+    parameters = values_of({name: given.pop(name) for name in (*settings, "most_rows")})
     transcripts = [Transcript.load(folder) for folder in run_folders]
     for folder in run_folders:
         know_questions(folder, algorithm, "attack")
@@ -330,7 +330,7 @@ def keys_of(
     for rows in (*target.clients, *(target.labels or ()), *known):
         digest.update(f"{rows.shape}".encode() + np.ascontiguousarray(rows).tobytes())
     settings = [privfed.__version__, view.party, view.colluding, target.client, seed, curve]
-    settings += [target.most_rows, *(end.tolist() for end in target.ends or ())]
+    settings += [end.tolist() for end in target.ends or ()]
     digest.update(json.dumps([*settings, target.public is None]).encode())
     told = {name: json.dumps(_taken(kind, own), sort_keys=True) for name, kind in kinds.items()}
     return {

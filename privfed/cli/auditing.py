@@ -155,7 +155,6 @@ def target_of(
     sample: Path | None,
     low: tuple[float, ...] | None,
     high: tuple[float, ...] | None,
-    most_rows: int,
     party: str,
     colluding: tuple[str, ...],
     client: str | None,
@@ -172,7 +171,6 @@ def target_of(
         sample: table of public rows; None without.
         low: lowest value of all features, or one for each; None without.
         high: highest value of all features, or one for each; None without.
-        most_rows: most rows of a target of noisy differencing.
         party: "server", "observer", or "clients": those that collude.
         colluding: names of clients that share all they know with the party.
         client: name of the target of attacks on one client; None for the first honest client.
@@ -218,7 +216,6 @@ def target_of(
         public=public,
         public_labels=public_labels,
         ends=None if ends is None else (ends[0], ends[1]),
-        most_rows=most_rows,
         # Only Gaussian noise has a Gaussian trade-off curve.
         gdp_mu=None
         if agreed.noising_terms is None or agreed.noising_terms.mechanism != Mechanism.GAUSSIAN

@@ -301,9 +301,8 @@ def select_k() -> None:
     click.option(
         "--most-rows",
         type=click.IntRange(1),
-        default=200,
-        show_default=True,
-        help="Most rows of a target that noisy-differencing takes on; its time grows in proportion.",
+        help="Most rows of a target; time grows with them.  [default: 200 of noisy-differencing, "
+        "32 of gradient-inversion]",
     ),
     seed_option,
     click.option("--out", type=PATH, help="Folder to write to.  [default: RUN/attacks]"),
@@ -317,6 +316,7 @@ def attack() -> None:
 
     Several runs of the same rows are attacked together: their sums add up, and a client that was away from
     one of them may be solved for. Their reports are in a folder of their own within the first run's.
+    Parameters of attacks that --attack names are options, too: --help beside it lists them.
     Attacks read only the party's view of the transcript; the clients' rows are used for scoring. An attack
     that finds nothing to work on is left out, with the reason, and what was shown and read by none is listed.
     Each attack that runs gets a picture beside attacks.json. Each report is stored when it is done: the same

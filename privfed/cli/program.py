@@ -245,7 +245,8 @@ def in_options(text: str, parameters: Iterable[str] = ()) -> str:
         word = "" if value == "..." else value.strip("'").strip('"')
         return f"{options[name]} {word}".rstrip()
 
-    return _ASSIGNED.sub(option, text) + python + rest
+    # An option says by itself what the attacker knows.
+    return re.sub(r"\bPrior\((--[a-z-]+)\)", r"\1", _ASSIGNED.sub(option, text)) + python + rest
 
 
 def _spelled(context: click.Context) -> dict[str, str]:

@@ -10,9 +10,8 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
 from functools import lru_cache
-from inspect import get_annotations
+from inspect import get_annotations, signature
 from types import SimpleNamespace, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -40,7 +39,7 @@ def _set_otherwise() -> set[str]:
 
 def _type_of(kind: type, name: str, declared: Parameter) -> Any:
     """Return the type of a parameter's texts; None where no text can stand for its values."""
-    owner = next(base for base in kind.__mro__ if name in get_annotations(base))
+    owner = next((base for base in kind.__mro__ if name in get_annotations(base)), _constructed_by(kind))
     annotation: Any = declared.annotation
     if isinstance(annotation, str):
         try:
@@ -63,14 +62,21 @@ def _setting(name: str, declared: Parameter, kind: Any, text: str) -> Setting:
     return Setting([both, name], type=kind, default=None, help=text)
 
 
+def _constructed_by(kind: type) -> type:
+    """Return the class whose constructor makes objects of `kind`."""
+    return next(base for base in kind.__mro__ if "__init__" in vars(base))
+
+
 def _declared_by(kind: type) -> dict[str, Parameter]:
-    """Return the parameters of a class: those that an estimator declares, or an attack's fields."""
-    if not is_dataclass(kind):
-        return parameters_of(kind)
+    """Return the parameters of a class: those that an estimator declares, or of an attack's constructor."""
+    declared = parameters_of(kind)
+    if declared or _constructed_by(kind) is object:
+        return declared
     texts = entries(kind.__doc__ or "", "Args:")
     return {
-        one.name: Parameter(one.default, texts.get(one.name, one.name), True, annotation=one.type)
-        for one in fields(kind)
+        name: Parameter(one.default, texts.get(name, name), True, annotation=one.annotation)
+        for name, one in signature(kind).parameters.items()
+        if one.kind is not one.VAR_KEYWORD
     }
 
 

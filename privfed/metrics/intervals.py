@@ -150,7 +150,7 @@ def _ends(metric: str, noised: Noised, total: Statistics, std: Any, level: float
         return _davies_bouldin(inner, total, std, _z(level ** (1.0 / len(inner.centers))))
     if isinstance(inner, FuzzySpread):
         return _fuzzy(inner, total, std, _z(level ** (1.0 / (2 * len(inner.centers) + 1))))
-    return "it is neither a quotient of entries of its total, nor rises with such"
+    return "none is known that covers this metric"
 
 
 def _z(level: float) -> float:

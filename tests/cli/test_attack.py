@@ -252,6 +252,19 @@ def test_the_parameters_of_an_attack_are_options(invoke, failing, run, public, t
     assert "No such option" in failing("attack", folder, "--attack", "differencing", "--depth", 9)
 
 
+def test_parameters_of_a_constructor_are_options_and_most_rows_reaches_its_attacks(invoke, tmp_path):
+    said = invoke("attack", tmp_path, "--attack", "noisy-differencing", "--help").stdout
+    assert "--n-sweeps INTEGER" in said and "Options of noisy-differencing" in said
+    folder = tmp_path / "run"
+    data = tmp_path / "rows.csv"
+    data.write_text("g,x\n" + "".join(f"{'abcde'[i % 5]},{i % 7}\n" for i in range(50)))
+    claim = ("--epsilon", 2, "--delta", "1e-5", "--unit", "record", "--neighbours", "add-remove")
+    words = ("--group", "g", "--clients", "a,b,c,d,e", "--low", 0, "--high", 7, "-k", 2, "--out", folder)
+    invoke("fit", data, "--algorithm", "dp", *claim, *words)
+    shown = invoke("attack", folder, "--attack", "noisy-differencing", "--most-rows", 3, "--json")
+    assert "more than most_rows=3" in json.loads(shown.stdout)["left_out"]["noisy-differencing"]
+
+
 @pytest.mark.slow
 def test_an_attack_of_ones_own_is_run_shown_and_stored_until_its_code_changes(
     invoke, run, public, tmp_path, monkeypatch

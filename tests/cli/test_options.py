@@ -162,6 +162,15 @@ def test_a_message_names_options(text: str, parameters: list[str], expected: str
         assert in_options(text, parameters) == expected
 
 
+def test_a_message_of_an_attack_names_the_option_of_public_rows() -> None:
+    above = main.make_context("privfed", ["attack", "run"])
+    with main.commands["attack"].make_context("attack", ["."], parent=above):
+        assert (
+            in_options("pass rows, Prior(sample=...), or their ranges.")
+            == "pass rows, --public, or their ranges."
+        )
+
+
 def test_the_pattern_of_python_finds_it() -> None:
     for text in ("got n_init=0", "pass Prior(sample=...)", "take fewer n_clusters", "(client=)"):
         assert re.search(PYTHON, text), text

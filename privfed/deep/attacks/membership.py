@@ -60,8 +60,8 @@ class ModelMembership(PassiveAttack[MembershipScores]):
     Args:
         candidates: rows, float64 of shape (n_candidates, n_columns), with times where the clients' have them.
         labels: their classes, int64 of shape (n_candidates,).
-        shadows: fits of the attacker's own, in Python; or how many it makes of halves of the candidates by
-            itself. With none the fall of the loss is the score.
+        shadows: how many fits of halves of the candidates the attacker makes; or (in Python) fits of its own.
+            With none the fall of the loss is the score.
         statistic: how candidates are compared with shadow fits, "lira" or "rmia".
     """
 
