@@ -153,8 +153,9 @@ def load_clients(
             group column `clients` is required, since the list of the clients found depends on rows.
         missing: what becomes of a row without a number in some feature column: "error"; "leave-out"; or the
             public number that takes the place of each missing or infinite value. With one of the last two,
-            under `private`, no row causes an error: what is no number is missing, as at a party. A row
-            without a label has the code -1, and one that says no client or no id is left out.
+            under `private`, no row of a client that `clients` names causes an error: what is no number is
+            missing, as at a party. A row without a label has the code -1, and one that says no client or no
+            id is left out.
         classes: values of the labels as text, in the order of their codes; others have the code -1. None for
             those that are found. `private` with `label` needs them: codes would depend on rows.
 

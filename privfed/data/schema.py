@@ -397,4 +397,5 @@ def to_value(value: Any) -> str:
     if isinstance(value, Collection):
         several = sorted(value) if isinstance(value, Set) else value
         return "[" + ", ".join(map(to_value, several)) + "]"
-    return repr(value).lower()
+    # Of numpy's numbers `repr` is no TOML.
+    return str(value).lower()

@@ -156,3 +156,10 @@ def test_a_superlink_serves_other_machines_with_tls_and_known_nodes_only(tmp_pat
     with pytest.raises(ArgumentError, match=r"serves 127\.0\.0\.1 only"):
         check_superlink(bare, "0.0.0.0")
     assert [one.name for one in nodes_of(folder)] == ["c0"]
+
+
+def test_a_policy_of_numpy_numbers_is_written_as_one_that_is_read(tmp_path: Path) -> None:
+    approved = {"max_epsilon": np.float64(0.5), "max_fits": np.int64(3)}
+    write_node(tmp_path, "rows.csv", "rows", approved=approved)
+    policy = NodeSettings.read(tmp_path).policy
+    assert (policy.max_epsilon, policy.max_fits) == (0.5, 3)
