@@ -95,8 +95,8 @@ def test_at_unit_client_intervals_are_of_the_sums_that_were_asked(name: str) -> 
     """Sixty equal clients are clipped nowhere, but their common size is noised: quotients do not notice."""
     tables = np.array_split(np.concatenate(clients(1, 900)), 60)
     exact = getattr(metrics, name)(tables, CENTERS, protocol="plain", domain=Box(-1.0, 1.0, max_rows=1000))
-    own = privacy(epsilon=60.0, unit="client")
-    found = [metrics.with_interval(name, tables, CENTERS, privacy=own, protocol="plain") for _ in range(6)]
+    seeded = [privacy(epsilon=60.0, unit="client", noise_seed=seed) for seed in range(6)]
+    found = [metrics.with_interval(name, tables, CENTERS, privacy=own, protocol="plain") for own in seeded]
     for one in some(found):
         assert one.low is not None and one.low <= one.value <= one.high
     if name != "inertia":
