@@ -397,5 +397,4 @@ def to_value(value: Any) -> str:
     if isinstance(value, Collection):
         several = sorted(value) if isinstance(value, Set) else value
         return "[" + ", ".join(map(to_value, several)) + "]"
-    # Of numpy's numbers `repr` is no TOML.
-    return str(value).lower()
+    return str(value).lower()  # `repr` of numpy's numbers is no TOML.
