@@ -115,7 +115,11 @@ def test_a_folder_that_is_shared_on_purpose_keeps_its_mode(
     assert mode(folder) == 0o1777 and "(mode 1777)" in caplog.text
 
 
-def test_a_file_in_the_place_of_a_folder_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("below", ["", "run", "runs/run"])
+def test_a_file_or_a_link_to_nothing_in_the_place_of_a_folder_is_an_error(below: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(RunFolderError, match="is a file; name a folder"):
-        make_folder(tmp_path / "file")
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    with pytest.raises(RunFolderError, match="file is a file; name a folder"):
+        make_folder(tmp_path / "file" / below)
+    with pytest.raises(RunFolderError, match="link is a link to nothing; name a folder"):
+        make_folder(tmp_path / "link" / below)

@@ -34,10 +34,8 @@ def make_folder(path: Path, *, ours: bool = False) -> None:
     may enter the folder.
 
     Raises:
-        RunFolderError: it is a file.
+        RunFolderError: it is a file, or in one, or a link to nothing.
     """
-    if path.exists() and not path.is_dir():
-        raise RunFolderError(f"{path} is a file; name a folder.")
     if _made(path):
         return
     path.mkdir(exist_ok=True)
@@ -59,7 +57,11 @@ def make_folder(path: Path, *, ours: bool = False) -> None:
 
 def _made(path: Path) -> bool:
     """Make a folder and its parents as far as they are missing; say whether the folder itself was."""
-    missing = [one for one in (path, *path.parents) if not one.exists()]
+    missing = [one for one in (path, *path.parents) if not one.is_dir()]
+    for one in missing:
+        if os.path.lexists(one) and not one.is_dir():
+            kind = "a link to nothing" if one.is_symlink() and not one.exists() else "a file"
+            raise RunFolderError(f"{one} is {kind}; name a folder.")
     for one in reversed(missing):
         one.mkdir(OWNERS_FOLDER, exist_ok=True)
         # A umask may have taken bits away from the owner too.
