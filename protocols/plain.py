@@ -130,7 +130,7 @@ class PlainSession:
     """Coordinates plain sums."""
 
     def __init__(self, configuration: Configuration) -> None:
-        self._configuration = configuration
+        self._configuration, self._name = configuration, configuration.name_of
         self._number = 0
 
     def open(self) -> Steps[None]:
@@ -167,10 +167,6 @@ class PlainSession:
     def close(self) -> Steps[None]:
         """Do nothing: the server has every total."""
         yield from ()
-
-    def _name(self, client: int) -> str:
-        clients = self._configuration.clients
-        return clients[client] if 0 <= client < len(clients) else f"client {client}"
 
     @staticmethod
     def _in_range(

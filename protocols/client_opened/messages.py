@@ -131,11 +131,6 @@ def tag_of(secret: bytes, number: int, head: bytes) -> bytes:
     return mac(expand(secret, bound("group tag")), bound("group tag", number, head))
 
 
-def members_of(cohort: tuple[int, ...], lost: frozenset[int]) -> tuple[int, ...]:
-    """Return which clients of a cohort may contribute: those that are not out of the fit."""
-    return tuple(i for i in cohort if i not in lost)
-
-
 def lost_clients(configuration: Configuration, lost: bytes) -> frozenset[int]:
     """Return the clients that are out of the fit, from a bitmap.
 

@@ -23,7 +23,7 @@ from privfed.core.stored.encoding import Codec
 from privfed.core.values.domain import FloatArray
 from privfed.privacy.pricing import Drawn
 from privfed.protocols.answering import RangedAnswer
-from privfed.protocols.client_opened.messages import lost_clients, members_of, sum_header
+from privfed.protocols.client_opened.messages import lost_clients, sum_header
 from privfed.protocols.setup.hybrid import Keyring
 from privfed.protocols.setup.losses import Losses
 
@@ -164,7 +164,8 @@ def attempt_of(
         MessageError: `lost` is not one byte 0 or 1 for each client.
     """
     cohort = configuration.cohort(expected.cohort)
-    members = members_of(cohort, lost_clients(configuration, lost))
+    out_of_fit = lost_clients(configuration, lost)
+    members = tuple(i for i in cohort if i not in out_of_fit)
     where = (group.session, number, index, group.head, expected.cohort, cohort, members)
     header = sum_header(*where, expected.metric)
     return SumAttempt(header, me, cohort, members, expected.question, group.pending == number)

@@ -216,56 +216,6 @@ def _for(members: tuple[int, ...], steps: Steps[Relayed]) -> Generator[Exchange,
     return changed(steps, lambda exchange: replace(exchange, answering=members))
 
 
-def group_coordinator(
-    agreement: Agreement, identity: Signer, scheme: Scheme, totals: TotalReader | None
-) -> Session:
-    """Return the session of a coordinator that opens nothing itself.
-
-    Raises:
-        ArgumentError: the key is not the registered one.
-    """
-    agreement.check_coordinator(identity)
-    configuration = agreement.configuration
-    return GroupSession(
-        configuration, Relay(agreement, identity, scheme), Told(configuration, scheme, totals)
-    )
-
-
-def group_client(
-    agreement: Agreement,
-    position: int,
-    identity: Signer,
-    policy: ClientPolicy,
-    scheme: Scheme,
-    replay: Replay | None,
-) -> ClientSide:
-    """Return one client's side, with its own run of the algorithm.
-
-    Raises:
-        ArgumentError: the key is not the registered one, or there is no replay.
-    """
-    agreement.check_client(position, identity)
-    if replay is None:
-        raise ArgumentError(
-            f"a client of {agreement.configuration.protocol!r} sums opens the totals, and needs its own run "
-            "of the algorithm to know what comes next: pass replay=."
-        )
-    return GroupClient(position, agreement, identity, policy, scheme, replay)
-
-
-def group_parties(
-    configuration: Configuration, policies: Mapping[int, ClientPolicy], scheme: Scheme
-) -> tuple[Session, dict[int, ClientSide]]:
-    """Return a session and its clients, with fresh identities; one replay stands for all clients'."""
-    agreement, server, identities = fresh_agreement(configuration, policies)
-    common = CommonReplay(configuration, scheme)
-    sides: dict[int, ClientSide] = {
-        i: GroupClient(i, agreement, identity, policies[i], scheme, common, common.join)
-        for i, identity in identities.items()
-    }
-    return GroupSession(configuration, Relay(agreement, server, scheme), common), sides
-
-
 class ClientOpenedSum(ABC):
     """A secure sum whose totals the clients open; a subclass says how answers are sealed, and what for."""
 
@@ -283,7 +233,11 @@ class ClientOpenedSum(ABC):
         Raises:
             ArgumentError: the key is not the registered one.
         """
-        return group_coordinator(agreement, identity, self.scheme(agreement.configuration), totals)
+        agreement.check_coordinator(identity)
+        configuration = agreement.configuration
+        scheme = self.scheme(configuration)
+        opener = Told(configuration, scheme, totals)
+        return GroupSession(configuration, Relay(agreement, identity, scheme), opener)
 
     def client(
         self,
@@ -300,16 +254,31 @@ class ClientOpenedSum(ABC):
             PolicyError: the terms promise fewer than two honest clients, or colluders who all have the key,
                 or a cohort has two clients.
         """
-        check_promised(agreement.configuration, verified=False, one_key=self.one_key)
-        scheme = self.scheme(agreement.configuration)
-        return group_client(agreement, position, identity, policy, scheme, replay)
+        configuration = agreement.configuration
+        check_promised(configuration, verified=False, one_key=self.one_key)
+        agreement.check_client(position, identity)
+        if replay is None:
+            raise ArgumentError(
+                f"a client of {configuration.protocol!r} sums opens the totals, and needs its own run of the "
+                "algorithm to know what comes next: pass replay=."
+            )
+        return GroupClient(position, agreement, identity, policy, self.scheme(configuration), replay)
 
     def parties(
         self, configuration: Configuration, policies: Mapping[int, ClientPolicy]
     ) -> tuple[Session, dict[int, ClientSide]]:
         """Return a session and its clients, with fresh identities in a registry that all of them hold.
 
+        One replay stands for those of all clients, which are identical.
+
         Raises:
             ArgumentError: the scheme cannot carry what was agreed on.
         """
-        return group_parties(configuration, policies, self.scheme(configuration))
+        agreement, server, identities = fresh_agreement(configuration, policies)
+        scheme = self.scheme(configuration)
+        common = CommonReplay(configuration, scheme)
+        sides: dict[int, ClientSide] = {
+            i: GroupClient(i, agreement, identity, policies[i], scheme, common, common.join)
+            for i, identity in identities.items()
+        }
+        return GroupSession(configuration, Relay(agreement, server, scheme), common), sides

@@ -70,15 +70,12 @@ class Coordinator:
     def __init__(self, agreement: Agreement, identity: Signer, fewest: Callable[[int, Terms], int]) -> None:
         self._agreement, self._identity, self._fewest = agreement, identity, fewest
         self._everyone = range(len(agreement.configuration.clients))
+        self._name = agreement.configuration.name_of
         self._session = b""
         self._listed: dict[int, Listed] = {}
         self._channels: dict[int, Channel] = {}
         self._rejected: dict[int, str] = {}
         self._refused: dict[int, str] = {}
-
-    def _name(self, client: int) -> str:
-        clients = self._agreement.configuration.clients
-        return clients[client] if 0 <= client < len(clients) else f"client {client}"
 
     def _advertised(self, fit: bytes, asked: Collection[int]) -> Steps[dict[int, Advertisement]]:
         """Ask clients for fresh keys, and list those that send some."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,8 @@ from scipy.stats import kstest
 
 from privfed import DWFKMeans
 from privfed.core.agreed.configuration import Configuration
-from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import question_from_bytes
 from privfed.core.roles.conversation import Ask, Total
-from privfed.core.roles.engine import ClientSide
-from privfed.core.roles.secure_sum import Session
 from privfed.core.stored.encoding import decode, encode
 from privfed.core.values.domain import Box, Ranges
 from privfed.engines.in_process import Fault
@@ -36,7 +32,6 @@ from privfed.protocols import CKKS, GroupMasked, Masked, Plain
 from privfed.protocols.ckks.cipher import with_noise
 from privfed.protocols.ckks.grid import SlotGrid
 from privfed.protocols.ckks.scheme import CHECK_SLOTS, CkksScheme, Encrypted
-from privfed.protocols.client_opened.secure_sum import group_parties
 from privfed.protocols.crypto.fixed_point import Grid
 from privfed.protocols.group_masked.group_masked import MaskedWords, MaskScheme
 from privfed.questions.bounded.bounded_sums import GridSums
@@ -262,12 +257,10 @@ class LyingCKKS(CKKS):
 
     slot = 0
 
-    def parties(
-        self, configuration: Configuration, policies: Mapping[int, ClientPolicy]
-    ) -> tuple[Session, dict[int, ClientSide]]:
+    def scheme(self, configuration: Configuration) -> LyingCkks:
         scheme = LyingCkks(configuration.terms, by_server=configuration.noised_by_server)
         scheme.slot = self.slot
-        return group_parties(configuration, policies, scheme)
+        return scheme
 
 
 class LyingGroupMasked(GroupMasked):
@@ -275,12 +268,10 @@ class LyingGroupMasked(GroupMasked):
 
     word = 0
 
-    def parties(
-        self, configuration: Configuration, policies: Mapping[int, ClientPolicy]
-    ) -> tuple[Session, dict[int, ClientSide]]:
+    def scheme(self, configuration: Configuration) -> LyingMasks:
         scheme = LyingMasks(by_server=configuration.noised_by_server)
         scheme.word = self.word
-        return group_parties(configuration, policies, scheme)
+        return scheme
 
 
 def lying(name: str, place: int) -> Any:

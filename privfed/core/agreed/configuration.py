@@ -363,6 +363,10 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """Return the positions of the clients in the cohort with this label, ascending."""
         return self.cohorts.cohort(label, self.clients)
 
+    def name_of(self, client: int) -> str:
+        """Return the name of the client at a position, or a text with the position where there is none."""
+        return self.clients[client] if 0 <= client < len(self.clients) else f"client {client}"
+
     def allows_ranges(self, question: Question) -> bool:
         """Say whether a question's ranges equal the declared ones; without declared ones, any are allowed."""
         ranges = question.ranges

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -11,9 +11,6 @@ import pytest
 import tenseal
 
 from privfed.core.agreed.configuration import Configuration
-from privfed.core.agreed.policy import ClientPolicy
-from privfed.core.roles.engine import ClientSide
-from privfed.core.roles.secure_sum import Session
 from privfed.core.stored.encoding import decode, encode
 from privfed.errors import IntegrityError, MessageError, ProtocolError, RefusedError
 from privfed.protocols import CKKS
@@ -22,7 +19,7 @@ from privfed.protocols.ckks.cipher import CipherSum, Ciphertexts, Key
 from privfed.protocols.ckks.grid import SLOTS, Capacity, grid_of
 from privfed.protocols.ckks.scheme import CHECK_SLOTS, CkksAdder, CkksScheme, Encrypted
 from privfed.protocols.client_opened.scheme import Adder
-from privfed.protocols.client_opened.secure_sum import GroupSession, group_parties
+from privfed.protocols.client_opened.secure_sum import GroupSession
 from tests.default_run import slow_but
 from tests.protocols.ckks.padding import padded, unpadded
 from tests.protocols.federations import Sums, vectors
@@ -66,10 +63,8 @@ class HostileScheme(CkksScheme):
 class Hostile(CKKS):
     """Encrypted sums whose coordinator is hostile."""
 
-    def parties(
-        self, configuration: Configuration, policies: Mapping[int, ClientPolicy]
-    ) -> tuple[Session, dict[int, ClientSide]]:
-        return group_parties(configuration, policies, HostileScheme(configuration.terms))
+    def scheme(self, configuration: Configuration) -> HostileScheme:
+        return HostileScheme(configuration.terms)
 
 
 def hostile_run() -> tuple[Sums, HostileScheme]:

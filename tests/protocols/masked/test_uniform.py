@@ -121,11 +121,11 @@ class Observed:
         """Return a client's upload without some of what is in it."""
         words = self.uploads[client].copy()
         if own:
-            self.grid.subtract(words, self.self_mask(client))
+            self.grid.add(words, self.self_mask(client), -1)
         for j in pairs:
-            (self.grid.subtract if client < j else self.grid.add)(words, self.pair_mask(client, j))
+            self.grid.add(words, self.pair_mask(client, j), -1 if client < j else 1)
         if answer:
-            self.grid.subtract(words, self.answers[client])
+            self.grid.add(words, self.answers[client], -1)
         return words
 
     def others(self, client: int, but: Iterable[int] = ()) -> tuple[int, ...]:
@@ -180,7 +180,7 @@ def test_the_sum_of_all_honest_clients_is_open(one_dead: Observed) -> None:
     for i in honest:
         one_dead.grid.add(total, one_dead.without(i, own=True, pairs=(*COLLUDING, *one_dead.dead)))
     for i in honest:
-        one_dead.grid.subtract(total, one_dead.answers[i])
+        one_dead.grid.add(total, one_dead.answers[i], -1)
     assert not total.any()
 
 
@@ -252,9 +252,9 @@ def test_the_sum_of_uploads_is_uniform_until_the_own_masks_are_opened(all_alive:
     assert_uniform(total)
     # All own masks but one are not enough.
     for i in all_alive.living[1:]:
-        all_alive.grid.subtract(total, all_alive.self_mask(i))
+        all_alive.grid.add(total, all_alive.self_mask(i), -1)
     assert_uniform(total)
-    all_alive.grid.subtract(total, all_alive.self_mask(all_alive.living[0]))
+    all_alive.grid.add(total, all_alive.self_mask(all_alive.living[0]), -1)
     assert_not_uniform(total)
 
 
