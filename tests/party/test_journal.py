@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from privfed import ClientPolicy
+from privfed.core.agreed.agreement import Agreement, Registry
+from privfed.core.agreed.configuration import Configuration
 from privfed.core.asking.question import Position
 from privfed.core.stored.encoding import Refusal, decode, encode
 from privfed.core.values.domain import Ranges
@@ -21,7 +23,7 @@ from privfed.party.journal import FILE, Journal
 from privfed.protocols.plain import PlainAnswer
 from privfed.questions.cells import NestedCells
 from tests.owners import assert_the_owners, umask
-from tests.party.journals import agreement, client, new_party, question, request
+from tests.party.journals import SERVER, agreement, client, new_party, question, request
 from tests.some import some
 
 
@@ -194,6 +196,25 @@ def test_claims_are_kept_for_each_data_set(tmp_path: Path) -> None:
         (0.25, 1e-6, "gaussian"),
     ]
     assert [one.epsilon for one in journal.usage("b").claims] == [2.0] and journal.usage("d").fits == 0
+
+
+def test_a_fit_with_another_set_of_clients_counts_before_it_begins(tmp_path: Path) -> None:
+    own, journal = new_party(tmp_path / "party")
+    policy = ClientPolicy(undeclared=True, max_losses=0)
+
+    def over(seed: int, *others: str) -> Agreement:
+        names = ("a", *others)
+        keys = (own.key.public, *(OwnIdentity.generate(name).key.public for name in others))
+        configuration = Configuration(protocol="plain", algorithm="", clients=names, n_features=2, seed=seed)
+        return Agreement(configuration, Registry(keys, SERVER.public))
+
+    journal.begin(over(0), 0, "rows", policy)
+    journal.begin(over(1), 0, "rows", policy)
+    with pytest.raises(PolicyError, match="policy:max_losses"):
+        journal.begin(over(2, "b"), 0, "rows", policy)
+    assert [one.number for one in journal.fits] == [1, 2]
+    # Other rows have given no total to compare with.
+    journal.begin(over(2, "b"), 0, "others", policy)
 
 
 def cells(planes: int) -> NestedCells:
