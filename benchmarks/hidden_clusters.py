@@ -35,7 +35,7 @@ def measured(kind: str, epsilon: float, seed: int) -> dict[str, float]:
     model.fit_clients(clients)
     means, noise = np.stack([memory_of(one).mean for one in clients.here]), MeanNoise()
     for number in range(1, model.rounds + 1):
-        training = model._plan_.training(number)
+        training = model._training_.at(number)
         # What is clipped is no longer than its bound, noise included.
         most = training.max_update_norm**2 / means.shape[1]
         noise = noise.followed(min(training.noise_variance, most), DECAY)

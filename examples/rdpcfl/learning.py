@@ -24,7 +24,7 @@ sum of updates in each cluster and how many clients they are of. To clients: the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -37,12 +37,12 @@ from privfed.core.asking.phases import Among, Phases
 from privfed.core.asking.question import ClientData
 from privfed.core.roles.conversation import Algorithm, Conversation
 from privfed.core.values.domain import FloatArray, frozen_array
-from privfed.deep.algorithms.plan import ModelsOutcome, Plan, Regrouped, RoundForms
+from privfed.deep.algorithms.plan import ModelsOutcome, Plan, Regrouped
 from privfed.deep.algorithms.regrouped import contributions
 from privfed.deep.estimators.base import FederatedModel
 from privfed.deep.estimators.clustered import check_merge
+from privfed.deep.training.local import Training
 from privfed.deep.training.memory import Memory
-from privfed.deep.training.regrouping import Regrouping
 from privfed.deep.training.rounds import AveragedUpdates, SketchedUpdates
 from privfed.extend import (
     ArgumentError,
@@ -51,7 +51,6 @@ from privfed.extend import (
     Form,
     Phase,
     PrivacyError,
-    Ranges,
     Same,
     Setting,
     Shape,
@@ -119,18 +118,13 @@ class MixedUpdates(AveragedUpdates):
         return int(np.argmax(right)) if len(features) else 0
 
 
-def _later(choice: object, mixture: object) -> dict[str, Any]:
-    """Return the words of a later round's question, as of its form."""
-    return {"structure": 1, "choice": choice, "mixture": mixture, "after": Regrouping.none()}
-
-
 @register_algorithm
 @dataclass(frozen=True, kw_only=True)
 class MixtureLearning:
     """Rounds of training in clusters that the first round's updates and clients' choices make.
 
     Args:
-        plan: words of the run.
+        training: of the run.
         n_clusters: number of models; None for the number whose Gaussians are farthest apart.
         choosing_rounds: rounds in which clients choose.
         slotted: whether the first round's updates come in slots, so that nobody knows whose they are.
@@ -138,7 +132,7 @@ class MixtureLearning:
 
     fixed: ClassVar[bool] = False
 
-    plan: Plan
+    training: Training
     n_clusters: int | None
     choosing_rounds: int
     slotted: bool
@@ -146,46 +140,53 @@ class MixtureLearning:
     @property
     def max_sums(self) -> int:
         """Most sums: the range, and one a round."""
-        return 1 + self.plan.rounds
+        return 1 + self.training.rounds
 
     def size(self, setting: Setting) -> Size:
         """Return how large its models are, and all totals of its rounds."""
-        return self.plan.size(setting, self.n_clusters or 1)
+        return Plan(self.training, setting).size(self.n_clusters or 1)
+
+    def _asked_first(self, plan: Plan, make: Callable[..., Any], models: object) -> Any:
+        """Return the question of the first round, or its form."""
+        size, seed = plan.n_parameters, self.training.public_seed
+        inner = make(SketchedUpdates, training=self.training, models=models, size=size, seed=seed)
+        return make(Slots, inner=inner, slots=plan.n_clients) if self.slotted else inner
+
+    def _asked(self, make: Callable[..., Any], number: int, **own: object) -> Any:
+        """Return the question of a later round, or its form."""
+        return make(MixedUpdates, training=self.training.at(number), structure=1, **own)
 
     def phases(self, setting: Setting) -> Phases:
         """Return what a run asks: the ranges where none are declared, updates, then averages."""
-        forms, size = RoundForms(self.plan, setting), self.plan.trainer(setting.n_features).n_parameters
+        plan = Plan(self.training, setting)
         count = (1, MOST_CLUSTERS) if self.n_clusters is None else self.n_clusters
         mixture = Form(
             Mixture,
-            axes=Shape(PLANE, size),
+            axes=Shape(PLANE, plan.n_parameters),
             low=Shape(PLANE),
             width=Shape(PLANE),
             means=Shape(count, PLANE),
             variances=Shape(count),
         )
-        words = _later(Among(MixedUpdates.choices), Same("mixture", mixture))
-        models = Shape(count, size)
-        later = (forms.form(MixedUpdates, t, models=models, **words) for t in range(2, self.plan.rounds + 1))
-        first = forms.form(
-            SketchedUpdates, 1, models=forms.models(1, 1), size=size, seed=self.plan.seed % 2**32
-        )
-        slotted = forms.slotted(first, len(setting.clients) * self.slotted)
-        return (*forms.found, *map(Phase, (slotted, *later)))
+        rules = {"choice": Among(MixedUpdates.choices), "mixture": Same("mixture", mixture)}
+        models, rounds = Shape(count, plan.n_parameters), range(2, self.training.rounds + 1)
+        later = (self._asked(plan.form, t, models=models, **rules) for t in rounds)
+        first = self._asked_first(plan, plan.form, plan.models(1, 1))
+        return (*plan.found, *map(Phase, (first, *later)))
 
     def run(self, setting: Setting) -> Conversation[ModelsOutcome]:
         """Train round by round."""
-        ranges = yield from self.plan.ranges(setting)
-        start = self.plan.starts(setting.n_features, 1)
-        updates = yield from self._first(setting, ranges, start)
-        mixture = fitted_mixture(updates, self.n_clusters, self.plan.seed)
+        plan = Plan(self.training, setting)
+        yield from plan.find_ranges()
+        start = plan.starts(1)
+        updates = yield from self._first(plan, start)
+        mixture = fitted_mixture(updates, self.n_clusters, self.training.seed)
         models = frozen_array(start + shares(mixture, updates))
-        drawn = int((1.0 - overlap(mixture.means, mixture.variances)) * self.plan.rounds / 2.0)
+        drawn = int((1.0 - overlap(mixture.means, mixture.variances)) * self.training.rounds / 2.0)
         history, decided = [start, models], [Regrouped(1, len(models), np.nan, True)]
         for number, choice in self._rounds(drawn):
-            words = _later(choice, mixture)
-            question = MixedUpdates(ranges=ranges, **self.plan.asked(number, models=models, **words))
-            total = yield Ask(question, self.plan.label(number), (self.plan.label(number + 1),))
+            question = self._asked(plan.question, number, models=models, choice=choice, mixture=mixture)
+            total = yield Ask(question, plan.label(number), (plan.label(number + 1),))
             models = frozen_array(question.averaged(total.statistics, models))
             history.append(models)
             decided.append(Regrouped(number, len(models), np.nan, choice != "kept"))
@@ -193,18 +194,15 @@ class MixtureLearning:
 
     def _rounds(self, drawn: int) -> Iterator[tuple[int, str]]:
         """Yield the rounds after the first, and how clients find their cluster in each."""
-        for number in range(2, self.plan.rounds + 1):
+        for number in range(2, self.training.rounds + 1):
             chosen = number <= drawn + self.choosing_rounds
             yield number, "drawn" if number <= drawn else "most-right" if chosen else "kept"
 
-    def _first(self, setting: Setting, ranges: Ranges, start: FloatArray) -> Conversation[FloatArray]:
+    def _first(self, plan: Plan, start: FloatArray) -> Conversation[FloatArray]:
         """Ask for the first round's updates, float64 of shape (n, n_parameters)."""
-        words = self.plan.asked(1, models=start, size=start.shape[1], seed=self.plan.seed % 2**32)
-        question = SketchedUpdates(ranges=ranges, **words)
-        slots = Slots(ranges=ranges, inner=question, slots=len(setting.clients)) if self.slotted else None
-        asked = question if slots is None else slots
-        total = yield Ask(asked, self.plan.label(1), (self.plan.label(2),), "sketches")
-        updates = [one["sketch"] for one in contributions(slots, total, False)]
+        question = self._asked_first(plan, plan.question, start)
+        total = yield Ask(question, plan.label(1), (plan.label(2),), "sketches")
+        updates = [one["sketch"] for one in contributions(question if self.slotted else None, total, False)]
         least = max(3, self.n_clusters or 0)
         if len(updates) < least:
             raise DataError(
@@ -263,11 +261,11 @@ class RDPCFL(FederatedModel):
                 'unit="client".'
             )
 
-    def make_algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
+    def make_algorithm(self, training: Training) -> Algorithm[ModelsOutcome]:
         """Check the parameters and return the algorithm."""
         return MixtureLearning(
-            plan=plan,
+            training=training,
             n_clusters=self.n_clusters,
-            choosing_rounds=round(self.choosing_share * plan.rounds),
+            choosing_rounds=round(self.choosing_share * training.rounds),
             slotted=check_merge(self.merge, self._secure_sum()),
         )

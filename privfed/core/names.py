@@ -256,7 +256,6 @@ ALGORITHMS: Registry[type[Any]] = Registry(
         "LloydBaseline": "privfed.algorithms.private.baselines:LloydBaseline",
         "OneShotKMeans": "privfed.algorithms.kfed:OneShotKMeans",
         "OwnSteps": "privfed.estimators.private:OwnSteps",
-        "Plan": "privfed.deep.algorithms.plan:Plan",
         "PrivateEvolution": "privfed.algorithms.private.baselines:PrivateEvolution",
         "PrivateKMeans": "privfed.algorithms.private.kmeans:PrivateKMeans",
         "PrivateMoments": "privfed.algorithms.summary:PrivateMoments",

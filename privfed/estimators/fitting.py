@@ -7,10 +7,8 @@ round, which every party of the run has anyway.
 from __future__ import annotations
 
 import warnings
-from ast import literal_eval
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass, replace
-from inspect import formatannotation
 from pathlib import Path
 from typing import Any, get_args
 
@@ -27,6 +25,7 @@ from privfed.core.stored.encoding import asdict
 from privfed.core.values.domain import Ball, Box, FloatArray, frozen_array
 from privfed.data import ClientTables
 from privfed.errors import ArgumentError, DataError, RefusedError
+from privfed.estimators.checking import check_values
 from privfed.estimators.declaring import parameters_of
 from privfed.estimators.saving import BaseEstimator
 from privfed.federation.clients import Clients, gathered
@@ -36,45 +35,6 @@ from privfed.federation.passed import as_passed, check_given, is_client_list
 from privfed.federation.request import FederationRequest
 from privfed.privacy.claim import Privacy
 from privfed.questions.ranges import SMALLEST
-
-
-def check_integer(name: str, value: Any, low: int, high: float = np.inf) -> int:
-    """Return the value as an integer from `low` to `high`.
-
-    Raises:
-        ArgumentError: it is not one.
-    """
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < low:
-        raise ArgumentError(
-            f"{name} must be an integer of at least {low}, got {name}={value!r}.", parameters=[name]
-        )
-    if value > high:
-        raise ArgumentError(f"{name} must be at most {high:g}, got {name}={value}.", parameters=[name])
-    return int(value)
-
-
-def check_number(
-    name: str,
-    value: Any,
-    low: float,
-    high: float = np.inf,
-    *,
-    open_low: bool = False,
-    open_high: bool = False,
-) -> float:
-    """Return the value as a finite number between `low` and `high`.
-
-    Raises:
-        ArgumentError: it is not one.
-    """
-    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    inside = number and np.isfinite(value) and low <= value <= high
-    if not inside or (open_low and value == low) or (open_high and value == high):
-        interval = f"{'(' if open_low else '['}{low}, {high}{')' if open_high or high == np.inf else ']'}"
-        raise ArgumentError(
-            f"{name} must be a number in {interval}, got {name}={value!r}.", parameters=[name]
-        )
-    return float(value)
 
 
 def check_init(init: Any, n_clusters: int, n_features: int) -> Any:
@@ -112,36 +72,7 @@ def check_declared(estimator: Any) -> None:
     Raises:
         ArgumentError: one is not.
     """
-    params = estimator.get_params(deep=False)
-    for name, one in parameters_of(type(estimator)).items():
-        value, written = params[name], _as_text(one.annotation)
-        known = written.removesuffix(" | None")
-        if known.startswith("Literal[") and known.endswith("]"):
-            literals = literal_eval(known.removeprefix("Literal"))
-            allowed = literals if known == written else (None, *literals)
-            if value not in allowed:
-                *others, last = ("None" if each is None else f'"{each}"' for each in allowed)
-                raise ArgumentError(
-                    f"{name} must be {', '.join(others)} or {last}, got {name}={value!r}.", parameters=[name]
-                )
-        if written == "bool" and not isinstance(value, bool | np.bool_):
-            raise ArgumentError(f"{name} must be True or False, got {value!r}.", parameters=[name])
-        if not one.bounds or (value is None and "None" in written):
-            continue
-        low, high = map(float, one.bounds[1:-1].split(","))
-        if written.startswith("int"):
-            check_integer(name, value, int(low), high)
-        else:
-            check_number(
-                name, value, low, high, open_low=one.bounds[0] == "(", open_high=one.bounds[-1] == ")"
-            )
-
-
-def _as_text(annotation: Any) -> str:
-    """Return a parameter's type as text; without `from __future__ import annotations` it is no text yet."""
-    written = annotation if isinstance(annotation, str) else formatannotation(annotation)
-    inner = written.removeprefix("Optional[")
-    return written if inner == written else f"{inner[:-1]} | None"
+    check_values(parameters_of(type(estimator)), estimator.get_params(deep=False))
 
 
 def check_surroundings(params: dict[str, Any]) -> None:

@@ -61,10 +61,10 @@ DECLARED = {
     "fkm": "privfed.estimators.parameters:VaryingCenters",
     "kfed": "privfed.estimators.parameters:OneShot",
     "fuzzy": "privfed.estimators.parameters:Fuzzy",
-    "fedavg": "privfed.deep.estimators.parameters:ModelParameters",
-    "ifca": "privfed.deep.estimators.parameters:KnownNumber",
-    "cfl": "privfed.deep.estimators.parameters:Splitting",
-    "dcfl": "privfed.deep.estimators.parameters:Propagating",
+    "fedavg": "privfed.deep.parameters:ModelParameters",
+    "ifca": "privfed.deep.parameters:KnownNumber",
+    "cfl": "privfed.deep.parameters:Splitting",
+    "dcfl": "privfed.deep.parameters:Propagating",
 }
 """Short name -> the class that declares the estimator's own parameters, which is imported in no time."""
 

@@ -99,7 +99,7 @@ def _round(ranges: Ranges, n_models: int, **words: Any) -> dict[str, Any]:
         batch_size=2,
         learning_rate=0.1,
         max_update_norm=0.5,
-        by_rows=bool(words.pop("by_rows", False)),
+        weighting=words.pop("weighting", "clients"),
         seed=3,
     )
     shared = {
@@ -247,7 +247,7 @@ EXAMPLES: dict[str, Make] = {
     "BoundedTable": lambda r, c: BoundedTable(ranges=r, centers=c, n_labels=3),
     "AveragedUpdates": lambda r, c: AveragedUpdates(**_round(r, 2), after=Regrouping.none()),
     "AveragedUpdates-ifca-rows": lambda r, c: AveragedUpdates(
-        **_round(r, 3, choice="lowest-loss", by_rows=True), after=Regrouping.none()
+        **_round(r, 3, choice="lowest-loss", weighting="rows"), after=Regrouping.none()
     ),
     "SketchedUpdates": lambda r, c: SketchedUpdates(**_round(r, 2), size=3, seed=1),
     "ClusterSizes": lambda r, c: ClusterSizes(ranges=r, before=Regrouping.none(), structure=0, n_clusters=2),

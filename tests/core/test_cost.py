@@ -43,6 +43,7 @@ FIXED = 1 << 18
 
 NUMBERS = [1, 2, 3, 16, 40, 1000, 1 << 17, 1 << 20, 1 << 40, (1 << 62) - 1]
 N_ROWS = 60
+HARMLESS = ("seed", "rows", "round", "rows_per_client")
 
 
 @contextmanager
@@ -81,7 +82,7 @@ def changed(question: Question, rng: np.random.Generator) -> bytes:
     message = msgspec.msgpack.decode(question.to_bytes(), type=QuestionMessage)
     options = {
         name: NUMBERS[rng.integers(len(NUMBERS))]
-        if type(value) is int and not name.endswith(("seed", "rows", "round")) and rng.random() < 0.7
+        if type(value) is int and not name.endswith(HARMLESS) and rng.random() < 0.7
         else value
         for name, value in message.options.items()
     }
@@ -121,7 +122,12 @@ def _by_dp_sgd(ranges: Ranges, centers: np.ndarray) -> Question:
     """Return a round in which clients train by DP-SGD."""
     example = EXAMPLES["AveragedUpdates"](ranges, centers)
     training = replace(  # type: ignore[type-var]
-        example.training, noise_multiplier=1.0, sample_rate=0.5, rows=9, trainings=1, batch_size=None
+        example.training,
+        noise_multiplier=1.0,
+        sample_rate=0.5,
+        rows_per_client=9,
+        trainings=1,
+        batch_size=None,
     )
     return replace(example, training=training, models=example.models[:1])
 
@@ -221,7 +227,8 @@ def test_options_that_nobody_checks_make_nothing_cheaper(turns: float) -> None:
             cost_of(question)
 
 
-FREE = ("seed", "rows", "round", "structure", "min_cluster_size", "before", "batch_size", "trainings")
+FREE = ("seed", "rows", "rows_per_client", "rounds", "round", "structure", "min_cluster_size", "before")
+FREE += ("batch_size", "trainings")
 """Whole numbers that multiply nothing: a larger batch takes fewer steps, and a client pays for trainings."""
 
 

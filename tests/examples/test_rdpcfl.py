@@ -13,7 +13,6 @@ from examples.rdpcfl.learning import MixedUpdates, MixtureLearning
 from examples.rdpcfl.mixture import Mixture, fitted_mixture, overlap, separation, shares
 from privfed.core.asking.question import ClientData, question_from_bytes
 from privfed.core.values.domain import Box
-from privfed.deep.algorithms.plan import Plan
 from privfed.deep.training.local import Training
 from privfed.deep.training.trainer import SoftmaxRegression
 from privfed.errors import ArgumentError, PrivacyError
@@ -84,7 +83,7 @@ def test_it_finds_the_kinds_of_clients(words: dict[str, Any]) -> None:
 
 def test_clients_draw_then_choose_then_keep() -> None:
     words = {
-        "plan": Plan(first=Training(model="softmax", n_classes=3), rounds=8),
+        "training": Training(model="softmax", n_classes=3, rounds=8),
         "n_clusters": 3,
         "slotted": False,
     }
@@ -225,6 +224,6 @@ def test_a_mixture_that_does_not_fit_is_refused_by_clients() -> None:
         replace(
             asked,
             choice="most-right",
-            training=replace(asked.training, noise_multiplier=1.0, sample_rate=0.5, trainings=8),
+            training=replace(asked.training, noise_multiplier=1.0, trainings=8, choice_noise=0.0),
         )
     assert asked.answer(ClientData(X[0], y[0]), np.random.default_rng(0))["origin"].sum() == 1.0

@@ -22,7 +22,6 @@ from privfed.core.stored.encoding import Array, Codec
 from privfed.core.values.domain import Ranges
 from privfed.core.values.numbers import Integer
 from privfed.deep.algorithms.averaging import Averaging
-from privfed.deep.algorithms.plan import Plan
 from privfed.deep.training.local import Training
 from privfed.deep.training.rounds import Round
 from privfed.errors import MessageError, PolicyError
@@ -218,9 +217,8 @@ def test_refusals_tell_nothing_of_labels_or_times(timed: bool, tmp_path: Path) -
         labels[7] = {2: 2, 5: 2, 4: 3}.get(ward, 0)
         tables.append(rows)
         classes.append(labels)
-    first = Training(model="softmax", n_classes=2, batch_size=None, learning_rate=1e-3, timed=timed)
-    plan = Plan(first=first, rounds=3)
-    algorithm = Averaging(plan=plan)
+    training = Training(model="softmax", batch_size=None, learning_rate=1e-3, timed=timed, rounds=3)
+    algorithm = Averaging(training=training)
     engine = Elsewhere(tmp_path, tables, labels=classes)
     words: dict[str, Any] = {"engine": engine, "protocol": "masked-verified", "algorithm": algorithm}
     words["domain"] = Box(-5.0, 100.0, max_rows=64)

@@ -50,15 +50,15 @@ def _of(name: str, **fields: Any) -> Any:
     return partial(ALGORITHMS.find(name), **fields)
 
 
-def _plan(n_classes: int = 2, **own: Any) -> Any:
-    first = _of("Training", model="softmax", n_classes=n_classes, trainings=3, rows=5)()
-    return _of("Plan", first=first, **own)()
+def _training(n_classes: int = 2, **own: Any) -> Any:
+    words = {"model": "softmax", "trainings": 3, "rows_per_client": 5}
+    return _of("Training", n_classes=n_classes, **words, **own)()
 
 
 K = {"n_clusters": 3}
 EXAMPLES: dict[str, list[Callable[[], Any]]] = {
     "AskedMetric": [lambda: None],
-    "Averaging": [lambda: _of("Averaging", plan=_plan(), n_clusters=2)()],
+    "Averaging": [lambda: _of("Averaging", training=_training(), n_clusters=2)()],
     "FeatureMoments": [_of("FeatureMoments")],
     "FeatureProducts": [_of("FeatureProducts")],
     "FeatureSummary": [_of("FeatureSummary", n_bins=4), _of("FeatureSummary", between=True)],
@@ -83,8 +83,8 @@ EXAMPLES: dict[str, list[Callable[[], Any]]] = {
         lambda: _of("PrivateSelection", candidates=(2, 3), algorithm=_of("PrivateKMeans", **K)())()
     ],
     "RegroupedLearning": [
-        lambda: _of("RegroupedLearning", plan=_plan(), rule=_propagation())(),
-        lambda: _of("RegroupedLearning", plan=_plan(), rule=_splits(), sketch_error=0.3)(),
+        lambda: _of("RegroupedLearning", training=_training(), rule=_propagation())(),
+        lambda: _of("RegroupedLearning", training=_training(), rule=_splits(), sketch_error=0.3)(),
     ],
     "WeightedKMeans": [
         _of("WeightedKMeans", **K, init=init) for init in ("coreset", "nested", "kfed", "random")
@@ -240,13 +240,13 @@ def test_to_join_the_largest_agreement_takes_little_or_is_refused(
 
 
 def test_models_times_parameters_are_refused_before_they_are_drawn() -> None:
-    plan = _plan(4096, rounds=4)
+    training = _training(4096, rounds=4)
     averaging = ALGORITHMS.find("Averaging")
-    hostile = agreed(averaging(plan=plan, n_clusters=4096), 30)
+    hostile = agreed(averaging(training=training, n_clusters=4096), 30)
     assert len(hostile.to_bytes()) < 2000 and joined(hostile) == "agreement:size"
-    assert joined(agreed(averaging(plan=plan, n_clusters=4), 30)) == ""
+    assert joined(agreed(averaging(training=training, n_clusters=4), 30)) == ""
     # Rounds count where a client keeps their totals.
-    long = agreed(averaging(plan=_plan(4096, rounds=9000)), 30)
+    long = agreed(averaging(training=_training(4096, rounds=9000)), 30)
     assert agreed_program(long) is not None and joined(long) == "agreement:size"
 
 
@@ -264,8 +264,8 @@ def test_a_node_refuses_it_and_begins_no_fit(tmp_path: Path) -> None:
     """Over nodes: nothing of such a fit is in the journal."""
     rows = [np.random.default_rng(i).normal(size=(9, 2)) for i in range(5)]
     engine = Elsewhere(tmp_path, rows)
-    plan = _plan(4096)
-    hostile = agreed(_of("Averaging", plan=plan, n_clusters=9000)(), 2)
+    training = _training(4096)
+    hostile = agreed(_of("Averaging", training=training, n_clusters=9000)(), 2)
     keys = tuple(engine.party(i).own.key.public for i in range(5))
     agreement = Agreement(hostile, Registry(keys, SERVER.public))
     party, own = engine.party(0), ClientData(rows[0])

@@ -34,7 +34,6 @@ from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.agreed.program import AgreedProgram, Listed, Of
 from privfed.core.asking.question import ClientData
 from privfed.deep.algorithms.averaging import Averaging
-from privfed.deep.algorithms.plan import Plan
 from privfed.deep.training.local import Training
 from privfed.errors import ArgumentError, PolicyError
 from privfed.party.joining import Party
@@ -186,10 +185,8 @@ def test_restarts_times_columns_are_bounded_together() -> None:
 
 @pytest.mark.parametrize("field", ["rounds", "n_classes", "epochs", "batch_size", "trainings"])
 def test_the_plan_of_a_training_is_bounded(field: str, built: list[object]) -> None:
-    first = {"model": "softmax", "n_classes": 2, field: 1 << 21}
-    rounds = first.pop("rounds", 10)
-    plan = Plan(first=Training(**first), rounds=rounds)  # type: ignore[arg-type]
-    program = AgreedProgram.of(Averaging(plan=plan))
+    words = {"model": "softmax", field: 1 << 21}
+    program = AgreedProgram.of(Averaging(training=Training(**words)))  # type: ignore[arg-type]
     with pytest.raises(PolicyError, match="agreement:size"):
         agreed_program(agreed(DWFKMeans(3), program=program))
     assert built == []

@@ -210,7 +210,7 @@ MOST_KEPT = 10**9 // 8
 _OWN = {"rounds": 1 << 14, "n_classes": 1 << 12}
 """Parameters for each of which forms, or parts of a model, are built."""
 
-_FREE = ("seed", "index", "rows")
+_FREE = ("seed", "index", "rows", "rows_per_client")
 
 
 class Size(NamedTuple):

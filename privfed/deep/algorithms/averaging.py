@@ -12,17 +12,18 @@ update. Whoever reads the models learns them all. Only differential privacy boun
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from privfed.core.agreed.agreement import Size
-from privfed.core.asking.phases import Phases
+from privfed.core.asking.phases import Phase, Phases
 from privfed.core.roles.conversation import Ask, Conversation, Setting
-from privfed.core.values.domain import FloatArray, Ranges, frozen_array
-from privfed.deep.algorithms.plan import ModelsOutcome, Plan, RoundForms
-from privfed.deep.training.regrouping import Regrouping
+from privfed.core.values.domain import FloatArray, frozen_array
+from privfed.deep.algorithms.plan import ModelsOutcome, Plan
+from privfed.deep.training.local import Training
 from privfed.deep.training.rounds import AveragedUpdates
 
 UPDATE_SHARE = 0.9
@@ -75,57 +76,55 @@ class Averaging:
     """FedAvg, or with several models IFCA.
 
     Args:
-        plan: options of the run.
+        training: of the run.
         n_clusters: number of models.
         divide: whether a model that nobody takes is put beside one that many take (`divided`).
     """
 
     fixed: ClassVar[bool] = False
 
-    plan: Plan
+    training: Training
     n_clusters: int = 1
     divide: bool = False
 
     @property
     def max_sums(self) -> int:
         """Most sums: the range, and one a round."""
-        return 1 + self.plan.rounds
+        return 1 + self.training.rounds
 
-    @property
-    def _choice(self) -> str:
-        return "lowest-loss" if self.n_clusters > 1 else "kept"
+    def _asked(self, make: Callable[..., Any], number: int, models: object) -> Any:
+        """Return the question of a round, or its form."""
+        choice = "lowest-loss" if self.n_clusters > 1 else "kept"
+        return make(AveragedUpdates, training=self.training.at(number), models=models, choice=choice)
 
     def size(self, setting: Setting) -> Size:
         """Return how large its models are, and all totals of its rounds."""
-        return self.plan.size(setting, self.n_clusters)
+        return Plan(self.training, setting).size(self.n_clusters)
 
     def phases(self, setting: Setting) -> Phases:
         """Return what a run asks: the ranges where none are declared, then one question a round."""
-        forms = RoundForms(self.plan, setting)
-        rounds = range(1, self.plan.rounds + 1)
-        return (*forms.found, *(forms.averaged(t, self.n_clusters, self._choice) for t in rounds))
+        plan = Plan(self.training, setting)
+        models = (plan.models(t, self.n_clusters) for t in range(1, self.training.rounds + 1))
+        return (*plan.found, *(Phase(self._asked(plan.form, t, one)) for t, one in enumerate(models, 1)))
 
     def run(self, setting: Setting) -> Conversation[ModelsOutcome]:
         """Train round by round."""
-        ranges = yield from self.plan.ranges(setting)
-        history = [self.plan.starts(setting.n_features, self.n_clusters)]
+        plan, rounds = Plan(self.training, setting), self.training.rounds
+        yield from plan.find_ranges()
+        history = [plan.starts(self.n_clusters)]
         private = setting.privacy is not None
-        for number in range(1, self.plan.rounds + 1):
-            question = self._question(ranges, history[-1], number)
+        for number in range(1, rounds + 1):
+            question: AveragedUpdates = self._asked(plan.question, number, history[-1])
             total = yield Ask(
                 question,
-                self.plan.label(number),
-                (self.plan.label(number + 1),),
-                weights=shares(self.plan.rounds) if private else None,
-                limits=limits(self.plan.first.max_update_norm) if private else None,
+                plan.label(number),
+                (plan.label(number + 1),),
+                weights=shares(rounds) if private else None,
+                limits=limits(self.training.max_update_norm) if private else None,
             )
             models = question.averaged(total.statistics, history[-1])
-            if self.divide and number < self.plan.rounds:
+            if self.divide and number < rounds:
                 weights = total.statistics["origin"].sum(axis=1)
-                models = divided(models, history[-1], weights, self.plan.training(number).seed + number)
+                models = divided(models, history[-1], weights, self.training.public_seed + number)
             history.append(frozen_array(models))
         return ModelsOutcome(history[-1], tuple(history))
-
-    def _question(self, ranges: Ranges, models: FloatArray, number: int) -> AveragedUpdates:
-        options = self.plan.asked(number, models=models, choice=self._choice, after=Regrouping.none())
-        return AveragedUpdates(ranges=ranges, **options)

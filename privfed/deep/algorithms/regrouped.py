@@ -27,25 +27,32 @@ clusters. Nothing here is protected but by DP-SGD, or by noise at unit "client".
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 
 from privfed.core.agreed.agreement import Size
-from privfed.core.asking.phases import Phases
+from privfed.core.asking.phases import Among, Cycle, Form, Phase, Phases, Same, Shape, Within
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting, Total
-from privfed.core.values.domain import FloatArray, Ranges, frozen_array
+from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.deep.algorithms.averaging import limits, shares
-from privfed.deep.algorithms.plan import ModelsOutcome, Plan, Regrouped, Regroupings, RoundForms
-from privfed.deep.clustering.distances import Metric
+from privfed.deep.algorithms.plan import ModelsOutcome, Plan, Regrouped
+from privfed.deep.algorithms.rules import Decision, Rule, Updates
 from privfed.deep.clustering.noise import MeanNoise
 from privfed.deep.clustering.sketch import sketch_size, sketched
+from privfed.deep.training.local import Training
 from privfed.deep.training.regrouping import Regrouping
-from privfed.deep.training.rounds import AveragedUpdates, ClusterSizes, SketchedUpdates, averaged
+from privfed.deep.training.rounds import (
+    MOST_CLUSTERS,
+    AveragedUpdates,
+    ClusterSizes,
+    SketchedUpdates,
+    averaged,
+)
 from privfed.errors import ArgumentError
 from privfed.numerics.kernels.interpreted import IntArray
 from privfed.questions.gathered import Slots
@@ -59,77 +66,8 @@ TAG_SIZE = 16
 ORIGIN_SHARE = 0.1
 """Of the budget of sketches, for where updates started."""
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Updates:
-    """What the server sees of a round's updates, in one space: sketches, or whole updates.
-
-    Args:
-        starts: models that updates started from, float64 of shape (n, size).
-        updates: float64 of shape (n, size).
-        labels: cluster that each started from, integers of shape (n,).
-        n_clusters: number of clusters, those without an update included.
-        variance: of the noise in each number, known to everybody; 0 without noise of clients' own.
-        weights: of clients in averages, float64 of shape (n,); None for all alike.
-    """
-
-    starts: FloatArray
-    updates: FloatArray
-    labels: IntArray
-    n_clusters: int
-    variance: float = 0.0
-    weights: FloatArray | None = None
-
-    @property
-    def ends(self) -> FloatArray:
-        """Where updates end."""
-        return self.starts + self.updates
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Decision:
-    """What a rule decides.
-
-    Args:
-        labels: new cluster of each update, integers of shape (n,); None for clusters that stay.
-        landmarks: updates that stand for clusters, by which clients find theirs, integers.
-        n_clusters: number of new clusters.
-        index: Dunn index of the clusters before, or NaN.
-        converged: whether the clustering converged; one that did not changes nothing.
-    """
-
-    labels: IntArray | None = None
-    landmarks: IntArray | None = None
-    n_clusters: int = 0
-    index: float = math.nan
-    converged: bool = True
-
-
-class Rule(Protocol):
-    """When clients are clustered anew, and how."""
-
-    @property
-    def metric(self) -> Metric:
-        """How a newcomer's update is compared with clusters."""
-
-    @property
-    def landmark_metric(self) -> Metric:
-        """How a client's update is compared with landmarks."""
-
-    @property
-    def numbered(self) -> bool:
-        """Whether clusters keep their numbers: then clients keep theirs that missed a clustering."""
-
-    @property
-    def tags(self) -> bool:
-        """Whether landmarks are only for finding oneself, so that a few numbers of each will do."""
-
-    @property
-    def decay(self) -> float:
-        """By which running means of updates are compared (`SketchedUpdates.decay`); 0 for updates."""
-
-    def decide(self, updates: Updates, round_number: int, seed: int) -> Decision:
-        """Return what becomes of the clusters."""
+Make = Callable[..., Any]
+"""Makes a question of values, or its form of rules."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +75,7 @@ class RegroupedLearning:
     """Rounds of training in clusters that a rule changes.
 
     Args:
-        plan: options of the run.
+        training: of the run.
         rule: when clients are clustered anew, and how.
         sketch_error: by which share sketches may change distances; None for whole updates.
         slotted: whether sketches come in slots, so that nobody knows whose they are.
@@ -145,7 +83,7 @@ class RegroupedLearning:
 
     fixed: ClassVar[bool] = False
 
-    plan: Plan
+    training: Training
     rule: Rule
     sketch_error: float | None = None
     slotted: bool = False
@@ -153,50 +91,92 @@ class RegroupedLearning:
     @property
     def max_sums(self) -> int:
         """Most sums: the range, two a round, and the sizes of clusters."""
-        return 2 + 2 * self.plan.rounds
+        return 2 + 2 * self.training.rounds
 
-    def sketch_size(self, n_parameters: int, n_clients: int) -> int:
+    def sketch_size(self, plan: Plan) -> int:
         """Return how many numbers a sketch has."""
-        error = self.sketch_error
-        return n_parameters if error is None else sketch_size(n_clients, error, n_parameters)
+        error, n_parameters = self.sketch_error, plan.n_parameters
+        return n_parameters if error is None else sketch_size(plan.n_clients, error, n_parameters)
 
-    def averages_itself(self, size: int, n_parameters: int, private: bool) -> bool:
+    def averages_itself(self, plan: Plan) -> bool:
         """Say whether the server holds whole updates, and averages them without a second sum."""
-        return size == n_parameters and not (private or self.rule.decay)
+        return self.sketch_size(plan) == plan.n_parameters and not (plan.private or self.rule.decay)
 
-    def tag_size(self, size: int, n_parameters: int) -> int:
+    def tag_size(self, plan: Plan) -> int:
         """Return how many numbers a landmark has."""
-        return min(TAG_SIZE, size) if self.rule.tags and size == n_parameters else size
+        size = self.sketch_size(plan)
+        return min(TAG_SIZE, size) if self.rule.tags and size == plan.n_parameters else size
 
     def size(self, setting: Setting) -> Size:
         """Return how large its models are, and all totals of its rounds."""
-        return self.plan.size(setting, 1)
+        return Plan(self.training, setting).size(1)
+
+    def sketches(self, plan: Plan, make: Make, number: int, **clusters: object) -> Any:
+        """Return the question for a round's sketches, or its form; in slots, where they come so."""
+        inner = make(
+            SketchedUpdates,
+            training=self.training.at(number),
+            metric=self.rule.metric,
+            numbered=self.rule.numbered,
+            size=self.sketch_size(plan),
+            seed=self.training.public_seed,
+            decay=self.rule.decay,
+            **clusters,
+        )
+        return make(Slots, inner=inner, slots=plan.n_clients) if self.slotted else inner
+
+    def averages(self, make: Make, number: int, after: object, **clusters: object) -> Any:
+        """Return the question for a round's averages, or its form."""
+        rule = {"metric": self.rule.metric, "numbered": self.rule.numbered}
+        return make(AveragedUpdates, training=self.training.at(number), after=after, **rule, **clusters)
+
+    def step(self, make: Make, **own: object) -> Any:
+        """Return the step to the next clustering, or its form."""
+        metric = self.rule.landmark_metric
+        return make(seed=self.training.public_seed, metric=metric, **own)
 
     def phases(self, setting: Setting) -> Phases:
         """Return what a run asks: the ranges where none are declared, one or two questions a round, sizes."""
-        n_parameters = self.plan.trainer(setting.n_features).n_parameters
-        n_clients, private = len(setting.clients), setting.privacy is not None
-        size = self.sketch_size(n_parameters, n_clients)
-        steps = Regroupings(
-            size=size,
-            tag=self.tag_size(size, n_parameters),
-            seed=self.plan.seed % 2**32,
-            metric=self.rule.landmark_metric,
-            n_parameters=n_parameters,
-            n_clients=n_clients,
-            rounds=self.plan.rounds,
-            decay=self.rule.decay,
+        plan, rounds = Plan(self.training, setting), self.training.rounds
+        cycles = (self._phases_of(plan, number) for number in range(1, rounds + 1))
+        last = self._steps(plan, Within(1, rounds))
+        numbers = {"structure": Within(0, rounds), "n_clusters": Within(1, MOST_CLUSTERS)}
+        sizes = () if plan.private else (Phase(plan.form(ClusterSizes, before=last, **numbers)),)
+        return (*plan.found, *cycles, *sizes)
+
+    def _phases_of(self, plan: Plan, number: int) -> Cycle:
+        """Return the questions of a round, which have the clusters in common."""
+        clusters = {
+            "models": Same("models", plan.models(number, None)),
+            "structure": Same("structure", Within(0, number - 1)),
+            "before": Same("before", self._steps(plan, Within(1, max(1, number - 1)))),
+        }
+        asked = [self.sketches(plan, plan.form, number, **clusters)]
+        if not self.averages_itself(plan):
+            asked.append(self.averages(plan.form, number, self._steps(plan, number), **clusters))
+        return Cycle(tuple(map(Phase, asked)), forgets=tuple(clusters))
+
+    def _steps(self, plan: Plan, number: object) -> Among:
+        """Return the rule of steps that were decided in a round; there may be none."""
+        n_clusters, landmarks = (1, MOST_CLUSTERS), (1, plan.n_clients)
+        step = self.step(
+            partial(Form, Regrouping),
+            before=Within(0, self.training.rounds),
+            n_clusters=Within(*n_clusters),
+            round=number,
+            models=Shape(n_clusters, plan.n_parameters),
+            landmarks=Shape(landmarks, self.tag_size(plan)),
+            origins=Shape(landmarks),
+            labels=Shape(landmarks),
         )
-        forms, options = RoundForms(self.plan, setting), (self.rule.metric, self.rule.numbered, steps)
-        asked = n_clients * self.slotted, not self.averages_itself(size, n_parameters, private)
-        rounds = (forms.compared(t, *options, *asked) for t in range(1, self.plan.rounds + 1))
-        return (*forms.found, *rounds, *(() if private else (forms.sizes(steps),)))
+        return Among((Regrouping.none(), step))
 
     def run(self, setting: Setting) -> Conversation[ModelsOutcome]:
         """Train round by round."""
-        ranges = yield from self.plan.ranges(setting)
-        server = _Server(self, setting, ranges)
-        for number in range(1, self.plan.rounds + 1):
+        plan = Plan(self.training, setting)
+        yield from plan.find_ranges()
+        server = _Server(self, plan)
+        for number in range(1, self.training.rounds + 1):
             yield from server.round(number)
         return (yield from server.end())
 
@@ -231,24 +211,26 @@ def contributions(slots: Slots | None, total: Total, private: bool) -> list[Stat
 class _Server:
     """What the server keeps of a run: models, the number of their clustering, and the step to it."""
 
-    def __init__(self, algorithm: RegroupedLearning, setting: Setting, ranges: Ranges) -> None:
-        self._algorithm, self._plan, self._rule = algorithm, algorithm.plan, algorithm.rule
-        self._ranges, self._n_clients = ranges, len(setting.clients)
-        self._private = setting.privacy is not None
-        self.models = self._plan.starts(setting.n_features, 1)
+    def __init__(self, algorithm: RegroupedLearning, plan: Plan) -> None:
+        self._algorithm, self._plan, self._rule = algorithm, plan, algorithm.rule
+        self._training = algorithm.training
+        self.models = plan.starts(1)
         self.history = [self.models]
         self.regrouped: list[Regrouped] = []
         self._structure, self._step = 0, Regrouping.none()
         self._noise: dict[int, MeanNoise] = {}
         self._parents = [-1]
-        n_parameters = self.models.shape[1]
-        self._size = algorithm.sketch_size(n_parameters, self._n_clients)
-        self._seed = self._plan.seed % 2**32
+        self._size = algorithm.sketch_size(plan)
+
+    @property
+    def _clusters(self) -> dict[str, Any]:
+        """What both questions of a round have in common."""
+        return {"models": self.models, "structure": self._structure, "before": self._step}
 
     def round(self, number: int) -> Conversation[None]:
         """Ask for sketches, decide, and average."""
         seen, whole = yield from self._sketches(number)
-        decision = self._rule.decide(seen, number, self._plan.seed + number)
+        decision = self._rule.decide(seen, number, self._training.seed + number)
         step = self._regrouping(seen, decision, number)
         self._parents += [
             self._parent(seen, decision, new) for new in range(len(self._parents), step.n_clusters)
@@ -270,11 +252,10 @@ class _Server:
     def end(self) -> Conversation[ModelsOutcome]:
         """Tell clients of the last clustering, and ask how many are in each cluster."""
         clients = np.zeros(0)
-        if not self._private:
-            question = ClusterSizes(
-                ranges=self._ranges, before=self._step, structure=self._structure, n_clusters=len(self.models)
-            )
-            total = yield Ask(question, self._plan.label(self._plan.rounds), (EVERYONE,), "sizes")
+        if not self._plan.private:
+            now = {"before": self._step, "structure": self._structure, "n_clusters": len(self.models)}
+            question = self._plan.question(ClusterSizes, **now)
+            total = yield Ask(question, self._plan.label(self._training.rounds), (EVERYONE,), "sizes")
             clients = total.statistics["clients"]
         parents = tuple(self._parents) if self._rule.numbered else ()
         return ModelsOutcome(
@@ -287,40 +268,34 @@ class _Server:
         assert decision.labels is not None
         return int(np.bincount(seen.labels[decision.labels == new]).argmax())
 
-    def _options(self, number: int, **own: Any) -> dict[str, Any]:
-        rule = {"metric": self._rule.metric, "numbered": self._rule.numbered}
-        return self._plan.asked(
-            number, models=self.models, structure=self._structure, before=self._step, **rule, **own
-        )
-
     def _sketches(self, number: int) -> Conversation[tuple[Updates, bool]]:
         """Ask for sketches; return what is seen of them, and whether these are all there is to average."""
-        options = self._options(number, size=self._size, seed=self._seed, decay=self._rule.decay)
-        question = SketchedUpdates(ranges=self._ranges, **options)
-        slots = Slots(ranges=self._ranges, inner=question, slots=self._n_clients)
-        share, label = SKETCH_SHARE / self._plan.rounds, self._plan.label(number)
+        plan, label = self._plan, self._plan.label(number)
+        question = self._algorithm.sketches(plan, plan.question, number, **self._clusters)
+        slots, inner = (question, question.inner) if self._algorithm.slotted else (None, question)
+        share = SKETCH_SHARE / self._training.rounds
         total = yield Ask(
-            slots if self._algorithm.slotted else question,
+            question,
             label,
-            tuple(dict.fromkeys((label, self._plan.label(number + 1)))),
+            tuple(dict.fromkeys((label, plan.label(number + 1)))),
             "sketches",
             weights=self._paid(sketch=share * (1.0 - ORIGIN_SHARE), origin=share * ORIGIN_SHARE),
-            limits=self._paid(sketch=question.longest, origin=1.0),
+            limits=self._paid(sketch=inner.longest, origin=1.0),
         )
-        seen = contributions(slots if self._algorithm.slotted else None, total, self._private)
+        seen = contributions(slots, total, plan.private)
         labels = np.array([one["origin"].argmax() for one in seen], dtype=np.intp)
-        known = sketched(self.models, self._size, self._seed)
+        known = sketched(self.models, self._size, self._training.public_seed)
         table = np.stack([one["sketch"] for one in seen])
         variance = self._variance(total.contributors, number)
         # Running means all start from the average of the models.
         starts = known[labels] if not self._rule.decay else np.broadcast_to(known.mean(axis=0), table.shape)
-        weights = np.concatenate([one["rows"] for one in seen]) if self._plan.first.by_rows else None
+        weights = np.concatenate([one["rows"] for one in seen]) if self._training.by_rows else None
         updates = Updates(starts, table, labels, len(self.models), variance, weights)
-        return updates, self._algorithm.averages_itself(self._size, self.models.shape[1], self._private)
+        return updates, self._algorithm.averages_itself(plan)
 
     def _variance(self, contributors: Sequence[int], number: int) -> float:
         """Return the variance of the noise in each number of a sketch: that of the noisiest client."""
-        training, decay = self._plan.training(number), self._rule.decay
+        training, decay = self._training.at(number), self._rule.decay
         n_parameters = self.models.shape[1]
         # What is clipped is no longer than its bound, noise included.
         own = min(training.noise_variance, training.max_update_norm**2 / n_parameters)
@@ -330,26 +305,26 @@ class _Server:
         return float(noisiest * n_parameters / self._size)
 
     def _paid(self, **options: float) -> Mapping[str, float] | None:
-        return options if self._private else None
+        return options if self._plan.private else None
 
     def _regrouping(self, seen: Updates, decision: Decision, number: int) -> Regrouping:
         if decision.labels is None or decision.landmarks is None:
             return Regrouping.none()
         chosen, landmarks = decision.landmarks, seen.updates[decision.landmarks]
-        tag = self._algorithm.tag_size(self._size, self.models.shape[1])
+        tag = self._algorithm.tag_size(self._plan)
         if tag < self._size:
-            landmarks = sketched(landmarks, tag, self._seed)
-        return Regrouping(
+            landmarks = sketched(landmarks, tag, self._training.public_seed)
+        step: Regrouping = self._algorithm.step(
+            Regrouping,
             before=self._structure,
-            round=number,
             n_clusters=decision.n_clusters,
+            round=number,
             models=self.models,
             landmarks=frozen_array(landmarks),
             origins=frozen_array(seen.labels[chosen]),
             labels=frozen_array(decision.labels[chosen]),
-            seed=self._seed,
-            metric=self._rule.landmark_metric,
         )
+        return step
 
     def _otherwise(self, step: Regrouping) -> FloatArray:
         """Return the models of clusters that nobody is in: those they come from."""
@@ -386,12 +361,12 @@ class _Server:
 
     def _averages(self, number: int, step: Regrouping) -> Conversation[None]:
         """Ask for the averages, so that nobody sees an update."""
-        question = AveragedUpdates(ranges=self._ranges, **self._options(number, after=step))
+        question = self._algorithm.averages(self._plan.question, number, step, **self._clusters)
         total = yield Ask(
             question,
             self._plan.label(number),
             (self._plan.label(number + 1),),
-            weights=self._paid(**shares(self._plan.rounds, 1.0 - SKETCH_SHARE)),
-            limits=self._paid(**limits(self._plan.first.max_update_norm)),
+            weights=self._paid(**shares(self._training.rounds, 1.0 - SKETCH_SHARE)),
+            limits=self._paid(**limits(self._training.max_update_norm)),
         )
         self.models = frozen_array(question.averaged(total.statistics, self._otherwise(step)))

@@ -7,16 +7,90 @@ halves, where its members together rest and one by one do not; clusters are neve
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 
-from privfed.deep.algorithms.regrouped import Decision, Updates
+from privfed.core.values.domain import FloatArray
 from privfed.deep.clustering.clusterings import Propagation, SplitRule
 from privfed.deep.clustering.distances import METRICS, Metric, dunn_index, outdated, update_distances
 from privfed.deep.clustering.noise import explains_more, moved, never_joined, without_noise
 from privfed.errors import ArgumentError
+from privfed.numerics.kernels.interpreted import IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Updates:
+    """What the server sees of a round's updates, in one space: sketches, or whole updates.
+
+    Args:
+        starts: models that updates started from, float64 of shape (n, size).
+        updates: float64 of shape (n, size).
+        labels: cluster that each started from, integers of shape (n,).
+        n_clusters: number of clusters, those without an update included.
+        variance: of the noise in each number, known to everybody; 0 without noise of clients' own.
+        weights: of clients in averages, float64 of shape (n,); None for all alike.
+    """
+
+    starts: FloatArray
+    updates: FloatArray
+    labels: IntArray
+    n_clusters: int
+    variance: float = 0.0
+    weights: FloatArray | None = None
+
+    @property
+    def ends(self) -> FloatArray:
+        """Where updates end."""
+        return self.starts + self.updates
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decision:
+    """What a rule decides.
+
+    Args:
+        labels: new cluster of each update, integers of shape (n,); None for clusters that stay.
+        landmarks: updates that stand for clusters, by which clients find theirs, integers.
+        n_clusters: number of new clusters.
+        index: Dunn index of the clusters before, or NaN.
+        converged: whether the clustering converged; one that did not changes nothing.
+    """
+
+    labels: IntArray | None = None
+    landmarks: IntArray | None = None
+    n_clusters: int = 0
+    index: float = math.nan
+    converged: bool = True
+
+
+class Rule(Protocol):
+    """When clients are clustered anew, and how."""
+
+    @property
+    def metric(self) -> Metric:
+        """How a newcomer's update is compared with clusters."""
+
+    @property
+    def landmark_metric(self) -> Metric:
+        """How a client's update is compared with landmarks."""
+
+    @property
+    def numbered(self) -> bool:
+        """Whether clusters keep their numbers: then clients keep theirs that missed a clustering."""
+
+    @property
+    def tags(self) -> bool:
+        """Whether landmarks are only for finding oneself, so that a few numbers of each will do."""
+
+    @property
+    def decay(self) -> float:
+        """By which running means of updates are compared (`SketchedUpdates.decay`); 0 for updates."""
+
+    def decide(self, updates: Updates, round_number: int, seed: int) -> Decision:
+        """Return what becomes of the clusters."""
 
 
 @dataclass(frozen=True, kw_only=True)

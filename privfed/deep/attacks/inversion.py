@@ -230,7 +230,7 @@ def _of_answer(one: SumView, answer: Mapping[str, FloatArray], units: int) -> It
         return
     name = "sketch" if isinstance(question, SketchedUpdates) else "update"
     step = next(float(np.max(entry.resolution)) for entry in question.spec.entries if entry.name == name)
-    whole, width, rate = training.model == "softmax", question.ranges.n_features, training.learning_rate
+    whole, width, rate = training.model == "softmax", question.ranges.n_features, training.decayed_rate
     rows = int(answer["rows"].sum()) if training.by_rows else 0
     model, moved = (
         one.reshape(width + 1, -1) if whole else first_layer(one, width, training.n_classes, units)

@@ -15,11 +15,10 @@ from privfed.core.asking.question import ClientData
 from privfed.core.connection import Engine
 from privfed.core.roles.conversation import Algorithm
 from privfed.core.roles.secure_sum import SecureSum
-from privfed.core.stored.encoding import Array
+from privfed.core.stored.encoding import Array, asdict
 from privfed.core.values.domain import Domain, FloatArray
 from privfed.core.values.guarantee import Unit
-from privfed.deep.algorithms.plan import ModelsOutcome, Plan, as_table, from_table
-from privfed.deep.estimators.parameters import ModelParameters
+from privfed.deep.algorithms.plan import ModelsOutcome, as_table, from_table
 from privfed.deep.estimators.predicting import Predicting, kind_of
 from privfed.deep.estimators.resuming import remembered
 from privfed.deep.estimators.training_plan import (
@@ -27,10 +26,11 @@ from privfed.deep.estimators.training_plan import (
     check_model,
     check_private,
     check_travels,
-    noised_plan,
-    plan_of,
+    noised_training_of,
     timed_domain,
+    training_of,
 )
+from privfed.deep.parameters import ModelParameters
 from privfed.deep.training.joining import cheapest
 from privfed.deep.training.local import Training
 from privfed.deep.training.memory import memory_of
@@ -47,6 +47,9 @@ from privfed.federation.request import FederationRequest, as_agreed, cohort_rule
 from privfed.privacy.claim import Privacy
 from privfed.privacy.derived import derived
 from privfed.protocols.slotted import Slotted
+
+KEPT = ("model", "n_classes", "timed", "rounds")
+"""What files hold of a training."""
 
 
 @parameters
@@ -67,7 +70,7 @@ class FederatedModel(Predicting, ModelParameters, Saved):
     stored_arrays = ("models", "history", "sizes", "regrouped", "parents")
 
     @abstractmethod
-    def make_algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
+    def make_algorithm(self, training: Training) -> Algorithm[ModelsOutcome]:
         """Check the estimator's own options and return the algorithm.
 
         Raises:
@@ -172,8 +175,8 @@ class FederatedModel(Predicting, ModelParameters, Saved):
         options = self._options
         if self._by_dp_sgd is not None:
             options["batch_size"] = max(1, round(self.sample_rate * n_rows))
-        plan = plan_of(options, 0, False).training(self._plan_.rounds)
-        return replace(plan, timed=False, n_classes=self._plan_.first.n_classes)
+        training = training_of(options, 0, False).at(self._training_.rounds)
+        return replace(training, timed=False, n_classes=self._training_.n_classes)
 
     def _check(self) -> None:
         check_declared(self)
@@ -213,15 +216,15 @@ class FederatedModel(Predicting, ModelParameters, Saved):
         """Train on named clients; `watch` is called after every sum with its index, question and total."""
         clients = as_agreed(clients, self.run_dir) if resume else clients
         seed = self._seed(resume)
-        plan, algorithm = self._planned(clients.n_features, seed)
+        training, algorithm = self._planned(clients.n_features, seed)
         self.federation_: Federation = open_federation(
-            self._request(clients, algorithm, plan, seed, resume=resume, watch=watch)
+            self._request(clients, algorithm, training, seed, resume=resume, watch=watch)
         )
         if resume and self._by_dp_sgd is not None and not self.federation_.finished:
             self._check_spare(self._by_dp_sgd, self.engine)
         if resume and self._by_dp_sgd is None and clients.data is not None:
             remembered(self.federation_, clients.names, self._data(clients), seed)
-        self._keep(self.federation_.run(algorithm), plan, clients)
+        self._keep(self.federation_.run(algorithm), training, clients)
         self._save_in(self.run_dir)
         return self
 
@@ -242,12 +245,12 @@ class FederatedModel(Predicting, ModelParameters, Saved):
                 "Privacy(spare=...) if it may be stopped: each resuming takes up to two trainings of it."
             )
 
-    def _planned(self, n_columns: int, seed: int) -> tuple[Plan, Algorithm[ModelsOutcome]]:
-        """Check all options; return the plan and the algorithm."""
+    def _planned(self, n_columns: int, seed: int) -> tuple[Training, Algorithm[ModelsOutcome]]:
+        """Check all options; return the training and the algorithm."""
         self._check()
-        plan = self._plan(seed)
-        check_model(plan, n_columns)
-        return plan, self.make_algorithm(plan)
+        training = self._training(seed)
+        check_model(training, n_columns)
+        return training, self.make_algorithm(training)
 
     def request(self, clients: Clients, seed: int) -> FederationRequest:
         """Return what a fit would ask the federation builder for; nothing is asked.
@@ -256,27 +259,27 @@ class FederatedModel(Predicting, ModelParameters, Saved):
             ArgumentError: a word is out of its bounds.
             PrivacyError: there is no proof for the claim.
         """
-        plan, algorithm = self._planned(clients.n_features, seed)
-        return self._request(clients, algorithm, plan, seed)
+        training, algorithm = self._planned(clients.n_features, seed)
+        return self._request(clients, algorithm, training, seed)
 
     def resolved(self) -> str:
         """Return the algorithm that ran, as text; equal texts under equal settings are equal computations."""
-        return described(self.make_algorithm(self._plan_))
+        return described(self.make_algorithm(self._training_))
 
     def _seed(self, resume: bool) -> int:
         return seed_of_fit(self.random_state, self.privacy, self.run_dir, resume)
 
-    def _plan(self, seed: int) -> Plan:
+    def _training(self, seed: int) -> Training:
         options = self._options
         if self._by_dp_sgd is None:
-            return plan_of(options, seed, self._sampled)
-        return noised_plan(options, self._by_dp_sgd, seed, self._sampled)
+            return training_of(options, seed, self._sampled)
+        return noised_training_of(options, self._by_dp_sgd, seed, self._sampled)
 
     def _request(
         self,
         clients: Clients,
         algorithm: Algorithm[ModelsOutcome],
-        plan: Plan,
+        training: Training,
         seed: int,
         *,
         resume: bool = False,
@@ -288,10 +291,10 @@ class FederatedModel(Predicting, ModelParameters, Saved):
         if privacy is not None and domain is not None and domain is not privacy.domain:
             privacy = derived(privacy, domain=domain)
         # DP-SGD noises what a client trains, before any sum: sums are of what is private already.
-        steps = None if self._by_dp_sgd is None else plan.training(1).sampled_steps
+        steps = None if self._by_dp_sgd is None else training.sampled_steps
         return FederationRequest(
             clients=clients,
-            description=self._described(plan, clients.n_features),
+            description=self._described(training, clients.n_features),
             max_sums=algorithm.max_sums,
             protocol=self._secure_sum(),
             algorithm=algorithm,
@@ -307,13 +310,13 @@ class FederatedModel(Predicting, ModelParameters, Saved):
             watch=watch,
         )
 
-    def _described(self, plan: Plan, n_features: int) -> str:
+    def _described(self, training: Training, n_features: int) -> str:
         """Return the algorithm and its options as canonical text, for the agreement."""
         options = {k: v for k, v in plain_params(self).items() if k not in NOT_PART_OF_THE_AGREEMENT}
-        options |= {"algorithm": stored_name(type(self)), "n_features": n_features, "model": plan.first.model}
+        options |= {"algorithm": stored_name(type(self)), "n_features": n_features, "model": training.model}
         return json.dumps(options, sort_keys=True)
 
-    def _keep(self, outcome: ModelsOutcome, plan: Plan, clients: Clients) -> None:
+    def _keep(self, outcome: ModelsOutcome, training: Training, clients: Clients) -> None:
         if not self.federation_.finished:
             self.federation_.transcript.ended({"models": Array.from_numpy(outcome.models)})
         self.transcript_ = self.federation_.transcript
@@ -322,20 +325,20 @@ class FederatedModel(Predicting, ModelParameters, Saved):
         self.history_ = [np.array(models) for models in outcome.history]
         self.regrouped_ = list(outcome.regrouped)
         self.parents_ = np.array(outcome.parents or (-1,) * len(outcome.models), dtype=np.int64)
-        self.n_iter_, self.n_features_in_ = plan.rounds, clients.n_features
-        self._plan_, self._kind_ = plan, kind_of(plan.trainer(clients.n_features))
+        self.n_iter_, self.n_features_in_ = training.rounds, clients.n_features
+        self._training_, self._kind_ = training, kind_of(training.trainer(clients.n_features))
         self.privacy_claim_ = claim_of(self.federation_, self._secure_sum())
-        self._remember(outcome, plan, clients)
+        self._remember(outcome, training.rounds, clients)
 
-    def _remember(self, outcome: ModelsOutcome, plan: Plan, clients: Clients) -> None:
+    def _remember(self, outcome: ModelsOutcome, rounds: int, clients: Clients) -> None:
         """Keep what clients in this process know of their own clusters."""
         if clients.data is None:
             self.__dict__.pop("labels_", None)
             self.__dict__.pop("labels_history_", None)
             return
         memories = [memory_of(data) for data in self._data(clients)]
-        rounds = range(1, plan.rounds + 1)
-        self.labels_history_ = np.array([[one.labels.get(t, -1) for one in memories] for t in rounds])
+        known = [[one.labels.get(t, -1) for one in memories] for t in range(1, rounds + 1)]
+        self.labels_history_ = np.array(known)
         current = [one.label if one.structure == outcome.structure else -1 for one in memories]
         self.labels_ = np.array(current, dtype=np.int64)
 
@@ -353,12 +356,8 @@ class FederatedModel(Predicting, ModelParameters, Saved):
     def _stored(self) -> tuple[dict[str, FloatArray], dict[str, Any]] | None:
         if not hasattr(self, "models_"):
             return None
-        plan = self._plan_
-        facts = {
-            "model": plan.first.model,
-            "n_classes": plan.first.n_classes,
-            "n_features": self.n_features_in_,
-        }
+        training = self._training_
+        facts = {name: one for name, one in asdict(training).items() if name in KEPT}
         arrays = {
             "models": self.models_,
             "history": np.concatenate(self.history_),
@@ -366,7 +365,7 @@ class FederatedModel(Predicting, ModelParameters, Saved):
             "regrouped": as_table(self.regrouped_),
             "parents": self.parents_.astype(np.float64),
         }
-        return arrays, {**facts, "timed": plan.first.timed, "rounds": plan.rounds, "module": self._kind_}
+        return arrays, {**facts, "n_features": self.n_features_in_, "module": self._kind_}
 
     def _restore(self, arrays: Arrays, facts: dict[str, Any]) -> None:
         sizes, models = arrays["sizes"].astype(np.intp), arrays["models"]
@@ -375,16 +374,16 @@ class FederatedModel(Predicting, ModelParameters, Saved):
             raise ValueError("the sizes do not add up")
         if not np.array_equal(history[-1], models):
             raise ValueError("the history does not end with the models")
-        options = {name: facts[name] for name in ("model", "n_classes", "timed")}
+        options = {name: facts[name] for name in KEPT}
         self._kind_ = facts.get("module", "")  # Not in files of format 2.
         if not (isinstance(options["model"], str) and isinstance(self._kind_, str)):
             raise ValueError("no name of a model")
-        self._plan_ = Plan(first=Training(**options), rounds=facts["rounds"])
+        self._training_ = Training(**options)
         self.models_, self.history_ = models, history
         self.regrouped_ = from_table(arrays["regrouped"])
         self.parents_ = arrays["parents"].astype(np.int64)
         if self.parents_.shape != (len(models),):
             raise ValueError("not one parent for each cluster")
-        self.n_iter_, self.n_features_in_ = self._plan_.rounds, int(facts["n_features"])
-        if self._plan_.first.model in MODELS:
+        self.n_iter_, self.n_features_in_ = self._training_.rounds, int(facts["n_features"])
+        if self._training_.model in MODELS:
             self._trainer()

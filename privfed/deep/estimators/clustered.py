@@ -8,13 +8,14 @@ from privfed.core.roles.conversation import Algorithm
 from privfed.core.roles.secure_sum import SecureSum
 from privfed.core.values.domain import FloatArray
 from privfed.deep.algorithms.averaging import Averaging
-from privfed.deep.algorithms.plan import ModelsOutcome, Plan
-from privfed.deep.algorithms.regrouped import RegroupedLearning, Rule
-from privfed.deep.algorithms.rules import BipartitionRule, PropagationRule
+from privfed.deep.algorithms.plan import ModelsOutcome
+from privfed.deep.algorithms.regrouped import RegroupedLearning
+from privfed.deep.algorithms.rules import BipartitionRule, PropagationRule, Rule
 from privfed.deep.clustering.clusterings import Propagation, SplitRule
 from privfed.deep.estimators.base import FederatedModel
-from privfed.deep.estimators.parameters import Comparing, KnownNumber, Propagating, Splitting
+from privfed.deep.parameters import Comparing, KnownNumber, Propagating, Splitting
 from privfed.deep.training.joining import descended, nearest
+from privfed.deep.training.local import Training
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.estimators.declaring import parameters
 from privfed.protocols.slotted import Slotted
@@ -55,9 +56,9 @@ class FedAvg(FederatedModel):
     def _usual_weighting(self) -> str:
         return "rows" if self.privacy is None else "clients"
 
-    def make_algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
+    def make_algorithm(self, training: Training) -> Algorithm[ModelsOutcome]:
         """Check the parameters and return the algorithm."""
-        return Averaging(plan=plan)
+        return Averaging(training=training)
 
 
 @parameters
@@ -67,14 +68,14 @@ class IFCA(KnownNumber, FederatedModel):
     Reveals: `privfed.deep.algorithms.averaging`. Not with DP-SGD: the choice is made on exact rows.
     """
 
-    def make_algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
+    def make_algorithm(self, training: Training) -> Algorithm[ModelsOutcome]:
         """Check the parameters and return the algorithm."""
         if self._by_dp_sgd is not None and self.n_clusters > 1:
             raise PrivacyError(
                 'IFCA chooses by the loss on exact rows, which DP-SGD does not cover; use unit="client", '
                 "or DCFL."
             )
-        return Averaging(plan=plan, n_clusters=self.n_clusters, divide=self.empty == "divide")
+        return Averaging(training=training, n_clusters=self.n_clusters, divide=self.empty == "divide")
 
 
 @parameters
@@ -110,11 +111,11 @@ class _Regrouped(Comparing, FederatedModel):
         """As clients join within a fit."""
         return nearest(self.models_, self._rule().metric, update)
 
-    def make_algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
+    def make_algorithm(self, training: Training) -> Algorithm[ModelsOutcome]:
         """Check the parameters and return the algorithm."""
         slotted = check_merge(self.merge, self._secure_sum())
         return RegroupedLearning(
-            plan=plan, rule=self._rule(), sketch_error=self.sketch_error, slotted=slotted
+            training=training, rule=self._rule(), sketch_error=self.sketch_error, slotted=slotted
         )
 
 

@@ -10,9 +10,8 @@ import numpy.typing as npt
 
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.numbers import as_numbers
-from privfed.deep.algorithms.plan import Plan
 from privfed.deep.estimators.training_plan import model_name
-from privfed.deep.training.local import TIMES
+from privfed.deep.training.local import TIMES, Training
 from privfed.deep.training.trainer import MODELS, Labels, Trainer, trainer_of
 from privfed.errors import ArgumentError, DataError
 from privfed.estimators.fitting import check_order
@@ -36,13 +35,13 @@ class Predicting:
     optimizer: Any
     models_: FloatArray
     n_features_in_: int
-    _plan_: Plan
+    _training_: Training
     _kind_: str
 
     @property
     def _width(self) -> int:
         """Number of features of a row, without its times."""
-        return self.n_features_in_ - TIMES * self._plan_.first.timed
+        return self.n_features_in_ - TIMES * self._training_.timed
 
     def _trainer(self) -> Trainer:
         """Return the model.
@@ -50,7 +49,7 @@ class Predicting:
         Raises:
             ArgumentError: a torch module of another process is not there, or another one is.
         """
-        name = self._plan_.first.model
+        name = self._training_.model
         if name not in MODELS and isinstance(self.model, str):
             raise ArgumentError(
                 "this model was trained with a torch module, which files do not hold: pass one of the same "
@@ -58,12 +57,12 @@ class Predicting:
             )
         if name not in MODELS:
             name = model_name(self.model, self.loss, self.optimizer)
-        trainer = trainer_of(name, self._width, self._plan_.first.n_classes)
+        trainer = trainer_of(name, self._width, self._training_.n_classes)
         kind, trained = kind_of(trainer), self._kind_
         if (trained and kind != trained) or trainer.n_parameters != self.models_.shape[1]:
             raise ArgumentError(
                 f"the module is another one than was trained: {kind or name}, of {trainer.n_parameters} "
-                f"parameters; the trained one is {trained or self._plan_.first.model}, of "
+                f"parameters; the trained one is {trained or self._training_.model}, of "
                 f"{self.models_.shape[1]}. Pass a module of the same layers."
             )
         return trainer
@@ -147,7 +146,7 @@ class Predicting:
             check_order(columns, names[: self._width])
         rows = as_numbers("X", X)
         if rows.ndim != 2 or rows.shape[1] != self._width:
-            times = ", without times" * self._plan_.first.timed
+            times = ", without times" * self._training_.timed
             raise ArgumentError(
                 f"X must be a table of shape (n_rows, {self._width}), of the features that the model was "
                 f"trained on{times}; got shape {rows.shape}."

@@ -1,10 +1,10 @@
-"""From an estimator's options to a plan and a budget: checks, the model's name, and the noise of DP-SGD."""
+"""From an estimator's options to a training and a budget: checks, the model's name, the noise of DP-SGD."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -13,20 +13,18 @@ import numpy as np
 
 from privfed.core.values.domain import Box, Domain
 from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, SampledSteps, Unit
-from privfed.deep.algorithms.plan import Plan
+from privfed.deep.parameters import DPSGD
 from privfed.deep.training.local import TIMES, Training
 from privfed.deep.training.probing import check_repeats, private_trainer_of
 from privfed.deep.training.trainer import MODELS
 from privfed.errors import ArgumentError, BudgetError, DataError, PrivacyError
+from privfed.estimators.declaring import parameters_of
 from privfed.federation.clients import Clients
 from privfed.privacy.claim import Privacy
 from privfed.privacy.dp_sgd import epsilon_of_fit, noise_of_fit
 
 LAST_ROUND = 2.0**20
 """Latest time of a row."""
-
-OF_TRAINING = ("n_classes", "timed", "epochs", "batch_size", "learning_rate", "max_update_norm")
-"""Parameters of estimators that a training has under the same names."""
 
 SHOWN = 8
 """Most labels that an error lists."""
@@ -139,68 +137,52 @@ def timed_domain(domain: Domain | None, timed: bool, n_columns: int) -> Domain |
     return Box(np.append(low, [0.0, 0.0]), np.append(high, [LAST_ROUND, LAST_ROUND]), domain.max_rows)
 
 
-def plan_of(options: Mapping[str, Any], seed: int, sampled: bool) -> Plan:
-    """Return the plan of a run, without noise."""
-    first = Training(
-        model=model_name(options["model"], options["loss"], options["optimizer"]),
-        by_rows=options["weighting"] == "rows",
-        seed=seed % 2**32,
-        first_rate=options.get("first_rate", 0.0),
-        **{name: options[name] for name in OF_TRAINING},
-    )
-    rounds, decay = options["rounds"], options["learning_rate_decay"]
-    given = options["start"] == "given"
-    return Plan(
-        first=first, rounds=rounds, learning_rate_decay=decay, seed=seed, sampled=sampled, given=given
-    )
+def training_of(options: Mapping[str, Any], seed: int, sampled: bool) -> Training:
+    """Return the training of a run, without noise: it has the estimator's parameters under the same names."""
+    names = {one.name for one in fields(Training)} - {*parameters_of(DPSGD)}
+    own = {name: value for name, value in options.items() if name in names}
+    own["model"] = model_name(options["model"], options["loss"], options["optimizer"])
+    return Training(**own, seed=seed, sampled=sampled)
 
 
-def noised_plan(options: Mapping[str, Any], privacy: Privacy, seed: int, sampled: bool) -> Plan:
-    """Return the plan of a run by DP-SGD, with the least noise that the claim allows, or with the given one.
+def noised_training_of(options: Mapping[str, Any], privacy: Privacy, seed: int, sampled: bool) -> Training:
+    """Return the training of a run by DP-SGD, with the least noise that the claim allows, or the given one.
 
     Raises:
         BudgetError: the given noise is too little for all rounds; nothing is asked.
         PrivacyError: no noise is enough.
     """
-    multiplier = options["noise_multiplier"]
-    plan = plan_of(options, seed, sampled)
-    first = replace(
-        plan.first,
-        noise_multiplier=1.0 if multiplier is None else float(multiplier),
-        sample_rate=float(options["sample_rate"]),
-        max_grad_norm=float(options["max_grad_norm"]),
-        rows=options["rows_per_client"],
-        trainings=math.ceil(options["rounds"] / (1.0 - privacy.spare)),
-        choice_noise=options.get("choice_noise", 0.0),
-    )
-    plan = replace(plan, first=first)
-    steps = first.sampled_steps
+    plain, multiplier = training_of(options, seed, sampled), options["noise_multiplier"]
+    own = {name: options[name] for name in parameters_of(DPSGD)}
+    own["noise_multiplier"] = 1.0 if multiplier is None else multiplier
+    own |= {name: float(value) for name, value in own.items() if name != "rows_per_client"}
+    training = replace(plain, **own, trainings=math.ceil(plain.rounds / (1.0 - privacy.spare)))
+    steps = training.sampled_steps
     if multiplier is None:
         found = noise_of_fit(privacy.epsilon, privacy.delta, steps)
         budget = privacy.paid_by
         noise = found if budget is None else budget.noise(found, steps)
-        return replace(plan, first=replace(first, noise_multiplier=noise))
+        return replace(training, noise_multiplier=noise)
     allowed = _affordable(steps, privacy)
     if allowed < steps.trainings:
-        kept = f", of which {steps.trainings - plan.rounds} are spare" if privacy.spare else ""
+        kept = f", of which {steps.trainings - training.rounds} are spare" if privacy.spare else ""
         raise BudgetError(
             f"noise_multiplier={multiplier:g} pays for {allowed} of {steps.trainings} rounds{kept}, under "
             f"epsilon={privacy.epsilon:g} and delta={privacy.delta:g}; nothing was trained. Take fewer "
             "rounds, more noise, or noise_multiplier=None for as much as is needed."
         )
-    return plan
+    return training
 
 
-def check_model(plan: Plan, n_columns: int) -> None:
+def check_model(training: Training, n_columns: int) -> None:
     """Check, on rows that nobody holds, that training repeats, and that a row's gradient is its own.
 
     Raises:
         ArgumentError: training does not repeat.
         PrivacyError: with DP-SGD, a row has no gradient of its own.
     """
-    first = plan.first
-    options = first.model, n_columns - TIMES * first.timed, first.n_classes
-    if first.private:
+    options = training.model, n_columns - TIMES * training.timed, training.n_classes
+    if training.private:
         private_trainer_of(*options)
     else:
         check_repeats(*options)

@@ -63,8 +63,8 @@ class Settings(Protocol):
     """Settings of DP-SGD (`privfed.deep.training.local.Training`)."""
 
     @property
-    def learning_rate(self) -> float:
-        """Of SGD."""
+    def decayed_rate(self) -> float:
+        """Learning rate of the round."""
 
     @property
     def noise_multiplier(self) -> float:
@@ -79,7 +79,7 @@ class Settings(Protocol):
         """Clipping norm of a row's gradient."""
 
     @property
-    def rows(self) -> int:
+    def rows_per_client(self) -> int:
         """Public number of rows."""
 
     @property
@@ -111,8 +111,8 @@ def private_sgd(
     step = 2.0 ** (math.frexp(settings.max_grad_norm / STEPS)[1] - 1)
     reach = settings.max_grad_norm / step * CHARGED
     sigma = max(LEAST_SIGMA, math.sqrt((settings.noise_multiplier * reach) ** 2 + ROUNDING_VARIANCE))
-    mean = step / (settings.rate * settings.rows)
-    own_step = stepping(trainer, start, settings.learning_rate)
+    mean = step / (settings.rate * settings.rows_per_client)
+    own_step = stepping(trainer, start, settings.decayed_rate)
     for _ in range(settings.steps):
         batch = _sampled(len(features), settings.rate, source)
         places = _places(int(batch.sum()), len(found), source)
@@ -120,7 +120,7 @@ def private_sgd(
         total = _clipped_sum(trainer, found, *own, places, settings.max_grad_norm, step, errors)
         noised = total + discrete_gaussian(sigma, len(found), source)
         gradient = mean * noised.astype(np.float64)
-        found = found - settings.learning_rate * gradient if own_step is None else own_step(gradient)
+        found = found - settings.decayed_rate * gradient if own_step is None else own_step(gradient)
     return found
 
 

@@ -6,48 +6,51 @@ With `noise_multiplier` it is DP-SGD (Abadi et al. 2016, arXiv 1607.00133, algor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from privfed.core.asking.declaration import Declaration, Trained
 from privfed.core.asking.question import ClientData, Part, register
+from privfed.core.stored.encoding import asdict
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import SampledSteps
 from privfed.core.values.numbers import check_bound
+from privfed.deep.parameters import DPSGD, LocalTraining, ModelParameters, Models
 from privfed.deep.training.dp_sgd import CHARGED, private_sgd
 from privfed.deep.training.probing import private_trainer_of
 from privfed.deep.training.trainer import MODELS, Labels, Trainer, TrainsItself, trainer_of
 from privfed.errors import ArgumentError, DataError
+from privfed.estimators.checking import check_values
+from privfed.estimators.declaring import parameters_of
 from privfed.privacy.bounds import shortened
 from privfed.privacy.sampler import noise_source
 
 TIMES = 2
 """Columns that say when a row is there, where rows have times: first round, and first round without it."""
 
+USUAL = ModelParameters()
+"""The parameters' defaults."""
+
 
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Training(Part):
-    """What a round's training is, the same for all clients.
+    """The training of a run, the same for all clients: they agree on it, and each round's question holds it.
+
+    Fields that are not listed are parameters of the estimators, of the same names and bounds
+    (`privfed.deep.parameters`).
 
     Args:
         model: registered name (`privfed.deep.training.trainer.MODELS`).
-        n_classes: labels are 0 to n_classes - 1.
         timed: whether the last two columns of the rows are times (`TIMES`), which are no features.
-        round: number of the round, from 1 on.
-        epochs: passes over a client's rows; with DP-SGD as many expected passes.
-        batch_size: rows of a batch; None for all of a client's rows. Without DP-SGD.
-        learning_rate: of SGD, positive.
-        max_update_norm: L2 norm that an update is clipped to.
-        by_rows: whether clients count by their rows in averages, or all alike.
-        seed: of batches, below 2^32.
-        noise_multiplier: ratio of the noise's standard deviation to `max_grad_norm`; 0 for no DP-SGD.
-        sample_rate: chance of each row to be in a batch of DP-SGD.
-        max_grad_norm: L2 norm that each row's gradient is clipped to.
-        rows: number that sums of gradients are divided by, times `sample_rate`: public, the same for all.
-        trainings: how often a client trains in a fit at most.
+        seed: of models, of the server's draws and of batches.
+        sampled: whether a round asks the configuration's cohort, or everyone.
+        round: of a question, from 1 on; what is agreed on is the first one's.
+        noise_multiplier: ratio of the noise's standard deviation to `max_grad_norm`; 0 for plain SGD.
+        trainings: how often a client trains by DP-SGD in a fit at most.
         first_rate: in place of `sample_rate` in the first round; 0 for the same. Without DP-SGD anything but
             0 takes all of a client's rows at once there.
         choice_noise: of choices among models under DP-SGD, by an own algorithm (examples/rdpcfl).
@@ -55,57 +58,67 @@ class Training(Part):
 
     trains: ClassVar[bool] = True
     model: str
-    n_classes: int
-    timed: bool = False
-    round: int = 1
-    epochs: int = 1
-    batch_size: int | None = 32
-    learning_rate: float = 0.1
-    max_update_norm: float = 10.0
-    by_rows: bool = False
+    n_classes: int = USUAL.n_classes
+    timed: bool = USUAL.timed
+    start: str = USUAL.start
+    weighting: str = "clients"
+    rounds: int = USUAL.rounds
+    epochs: int = USUAL.epochs
+    batch_size: int | None = USUAL.batch_size
+    learning_rate: float = USUAL.learning_rate
+    learning_rate_decay: float = USUAL.learning_rate_decay
+    max_update_norm: float = USUAL.max_update_norm
     seed: int = 0
+    sampled: bool = False
+    round: int = 1
     noise_multiplier: float = 0.0
-    sample_rate: float = 0.0
-    max_grad_norm: float = 1.0
-    rows: int = 1
+    sample_rate: float = USUAL.sample_rate
+    max_grad_norm: float = USUAL.max_grad_norm
+    rows_per_client: int = 1
     trainings: int = 0
     first_rate: float = 0.0
     choice_noise: float = 0.0
 
     def __post_init__(self) -> None:
-        at_least_one = {"round": self.round, "epochs": self.epochs, "rows": self.rows}
-        at_least_one |= {} if self.batch_size is None else {"batch_size": self.batch_size}
-        for name, value in at_least_one.items():
-            if value < 1:
-                raise ArgumentError(f"{name} must be at least 1, got {name}={value}.", parameters=[name])
-        for name in ("max_update_norm", "max_grad_norm"):
-            check_bound(name, getattr(self, name))
-        for name in ("learning_rate", "max_update_norm", "max_grad_norm"):
-            if not 0.0 < getattr(self, name) < 2.0**100:
+        groups = (Models, LocalTraining, DPSGD) if self.private else (Models, LocalTraining)
+        for group in groups:
+            check_values(parameters_of(group), asdict(self))
+        check_bound("max_update_norm", self.max_update_norm)
+        for name, value in (("learning_rate", self.decayed_rate), ("max_update_norm", self.max_update_norm)):
+            if not 0.0 < value < 2.0**100:
                 raise ArgumentError(
-                    f"{name} must be positive and finite, got {name}={getattr(self, name)}.",
-                    parameters=[name],
+                    f"{name} must be positive and finite in all rounds, got {value}.", parameters=[name]
                 )
-        if not 0 <= self.seed < 2**32:
-            raise ArgumentError(f"seed must lie in [0, 2**32), got seed={self.seed}.")
-        self._check_private()
-
-    def _check_private(self) -> None:
-        if not self.private:
-            return
-        if self.by_rows:
+        if self.round < 1 or not 0 <= self.seed < 2**63:
+            raise ArgumentError(
+                f"round must be at least 1 and seed lie in [0, 2**63), got {self.round} and {self.seed}."
+            )
+        if self.private and self.by_rows:
             raise ArgumentError("DP-SGD counts all clients alike, since numbers of rows are not noised.")
-        if not 2.0**-40 <= self.sample_rate <= 1.0:
-            raise ArgumentError(
-                f"sample_rate must lie in [2**-40, 1], got sample_rate={self.sample_rate}.",
-                parameters=["sample_rate"],
-            )
-        if not (self.first_rate == 0.0 or 2.0**-40 <= self.first_rate <= 1.0):
-            raise ArgumentError(
-                f"first_rate must be 0 or lie in [2**-40, 1], got first_rate={self.first_rate}.",
-                parameters=["first_rate"],
-            )
-        _ = self.sampled_steps
+        if self.private:
+            _ = self.sampled_steps
+
+    def at(self, number: int) -> Training:
+        """Return the training of a round."""
+        return replace(self, round=number)
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether clients count by their rows in averages, or all alike."""
+        return self.weighting == "rows"
+
+    @property
+    def public_seed(self) -> int:
+        """The seed's remainder by 2^32: of batches, and of projections."""
+        return self.seed % 2**32
+
+    @property
+    def decayed_rate(self) -> float:
+        """Learning rate of this round."""
+        try:
+            return self.learning_rate * self.learning_rate_decay ** (self.round - 1)
+        except OverflowError:
+            return math.inf
 
     @property
     def private(self) -> bool:
@@ -129,8 +142,8 @@ class Training(Part):
     @property
     def noise_variance(self) -> float:
         """Variance that DP-SGD's noise gives each number of an update in this round, at most; public."""
-        spread = self.learning_rate * self.noise_multiplier * self.max_grad_norm * CHARGED
-        return self.steps * (spread / (self.rate * self.rows)) ** 2 if self.private else 0.0
+        spread = self.decayed_rate * self.noise_multiplier * self.max_grad_norm * CHARGED
+        return self.steps * (spread / (self.rate * self.rows_per_client)) ** 2 if self.private else 0.0
 
     @property
     def sampled_steps(self) -> SampledSteps:
@@ -139,16 +152,10 @@ class Training(Part):
         Raises:
             ArgumentError: one of their options is out of its bounds.
         """
-        return SampledSteps(
-            noise_multiplier=self.noise_multiplier,
-            sample_rate=self.sample_rate,
-            max_grad_norm=self.max_grad_norm,
-            steps=self._steps_at(self.sample_rate),
-            trainings=self.trainings,
-            first_rate=self.first_rate,
-            first_steps=self._steps_at(self.first_rate) if self.first_rate else 0,
-            choice_noise=self.choice_noise,
-        )
+        own = asdict(self)
+        shared = {name: own[name] for name in SampledSteps.__struct_fields__ if name in own}
+        first = self._steps_at(self.first_rate) if self.first_rate else 0
+        return SampledSteps(**shared, steps=self._steps_at(self.sample_rate), first_steps=first)
 
     @property
     def declaration(self) -> Declaration:
@@ -208,7 +215,7 @@ class Training(Part):
         return np.asarray(shortened(moved[None], self.max_update_norm)[0])
 
     def _sgd(self, trainer: Trainer, start: FloatArray, features: FloatArray, labels: Labels) -> FloatArray:
-        rng, n = np.random.default_rng([self.seed, self.round]), len(features)
+        rng, n = np.random.default_rng([self.public_seed, self.round]), len(features)
         whole = self.first_rate != 0.0 and self.round == 1
         size, found = n if whole or self.batch_size is None else self.batch_size, start.copy()
         if not n:
@@ -217,7 +224,7 @@ class Training(Part):
         batches = (order[i : i + size] for order in orders for i in range(0, n, size))
         with np.errstate(all="ignore"):  # What does not stay finite is no update.
             if isinstance(trainer, TrainsItself):
-                return trainer.trained(start, features, labels, batches, self.learning_rate)
+                return trainer.trained(start, features, labels, batches, self.decayed_rate)
             for batch in batches:
-                found -= self.learning_rate * trainer.gradient(found, features[batch], labels[batch])
+                found -= self.decayed_rate * trainer.gradient(found, features[batch], labels[batch])
         return found

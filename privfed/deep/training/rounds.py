@@ -42,6 +42,8 @@ LONGEST_SKETCH = 2.0
 
 MOST_CLUSTERS = 1 << 12
 
+NO_STEP = Regrouping.none()
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Round(Question):
@@ -67,11 +69,11 @@ class Round(Question):
     remembers: ClassVar[Remembered[Any] | None] = TRAINED
     training: Training
     models: FloatArray
-    structure: int
-    choice: str
-    metric: str
-    numbered: bool
-    before: Regrouping
+    structure: int = 0
+    choice: str = "kept"
+    metric: str = "complete"
+    numbered: bool = True
+    before: Regrouping = NO_STEP
 
     def __post_init__(self) -> None:
         if self.models.ndim != 2 or not 1 <= len(self.models) <= MOST_CLUSTERS:
@@ -264,7 +266,7 @@ class AveragedUpdates(Round):
         after: step to the next clustering, by this round's updates; without one clusters stay.
     """
 
-    after: Regrouping
+    after: Regrouping = NO_STEP
 
     @property
     def n_after(self) -> int:

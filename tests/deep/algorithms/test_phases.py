@@ -48,7 +48,7 @@ def asked_by(model: Any) -> tuple[Program, list[Question]]:
     """Fit; return the program and all questions that were asked."""
     model.fit(*clients(6))
     federation = model.federation_
-    algorithm = model.make_algorithm(model._plan_)
+    algorithm = model.make_algorithm(model._training_)
     return Program.of(algorithm, federation.setting), [
         question_from_bytes(one.question) for one in federation.transcript.of(Asked)
     ]

@@ -122,12 +122,11 @@ def test_the_variance_of_an_update_is_that_of_a_client_without_rows() -> None:
         batch_size=None,
         learning_rate=0.7,
         max_update_norm=1e6,
-        by_rows=False,
         seed=0,
         noise_multiplier=1.3,
         sample_rate=0.25,
         max_grad_norm=0.5,
-        rows=30,
+        rows_per_client=30,
         trainings=1,
     )
     empty = ClientData(np.zeros((0, 400)), np.zeros(0, dtype=np.int64))

@@ -28,7 +28,7 @@ def test_a_training_by_dp_sgd_pays_for_its_steps_before_it_asks(tmp_path: Path) 
     fitted = FedAvg(**WORDS, protocol="plain", privacy=taken, run_dir=tmp_path / "run").fit(X, y)
     (paid,) = budget.log()
     assert paid.used and paid.purpose == "FedAvg"
-    steps = fitted._plan_.training(1).sampled_steps
+    steps = fitted._training_.sampled_steps
     cost = 2.0 * sampled_divergence(steps, order) / order
     assert paid.share == pytest.approx(cost / budget.mu_squared) and paid.share <= 0.5
     claim = fitted.privacy_spent_
@@ -69,7 +69,7 @@ def test_trainings_are_paid_until_nothing_is_left_and_then_nobody_trains(
     def train() -> Any:
         return kind(**words, privacy=budget.take(0.5, noise="local", reserve=False)).fit(X, y)
 
-    steps = train()._plan_.training(1).sampled_steps
+    steps = train()._training_.sampled_steps
     cost = 2.0 * sampled_divergence(steps, budget.order) / budget.order / budget.mu_squared
     # Alone it is within the claim of the share taken. The filter charges what its steps come to.
     assert 0.34 < cost <= 0.5 and [one.share for one in budget.log()] == pytest.approx([cost])

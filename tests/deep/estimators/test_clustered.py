@@ -87,7 +87,7 @@ def test_dcfl_is_algorithm_1_client_by_client() -> None:
     def update(client: int, model: np.ndarray, number: int) -> np.ndarray:
         from privfed.core.asking.question import ClientData
 
-        training = fitted._plan_.training(number)
+        training = fitted._training_.at(number)
         return training.update(ClientData(X[client], y[client]), model, np.random.default_rng(0))
 
     expected = reference.algorithm_1(update, fitted.history_[0][0], cohorts)

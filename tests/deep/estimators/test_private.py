@@ -72,8 +72,8 @@ def test_dp_sgd_at_every_client_is_claimed_against_everybody() -> None:
 def test_without_a_given_noise_the_least_is_taken() -> None:
     X, y = clients(4)
     fitted = FedAvg(**{**WORDS, "noise_multiplier": None}, protocol="plain", privacy=RECORDS).fit(X, y)
-    assert fitted._plan_.first.noise_multiplier == noise_for(8.0, 1e-6, 0.2, 15)
-    assert 0.98 * 8.0 < epsilon_of(fitted._plan_.first.noise_multiplier, 0.2, 15, 1e-6) <= 8.0
+    assert fitted._training_.noise_multiplier == noise_for(8.0, 1e-6, 0.2, 15)
+    assert 0.98 * 8.0 < epsilon_of(fitted._training_.noise_multiplier, 0.2, 15, 1e-6) <= 8.0
 
 
 def test_a_run_that_would_pass_the_budget_stops_before_anybody_trains() -> None:
@@ -216,7 +216,7 @@ def test_a_run_with_spare_trainings_is_resumed_and_no_client_trains_more_than_it
     made = [kind(**words, privacy=SPARE, run_dir=tmp_path / "run") for _ in range(2)]
     stopped_after(made[0], 3, X, y)
     fitted = made[1].resume(X, y)
-    assert fitted._plan_.training(1).trainings == 10
+    assert fitted._training_.trainings == 10
     # Six rounds; in the first one after the kill a client may train twice, since it knows no cluster.
     assert 36 <= len(done) <= 42
     spent = [ledger_of(tmp_path / "run", i).load() for i in range(6)]

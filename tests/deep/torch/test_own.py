@@ -191,7 +191,7 @@ def test_a_loaded_model_refuses_a_module_with_other_fixed_numbers(tmp_path: Any)
     fitted.save(tmp_path / "model.npz")
     loaded = privfed.load(tmp_path / "model.npz")
     # As in another process, where the module is not registered.
-    loaded._plan_ = replace(loaded._plan_, first=replace(loaded._plan_.first, model="torch-elsewhere"))
+    loaded._training_ = replace(loaded._training_, model="torch-elsewhere")
     other = fixed_and_pretrained()
     torch.nn.init.zeros_(other[0].weight)
     with pytest.raises(ArgumentError, match="another one than was trained"):

@@ -105,9 +105,8 @@ def test_a_client_checks_the_model_that_it_registered_by_itself() -> None:
     with pytest.raises(PrivacyError, match="row's gradient"):
         FedAvg("mixing", **DPSGD).fit(*clients(4))
     words: dict[str, Any] = {"epochs": 1, "batch_size": None, "learning_rate": 0.1, "max_update_norm": 1.0}
-    noise: dict[str, Any] = {"noise_multiplier": 1.0, "sample_rate": 0.5, "rows": 40, "trainings": 1}
-    of_round: dict[str, Any] = {"timed": False, "round": 1, "by_rows": False, "seed": 0}
-    training = Training(model="mixing", n_classes=3, **words, **noise, **of_round)
+    noise: dict[str, Any] = {"noise_multiplier": 1.0, "sample_rate": 0.5, "trainings": 1}
+    training = Training(model="mixing", n_classes=3, rows_per_client=40, **words, **noise)
     with pytest.raises(PrivacyError, match="row's gradient"):
         training.update(ClientData(X[0], y[0]), np.zeros(15), np.random.default_rng(0))
 

@@ -73,7 +73,7 @@ def test_one_row_moves_the_sum_of_a_step_by_what_is_charged_or_nobody_can_ask(
     norms: tuple[float, float, float], multiplier: float, model: list[float], rows: list[Any]
 ) -> None:
     words: dict[str, Any] = {"n_classes": 3, "timed": False, "round": 1, "epochs": 1, "batch_size": None}
-    words |= {"model": "softmax", "by_rows": False, "seed": 0, "trainings": 1, "sample_rate": 1.0, "rows": 1}
+    words |= {"model": "softmax", "seed": 0, "trainings": 1, "sample_rate": 1.0, "rows_per_client": 1}
     names = ("max_grad_norm", "max_update_norm", "learning_rate")
     try:
         training = Training(**words, **dict(zip(names, norms, strict=True)), noise_multiplier=multiplier)

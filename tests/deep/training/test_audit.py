@@ -25,8 +25,8 @@ from tests.deep.population import clients
 TRIALS, DELTA = 1200, 0.01
 WORDS: dict[str, Any] = {
     **{"model": "softmax", "n_classes": 2, "timed": False, "round": 1, "epochs": 2, "batch_size": None},
-    **{"learning_rate": 1e-3, "max_update_norm": 1e9, "by_rows": False, "seed": 0},
-    **{"noise_multiplier": 1.0, "sample_rate": 1.0, "rows": 1, "trainings": 1},
+    **{"learning_rate": 1e-3, "max_update_norm": 1e9, "seed": 0},
+    **{"noise_multiplier": 1.0, "sample_rate": 1.0, "rows_per_client": 1, "trainings": 1},
 }
 
 

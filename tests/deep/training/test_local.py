@@ -20,10 +20,15 @@ WORDS = {
     "batch_size": 4,
     "learning_rate": 0.2,
     "max_update_norm": 100.0,
-    "by_rows": False,
     "seed": 0,
 }
-PRIVATE = {"noise_multiplier": 1.0, "sample_rate": 0.5, "max_grad_norm": 0.7, "rows": 10, "trainings": 3}
+PRIVATE = {
+    "noise_multiplier": 1.0,
+    "sample_rate": 0.5,
+    "max_grad_norm": 0.7,
+    "rows_per_client": 10,
+    "trainings": 3,
+}
 
 
 def rows(n: int, seed: int = 0) -> ClientData:
@@ -95,11 +100,11 @@ def test_labels_are_needed_and_rows_whose_label_is_no_class_are_left_out() -> No
         {"batch_size": 0},
         {"learning_rate": 0.0},
         {"max_update_norm": float("inf")},
-        {"seed": 2**32},
+        {"seed": 2**63},
         {**PRIVATE, "sample_rate": 0.0},
         {**PRIVATE, "noise_multiplier": -1.0},
         {**PRIVATE, "noise_multiplier": 1e4},
-        {**PRIVATE, "by_rows": True},
+        {**PRIVATE, "weighting": "rows"},
         {**PRIVATE, "epochs": 2_000_000},
     ],
 )
@@ -183,7 +188,7 @@ def test_noise_of_dp_sgd_has_the_stated_standard_deviation() -> None:
     bits = SeededBits(np.random.default_rng(3))
     moved = private_sgd(model, np.zeros(model.n_parameters), nobody, labels, words, bits)
     # One step without rows: minus learning rate times noise over the public number of rows.
-    noise = moved / 0.2 * words.rows
+    noise = moved / 0.2 * words.rows_per_client
     expected = words.noise_multiplier * words.max_grad_norm * CHARGED
     assert np.std(noise) == pytest.approx(expected, rel=0.05)
     assert expected / (words.max_grad_norm / STEPS) > 5
