@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 
-from privfed.data.partition import by_distance
+from privfed.data import by_distance
 from privfed.estimators.local_centers import FKM
 from tests.reference import fkm_reference as oracle
 

@@ -36,8 +36,7 @@ import polars as pl
 from matplotlib.figure import Figure
 from sklearn.exceptions import ConvergenceWarning
 
-from privfed.data import iid
-from privfed.data.partition import by_column
+from privfed.data import by_column, iid
 from privfed.estimators.local_steps import FederatedFuzzyCMeans
 from privfed.metrics.functions import fuzzy_davies_bouldin
 

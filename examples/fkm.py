@@ -37,7 +37,7 @@ from matplotlib.figure import Figure
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
-from privfed.data.partition import by_cluster, by_distance
+from privfed.data import by_cluster, by_distance
 from privfed.estimators.local_centers import FKM, KFED
 
 K, MERGES = 16, 10

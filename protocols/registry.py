@@ -32,10 +32,8 @@ def by_author(protocol: object) -> bool:
 
     Then only its author says what it hides, whatever it is called: a subclass of a sum of privfed is another.
     """
-    from privfed.protocols.slotted import Slotted
-
-    own = type(protocol).__module__.startswith("privfed.protocols.")
-    return not own or (isinstance(protocol, Slotted) and by_author(protocol.inner))
+    own, inner = type(protocol).__module__.startswith("privfed.protocols."), getattr(protocol, "inner", None)
+    return not own or (inner is not None and by_author(inner))
 
 
 def one_key_of(name: str) -> bool | None:

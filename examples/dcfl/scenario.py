@@ -17,7 +17,7 @@ import numpy as np
 
 from examples.dcfl.images import Images
 from privfed.core.values.domain import FloatArray
-from privfed.data.partition import by_dirichlet
+from privfed.data import by_dirichlet
 from privfed.deep.estimators.base import FederatedModel
 from privfed.deep.training.trainer import Labels
 from privfed.errors import ArgumentError

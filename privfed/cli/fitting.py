@@ -54,7 +54,7 @@ from privfed.core.record.transcript import Transcript, has_begun
 from privfed.core.stored.files import locked
 from privfed.core.values.domain import Box
 from privfed.core.values.guarantee import Noise
-from privfed.data import ClientTables
+from privfed.data.table import ClientTables
 from privfed.errors import (
     ArgumentError,
     DataError,

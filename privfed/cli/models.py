@@ -16,7 +16,7 @@ from privfed.cli.result import Decided, TrainedResult, claim_from, facts_of_run
 from privfed.cli.run_folder import Run, Source
 from privfed.core.names import imported
 from privfed.core.roles.conversation import ROUND, Ask, Total
-from privfed.data import ClientTables
+from privfed.data.table import ClientTables
 from privfed.deep.attacks.membership import round_of
 from privfed.deep.estimators.base import FederatedModel
 from privfed.deep.training.trainer import MODELS

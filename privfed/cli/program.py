@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gc
 import re
 import sys
 import warnings
@@ -22,9 +21,6 @@ from privfed.estimators.registry import DECLARED, SHORT, TRAINED
 
 Decorator = Callable[[Any], Any]
 _BAD_INPUT, _STOPPED = 2, 130
-
-_RARELY = 100_000
-"""Objects made between two collections of garbage: importing makes many and drops none."""
 
 
 def existing(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
@@ -281,7 +277,6 @@ class Program(click.Group):
 
     def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
         """Run the command line."""
-        gc.set_threshold(_RARELY)
         try:
             code: Any = super().main(*args, **{**extra, "standalone_mode": False})
         except click.UsageError as error:

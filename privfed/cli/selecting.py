@@ -53,7 +53,7 @@ from privfed.cli.run_folder import (
 from privfed.core.record.records import Began
 from privfed.core.record.transcript import has_begun
 from privfed.core.stored.files import locked, make_folder, replaced, rewrite, write_new
-from privfed.data import ClientTables
+from privfed.data.table import ClientTables
 from privfed.errors import ArgumentError, ResumeError, RunFolderError
 from privfed.estimators.base import FederatedClusterer, estimator_of
 from privfed.estimators.choosing import NO_INTERVAL, SHARED, Rule, SelectionResult

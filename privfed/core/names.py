@@ -108,14 +108,17 @@ class Registry(Generic[Thing]):
 
     def names(self) -> tuple[str, ...]:
         """Return all names: privfed's own first, then those of packages, then those added here."""
-        return tuple(dict.fromkeys((*self._places, *sorted(self._declared), *self._things)))
+        return tuple(iter(self))
 
     def added(self) -> tuple[str, ...]:
         """Return the names that are not privfed's own."""
         return tuple(name for name in self.names() if name not in self._places)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.names())
+        yield from self._places
+        # Other packages' names take long to find: a search that ends at privfed's own asks for none.
+        others = dict.fromkeys((*sorted(self._declared), *self._things))
+        yield from (name for name in others if name not in self._places)
 
     def __len__(self) -> int:
         return len(self.names())
@@ -152,7 +155,7 @@ class Registry(Generic[Thing]):
 
     def name_of(self, thing: Thing) -> str | None:
         """Return the first name of an object, or None where it has none."""
-        return next((name for name in self.names() if self._is(name, thing)), None)
+        return next((name for name in self if self._is(name, thing)), None)
 
     def _is(self, name: str, thing: Thing) -> bool:
         if name in self._things:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from privfed.core.names import Registry
 from privfed.core.values.domain import FloatArray
-from privfed.data.partition import (
+from privfed.data.splits import (
     RowNumbers,
     at_random,
     by_cluster,

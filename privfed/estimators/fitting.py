@@ -23,7 +23,7 @@ from privfed.core.connection import Engine
 from privfed.core.record.records import Asked, question_of
 from privfed.core.stored.encoding import asdict
 from privfed.core.values.domain import Ball, Box, FloatArray, frozen_array
-from privfed.data import ClientTables
+from privfed.data.table import ClientTables
 from privfed.errors import ArgumentError, DataError, RefusedError
 from privfed.estimators.checking import check_values
 from privfed.estimators.declaring import parameters_of

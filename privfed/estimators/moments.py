@@ -19,7 +19,7 @@ from privfed.core.roles.conversation import Algorithm
 from privfed.core.stored.encoding import Array
 from privfed.core.values.domain import Box, Domain, FloatArray, frozen_array
 from privfed.core.values.numbers import as_numbers
-from privfed.data import ClientTables
+from privfed.data.table import ClientTables
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.estimators.declaring import parameter, parameters
 from privfed.estimators.fitting import check_declared, check_order, clients_of, rows_of

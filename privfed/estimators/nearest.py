@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privfed.core.values.domain import FloatArray
-from privfed.data import ClientTables
+from privfed.data.table import ClientTables
 from privfed.estimators.fitting import rows_of
 from privfed.estimators.saving import (
     ClassNamePrefixFeaturesOutMixin,

@@ -16,7 +16,7 @@ from privfed.core.asking.data import Stack
 from privfed.core.asking.question import ClientData
 from privfed.core.connection import Engine, Members
 from privfed.core.values.domain import Box, Domain, FloatArray, frozen, frozen_array
-from privfed.data import ClientTables
+from privfed.data.table import ClientTables
 from privfed.errors import ArgumentError, DataError, PrivacyError
 from privfed.federation.passed import as_passed, check_given, is_client_list
 from privfed.federation.simulation import KeptGroups, MappedGroups, answering

@@ -39,7 +39,7 @@ from privfed.core.roles.engine import Client
 from privfed.core.roles.secure_sum import SecureSum
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Unit
-from privfed.data import ClientTables
+from privfed.data.table import ClientTables
 from privfed.engines.in_process import ClientLogs, Fault, InProcessEngine, Pool
 from privfed.errors import ArgumentError, PolicyError, PrivacyError, ResumeError, RunFolderError, StateError
 from privfed.party.answerer import KEY_BYTES, check_named

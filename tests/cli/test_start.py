@@ -64,6 +64,12 @@ def test_a_fit_loads_one_algorithm_and_no_picture() -> None:
     assert loaded(fit, others | {"privfed.algorithms.wf_kmeans"}) == {"privfed.algorithms.wf_kmeans"}
 
 
+def test_rows_in_memory_are_fitted_without_the_libraries_of_tables() -> None:
+    fit = "import numpy as np; from privfed import DWFKMeans; DWFKMeans(1).fit(np.eye(3), groups=[0, 1, 2])"
+    watched = {"polars", "tomllib", "matplotlib", "privfed.protocols.slotted"}
+    assert loaded(fit, {"sklearn", *watched}) == {"sklearn"}
+
+
 def test_core_and_errors_do_without_scikit_learn() -> None:
     assert loaded("import privfed.federation.driver, privfed.errors") <= {"numpy", "msgspec"}
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privfed.data.partition import by_column
+from privfed.data import by_column
 from privfed.errors import DataError
 
 

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privfed.data import by_dirichlet, by_kmeans, half_iid, iid, partition
+from privfed.data import at_random, by_cluster, by_dirichlet, by_distance, by_kmeans, half_iid, iid, partition
 from privfed.data.named_partitions import PARTITIONS
-from privfed.data.partition import at_random, by_cluster, by_distance
 from privfed.errors import ArgumentError, DataError
 from privfed.testing import PartitionContract
 from tests.some import some

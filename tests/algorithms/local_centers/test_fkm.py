@@ -16,7 +16,7 @@ from privfed.core.asking.question import ClientData
 from privfed.core.record.records import Asked
 from privfed.core.roles.conversation import Ask, Conversation, Total
 from privfed.core.values.domain import Ranges
-from privfed.data.partition import by_cluster, by_distance
+from privfed.data import by_cluster, by_distance
 from privfed.errors import DataError
 from privfed.estimators.local_centers import FKM
 from privfed.federation.clients import gather
