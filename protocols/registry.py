@@ -27,13 +27,19 @@ SECURE_SUMS: Registry[Callable[..., SecureSum]] = Registry(
 """Secure sums by name. Packages add theirs by entry points of `privfed.secure_sums`."""
 
 
-def by_author(protocol: object) -> bool:
+def by_author(protocol: SecureSum) -> bool:
     """Say whether a secure sum, or the one that it wraps, is not privfed's own.
 
     Then only its author says what it hides, whatever it is called: a subclass of a sum of privfed is another.
     """
-    own, inner = type(protocol).__module__.startswith("privfed.protocols."), getattr(protocol, "inner", None)
-    return not own or (inner is not None and by_author(inner))
+    if not type(protocol).__module__.startswith("privfed.protocols."):
+        return True
+    if not protocol.slotted_sums:
+        return False
+    # Imported here, as most fits need no slots.
+    from privfed.protocols.slotted import Slotted
+
+    return isinstance(protocol, Slotted) and by_author(protocol.inner)
 
 
 def one_key_of(name: str) -> bool | None:
