@@ -33,7 +33,7 @@ from privfed.protocols.client_opened.setup import GroupSetup
 from privfed.protocols.client_opened.slot_permutation import check_slots, moved, slot_key
 from privfed.protocols.crypto.keys import CryptographyError, digest
 from privfed.protocols.group_masked.group_masked import MaskScheme
-from privfed.protocols.setup.messages import AdvertiseRequest, Capsule, Channel, Envelope, RosterRequest
+from privfed.protocols.setup.messages import Capsule, Channel, Envelope
 from privfed.protocols.setup.simulated import simulated
 
 PREFIX = "slotted "
@@ -265,13 +265,9 @@ class SlottedClient:
         return SlottedState(group, state.inner), encode(ForGroup(reply))
 
     def _found(self, state: State, data: bytes) -> tuple[State, bytes]:
-        message = decode(
-            data, AdvertiseRequest | RosterRequest | Envelope, sender="the coordinator", stage="request"
-        )
-        if isinstance(message, AdvertiseRequest):
-            return self._setup.advertise(state, message)
-        if isinstance(message, RosterRequest):
-            return self._setup.join(state, message)
+        message = self._setup.set_up(state, data)
+        if not isinstance(message, Envelope):
+            return message
         if state.group is None:
             raise MessageError("before the set-up", sender="the coordinator", stage="collect")
         channel = Channel(state.group.channel, state.group.session, self._me)

@@ -15,7 +15,7 @@ from privfed.core.asking.question import question_from_bytes
 from privfed.core.roles.conversation import Total
 from privfed.core.roles.engine import Answerer
 from privfed.core.roles.secure_sum import COLLECT, Replay
-from privfed.core.stored.encoding import Refusal, decode, encode
+from privfed.core.stored.encoding import Refusal, encode
 from privfed.errors import IntegrityError, MessageError, PolicyError, PrivFedError
 from privfed.protocols.answering import admit, answer, refusal_code
 from privfed.protocols.client_opened.messages import (
@@ -41,7 +41,7 @@ from privfed.protocols.client_opened.scheme import (
 from privfed.protocols.client_opened.setup import GroupSetup
 from privfed.protocols.crypto.keys import CryptographyError, digest, equal
 from privfed.protocols.setup import losses
-from privfed.protocols.setup.messages import AdvertiseRequest, Channel, Envelope, RosterRequest
+from privfed.protocols.setup.messages import Channel, Envelope
 
 
 def _misplaced(reason: str) -> MessageError:
@@ -74,7 +74,7 @@ class GroupClient:
     ) -> None:
         self._me, self._agreement, self._policy = position, agreement, policy
         self._scheme, self._replay, self._joined = scheme, replay, joined
-        self._setup = GroupSetup(position, agreement, identity, policy, scheme)
+        self._setup = GroupSetup(position, agreement, identity, policy, scheme, replay)
 
         self.codec, self.initial = self._setup.codec, self._setup.initial
 
@@ -87,13 +87,13 @@ class GroupClient:
         """
         if equal(digest("request", request), state.reply_to):
             return state, state.reply
-        expected = AdvertiseRequest | RosterRequest | Envelope
         try:
-            message = decode(request, expected, sender="the coordinator", stage="request")
-            if isinstance(message, AdvertiseRequest):
-                return self._setup.advertise(state, message)
-            if isinstance(message, RosterRequest):
-                state, reply = self._setup.join(state, message, self._replay.told)
+            message = self._setup.set_up(state, request)
+            if not isinstance(message, Envelope):
+                state, reply = message
+                if state.key:
+                    # Asked again, a client advertises the same key; a list is joined only once.
+                    return state, reply
             else:
                 before = state.group
                 if before is None:

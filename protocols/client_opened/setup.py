@@ -17,6 +17,7 @@ import msgspec
 
 from privfed.core.agreed.agreement import Agreement, Signer
 from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.roles.secure_sum import Replay
 from privfed.core.stored.encoding import encode
 from privfed.errors import PolicyError
 from privfed.protocols.client_opened.messages import Joined, first_head, invitation_data, invitation_key
@@ -37,23 +38,25 @@ class GroupSetup(JoiningClient):
         identity: the client's long-term key.
         policy: decides what the client answers.
         scheme: says whether pairwise keys are needed, and which secret travels with G.
+        replay: the client's own run, which knows how many totals it has; None where the server opens them.
     """
 
     codec = CODEC
 
     def __init__(
-        self, position: int, agreement: Agreement, identity: Signer, policy: ClientPolicy, scheme: Scheme
+        self,
+        position: int,
+        agreement: Agreement,
+        identity: Signer,
+        policy: ClientPolicy,
+        scheme: Scheme,
+        replay: Replay | None = None,
     ) -> None:
         super().__init__(position, agreement, identity, policy)
-        self._scheme = scheme
+        self._scheme, self._replay = scheme, replay
 
-    def join(self, state: State, message: RosterRequest, told: int = 0) -> tuple[State, bytes]:
+    def join(self, state: State, message: RosterRequest) -> tuple[State, bytes]:
         """Check the list of clients and derive the keys; the leader draws the group's secret.
-
-        Args:
-            state: of the client.
-            message: the list.
-            told: how many totals the client's own run has; none where the server opens them.
 
         Raises:
             PolicyError: the list fails a check; the text is the code of the refusal.
@@ -69,10 +72,11 @@ class GroupSetup(JoiningClient):
         listed = frozenset(one.client for one in message.clients)
         lost = bytes(1 - there for there in self._bitmap(listed))
         group = Group(session, leader, channel, pairs, first_head(session), ring, lost=lost, losses=counted)
-        joined = Joined(b"", b"", told)
+        boxes, public = b"", b""
         if leader == me:
-            group, joined = self._lead(group, told)
-        joined = msgspec.structs.replace(joined, capsules=capsules)
+            group, boxes, public = self._lead(group)
+        told = 0 if self._replay is None else self._replay.told
+        joined = Joined(boxes, public, told, capsules)
         sealed = Channel(channel, session, me).up.seal(0, "prepare", joined)
         state = msgspec.structs.replace(before, key=b"", seed=b"", group=group)
         return state, encode(Joining(ciphertext, sealed))
@@ -80,7 +84,8 @@ class GroupSetup(JoiningClient):
     def _bitmap(self, chosen: frozenset[int]) -> bytes:
         return bitmap(tuple(range(len(self._agreement.configuration.clients))), chosen)
 
-    def _lead(self, group: Group, told: int) -> tuple[Group, Joined]:
+    def _lead(self, group: Group) -> tuple[Group, bytes, bytes]:
+        """Draw the group's secret; return the group, the secret sealed for each other, and what is public."""
         secret, (extra, public) = new_secret(), self._scheme.draw()
         boxes = [
             seal(
@@ -90,8 +95,7 @@ class GroupSetup(JoiningClient):
             )
             for j in sorted(group.pairs)
         ]
-        led = msgspec.structs.replace(group, secret=secret, extra=extra)
-        return led, Joined(b"".join(boxes), public, told)
+        return msgspec.structs.replace(group, secret=secret, extra=extra), b"".join(boxes), public
 
     def accept(self, group: Group, invitation: bytes, capsules: tuple[Capsule, ...]) -> Group:
         """Return the group with the leader's secret and keys shared with all; only the first request counts.

@@ -31,6 +31,11 @@ _ONE, _SEVEN = np.uint64(1), np.uint64(7)
 _Packed = npt.NDArray[np.uint64]
 
 
+def rows(data: bytes, size: int) -> Bytes:
+    """Return parts of `size` bytes each, one a row: uint8 of shape (n, size), read-only."""
+    return np.frombuffer(data, dtype=np.uint8).reshape(-1, size)
+
+
 def _double(words: _Packed) -> _Packed:
     """Multiply field elements, eight in a word, by x, without branches."""
     return ((words & _LOW7) << _ONE) ^ (((words >> _SEVEN) & _LOW1) * _POLYNOMIAL)

@@ -20,7 +20,7 @@ from privfed.protocols.crypto.keys import (
     seal,
     unseal,
 )
-from privfed.protocols.crypto.shamir import Bytes, share
+from privfed.protocols.crypto.shamir import Bytes, rows, share
 from privfed.protocols.masked.bindings import (
     BOX_KEYS,
     block_prefix,
@@ -74,8 +74,8 @@ class BlockMaker:
             else bytes(box_bytes(count))
             for place, (j, keys) in enumerate(zip(others, derived, strict=True))
         ]
-        rows = np.frombuffer(b"".join(derived), dtype=np.uint8).reshape(len(others), -1)
-        seeds = rows[:, BOX_KEYS:].reshape(len(others), count, KEY_BYTES)
+        seeds = rows(b"".join(derived), BOX_KEYS + KEY_BYTES * count)[:, BOX_KEYS:]
+        seeds = seeds.reshape(len(others), count, KEY_BYTES)
         opening = b"".join([keys[sending(j, me)] for j, keys in zip(others, derived, strict=True)])
         made = self._commitments(own), self._recovery(own, seeds), b"".join(boxes)
         sent = Preparation(self.slot.block, self.slot.cohort, *made)
@@ -137,13 +137,13 @@ class BlockMaker:
                 plain.append(self._opened(block, slot, part(boxes, place, size)))
         if not new:
             return block
-        rows = np.frombuffer(b"".join(plain), dtype=np.uint8).reshape(len(new), -1, SECRET_BYTES)
+        came = rows(b"".join(plain), SECRET_BYTES).reshape(len(new), -1, SECRET_BYTES)
         shares = dict(block.shares)
         for r, data in shares.items():
-            kept = np.frombuffer(data, dtype=np.uint8).reshape(-1, SECRET_BYTES).copy()
-            kept[new] = rows[:, self.numbers.index(r)]
+            kept = rows(data, SECRET_BYTES).copy()
+            kept[new] = came[:, self.numbers.index(r)]
             shares[r] = kept.tobytes()
-        opening = np.frombuffer(block.opening, dtype=np.uint8).reshape(-1, KEY_BYTES).copy()
+        opening = rows(block.opening, KEY_BYTES).copy()
         flags = np.frombuffer(block.opened, dtype=np.uint8).copy()
         opening[new], flags[new] = 0, 1
         return msgspec.structs.replace(

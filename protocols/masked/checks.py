@@ -77,7 +77,7 @@ def check_prepared(
     if not is_bitmap(message.brought, len(slots)):
         raise PolicyError("prepared:lengths")
     brought = tuple([slot for slot, flag in zip(slots, message.brought, strict=True) if flag])
-    if len(message.boxes) != box_bytes(agreement.blocks.count) * len(brought):
+    if len(message.boxes) != box_bytes(agreement.block_size) * len(brought):
         raise PolicyError("prepared:lengths")
     return slots, brought
 

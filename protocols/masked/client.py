@@ -14,7 +14,7 @@ from privfed.core.agreed.agreement import Agreement, Signer
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.roles.engine import Answerer
 from privfed.core.roles.secure_sum import COLLECT, Replay
-from privfed.core.stored.encoding import Message, Refusal, decode, encode
+from privfed.core.stored.encoding import Message, Refusal, encode
 from privfed.errors import IntegrityError, MessageError, PolicyError, PrivFedError
 from privfed.protocols.answering import admit, answer, refusal_code
 from privfed.protocols.crypto.fixed_point import grid_of
@@ -29,6 +29,7 @@ from privfed.protocols.crypto.keys import (
     seal,
 )
 from privfed.protocols.crypto.keystream import Masker
+from privfed.protocols.crypto.shamir import rows
 from privfed.protocols.masked import checks
 from privfed.protocols.masked.bindings import lock_binding, lock_key, masking, pair_of
 from privfed.protocols.masked.blocks import BlockMaker
@@ -63,7 +64,6 @@ from privfed.protocols.setup.advertising import check_signed
 from privfed.protocols.setup.graph import FULL_GRAPH
 from privfed.protocols.setup.hybrid import agreed_on
 from privfed.protocols.setup.messages import (
-    AdvertiseRequest,
     Channel,
     Envelope,
     Joining,
@@ -80,6 +80,9 @@ MAX_PREPARED = 4
 
 MOST_REPORTS = 16
 """Sums since the last total of which a client remembers who was said to be lost."""
+
+Asked = CollectRequest | UnmaskRequest | PrepareRequest | LeadRequest
+"""What a request asks for, without the totals that may come with it."""
 
 _STAGES: dict[type[Message], str] = {
     PrepareRequest: "prepare",
@@ -123,26 +126,21 @@ class MaskedClient(JoiningClient):
         keys, request_hash = state.keys, digest("request", request)
         if keys is not None and equal(request_hash, keys.reply_to):
             return state, keys.reply
-        channel, envelope = None, None
         try:
-            message = decode(
-                request,
-                AdvertiseRequest | RosterRequest | Envelope,
-                sender="the coordinator",
-                stage="request",
-            )
-            if isinstance(message, AdvertiseRequest):
-                return self.advertise(state, message)
-            if isinstance(message, RosterRequest):
-                return self._join(state, message)
+            message = self.set_up(state, request)
+            if not isinstance(message, Envelope):
+                return message
             if keys is None:
                 raise MessageError("before the set-up", sender="the coordinator", stage=message.stage)
-            channel, envelope = Channel(keys.channel, keys.session, self._me), message
+        except (PrivFedError, CryptographyError) as error:
+            return state, encode(Refusal(refusal_code(error)))
+        channel = Channel(keys.channel, keys.session, self._me)
+        try:
             asked = self._read(channel, message)
             inner = asked.collect if isinstance(asked, VerifiedRequest) else asked
             keys, made = self._agreed(keys, inner)
-            if isinstance(asked, VerifiedRequest):
-                keys = self._told(keys, message.number, asked)
+            if self._verifier is not None and isinstance(asked, VerifiedRequest):
+                keys = self._verifier.taken(keys, message.number, asked)
                 # These totals hold: they stay, also where the question is refused.
                 state = msgspec.structs.replace(state, keys=keys)
             keys, reply = self._in_session(keys, message.number, inner, answerer)
@@ -153,16 +151,14 @@ class MaskedClient(JoiningClient):
             if isinstance(error, IntegrityError):
                 # A second try at another total would be a second guess.
                 state, refusal = msgspec.structs.replace(closed(state), past=()), Refusal("total")
-            if channel is None or envelope is None:
-                return state, encode(refusal)
-            return state, channel.up.seal(envelope.number, envelope.stage, refusal)
+            return state, channel.up.seal(message.number, message.stage, refusal)
         packed = channel.up.seal(message.number, message.stage, reply)
         keys = msgspec.structs.replace(keys, reply_to=request_hash, reply=packed)
         return msgspec.structs.replace(state, keys=keys), packed
 
     # Set-up of a fit.
 
-    def _join(self, state: State, message: RosterRequest) -> tuple[State, bytes]:
+    def join(self, state: State, message: RosterRequest) -> tuple[State, bytes]:
         """Check the list of clients, and agree on keys with the coordinator and with others."""
         if state.keys is not None and not self._is_of(state.key, message):
             return self._joined_before(state, state.keys, message)
@@ -200,12 +196,6 @@ class MaskedClient(JoiningClient):
         own = [one.key for one in message.clients if one.client == self._me]
         return bool(key) and any(equal(one, public_key(key)) for one in own)
 
-    def _told(self, keys: Fit, number: int, request: VerifiedRequest) -> Fit:
-        """Take the totals that came with a request, which each client checks."""
-        if self._verifier is None:
-            raise MessageError("no totals are verified here", sender="the coordinator", stage="collect")
-        return self._verifier.taken(keys, number, request)
-
     def _joined_before(self, state: State, keys: Fit, message: RosterRequest) -> tuple[State, bytes]:
         """Answer a list that was sent again, if it gives the same session, with the same reply."""
         if not equal(session_of(self._agreement, keys.fit, message.clients), keys.session):
@@ -217,24 +207,20 @@ class MaskedClient(JoiningClient):
 
     # Within a fit.
 
-    def _read(self, channel: Channel, envelope: Envelope) -> Message:
+    def _read(self, channel: Channel, envelope: Envelope) -> Asked | VerifiedRequest:
         asks = CollectRequest if self._verifier is None else VerifiedRequest | LeadRequest
-        message: Message = channel.down.open(envelope, PrepareRequest | UnmaskRequest | asks)
+        message: Asked | VerifiedRequest = channel.down.open(envelope, PrepareRequest | UnmaskRequest | asks)
         if envelope.stage != _STAGES[type(message)]:
             raise MessageError("stage and message differ", sender="the coordinator", stage=envelope.stage)
         return message
 
-    def _in_session(
-        self, keys: Fit, number: int, message: Message, answerer: Answerer
-    ) -> tuple[Fit, Message]:
+    def _in_session(self, keys: Fit, number: int, message: Asked, answerer: Answerer) -> tuple[Fit, Message]:
         if isinstance(message, CollectRequest):
             return self._collect(keys, number, message, answerer)
         if isinstance(message, UnmaskRequest):
             return self._unmask(keys, number, message)
-        if isinstance(message, PrepareRequest | LeadRequest):
-            keys, preparations = self._prepare(keys, message.upcoming)
-            return keys, Prepared(preparations)
-        raise MessageError("not a request", sender="the coordinator", stage="request")
+        keys, preparations = self._prepare(keys, message.upcoming)
+        return keys, Prepared(preparations)
 
     def _prepare(self, keys: Fit, upcoming: tuple[Slot, ...]) -> tuple[Fit, tuple[Preparation, ...]]:
         """Prepare blocks of future sums; a preparation that was sent before is sent again unchanged."""
@@ -247,7 +233,7 @@ class MaskedClient(JoiningClient):
         # Prepared sums that never ran are closed for good once too many later ones are prepared.
         closed = sorted(keys.blocks)[:-MAX_PREPARED]
         later = {block: kept for block, kept in keys.blocks.items() if block not in closed}
-        last = max([keys.last, *(self._agreement.blocks.numbers(block)[-1] for block in closed)])
+        last = max([keys.last, *(self._agreement.numbers(block)[-1] for block in closed)])
         keys = msgspec.structs.replace(keys, blocks=later, last=last)
         return keys, tuple([one for one in preparations if one is not None])
 
@@ -266,7 +252,7 @@ class MaskedClient(JoiningClient):
 
     def _maker(self, keys: Fit, slot: Slot) -> BlockMaker:
         agreement = self._agreement
-        cohort, numbers = agreement.cohort(slot.cohort), agreement.blocks.numbers(slot.block)
+        cohort, numbers = agreement.cohort(slot.cohort), agreement.numbers(slot.block)
         t = threshold(len(cohort.members), agreement.configuration.terms)
         neighbours = agreement.neighbours(keys.session, slot.cohort, self._me)
         return BlockMaker(keys.session, self._me, slot, numbers, t, cohort.digest, neighbours)
@@ -278,7 +264,7 @@ class MaskedClient(JoiningClient):
         unopened, agreed = keys.pending is not None, self._agreement.configuration
         counted = losses.before_answer(keys.losses, message.index, unopened, agreed)
         keys = msgspec.structs.replace(keys, losses=counted)
-        slot = Slot(self._agreement.blocks.of(number), message.cohort)
+        slot = Slot(self._agreement.block_of(number), message.cohort)
         block = checks.check_number(keys, number, slot.block, message, agreed.terms.max_sums)
         question = admit(message.question, self._policy, agreed)
         if self._verifier is not None:
@@ -294,11 +280,12 @@ class MaskedClient(JoiningClient):
         prepared = tuple([maker.neighbours.clients[place] for place in slots])
         grid = grid_of(asked, len(cohort.members))
         layout = grid.checked(0 if self._verifier is None else CHECK_WORDS)
-        secrets, seeds = block.own[number], _rows(block.seeds[number], KEY_BYTES, slots)
+        chosen, secrets = list(slots), block.own[number]
+        seeds = rows(block.seeds[number], KEY_BYTES)[chosen].tobytes()
         own, answer_key = part(secrets, SELF, KEY_BYTES), part(secrets, ANSWER, KEY_BYTES)
         bound_to = (keys.session, number, self._me, header)
         masks = masking(*bound_to, own, prepared, seeds, layout.size)
-        shares = _rows(block.shares[number], SECRET_BYTES, slots)
+        shares = rows(block.shares[number], SECRET_BYTES)[chosen].tobytes()
         later = {b: kept for b, kept in keys.blocks.items() if b > slot.block}
         if number < maker.numbers[-1]:
             later[slot.block] = block.after(number)
@@ -346,9 +333,3 @@ class MaskedClient(JoiningClient):
             keys = msgspec.structs.replace(keys, chain=msgspec.structs.replace(keys.chain, reports=reports))
         keys, preparations = self._prepare(msgspec.structs.replace(keys, pending=None), message.upcoming)
         return keys, Unmasking(left_out, of_good[:, ANSWER].tobytes(), locked, preparations)
-
-
-def _rows(data: bytes, size: int, chosen: tuple[int, ...]) -> bytes:
-    """Return chosen parts of `size` bytes each, one after the other."""
-    rows = np.frombuffer(data, dtype=np.uint8).reshape(-1, size)
-    return rows[list(chosen)].tobytes()

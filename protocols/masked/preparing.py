@@ -20,7 +20,7 @@ from privfed.core.roles.secure_sum import Steps
 from privfed.core.stored.encoding import Refusal, encode
 from privfed.errors import MessageError
 from privfed.protocols.crypto.keys import CIPHERTEXT_BYTES, KEY_BYTES, new_secret
-from privfed.protocols.crypto.shamir import Bytes, Flags
+from privfed.protocols.crypto.shamir import Bytes, Flags, rows
 from privfed.protocols.masked.client import MAX_PREPARED
 from privfed.protocols.masked.messages import (
     Agreed,
@@ -80,7 +80,7 @@ class Coming:
         """Keep what a member prepared; the first counts."""
         if client not in self.preparations:
             self.preparations[client] = one
-            boxes = np.frombuffer(one.boxes, dtype=np.uint8).reshape(-1, box_bytes(len(self.numbers)))
+            boxes = rows(one.boxes, box_bytes(len(self.numbers)))
             self.made[self.cohort.place[client]] = boxes[:, :KEY_BYTES].any(axis=1)
 
     def boxes_for(self, place: int, columns: Places) -> bytes:
@@ -95,8 +95,8 @@ class Coming:
 
     def recovery_of(self, client: int, number: int) -> Bytes:
         """Return R of a member for a number, uint8 of shape (d, 32)."""
-        rows = np.frombuffer(self.preparations[client].recovery, dtype=np.uint8)
-        found: Bytes = rows.reshape(len(self.numbers), -1, KEY_BYTES)[self.numbers.index(number)]
+        secrets = rows(self.preparations[client].recovery, KEY_BYTES)
+        found: Bytes = secrets.reshape(len(self.numbers), -1, KEY_BYTES)[self.numbers.index(number)]
         return found
 
     def commitment_of(self, client: int, number: int, kind: int) -> bytes:
@@ -134,9 +134,9 @@ class Announced:
     def _begin(self, label: int, joined: Iterable[int]) -> int:
         """Return a block that no sum had before: clients bind each block to the cohort they prepared."""
         self._highest += 1
-        cohort, numbers = self._agreement.cohort(label), self._agreement.blocks.numbers(self._highest)
-        rows = self._agreement.graph(self._session, label).rows(np.arange(len(cohort.members)))
-        self.coming[self._highest] = Coming(cohort, label, *rows, numbers, frozenset(joined))
+        cohort, numbers = self._agreement.cohort(label), self._agreement.numbers(self._highest)
+        graph = self._agreement.graph(self._session, label).rows(np.arange(len(cohort.members)))
+        self.coming[self._highest] = Coming(cohort, label, *graph, numbers, frozenset(joined))
         return self._highest
 
     def next_of(self, cohort: int, joined: Iterable[int]) -> tuple[int, int]:

@@ -24,7 +24,7 @@ from privfed.protocols.crypto.keys import (
     unseal,
 )
 from privfed.protocols.crypto.keystream import Masker
-from privfed.protocols.crypto.shamir import Bytes, Flags, Shares
+from privfed.protocols.crypto.shamir import Bytes, Flags, Shares, rows
 from privfed.protocols.masked.bindings import (
     BOTH_RECEIPTS,
     commitment,
@@ -42,10 +42,6 @@ from privfed.protocols.masked.verification import CHECK_WORDS, Place
 from privfed.protocols.setup.graph import Places
 from privfed.protocols.setup.hybrid import Ahead
 from privfed.protocols.setup.rules import Rules, sum_header
-
-
-def _rows(data: bytes, size: int) -> Bytes:
-    return np.frombuffer(data, dtype=np.uint8).reshape(-1, size)
 
 
 class RoundState:
@@ -190,7 +186,7 @@ class RoundState:
         if len(upload.words) != 8 * self._layout.size or len(upload.receipts) != receipts:
             raise MessageError("an upload of another length", sender=name, stage="collect")
         self._layout.add(self._total, np.frombuffer(upload.words, dtype="<u8"))
-        self._receipts[place, chosen] = _rows(upload.receipts, RECEIPT_BYTES)
+        self._receipts[place, chosen] = rows(upload.receipts, RECEIPT_BYTES)
         self._coming.brought[place] |= chosen
         self._is_living[place] = True
         self.living[client] = None
@@ -278,14 +274,12 @@ class RoundState:
             n_seeds, n_masks = int(self._good(place).sum()), int(self._dead(place).sum())
             if len(plain) != KEY_BYTES * (n_seeds + n_masks):
                 return False
-            rows = _rows(plain, KEY_BYTES)
-            unlocked[place] = rows[:n_seeds], rows[n_seeds:]
+            shares = rows(plain, KEY_BYTES)
+            unlocked[place] = shares[:n_seeds], shares[n_seeds:]
             return True
 
         answered = sorted(self._cohort.place[i] for i in self.answers)
-        in_clear = {
-            i: _rows(self.answers[self._cohort.members[i]].answer_shares, KEY_BYTES) for i in answered
-        }
+        in_clear = {i: rows(self.answers[self._cohort.members[i]].answer_shares, KEY_BYTES) for i in answered}
         self._shares({i: (self._good(i), in_clear[i]) for i in answered}).open(answered, accept)
         return unlocked
 

@@ -122,7 +122,7 @@ class MaskedSession(Preparing):
         self._missed = set()
         state.rejected, self._rejected = self._rejected, {}
         # Replies in a small sum may carry preparations for a large one.
-        per_neighbour = (SECRET_BYTES + 2 * KEY_BYTES) * self._agreement.blocks.count + 256
+        per_neighbour = (SECRET_BYTES + 2 * KEY_BYTES) * self._agreement.block_size + 256
         self._longest = 8 * grid.size + per_neighbour * MAX_HOLDERS * (MAX_PREPARED + 1) + 4096
         self._longest += (CIPHERTEXT_BYTES + 192) * len(self._listed)
         yield from self._collect(state, self._announced.slots(upcoming or (cohort,), self._channels))

@@ -193,6 +193,24 @@ class JoiningClient:
         """Return the state before the first request."""
         return self.codec.kind()
 
+    def join(self, state: Any, message: RosterRequest) -> tuple[Any, bytes]:
+        """Check the list of clients, and agree on keys; a subclass says with whom."""
+        raise NotImplementedError
+
+    def set_up(self, state: Any, request: bytes) -> tuple[Any, bytes] | Envelope:
+        """Answer a request of a set-up; return the envelope that any other request is.
+
+        Raises:
+            PolicyError: the client refuses; the text is the code of the refusal.
+            MessageError: the request is malformed, or not one that may come now.
+        """
+        message: AdvertiseRequest | RosterRequest | Envelope = decode(
+            request, AdvertiseRequest | RosterRequest | Envelope, sender="the coordinator", stage="request"
+        )
+        if isinstance(message, AdvertiseRequest):
+            return self.advertise(state, message)
+        return self.join(state, message) if isinstance(message, RosterRequest) else message
+
     def advertise(self, state: Any, message: AdvertiseRequest) -> tuple[Any, bytes]:
         """Send a fresh key, signed over role, fit, agreement and where this client's journal stands.
 

@@ -87,32 +87,25 @@ class Cohort:
     digest: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Blocks:
-    """Numbers in a row that are prepared together: block b has count * (b - 1) + 1, ..., count * b.
+class Rules(Agreement):
+    """Adds to an agreement the blocks, cohorts, thresholds and graphs that follow from it; caches the latter.
 
-    Args:
-        count: how many numbers each has.
+    A block is numbers of sums in a row that are prepared together: block b has n (b - 1) + 1, ..., n b, where
+    n is `block_size`.
     """
 
-    count: int
+    @cached_property
+    def block_size(self) -> int:
+        """How many numbers a block has: cohorts that are drawn once are prepared one by one."""
+        return BLOCK if self.configuration.cohorts.kind == "all" else 1
 
-    def of(self, number: int) -> int:
+    def block_of(self, number: int) -> int:
         """Return the block of a number, which is at least 1."""
-        return (number - 1) // self.count + 1
+        return (number - 1) // self.block_size + 1
 
     def numbers(self, block: int) -> range:
         """Return the numbers of a block."""
-        return range(self.count * (block - 1) + 1, self.count * block + 1)
-
-
-class Rules(Agreement):
-    """Adds to an agreement the cohorts, thresholds and graphs that follow from it, and caches them."""
-
-    @property
-    def blocks(self) -> Blocks:
-        """Return how numbers are prepared together: cohorts that are drawn once are prepared one by one."""
-        return Blocks(BLOCK if self.configuration.cohorts.kind == "all" else 1)
+        return range(self.block_size * (block - 1) + 1, self.block_size * block + 1)
 
     @classmethod
     def of(cls, agreement: Agreement) -> Rules:

@@ -100,7 +100,7 @@ class Chaos:
         if labels <= {label} or self._rng.random() < 0.2:
             return number
         highest = max(place for place, _, _ in fit.preparations)
-        return server.agreement.blocks.numbers(highest)[-1] + 1
+        return server.agreement.numbers(highest)[-1] + 1
 
     def _sum(self, fit: Fit, number: int) -> int:
         rng, server, world = self._rng, self.server, self.world

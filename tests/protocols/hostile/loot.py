@@ -88,7 +88,7 @@ class Loot:
         self._residuals = {id(one): self._strip(one) for one in server.collected}
 
     def _numbers(self, one: Preparation) -> range:
-        return self._agreement.blocks.numbers(one.block)
+        return self._agreement.numbers(one.block)
 
     # Shares.
 

@@ -140,7 +140,7 @@ class HostileServer:
 
     def block_of(self, number: int) -> int:
         """Return the block that a number is prepared with."""
-        return self.agreement.blocks.of(number)
+        return self.agreement.block_of(number)
 
     def prepared(self, fit: Fit, client: int, number: int, cohort: int = 0) -> Preparation:
         """Return what a client prepared for a number."""
@@ -266,7 +266,7 @@ class HostileServer:
 
     def secrets_with(self, fit: Fit, corrupted: int, other: int, block: int, cohort: int) -> bytes:
         """Return what a corrupted client and another one derived for a block."""
-        numbers, agreed = self.agreement.blocks.numbers(block), self.agreement.cohort(cohort)
+        numbers, agreed = self.agreement.numbers(block), self.agreement.cohort(cohort)
         # Through the client's modules: a test of a weaker form may have changed them there.
         t = code.threshold(len(agreed.members), self.agreement.configuration.terms)
         prefix = blocks.block_prefix(fit.session, block, len(numbers), t, agreed.digest)
@@ -277,7 +277,7 @@ class HostileServer:
     def seed_of(self, fit: Fit, corrupted: int, other: int, number: int, cohort: int) -> bytes:
         """Return the secret that a corrupted client and another one have for a number."""
         block = self.block_of(number)
-        place = self.agreement.blocks.numbers(block).index(number)
+        place = self.agreement.numbers(block).index(number)
         derived = self.secrets_with(fit, corrupted, other, block, cohort)
         return part(derived[BOX_KEYS:], place, KEY_BYTES)
 
@@ -363,4 +363,4 @@ class HostileServer:
     def box_of(self, fit: Fit, preparation: Preparation, sender: int, holder: int) -> bytes:
         """Return the box that a sender made for a holder."""
         place = self.abscissa_of(fit, preparation.cohort, sender, holder) - 1
-        return part(preparation.boxes, place, box_bytes(self.agreement.blocks.count))
+        return part(preparation.boxes, place, box_bytes(self.agreement.block_size))

@@ -175,9 +175,9 @@ class KeepsKeys(MaskedClient):
 class ForgetsAnswers(MaskedClient):
     """Starts the count of its answers anew with each set-up."""
 
-    def _join(self, state: State, message: RosterRequest) -> tuple[State, bytes]:
+    def join(self, state: State, message: RosterRequest) -> tuple[State, bytes]:
         keys = None if state.keys is None else msgspec.structs.replace(state.keys, answered=0)
-        return super()._join(msgspec.structs.replace(state, keys=keys, answered=0), message)
+        return super().join(msgspec.structs.replace(state, keys=keys, answered=0), message)
 
 
 class ReusesSecrets(MaskedClient):

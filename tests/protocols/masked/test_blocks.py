@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from privfed.core.agreed.configuration import CohortRule, Configuration
 from privfed.errors import MessageError, PolicyError
 from privfed.protocols.crypto.fixed_point import Layout
 from privfed.protocols.crypto.keys import KEY_BYTES, new_secret, seal
@@ -19,7 +20,8 @@ from privfed.protocols.masked.messages import Preparation
 from privfed.protocols.masked.state import RECOVERY, SECRET_BYTES, Block, Fit, Pair, Pending, box_bytes
 from privfed.protocols.setup.graph import Neighbours
 from privfed.protocols.setup.messages import Slot, part
-from privfed.protocols.setup.rules import Blocks
+from privfed.protocols.setup.rules import BLOCK
+from privfed.protocols.setup.simulated import fresh_agreement
 from tests.some import some
 
 COUNT = 3
@@ -155,11 +157,15 @@ def test_blocks_are_prepared_in_their_order_and_once() -> None:
 
 
 def test_each_number_is_in_one_block() -> None:
-    for count in (1, 8):
-        blocks = Blocks(count)
+    for rule, size in ((CohortRule(), BLOCK), (CohortRule(kind="sampled", size=3), 1)):
+        agreed = Configuration(
+            protocol="masked", algorithm="", clients=("a", "b", "c"), n_features=1, cohorts=rule
+        )
+        rules = fresh_agreement(agreed, range(3))[0]
+        assert rules.block_size == size
         for number in range(1, 50):
-            assert [b for b in range(1, 60) if number in blocks.numbers(b)] == [blocks.of(number)]
-        assert blocks.of(0) == 0
+            assert [b for b in range(1, 60) if number in rules.numbers(b)] == [rules.block_of(number)]
+        assert rules.block_of(0) == 0
 
 
 @pytest.mark.parametrize(
