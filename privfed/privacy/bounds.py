@@ -10,7 +10,7 @@ Truncation toward zero lengthens no contribution, and sums of multiples of a ste
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privfed.core.asking.question import BOUNDED_FORMS, ClientData, Question
-from privfed.core.asking.statistics import Entry, Statistics
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import LARGEST, FloatArray, Ranges
 from privfed.core.values.numbers import LEAST_BOUND, MOST_BOUND
 from privfed.errors import ArgumentError
@@ -204,6 +204,29 @@ def step_of(l2: float) -> float:
     """Return the quantisation step of an entry with this bound: the largest power of two <= l2 / 2^20."""
     # From the float's exponent: a computed logarithm might be rounded up to the next whole number.
     return float(np.exp2(np.frexp(l2 / STEPS_OF_A_BOUND)[1] - 1))
+
+
+def bounded_spec(
+    limits: Mapping[str, float],
+    shapes: Mapping[str, tuple[int, ...]],
+    rows: float = 1.0,
+    *,
+    signed: Container[str] = ("sum",),
+) -> StatisticsSpec:
+    """Return the layout of sums of at most `rows` contributions, each up to its entry's limit.
+
+    Args:
+        limits: entry -> bound on the L2 norm of one contribution, in the order of the layout.
+        shapes: entry -> its shape.
+        rows: most contributions of a client.
+        signed: entries that may be negative even without noise.
+    """
+    return StatisticsSpec(
+        *(
+            Entry(name, shapes[name], -rows * most if name in signed else 0.0, rows * most, step_of(most))
+            for name, most in limits.items()
+        )
+    )
 
 
 def truncated(values: FloatArray, step: float) -> FloatArray:

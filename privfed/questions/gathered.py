@@ -38,7 +38,7 @@ from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.roles.conversation import Ask, Conversation, changed
 from privfed.core.values.domain import Ranges, frozen
 from privfed.errors import ArgumentError, DataError
-from privfed.questions.lloyd import RESOLUTION, SLACK, value_resolution
+from privfed.questions.lloyd import RESOLUTION, box_entry
 from privfed.questions.local_points import LocalPoints, WeightedPoints
 
 Sending = TypeVar("Sending")
@@ -90,13 +90,7 @@ class GatheredPoints(_FewPoints):
     def spec(self) -> StatisticsSpec:
         """Points in the ranges, or zero; weights of at most a client's largest total weight."""
         low, high = self.ranges.low, self.ranges.high
-        point = Entry(
-            "point",
-            (self.most, low.size),
-            low=np.minimum(0.0, low) * SLACK,
-            high=np.maximum(0.0, high) * SLACK,
-            resolution=value_resolution(low, high),
-        )
+        point = box_entry("point", (self.most, low.size), low, high)
         weight = Entry("weight", (self.most,), 0.0, self.points.heaviest(self.ranges), RESOLUTION)
         return StatisticsSpec(point, weight)
 

@@ -45,19 +45,14 @@ def box_entry(
     name: str, shape: tuple[int, ...], low: FloatArray, high: FloatArray, most: float = 1.0
 ) -> Entry:
     """Return the entry for points between `low` and `high`, each with a weight from 0 to `most`."""
+    width = high - low
     return Entry(
         name,
         shape,
         low=np.minimum(0.0, most * low) * SLACK,
         high=np.maximum(0.0, most * high) * SLACK,
-        resolution=value_resolution(low, high),
+        resolution=np.where(width > 0, width, np.maximum(np.abs(high), 1.0)) * RESOLUTION,
     )
-
-
-def value_resolution(low: FloatArray, high: FloatArray) -> FloatArray:
-    """Return the coarsest acceptable quantisation step of values in [low, high], of their shape."""
-    width = high - low
-    return np.where(width > 0, width, np.maximum(np.abs(high), 1.0)) * RESOLUTION
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -42,6 +42,7 @@ from privfed.core.values.guarantee import Mechanism
 from privfed.errors import ArgumentError, IntegrityError
 from privfed.privacy.accounting import LEAST_SIGMA
 from privfed.privacy.noised import Noised
+from privfed.protocols.crypto.fixed_point import steps
 
 RING = 8192
 SLOTS = RING // 2
@@ -159,13 +160,13 @@ class SlotGrid:
             largest = n_clients * np.maximum(np.abs(spec.low), np.abs(spec.high))
             largest = largest if reach is None else largest + reach
         self.limbs = np.ones(spec.size, dtype=np.int64)
-        self.step = np.where(largest > 0, _steps(largest, self._bits(1)), spec.resolution)
+        self.step = np.where(largest > 0, self._steps(largest, 1), spec.resolution)
         for n_limbs in range(2, most_limbs + 1):
             coarse = self.step > spec.resolution
             if not coarse.any():
                 break
             self.limbs[coarse] = n_limbs
-            self.step[coarse] = _steps(largest[coarse], self._bits(n_limbs))
+            self.step[coarse] = self._steps(largest[coarse], n_limbs)
         if (self.step > spec.resolution).any():
             entry = int(np.argmax(self.step > spec.resolution))
             raise ArgumentError(
@@ -181,6 +182,10 @@ class SlotGrid:
     def _bits(self, n_limbs: int) -> int:
         # Low limbs are unsigned and leave room for the sum of n of them; the highest limb has a whole slot.
         return self.capacity.total_bits + (n_limbs - 1) * self.capacity.limb_bits
+
+    def _steps(self, largest: FloatArray, n_limbs: int) -> FloatArray:
+        # One bit is left over: it takes the rounding of n answers.
+        return steps(largest, self._bits(n_limbs) - 1)
 
     def encode(self, vector: FloatArray, clipped: int, place: int) -> Slots:
         """Return the slots of a client's answer.
@@ -248,14 +253,6 @@ class SlotGrid:
             values[several] = exact[several].astype(np.float64)
         scaled: FloatArray = values * self.step
         return scaled
-
-
-def _steps(largest: FloatArray, bits: int) -> FloatArray:
-    # frexp gives largest = m * 2^e with m < 1, so that largest / 2^(e + 1 - bits) < 2^(bits - 1): the bit
-    # left over takes the rounding of n answers. A step is kept a normal float64, or infinite for such totals.
-    exponents = np.maximum(np.frexp(largest)[1] + 1 - bits, np.finfo(np.float64).minexp)
-    steps: FloatArray = np.where(np.isfinite(largest), np.ldexp(1.0, exponents), np.inf)
-    return steps
 
 
 @lru_cache(maxsize=32)

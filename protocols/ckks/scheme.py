@@ -143,9 +143,9 @@ class CkksScheme:
         """
         grid_of(question, n_clients)
 
-    def draw(self) -> tuple[bytes, bytes]:
-        """Return a fresh key; the coordinator is shown nothing, as it knows the parameters."""
-        return Key.generate().to_bytes(), b""
+    def draw(self) -> bytes:
+        """Return a fresh key."""
+        return Key.generate().to_bytes()
 
     def upload(self, group: Group, attempt: SumAttempt, own: RangedAnswer) -> bytes:
         """Return a client's encrypted answer, with its who-slot and check words.
@@ -200,8 +200,8 @@ class CkksScheme:
                 "no noise can be added. Nothing is released; begin a new fit."
             ) from None
 
-    def adder(self, public: bytes) -> Adder:
-        """Return the coordinator's adder; `public` is not used."""
+    def adder(self) -> Adder:
+        """Return the coordinator's adder."""
         return CkksAdder()
 
     def _parts(self, group: Group, attempt: SumAttempt) -> tuple[SlotGrid, int, Checks]:

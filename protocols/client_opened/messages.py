@@ -29,13 +29,11 @@ class Joined(Message, frozen=True):
     """Confirms the list (up, stage "prepare"). The leader's message also brings the group's secret.
 
     `boxes` holds the secret sealed for each other client of the list, ascending, all of equal length; it is
-    empty from clients other than the leader. `public` is what the scheme shows to the coordinator (a public
-    context), or empty. `told` says how many totals the client has of earlier set-ups. `capsules` are for the
-    clients whose keys came with the list.
+    empty from clients other than the leader. `told` says how many totals the client has of earlier set-ups.
+    `capsules` are for the clients whose keys came with the list.
     """
 
     boxes: bytes
-    public: bytes
     told: Number
     capsules: Items[Capsule] = ()
 

@@ -81,7 +81,6 @@ class Relay(Coordinator):
     def _forget(self) -> None:
         self._channels: dict[int, Channel] = {}
         self._invitations: dict[int, bytes] = {}
-        self._public = b""
         self._lost: dict[int, str] = {}
         self._rejected: dict[int, str] = {}
         self._refused: dict[int, str] = {}
@@ -141,7 +140,6 @@ class Relay(Coordinator):
             boxes = [reply.boxes[place * size : (place + 1) * size] for place in range(len(others))]
             sealed = zip(others, boxes, strict=True)
             self._invitations = {other: box for other, box in sealed if other in joined}
-            self._public = reply.public
 
     @property
     def invited(self) -> tuple[int, ...]:
@@ -257,7 +255,7 @@ class Relay(Coordinator):
     def _attempt(self, index: int) -> Steps[Relayed | None]:
         """Ask once; return None if clients were lost whose masks cannot be removed."""
         configuration, present = self._agreement.configuration, self._present()
-        lost, adder = self._lost_bitmap(), self._scheme.adder(self._public)
+        lost, adder = self._lost_bitmap(), self._scheme.adder()
 
         def take(client: int, reply: Contribution) -> None:
             if reply.body:

@@ -138,7 +138,6 @@ class SumAttempt:
         cohort: positions of the clients that the question goes to, ascending.
         members: those of them that may contribute, because they are not out of the fit.
         question: the encoded question.
-        contributed: whether this client has contributed to this attempt; set when a total is opened.
     """
 
     header: bytes
@@ -146,7 +145,6 @@ class SumAttempt:
     cohort: tuple[int, ...]
     members: tuple[int, ...]
     question: bytes
-    contributed: bool = False
 
 
 def attempt_of(
@@ -168,7 +166,7 @@ def attempt_of(
     members = tuple(i for i in cohort if i not in out_of_fit)
     where = (group.session, number, index, group.head, expected.cohort, cohort, members)
     header = sum_header(*where, expected.metric)
-    return SumAttempt(header, me, cohort, members, expected.question, group.pending == number)
+    return SumAttempt(header, me, cohort, members, expected.question)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,11 +221,8 @@ class Scheme(Protocol):
             ArgumentError: it does not; the message says what helps.
         """
 
-    def draw(self) -> tuple[bytes, bytes]:
-        """Draw, on the leader, the scheme's own secret; return it and what the coordinator is shown of it.
-
-        The secret becomes `Group.extra` of every client; both are empty if the group's secret G is enough.
-        """
+    def draw(self) -> bytes:
+        """Draw, on the leader, the scheme's own secret, `Group.extra`; empty if G is enough."""
 
     def upload(self, group: Group, attempt: SumAttempt, own: RangedAnswer) -> bytes:
         """Return a client's sealed answer, which is never empty."""
@@ -246,5 +241,5 @@ class Scheme(Protocol):
             IntegrityError: the sum has another layout, so the clients did not answer the agreed question.
         """
 
-    def adder(self, public: bytes) -> Adder:
-        """Return the coordinator's adder for one attempt; `public` is what the leader showed it."""
+    def adder(self) -> Adder:
+        """Return the coordinator's adder for one attempt."""

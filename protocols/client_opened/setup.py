@@ -72,11 +72,9 @@ class GroupSetup(JoiningClient):
         listed = frozenset(one.client for one in message.clients)
         lost = bytes(1 - there for there in self._bitmap(listed))
         group = Group(session, leader, channel, pairs, first_head(session), ring, lost=lost, losses=counted)
-        boxes, public = b"", b""
-        if leader == me:
-            group, boxes, public = self._lead(group)
+        group, boxes = self._lead(group) if leader == me else (group, b"")
         told = 0 if self._replay is None else self._replay.told
-        joined = Joined(boxes, public, told, capsules)
+        joined = Joined(boxes, told, capsules)
         sealed = Channel(channel, session, me).up.seal(0, "prepare", joined)
         state = msgspec.structs.replace(before, key=b"", seed=b"", group=group)
         return state, encode(Joining(ciphertext, sealed))
@@ -84,9 +82,9 @@ class GroupSetup(JoiningClient):
     def _bitmap(self, chosen: frozenset[int]) -> bytes:
         return bitmap(tuple(range(len(self._agreement.configuration.clients))), chosen)
 
-    def _lead(self, group: Group) -> tuple[Group, bytes, bytes]:
-        """Draw the group's secret; return the group, the secret sealed for each other, and what is public."""
-        secret, (extra, public) = new_secret(), self._scheme.draw()
+    def _lead(self, group: Group) -> tuple[Group, bytes]:
+        """Draw the group's secret; return the group, and the secret sealed for each other client."""
+        secret, extra = new_secret(), self._scheme.draw()
         boxes = [
             seal(
                 invitation_key(group.pairs[j], group.session),
@@ -95,7 +93,7 @@ class GroupSetup(JoiningClient):
             )
             for j in sorted(group.pairs)
         ]
-        return msgspec.structs.replace(group, secret=secret, extra=extra), b"".join(boxes), public
+        return msgspec.structs.replace(group, secret=secret, extra=extra), b"".join(boxes)
 
     def accept(self, group: Group, invitation: bytes, capsules: tuple[Capsule, ...]) -> Group:
         """Return the group with the leader's secret and keys shared with all; only the first request counts.

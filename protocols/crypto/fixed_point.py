@@ -120,10 +120,10 @@ class Grid(Layout):
         with np.errstate(over="ignore"):
             largest *= n_clients
             largest += reach
-        self.step = np.where(largest > 0, _steps(largest, NARROW_BITS), resolution)
+        self.step = np.where(largest > 0, steps(largest, NARROW_BITS), resolution)
         self.is_wide = self.step > resolution
         if self.is_wide.any():
-            self.step[self.is_wide] = _steps(largest[self.is_wide], WIDE_BITS)
+            self.step[self.is_wide] = steps(largest[self.is_wide], WIDE_BITS)
         if (self.step > resolution).any():
             entry = int(np.argmax(self.step > resolution))
             raise ArgumentError(
@@ -177,7 +177,8 @@ class Grid(Layout):
         return values, int(signed[self.n_narrow - 2]), int(signed[self.n_narrow - 1])
 
 
-def _steps(largest: FloatArray, bits: int) -> FloatArray:
+def steps(largest: FloatArray, bits: int) -> FloatArray:
+    """Return a step for each largest value: a power of two, of which fewer than 2^bits make up the value."""
     # frexp gives largest = m * 2^e with m < 1, so that largest / 2^(e - bits) < 2^bits. A step is kept a
     # normal float64; where the largest sum overflows float64, the step is infinite.
     exponents = np.maximum(np.frexp(largest)[1] - bits, np.finfo(np.float64).minexp)

@@ -77,9 +77,9 @@ class MaskScheme:
         """
         grid_of(question, n_clients)
 
-    def draw(self) -> tuple[bytes, bytes]:
+    def draw(self) -> bytes:
         """Return no secret: the group's secret G is enough."""
-        return b"", b""
+        return b""
 
     def upload(self, group: Group, attempt: SumAttempt, own: RangedAnswer) -> bytes:
         """Return a client's answer under the masks that belong to this attempt's header."""
@@ -139,7 +139,7 @@ class MaskScheme:
         grid.add(words, drawn)
         return encode(msgspec.structs.replace(sealed, words=words.astype("<u8").tobytes()))
 
-    def adder(self, public: bytes) -> MaskAdder:
+    def adder(self) -> MaskAdder:
         """Return an adder of masked words."""
         return MaskAdder()
 

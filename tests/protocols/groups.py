@@ -95,7 +95,7 @@ class Played:
 
     def sealed(self, number: int, index: int, replies: dict[int, Contribution], lost: bytes) -> Sealed:
         """Add replies as an honest coordinator does."""
-        adder = self.relay._scheme.adder(b"")
+        adder = self.relay._scheme.adder()
         for client, reply in replies.items():
             adder.add(client, reply.body, "client")
         return Sealed(number, index, lost, adder.result()[1])

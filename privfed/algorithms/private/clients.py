@@ -24,7 +24,6 @@ from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from privfed.algorithms.private.noised_rounds import described_sums
 from privfed.algorithms.private.scale import Frame, Scale, octave, radius_rule
 from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.phases import Cycle, Form, Near, Phase, Phases, Shape, Within
@@ -33,7 +32,7 @@ from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.roles.conversation import Ask, Conversation, Total
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
-from privfed.privacy.bounds import HAIR, check_sizes, step_of
+from privfed.privacy.bounds import HAIR, bounded_spec, check_sizes, step_of
 from privfed.questions.bounded.bounded_sums import HashSums, SumsInCells
 from privfed.questions.bounded.whole_clients import SharesOfARecord
 from privfed.questions.lloyd import check_centers
@@ -125,13 +124,7 @@ class ClientShares(ClientLengths):
     def spec(self) -> StatisticsSpec:
         """Values of at most their entry's limit."""
         shapes = {entry.name: entry.shape for entry in self.inner.spec.entries} | {"length": (2,)}
-        lows = {"count": 0.0, "sum": -1.0, "distance": 0.0, "length": 0.0}
-        return StatisticsSpec(
-            *(
-                Entry(name, shapes[name], lows[name] * limit, limit, step_of(limit))
-                for name, limit in self.limits.items()
-            )
-        )
+        return bounded_spec(self.limits, shapes)
 
     def divided(self, answer: Statistics, n_rows: int) -> Statistics:
         """Return one client's answer, with counts and sums clipped by the same factor."""
@@ -287,7 +280,8 @@ class LocalMovements(SumsInCells):
     def spec(self) -> StatisticsSpec:
         """Weights of at most those of the local steps, and movements of at most that many radii."""
         rows = float(np.max(np.asarray(self.steps.spec.entries[0].high)))
-        return described_sums({"count": 1.0, "sum": self.radius}, self._centers.shape, max(rows, 1.0))
+        shapes = {"count": self._centers.shape[:1], "sum": self._centers.shape}
+        return bounded_spec({"count": 1.0, "sum": self.radius}, shapes, max(rows, 1.0))
 
     def answer_all(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]

@@ -39,7 +39,7 @@ from privfed.algorithms.private.scale import Frame, Scale, chi_ratio, clipped, r
 from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.phases import Form, Phase, Phases, Shape
 from privfed.core.asking.question import AdditiveOver, register
-from privfed.core.asking.statistics import Entry, StatisticsSpec
+from privfed.core.asking.statistics import StatisticsSpec
 from privfed.core.roles.conversation import Ask, Conversation
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError
@@ -52,6 +52,7 @@ from privfed.privacy.bounds import (
     MOST_SHARED,
     Bound,
     RecordBounded,
+    bounded_spec,
     check_sizes,
     counted,
     in_cells,
@@ -269,15 +270,6 @@ def wide_phases(frame: Frame, n_clusters: int) -> Phases:
     return (round_phase(frame, sizes, 1, least=0),)
 
 
-def described_sums(bounds: Mapping[str, float], shape: tuple[int, int], rows: float) -> StatisticsSpec:
-    """Return the specification of counts, sums and distances of at most `rows` rows, each up to its bound."""
-    shapes: dict[str, tuple[int, ...]] = {"count": shape[:1], "sum": shape, "distance": (1,)}
-    lows = {"count": 0.0, "sum": -rows, "distance": 0.0}
-    return StatisticsSpec(
-        *(Entry(name, shapes[name], lows[name] * l2, rows * l2, step_of(l2)) for name, l2 in bounds.items())
-    )
-
-
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FuzzyRelativeSums(SumsInCells, RecordBounded):
@@ -315,7 +307,9 @@ class FuzzyRelativeSums(SumsInCells, RecordBounded):
     def spec(self) -> StatisticsSpec:
         """Entries of at most the rows of a client times the bound of one row."""
         bounds = {name: bound.l2 for name, bound in self.bounds.items()}
-        return described_sums(bounds, (len(self.centers), self.ranges.n_features), self.ranges.rows)
+        k, rows = len(self.centers), self.ranges.rows
+        shapes = {"count": (k,), "sum": (k, self.ranges.n_features), "distance": (1,)}
+        return bounded_spec(bounds, shapes, rows)
 
     @property
     def values_of_a_row(self) -> int:

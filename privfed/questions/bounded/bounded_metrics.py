@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from privfed.core.asking.question import AdditiveOver, register
-from privfed.core.asking.statistics import Entry, StatisticsSpec
+from privfed.core.asking.statistics import StatisticsSpec
 from privfed.core.values.domain import LARGEST, FloatArray
 from privfed.core.values.numbers import LEAST_BOUND, check_bound
 from privfed.errors import ArgumentError
@@ -30,13 +30,13 @@ from privfed.privacy.bounds import (
     Bound,
     RecordBounded,
     bounded_form_of,
+    bounded_spec,
     check_sizes,
     counted,
     in_cells,
     lone_count,
     magnitude,
     nonnegative,
-    step_of,
 )
 from privfed.privacy.contributions import Contribution
 from privfed.questions.cluster_spread import (
@@ -92,20 +92,9 @@ class _BoundedMetric(RecordBounded):
     @cached_property
     def spec(self) -> StatisticsSpec:
         """The question's entries, each at most the rows of a client times the bound of one row."""
-        rows = self.ranges.rows
         shapes = {entry.name: entry.shape for entry in self._plain.entries}
-        return StatisticsSpec(
-            *(
-                Entry(
-                    name,
-                    shapes[name],
-                    -rows * b.l2 if name in self.signed else 0.0,
-                    rows * b.l2,
-                    step_of(b.l2),
-                )
-                for name, b in self.bounds.items()
-            )
-        )
+        limits = {name: bound.l2 for name, bound in self.bounds.items()}
+        return bounded_spec(limits, shapes, self.ranges.rows, signed=self.signed)
 
     @property
     def _plain(self) -> StatisticsSpec:

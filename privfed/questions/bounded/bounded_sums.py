@@ -25,7 +25,7 @@ import numpy as np
 
 from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.question import AdditiveOver, Question, register
-from privfed.core.asking.statistics import Entry, StatisticsSpec
+from privfed.core.asking.statistics import StatisticsSpec
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.numbers import check_bound, lengths, products
 from privfed.errors import ArgumentError
@@ -35,6 +35,7 @@ from privfed.privacy.bounds import (
     HAIR,
     Bound,
     RecordBounded,
+    bounded_spec,
     check_point,
     check_sizes,
     check_widths,
@@ -42,7 +43,6 @@ from privfed.privacy.bounds import (
     in_cells,
     lone_count,
     magnitude,
-    step_of,
 )
 from privfed.privacy.contributions import Contribution
 from privfed.questions.lloyd import check_centers
@@ -115,18 +115,8 @@ class OffsetSums(SumsInCells, RecordBounded):
     def spec(self) -> StatisticsSpec:
         """Entries of at most the rows of a client times the bound of one row."""
         shapes = {"count": (self.n_cells,), "sum": (self.n_cells, self.ranges.n_features), "distance": (1,)}
-        return StatisticsSpec(
-            *(
-                Entry(
-                    name,
-                    shapes[name],
-                    -self.ranges.rows * bound.l2 if name == "sum" else 0.0,
-                    self.ranges.rows * bound.l2,
-                    step_of(bound.l2),
-                )
-                for name, bound in self.bounds.items()
-            )
-        )
+        limits = {name: bound.l2 for name, bound in self.bounds.items()}
+        return bounded_spec(limits, shapes, self.ranges.rows)
 
     def contributions(self, rows: FloatArray, labels: IntArray) -> Mapping[str, Contribution]:
         """Return each row's cell, its clipped offset and its capped distance."""

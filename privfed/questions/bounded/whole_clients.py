@@ -22,9 +22,9 @@ import numpy as np
 
 from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
-from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.statistics import Statistics, StatisticsSpec
 from privfed.errors import ArgumentError
-from privfed.privacy.bounds import HAIR, RecordBounded, step_of
+from privfed.privacy.bounds import HAIR, RecordBounded, bounded_spec
 
 SIZES_SHARE = 0.2
 """Share of the budget for the histogram of the clients' sizes."""
@@ -83,19 +83,10 @@ class AsOneRecord(SharesOfARecord):
     @cached_property
     def spec(self) -> StatisticsSpec:
         """Values of at most their entry's limit."""
-        limits = self.limits
-        return StatisticsSpec(
-            *(
-                Entry(
-                    entry.name,
-                    entry.shape,
-                    -limits[entry.name] if np.min(np.asarray(entry.low)) < 0 else 0.0,
-                    limits[entry.name],
-                    step_of(limits[entry.name]),
-                )
-                for entry in self.inner.spec.entries
-            )
-        )
+        limits, entries = self.limits, self.inner.spec.entries
+        signed = [entry.name for entry in entries if np.min(np.asarray(entry.low)) < 0]
+        of_record = {entry.name: limits[entry.name] for entry in entries}
+        return bounded_spec(of_record, {entry.name: entry.shape for entry in entries}, signed=signed)
 
     def divided(self, answer: Statistics, n_rows: int) -> Statistics:
         """Return one client's sums, divided."""

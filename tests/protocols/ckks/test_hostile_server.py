@@ -56,7 +56,7 @@ class HostileScheme(CkksScheme):
         super().__init__(terms)
         self.uploads: list[Uploads] = []
 
-    def adder(self, public: bytes) -> Adder:
+    def adder(self) -> Adder:
         return HostileAdder(self)
 
 
@@ -235,7 +235,7 @@ def test_the_server_holds_no_key() -> None:
         for exchange, replies in run.engine.log
         for data in (*exchange.requests.values(), *(reply for _, reply in replies))
     ]
-    for text in (*seen, relay._public, *relay._invitations.values(), *(one.body for one in relay._totals)):
+    for text in (*seen, *relay._invitations.values(), *(one.body for one in relay._totals)):
         assert not any(secret in text for secret in secrets)
     total: Encrypted = decode(relay._totals[-1].body, Encrypted, sender="", stage="")
     for vector in vectors_of(total.ciphertexts):
@@ -254,7 +254,7 @@ def test_every_fit_has_a_key_of_its_own() -> None:
 
 def test_an_answer_of_another_form_leaves_its_sender_out() -> None:
     _, scheme = hostile_run()
-    adder = scheme.adder(b"")
+    adder = scheme.adder()
     first = scheme.uploads[0]
     adder.add(0, encode(Encrypted(first[0])), "clinic-0")
     for odd in ((), first[1][:1], (first[1][0], padded(b"junk")), (*first[1], first[1][0])):
