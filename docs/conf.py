@@ -66,7 +66,7 @@ for _name in MODULES:
         (elsewhere if id(_value) in _shown else public)[_module.__name__].append(_one)
         _shown.add(id(_value))
 # What is sent has no public name: its page is made of all subclasses, wherever they stand.
-WIRED = "core.stored.encoding", "protocols.registry", "party.signed"
+WIRED = "core.stored.encoding", "protocols.secure_sums", "party.signed"
 _sent: dict[str, list[str]] = {}
 for _name in WIRED:
     import_module(f"privfed.{_name}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from privfed.core.names import lazily
-from privfed.protocols.registry import SECURE_SUMS, by_name
+from privfed.protocols.secure_sums import SECURE_SUMS, by_name
 
 if TYPE_CHECKING:
     from privfed.protocols.ckks.ckks import CKKS

@@ -33,7 +33,7 @@ from privfed.protocols.client_opened.setup import GroupSetup
 from privfed.protocols.client_opened.slot_permutation import check_slots, moved, slot_key
 from privfed.protocols.crypto.keys import CryptographyError, digest
 from privfed.protocols.group_masked.group_masked import MaskScheme
-from privfed.protocols.setup.messages import Capsule, Channel, Envelope
+from privfed.protocols.setup.setup_messages import Capsule, Channel, Envelope
 from privfed.protocols.setup.simulated import simulated
 
 PREFIX = "slotted "

@@ -24,10 +24,10 @@ from privfed.core.stored.encoding import decode, encode
 from privfed.errors import ArgumentError, PolicyError
 from privfed.federation.driver import Federation
 from privfed.privacy.ledger import BudgetLedger
-from privfed.protocols.masked.messages import CollectRequest
+from privfed.protocols.masked.masked_messages import CollectRequest
 from privfed.protocols.masked.session import MaskedSession
 from privfed.protocols.plain import PlainRequest, PlainSession
-from privfed.protocols.setup.messages import Envelope
+from privfed.protocols.setup.setup_messages import Envelope
 
 CLIENTS_VERIFY = "clients verify totals, and refuse what their own run of the algorithm does not ask next"
 CLIENTS_OPEN = "the clients pose the questions and open the totals; the server does neither"

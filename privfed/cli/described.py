@@ -28,7 +28,7 @@ from privfed.federation.clients import Clients, gather
 from privfed.federation.request import protocol_of
 from privfed.metrics.functions import labels_agreement
 from privfed.metrics.named import ASKS, METRICS, OF_LABELS, USUAL
-from privfed.protocols.registry import SECURE_SUMS, made
+from privfed.protocols.secure_sums import SECURE_SUMS, made
 
 if TYPE_CHECKING:
     from privfed.deep.estimators.base import FederatedModel

@@ -321,7 +321,7 @@ n_clusters_option = click.option(
 sum_options = stacked(
     click.option(
         "--protocol",
-        type=Registered("privfed.protocols.registry:SECURE_SUMS"),
+        type=Registered("privfed.protocols.secure_sums:SECURE_SUMS"),
         default="masked",
         show_default=True,
         help="Secure sum: masked shows the server only totals; with masked-verified clients get and check "

@@ -324,7 +324,7 @@ def _runs_of_clients(folder: Path) -> tuple[Path, ...]:
 def _claim_of(transcript: Transcript) -> PrivacySpent | None:
     # Imported here since it takes long, and only claims need it.
     from privfed.privacy.dp_sgd import payments_of
-    from privfed.protocols.registry import one_key_of
+    from privfed.protocols.secure_sums import one_key_of
 
     agreed = transcript.configuration
     by_author = transcript.of(Began)[0].by_author

@@ -30,7 +30,7 @@ from privfed.experiments.datasets import Scene
 from privfed.experiments.study import MEASURES, Attack, Data, Parameters, Partition
 from privfed.metrics.named import METRICS
 from privfed.privacy.claim import Privacy
-from privfed.protocols.registry import SECURE_SUMS
+from privfed.protocols.secure_sums import SECURE_SUMS
 from privfed.protocols.slotted import Slotted
 
 FORMAT = 3

@@ -37,7 +37,7 @@ from privfed.experiments.reading import KeyPath, Mistakes, StudyFile
 from privfed.experiments.study import Attack, Guarantee, Study
 from privfed.federation.clients import gather
 from privfed.federation.request import FederationRequest, cohort_rule
-from privfed.protocols.registry import SECURE_SUMS
+from privfed.protocols.secure_sums import SECURE_SUMS
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from privfed.privacy.claim import Privacy, PrivacySpent, claimed
 from privfed.privacy.derived import origin_of
 from privfed.privacy.dp_sgd import SteppedLedger
 from privfed.privacy.ledger import BudgetLedger, unopened
-from privfed.protocols.registry import by_author
+from privfed.protocols.secure_sums import by_author
 
 NONCE_BYTES = 16
 """Bytes of an agreement's nonce: two fits with equal parameters are two agreements."""

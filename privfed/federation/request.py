@@ -33,7 +33,7 @@ from privfed.numerics.kmeans import known_answers
 from privfed.party.program import setting_of
 from privfed.privacy.claim import Privacy
 from privfed.privacy.pricing import scheduled
-from privfed.protocols.registry import by_name
+from privfed.protocols.secure_sums import by_name
 
 SPARE_SUMS = 64
 """Additional sums that clients agree to answer, for repeated ones and for metrics after the fit."""

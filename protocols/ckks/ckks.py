@@ -13,7 +13,7 @@ from privfed.privacy.pricing import reach_of
 from privfed.protocols.answering import FEWEST_SUMMED
 from privfed.protocols.ckks.grid import MAX_CLIENTS, SlotGrid
 from privfed.protocols.ckks.scheme import CkksScheme
-from privfed.protocols.client_opened.secure_sum import ClientOpenedSum
+from privfed.protocols.client_opened.client_opened import ClientOpenedSum
 
 LEAST_BUDGET = 5e-4
 """Least budget mu^2 for noise of the server; below it, float rounding in the encoding would matter."""

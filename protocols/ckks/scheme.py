@@ -34,7 +34,7 @@ from privfed.privacy.pricing import Drawn
 from privfed.protocols.answering import RangedAnswer
 from privfed.protocols.ckks.cipher import CipherSum, Key, with_noise
 from privfed.protocols.ckks.grid import SlotGrid, Slots, grid_of
-from privfed.protocols.client_opened.messages import needed
+from privfed.protocols.client_opened.opened_messages import needed
 from privfed.protocols.client_opened.scheme import Adder, Group, Opened, SumAttempt
 from privfed.protocols.crypto.fixed_point import Words
 from privfed.protocols.crypto.keys import CryptographyError, bound, equal, expand

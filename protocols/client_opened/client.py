@@ -18,7 +18,7 @@ from privfed.core.roles.secure_sum import COLLECT, Replay
 from privfed.core.stored.encoding import Refusal, encode
 from privfed.errors import IntegrityError, MessageError, PolicyError, PrivFedError
 from privfed.protocols.answering import admit, answer, refusal_code
-from privfed.protocols.client_opened.messages import (
+from privfed.protocols.client_opened.opened_messages import (
     MISSED,
     NOTHING,
     Contribution,
@@ -41,7 +41,7 @@ from privfed.protocols.client_opened.scheme import (
 from privfed.protocols.client_opened.setup import GroupSetup
 from privfed.protocols.crypto.keys import CryptographyError, digest, equal
 from privfed.protocols.setup import losses
-from privfed.protocols.setup.messages import Channel, Envelope
+from privfed.protocols.setup.setup_messages import Channel, Envelope
 
 
 def _misplaced(reason: str) -> MessageError:

@@ -21,7 +21,7 @@ from privfed.errors import (
     RepeatsSpentError,
 )
 from privfed.privacy.pricing import ServerNoise
-from privfed.protocols.client_opened.messages import (
+from privfed.protocols.client_opened.opened_messages import (
     MISSED,
     NOTHING,
     Contribution,
@@ -37,9 +37,9 @@ from privfed.protocols.crypto.keys import (
 from privfed.protocols.setup.advertising import (
     with_keys,
 )
-from privfed.protocols.setup.messages import Advertisement, Capsule, Channel
 from privfed.protocols.setup.parties import Coordinator
 from privfed.protocols.setup.rules import bitmap
+from privfed.protocols.setup.setup_messages import Advertisement, Capsule, Channel
 from privfed.protocols.setup.simulated import MAX_BEHIND
 
 

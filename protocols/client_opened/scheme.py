@@ -23,7 +23,7 @@ from privfed.core.stored.encoding import Codec
 from privfed.core.values.domain import FloatArray
 from privfed.privacy.pricing import Drawn
 from privfed.protocols.answering import RangedAnswer
-from privfed.protocols.client_opened.messages import lost_clients, sum_header
+from privfed.protocols.client_opened.opened_messages import lost_clients, sum_header
 from privfed.protocols.setup.hybrid import Keyring
 from privfed.protocols.setup.losses import Losses
 

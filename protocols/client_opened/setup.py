@@ -20,13 +20,18 @@ from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.roles.secure_sum import Replay
 from privfed.core.stored.encoding import encode
 from privfed.errors import PolicyError
-from privfed.protocols.client_opened.messages import Joined, first_head, invitation_data, invitation_key
+from privfed.protocols.client_opened.opened_messages import (
+    Joined,
+    first_head,
+    invitation_data,
+    invitation_key,
+)
 from privfed.protocols.client_opened.scheme import CODEC, Group, Scheme, State, closed
 from privfed.protocols.crypto.keys import KEY_BYTES, CryptographyError, new_secret, seal, unseal
 from privfed.protocols.setup.hybrid import Keyring, agreed_on
-from privfed.protocols.setup.messages import Capsule, Channel, Joining, RosterRequest
 from privfed.protocols.setup.parties import JoiningClient
 from privfed.protocols.setup.rules import bitmap
+from privfed.protocols.setup.setup_messages import Capsule, Channel, Joining, RosterRequest
 
 
 class GroupSetup(JoiningClient):

@@ -33,7 +33,7 @@ from privfed.protocols.crypto.shamir import rows
 from privfed.protocols.masked import checks
 from privfed.protocols.masked.bindings import lock_binding, lock_key, masking, pair_of
 from privfed.protocols.masked.blocks import BlockMaker
-from privfed.protocols.masked.messages import (
+from privfed.protocols.masked.masked_messages import (
     Agreed,
     CollectRequest,
     LeadRequest,
@@ -63,7 +63,9 @@ from privfed.protocols.setup import losses
 from privfed.protocols.setup.advertising import check_signed
 from privfed.protocols.setup.graph import FULL_GRAPH
 from privfed.protocols.setup.hybrid import agreed_on
-from privfed.protocols.setup.messages import (
+from privfed.protocols.setup.parties import JoiningClient
+from privfed.protocols.setup.rules import Rules, check_cohort, sum_header, threshold
+from privfed.protocols.setup.setup_messages import (
     Channel,
     Envelope,
     Joining,
@@ -72,8 +74,6 @@ from privfed.protocols.setup.messages import (
     part,
     session_of,
 )
-from privfed.protocols.setup.parties import JoiningClient
-from privfed.protocols.setup.rules import Rules, check_cohort, sum_header, threshold
 
 MAX_PREPARED = 4
 """Most blocks of future sums that a client holds key material for."""

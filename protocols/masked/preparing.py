@@ -22,7 +22,7 @@ from privfed.errors import MessageError
 from privfed.protocols.crypto.keys import CIPHERTEXT_BYTES, KEY_BYTES, new_secret
 from privfed.protocols.crypto.shamir import Bytes, Flags, rows
 from privfed.protocols.masked.client import MAX_PREPARED
-from privfed.protocols.masked.messages import (
+from privfed.protocols.masked.masked_messages import (
     Agreed,
     LeadRequest,
     Preparation,
@@ -37,9 +37,9 @@ from privfed.protocols.masked.verification import Delivery
 from privfed.protocols.setup.advertising import with_keys
 from privfed.protocols.setup.graph import FULL_GRAPH, Places
 from privfed.protocols.setup.hybrid import Ahead
-from privfed.protocols.setup.messages import Slot
 from privfed.protocols.setup.parties import Coordinator
 from privfed.protocols.setup.rules import Cohort, Rules, needed_to_open
+from privfed.protocols.setup.setup_messages import Slot
 
 
 @dataclass

@@ -36,7 +36,7 @@ from privfed.protocols.masked.bindings import (
     recovery_pad,
     self_stream,
 )
-from privfed.protocols.masked.messages import CollectRequest, Unmasking, UnmaskRequest, Upload
+from privfed.protocols.masked.masked_messages import CollectRequest, Unmasking, UnmaskRequest, Upload
 from privfed.protocols.masked.preparing import Coming
 from privfed.protocols.masked.verification import CHECK_WORDS, Place
 from privfed.protocols.setup.graph import Places

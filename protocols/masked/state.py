@@ -9,7 +9,7 @@ import msgspec
 
 from privfed.core.stored.encoding import Codec
 from privfed.protocols.crypto.keys import KEY_BYTES, NONCE_BYTES, TAG_BYTES
-from privfed.protocols.masked.messages import Preparation
+from privfed.protocols.masked.masked_messages import Preparation
 from privfed.protocols.setup import losses
 from privfed.protocols.setup.hybrid import Keyring
 from privfed.protocols.setup.losses import Losses

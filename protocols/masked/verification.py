@@ -31,7 +31,7 @@ from privfed.errors import MessageError
 from privfed.protocols.crypto.fixed_point import Grid, Words
 from privfed.protocols.crypto.keys import bound, digest, expand
 from privfed.protocols.crypto.keystream import CHECK_BYTES, added, check_of, keystream
-from privfed.protocols.masked.messages import (
+from privfed.protocols.masked.masked_messages import (
     CollectRequest,
     EarlierSum,
     Invitation,

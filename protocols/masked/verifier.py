@@ -35,7 +35,7 @@ from privfed.protocols.crypto.keys import (
     unseal,
 )
 from privfed.protocols.crypto.keystream import CHECK_BYTES
-from privfed.protocols.masked.messages import (
+from privfed.protocols.masked.masked_messages import (
     CollectRequest,
     EarlierSum,
     Invitation,

@@ -35,7 +35,7 @@ from privfed.protocols.crypto.keys import (
     equal,
     verify,
 )
-from privfed.protocols.setup.messages import (
+from privfed.protocols.setup.setup_messages import (
     Advertisement,
     AdvertiseRequest,
     Listed,

@@ -40,7 +40,7 @@ from privfed.protocols.crypto.keys import (
     parsed,
 )
 from privfed.protocols.setup.advertising import hash_of
-from privfed.protocols.setup.messages import Capsule, Listed, Offered, RosterRequest, Slot, part
+from privfed.protocols.setup.setup_messages import Capsule, Listed, Offered, RosterRequest, Slot, part
 
 
 class Keyring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

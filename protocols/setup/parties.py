@@ -43,7 +43,7 @@ from privfed.protocols.setup.advertising import (
     signed_roster,
 )
 from privfed.protocols.setup.hybrid import Keyring, Pairing, channel_from, channel_to, keyring
-from privfed.protocols.setup.messages import (
+from privfed.protocols.setup.setup_messages import (
     Advertisement,
     AdvertiseRequest,
     Channel,

@@ -10,7 +10,7 @@ from privfed import Box, DPKMeans, Privacy
 from privfed.core.record.records import Began
 from privfed.core.record.transcript import Transcript
 from privfed.protocols import Masked, Slotted, by_name
-from privfed.protocols.registry import SECURE_SUMS, by_author
+from privfed.protocols.secure_sums import SECURE_SUMS, by_author
 
 MARK = "declared by its author"
 FEATURES = ("--columns", "petal length,petal width")

@@ -77,4 +77,4 @@ def test_core_and_errors_do_without_scikit_learn() -> None:
 @pytest.mark.slow
 def test_tenseal_is_loaded_with_the_first_encrypted_sum() -> None:
     assert "tenseal" not in loaded("from privfed import DWFKMeans, protocols; protocols.Masked()")
-    assert "tenseal" in loaded("from privfed.protocols.registry import by_name; by_name('ckks')")
+    assert "tenseal" in loaded("from privfed.protocols.secure_sums import by_name; by_name('ckks')")

@@ -117,7 +117,7 @@ def test_all_names_of_privfed_lead_somewhere() -> None:
     from privfed.estimators.registry import ESTIMATORS
     from privfed.experiments.datasets import DATA_SETS
     from privfed.metrics.named import METRICS
-    from privfed.protocols.registry import SECURE_SUMS
+    from privfed.protocols.secure_sums import SECURE_SUMS
 
     registries: list[Registry[object]] = [
         ESTIMATORS,

@@ -20,7 +20,7 @@ from privfed.party.identity import OwnIdentity, write_identity
 from privfed.party.joining import Party
 from privfed.party.journal import Journal
 from privfed.party.replay import TOTAL, OpenedTotal
-from privfed.protocols.registry import agreed_sum
+from privfed.protocols.secure_sums import agreed_sum
 
 DOMAIN = Box(-12.0, 12.0, max_rows=100)
 """What these clients declare where differential privacy is claimed."""

@@ -26,7 +26,7 @@ from privfed.core.asking.question import question_from_bytes
 from privfed.core.record.records import Summed
 from privfed.errors import ArgumentError, RefusedError
 from privfed.protocols import Masked, Slotted
-from privfed.protocols.masked.messages import CollectRequest, VerifiedRequest
+from privfed.protocols.masked.masked_messages import CollectRequest, VerifiedRequest
 from privfed.protocols.masked.verification import Delivery
 from tests.engines.client_process import DOMAIN
 from tests.engines.processes import ProcessEngine

@@ -19,7 +19,7 @@ from privfed.party.database import SEALED
 from privfed.party.identity import read_identity
 from privfed.party.journal import FILE, Journal
 from privfed.party.state import Memories
-from privfed.protocols.setup.messages import AdvertiseRequest
+from privfed.protocols.setup.setup_messages import AdvertiseRequest
 from tests.party.elsewhere import Elsewhere
 from tests.party.journals import agreement, client, new_party, question, request
 from tests.party.test_peers import Parties

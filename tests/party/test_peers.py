@@ -30,7 +30,7 @@ from privfed.party.journal import AT_ONCE, Journal
 from privfed.protocols import Masked
 from privfed.protocols.masked.session import MaskedSession
 from privfed.protocols.setup.advertising import advertise_request, signed_roster
-from privfed.protocols.setup.messages import Advertisement, Envelope, Listed, RosterRequest
+from privfed.protocols.setup.setup_messages import Advertisement, Envelope, Listed, RosterRequest
 from tests.party.journals import SERVER, Asked, question
 from tests.some import some
 from tests.undeclared import ANYTHING

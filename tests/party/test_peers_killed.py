@@ -16,7 +16,7 @@ from privfed.core.stored.encoding import Refusal, decode
 from privfed.party.joining import Party
 from privfed.protocols import Masked
 from privfed.protocols.masked.session import MaskedSession
-from privfed.protocols.setup.messages import Joining
+from privfed.protocols.setup.setup_messages import Joining
 from tests.default_run import slow
 from tests.party.journals import SERVER, Asked, question
 from tests.party.killing import KILLED, SURVIVED, killed_at

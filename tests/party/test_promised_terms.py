@@ -15,7 +15,7 @@ from privfed import Box, ClientPolicy, DPKMeans, DWFKMeans, Privacy, Simulation
 from privfed.engines.in_process import Fault
 from privfed.errors import ArgumentError, NotEnoughClientsError, PolicyError
 from privfed.protocols import CKKS, GroupMasked, Masked, Plain
-from privfed.protocols.registry import SECURE_SUMS
+from privfed.protocols.secure_sums import SECURE_SUMS
 from tests.party.elsewhere import Elsewhere
 
 ROWS = [np.random.default_rng(i).uniform(-1.0, 1.0, (30, 2)) for i in range(4)]

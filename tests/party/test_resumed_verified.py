@@ -16,7 +16,7 @@ from privfed.core.record.transcript import Transcript
 from privfed.core.roles.engine import Exchange
 from privfed.errors import RefusedError
 from privfed.protocols import Masked
-from privfed.protocols.masked.messages import EarlierSum
+from privfed.protocols.masked.masked_messages import EarlierSum
 from privfed.protocols.masked.session import MaskedSession
 from tests.engines.own_runs import OwnRuns
 from tests.party.elsewhere import Elsewhere

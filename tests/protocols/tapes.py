@@ -18,7 +18,7 @@ from privfed.engines.in_process import Fault
 from privfed.errors import MessageError
 from privfed.protocols import Masked
 from privfed.protocols.masked import session as session_module
-from privfed.protocols.masked.messages import (
+from privfed.protocols.masked.masked_messages import (
     CollectRequest,
     Prepared,
     PrepareRequest,
@@ -28,7 +28,7 @@ from privfed.protocols.masked.messages import (
 )
 from privfed.protocols.masked.session import MaskedSession
 from privfed.protocols.masked.state import State
-from privfed.protocols.setup.messages import (
+from privfed.protocols.setup.setup_messages import (
     Advertisement,
     AdvertiseRequest,
     Channel,

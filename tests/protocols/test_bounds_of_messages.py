@@ -15,7 +15,7 @@ from privfed.core.asking.question import QuestionMessage
 from privfed.core.stored.encoding import Codec, Message, decode
 from privfed.core.values.numbers import MOST_ITEMS, Items, Number
 from privfed.errors import ArgumentError, MessageError
-from privfed.protocols.masked.messages import PrepareRequest
+from privfed.protocols.masked.masked_messages import PrepareRequest
 from tests.modules import importable
 from tests.some import some
 

@@ -29,7 +29,7 @@ from privfed.engines.in_process import ClientLogs
 from privfed.errors import ArgumentError, DataError, MessageError, PolicyError, ProtocolError, RefusedError
 from privfed.protocols import CKKS, GroupMasked, Masked, Plain, Slotted
 from privfed.protocols.plain import PlainClient
-from privfed.protocols.setup.messages import Channel, Envelope
+from privfed.protocols.setup.setup_messages import Channel, Envelope
 from tests.default_run import slow_but
 from tests.protocols.federations import Sums, vectors
 

@@ -9,7 +9,7 @@ from privfed.core.stored.encoding import decode, encode
 from privfed.errors import ArgumentError, MessageError
 from privfed.protocols import Masked, Slotted
 from privfed.protocols.setup.advertising import advertise_request, read_advertisement
-from privfed.protocols.setup.messages import Advertisement
+from privfed.protocols.setup.setup_messages import Advertisement
 from privfed.protocols.setup.simulated import fresh_agreement
 from privfed.protocols.slotted import PART, ForGroup
 from tests.protocols.federations import Sums

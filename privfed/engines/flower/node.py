@@ -44,7 +44,7 @@ from privfed.party.program import agreed_program
 from privfed.party.replay import TOTAL, OpenedTotal
 from privfed.party.signed import read_request
 from privfed.protocols.crypto.keys import CryptographyError, digest
-from privfed.protocols.registry import agreed_sum
+from privfed.protocols.secure_sums import agreed_sum
 
 JOINED = "joined"
 """Folder of the agreements that a node joined, by digest."""

@@ -21,7 +21,7 @@ from privfed.experiments.planning import Plan
 from privfed.experiments.report.curves import Stat
 from privfed.experiments.report.summary import Adversary, Row, adversary_of, attacks_by
 from privfed.experiments.report.tables import Cell, by_data, scrolled, short, stat
-from privfed.protocols.registry import by_author
+from privfed.protocols.secure_sums import by_author
 
 LOOSE = 4.0
 """Epsilon above which a guarantee alone is no reason for trust."""

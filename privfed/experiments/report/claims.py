@@ -14,7 +14,7 @@ from privfed.experiments.report.summary import Row
 from privfed.privacy.accounting import gdp_epsilon, renyi_epsilon
 from privfed.privacy.claim import PrivacySpent
 from privfed.privacy.pricing import budget_of
-from privfed.protocols.registry import by_author
+from privfed.protocols.secure_sums import by_author
 
 SCORED = "All measures are scored on the clients' rows: no claim of differential privacy covers them."
 

@@ -18,7 +18,7 @@ from privfed.engines.flower.node_messages import Answered, Joined, read_up
 from privfed.errors import DataError
 from privfed.protocols.crypto.keys import CIPHERTEXT_BYTES, RECEIPT_BYTES
 from privfed.protocols.setup.hybrid import encapsulates
-from privfed.protocols.setup.messages import Capsule
+from privfed.protocols.setup.setup_messages import Capsule
 from tests.default_run import covering
 from tests.engines.flower.models import BY_DP_SGD, WORDS, N, labelled, over
 

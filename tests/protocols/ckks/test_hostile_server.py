@@ -18,8 +18,8 @@ from privfed.protocols.ckks import cipher
 from privfed.protocols.ckks.cipher import CipherSum, Ciphertexts, Key
 from privfed.protocols.ckks.grid import SLOTS, Capacity, grid_of
 from privfed.protocols.ckks.scheme import CHECK_SLOTS, CkksAdder, CkksScheme, Encrypted
+from privfed.protocols.client_opened.client_opened import GroupSession
 from privfed.protocols.client_opened.scheme import Adder
-from privfed.protocols.client_opened.secure_sum import GroupSession
 from tests.default_run import slow_but
 from tests.protocols.ckks.padding import padded, unpadded
 from tests.protocols.federations import Sums, vectors

@@ -33,7 +33,7 @@ from privfed.protocols.client_opened.relay import Relay
 from privfed.protocols.client_opened.scheme import Group, Opened, Scheme, SumAttempt
 from privfed.protocols.crypto.keys import Identity
 from privfed.protocols.group_masked.group_masked import MaskScheme
-from privfed.protocols.setup.messages import Channel
+from privfed.protocols.setup.setup_messages import Channel
 from tests.some import some
 
 FloatArray = np.ndarray[tuple[int, ...], np.dtype[np.float64]]

@@ -40,8 +40,8 @@ from privfed.protocols.masked.bindings import (
     self_stream,
     sending,
 )
-from privfed.protocols.setup.messages import Listed, session_of
 from privfed.protocols.setup.rules import cohort_digest, sum_header
+from privfed.protocols.setup.setup_messages import Listed, session_of
 from tests.protocols.federations import Sums
 
 h = bytes.fromhex

@@ -23,7 +23,7 @@ from privfed.protocols.crypto.keys import (
 )
 from privfed.protocols.setup.advertising import hash_of
 from privfed.protocols.setup.hybrid import Keyring, agreed_on, keyring
-from privfed.protocols.setup.messages import Listed, Offered
+from privfed.protocols.setup.setup_messages import Listed, Offered
 
 
 def test_each_value_is_handed_over_once() -> None:

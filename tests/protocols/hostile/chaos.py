@@ -13,8 +13,8 @@ from privfed.core.agreed.configuration import CohortRule
 from privfed.core.stored.encoding import Refusal, decode
 from privfed.errors import MessageError
 from privfed.protocols.crypto.keys import new_secret
-from privfed.protocols.masked.messages import Preparation, Prepared
-from privfed.protocols.setup.messages import Envelope
+from privfed.protocols.masked.masked_messages import Preparation, Prepared
+from privfed.protocols.setup.setup_messages import Envelope
 from tests.protocols.hostile.kept import Fit
 from tests.protocols.hostile.loot import Loot, Opened
 from tests.protocols.hostile.server import HostileServer

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from privfed.protocols.masked.messages import (
+from privfed.protocols.masked.masked_messages import (
     Preparation,
     Unmasking,
 )
 from privfed.protocols.masked.state import Pair
-from privfed.protocols.setup.messages import (
+from privfed.protocols.setup.setup_messages import (
     Capsule,
     Channel,
     Listed,

@@ -20,10 +20,10 @@ from privfed.protocols.crypto.shamir import combine, lagrange
 from privfed.protocols.masked import bindings, blocks
 from privfed.protocols.masked import client as code
 from privfed.protocols.masked.bindings import BOTH_RECEIPTS, commitment
-from privfed.protocols.masked.messages import Preparation
+from privfed.protocols.masked.masked_messages import Preparation
 from privfed.protocols.masked.state import SECRET_BYTES
-from privfed.protocols.setup.messages import part
 from privfed.protocols.setup.rules import bitmap, cohort_digest
+from privfed.protocols.setup.setup_messages import part
 from tests.protocols.hostile.kept import Answered, Collected, Fit
 from tests.protocols.hostile.server import HostileServer
 from tests.protocols.hostile.world import Words

@@ -31,10 +31,10 @@ from privfed.protocols.crypto.keys import (
 from privfed.protocols.masked import bindings, checks
 from privfed.protocols.masked import client as code
 from privfed.protocols.masked.client import MaskedClient
-from privfed.protocols.masked.messages import CollectRequest, UnmaskRequest
+from privfed.protocols.masked.masked_messages import CollectRequest, UnmaskRequest
 from privfed.protocols.masked.state import Fit, Pending
-from privfed.protocols.setup.messages import part
 from privfed.protocols.setup.rules import Rules, bitmap, cohort_digest, sum_header
+from privfed.protocols.setup.setup_messages import part
 
 Clients = frozenset[int]
 SELF, RECOVERY, ANSWER = range(3)

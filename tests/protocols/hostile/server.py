@@ -22,7 +22,7 @@ from privfed.protocols.crypto.keys import (
 from privfed.protocols.masked import bindings, blocks
 from privfed.protocols.masked import client as code
 from privfed.protocols.masked.bindings import BOX_KEYS
-from privfed.protocols.masked.messages import (
+from privfed.protocols.masked.masked_messages import (
     Agreed,
     CollectRequest,
     Preparation,
@@ -35,7 +35,8 @@ from privfed.protocols.masked.messages import (
 from privfed.protocols.masked.state import Block, Pair, box_bytes
 from privfed.protocols.setup.advertising import advertise_request, listed, signed_roster, with_keys
 from privfed.protocols.setup.hybrid import agreed_on, channel_from, encapsulates, keyring
-from privfed.protocols.setup.messages import (
+from privfed.protocols.setup.rules import bitmap
+from privfed.protocols.setup.setup_messages import (
     Advertisement,
     Capsule,
     Channel,
@@ -46,7 +47,6 @@ from privfed.protocols.setup.messages import (
     Slot,
     part,
 )
-from privfed.protocols.setup.rules import bitmap
 from tests.protocols.hostile.kept import Answered, Collected, Fit
 from tests.protocols.hostile.model import Story
 from tests.protocols.hostile.world import Words, World, numbers_question

@@ -35,11 +35,11 @@ from privfed.protocols.masked.bindings import (
     pair_streams,
     self_stream,
 )
-from privfed.protocols.masked.messages import Agreed, Upload
+from privfed.protocols.masked.masked_messages import Agreed, Upload
 from privfed.protocols.masked.state import Pair, box_bytes
 from privfed.protocols.setup import hybrid
-from privfed.protocols.setup.messages import Advertisement, Channel, Envelope, Joining, part
 from privfed.protocols.setup.rules import BLOCK
+from privfed.protocols.setup.setup_messages import Advertisement, Channel, Envelope, Joining, part
 from tests.protocols.federations import vectors
 from tests.protocols.hostile import weaker
 from tests.protocols.hostile.attack import ALL, OTHERS, VICTIM, N, T, calls, collected, opened

@@ -35,11 +35,12 @@ from privfed.protocols.masked.bindings import (
     ratcheted,
     sending,
 )
-from privfed.protocols.masked.messages import Agreed, Upload
+from privfed.protocols.masked.masked_messages import Agreed, Upload
 from privfed.protocols.masked.state import SECRET_BYTES, State
 from privfed.protocols.setup import hybrid
 from privfed.protocols.setup.advertising import with_keys
-from privfed.protocols.setup.messages import (
+from privfed.protocols.setup.rules import BLOCK
+from privfed.protocols.setup.setup_messages import (
     Advertisement,
     Capsule,
     Channel,
@@ -48,7 +49,6 @@ from privfed.protocols.setup.messages import (
     Offered,
     RosterRequest,
 )
-from privfed.protocols.setup.rules import BLOCK
 from tests.protocols.federations import Sums
 from tests.protocols.hostile.attack import OTHERS, VICTIM, N
 from tests.protocols.hostile.kept import Fit

@@ -19,10 +19,10 @@ from privfed.engines.in_process import Fault
 from privfed.errors import IntegrityError, ProtocolError
 from privfed.protocols import Masked
 from privfed.protocols.crypto.keys import ENCAPSULATION_BYTES
-from privfed.protocols.masked.messages import Prepared, Unmasking, Upload
+from privfed.protocols.masked.masked_messages import Prepared, Unmasking, Upload
 from privfed.protocols.setup.advertising import hash_of, signed
-from privfed.protocols.setup.messages import Advertisement, AdvertiseRequest
 from privfed.protocols.setup.rules import BLOCK
+from privfed.protocols.setup.setup_messages import Advertisement, AdvertiseRequest
 from tests.protocols.federations import Sums, names
 from tests.protocols.tapes import (
     QUESTION,

@@ -14,11 +14,11 @@ from privfed.protocols.masked import bindings, blocks, checks
 from privfed.protocols.masked import client as code
 from privfed.protocols.masked.bindings import lock_key, pair_prefix, receipt_from, self_stream
 from privfed.protocols.masked.client import MaskedClient
-from privfed.protocols.masked.messages import CollectRequest, Preparation, UnmaskRequest
+from privfed.protocols.masked.masked_messages import CollectRequest, Preparation, UnmaskRequest
 from privfed.protocols.masked.state import Block, Fit, Pending, State
 from privfed.protocols.setup import advertising, graph, hybrid, parties, rules
-from privfed.protocols.setup.messages import AdvertiseRequest, RosterRequest, Slot
 from privfed.protocols.setup.rules import Rules, sum_header
+from privfed.protocols.setup.setup_messages import AdvertiseRequest, RosterRequest, Slot
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 

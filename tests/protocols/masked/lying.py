@@ -10,7 +10,7 @@ import pytest
 
 from privfed.errors import RefusedError
 from privfed.protocols import Masked
-from privfed.protocols.masked.messages import OpenedSum, VerifiedRequest
+from privfed.protocols.masked.masked_messages import OpenedSum, VerifiedRequest
 from privfed.protocols.masked.session import MaskedSession
 from privfed.protocols.masked.verification import Delivery, Place
 from privfed.protocols.setup.simulated import AnnouncingSession

@@ -23,8 +23,8 @@ from privfed.protocols.masked.bindings import ratcheted
 from privfed.protocols.masked.client import MaskedClient
 from privfed.protocols.masked.session import MaskedSession
 from privfed.protocols.masked.state import CODEC
-from privfed.protocols.setup.messages import Advertisement, Channel, Envelope
 from privfed.protocols.setup.rules import BLOCK
+from privfed.protocols.setup.setup_messages import Advertisement, Channel, Envelope
 from tests.protocols.federations import Recorder, Sums, seeded, wide_vectors
 from tests.protocols.tapes import (
     QUESTION,

@@ -16,7 +16,7 @@ from privfed.core.values.domain import Ranges
 from privfed.errors import RefusedError
 from privfed.privacy.noised import Noised
 from privfed.protocols.crypto.fixed_point import Grid
-from privfed.protocols.masked.messages import UnmaskRequest
+from privfed.protocols.masked.masked_messages import UnmaskRequest
 from privfed.protocols.masked.round_state import RoundState
 from privfed.protocols.masked.verifier import Checked, _rows_of, alike, counts_plausible, in_ranges
 from privfed.questions.cells import CellSums

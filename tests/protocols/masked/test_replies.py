@@ -16,7 +16,7 @@ from privfed.core.stored.encoding import Refusal, decode, encode
 from privfed.engines.in_process import Fault
 from privfed.errors import MessageError
 from privfed.protocols import Masked, Plain
-from privfed.protocols.setup.messages import Envelope
+from privfed.protocols.setup.setup_messages import Envelope
 from tests.protocols.federations import Sums, wide_vectors
 from tests.protocols.tapes import (
     ALTERED,

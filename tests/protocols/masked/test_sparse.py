@@ -22,12 +22,12 @@ from privfed.engines.in_process import Fault
 from privfed.errors import NotEnoughClientsError
 from privfed.protocols import Masked
 from privfed.protocols.masked.bindings import ratcheted
-from privfed.protocols.masked.messages import CollectRequest
+from privfed.protocols.masked.masked_messages import CollectRequest
 from privfed.protocols.masked.state import CODEC, State, box_bytes
 from privfed.protocols.setup import rules
 from privfed.protocols.setup.graph import Graph, sizes
-from privfed.protocols.setup.messages import Envelope
 from privfed.protocols.setup.rules import BLOCK
+from privfed.protocols.setup.setup_messages import Envelope
 from tests.default_run import slow
 from tests.protocols.federations import Sums, seeded, vectors, wide_vectors
 from tests.protocols.sparse import small_graphs

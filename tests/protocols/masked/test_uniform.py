@@ -22,10 +22,10 @@ from privfed.protocols.crypto.fixed_point import Grid, Words
 from privfed.protocols.crypto.keystream import SHORT, keystream
 from privfed.protocols.masked import session
 from privfed.protocols.masked.bindings import BOTH_RECEIPTS, pair_prefix, pair_streams, self_stream
-from privfed.protocols.masked.messages import Upload
+from privfed.protocols.masked.masked_messages import Upload
 from privfed.protocols.masked.round_state import RoundState
-from privfed.protocols.setup.messages import Envelope, part
 from privfed.protocols.setup.rules import threshold
+from privfed.protocols.setup.setup_messages import Envelope, part
 from tests.protocols.federations import Sums, Vectors, seeded, vectors
 from tests.some import some
 

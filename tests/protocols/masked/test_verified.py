@@ -18,7 +18,7 @@ from privfed.errors import RefusedError
 from privfed.protocols import Masked
 from privfed.protocols.crypto.fixed_point import Grid
 from privfed.protocols.crypto.keystream import CHECK_BYTES
-from privfed.protocols.masked.messages import CollectRequest, OpenedSum
+from privfed.protocols.masked.masked_messages import CollectRequest, OpenedSum
 from privfed.protocols.masked.verification import Place, check_of_answer
 from privfed.protocols.masked.verifier import _checked
 from privfed.protocols.setup.simulated import AnnouncingSession

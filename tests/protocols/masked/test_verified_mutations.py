@@ -9,9 +9,9 @@ from privfed.core.asking.question import question_from_bytes
 from privfed.core.stored.encoding import Refusal, decode, encode
 from privfed.engines.in_process import Fault
 from privfed.protocols.crypto.keys import seal
-from privfed.protocols.masked.messages import Upload, VerifiedRequest
+from privfed.protocols.masked.masked_messages import Upload, VerifiedRequest
 from privfed.protocols.masked.verifier import alike
-from privfed.protocols.setup.messages import Envelope
+from privfed.protocols.setup.setup_messages import Envelope
 from tests.default_run import examples
 from tests.protocols.federations import vectors
 from tests.protocols.masked.lying import delivery_of, server_of, verified

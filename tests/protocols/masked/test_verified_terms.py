@@ -8,7 +8,7 @@ from privfed.core.agreed.policy import ClientPolicy
 from privfed.engines.in_process import Fault
 from privfed.errors import ArgumentError, RefusedError
 from privfed.protocols import CKKS, GroupMasked, Masked, Slotted
-from privfed.protocols.masked.messages import CollectRequest, VerifiedRequest
+from privfed.protocols.masked.masked_messages import CollectRequest, VerifiedRequest
 from tests.protocols.federations import Sums, vectors
 from tests.protocols.masked.lying import delivery_of, verified
 

@@ -47,7 +47,7 @@ from privfed.protocols.masked.bindings import (
 from privfed.protocols.masked.state import Pair
 from privfed.protocols.setup import hybrid
 from privfed.protocols.setup.advertising import hash_of, signed
-from privfed.protocols.setup.messages import Listed, RosterRequest, _session
+from privfed.protocols.setup.setup_messages import Listed, RosterRequest, _session
 
 FILE = Path(__file__).parents[3] / "docs" / "protocols" / "vectors.json"
 

@@ -14,7 +14,7 @@ from privfed.core.stored.encoding import Message
 from privfed.core.values.numbers import Items, Number
 from privfed.protocols.crypto.keys import KEY_BYTES, NONCE_BYTES, TAG_BYTES
 from privfed.protocols.crypto.keystream import CHECK_BYTES
-from privfed.protocols.setup.messages import Capsule, Key, Offered, Slot
+from privfed.protocols.setup.setup_messages import Capsule, Key, Offered, Slot
 
 Check = Annotated[bytes, msgspec.Meta(min_length=CHECK_BYTES, max_length=CHECK_BYTES)]
 """The check words of a total."""

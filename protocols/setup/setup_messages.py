@@ -2,9 +2,8 @@
 
 "Down" means from the coordinator to a client, "up" from a client to the coordinator.
 
-The session that a set-up's keys are bound to; clients and coordinator compute it alike.
-
-The channel between one client and the coordinator: every message is sealed under their shared key.
+Clients and coordinator compute the session alike; all keys of a set-up are bound to it. The channel between
+one client and the coordinator seals every message under the key that both share.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The registry of secure sums.
-
-The secure sum of an agreement, as a client builds it on its own machine.
-"""
+"""Secure sums by name, and the one of an agreement, as a client builds it on its own machine."""
 
 from __future__ import annotations
 

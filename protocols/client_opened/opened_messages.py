@@ -18,8 +18,8 @@ from privfed.core.values.numbers import Items, Number
 from privfed.errors import MessageError
 from privfed.protocols.answering import FEWEST_SUMMED
 from privfed.protocols.crypto.keys import bound, digest, expand, mac
-from privfed.protocols.setup.messages import Capsule, Tag
 from privfed.protocols.setup.rules import cohort_digest, from_bitmap
+from privfed.protocols.setup.setup_messages import Capsule, Tag
 
 NOTHING = 2**32 - 1
 """Label that a client names in place of a cohort's whose own run asks no more."""
