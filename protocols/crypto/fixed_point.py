@@ -58,6 +58,10 @@ class Layout:
         (np.add if sign > 0 else np.subtract)(narrow, words[: self.n_narrow], out=narrow)
         self.add_rest(total, words[self.n_narrow :], sign)
 
+    def subtract(self, total: Words, words: Words) -> None:
+        """Subtract words from a total in place."""
+        self.add(total, words, -1)
+
     def sum(self, rows: Words) -> Words:
         """Return the sum of many rows of words, uint64 of shape (n, size), as one row."""
         total: Words = rows.sum(axis=0, dtype=np.uint64)
