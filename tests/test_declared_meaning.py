@@ -57,7 +57,6 @@ ALLOWED = {
     ("privfed/algorithms/private/noised_rounds.py", "stepped"): ASKS,
     ("privfed/algorithms/private/clients.py", "ClientLengths.shares"): ASKS,
     ("privfed/questions/bounded/bounded_sums.py", "SumsInCells._row_counts"): ASKS,
-    ("privfed/questions/bounded/bounded_sums.py", "OffsetSums.spec"): ASKS,
     ("privfed/questions/bounded/bounded_sums.py", "OffsetSums.contributions"): ASKS,
     (
         "privfed/algorithms/weightings.py",
