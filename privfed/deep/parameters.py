@@ -160,17 +160,23 @@ class Splitting(Comparing, ModelParameters):
 
     split_mean_norm: float = parameter(
         default=0.4,
+        bounds="[0, inf)",
         text="eps_1: a cluster is split only where the mean of its updates is shorter; it depends on data "
         "and model.",
     )
-    split_max_norm: float = parameter(default=1.6, text="eps_2: and where the longest of them is longer.")
+    split_max_norm: float = parameter(
+        default=1.6, bounds="[0, inf)", text="eps_2: and where the longest of them is longer."
+    )
     gamma_max: float = parameter(
         default=0.0,
+        bounds="[0, 1]",
         text="and where sqrt((1 - a) / 2) is at least this, for the greatest cosine a across the halves; in "
         "[0, 1], 0 for any halves.",
     )
-    split_after: int = parameter(default=20, text="rounds before the first split.")
-    min_cluster_size: int = parameter(default=3, text="fewest members in a round that are split.")
+    split_after: int = parameter(default=20, bounds="[0, inf)", text="rounds before the first split.")
+    min_cluster_size: int = parameter(
+        default=3, bounds="[2, inf)", text="fewest members in a round that are split."
+    )
     linkage: Literal["complete", "single"] = parameter(
         default="complete",
         text='how the halves are found, "complete" (the authors\' code) or "single" (their proof).',
@@ -190,9 +196,12 @@ class Propagating(Distances, Comparing, ModelParameters):
     )
     preference_quantile: float | None = parameter(
         default=None,
+        bounds="[0, 1]",
         text="of affinity propagation: which quantile of the pairs' similarities is the preference: 0.5 for "
         "the median, more for more clusters. None takes that of eight whose clusters have the highest Dunn "
         "index; of running means the median.",
     )
-    damping: float = parameter(default=0.5, text="of affinity propagation, in [0.5, 1).")
-    cluster_after: int = parameter(default=0, text="rounds before the first clustering; 0 as published.")
+    damping: float = parameter(default=0.5, bounds="[0.5, 1)", text="of affinity propagation.")
+    cluster_after: int = parameter(
+        default=0, bounds="[0, inf)", text="rounds before the first clustering; 0 as published."
+    )

@@ -97,11 +97,11 @@ def _own_steps() -> Any:
 
 
 def _propagation() -> Any:
-    return _of("PropagationRule", propagation=_of("Propagation")())()
+    return _of("PropagationRule")()
 
 
 def _splits() -> Any:
-    return _of("BipartitionRule", split=_of("SplitRule")())()
+    return _of("BipartitionRule")()
 
 
 def test_every_registered_algorithm_has_an_example() -> None:

@@ -8,16 +8,15 @@ halves, where its members together rest and one by one do not; clusters are neve
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import numpy as np
 
 from privfed.core.values.domain import FloatArray
-from privfed.deep.clustering.clusterings import Propagation, SplitRule
-from privfed.deep.clustering.distances import METRICS, Metric, dunn_index, outdated, update_distances
+from privfed.deep.clustering.clusterings import PROPAGATING, Propagation, SplitRule
+from privfed.deep.clustering.distances import Metric, dunn_index, outdated, update_distances
 from privfed.deep.clustering.noise import explains_more, moved, never_joined, without_noise
-from privfed.errors import ArgumentError
 from privfed.numerics.kernels.interpreted import IntArray
 
 
@@ -94,28 +93,18 @@ class Rule(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PropagationRule:
+class PropagationRule(Propagation):
     """DCFL: affinity propagation of all updates, where |C| = 1 or DI < 1.
 
+    Fields that are not listed are parameters of DCFL, of the same names and bounds.
+
     Args:
-        metric: distance of updates, one of `METRICS` (table II compares them).
-        propagation: parameters of affinity propagation.
-        after: rounds before the first clustering; the paper clusters from round 1 on.
         decay: of running means, which are compared in place of updates; 0 as published.
     """
 
-    metric: Metric = "complete"
-    propagation: Propagation = field(default_factory=Propagation)
-    after: int = 0
+    metric: Metric = PROPAGATING.metric
+    cluster_after: int = PROPAGATING.cluster_after
     decay: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.metric not in METRICS:
-            raise ArgumentError(
-                f"metric must be one of {METRICS}, got metric={self.metric!r}.", parameters=["metric"]
-            )
-        if self.after < 0:
-            raise ArgumentError(f"the rounds before the first clustering are at least 0, got {self.after}.")
 
     @property
     def numbered(self) -> bool:
@@ -138,9 +127,9 @@ class PropagationRule:
             return self._decide_among_means(updates, round_number, seed)
         distances = update_distances(updates.starts, updates.ends, self.metric)
         index = dunn_index(distances, updates.labels)
-        if round_number <= self.after or not outdated(distances, updates.labels, updates.n_clusters):
+        if round_number <= self.cluster_after or not outdated(distances, updates.labels, updates.n_clusters):
             return Decision(index=index)
-        found = self.propagation.cluster(distances, seed)
+        found = self.cluster(distances, seed)
         if found is None:
             return Decision(index=index, converged=False)
         return Decision(found.labels, found.exemplars, len(found.exemplars), index)
@@ -154,9 +143,9 @@ class PropagationRule:
         ends, labels, variance = updates.ends, updates.labels, updates.variance
         distances = update_distances(updates.starts, without_noise(ends, variance), self.metric)
         index = dunn_index(distances, labels)
-        if round_number <= self.after:
+        if round_number <= self.cluster_after:
             return Decision(index=index)
-        found = self.propagation.cluster(distances, seed)
+        found = self.cluster(distances, seed)
         clusters = labels if found is None else never_joined(labels, found.labels, updates.n_clusters)
         if not explains_more(ends, labels, clusters, variance):
             clusters = moved(ends, labels, variance)
@@ -167,7 +156,7 @@ class PropagationRule:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BipartitionRule:
+class BipartitionRule(SplitRule):
     """CFL: each cluster in two halves by the cosine of its updates, where the norm criteria say so.
 
     One half keeps the cluster's number, the other one gets the next that is free. Where the paper is silent:
@@ -175,7 +164,6 @@ class BipartitionRule:
     others are split, and it stays where the number is.
 
     Args:
-        split: the norm criteria and the linkage.
         decay: of running means, which are compared in place of updates; 0 as published.
     """
 
@@ -183,7 +171,6 @@ class BipartitionRule:
     tags: ClassVar[bool] = True
     metric: ClassVar[Metric] = "cosine"
     landmark_metric: ClassVar[Metric] = "euclidean"
-    split: SplitRule = field(default_factory=SplitRule)
     decay: float = 0.0
 
     def decide(self, updates: Updates, round_number: int, seed: int) -> Decision:
@@ -192,7 +179,7 @@ class BipartitionRule:
         for cluster in range(updates.n_clusters):
             members = np.flatnonzero(updates.labels == cluster)
             weights = None if updates.weights is None else updates.weights[members]
-            halves = self.split.halves(updates.updates[members], round_number, weights, updates.variance)
+            halves = self.halves(updates.updates[members], round_number, weights, updates.variance)
             if halves is not None:
                 # Halves are of members: what is moved are the clients that these stand for.
                 labels[members[halves == 1]] = n_clusters

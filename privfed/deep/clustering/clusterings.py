@@ -30,52 +30,40 @@ from scipy.spatial.distance import squareform
 from sklearn.cluster import AffinityPropagation
 from sklearn.exceptions import ConvergenceWarning
 
+from privfed.core.stored.encoding import asdict
 from privfed.core.values.domain import FloatArray
 from privfed.deep.clustering.distances import dunn_index
 from privfed.deep.clustering.noise import explains_more, without_noise
+from privfed.deep.parameters import Propagating, Splitting
 from privfed.errors import ArgumentError
+from privfed.estimators.checking import check_values
+from privfed.estimators.declaring import parameters_of
 from privfed.numerics.kernels.interpreted import IntArray
 
-Linkage = Literal["complete", "single"]
-LINKAGES = ("complete", "single")
+SPLITTING, PROPAGATING = Splitting(), Propagating()
+"""Defaults of the parameters that rules of these names have."""
+
+MOST_STEPS, CONVERGED = 1000, 15
+"""Most steps of affinity propagation, and steps without a change after which it has converged."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitRule:
     """When a cluster is split: equations 29 and 30, and how far apart its halves must be (gamma_max).
 
-    Args:
-        mean_norm: eps_1: split only where the mean update is shorter.
-        max_norm: eps_2: and the longest update is longer.
-        min_size: and at least so many members took part.
-        after: and more rounds than this are over.
-        gamma_max: and sqrt((1 - a) / 2) is larger, where a is the greatest cosine across the halves; in
-            [0, 1]. It bounds how far a member's gradient may lie from its task's, relative to that.
-        linkage: how the halves are found, one of `LINKAGES`.
+    Its fields are parameters of CFL, of the same names and bounds (`privfed.deep.parameters`). gamma_max
+    bounds how far a member's gradient may lie from its task's, relative to that.
     """
 
-    mean_norm: float = 0.4
-    max_norm: float = 1.6
-    min_size: int = 3
-    after: int = 20
-    gamma_max: float = 0.0
-    linkage: Linkage = "complete"
+    split_mean_norm: float = SPLITTING.split_mean_norm
+    split_max_norm: float = SPLITTING.split_max_norm
+    min_cluster_size: int = SPLITTING.min_cluster_size
+    split_after: int = SPLITTING.split_after
+    gamma_max: float = SPLITTING.gamma_max
+    linkage: Literal["complete", "single"] = SPLITTING.linkage
 
     def __post_init__(self) -> None:
-        if self.linkage not in LINKAGES:
-            raise ArgumentError(
-                f"linkage must be one of {LINKAGES}, got linkage={self.linkage!r}.", parameters=["linkage"]
-            )
-        if not 0.0 <= self.gamma_max <= 1.0:
-            raise ArgumentError(
-                f"gamma_max must lie in [0, 1], got gamma_max={self.gamma_max}.", parameters=["gamma_max"]
-            )
-        if self.min_size < 2 or self.after < 0 or not (self.mean_norm >= 0 and self.max_norm >= 0):
-            raise ArgumentError(
-                "a split needs norms and rounds of at least 0 and min_size >= 2, got "
-                f"mean_norm={self.mean_norm}, max_norm={self.max_norm}, after={self.after}, "
-                f"min_size={self.min_size}."
-            )
+        check_values(parameters_of(Splitting), asdict(self))
 
     def halves(
         self,
@@ -96,7 +84,7 @@ class SplitRule:
                 None for all alike.
             variance: of the noise in each number of an update.
         """
-        if len(updates) < self.min_size or round_number <= self.after:
+        if len(updates) < self.min_cluster_size or round_number <= self.split_after:
             return None
         shares = np.full(len(updates), 1.0) if weights is None else weights
         if not shares.sum() > 0.0:
@@ -104,7 +92,7 @@ class SplitRule:
         shares, noise = shares / shares.sum(), updates.shape[1] * variance
         longest = _length(float(np.square(updates).sum(axis=1).max()) - noise)
         mean = _length(float(np.square(shares @ updates).sum()) - noise * float(shares @ shares))
-        if mean >= self.mean_norm or longest <= self.max_norm:
+        if mean >= self.split_mean_norm or longest <= self.split_max_norm:
             return None
         similarities = cosine_similarities(without_noise(updates, variance) if variance else updates)
         halves = bipartition(similarities, self.linkage)
@@ -125,12 +113,12 @@ def cosine_similarities(updates: FloatArray) -> FloatArray:
     return np.asarray(np.clip(units @ units.T, -1.0, 1.0))
 
 
-def bipartition(similarities: FloatArray, linkage: Linkage = "complete") -> IntArray:
+def bipartition(similarities: FloatArray, linkage: str = "complete") -> IntArray:
     """Return the halves of n >= 2 updates: 0 or 1 for each, the first update's half being 0.
 
     Args:
         similarities: cosines of all pairs, float64 of shape (n, n).
-        linkage: one of `LINKAGES`.
+        linkage: "complete" or "single".
     """
     if len(similarities) < 2:
         raise ArgumentError(f"a split needs at least 2 updates, got {len(similarities)}.")
@@ -157,10 +145,6 @@ def _members(merges: FloatArray, node: int, n: int) -> list[int]:
     return _members(merges, int(left), n) + _members(merges, int(right), n)
 
 
-Similarity = Literal["negative", "negative-squared"]
-SIMILARITIES = ("negative", "negative-squared")
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Clustering:
     """Clusters of n updates.
@@ -181,41 +165,19 @@ QUANTILES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
 
 @dataclass(frozen=True, kw_only=True)
 class Propagation:
-    """Parameters of affinity propagation.
+    """Affinity propagation. Its fields are parameters of DCFL, of the same names and bounds.
 
-    Args:
-        similarity: one of `SIMILARITIES`.
-        preference: similarity of an update to itself: lower for fewer clusters; None for a quantile of all.
-        quantile: which one: 0.5 for the median of all pairs' similarities; None for that of `QUANTILES` whose
-            clusters have the highest Dunn index, the lowest of several.
-        damping: in [0.5, 1): share of the old messages in the new ones.
-        max_iter: most steps.
-        convergence_iter: steps without a change after which it has converged.
+    Where neither a preference nor its quantile is given, that of `QUANTILES` is taken whose clusters have the
+    highest Dunn index, the lowest of several.
     """
 
-    similarity: Similarity = "negative"
-    preference: float | None = None
-    quantile: float | None = None
-    damping: float = 0.5
-    max_iter: int = 1000
-    convergence_iter: int = 15
+    similarity: Literal["negative", "negative-squared"] = PROPAGATING.similarity
+    preference: float | None = PROPAGATING.preference
+    preference_quantile: float | None = PROPAGATING.preference_quantile
+    damping: float = PROPAGATING.damping
 
     def __post_init__(self) -> None:
-        if self.similarity not in SIMILARITIES:
-            raise ArgumentError(
-                f"similarity must be one of {SIMILARITIES}, got {self.similarity!r}.",
-                parameters=["similarity"],
-            )
-        if self.quantile is not None and not 0.0 <= self.quantile <= 1.0:
-            raise ArgumentError(f"the quantile of preferences must lie in [0, 1], got {self.quantile}.")
-        if not 0.5 <= self.damping < 1.0:
-            raise ArgumentError(
-                f"damping must lie in [0.5, 1), got damping={self.damping}.", parameters=["damping"]
-            )
-        if self.max_iter < 1 or self.convergence_iter < 1:
-            raise ArgumentError(
-                "affinity propagation needs max_iter >= 1 and convergence_iter >= 1.", parameters=["max_iter"]
-            )
+        check_values(parameters_of(Propagating), asdict(self))
 
     def cluster(self, distances: FloatArray, seed: int = 0) -> Clustering | None:
         """Return the clusters of updates; None where the algorithm did not converge.
@@ -224,8 +186,8 @@ class Propagation:
             distances: of all pairs, float64 of shape (n, n), n >= 1.
             seed: breaks ties.
         """
-        if self.preference is None and self.quantile is None:
-            tried = (replace(self, quantile=one).cluster(distances, seed) for one in QUANTILES)
+        if self.preference is None and self.preference_quantile is None:
+            tried = (replace(self, preference_quantile=one).cluster(distances, seed) for one in QUANTILES)
             found = [one for one in tried if one is not None]
             return max(found, key=lambda one: _fit(distances, one), default=None)
         similarities = -distances if self.similarity == "negative" else -np.square(distances)
@@ -235,9 +197,9 @@ class Propagation:
         found = AffinityPropagation(
             affinity="precomputed",
             damping=self.damping,
-            preference=self._preference(similarities, pairs, self.quantile),
-            max_iter=self.max_iter,
-            convergence_iter=self.convergence_iter,
+            preference=self._preference(similarities, pairs, self.preference_quantile),
+            max_iter=MOST_STEPS,
+            convergence_iter=CONVERGED,
             random_state=seed % 2**32,
         )
         with warnings.catch_warnings():

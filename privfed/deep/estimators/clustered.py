@@ -11,8 +11,8 @@ from privfed.deep.algorithms.averaging import Averaging
 from privfed.deep.algorithms.plan import ModelsOutcome
 from privfed.deep.algorithms.regrouped import RegroupedLearning
 from privfed.deep.algorithms.rules import BipartitionRule, PropagationRule, Rule
-from privfed.deep.clustering.clusterings import Propagation, SplitRule
 from privfed.deep.estimators.base import FederatedModel
+from privfed.deep.estimators.training_plan import named
 from privfed.deep.parameters import Comparing, KnownNumber, Propagating, Splitting
 from privfed.deep.training.joining import descended, nearest
 from privfed.deep.training.local import Training
@@ -127,17 +127,7 @@ class CFL(Splitting, _Regrouped):
     """
 
     def _rule(self) -> Rule:
-        return BipartitionRule(
-            split=SplitRule(
-                mean_norm=self.split_mean_norm,
-                max_norm=self.split_max_norm,
-                min_size=self.min_cluster_size,
-                after=self.split_after,
-                gamma_max=self.gamma_max,
-                linkage=self.linkage,
-            ),
-            decay=self._decay,
-        )
+        return BipartitionRule(**named(BipartitionRule, self._options) | {"decay": self._decay})
 
     def _joined(self, update: Callable[[FloatArray], FloatArray]) -> int:
         """By the tree of splits."""
@@ -154,12 +144,5 @@ class DCFL(Propagating, _Regrouped):
     def _rule(self) -> Rule:
         # The Dunn index of noisy means says little of clusters.
         quantile = 0.5 if self._decay and self.preference_quantile is None else self.preference_quantile
-        options = Propagation(
-            similarity=self.similarity,
-            preference=self.preference,
-            quantile=quantile,
-            damping=self.damping,
-        )
-        return PropagationRule(
-            metric=self.metric, propagation=options, after=self.cluster_after, decay=self._decay
-        )
+        own = {"decay": self._decay, "preference_quantile": quantile}
+        return PropagationRule(**named(PropagationRule, self._options) | own)

@@ -137,10 +137,14 @@ def timed_domain(domain: Domain | None, timed: bool, n_columns: int) -> Domain |
     return Box(np.append(low, [0.0, 0.0]), np.append(high, [LAST_ROUND, LAST_ROUND]), domain.max_rows)
 
 
+def named(kind: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that a dataclass has fields for, of the same names."""
+    return {one.name: options[one.name] for one in fields(kind) if one.name in options}
+
+
 def training_of(options: Mapping[str, Any], seed: int, sampled: bool) -> Training:
     """Return the training of a run, without noise: it has the estimator's parameters under the same names."""
-    names = {one.name for one in fields(Training)} - {*parameters_of(DPSGD)}
-    own = {name: value for name, value in options.items() if name in names}
+    own = {name: one for name, one in named(Training, options).items() if name not in parameters_of(DPSGD)}
     own["model"] = model_name(options["model"], options["loss"], options["optimizer"])
     return Training(**own, seed=seed, sampled=sampled)
 

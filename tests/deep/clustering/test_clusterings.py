@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from sklearn.cluster import AgglomerativeClustering
 
+from privfed.deep.clustering import clusterings
 from privfed.deep.clustering.clusterings import (
     QUANTILES,
     Propagation,
@@ -52,7 +53,7 @@ def test_the_dunn_index_of_what_the_paper_leaves_open() -> None:
 def test_affinity_propagation_finds_what_messages_one_by_one_find(similarity: str) -> None:
     starts, ends = three_groups(1)
     distances = update_distances(starts, ends)
-    found = Propagation(similarity=similarity, quantile=0.5).cluster(distances)  # type: ignore[arg-type]
+    found = Propagation(similarity=similarity, preference_quantile=0.5).cluster(distances)  # type: ignore[arg-type]
     assert found is not None
     expected = reference.affinity(-distances if similarity == "negative" else -(distances**2))
     same = np.equal.outer(found.labels, found.labels)
@@ -71,7 +72,7 @@ def test_of_the_quantiles_that_are_tried_the_clusters_have_the_highest_dunn_inde
     found = Propagation().cluster(distances)
     assert found is not None and 1 < len(found.exemplars) < 24
     for one in QUANTILES:
-        other = Propagation(quantile=one).cluster(distances)
+        other = Propagation(preference_quantile=one).cluster(distances)
         if other is not None and len(other.exemplars) < 24:
             assert dunn_index(distances, found.labels) >= dunn_index(distances, other.labels)
 
@@ -87,15 +88,18 @@ def test_the_nearest_exemplar_tells_each_client_its_cluster() -> None:
         assert apart.argmin() == found.labels[i]
 
 
-def test_what_does_not_converge_is_no_clustering_and_what_is_alike_is_one_cluster() -> None:
-    starts, ends = three_groups()
-    assert Propagation(max_iter=2).cluster(update_distances(starts, ends)) is None
+def test_what_does_not_converge_is_no_clustering_and_what_is_alike_is_one_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for n in (1, 2, 5):
         alike = Propagation().cluster(np.ones((n, n)) - np.eye(n))
         assert alike is not None and alike.labels.tolist() == [0] * n
+    starts, ends = three_groups()
+    monkeypatch.setattr(clusterings, "MOST_STEPS", 2)
+    assert Propagation().cluster(update_distances(starts, ends)) is None
 
 
-@pytest.mark.parametrize("words", [{"damping": 0.4}, {"similarity": "cosine"}, {"max_iter": 0}])
+@pytest.mark.parametrize("words", [{"damping": 0.4}, {"similarity": "cosine"}, {"preference_quantile": 1.5}])
 def test_words_of_affinity_propagation_are_checked(words: dict[str, object]) -> None:
     with pytest.raises(ArgumentError):
         Propagation(**words)  # type: ignore[arg-type]
@@ -131,7 +135,7 @@ def test_a_split_has_two_halves_whatever_is_tied() -> None:
 
 
 def test_a_cluster_is_split_where_it_rests_but_its_members_do_not() -> None:
-    rule = SplitRule(mean_norm=0.4, max_norm=1.6, after=20)
+    rule = SplitRule(split_mean_norm=0.4, split_max_norm=1.6, split_after=20)
     opposed = np.array([[2.0, 0.0], [-2.0, 0.0], [0.0, 2.0], [0.0, -2.0]])
     assert rule.halves(opposed, 21) is not None
     for rests in ((opposed, 20), (opposed[:2], 21), (opposed / 4.0, 21), (opposed + 1.0, 21)):
@@ -139,7 +143,8 @@ def test_a_cluster_is_split_where_it_rests_but_its_members_do_not() -> None:
 
 
 def test_the_mean_of_a_cluster_that_rests_weighs_members_as_averages_do() -> None:
-    rule, updates = SplitRule(mean_norm=0.1, max_norm=0.5, after=0), np.diag([1.0, -1.0, 0.0])[:, :2]
+    rule = SplitRule(split_mean_norm=0.1, split_max_norm=0.5, split_after=0)
+    updates = np.diag([1.0, -1.0, 0.0])[:, :2]
     updates[1] = -3.0 * updates[0]  # The mean rests where the first weighs three times as much.
     assert rule.halves(updates, 1) is None
     assert rule.halves(updates, 1, np.array([3.0, 1.0, 5.0])) is not None
@@ -147,7 +152,7 @@ def test_the_mean_of_a_cluster_that_rests_weighs_members_as_averages_do() -> Non
 
 
 def test_a_cluster_is_split_by_no_noise_of_a_known_variance_but_by_more() -> None:
-    rng, rule = np.random.default_rng(0), SplitRule(mean_norm=0.5, max_norm=0.5, after=0)
+    rng, rule = np.random.default_rng(0), SplitRule(split_mean_norm=0.5, split_max_norm=0.5, split_after=0)
     noise = 0.2 * rng.normal(size=(20, 400))
     apart = np.zeros((20, 400))
     apart[:, 0] = np.where(np.arange(20) < 10, 2.0, -2.0)
@@ -163,7 +168,7 @@ def test_a_cluster_is_split_where_its_halves_are_gamma_max_apart() -> None:
     updates = np.column_stack([np.cos(angles), np.sin(angles)])
     apart = math.sin(np.deg2rad(80.0) / 2.0)  # sqrt((1 - cos v) / 2) is sin(v / 2).
     found = [
-        SplitRule(mean_norm=9.0, max_norm=0.0, after=0, gamma_max=one).halves(updates, 1)
+        SplitRule(split_mean_norm=9.0, split_max_norm=0.0, split_after=0, gamma_max=one).halves(updates, 1)
         for one in (0.0, 0.999 * apart, 1.001 * apart)
     ]
     assert found[0] is not None and found[1] is not None and found[2] is None
@@ -203,10 +208,10 @@ def test_a_higher_preference_makes_more_clusters(quantile: float, least: int, mo
     rng = np.random.default_rng(3)
     points = np.repeat([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]], 4, axis=0) + rng.normal(size=(12, 2))
     distances = np.linalg.norm(points[:, None] - points[None], axis=2)
-    found = Propagation(quantile=quantile).cluster(distances)
+    found = Propagation(preference_quantile=quantile).cluster(distances)
     assert found is not None and least <= len(found.exemplars) <= most
     with pytest.raises(ArgumentError, match="quantile"):
-        Propagation(quantile=1.5)
+        Propagation(preference_quantile=1.5)
 
 
 def test_a_sketch_as_long_as_the_update_is_the_update() -> None:

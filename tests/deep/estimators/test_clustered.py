@@ -204,7 +204,7 @@ def test_a_run_that_is_resumed_is_the_run(kind: Any, tmp_path: Path) -> None:
         (lambda: DCFL(**GATHERED, sketch_error=1.0), "sketch_error"),
         (lambda: DCFL(**GATHERED, damping=0.2), "damping"),
         (lambda: CFL(**GATHERED, linkage="ward"), "linkage"),
-        (lambda: CFL(**GATHERED, gamma_max=1.5), "gamma_max must lie"),
+        (lambda: CFL(**GATHERED, gamma_max=1.5), "gamma_max must be"),
         (lambda: FedAvg(**{**WORDS, "domain": Ball(9.0)}, timed=True), "Box"),
     ],
 )

@@ -89,7 +89,7 @@ def test_cells_of_models_are_fitted_attacked_and_reported(run: tuple[Path, Plan,
     fedavg, clear, *noised, dwf = rows
     for row in (fedavg, clear, *noised):
         assert 0.2 < row.stats["accuracy"].mean <= 1.0 and "score_ratio" not in row.stats
-        assert row.ran.startswith(("Averaging(plan=", "RegroupedLearning(plan="))
+        assert row.ran.startswith(("Averaging(training=", "RegroupedLearning(training="))
         assert "model-membership" in row.attacks
     assert "sketch-linkage" in clear.attacks and "score_ratio" in dwf.stats
     assert set(dwf.not_applicable) == {"model-membership", "sketch-linkage"}
