@@ -103,9 +103,12 @@ def admit(
 
 
 def answer(question: Question, index: int, answerer: Answerer) -> RangedAnswer:
-    """Answer a question, clip the answer into its ranges and count what was clipped."""
+    """Answer a question, clip the answer into its ranges and count what was clipped.
+
+    The answerer of a `Client` has checked the answer's layout.
+    """
     statistics, rows_clipped = answerer(question, index)
-    vector = question.spec.flatten(statistics)
+    vector = statistics.vector
     if question.spec.holds(vector):
         return RangedAnswer(question, vector, rows_clipped)
     missing = np.isnan(vector)

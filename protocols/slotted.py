@@ -14,27 +14,31 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
+import numpy as np
 
 from privfed.core.agreed.agreement import Agreement, Signer
 from privfed.core.agreed.configuration import Configuration, Terms
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics
-from privfed.core.roles.conversation import Total
+from privfed.core.roles.conversation import Total, changed
 from privfed.core.roles.engine import Answerer, ClientSide, Exchange, Replies
 from privfed.core.roles.secure_sum import Assumptions, Replay, SecureSum, Session, Stage, Steps, TotalReader
 from privfed.core.stored.encoding import Codec, Message, Refusal, StateCodec, decode, encode
+from privfed.core.values.domain import frozen
 from privfed.core.values.numbers import Items, check_whole
 from privfed.errors import ArgumentError, MessageError, PolicyError, PrivFedError
+from privfed.privacy.noised import Noised
 from privfed.protocols.answering import refusal_code
 from privfed.protocols.client_opened.relay import Relay
 from privfed.protocols.client_opened.scheme import State
 from privfed.protocols.client_opened.setup import GroupSetup
-from privfed.protocols.client_opened.slot_permutation import check_slots, moved, slot_key
-from privfed.protocols.crypto.keys import CryptographyError, digest
+from privfed.protocols.crypto.keys import CryptographyError, bound, digest, expand
+from privfed.protocols.crypto.keystream import keystream
 from privfed.protocols.group_masked.group_masked import MaskScheme
 from privfed.protocols.setup.setup_messages import Capsule, Channel, Envelope
 from privfed.protocols.setup.simulated import simulated
+from privfed.questions.gathered import Slots
 
 PREFIX = "slotted "
 """Beginning of the name of a sum with slots."""
@@ -226,6 +230,45 @@ class SlottedCodec:
         return SlottedState(stored.group, self._inner.from_bytes(stored.inner))
 
 
+def check_slots(question: Question, configuration: Configuration, answered: int) -> Slots | None:
+    """Return the question if it has slots and may be answered, None if it has none.
+
+    Args:
+        question: what is asked.
+        configuration: what the parties agreed on.
+        answered: how many questions with slots were answered in this fit.
+
+    Raises:
+        PolicyError: the agreed number of such sums is spent, sums open over too few clients, or the number
+            of slots is not that of clients.
+    """
+    if isinstance(question, Noised):
+        # Noise is alike in all slots: moving it with what it hides changes nothing about it.
+        question = question.inner
+    if not isinstance(question, Slots):
+        return None
+    terms = configuration.terms
+    if answered >= terms.slotted or terms.threshold < terms.slot_contributors:
+        raise PolicyError("policy:slots")
+    if question.slots != len(configuration.clients):
+        raise PolicyError("policy:slots")
+    return question
+
+
+def slot_key(secret: bytes, *context: bytes) -> bytes:
+    """Return the key of a sum's permutation, from the group's secret and what identifies the sum."""
+    return expand(secret, bound("slots", *context))
+
+
+def moved(statistics: Statistics, key: bytes, slots: int, client: int) -> Statistics:
+    """Move the content of the first slot to the client's slot in the permutation drawn from `key`."""
+    # Sorting uniform words gives a uniform permutation.
+    slot = int(np.argsort(keystream(key, slots))[client])
+    parts = [one for a in statistics.values() for one in (a[slots - slot :], a[: slots - slot])]
+    vector = np.concatenate([one.ravel() for one in parts])
+    return Statistics.of(statistics.layout, frozen(vector))
+
+
 class SlottedClient:
     """Answers for one client of a sum that the server opens, in the client's slot where there are slots.
 
@@ -324,9 +367,9 @@ class SlottedSession:
 
     def found(self) -> Steps[None]:
         """Set up the group whose clients share the secret."""
-        yield from _enveloped(self._relay.open())
+        yield from changed(self._relay.open(), _wrapped, _unwrapped)
         requests = {i: self._relay.invitation(i, Invited) for i in self._relay.invited}
-        yield from _enveloped(_once(Exchange("invite", 0, requests)))
+        yield _wrapped(Exchange("invite", 0, requests))
 
     def sum(self, question: Question, index: int, cohort: int, upcoming: tuple[int, ...]) -> Steps[Total]:
         """Open a total of the inner sum."""
@@ -337,20 +380,10 @@ class SlottedSession:
         return self._inner.close()
 
 
-def _once(exchange: Exchange) -> Steps[None]:
-    yield exchange
-
-
-def _enveloped(steps: Steps[None]) -> Steps[None]:
-    """Wrap the exchanges of the group's set-up in `ForGroup` messages."""
-    try:
-        exchange = next(steps)
-        while True:
-            requests = {i: encode(ForGroup(data)) for i, data in exchange.requests.items()}
-            replies = yield Exchange(exchange.stage, exchange.number, requests)
-            exchange = steps.send(_unwrapped(replies))
-    except StopIteration:
-        return
+def _wrapped(exchange: Exchange) -> Exchange:
+    """Wrap the requests of the group's set-up in `ForGroup` messages."""
+    requests = {i: encode(ForGroup(data)) for i, data in exchange.requests.items()}
+    return replace(exchange, requests=requests)
 
 
 def _unwrapped(replies: Replies) -> Replies:

@@ -39,7 +39,7 @@ from privfed.protocols.setup.advertising import (
 )
 from privfed.protocols.setup.parties import Coordinator
 from privfed.protocols.setup.rules import bitmap
-from privfed.protocols.setup.setup_messages import Advertisement, Capsule, Channel
+from privfed.protocols.setup.setup_messages import Advertisement, Capsule, Channel, part
 from privfed.protocols.setup.simulated import MAX_BEHIND
 
 
@@ -137,7 +137,7 @@ class Relay(Coordinator):
         if leader in joined:
             reply = joined[leader]
             size = len(reply.boxes) // len(others)
-            boxes = [reply.boxes[place * size : (place + 1) * size] for place in range(len(others))]
+            boxes = [part(reply.boxes, place, size) for place in range(len(others))]
             sealed = zip(others, boxes, strict=True)
             self._invitations = {other: box for other, box in sealed if other in joined}
 

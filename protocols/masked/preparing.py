@@ -39,7 +39,7 @@ from privfed.protocols.setup.graph import FULL_GRAPH, Places
 from privfed.protocols.setup.hybrid import Ahead
 from privfed.protocols.setup.parties import Coordinator
 from privfed.protocols.setup.rules import Cohort, Rules, needed_to_open
-from privfed.protocols.setup.setup_messages import Slot
+from privfed.protocols.setup.setup_messages import Slot, part
 
 
 @dataclass
@@ -88,7 +88,7 @@ class Coming:
         size, makers, back = box_bytes(len(self.numbers)), self.neighbours[place], self.back[place]
         return b"".join(
             [
-                self.preparations[self.cohort.members[maker]].boxes[size * column : size * (column + 1)]
+                part(self.preparations[self.cohort.members[maker]].boxes, column, size)
                 for maker, column in zip(makers[columns].tolist(), back[columns].tolist(), strict=True)
             ]
         )
@@ -102,7 +102,7 @@ class Coming:
     def commitment_of(self, client: int, number: int, kind: int) -> bytes:
         """Return the hash of a member's b (kind 0) or e (kind 1) for a number."""
         place = 2 * self.numbers.index(number) + kind
-        return self.preparations[client].commitments[KEY_BYTES * place : KEY_BYTES * (place + 1)]
+        return part(self.preparations[client].commitments, place, KEY_BYTES)
 
 
 class Announced:

@@ -34,7 +34,7 @@ from privfed.protocols.crypto.keys import (
     seal,
     unseal,
 )
-from privfed.protocols.crypto.keystream import CHECK_BYTES
+from privfed.protocols.crypto.keystream import to_bytes
 from privfed.protocols.masked.masked_messages import (
     CollectRequest,
     EarlierSum,
@@ -327,7 +327,7 @@ def _checked(
     words = np.frombuffer(one.words, dtype="<u8").astype(np.uint64)
     clients = tuple(j for j, there in zip(members, one.contributors, strict=True) if there)
     check = check_of_total(words, grid, secret, place, clients)
-    if not equal(check.to_bytes(CHECK_BYTES, "little"), one.check):
+    if not equal(to_bytes(check), one.check):
         return None
     vector, clipped, contributors = grid.decode(words)
     if contributors != len(clients) or clipped < 0 or not in_ranges(asked, vector, grid, len(clients)):

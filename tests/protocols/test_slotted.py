@@ -18,8 +18,8 @@ from privfed.core.values.domain import Ranges
 from privfed.engines.in_process import Fault
 from privfed.errors import ArgumentError, NotEnoughClientsError, PolicyError, RefusedError
 from privfed.protocols import CKKS, GroupMasked, Masked, Plain, Slotted
-from privfed.protocols.client_opened.slot_permutation import check_slots, moved, slot_key
 from privfed.protocols.crypto.keys import digest
+from privfed.protocols.slotted import check_slots, moved, slot_key
 from privfed.questions.gathered import Slots
 from tests.protocols.federations import ANY_DATA, Sums, Vectors, vectors
 

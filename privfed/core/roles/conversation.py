@@ -171,13 +171,15 @@ def driven(steps: Generator[Yielded, Sent, Outcome], answer: Callable[[Yielded],
 
 
 def changed(
-    steps: Generator[Yielded, Sent, Outcome], change: Callable[[Yielded], Yielded]
+    steps: Generator[Yielded, Sent, Outcome],
+    change: Callable[[Yielded], Yielded],
+    back: Callable[[Sent], Sent] = lambda sent: sent,
 ) -> Generator[Yielded, Sent, Outcome]:
-    """Run a generator within another: change each thing that it yields, and pass on what is sent."""
+    """Run a generator within another: change each thing that it yields, and by `back` what it is sent."""
     try:
         asked = next(steps)
         while True:
-            asked = steps.send((yield change(asked)))
+            asked = steps.send(back((yield change(asked))))
     except StopIteration as finished:
         outcome: Outcome = finished.value
         return outcome

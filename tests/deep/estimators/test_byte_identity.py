@@ -13,7 +13,7 @@ from privfed.deep.estimators.base import FederatedModel
 from privfed.deep.training import local
 from privfed.privacy.claim import Privacy
 from privfed.protocols import Slotted, slotted
-from privfed.protocols.client_opened.slot_permutation import slot_key
+from privfed.protocols.slotted import slot_key
 from tests.privacy.tapes import Tape, seen
 
 WORDS: dict[str, Any] = {"n_classes": 3, "rounds": 2, "learning_rate": 0.5, "random_state": 3}
