@@ -111,6 +111,10 @@ class StateCodec(Protocol):
         """
 
 
+def _to_numpy(kind: object, read: object) -> FloatArray:
+    return msgspec.convert(read, Array).to_numpy()
+
+
 class Codec(Generic[Value]):
     """Writes and reads values of one type.
 
@@ -118,7 +122,7 @@ class Codec(Generic[Value]):
     are an error.
 
     Args:
-        kind: type of the values, one that msgspec checks.
+        kind: type of the values, one that msgspec checks; float64 arrays in them are written as `Array`.
         name: name of the values; it goes before them and into errors.
         version: of their form.
         most: most bytes that are read.
@@ -126,9 +130,9 @@ class Codec(Generic[Value]):
 
     def __init__(self, kind: Any, name: str, version: int, most: int = MAX_MESSAGE_BYTES) -> None:
         self.kind, self._name, self._version, self._most = kind, name, version, most
-        self._decode = msgspec.msgpack.Decoder(kind).decode
+        self._decode = msgspec.msgpack.Decoder(kind, dec_hook=_to_numpy).decode
         self._head = msgspec.msgpack.Decoder(tuple[str, int, bytes]).decode
-        self._encode = msgspec.msgpack.Encoder().encode
+        self._encode = msgspec.msgpack.Encoder(enc_hook=Array.from_numpy).encode
 
     def to_bytes(self, value: Value) -> bytes:
         """Return a value as bytes."""

@@ -20,22 +20,19 @@ from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.results import NotRun
 from privfed.attacks.membership.membership import candidates_of
 from privfed.attacks.membership.scores import MembershipScores
-from privfed.core.asking.question import Question
+from privfed.core.asking.question import Question, parts_of
 from privfed.core.record.view import View
 from privfed.core.values.domain import FloatArray
 from privfed.deep.attacks.shadows import Shadow, scored, shadows_of
 from privfed.deep.training.rounds import Round
 from privfed.deep.training.trainer import Labels
 from privfed.errors import ArgumentError
-from privfed.privacy.noised import Noised
-from privfed.questions.gathered import Slots
 
 
 def round_of(question: Question | None) -> Round | None:
     """Return the round of training in a question, without noise and slots; None where there is none."""
-    while isinstance(question, Noised | Slots):
-        question = question.inner
-    return question if isinstance(question, Round) else None
+    parts = () if question is None else parts_of(question)
+    return next((one for one in parts if isinstance(one, Round)), None)
 
 
 def check_alone(name: str, target: Target) -> None:

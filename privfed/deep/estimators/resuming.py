@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from privfed.core.asking.question import ClientData, Question, question_from_bytes
+from privfed.core.asking.question import ClientData, parts_of, question_from_bytes
 from privfed.core.roles.engine import client_generator
 from privfed.deep.training.rounds import ClusterSizes, Round
 from privfed.federation.driver import Federation
-from privfed.privacy.noised import Noised
-from privfed.questions.gathered import Slots
 
 
 def remembered(
@@ -26,15 +24,8 @@ def remembered(
         seed: of the clients' randomness.
     """
     for index, (asked, total) in enumerate(federation.transcript.totals()):
-        question = _inner(question_from_bytes(asked.question))
-        if not isinstance(question, Round | ClusterSizes):
-            continue
-        for i in total.contributors:
-            data, _ = clients[i].within(question.ranges)
-            question.answer(data, client_generator(seed, names[i], index))
-
-
-def _inner(question: Question) -> Question:
-    while isinstance(question, Slots | Noised):
-        question = question.inner
-    return question
+        for question in parts_of(question_from_bytes(asked.question)):
+            if isinstance(question, Round | ClusterSizes):
+                for i in total.contributors:
+                    data, _ = clients[i].within(question.ranges)
+                    question.answer(data, client_generator(seed, names[i], index))

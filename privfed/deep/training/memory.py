@@ -11,12 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from privfed.core.asking.declaration import Remembered
 from privfed.core.asking.question import ClientData
-from privfed.core.stored.encoding import Array, Codec
+from privfed.core.stored.encoding import Codec
 from privfed.core.values.domain import FloatArray
 
 
@@ -74,57 +73,9 @@ class Memory:
         self.mean = self.shown = mean + (self.update - mean) / self.mass
 
 
-class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A memory, as it is stored: `start` and all that follow are arrays."""
-
-    structure: int
-    label: int
-    round: int
-    origin: int
-    trainings: int
-    labels: dict[int, int]
-    update: Array | None
-    start: Array | None
-    first: Array | None
-    mean: Array | None
-    mass: float
-    shown: Array | None
-    sketch: tuple[int, int, Array] | None
-
-    def __repr__(self) -> str:
-        return "_Stored(...)"
-
-
-_CODEC: Codec[_Stored] = Codec(_Stored, "memory of a client that trains", 2)
-
-
-class MemoryCodec:
-    """How a memory is stored on the client's own disk."""
-
-    def to_bytes(self, value: Memory) -> bytes:
-        """Return a memory as bytes."""
-        own = {name: _stored(one) for name, one in vars(value).items()}
-        return _CODEC.to_bytes(_Stored(**own))
-
-    def from_bytes(self, data: bytes) -> Memory:
-        """Return the memory that `to_bytes` wrote; raises as `Codec.from_bytes`."""
-        stored = _CODEC.from_bytes(data)
-        return Memory(**{name: _remembered(one) for name, one in msgspec.structs.asdict(stored).items()})
-
-
-def _stored(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return tuple(map(_stored, value))
-    return Array.from_numpy(np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value
-
-
-def _remembered(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return tuple(map(_remembered, value))
-    return value.to_numpy() if isinstance(value, Array) else value
-
-
-TRAINED: Remembered[Memory] = Remembered("privfed.deep", Memory, MemoryCodec())
+TRAINED: Remembered[Memory] = Remembered(
+    "privfed.deep", Memory, Codec(Memory, "memory of a client that trains", 3)
+)
 """What questions that train have a client remember."""
 
 

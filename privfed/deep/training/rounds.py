@@ -88,6 +88,11 @@ class Round(Question):
         if self.training.private and self.choice == "lowest-loss":
             raise ArgumentError("DP-SGD does not cover a choice by the loss on exact rows; keep clusters.")
 
+    @property
+    def declaration(self) -> Declaration:
+        """Rows, where these weigh updates; a user's own model may fail on some."""
+        return replace(self.training.declaration, row_counts=self._counts)
+
     def effort(self, n_features: int) -> Effort:
         """A client compares the models, and trains one or two of them in steps."""
         one, n = self.training, self.models.shape[1]
@@ -204,11 +209,6 @@ class SketchedUpdates(Round):
         if not 0.0 <= self.decay < 1.0:
             raise ArgumentError(f"decay must lie in [0, 1), got decay={self.decay}.", parameters=["decay"])
 
-    @property
-    def declaration(self) -> Declaration:
-        """Rows of a client, where these weigh updates; a user's own model may fail on some."""
-        return replace(self.training.declaration, row_counts=self._counts)
-
     def effort(self, n_features: int) -> Effort:
         """A projection besides."""
         found, size = super().effort(n_features), self.size * self.models.shape[1]
@@ -272,11 +272,6 @@ class AveragedUpdates(Round):
     def n_after(self) -> int:
         """Number of clusters that updates are summed in."""
         return self.after.n_clusters or len(self.models)
-
-    @property
-    def declaration(self) -> Declaration:
-        """Rows of the clients in each cluster, where these weigh updates."""
-        return replace(self.training.declaration, row_counts=self._counts)
 
     @cached_property
     def spec(self) -> StatisticsSpec:

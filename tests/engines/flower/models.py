@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from privfed import Box, Privacy
-from privfed.deep.training.memory import Memory, MemoryCodec
+from privfed.deep.training.memory import TRAINED, Memory
 from privfed.deploy.local import make_local, nodes_of
 from privfed.engines.flower import FlowerEngine
 from privfed.party.identity import read_identity
@@ -65,4 +65,4 @@ def remembered(folder: Path) -> tuple[Memories, Memory]:
     with fit.memory.transaction() as kept:
         memories: Memories = kept.load() or Memories()
     found = memories.values.get("privfed.deep")
-    return memories, Memory() if found is None else MemoryCodec().from_bytes(found)
+    return memories, Memory() if found is None else TRAINED.codec.from_bytes(found)
