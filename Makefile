@@ -57,7 +57,7 @@ demo: install ## Run the demonstration; its results go to demo/
 	$(BIN)/privfed demo --out demo/
 
 flower-demo: ## Three hospitals over Flower on this machine (after install-flower): a killed, a slow, a foreign node
-	$(BIN)/python examples/three_hospitals/run.py
+	$(BIN)/python -m examples.three_hospitals.run
 
 test: install ## Check style, types and imports and run the tests
 	$(BIN)/ruff check .

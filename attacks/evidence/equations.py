@@ -2,8 +2,8 @@
 
 A question whose statistics are sums over rows shows s = sum of phi(x) over rows x, where phi(x) is what it
 answers of one row. Which entries are such sums, and which count rows, the question declares. What phi does is
-seen by asking: a count that is 1 for one cell and 0 elsewhere gives a row's cell, and an entry that holds the
-row itself in that cell is the sum of the cell's rows. So no question is known by name here.
+seen by asking: a count that is 1 for one cell and 0 elsewhere gives a row's cell. An entry that holds the row
+itself in that cell is the sum of the cell's rows. So no question is known by name here.
 """
 
 from __future__ import annotations

@@ -219,9 +219,9 @@ def candidates_of(target: Target, public: FloatArray) -> tuple[FloatArray, Float
 def matched_filter(seen: Observed) -> tuple[FloatArray, FloatArray]:
     """Return z and mu of each candidate, each float64 of shape (n_candidates,).
 
-    The filter is estimated on two thirds of the reference units, and the variance of its score on the rest,
-    so that overfitting to few units does not overstate the score. The mean of the reference units has
-    variance C / n_reference, which adds that of n^2 / n_reference further units.
+    The filter is estimated on two thirds of the reference units, and the variance of its score on the rest.
+    So overfitting to few units does not overstate the score. The mean of the reference units has variance C /
+    n_reference, which adds that of n^2 / n_reference further units.
 
     If the number of units is unknown, z is right up to a factor and mu is NaN. So is mu if both parts do not
     agree on the variance within a factor of two, for nine candidates in ten: then there are too few reference

@@ -3,8 +3,8 @@
 Excludes rows that cannot have taken part, from sums without noise.
 
 If a row took part, each sum without it is a sum over one row fewer. So a row did not take part if a count
-that it would be in is 0, if it would be alone in its cell and is not the sum of the cell, or if the mean of
-the others lies in another cell: cells are convex, so a mean of rows of a cell lies in it.
+that it would be in is 0. Nor did it if it would be alone in its cell and is not the sum of the cell, or if
+the mean of the others lies in another cell: cells are convex, so a mean of rows of a cell lies in it.
 """
 
 from __future__ import annotations

@@ -305,7 +305,7 @@ def coverage(sample: FloatArray, n_claims: int, radius: float) -> float:
     """Bound the share of a sample that `n_claims` balls of the maximum norm can cover, in (0, 1].
 
     Among the rows that a ball covers, take the lowest in the first feature. All others lie at most two radii
-    above it in that feature, and within two radii on either side in the others, so a box around that row
+    above it in that feature, and within two radii on either side in the others. So a box around that row
     covers the ball's rows. Boxes are chosen greedily; any n boxes cover at most as many rows as the greedy
     ones so far plus the n largest further gains (Nemhauser, Wolsey and Fisher 1978).
 

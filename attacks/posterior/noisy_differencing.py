@@ -281,7 +281,7 @@ def explains(chains: Chains) -> BoolArray:
 def claimed(chains: Chains, sets: list[FloatArray], fits: BoolArray, tolerance: float) -> Claims:
     """Claim the rows of the chain that explains the sums best, with confidence from other families' rows.
 
-    All families that explain the sums have equal weight, and one more vote counts against each claim, so a
+    All families that explain the sums have equal weight, and one more vote counts against each claim. So a
     row that only one family has never gets a confidence above one half. If no family explains the sums, all
     confidences are zero.
     """

@@ -1,6 +1,6 @@
 """Iterative removal: rows found in counts and sums are subtracted from them, and the search repeats.
 
-Each difference of sums that could be a row is scored by whether it fits its cells, how often it was found,
+Each difference of sums that could be a row is scored: by whether it fits its cells, how often it was found,
 how often independently, and how far it lies from the centroids. docs/attacks/differencing.md explains it.
 """
 

@@ -1,6 +1,6 @@
 """Three hospitals with two wards each cluster over Flower, all on this machine, and things go wrong.
 
-    python examples/three_hospitals/run.py [--out DIR]        (or: make flower-demo)
+    python -m examples.three_hospitals.run [--out DIR]        (or: make flower-demo)
 
 It makes certificates, identities and the list of parties, starts a SuperLink and a node for each ward (each a
 process with a folder of its own, over TLS, known by its key), and a seventh node that nobody registered. It
@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from examples.three_hospitals.processes import Processes, free_port
 from privfed import ClientPolicy, DWFKMeans
 from privfed.core.asking.question import question_from_bytes
 from privfed.core.record.records import Asked, Summed
@@ -28,7 +29,6 @@ from privfed.core.roles.conversation import Ask, Total
 from privfed.data import ClientTable, ClientTables
 from privfed.deploy.folders import new_party, write_card, write_node
 from privfed.deploy.local import make_local, nodes_of
-from privfed.deploy.processes import Processes, free_port
 from privfed.engines.flower import FlowerEngine
 from privfed.federation.clients import Clients
 from privfed.party.joining import Party

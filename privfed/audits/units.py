@@ -6,8 +6,8 @@ divided therefore lifts the bound above the claim. Under Gaussian noise it does 
 depend on earlier totals, so those of this run stand for all. Under Skellam noise only (epsilon, delta) is
 tested.
 
-These units are tried: records in corners of the domain, records on the first and the last centroids that
-were asked about, and records around these at the distance that offsets are clipped to and nearer. At unit
+These units are tried: records in corners of the domain, and records on the first and the last centroids that
+were asked about. Others lie around these, at the distance that offsets are clipped to and nearer. At unit
 "client", a client has copies of one such record, more of them than the number that sums are divided by.
 """
 

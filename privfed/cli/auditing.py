@@ -111,7 +111,7 @@ def _claim(folder: Path, transcript: Transcript) -> PrivacySpent:
     if transcript.configuration.privacy is not None and transcript.configuration.noising_terms is None:
         raise ArgumentError(
             f"the totals of the run in {folder} carry no noise: each client trained by DP-SGD, with noise in "
-            f"each of its steps, which a transcript does not hold, so that this command cannot audit them. "
+            f"each of its steps. A transcript does not hold those, and this command cannot audit them. "
             f"{claim.line}."
         )
     if transcript.configuration.privacy is None:

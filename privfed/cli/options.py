@@ -325,7 +325,7 @@ sum_options = stacked(
         default="masked",
         show_default=True,
         help="Secure sum: masked shows the server only totals; with masked-verified clients get and check "
-        "them too; with group-masked and ckks the clients open the totals and the server sees none; plain "
+        "them too. With group-masked and ckks the clients open the totals and the server sees none. Plain "
         "shows the server every client's statistics.",
     ),
     seed_option,

@@ -122,7 +122,7 @@ def _answered(party: Path, transcript: Transcript) -> str:
     if others := given[fit] - asked:
         raise ArgumentError(
             f"in fit {fit} the journal in {party} answered {len(others)} questions that this run has not, "
-            f"first that of sum {min(others)[0]}: the record is not the whole run, or not as it was."
+            f"first that of sum {min(others)[0]}. The record is not the whole run, or not as it was."
         )
     return (
         f"{len(given[fit])} of {len(asked)} questions were answered, in fit {fit} of the journal in {party}"

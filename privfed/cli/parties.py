@@ -136,9 +136,6 @@ def flower() -> None:
     """
 
 
-port_option = click.option("--port", type=int, default=9092, show_default=True, help="Port of the SuperLink.")
-
-
 @command(
     flower,
     "privfed.cli.nodes:add_nodes",

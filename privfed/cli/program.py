@@ -133,13 +133,10 @@ class Command(click.Command):
         places = [i for i, word in enumerate(args) if word.partition("=")[0] == CONFIG]
         if not places or all(CONFIG not in one.opts for one in self.params):
             return args
-        # Imported here, as few commands name a file.
-        from privfed.cli.option_files import words_of
-
         first = places[0]
         inline = "=" in args[first]
         path = args[first].partition("=")[2] if inline else "".join(args[first + 1 : first + 2])
-        return [*words_of(Path(path)), *args[:first], *args[first + 2 - inline :]]
+        return [*_words_of(Path(path)), *args[:first], *args[first + 2 - inline :]]
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the command's own options and those of the algorithm, or of the attacks that are named."""
@@ -176,6 +173,36 @@ class Command(click.Command):
             if records:
                 with formatter.section(heading):
                     formatter.write_dl(records)
+
+
+def _words_of(path: Path) -> list[str]:
+    """Return what a TOML file says of options as words of a command line.
+
+    Raises:
+        ArgumentError: it cannot be read, or a value is no text, number, truth value or list of these.
+    """
+    # Imported here, as few commands name a file of options.
+    import tomllib
+
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ArgumentError(f"{path} cannot be read as a file of options ({type(error).__name__}).") from None
+    words = list[str]()
+    for name, value in found.items():
+        option = f"--{name.replace('_', '-')}"
+        if option == "--config":
+            raise ArgumentError(f"{path} names another file of options; write its options here.")
+        several = value if isinstance(value, list) else [value]
+        if not all(isinstance(one, str | int | float) for one in several):
+            raise ArgumentError(
+                f"{path}: {name} must be a text, a number, true or false, or a list of these."
+            )
+        if isinstance(value, bool):
+            words += [option] if value else [f"--no-{option[2:]}"] if option == "--picture" else []
+        else:
+            words.append(f"{option}={','.join(map(str, several))}")
+    return words
 
 
 def command(

@@ -116,8 +116,8 @@ class Comparing:
     merge: Literal["slotted", "gathered"] = parameter(
         default="slotted",
         text='how updates meet; "slotted": the server sees sketches of them, under no name but linked from '
-        'round to round, and averages are secure sums; or "gathered": as published, it sees every client\'s '
-        'update (only with `protocol="plain"`).',
+        'round to round, and averages are secure sums. With "gathered", as published, it sees all clients\' '
+        'updates (only with `protocol="plain"`).',
     )
     sketch_error: float | None = parameter(
         default=None,

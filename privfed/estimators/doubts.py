@@ -156,7 +156,7 @@ class Doubted:
         if found is None:
             raise ArgumentError(
                 "intervals are of noised totals that count the rows of each center, and this estimator has "
-                "none: fit or resume with privacy=, DPKMeans or an algorithm whose rounds ask all rows."
+                "none. Fit or resume with privacy=, DPKMeans or an algorithm whose rounds ask all rows."
             )
         return found
 

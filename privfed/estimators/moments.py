@@ -310,7 +310,7 @@ class FederatedSummary(FromSums):
     bins: int | Sequence[Any] | None = parameter(
         default=None,
         text="histograms of the features: None for none; a number of bins of equal width between the ends of "
-        "each feature's range; edges for all features; or a list of edges for each. At most 64 bins.",
+        "each feature's range. Or edges for all features, or a list of them for each. At most 64 bins.",
         kw_only=False,
     )
     between: bool = parameter(
@@ -341,7 +341,7 @@ class FederatedSummary(FromSums):
         if self.privacy is not None:
             raise PrivacyError(
                 "between asks for the spread of the clients' own means, which has no bound for differential "
-                "privacy; leave it out, and have each site compare its own rows with mean_ and std_."
+                "privacy. Leave it out, and have each site compare its own rows with mean_ and std_."
             )
         check_between(n_clients)
 

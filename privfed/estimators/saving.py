@@ -188,7 +188,7 @@ class NoLabels:
             return self
         raise AttributeError(
             f"this {kind.__name__} has no labels_: it is not fitted, or was loaded or copied without them, "
-            "or the clients keep their rows and labels elsewhere; predict(X) labels rows that you have."
+            "or the clients keep their rows and labels elsewhere. predict(X) labels rows that you have."
         )
 
 

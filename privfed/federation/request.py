@@ -302,7 +302,7 @@ def check_start(start: StartTotal, clients: tuple[str, ...], protocol: str, veri
     if not verified:
         raise ArgumentError(
             f"clients of {protocol!r} sums verify no totals, and could not tell a start total of an earlier "
-            'fit from numbers of the server\'s choice: use init="nested"; or "masked-verified", '
+            'fit from numbers of the server\'s choice. Use init="nested", or "masked-verified", '
             '"group-masked" or "ckks" sums in both fits.'
         )
     if start.clients != frozenset(clients):

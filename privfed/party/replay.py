@@ -267,7 +267,7 @@ def own_run(
     if agreed is None:
         raise ArgumentError(
             "the agreement names neither algorithm nor metrics, so that this client cannot tell from totals "
-            "what comes next: agree on an estimator or a metric, or take sums that the server opens."
+            "what comes next. Agree on an estimator or a metric, or take sums that the server opens."
         )
     algorithm = sized_algorithm(configuration, domain, totals=True)
     ledger = None if configuration.noising_terms is None else BudgetLedger(configuration)

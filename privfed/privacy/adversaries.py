@@ -1,13 +1,15 @@
-"""From whom a claim protects, in words."""
+"""From whom a claim protects, in words, and which lemmas of `docs/privacy/lemmas.md` it rests on."""
 
 from __future__ import annotations
 
 from privfed.core.agreed.configuration import Configuration, PrivacyTerms
 from privfed.core.roles.secure_sum import declared
-from privfed.core.values.guarantee import Noise
+from privfed.core.values.guarantee import Mechanism, Noise, Unit
 
 SEEDED = "none: a seeded run, whose noise can be computed again"
 """What holds against anybody where noise repeats."""
+
+PAGE = "docs/privacy/lemmas.md"
 
 
 def against_whom(
@@ -44,3 +46,21 @@ def against_whom(
         # Whoever sees a client's own answer sees its share of the noise alone.
         against |= {party: declared(against[party]) for party in against if party != "readers of the model"}
     return dict.fromkeys(against, SEEDED) if terms.seeded else against
+
+
+def lemmas_of(terms: PrivacyTerms) -> tuple[str, ...]:
+    """Return the names of the lemmas that a claim on agreed terms rests on, in the order of the page."""
+    if terms.steps is not None:
+        return ("steps", "noninterference")
+    gaussian = terms.mechanism == Mechanism.GAUSSIAN
+    return (
+        *(("curve", "integers") if gaussian else ("skellam",)),
+        "filter",
+        *(("shares",) if terms.noise == Noise.DISTRIBUTED else ()),
+        *(("server",) if terms.noise == Noise.SERVER else ()),
+        "sampler",
+        "rows" if terms.unit.of_rows else "clients",
+        *(("users",) if terms.unit == Unit.USER else ()),
+        "neighbours",
+        "noninterference",
+    )

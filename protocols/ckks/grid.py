@@ -1,9 +1,9 @@
 """The grid of encrypted sums: statistics as integers in the slots of ciphertexts.
 
-Each entry has a quantisation step, a power of two fixed by the entry's range and the size of the cohort,
-so that no total of the cohort overflows its slot. An entry whose step in one slot would be coarser than
-its resolution is cut into limbs, over as many slots as it needs. The grid appends the number of rows and
-entries that were clipped, and one who-slot for each member of the cohort, which is 1 in the client's own.
+Each entry has a quantisation step, a power of two fixed by the entry's range and the size of the cohort: no
+total of the cohort overflows its slot. An entry whose step in one slot would be coarser than its resolution
+is cut into limbs, over as many slots as it needs. The grid appends the number of rows and entries that were
+clipped, and one who-slot for each member of the cohort, which is 1 in the client's own.
 
 Property: decode(sum of encode(x_i)) == sum of round(x_i / step) * step, for any part of the cohort.
 
@@ -232,7 +232,7 @@ class SlotGrid:
         who, clipped = totals[self.entries + 1 :], int(totals[self.entries])
         if clipped < 0 or not np.isin(who, (0, 1)).all():
             raise IntegrityError(
-                "an opened sum does not hold each client once at most, though its check words are right: a "
+                "an opened sum does not hold each client once at most, though its check words are right. A "
                 "client wrote a wrong entry; a coordinator that no client helps cannot do this. Which client "
                 "it was cannot be told. The fit ends; begin a new one without clients that you do not trust."
             )

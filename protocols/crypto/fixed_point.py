@@ -1,9 +1,9 @@
 """The fixed-point grid of masked sums: statistics as integers modulo 2^64 or 2^128.
 
-Each entry has a quantisation step, a power of two fixed by the entry's range and the size of the cohort,
-so that no sum of the cohort's answers can overflow. An entry whose step on 64 bits would be coarser than
-its resolution takes two 64-bit limbs. The grid appends two entries: the number of rows and entries that
-were clipped, and a 1 from each contributor. The total of the latter shows whether all masks cancelled.
+Each entry has a quantisation step, a power of two fixed by the entry's range and the size of the cohort: no
+sum of the cohort's answers can overflow. An entry whose step on 64 bits would be coarser than its resolution
+takes two 64-bit limbs. The grid appends two entries: the number of rows and entries that were clipped, and a
+1 from each contributor. The total of the latter shows whether all masks cancelled.
 
 Property: decode(sum of encode(x_i)) == sum of round(x_i / step) * step, for at most `n_clients` answers.
 """

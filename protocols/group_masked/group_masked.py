@@ -325,7 +325,7 @@ class GroupMasked(ClientOpenedSum):
         if needed(clients, terms) > clients:
             raise ArgumentError(
                 f"a cohort of all {clients} clients cannot have {m} honest ones, if it has the same share of "
-                f"colluders as a cohort of {smallest_cohort} with {c}; assume fewer colluders, or ask more "
+                f"colluders as a cohort of {smallest_cohort} with {c}. Assume fewer colluders, or ask more "
                 "clients a round."
             )
         return terms

@@ -16,17 +16,17 @@ Every party computes these numbers for itself, from the cohort's size and the si
 `FULL_GRAPH` clients everyone shares with everyone. Above, each shares with d others on a sparse graph
 (Bell et al.: Secure Single-Server Aggregation with (Poly)Logarithmic Overhead, CCS 2020, section 3):
 
-- *Colluders.* The graph is drawn independently of who colludes, so a client's d neighbours are a random
-  d of the n - 1 others, and the number of colluders among them is hypergeometric. c is the smallest
-  number with n P[Hyp(n - 1, C, d) > c] <= 2^-100, for C colluders in the cohort. A server and colluders
-  who try keys until they have seen 2^60 graphs still fail with probability 1 - 2^-40.
+- *Colluders.* The graph is drawn independently of who colludes. So a client's d neighbours are a random d of
+  the n - 1 others, and the number of colluders among them is hypergeometric. c is the smallest number with n
+  P[Hyp(n - 1, C, d) > c] <= 2^-100, for C colluders in the cohort. A server and colluders who try keys until
+  they have seen 2^60 graphs still fail with probability 1 - 2^-40.
 - *Dropouts.* If at most a share `dropouts` of the cohort is lost, no client loses more than d - t
   neighbours, except in one sum in 2^20: n P[Hyp(n - 1, floor(dropouts n), d) > d - t] <= 2^-20.
 - *Threshold.* 2t > d + c, as on the full graph: nobody can open both secrets of a client.
-- *Size of an opened sum.* Each honest client of an opened set O released its shares together with t
-  of its neighbours, each of them in O or a colluder. `graph.smallest_set` bounds |O| from the graph's
-  second eigenvalue. The bound must reach the number of honest clients that the terms promise, and exceed
-  half of the cohort's honest clients, so that at most one set opens for each number of a sum.
+- *Size of an opened sum.* Each honest client of an opened set O released its shares together with t of its
+  neighbours, each of them in O or a colluder. `graph.smallest_set` bounds |O| from the graph's second
+  eigenvalue. The bound must reach the number of honest clients that the terms promise. It must exceed half of
+  the cohort's honest clients, so that at most one set opens for each number of a sum.
 
 d is the smallest even number for which all four can hold, and t the smallest threshold for that d. The
 least number of clients left (`Terms.threshold`) is enforced by the clients on the full graph, and by the
@@ -146,9 +146,9 @@ def second_eigenvalue(n: int, d: int) -> float:
 def smallest_set(n: int, d: int, t: int, c: int, colluders: int) -> int:
     """Return a lower bound on the honest clients in a set that opens on the sparse graph.
 
-    Let O be a set of x honest clients, each with at least t neighbours in O or among the C colluders, and
-    with at most c neighbours among the colluders. Let e(S, T) count ordered pairs of neighbours, and let L
-    be the second eigenvalue. By the expander mixing lemma (Alon & Chung, Discrete Mathematics 72, 1988;
+    Let O be a set of x honest clients. Each has at least t neighbours in O or among the C colluders, and at
+    most c neighbours among the colluders. Let e(S, T) count ordered pairs of neighbours, and let L be the
+    second eigenvalue. By the expander mixing lemma (Alon & Chung, Discrete Mathematics 72, 1988;
     Cauchy-Schwarz for the parts of both indicators that are orthogonal to the constant vector)
 
         e(S, T) <= d |S| |T| / n + L sqrt(|S| |T| (1 - |S| / n) (1 - |T| / n)),
@@ -256,6 +256,6 @@ def _sparse(n: int, terms: Terms) -> Sizes:
         return Sizes(n, d, c, t, opened, max(opened, terms.threshold))
     raise ArgumentError(
         f"no graph of {MAX_HOLDERS - 1} neighbours or fewer withstands {in_all} colluders and {lost} lost "
-        f"clients of {n} with {honest} honest ones in a sum; assume fewer colluders or dropouts, or ask at "
+        f"clients of {n} with {honest} honest ones in a sum. Assume fewer colluders or dropouts, or ask at "
         f"most {FULL_GRAPH} clients a round."
     )

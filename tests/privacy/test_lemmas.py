@@ -10,7 +10,7 @@ import pytest
 
 from privfed import Box, DPKMeans, Privacy
 from privfed.core.values.guarantee import Mechanism, Noise, Unit
-from privfed.privacy.lemmas import PAGE, lemmas_of
+from privfed.privacy.adversaries import PAGE, lemmas_of
 from tests.privacy.tapes import rows_of
 
 ROOT = Path(__file__).parents[2]

@@ -333,7 +333,7 @@ def question_of(asked: Asked) -> Question:
         name = unknown_name(asked.question)
     if name is not None:
         raise RunFolderError(
-            f"sum {asked.index} asked {name[:100]!r}, which this privfed does not know: if it belongs to an "
+            f"sum {asked.index} asked {name[:100]!r}, which this privfed does not know. If it belongs to an "
             "algorithm or a metric of yours, import its module before; else use the privfed that wrote it."
         )
     raise RunFolderError(f"the question of sum {asked.index} is damaged, or of a newer privfed.")

@@ -1,9 +1,10 @@
 """Membership inference from models: a row that was trained on has a lower loss than before the training.
 
-The score of a row is how far its loss fell from the first models that were sent to the last, in the cluster
-where the loss is lowest at the end (Yeom et al. 2018, arXiv 1709.01604, section 3.2, whose attack takes the
-loss alone; the loss before takes away how hard a row is by itself). With shadow fits it is LiRA's or RMIA's
-(`privfed.deep.attacks.shadows`): these know how hard a row is from models that were not trained on it.
+The score of a row is how far its loss fell from the first models that were sent to the last. It is taken in
+the cluster where the loss is lowest at the end (Yeom et al. 2018, arXiv 1709.01604, section 3.2, whose attack
+takes the loss alone; the loss before takes away how hard a row is by itself). With shadow fits it is LiRA's
+or RMIA's (`privfed.deep.attacks.shadows`): these know how hard a row is from models that were not trained on
+it.
 """
 
 from __future__ import annotations

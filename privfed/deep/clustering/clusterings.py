@@ -1,12 +1,12 @@
 """Splitting a cluster in two, and when to: clustered federated learning (Sattler, Mueller, Samek 2021).
 
 Sattler, Mueller, Samek: Clustered Federated Learning: Model-Agnostic Distributed Multitask Optimization Under
-Privacy Constraints, IEEE TNNLS 32, 2021, arXiv 1910.01991. A cluster whose model is near a stationary point
-of its members together, but not of each of them, is split so that the greatest cosine similarity across the
-halves is as small as possible (equation 12; merging the most similar ones first, algorithm 1: linkage
-"single"). The authors' code takes complete linkage instead ("complete"), which keeps halves together that
-chains of similar updates connect. Indices here are always those of the updates that were passed: the authors'
-notebook takes indices within a cluster for indices of clients, which is wrong from the second split on.
+Privacy Constraints, IEEE TNNLS 32, 2021, arXiv 1910.01991. A cluster is split if its model is near a
+stationary point of its members together, but not of each. The greatest cosine similarity across the halves is
+then as small as possible (equation 12; merging the most similar ones first, algorithm 1: linkage "single").
+The authors' code takes complete linkage instead ("complete"), which keeps halves together that chains of
+similar updates connect. Indices here are always those of the updates that were passed: the authors' notebook
+takes indices within a cluster for indices of clients, which is wrong from the second split on.
 
 Affinity propagation of updates: clusters without a number of clusters (Frey and Dueck 2007).
 

@@ -1,9 +1,9 @@
 """What in a table of updates is more than noise, where the variance of the noise is public.
 
 Of a table of n rows and d columns of noise alone, of variance v, the largest singular value is at most
-sqrt(v) (sqrt(d) + sqrt(n)) in the mean (Davidson and Szarek 2001, theorem II.13), and above it by more than
-sqrt(v) t with probability at most exp(-t^2 / 2). Directions of a longer reach hold what sets clients apart.
-As many clusters as k take k - 1 directions: of noise alone they explain about as many squares of that.
+sqrt(v) (sqrt(d) + sqrt(n)) in the mean (Davidson and Szarek 2001, theorem II.13). It is above that by more
+than sqrt(v) t with probability at most exp(-t^2 / 2). Directions of a longer reach hold what sets clients
+apart. As many clusters as k take k - 1 directions: of noise alone they explain about as many squares of that.
 """
 
 from __future__ import annotations

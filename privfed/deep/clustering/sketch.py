@@ -1,8 +1,8 @@
 """Public random projections of updates: short sketches that keep distances (Johnson and Lindenstrauss 1984).
 
-A sketch is linear in the update up to rounding, so that the sketch of a start and of an update give that of
-the end, and whoever knows the models can compute equations 1 and 2 of DCFL from sketches of updates. It hides
-nothing by itself: its numbers are chosen by a seed that everybody knows.
+A sketch is linear in the update up to rounding: those of a start and of an update give that of the end. So
+whoever knows the models can compute equations 1 and 2 of DCFL from sketches of updates. It hides nothing by
+itself: its numbers are chosen by a seed that everybody knows.
 
 Property: a vector's sketch is the same to the last bit whatever is sketched beside it, in any order of
 additions. Its values are rounded to a grid of its own first, 2^-51 of its largest value times the number of

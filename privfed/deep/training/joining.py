@@ -31,8 +31,8 @@ def descended(
 ) -> int:
     """Return the cluster that a newcomer takes by CFL's parameter tree (Sattler et al. 2021, section III-E).
 
-    At each split, from the first cluster on, it trains the model that was split, and follows the half whose
-    mean update of that round its own is nearer to by the cosine. The paper compares it with the most similar
+    At each split, from the first cluster on, it trains the model that was split. It follows the half to whose
+    mean update of that round its own is nearer, by the cosine. The paper compares it with the most similar
     member's update, which is not kept.
 
     Args:

@@ -153,7 +153,7 @@ def _check_rows(trainer: Trainer, n_features: int, n_classes: int) -> None:
     if not (by_itself and _same(first[0], beside[0])):
         raise PrivacyError(
             "a row's gradient depends on the other rows of its batch, as with means over a batch, or is not "
-            "that of the row alone: one row would show in all the others' gradients, and DP-SGD's claim "
+            "that of the row alone. One row would show in all the others' gradients, and DP-SGD's claim "
             "would not hold. Normalise each row by itself (LayerNorm, GroupNorm)."
         )
     _check_mean(trainer, at, rows, labels)

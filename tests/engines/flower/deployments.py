@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from examples.three_hospitals.processes import Processes, free_port
 from privfed.core.roles.engine import Exchange, Replies
 from privfed.deploy.local import nodes_of
-from privfed.deploy.processes import Processes, free_port
 from privfed.engines.flower.engine import FlowerFit
 from privfed.engines.flower.settings import FederationFile
 from tests.engines.flower.federations import federation

@@ -12,11 +12,11 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from examples.three_hospitals.processes import Processes
 from privfed import DWFKMeans, FederatedScaler, FederatedSummary
 from privfed.core.record.records import Summed
 from privfed.deep import DCFL
 from privfed.deploy.local import nodes_of
-from privfed.deploy.processes import Processes
 from privfed.engines.flower import FlowerEngine
 from privfed.errors import RefusedError
 from privfed.party.identity import read_identity

@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from examples.three_hospitals.processes import Processes
 from privfed import (
     FKM,
     DPKMeans,
@@ -26,7 +27,6 @@ from privfed import (
 )
 from privfed.core.record.records import Summed
 from privfed.deploy.local import nodes_of
-from privfed.deploy.processes import Processes
 from privfed.deploy.simulating import SimulatedRun, simulated
 from privfed.engines.flower import FlowerEngine
 from privfed.errors import ProtocolError, RefusedError

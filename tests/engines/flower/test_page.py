@@ -16,10 +16,10 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from examples.three_hospitals.processes import free_port
 from privfed import ClientPolicy, DWFKMeans, load
 from privfed.core.agreed.policy import GROUP_SIZE
 from privfed.data import ClientTable, ClientTables
-from privfed.deploy.processes import free_port
 from privfed.party.identity import read_identity
 from privfed.party.journal import Journal
 from tests.test_documents import ROOT

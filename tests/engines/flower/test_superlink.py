@@ -17,10 +17,10 @@ from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
 from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 from flwr.superlink.config_loader import get_federation_manager, get_objectstore_linkstate_factories
 
+from examples.three_hospitals.processes import Processes, free_port
 from privfed.deploy.adding import MEMBERS, REMOVED, add, members
 from privfed.deploy.certificates import write_node_key
 from privfed.deploy.local import nodes_of
-from privfed.deploy.processes import Processes, free_port
 from privfed.deploy.superlink import Admission, fleet_app
 from privfed.engines.flower.network import DrivenRun, command, environment, linked
 from privfed.engines.flower.settings import FederationFile
