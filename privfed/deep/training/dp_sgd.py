@@ -27,13 +27,16 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Protocol
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from privfed.core.asking.question import ERRORS
+from privfed.core.asking.question import ERRORS, Part
+from privfed.core.stored.encoding import asdict
 from privfed.core.values.domain import FloatArray
+from privfed.core.values.guarantee import SampledSteps
+from privfed.deep.parameters import ModelParameters
 from privfed.deep.training.trainer import Labels, Trainer, stepping
 from privfed.privacy.accounting import LEAST_SIGMA, ROUNDING_VARIANCE
 from privfed.privacy.bounds import shortened
@@ -59,32 +62,82 @@ BLOCK = 1 << 21
 """Most numbers of gradients that are held at a time, or one row's. Larger blocks hold more empty places."""
 
 
-class Settings(Protocol):
-    """Settings of DP-SGD (`privfed.deep.training.local.Training`)."""
+USUAL = ModelParameters()
+"""The parameters' defaults."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Descent(Part):
+    """How clients take the steps of a round.
+
+    Fields that are not listed are parameters of the estimators, of the same names and bounds
+    (`privfed.deep.parameters`).
+
+    Args:
+        round: of a question, from 1 on; what is agreed on is the first one's.
+        noise_multiplier: ratio of the noise's standard deviation to `max_grad_norm`; 0 for plain SGD.
+        trainings: how often a client trains by DP-SGD in a fit at most.
+        first_rate: in place of `sample_rate` in the first round; 0 for the same. Without DP-SGD anything but
+            0 takes all of a client's rows at once there.
+        choice_noise: of choices among models under DP-SGD, by an own algorithm (examples/rdpcfl).
+    """
+
+    epochs: int = USUAL.epochs
+    learning_rate: float = USUAL.learning_rate
+    learning_rate_decay: float = USUAL.learning_rate_decay
+    round: int = 1
+    noise_multiplier: float = 0.0
+    sample_rate: float = USUAL.sample_rate
+    max_grad_norm: float = USUAL.max_grad_norm
+    rows_per_client: int = 1
+    trainings: int = 0
+    first_rate: float = 0.0
+    choice_noise: float = 0.0
 
     @property
     def decayed_rate(self) -> float:
-        """Learning rate of the round."""
+        """Learning rate of this round."""
+        try:
+            return self.learning_rate * self.learning_rate_decay ** (self.round - 1)
+        except OverflowError:
+            return math.inf
 
     @property
-    def noise_multiplier(self) -> float:
-        """Ratio of the noise's standard deviation to the clipping norm."""
+    def private(self) -> bool:
+        """Whether training is DP-SGD."""
+        return self.noise_multiplier != 0.0
 
     @property
     def rate(self) -> float:
-        """Chance of each row to be in a batch."""
-
-    @property
-    def max_grad_norm(self) -> float:
-        """Clipping norm of a row's gradient."""
-
-    @property
-    def rows_per_client(self) -> int:
-        """Public number of rows."""
+        """Chance of each row to be in a batch of DP-SGD in this round."""
+        return self.first_rate if self.first_rate and self.round == 1 else self.sample_rate
 
     @property
     def steps(self) -> int:
-        """Number of steps."""
+        """Steps of a client's DP-SGD in this round."""
+        return self._steps_at(self.rate)
+
+    def _steps_at(self, rate: float) -> int:
+        """Return as many steps as give `epochs` expected passes."""
+        return max(1, round(self.epochs / rate))
+
+    @property
+    def noise_variance(self) -> float:
+        """Variance that DP-SGD's noise gives each number of an update in this round, at most; public."""
+        spread = self.decayed_rate * self.noise_multiplier * self.max_grad_norm * CHARGED
+        return self.steps * (spread / (self.rate * self.rows_per_client)) ** 2 if self.private else 0.0
+
+    @property
+    def sampled_steps(self) -> SampledSteps:
+        """The steps of DP-SGD, as clients agree to them.
+
+        Raises:
+            ArgumentError: one of their options is out of its bounds.
+        """
+        own = asdict(self)
+        shared = {name: own[name] for name in SampledSteps.__struct_fields__ if name in own}
+        first = self._steps_at(self.first_rate) if self.first_rate else 0
+        return SampledSteps(**shared, steps=self._steps_at(self.sample_rate), first_steps=first)
 
 
 def private_sgd(
@@ -92,7 +145,7 @@ def private_sgd(
     start: FloatArray,
     features: FloatArray,
     labels: Labels,
-    settings: Settings,
+    settings: Descent,
     source: RandomBits,
     errors: list[BaseException] | None = None,
 ) -> FloatArray:
@@ -103,7 +156,7 @@ def private_sgd(
         start: its parameters before.
         features: rows, float64 of shape (n_rows, n_features); perhaps none.
         labels: their classes.
-        settings: of DP-SGD.
+        settings: of the round.
         source: where batches and noise come from: `SecureBits()` for what is claimed.
         errors: takes what the client's own log is to say (`ClientData.errors`).
     """

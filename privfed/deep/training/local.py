@@ -6,20 +6,18 @@ With `noise_multiplier` it is DP-SGD (Abadi et al. 2016, arXiv 1607.00133, algor
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from privfed.core.asking.declaration import Declaration, Trained
-from privfed.core.asking.question import ClientData, Part, register
+from privfed.core.asking.question import ClientData, register
 from privfed.core.stored.encoding import asdict
 from privfed.core.values.domain import FloatArray
-from privfed.core.values.guarantee import SampledSteps
 from privfed.core.values.numbers import check_bound
-from privfed.deep.parameters import DPSGD, LocalTraining, ModelParameters, Models
-from privfed.deep.training.dp_sgd import CHARGED, private_sgd
+from privfed.deep.parameters import DPSGD, LocalTraining, Models
+from privfed.deep.training.dp_sgd import USUAL, Descent, private_sgd
 from privfed.deep.training.probing import private_trainer_of
 from privfed.deep.training.trainer import MODELS, Labels, Trainer, TrainsItself, trainer_of
 from privfed.errors import ArgumentError, DataError
@@ -31,29 +29,20 @@ from privfed.privacy.sampler import noise_source
 TIMES = 2
 """Columns that say when a row is there, where rows have times: first round, and first round without it."""
 
-USUAL = ModelParameters()
-"""The parameters' defaults."""
-
 
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Training(Part):
+class Training(Descent):
     """The training of a run, the same for all clients: they agree on it, and each round's question holds it.
 
     Fields that are not listed are parameters of the estimators, of the same names and bounds
-    (`privfed.deep.parameters`).
+    (`privfed.deep.parameters`), or those of `Descent`.
 
     Args:
         model: registered name (`privfed.deep.training.trainer.MODELS`).
         timed: whether the last two columns of the rows are times (`TIMES`), which are no features.
         seed: of models, of the server's draws and of batches.
         sampled: whether a round asks the configuration's cohort, or everyone.
-        round: of a question, from 1 on; what is agreed on is the first one's.
-        noise_multiplier: ratio of the noise's standard deviation to `max_grad_norm`; 0 for plain SGD.
-        trainings: how often a client trains by DP-SGD in a fit at most.
-        first_rate: in place of `sample_rate` in the first round; 0 for the same. Without DP-SGD anything but
-            0 takes all of a client's rows at once there.
-        choice_noise: of choices among models under DP-SGD, by an own algorithm (examples/rdpcfl).
     """
 
     trains: ClassVar[bool] = True
@@ -63,21 +52,10 @@ class Training(Part):
     start: str = USUAL.start
     weighting: str = "clients"
     rounds: int = USUAL.rounds
-    epochs: int = USUAL.epochs
     batch_size: int | None = USUAL.batch_size
-    learning_rate: float = USUAL.learning_rate
-    learning_rate_decay: float = USUAL.learning_rate_decay
     max_update_norm: float = USUAL.max_update_norm
     seed: int = 0
     sampled: bool = False
-    round: int = 1
-    noise_multiplier: float = 0.0
-    sample_rate: float = USUAL.sample_rate
-    max_grad_norm: float = USUAL.max_grad_norm
-    rows_per_client: int = 1
-    trainings: int = 0
-    first_rate: float = 0.0
-    choice_noise: float = 0.0
 
     def __post_init__(self) -> None:
         groups = (Models, LocalTraining, DPSGD) if self.private else (Models, LocalTraining)
@@ -111,51 +89,6 @@ class Training(Part):
     def public_seed(self) -> int:
         """The seed's remainder by 2^32: of batches, and of projections."""
         return self.seed % 2**32
-
-    @property
-    def decayed_rate(self) -> float:
-        """Learning rate of this round."""
-        try:
-            return self.learning_rate * self.learning_rate_decay ** (self.round - 1)
-        except OverflowError:
-            return math.inf
-
-    @property
-    def private(self) -> bool:
-        """Whether training is DP-SGD."""
-        return self.noise_multiplier != 0.0
-
-    @property
-    def rate(self) -> float:
-        """Chance of each row to be in a batch of DP-SGD in this round."""
-        return self.first_rate if self.first_rate and self.round == 1 else self.sample_rate
-
-    @property
-    def steps(self) -> int:
-        """Steps of a client's DP-SGD in this round."""
-        return self._steps_at(self.rate)
-
-    def _steps_at(self, rate: float) -> int:
-        """Return as many steps as give `epochs` expected passes."""
-        return max(1, round(self.epochs / rate))
-
-    @property
-    def noise_variance(self) -> float:
-        """Variance that DP-SGD's noise gives each number of an update in this round, at most; public."""
-        spread = self.decayed_rate * self.noise_multiplier * self.max_grad_norm * CHARGED
-        return self.steps * (spread / (self.rate * self.rows_per_client)) ** 2 if self.private else 0.0
-
-    @property
-    def sampled_steps(self) -> SampledSteps:
-        """The steps of DP-SGD, as clients agree to them.
-
-        Raises:
-            ArgumentError: one of their options is out of its bounds.
-        """
-        own = asdict(self)
-        shared = {name: own[name] for name in SampledSteps.__struct_fields__ if name in own}
-        first = self._steps_at(self.first_rate) if self.first_rate else 0
-        return SampledSteps(**shared, steps=self._steps_at(self.sample_rate), first_steps=first)
 
     @property
     def declaration(self) -> Declaration:
