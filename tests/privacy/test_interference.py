@@ -26,10 +26,8 @@ from privfed.metrics.named import ASKS, OF_LABELS
 from tests.cli import test_claims
 from tests.cli.wide import without_pictures
 from tests.deep.estimators import test_byte_identity as models
-from tests.default_run import slow_but
-from tests.party.elsewhere import Elsewhere
 from tests.privacy.audited import N_LABELS, K, Run, centers_for
-from tests.privacy.tapes import BASE, BOX, NEIGHBOURS, Tape, privacy_for, rows_of, seen
+from tests.privacy.tapes import BASE, BOX, NEIGHBOURS, D, Tape, privacy_for, rows_of, seen
 from tests.some import some
 
 FAR = NEIGHBOURS["one more, far outside the domain"]
@@ -65,11 +63,11 @@ def fitting(kind: Callable[..., Any]) -> Run:
 
 def metric(name: str) -> Run:
     def run(clients: Any, *, run_dir: object = None, **words: Any) -> Any:
-        centers = centers_for(clients[-1].shape[-1])
+        centers = centers_for(D)
         if name not in OF_LABELS:
             return getattr(metrics, name)(clients, centers, **words)
-        # All of these are computed from one table.
-        labels = [np.zeros(len(own), np.int64) for own in clients]
+        # All of these are computed from one table; nodes have labels of their own.
+        labels = clients and [np.zeros(len(own), np.int64) for own in clients]
         return metrics.labels_agreement(clients, centers, labels, n_labels=N_LABELS, **words)
 
     return run
@@ -91,7 +89,7 @@ def takers() -> dict[str, Run]:
     found = {kind.__name__: fitting(kind) for kind in kinds}
     found |= {f"metric {name}": metric(name) for name in ASKS}
     found["metric with_interval"] = lambda clients, run_dir=None, **words: metrics.with_interval(
-        "davies_bouldin", clients, centers_for(clients[-1].shape[-1]), **words
+        "davies_bouldin", clients, centers_for(D), **words
     )
     return found | {f"index {name}": index(name) for name in INDICES}
 
@@ -242,27 +240,3 @@ PLAIN = ("--protocol", "plain")
 def takes(words: tuple[object, ...]) -> bool:
     """Say whether a command opens sums, of which plain ones repeat to the byte."""
     return words[0] in {"fit", "select-k", "summary", "schema"}
-
-
-AT_NODES = ["DPKMeans", *sorted(name for name in {*TAKERS} - {"DPKMeans"} if name[0].isupper())]
-
-
-@pytest.mark.parametrize("name", slow_but(AT_NODES, "DPKMeans"))
-def test_no_record_shows_in_when_nodes_begin_what_they_send_and_how_they_refuse(
-    name: str, tmp_path: Path
-) -> None:
-    privacy, found = privacy_for("masked", BOX, "record"), []
-    with pytest.MonkeyPatch.context() as patch:
-        tape = Tape(patch)
-        for side, rows in zip(("one", "two"), FAR, strict=True):
-            nodes = Elsewhere(tmp_path / side, [rows, rows_of(3, 40), rows_of(4, 30)])
-            shown = seen(of_nodes(name, nodes), tmp_path / f"run {side}", "masked", privacy, rows, patch)
-            found.append(re.sub(r'"nonce":"[^"]*"', "", repr(shown)))
-            tape.replay()
-    assert found[0] == found[1]
-    assert tape.differed == len(tape.answers)
-    assert tape.answers or "PrivacyError" in found[0] or "ArgumentError" in found[0]
-
-
-def of_nodes(name: str, nodes: Elsewhere) -> Run:
-    return lambda clients, **words: TAKERS[name](None, engine=nodes, **words)
