@@ -326,16 +326,34 @@ def calinski_harabasz(clients: Any, centers: Any, *, privacy: Privacy | None = N
     """
     total, checked = _measured(clients, centers, privacy, options, ClusterScatter)
     kept = _with_rows(total)
-    count, n = np.rint(total["count"][kept]), float(np.rint(total["count"]).sum())
-    if n <= len(kept):
+    count = np.rint(total["count"][kept])
+    if count.sum() <= len(kept):
         raise UndefinedIndexError(f"each of the {len(kept)} clusters holds one row; pass fewer centers.")
-    shift = total["offset"][kept] / count[:, None]
-    within = float((total["square"][kept] - count * np.square(shift).sum(axis=1)).sum())
+    between, within = scatters(count, total["offset"][kept], total["square"][kept], checked[kept])
+    return between / within if within > 0 else 1.0
+
+
+def scatters(
+    count: FloatArray, offset: FloatArray, square: FloatArray, centers: FloatArray
+) -> tuple[float, float]:
+    """Return numerator and denominator of the Calinski-Harabasz index.
+
+    They are the scatter between clusters over its degrees of freedom, times those of the scatter within,
+    and the scatter within.
+
+    Args:
+        count: rows of each cluster, float64 of shape (n_clusters,).
+        offset: sums of rows minus their center, float64 of shape (n_clusters, n_features).
+        square: sums of squared distances, float64 of shape (n_clusters,).
+        centers: float64 of shape (n_clusters, n_features).
+    """
+    n, shift = float(count.sum()), offset / count[:, None]
+    within = float((square - count * np.square(shift).sum(axis=1)).sum())
     # Means are taken relative to one of the centers, which avoids cancellation far from the origin.
-    means = checked[kept] - checked[kept[0]] + shift
+    means = centers - centers[0] + shift
     mean = count @ means / n
     between = float(count @ np.square(means - mean).sum(axis=1))
-    return between * (n - len(kept)) / (within * (len(kept) - 1)) if within > 0 else 1.0
+    return between * (n - len(count)) / (len(count) - 1), within
 
 
 def silhouette(clients: Any, centers: Any) -> float:

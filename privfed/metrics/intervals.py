@@ -3,16 +3,27 @@
 An interval covers, with at least its level, the metric of the exact total: of the sums that the question
 asked for, without noise. It says nothing of a population, or of clipping.
 
-A quotient of two entries has Fieller's interval. An index that rises with each of several quotients or
-entries lies between its values at their lower and upper ends, if all their intervals hold at once. They are
-independent, so that each of n has the n-th root of the level (Sidak 1967). Such an interval is wider than its
-level needs.
+A quotient of two entries has Fieller's interval. The fuzzy index rises with each of several entries. So it
+lies between its values at their lower and upper ends, if all their intervals hold at once. They are
+independent, so that each of n has the n-th root of the level (Sidak 1967): wider than the level needs.
 
-Exact entries are not negative. So a negative numerator counts as 0, nearer to whatever was exact, and an
-interval never shrinks to nothing.
+Three have their noise drawn, from the released total and its standard deviations alone:
 
-No interval is given of what is not such: of scatter, of a table of labels, of an index where a cluster may be
-empty. A simulation from the released total would not cover there, as noise shifts such an index.
+- Davies-Bouldin is a mean of maxima. It differs from the exact one by at most the mean of the largest error,
+  over the neighbours that may be the worst. A spread's error is drawn by Fieller's pivot: a standard normal
+  gives the quotient that is so many standard deviations away.
+- Accuracy: the sum of the clusters' largest counts is at most the noised sum less the noise of the exact
+  largest cells, a normal variable. It is at least the noised sum less the sum of the largest noises.
+- Calinski-Harabasz is a quotient of two scatters, which draws show to be normal and by how much noise shifts
+  them. Where the scatter within may be 0 the upper end is infinite.
+
+The first and the third cover in measurements (docs/measurements/validity.md), and have no proof.
+
+Exact entries are not negative, and an interval contains the value that the metric returns, so that it never
+shrinks to nothing.
+
+No interval is given of an index where a cluster may be empty, or of what rests on entropies or pairs in a
+table of labels: noise shifts these, and drawn totals did not cover them.
 
 Reveals: what the metric reveals. An interval is post-processing, and spends nothing.
 """
@@ -20,7 +31,8 @@ Reveals: what the metric reveals. An interval is post-processing, and spends not
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from inspect import signature
 from typing import Any, cast
 
@@ -31,18 +43,24 @@ from privfed.core.asking.statistics import Statistics
 from privfed.core.record.records import question_of
 from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.core.values.numbers import as_numbers
-from privfed.errors import ArgumentError
-from privfed.federation.opening import federation_over
-from privfed.metrics.functions import worst_ratios
+from privfed.errors import ArgumentError, UndefinedIndexError
+from privfed.federation.opening import claim_of, federation_over
+from privfed.federation.request import protocol_of
+from privfed.metrics.functions import scatters
 from privfed.metrics.named import ASKS, METRICS, following
 from privfed.numerics.quotients import quotients
 from privfed.privacy.bounds import RecordBounded
-from privfed.privacy.claim import Privacy
+from privfed.privacy.claim import Privacy, PrivacySpent, one_line
 from privfed.privacy.noised import Noised
 from privfed.questions.bounded.whole_clients import AsOneRecord
-from privfed.questions.cluster_spread import ClusterDistances, FuzzySpread, index_from
+from privfed.questions.cluster_spread import ClusterDistances, ClusterScatter, FuzzySpread, index_from
 
 Ends = tuple[float, float] | str
+
+DRAWS, _SEED = 1000, 0
+"""How often the noise of a released total is drawn, and from which seed: an interval repeats."""
+
+_EMPTY = "a cluster may have no rows, and would be left out"
 
 OF_A_QUOTIENT = {
     "mean_distance": ("distance", "count"),
@@ -62,8 +80,9 @@ class Estimate:
         value: as the metric's function returns it.
         level: probability with which the interval covers, at least.
         low: lower end; None for no interval.
-        high: upper end, likewise.
+        high: upper end, likewise; infinite where noise leaves no bound.
         no_interval: why there is none; empty if there is one.
+        claim: of what the metric was asked under.
     """
 
     metric: str
@@ -72,11 +91,13 @@ class Estimate:
     low: float | None = None
     high: float | None = None
     no_interval: str = ""
+    claim: PrivacySpent | None = field(default=None, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON types; what is infinite, as where centers coincide, is None."""
-        plain = asdict(self)
-        return {name: None if one in (math.inf, -math.inf) else one for name, one in plain.items()}
+        plain = asdict(replace(self, claim=None))
+        found = {name: None if one in (math.inf, -math.inf) else one for name, one in plain.items()}
+        return found | {"claim": None if self.claim is None else self.claim.to_dict()}
 
     def __str__(self) -> str:
         """Return it in words."""
@@ -123,17 +144,25 @@ def with_interval(
     asked = replace(following(len(checked), {metric: own})[0], centers=checked)
     options |= {"privacy": privacy, "n_clusters": asked.n_clusters}
     federation = federation_over(clients, labels, metric=asked, **options)
-    value = METRICS.find(metric)(federation, checked, **own)
+    claim = partial(claim_of, federation, protocol_of(options.get("protocol", "masked")))
+    try:
+        value = METRICS.find(metric)(federation, checked, **own)
+    except UndefinedIndexError as error:
+        error.add_note(f"It was asked under the claim: {one_line(claim())}.")
+        raise
     record, total = federation.transcript.totals()[-1]
     noised: Any = question_of(record)
-    found = _ends(metric, noised, total.statistics, noised.noise_std(len(total.contributors)), level)
+    std, rng = noised.noise_std(len(total.contributors)), np.random.default_rng(_SEED)
+    found = _ends(metric, noised, total.statistics, std, level, rng)
     if isinstance(found, str):
-        return Estimate(metric, value, level, no_interval=found)
-    return Estimate(metric, value, level, *found)
+        return Estimate(metric, value, level, no_interval=found, claim=claim())
+    return Estimate(metric, value, level, min(found[0], value), max(found[1], value), claim=claim())
 
 
-def _ends(metric: str, noised: Noised, total: Statistics, std: Any, level: float) -> Ends:
-    """Return the interval's ends, given a noised total and its noise."""
+def _ends(
+    metric: str, noised: Noised, total: Statistics, std: Any, level: float, rng: np.random.Generator
+) -> Ends:
+    """Return the interval's ends, given a noised total and its noise; `rng` draws what is simulated."""
     # At unit "client" sums are in units of a client of so many rows.
     rows, inner = 1.0, noised.inner
     if isinstance(inner, AsOneRecord):
@@ -147,7 +176,11 @@ def _ends(metric: str, noised: Noised, total: Statistics, std: Any, level: float
         most = cast(RecordBounded, inner).bounds[above].l2
         return _mean(total, std, above, below, _z(level), most)
     if isinstance(inner, ClusterDistances):
-        return _davies_bouldin(inner, total, std, _z(level ** (1.0 / len(inner.centers))))
+        return _davies_bouldin(inner, total, std, level, rng)
+    if isinstance(inner, ClusterScatter):
+        return _calinski_harabasz(inner, rows, total, std, level, rng)
+    if metric == "accuracy":
+        return _accuracy(total["table"], float(std["table"]), level, rng)
     if isinstance(inner, FuzzySpread):
         return _fuzzy(inner, total, std, _z(level ** (1.0 / (2 * len(inner.centers) + 1))))
     return "none is known that covers this metric"
@@ -166,15 +199,77 @@ def _mean(total: Statistics, std: Any, above: str, below: str, z: float, most: f
     return max(float(low[0]), 0.0), float(high[0])
 
 
-def _davies_bouldin(inner: ClusterDistances, total: Statistics, std: Any, z: float) -> Ends:
+def _davies_bouldin(
+    inner: ClusterDistances, total: Statistics, std: Any, level: float, rng: np.random.Generator
+) -> Ends:
+    k, most, centers = len(inner.centers), inner.farthest**inner.power, inner.centers
+    apart = np.linalg.norm(centers[:, None] - centers[None], axis=-1)
+    np.fill_diagonal(apart, np.inf)
+    # A tenth of what may fail is for the neighbours that are left out.
+    left_out = (1.0 - level) / 10.0
+    z = np.full(k, _z((1.0 - left_out) ** (1.0 / k)))
     if (total["count"] <= z * std["count"]).any():
-        return "a cluster may have no rows, and would be left out"
-    most = inner.farthest**inner.power
-    distance = np.maximum(total["distance"], 0.0)
-    ends = quotients(distance, total["count"], z * std["distance"], z * std["count"], most)
-    spreads: list[FloatArray] = [np.maximum(end, 0.0) ** (1.0 / inner.power) for end in ends]
-    low, high = (worst_ratios(spread, inner.centers, 2.0) for spread in spreads)
-    return low, high
+        return _EMPTY
+    if not apart.all():
+        return "two centers coincide"
+
+    def spreads(at: FloatArray) -> FloatArray:
+        """Return the spreads that are so many standard deviations of their noise below the noised ones."""
+        errors = np.abs(at) * std["distance"], np.abs(at) * std["count"]
+        low, high = quotients(total["distance"], total["count"], *errors, most)
+        found = np.where(at > 0.0, low, high)
+        return np.sign(found) * np.abs(found) ** (1.0 / inner.power)
+
+    def similar(spread: FloatArray) -> FloatArray:
+        similarity: FloatArray = (spread[:, None] + spread) / apart
+        return similarity
+
+    low, high = (similar(np.maximum(spreads(at), 0.0)) for at in (z, -z))
+    worst = (high >= low.max(axis=1, keepdims=True)) & np.isfinite(apart)
+    middle, drawn = spreads(np.zeros(k)), np.empty((2, DRAWS))
+    for i, error in enumerate(spreads(rng.standard_normal((DRAWS, k))) - middle):
+        both = (np.where(worst, similar(one), -np.inf) for one in (-error, error))
+        drawn[:, i] = [one.max(axis=1).mean() for one in both]
+    found = float(similar(middle).max(axis=1).mean())
+    below, above = np.quantile(drawn, 1.0 - (1.0 - level - left_out) / 2.0, axis=1)
+    return max(found - float(below), 0.0), found + float(above)
+
+
+def _calinski_harabasz(
+    inner: ClusterScatter, rows: float, total: Statistics, std: Any, level: float, rng: np.random.Generator
+) -> Ends:
+    if (total["count"] <= _z(level ** (1.0 / len(inner.centers))) * std["count"]).any():
+        return _EMPTY
+    names = ("count", "offset", "square")
+
+    def drawn(scale: float) -> tuple[float, float]:
+        noisy = [total[one] + scale * std[one] * rng.standard_normal(total[one].shape) for one in names]
+        noisy[0] = np.maximum(noisy[0], std["count"])
+        return scatters(rows * noisy[0], rows * noisy[1], rows * noisy[2], inner.centers)
+
+    draws, z = np.array([drawn(1.0) for _ in range(DRAWS)]), _z(level)
+    # Noise shifts both scatters, which are quadratic, by as much again as in the draws.
+    above, below = 2.0 * np.array(drawn(0.0)) - draws.mean(axis=0)
+    (aa, ab), (_, bb) = z**2 * np.cov(draws, rowvar=False)
+    a, b, c = below**2 - bb, above * below - ab, above**2 - aa
+    root = np.sqrt(max(b**2 - a * c, 0.0))
+    low = c / (b + root) if c > 0.0 and b + root > 0.0 else 0.0
+    return float(low), float((b + root) / a) if a > 0.0 and below > 0.0 else math.inf
+
+
+def _accuracy(table: FloatArray, std: float, level: float, rng: np.random.Generator) -> Ends:
+    """Return which shares the clusters' largest counts may be of all rows."""
+    shares, (n_labels, k) = np.linspace(0.0, 1.0, 4001), table.shape
+    left = table.max(axis=0).sum() - shares * table.sum()
+    # With the exact largest cells in place of the noised ones the noise is normal, and the sum no larger.
+    deviation = std * np.sqrt(k * np.square(1.0 - shares) + (n_labels - 1) * k * np.square(shares))
+    noises = (std * rng.standard_normal(table.shape) for _ in range(DRAWS))
+    largest, whole = np.array([(one.max(axis=0).sum(), one.sum()) for one in noises]).T
+    places = shares[::100]
+    most = np.quantile(largest[:, None] - whole[:, None] * places, 0.5 + level / 2.0, axis=0)
+    low = shares[left <= np.interp(shares, places, most)].min(initial=1.0)
+    high = shares[left >= -_z(level) * deviation].max(initial=0.0)
+    return max(float(low) - shares[1], 0.0), min(float(high) + shares[1], 1.0)
 
 
 def _fuzzy(inner: FuzzySpread, total: Statistics, std: Any, z: float) -> Ends:
