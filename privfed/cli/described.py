@@ -329,7 +329,8 @@ def check_metrics(names: Sequence[str], n_clusters: int, *, private: bool) -> No
             raise ArgumentError(f"--metrics {name} compares clusters; take -k 2 or more, or leave it out.")
     if names and private:
         raise ArgumentError(
-            "--metrics releases further totals, and --epsilon is spent on the fit; leave one of them out."
+            "--metrics releases further totals, and --epsilon is spent on the fit; leave it out, and ask "
+            "afterwards with privfed measure, or privfed flower measure."
         )
 
 

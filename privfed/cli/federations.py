@@ -20,6 +20,7 @@ from privfed.cli.described import (
     surroundings_of,
 )
 from privfed.cli.learning import check_new, write_scales
+from privfed.cli.measuring import for_each, print_measured
 from privfed.cli.output import echo, in_results, table
 from privfed.cli.profiling import unlike_ranges
 from privfed.cli.progress import RoundProgress
@@ -38,6 +39,7 @@ from privfed.engines.flower.settings import FederationFile
 from privfed.errors import ArgumentError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.moments import FederatedScaler, FederatedSummary
+from privfed.estimators.saving import load
 from privfed.federation.clients import Clients
 from privfed.party.identity import (
     PARTIES,
@@ -191,6 +193,30 @@ def summary(
         print_summary(found, engine.file.columns, known, as_json)
         if not as_json:
             _print_faults(engine)
+        engine.end_fits()
+
+
+def measure(
+    folder: Path,
+    run_folder: Path,
+    metrics: tuple[str, ...],
+    as_json: bool,
+    schema: Path | None,
+    clients: tuple[str, ...],
+    **given: Any,
+) -> None:
+    """Do the work of `privfed flower measure`.
+
+    Raises:
+        ArgumentError: the run has no centroids, or the nodes have other columns.
+    """
+    model = load(run_folder / MODEL)
+    if not isinstance(model, FederatedClusterer):
+        raise ArgumentError(f"{run_folder} trained models, and --metrics are of centroids.")
+    with FlowerEngine(folder, clients=clients or None) as engine:
+        _, declared = _described(engine, schema, for_each(metrics, given))
+        declared.check_claim()
+        print_measured(run_folder, metrics, model.cluster_centers_, declared, as_json, given, engine=engine)
         engine.end_fits()
 
 

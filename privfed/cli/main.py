@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from privfed.cli.budgets import budget
+from privfed.cli.measures import measure
 from privfed.cli.options import (
     PATH,
     algorithm_option,
@@ -57,7 +58,7 @@ def main(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for other in (budget, check, flower, journal, keys, schema):
+for other in (budget, check, flower, journal, keys, measure, schema):
     main.add_command(other)
 
 

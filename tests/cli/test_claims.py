@@ -54,6 +54,7 @@ def cases(home: Path, out: Path) -> dict[str, tuple[object, ...]]:
         "resume": ("resume", done),
         "predict": ("predict", done, table),
         "profile": ("profile", done),
+        "measure": ("measure", done, table, "--metrics", "inertia", *PRIVATELY),
         "show": ("show", done),
         "select-k": (
             *("select-k", table, "--algorithm", "dp", "--min-k", 2, "--max-k", 3),
@@ -92,7 +93,7 @@ AT_HOME = {"schema draft", "schema merge", "check"}
 
 FLOWER = {
     *("flower add", "flower local", "flower join", "flower check", "flower superlink"),
-    *("flower node", "flower run", "flower simulate", "flower summary", "flower scale"),
+    *("flower node", "flower run", "flower simulate", "flower summary", "flower scale", "flower measure"),
 }
 """Commands on several machines; the claim their runs end with is tested in tests/engines/flower."""
 

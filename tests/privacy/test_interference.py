@@ -239,4 +239,4 @@ PLAIN = ("--protocol", "plain")
 
 def takes(words: tuple[object, ...]) -> bool:
     """Say whether a command opens sums, of which plain ones repeat to the byte."""
-    return words[0] in {"fit", "select-k", "summary", "schema"}
+    return words[0] in {"fit", "measure", "select-k", "summary", "schema"}

@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from privfed import Box, Privacy
+from privfed import Box, DPKMeans, Privacy
 from privfed.cli import federations
 from privfed.cli.main import main
 from privfed.core.names import ALGORITHMS, PLACES
@@ -116,6 +116,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     invoked("add", home / "hub", *(home / f"{name}.pub" for name in NAMES), "--host", "localhost")
     for name in NAMES:
         approve(home / name, read_kit(home / "hub.kit"))
+    (home / "found").mkdir()
+    rows = np.random.default_rng(0).uniform(-1.0, 1.0, (3, 40, 3))
+    DPKMeans(2, privacy=privacy_of("record", "plain"), protocol="plain").fit(list(rows)).save(
+        home / "found" / "model.npz"
+    )
     return home
 
 
@@ -303,6 +308,7 @@ def test_no_line_shows_in_models_that_nodes_train(
 COMMANDS = {
     "run": ("--algorithm", "dp", "-k", 2, "--out", "run"),
     "summary": ("--bins", 4, "--out", "run"),
+    "measure": ("found", "--metrics", "inertia"),
 }
 
 
@@ -314,7 +320,7 @@ def test_no_line_shows_in_what_the_coordinator_s_commands_print_and_write(
 ) -> None:
     claim = ("--epsilon", 4, "--delta", 1e-6, "--unit", "record", "--neighbours", "add-remove")
     domain = ("--low", -1, "--high", 1, "--max-rows", 64)
-    words = [one if one != "run" else made / "run" for one in COMMANDS[name]]
+    words = [made / str(one) if one in ("run", "found") else one for one in COMMANDS[name]]
 
     def run(clients: Any, engine: FlowerEngine, **known: Any) -> str:
         with pytest.MonkeyPatch.context() as patch:

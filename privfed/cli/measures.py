@@ -1,0 +1,54 @@
+"""The commands `privfed measure` and `privfed flower measure`: private metrics of centers that were found."""
+
+from __future__ import annotations
+
+from privfed.cli.options import (
+    config_option,
+    declared_options,
+    folder_argument,
+    json_option,
+    metrics_option,
+    run_argument,
+    schema_option,
+    source_options,
+    sum_options,
+)
+from privfed.cli.parties import clients_option, flower
+from privfed.cli.program import command
+
+
+@command(
+    None,
+    "privfed.cli.measuring:measure",
+    "Ask private metrics of a run's clusters, with intervals.",
+    run_argument,
+    source_options,
+    config_option,
+    schema_option,
+    metrics_option,
+    sum_options,
+    declared_options,
+    json_option,
+)
+def measure() -> None:
+    """Ask the clients of DATA for metrics of the centroids in folder RUN, under a claim of their own.
+
+    Each is printed with the interval that its noise leaves open, and added to metrics.json of RUN.
+    """
+
+
+@command(
+    flower,
+    "privfed.cli.federations:measure",
+    "Ask private metrics of a run's clusters, with intervals.",
+    folder_argument,
+    run_argument,
+    clients_option,
+    schema_option,
+    metrics_option,
+    sum_options,
+    declared_options,
+    json_option,
+)
+def measure_() -> None:
+    """Ask the nodes of the federation in FOLDER for metrics of the centroids in RUN, like privfed measure."""
