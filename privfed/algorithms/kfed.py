@@ -35,7 +35,7 @@ from privfed.algorithms.starts import MOST_START_SUMS, AnyInit, SeededPoints, ce
 from privfed.core.asking.declaration import Effort
 from privfed.core.asking.phases import Form, Phase, Phases, Same, Shape
 from privfed.core.asking.question import ClientData, register
-from privfed.core.roles.conversation import EVERYONE, ROUND, Conversation, Setting
+from privfed.core.roles.conversation import EVERYONE, ROUND, Conversation, Setting, changed
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.numerics.kernels.dispatch import two_nearest
@@ -48,7 +48,6 @@ from privfed.questions.gathered import (
     count_points,
     gather_points,
     gathered_form,
-    of_cohort,
     union,
 )
 from privfed.questions.local_points import (
@@ -299,7 +298,7 @@ class OneShotKMeans(LocalCentersAlgorithm):
         if gathered:
             return farthest_start(gathered, self.n_clusters, self._most)
         cells = cells_start(points, located, self.n_clusters, rng, upcoming=(label,))
-        return (yield from of_cohort(cells, label))
+        return (yield from changed(cells, lambda ask: replace(ask, cohort=label)))
 
     @property
     def _own_start(self) -> bool:

@@ -279,11 +279,12 @@ def sized_algorithm(
     with _refusing_size():
         check_size(configuration)
     agreed = configuration.program
-    if agreed is not None:
-        agreed.check_metrics()
-    if agreed is None or agreed.algorithm is None:
+    if agreed is None:
         return None
+    agreed.check_metrics()
     agreed.check_versions()
+    if agreed.algorithm is None:
+        return None
     algorithm = _algorithm(agreed.algorithm, own)
     size = size_of(algorithm, setting_of(configuration, domain))
     with _refusing_size():
@@ -327,7 +328,6 @@ def agreed_program(
     agreed = configuration.program
     if agreed is None:
         return None
-    agreed.check_versions()
     setting = setting_of(configuration, domain)
     metrics = tuple(from_agreed(one).phases(setting) for one in agreed.metrics)
     if algorithm is None:

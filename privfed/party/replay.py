@@ -19,7 +19,7 @@ from privfed.core.agreed.agreement import MOST_KEPT
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.program import from_agreed
 from privfed.core.asking.declaration import TOO_LARGE
-from privfed.core.asking.statistics import Statistics
+from privfed.core.record.records import unwire, wire
 from privfed.core.roles.conversation import (
     Algorithm,
     Ask,
@@ -60,13 +60,11 @@ class OpenedTotal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @classmethod
     def of(cls, total: Total, metric: int | None = None) -> OpenedTotal:
         """Return what is kept of a total."""
-        statistics = {name: Array.from_numpy(array) for name, array in total.statistics.items()}
-        return cls(statistics, total.contributors, total.clipped, metric)
+        return cls(wire(total.statistics), total.contributors, total.clipped, metric)
 
     def total(self) -> Total:
         """Return the total."""
-        arrays = {name: array.to_numpy() for name, array in self.statistics.items()}
-        return Total(Statistics(**arrays), self.contributors, clipped=self.clipped)
+        return Total(unwire(self.statistics), self.contributors, clipped=self.clipped)
 
 
 TOTAL: Codec[OpenedTotal] = Codec(OpenedTotal, "total that clients opened", 2)

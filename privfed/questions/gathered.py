@@ -25,9 +25,9 @@ slots does not reveal whose contribution it is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, cmp_to_key
-from typing import ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -35,13 +35,11 @@ from privfed.core.asking.declaration import Declaration, Effort
 from privfed.core.asking.phases import Form, Rule
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
-from privfed.core.roles.conversation import Ask, Conversation, changed
+from privfed.core.roles.conversation import Ask, Conversation
 from privfed.core.values.domain import Ranges, frozen
 from privfed.errors import ArgumentError, DataError
 from privfed.questions.lloyd import RESOLUTION, box_entry
 from privfed.questions.local_points import LocalPoints, WeightedPoints
-
-Sending = TypeVar("Sending")
 
 
 @runtime_checkable
@@ -209,11 +207,6 @@ def check_enough(found: int, n_clusters: int, n_rows: int, remedy: str) -> None:
             f"fewer than n_clusters={n_clusters}; take fewer n_clusters, {remedy}.",
             parameters=["n_clusters"],
         )
-
-
-def of_cohort(conversation: Conversation[Sending], cohort: int) -> Conversation[Sending]:
-    """Run a conversation, but send its questions to another cohort."""
-    return changed(conversation, lambda ask: replace(ask, cohort=cohort))
 
 
 @register

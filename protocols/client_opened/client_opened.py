@@ -11,7 +11,7 @@ out unchanged and contain nothing of what the opener knows.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -22,7 +22,7 @@ from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import Question
 from privfed.core.roles.conversation import Total, changed
-from privfed.core.roles.engine import ClientSide, Exchange, Replies
+from privfed.core.roles.engine import ClientSide
 from privfed.core.roles.secure_sum import NextQuestion, Replay, Session, Steps, TotalReader
 from privfed.errors import ArgumentError, IntegrityError, ProtocolError
 from privfed.protocols.answering import check_promised
@@ -188,7 +188,9 @@ class GroupSession:
             raise known
         if known is not None:
             return known
-        relayed: Relayed = yield from _for(members, self.relay.sum(index))
+        # The engine is told whose data will be asked; the coordinator does not know.
+        steps = changed(self.relay.sum(index), lambda exchange: replace(exchange, answering=members))
+        relayed: Relayed = yield from steps
         return relayed
 
     def _ask_ahead(self, index: int) -> Steps[None]:
@@ -209,11 +211,6 @@ class GroupSession:
     def close(self) -> Steps[None]:
         """Deliver the last total."""
         return self.relay.close()
-
-
-def _for(members: tuple[int, ...], steps: Steps[Relayed]) -> Generator[Exchange, Replies, Relayed]:
-    """Tell the engine which clients' data will be asked, which the coordinator does not know."""
-    return changed(steps, lambda exchange: replace(exchange, answering=members))
 
 
 class ClientOpenedSum(ABC):

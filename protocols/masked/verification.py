@@ -93,21 +93,16 @@ def first_head(session: bytes, before: bytes) -> bytes:
     return digest("masked chain", session, *([before] if before else []))
 
 
-def check_of_answer(words: Words, grid: Grid, secret: bytes, place: Place, client: int) -> int:
-    """Return c_i, the check words of a client's own answer, as one integer.
+def check_words(words: Words, grid: Grid, secret: bytes, place: Place, clients: Sequence[int]) -> int:
+    """Return c_i of a client's own answer, or the sum of those of a total, as one integer.
 
     Args:
-        words: the client's answer on the grid, without masks.
+        words: the answer, or the total, on the grid and without masks.
         grid: the grid of the sum.
         secret: the clients' secret G.
         place: the sum.
-        client: position of the client.
+        clients: positions of those whose answers are in it.
     """
-    return added(check_of(words, grid, place.key(secret, "check words")), _blinds(secret, place, [client]))
-
-
-def check_of_total(words: Words, grid: Grid, secret: bytes, place: Place, clients: Sequence[int]) -> int:
-    """Return what the check words of a total over `clients` must come to."""
     return added(check_of(words, grid, place.key(secret, "check words")), _blinds(secret, place, clients))
 
 

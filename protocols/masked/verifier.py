@@ -46,8 +46,7 @@ from privfed.protocols.masked.state import Chain, DropoutReport, Fit, Pair
 from privfed.protocols.masked.verification import (
     CHECK_WORDS,
     Place,
-    check_of_answer,
-    check_of_total,
+    check_words,
     first_head,
 )
 from privfed.protocols.setup.rules import Cohort, Rules, is_bitmap, needed_to_open
@@ -295,7 +294,7 @@ class Verifier:
         cohort, chain = self._agreement.cohort(message.cohort), keys.chain
         where = (keys.session, number, message.index, chain.head, cohort.digest, message.prepared)
         place = Place(*where, self._replay.ask(message.index).metric)
-        check = check_of_answer(words, grid, chain.secret, place, self._me)
+        check = check_words(words, grid, chain.secret, place, [self._me])
         return np.concatenate([words, to_words(check, CHECK_WORDS)])
 
 
@@ -326,7 +325,7 @@ def _checked(
         return None
     words = np.frombuffer(one.words, dtype="<u8").astype(np.uint64)
     clients = tuple(j for j, there in zip(members, one.contributors, strict=True) if there)
-    check = check_of_total(words, grid, secret, place, clients)
+    check = check_words(words, grid, secret, place, clients)
     if not equal(to_bytes(check), one.check):
         return None
     vector, clipped, contributors = grid.decode(words)

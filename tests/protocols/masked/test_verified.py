@@ -19,7 +19,7 @@ from privfed.protocols import Masked
 from privfed.protocols.crypto.fixed_point import Grid
 from privfed.protocols.crypto.keystream import CHECK_BYTES
 from privfed.protocols.masked.masked_messages import CollectRequest, OpenedSum
-from privfed.protocols.masked.verification import Place, check_of_answer
+from privfed.protocols.masked.verification import Place, check_words
 from privfed.protocols.masked.verifier import _checked
 from privfed.protocols.setup.simulated import AnnouncingSession
 from tests.default_run import examples
@@ -294,7 +294,7 @@ def test_no_change_of_a_total_passes(data: st.DataObject) -> None:
     total = np.zeros(grid.size, dtype=np.uint64)
     for one in answers:
         grid.add(total, one)
-    checks = [check_of_answer(a, grid, secret, place, j) for a, j in zip(answers, clients, strict=True)]
+    checks = [check_words(a, grid, secret, place, [j]) for a, j in zip(answers, clients, strict=True)]
     check = (sum(checks) % (1 << 192)).to_bytes(CHECK_BYTES, "little")
     true = OpenedSum(7, 3, 0, place.prepared, contributors, total.astype("<u8").tobytes(), check)
     assert _checked(secret, place, true, members, QUESTION.to_bytes()) is not None
