@@ -21,10 +21,14 @@ import numpy as np
 from privfed.core.agreed.agreement import Size
 from privfed.core.asking.phases import Phase, Phases
 from privfed.core.roles.conversation import Ask, Conversation, Setting
+from privfed.core.stored.encoding import asdict
 from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.deep.algorithms.plan import ModelsOutcome, Plan
+from privfed.deep.parameters import KnownNumber
 from privfed.deep.training.local import Training
 from privfed.deep.training.rounds import AveragedUpdates
+from privfed.estimators.checking import check_values
+from privfed.estimators.declaring import parameters_of
 
 UPDATE_SHARE = 0.9
 """Share of a round's budget for the updates; the rest is for how many clients they are of."""
@@ -78,14 +82,17 @@ class Averaging:
     Args:
         training: of the run.
         n_clusters: number of models.
-        divide: whether a model that nobody takes is put beside one that many take (`divided`).
+        empty: what becomes of a model that nobody takes, as of IFCA: "divide" (`divided`) or "keep".
     """
 
     fixed: ClassVar[bool] = False
 
     training: Training
     n_clusters: int = 1
-    divide: bool = False
+    empty: str = "keep"
+
+    def __post_init__(self) -> None:
+        check_values(parameters_of(KnownNumber), asdict(self))
 
     @property
     def max_sums(self) -> int:
@@ -123,7 +130,7 @@ class Averaging:
                 limits=limits(self.training.max_update_norm) if private else None,
             )
             models = question.averaged(total.statistics, history[-1])
-            if self.divide and number < rounds:
+            if self.empty == "divide" and number < rounds:
                 weights = total.statistics["origin"].sum(axis=1)
                 models = divided(models, history[-1], weights, self.training.public_seed + number)
             history.append(frozen_array(models))

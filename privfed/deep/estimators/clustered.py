@@ -75,7 +75,7 @@ class IFCA(KnownNumber, FederatedModel):
                 'IFCA chooses by the loss on exact rows, which DP-SGD does not cover; use unit="client", '
                 "or DCFL."
             )
-        return Averaging(training=training, n_clusters=self.n_clusters, divide=self.empty == "divide")
+        return Averaging(training=training, **named(Averaging, self._options))
 
 
 @parameters
