@@ -113,7 +113,8 @@ def shown(found: Any) -> Any:
     if hasattr(found, "models"):
         return (found.to_dict(), [shown(model) for model in found.models])
     if isinstance(found, np.ndarray):
-        return (found.shape, found.tobytes())
+        # Bytes of objects are their addresses.
+        return (found.shape, found.tolist() if found.dtype == object else found.tobytes())
     if isinstance(found, list | tuple):
         return [shown(one) for one in found]
     return repr(asdict(found) if is_dataclass(found) and not isinstance(found, type) else found)

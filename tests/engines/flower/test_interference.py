@@ -8,17 +8,7 @@ and what the coordinator gets, as result, error, warning, fault or file.
 
 from __future__ import annotations
 
-import hashlib
-import io
-import os
-import random
-import re
-import shutil
-import sys
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -29,25 +19,16 @@ from privfed import Box, DPKMeans, Privacy
 from privfed.cli import federations
 from privfed.cli.main import main
 from privfed.core.names import ALGORITHMS, PLACES
+from privfed.data.schema import parse
 from privfed.deep import CFL, DCFL, FedAvg
 from privfed.deep.estimators.base import FederatedModel
-from privfed.deep.training import local
-from privfed.deploy.adding import approve
-from privfed.deploy.folders import read_kit
-from privfed.deploy.node import Says
 from privfed.engines.flower import FlowerEngine
-from privfed.engines.flower.network import Heard
-from privfed.engines.flower.node import check_node
 from privfed.errors import PolicyError
-from privfed.party import answerer, database, journal
-from privfed.privacy.noised import Noised
-from privfed.protocols.setup import hybrid
+from privfed.party import answerer
 from tests.deep.estimators.test_byte_identity import DPSGD, TrainingTape
-from tests.engines.flower.networks import Folders
-from tests.privacy.tapes import Tape, seen
-from tests.privacy.test_interference import TAKERS, Run
+from tests.engines.flower.pinned import compared, federated, invoked, write
+from tests.privacy.test_interference import TAKERS
 
-NAMES = ("a", "b", "c")
 DOMAIN = Box(-1.0, 1.0, max_rows=64)
 HEADER = "id,x,y,z,class"
 
@@ -85,12 +66,6 @@ PAIRS = {name: (BASE, [*BASE, *lines]) for name, lines in MORE.items()} | {
 }
 
 
-def invoked(*words: object) -> str:
-    done = CliRunner().invoke(main, ["flower", *map(str, words)])
-    assert done.exit_code == 0, done.output
-    return done.output
-
-
 JOINED = (
     *("--columns", "x,y,z", "--labels", "class", "--id", "id", "--classes", 3, "--missing", "leave-out"),
     *("--tells", "--group-size", 1, "--algorithms", ",".join([*ALGORITHMS.names(), *PLACES])),
@@ -103,146 +78,14 @@ JOINED = (
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a federation of three nodes, each made by its owner's command from a raw table."""
     home = tmp_path_factory.mktemp("nodes") / "fed"
-    for place, name in enumerate(NAMES):
-        party = home / name
-        party.parent.mkdir(exist_ok=True)
-        write(home, name, lines_of(place, 24))
-        invoked("join", party, "--data", home / f"{name}.csv", *JOINED)
-        settings = party / "node.toml"
-        settings.write_text(
-            settings.read_text() + 'models = true\nprotocols = ["plain", "masked", "masked-verified", '
-            '"group-masked", "ckks", "slotted:masked"]\n'
-        )
-    invoked("add", home / "hub", *(home / f"{name}.pub" for name in NAMES), "--host", "localhost")
-    for name in NAMES:
-        approve(home / name, read_kit(home / "hub.kit"))
+    home.mkdir()
+    federated(home, HEADER, BASE, JOINED)
     (home / "found").mkdir()
     rows = np.random.default_rng(0).uniform(-1.0, 1.0, (3, 40, 3))
     DPKMeans(2, privacy=privacy_of("record", "plain"), protocol="plain").fit(list(rows)).save(
         home / "found" / "model.npz"
     )
     return home
-
-
-def write(home: Path, name: str, lines: list[str]) -> None:
-    text = "\n".join([HEADER, *lines, ""])
-    (home / f"{name}.csv").write_bytes(text.encode("utf-8", "surrogateescape"))
-
-
-def frames() -> Iterator[str]:
-    """Yield where the code that runs was called from, file and line."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        yield f"{frame.f_globals.get('__name__')}:{frame.f_lineno}"
-        frame = frame.f_back
-
-
-class Repeating:
-    """Random bytes of the operating system and its clock, alike in both runs; noise is drawn anew."""
-
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self._fresh, self._anew, self._drawn = os.urandom, False, Counter[str]()
-        self._kept, self._counts = dict[tuple[bytes, int], Any](), Counter[bytes]()
-        patch.setattr(os, "urandom", self._bytes)
-        patch.setattr(random, "_urandom", self._bytes)
-        for module in (database, journal):
-            patch.setattr(module, "now", lambda: "now")
-        patch.setattr(hybrid, "encapsulate", self._again(hybrid.encapsulate))
-        patch.setattr(Noised, "answer_all", self._unpinned(Noised.answer_all))
-        patch.setattr(local, "private_sgd", self._unpinned(local.private_sgd))
-
-    def _bytes(self, n: int) -> bytes:
-        # What other libraries draw, once in a process, moves nothing.
-        asks = next((one for one in frames() if one.startswith("privfed.")), None)
-        if self._anew or asks is None:
-            return self._fresh(n)
-        self._drawn[asks] += 1
-        return hashlib.shake_256(f"{asks} {self._drawn[asks]}".encode()).digest(n)
-
-    def _again(self, honest: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-        """Return a function whose library draws by itself: what it drew in the first run."""
-
-        def drawn(public: bytes) -> Any:
-            self._counts[public] += 1
-            place = public, self._counts[public]
-            if place not in self._kept:
-                self._kept[place] = honest(public)
-            return self._kept[place]
-
-        return drawn
-
-    def _unpinned(self, honest: Callable[..., Any]) -> Callable[..., Any]:
-        def free(*words: Any) -> Any:
-            self._anew = True
-            try:
-                return honest(*words)
-            finally:
-                self._anew = False
-
-        return free
-
-    def replay(self) -> None:
-        """Begin again."""
-        self._drawn.clear()
-        self._counts.clear()
-
-
-class Live(Folders):
-    """The nodes, each of which says what it is asked and what it replies, as its process does."""
-
-    def __init__(self, folders: tuple[Path, ...]) -> None:
-        super().__init__(folders)
-        self.said = io.StringIO()
-        self._says = {place: Says(one.name, self.said) for place, one in self.folders.items()}
-
-    def send(self, messages: Mapping[int, bytes], seconds: float) -> Heard:
-        for node, request in messages.items():
-            self._says[node].asked(request)
-        heard = super().send(messages, seconds)
-        for node, reply in heard.replies.items():
-            self._says[node].told(messages[node], reply)
-        return heard
-
-
-def compared(
-    made: Path,
-    run: Run,
-    lines: tuple[list[str], list[str]],
-    privacy: Privacy,
-    protocol: str,
-    capfd: pytest.CaptureFixture[str],
-    taped: Callable[[pytest.MonkeyPatch], Any] = Tape,
-) -> tuple[list[Any], Any]:
-    """Compare all that leaves the nodes in two runs; return that, and what was replayed."""
-    kept, found = made.with_name("kept"), []
-    if not kept.exists():
-        shutil.copytree(made, kept)
-    with pytest.MonkeyPatch.context() as patch:
-        repeating = Repeating(patch)
-        tape = taped(patch)
-        for own in lines:
-            shutil.rmtree(made)
-            shutil.copytree(kept, made)
-            write(made, NAMES[0], own)
-            assert [check_node(made / name) for name in NAMES] == list(NAMES)
-            network = Live(tuple(made / name for name in NAMES))
-            engine = FlowerEngine(made / "hub", network=network)
-
-            def over(clients: Any, **words: Any) -> Any:
-                found = run(None, engine=engine, **{**words, "protocol": protocol})  # noqa: B023
-                engine.end_fits()  # noqa: B023
-                return found
-
-            capfd.readouterr()
-            shown = seen(over, made / "run", "plain", privacy, None, patch)
-            said = re.sub(r"^\S+ ", "", network.said.getvalue(), flags=re.MULTILINE)
-            faults = [str(one) for one in engine.faults]
-            found.append([network.up, network.down, said, faults, tuple(capfd.readouterr()), shown])
-            repeating.replay()
-            tape.replay()
-    for one, other in zip(*found, strict=True):
-        assert one == other
-    return found[0], tape
 
 
 def privacy_of(unit: str, protocol: str, **words: Any) -> Privacy:
@@ -305,6 +148,72 @@ def test_no_line_shows_in_models_that_nodes_train(
     assert tape.differed == len(tape.found) > 2
 
 
+SCHEMA = """
+[columns.who]
+kind = "id"
+[columns.age]
+kind = "number"
+low = 0
+high = 100
+outside = "clip"
+missing = 50
+codes = ["999"]
+[columns.admitted]
+kind = "date"
+low = 2026-01-01
+high = 2026-12-31
+outside = "clip"
+missing = "leave-out"
+[columns.ward]
+kind = "category"
+categories = ["heart", "lung"]
+missing = "lung"
+[columns.class]
+kind = "label"
+"""
+DESCRIBED = [f"p{i},{20 + i},2026-0{1 + i % 9}-11,{'heart' if i % 3 else 'lung'},{i % 2}" for i in range(24)]
+ODD = {
+    "a code": "q,999,2026-02-03,heart,1",
+    "no number": "q,old,2026-02-03,heart,1",
+    "a decimal comma": 'q,"33,5",2026-02-03,heart,1',
+    "out of range": "q,-1e9,2026-02-03,heart,1",
+    "no date": "q,40,2026-13-40,heart,1",
+    "an older date": "q,40,1826-01-02,heart,1",
+    "a strange ward": "q,40,2026-02-03,cellar,1",
+    "no ward": "q,40,2026-02-03,,1",
+    "a strange class": "q,40,2026-02-03,heart,7",
+    "an id that repeats": "p1,40,2026-02-03,heart,1",
+    "nothing": ",,,,",
+    "a short line": "q,40",
+    "bytes that are no text": "q,40,2026-02-03,\udcff,1",
+}
+
+
+@pytest.fixture(scope="module")
+def described(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a federation whose nodes read their tables by a schema."""
+    home = tmp_path_factory.mktemp("described") / "fed"
+    home.mkdir()
+    (home / "schema.toml").write_text(SCHEMA)
+    words = [*JOINED[JOINED.index("--tells") :], "--id", "who", "--schema", home / "schema.toml"]
+    return federated(home, "who,age,admitted,ward,class", DESCRIBED, words)
+
+
+@pytest.mark.parametrize("unit", ["record", "user"])
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.slow
+def test_no_line_shows_that_a_schema_reads(
+    odd: str, unit: str, described: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ends = parse(SCHEMA, "schema").domain()
+    assert ends is not None
+    words: dict[str, Any] = {"rows_per_user": 2} if unit == "user" else {}
+    privacy = privacy_of(unit, "plain", domain=Box(*ends, max_rows=64), **words)
+    pair = (DESCRIBED, [*DESCRIBED, ODD[odd]])
+    _, tape = compared(described, TAKERS["DPKMeans"], pair, privacy, "plain", capfd)
+    assert tape.differed == len(tape.answers) > 3
+
+
 COMMANDS = {
     "run": ("--algorithm", "dp", "-k", 2, "--out", "run"),
     "summary": ("--bins", 4, "--out", "run"),
@@ -339,7 +248,7 @@ def test_no_line_shows_in_what_the_coordinator_s_commands_print_and_write(
 def test_a_card_says_nothing_of_the_rows_that_its_party_joined_with(made: Path, tmp_path: Path) -> None:
     cards = set()
     for lines in (BASE, PAIRS["a text"][1], PAIRS["out of the domain"][1], BASE[:1]):
-        write(tmp_path, "own", lines)
+        write(tmp_path, "own", lines, HEADER)
         (tmp_path / "own" / "node.toml").unlink(missing_ok=True)
         invoked("join", tmp_path / "own", "--data", tmp_path / "own.csv", *JOINED)
         cards.add((tmp_path / "own.pub").read_bytes())
