@@ -109,7 +109,7 @@ class LocalCentroids(SeededPoints):
         """Several runs of k-means, or one from singular directions of the rows."""
         found = kmeans_effort(self.n_clusters, n_features, LOCAL_STARTS)
         d = 0 if self.local == "kmeans" else n_features
-        return replace(found, held=found.held + d**2, work=found.work + d**3, row_work=d**2)
+        return replace(found, numbers=found.numbers + d**2, work=found.work + d**3, row_work=d**2)
 
     def make(self, client: ClientData) -> WeightedPoints:
         """Cluster the client's rows."""

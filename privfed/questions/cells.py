@@ -277,7 +277,7 @@ class NestedCells(SumsInPublicCells):
     def effort(self, n_features: int) -> Effort:
         """Hyperplanes follow from as many orthogonal directions as there are features."""
         few = 1 if not self.planes else n_features
-        return Effort(held=few**2, work=few**3, row_work=self.planes * n_features)
+        return Effort(numbers=few**2, work=few**3, row_work=self.planes * n_features)
 
     @cached_property
     def _boxes(self) -> tuple[FloatArray, FloatArray, IntArray]:

@@ -245,7 +245,7 @@ class Slots(Question):
 
     def effort(self, n_features: int) -> Effort:
         """The answers to `inner` side by side."""
-        return Effort(held=self.slots * self.inner.spec.size)
+        return Effort(numbers=self.slots * self.inner.spec.size)
 
     @cached_property
     def spec(self) -> StatisticsSpec:

@@ -74,7 +74,7 @@ class FeatureHistograms(RecordBounded):
 
     def effort(self, n_features: int) -> Effort:
         """Each feature has an entry of its own, which takes far more than its bins."""
-        return Effort(held=STEP * n_features, work=8 * STEP * n_features, row_work=64 * n_features)
+        return Effort(numbers=STEP * n_features, work=8 * STEP * n_features, row_work=64 * n_features)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -118,14 +118,14 @@ class Effort:
     Args:
         turns: how often each row meets each array, and each of `vectors`: local steps, epochs, iterations.
         vectors: vectors of n_features that a client makes itself, and that each row meets.
-        held: numbers in memory, whatever the rows.
+        numbers: numbers in memory, whatever the rows.
         work: multiply-adds whatever the rows.
         row_work: multiply-adds for each row.
     """
 
     turns: int = 1
     vectors: int = 0
-    held: int = 0
+    numbers: int = 0
     work: int = 0
     row_work: int = 0
 

@@ -312,7 +312,7 @@ def cost_of(question: Question) -> Cost:
         size, effort = sum(one.size for one in arrays), part.effort(n_features)
         vectors = effort.vectors + sum(len(one) if one.ndim > 1 else 1 for one in arrays)
         met = size + (effort.vectors + 1) * n_features
-        own = Cost(size + effort.held, vectors, effort.work, effort.turns * met + effort.row_work)
+        own = Cost(size + effort.numbers, vectors, effort.work, effort.turns * met + effort.row_work)
         own.check()  # One by one: what a part's options take off would pay for another.
         found += own
     found.check()

@@ -98,7 +98,7 @@ class Regrouping(Part):
     def effort(self, n_features: int) -> Effort:
         """A projection of all models, where there are landmarks."""
         size = self.models.shape[1] * (self.landmarks.shape[1] if len(self.landmarks) else 0)
-        return Effort(held=min(size, SKETCHED), work=size * (2 + len(self.models)))
+        return Effort(numbers=min(size, SKETCHED), work=size * (2 + len(self.models)))
 
     def apply(self, memory: Memory) -> None:
         """Have a client take its new cluster.

@@ -103,7 +103,7 @@ class Round(Question):
         return Effort(
             turns=2 * one.epochs,
             vectors=one.n_classes,
-            held=one.n_classes * n_features + block,
+            numbers=one.n_classes * n_features + block,
             work=2 * steps * (STEP + noise),
             row_work=2 * (batches + one.private * steps),
         )
@@ -212,7 +212,7 @@ class SketchedUpdates(Round):
     def effort(self, n_features: int) -> Effort:
         """A projection besides."""
         found, size = super().effort(n_features), self.size * self.models.shape[1]
-        return replace(found, held=found.held + min(size, SKETCHED), work=found.work + size)
+        return replace(found, numbers=found.numbers + min(size, SKETCHED), work=found.work + size)
 
     @property
     def longest(self) -> float:
