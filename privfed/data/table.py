@@ -268,12 +268,11 @@ NO_LABEL = -1
 """Code of a row without a label, or whose label is no class: it counts in nothing that asks for labels."""
 
 
-def missing_rule(value: Any, *, name: str = "missing", error: bool = True) -> Missing:
+def missing_rule(value: Any, *, error: bool = True) -> Missing:
     """Return a rule as it was written: "error", "leave-out", a number, or a text of a number.
 
     Args:
         value: what was written.
-        name: of the parameter, for the message.
         error: whether the rule may be an error.
 
     Raises:
@@ -290,7 +289,7 @@ def missing_rule(value: Any, *, name: str = "missing", error: bool = True) -> Mi
     if not math.isfinite(number):
         names = '"error", "leave-out"' if error else '"leave-out"'
         raise ArgumentError(
-            f"{name} must be {names} or a finite number, got {name}={value!r}.", parameters=[name]
+            f"missing must be {names} or a finite number, got missing={value!r}.", parameters=["missing"]
         )
     return number
 

@@ -16,7 +16,7 @@ import shlex
 import sys
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -348,43 +348,24 @@ def _remedy(path: Path, encoding: str) -> str:
     return f"convert it with: {source}iconv -f {encoding} -t UTF-8{what} > utf8.csv"
 
 
-TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".xlsx")
-"""Suffixes of the tables that can be written."""
-
-
-def check_suffix(path: Path, known: Sequence[str] = TABLES) -> str:
-    """Return which of `known` suffixes the file's name has, in lower case; it determines the format.
-
-    Raises:
-        ArgumentError: it ends with none of them.
-    """
-    for suffix in known:
-        if path.name.lower().endswith(suffix):
-            return suffix
-    raise ArgumentError(f"{path} has no known format: its name must end with {' or '.join(known)}.")
-
-
 def write_table(path: Path, columns: Mapping[str, npt.NDArray[np.generic]]) -> None:
     """Write a table atomically, in the format of the file's suffix; `load_features` reads it.
 
     Args:
-        path: ends with one of `TABLES`.
+        path: ends with .csv, .tsv (and .gz), .parquet or .xlsx; another one is written as CSV.
         columns: name -> values, shape (n_rows,).
-
-    Raises:
-        ArgumentError: it ends with none of them.
     """
-    suffix, frame = check_suffix(path), pl.DataFrame(dict(columns))
+    frame, name = pl.DataFrame(dict(columns)), path.name.lower()
     with replaced(path) as fresh:
-        if suffix == ".parquet":
+        if name.endswith(".parquet"):
             frame.write_parquet(fresh)
-        elif suffix == ".xlsx":
+        elif name.endswith(".xlsx"):
             write_spreadsheet(fresh, frame)
         else:
-            fresh.write_bytes(_text(frame, suffix))
+            fresh.write_bytes(_text(frame, name))
 
 
-def _text(frame: pl.DataFrame, suffix: str) -> bytes:
-    text = frame.write_csv(separator="\t" if suffix.startswith(".tsv") else ",").encode()
+def _text(frame: pl.DataFrame, name: str) -> bytes:
+    text = frame.write_csv(separator="\t" if name.endswith((".tsv", ".tsv.gz")) else ",").encode()
     # Without a time stamp, so that the same table always gives the same file.
-    return gzip.compress(text, mtime=0) if suffix.endswith(".gz") else text
+    return gzip.compress(text, mtime=0) if name.endswith(".gz") else text
