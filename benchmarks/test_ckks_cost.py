@@ -20,8 +20,8 @@ from threadpoolctl import threadpool_limits
 from privfed.core.asking.statistics import Entry, StatisticsSpec
 from privfed.core.stored.encoding import decode, encode
 from privfed.protocols.ckks.cipher import Key
+from privfed.protocols.ckks.ckks import CHECK_SLOTS, Checks, CkksAdder, Encrypted
 from privfed.protocols.ckks.grid import PRIME_BITS, RING, SLOTS, SlotGrid
-from privfed.protocols.ckks.scheme import CHECK_SLOTS, Checks, CkksAdder, Encrypted
 
 Cost = dict[str, float]
 """Seconds of processor time by step, and bytes of one answer."""

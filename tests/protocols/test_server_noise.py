@@ -30,8 +30,8 @@ from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import Drawn, ServerNoise
 from privfed.protocols import CKKS, GroupMasked, Masked, Plain
 from privfed.protocols.ckks.cipher import with_noise
+from privfed.protocols.ckks.ckks import CHECK_SLOTS, CkksScheme, Encrypted
 from privfed.protocols.ckks.grid import SlotGrid
-from privfed.protocols.ckks.scheme import CHECK_SLOTS, CkksScheme, Encrypted
 from privfed.protocols.crypto.fixed_point import Grid
 from privfed.protocols.group_masked.group_masked import MaskedWords, MaskScheme
 from privfed.questions.bounded.bounded_sums import GridSums

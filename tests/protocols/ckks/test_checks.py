@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privfed.errors import IntegrityError
+from privfed.protocols.ckks.ckks import CHECK_SLOTS, LIMB_BITS, LIMBS, WORDS, Checks
 from privfed.protocols.ckks.grid import Capacity, Slots
-from privfed.protocols.ckks.scheme import CHECK_SLOTS, LIMB_BITS, LIMBS, WORDS, Checks
 from tests.some import some
 
 N, SIZE = 5, 12

@@ -16,8 +16,8 @@ from privfed.errors import IntegrityError, MessageError, ProtocolError, RefusedE
 from privfed.protocols import CKKS
 from privfed.protocols.ckks import cipher
 from privfed.protocols.ckks.cipher import CipherSum, Ciphertexts, Key
+from privfed.protocols.ckks.ckks import CHECK_SLOTS, CkksAdder, CkksScheme, Encrypted
 from privfed.protocols.ckks.grid import SLOTS, Capacity, grid_of
-from privfed.protocols.ckks.scheme import CHECK_SLOTS, CkksAdder, CkksScheme, Encrypted
 from privfed.protocols.client_opened.client_opened import GroupSession
 from privfed.protocols.client_opened.scheme import Adder
 from tests.default_run import slow_but
