@@ -2,10 +2,9 @@
 
 There is no boundary of trust between simulated clients.
 
-Logs of simulated clients' own errors, which a real client would keep on its own machine.
-
-An error in a client's own code (a question, a user's weighting, its disk) leaves the client only as the code
-of a refusal. These logs show developers which error it was.
+`ClientLogs` are logs of clients' own errors, which a real client keeps on its own machine. An error in a
+client's own code (a question, a user's weighting, its disk) leaves the client only as the code of a refusal.
+These logs show developers which error it was.
 """
 
 from __future__ import annotations

@@ -3,12 +3,11 @@
 A simulation answers for all its clients in one pass instead (`privfed.engines.in_process.Pool`), with the
 functions below; each client's answer is the same to the last bit.
 
-The rows of each user that a client answers from, at unit "user": at most so many, by a keyed choice.
-
-Which rows of a user count follows from that user's rows and the client's own key alone: a keyed hash of id
-and row puts them in order, and the first ones are kept. So a user's presence changes no choice among the rows
-of others, and nobody without the key can write rows that are sure to be kept. Rows without an id belong to
-no user, and are left out.
+At unit "user" a client answers from at most so many rows of each user, by a keyed choice (`of_users`). Which
+rows of a user count follows from that user's rows and the client's own key alone: a keyed hash of id and row
+puts them in order, and the first ones are kept. So a user's presence changes no choice among the rows of
+others, and nobody without the key can write rows that are sure to be kept. Rows without an id belong to no
+user, and are left out.
 
 Reveals: nothing; it happens before any question is answered.
 """

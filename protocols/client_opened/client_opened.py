@@ -1,11 +1,9 @@
-"""The two sides of sums that the clients open, for every way of sealing answers.
+"""Sums that clients open, for every way of sealing answers: their base class, and their session.
 
-A session of sums that clients open, as the process that drives a run uses it.
-
-It joins two parts. `Relay` is the coordinator; an `Opener` acts for the clients' side. In a simulation that
-is `CommonReplay`: one replay of the algorithm in place of those of all clients, which are identical. If the
-clients are on other machines it is `Told`, which gets each total from one of them. The relay's exchanges go
-out unchanged and contain nothing of what the opener knows.
+The process that drives a run uses the session, which joins two parts. `Relay` is the coordinator; an `Opener`
+acts for the clients' side. In a simulation that is `CommonReplay`: one replay of the algorithm in place of
+those of all clients, which are identical. If the clients are on other machines it is `Told`, which gets each
+total from one of them. The relay's exchanges go out unchanged and contain nothing of what the opener knows.
 """
 
 from __future__ import annotations

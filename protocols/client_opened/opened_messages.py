@@ -1,10 +1,10 @@
-"""The messages of sums that clients open.
+"""The messages of sums that clients open, and what the group's keys, headers and tags are bound to.
 
 `AdvertiseRequest`, `Advertisement` and `RosterRequest` are those of masked sums; all others travel
 inside an `Envelope`, under the key that one client shares with the coordinator. "Down" means from the
 coordinator to a client, "up" from a client to the coordinator.
 
-The values that a group's keys, headers and tags are bound to; the same on all replays.
+All replays compute the same headers and heads:
 
 header_r = H(session, number, index, head, cohort, members, metric)
 head     = H(header_r, integers of total_r)         a hash chain over the totals; the first head is H(session)

@@ -14,12 +14,7 @@ from privfed.core.agreed.agreement import Agreement, Signer
 from privfed.core.roles.engine import Exchange, gather
 from privfed.core.roles.secure_sum import Steps
 from privfed.core.stored.encoding import Message, Refusal, encode
-from privfed.errors import (
-    IntegrityError,
-    MessageError,
-    ProtocolError,
-    RepeatsSpentError,
-)
+from privfed.errors import IntegrityError, MessageError, ProtocolError, RepeatsSpentError
 from privfed.privacy.pricing import ServerNoise
 from privfed.protocols.client_opened.opened_messages import (
     MISSED,
@@ -31,12 +26,8 @@ from privfed.protocols.client_opened.opened_messages import (
     needed,
 )
 from privfed.protocols.client_opened.scheme import Scheme
-from privfed.protocols.crypto.keys import (
-    new_secret,
-)
-from privfed.protocols.setup.advertising import (
-    with_keys,
-)
+from privfed.protocols.crypto.keys import new_secret
+from privfed.protocols.setup.advertising import with_keys
 from privfed.protocols.setup.parties import Coordinator
 from privfed.protocols.setup.rules import bitmap
 from privfed.protocols.setup.setup_messages import Advertisement, Capsule, Channel, part

@@ -1,13 +1,11 @@
-"""The interface of a sum that clients open: how an answer is sealed, added and opened.
+"""How answers of sums that clients open are sealed, added and opened; and a client's state between messages.
 
-`client`, `relay` and `session` do the rest: set-up, headers, hash chain, tags, repeats. A scheme is
-stateless and holds no key; both sides use the same object.
+A `Scheme` is stateless and holds no key; both sides use the same object. The modules beside this one do the
+rest: set-up, headers, hash chain, tags, repeats. A `SumAttempt` is one attempt at a sum, as each client
+computes it from what its replay of the algorithm asks.
 
-One attempt at a sum, as each client computes it from what its replay of the algorithm asks.
-
-The state that a client of sums that clients open keeps between messages. Its repr shows no secret.
-
-A stored state must not be restored from a copy: see `privfed.party.state`.
+The repr of a `State` shows no secret. A stored one must not be restored from a copy: see
+`privfed.party.state`.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ X25519 (RFC 7748), ML-KEM-768 (FIPS 203), Ed25519 (RFC 8032), HKDF-SHA256 (RFC 5
 Every derivation hashes a tag and everything that the key is bound to, in fields of fixed length or prefixed
 with their length.
 
-What two parties would each compute from the same secret: twice on two machines, once in a simulation.
-
 The agreed key of two clients, and all that is derived from it, is the same on both sides. Where one process
 simulates both, the second takes what the first computed; every byte that is sent stays the same. A value is
 kept under everything that it depends on, so that parties that were told different things share nothing.

@@ -3,7 +3,7 @@
 Every key is derived for a single use, so the counter may always start at zero. Keystreams are generated
 and added in blocks that fit the processor's cache.
 
-Check words of a group-masked sum: a secret random combination of its entries.
+The check words of a group-masked sum are a secret random combination of its entries.
 
 A client appends c_i = sum_l r_l x_{i,l} mod 2^192 to its words, where each x is an integer and each r_l is
 64 bits of a stream that only clients know. The relation is linear, so sums of honest answers keep it. Let

@@ -1,6 +1,4 @@
-"""The configuration of group-masked sums, as users write it (docs/protocols/group-masked.md).
-
-Sums under pairwise masks and one group mask: the scheme of `GroupMasked`.
+"""Sums under pairwise masks and one group mask (docs/protocols/group-masked.md).
 
     upload_i = encode(x_i) + sum_j +-PRG(K_ij, header) [+ PRG(G, header) from the client of lowest position]
 

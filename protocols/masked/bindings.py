@@ -8,7 +8,7 @@
 
 A mask is its words, where they are few; else an AES key.
 
-What a client makes with its neighbours under the header of a sum: masks of its answer, and receipts.
+`Masking` is what a client makes with its neighbours under the header of a sum: masks and receipts.
 """
 
 from __future__ import annotations

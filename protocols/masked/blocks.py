@@ -13,13 +13,7 @@ import msgspec
 import numpy as np
 
 from privfed.errors import PolicyError
-from privfed.protocols.crypto.keys import (
-    KEY_BYTES,
-    CryptographyError,
-    new_secret,
-    seal,
-    unseal,
-)
+from privfed.protocols.crypto.keys import KEY_BYTES, CryptographyError, new_secret, seal, unseal
 from privfed.protocols.crypto.shamir import Bytes, rows, share
 from privfed.protocols.masked.bindings import (
     BOX_KEYS,

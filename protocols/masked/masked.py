@@ -183,9 +183,8 @@ class Masked:
             i: MaskedClient(i, agreement, identity, policies[i], replay, shared)
             for i, identity in identities.items()
         }
-        if replay is None:
-            return self.coordinator(agreement, server), sides
-        return AnnouncingSession(MaskedSession(agreement, server), replay), sides
+        session = MaskedSession(agreement, server)
+        return session if replay is None else AnnouncingSession(session, replay), sides
 
 
 class VerifiedMasked(Masked):

@@ -16,13 +16,7 @@ from privfed.core.roles.secure_sum import COLLECT
 from privfed.core.stored.encoding import Refusal
 from privfed.errors import IntegrityError, MessageError
 from privfed.protocols.crypto.fixed_point import Grid, Words
-from privfed.protocols.crypto.keys import (
-    KEY_BYTES,
-    RECEIPT_BYTES,
-    CryptographyError,
-    equal,
-    unseal,
-)
+from privfed.protocols.crypto.keys import KEY_BYTES, RECEIPT_BYTES, CryptographyError, equal, unseal
 from privfed.protocols.crypto.keystream import Masker
 from privfed.protocols.crypto.shamir import Bytes, Flags, Shares, rows
 from privfed.protocols.masked.bindings import (

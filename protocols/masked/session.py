@@ -20,11 +20,7 @@ from privfed.protocols.crypto.fixed_point import grid_of
 from privfed.protocols.crypto.keys import CIPHERTEXT_BYTES, KEY_BYTES
 from privfed.protocols.crypto.shamir import MAX_HOLDERS
 from privfed.protocols.masked.client import MAX_PREPARED
-from privfed.protocols.masked.masked_messages import (
-    Relayed,
-    Unmasking,
-    Upload,
-)
+from privfed.protocols.masked.masked_messages import Relayed, Unmasking, Upload
 from privfed.protocols.masked.preparing import Preparing
 from privfed.protocols.masked.round_state import RoundState
 from privfed.protocols.masked.state import SECRET_BYTES

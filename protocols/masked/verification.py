@@ -16,7 +16,7 @@ of both, as (2X, 2c), no likelier than a guess of 192 bits. Who knows G learns n
 No question is in a place: machines may compute floats that differ in the last bit, and who was not asked
 checks the total by what its own replay asks. `head` chains the totals.
 
-What the coordinator of verified totals keeps for clients: the totals that each lacks, and their secret.
+`Delivery` is what the coordinator keeps for clients: the totals that each lacks, and their secret.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 What it promises, and against whom: docs/protocols/masked.md, section 13.
 
-Whether two machines ask the same: floats may differ in their last digits, and nothing else may.
+Two machines ask the same where floats differ in their last digits, and nothing else does (`alike`).
 """
 
 from __future__ import annotations
@@ -43,12 +43,7 @@ from privfed.protocols.masked.masked_messages import (
     VerifiedRequest,
 )
 from privfed.protocols.masked.state import Chain, DropoutReport, Fit, Pair
-from privfed.protocols.masked.verification import (
-    CHECK_WORDS,
-    Place,
-    check_words,
-    first_head,
-)
+from privfed.protocols.masked.verification import CHECK_WORDS, Place, check_words, first_head
 from privfed.protocols.setup.rules import Cohort, Rules, is_bitmap, needed_to_open
 
 

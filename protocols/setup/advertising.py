@@ -3,7 +3,7 @@
 The request is signed, and a client takes each fit's identifier once: whoever else can send messages could
 otherwise close a running fit, as often as it likes.
 
-A client's check of the list of clients (the roster).
+A client checks the list of clients (the roster) before it agrees on keys with any.
 
 Rollback detection: parties exchange signed journal counters at set-up and remember each peer's highest.
 

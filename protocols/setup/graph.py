@@ -10,11 +10,10 @@ graphs, and would need new key agreements.
 The distances are public and the same for all graphs of (n, d): 16 sets are drawn from a hash, and the one
 with the smallest second eigenvalue is kept (the eigenvalues are the Fourier transform of the distances).
 
-Computes the numbers of neighbours, colluders and shares for a cohort of n clients.
-
-Every party computes these numbers for itself, from the cohort's size and the signed terms. Up to
-`FULL_GRAPH` clients everyone shares with everyone. Above, each shares with d others on a sparse graph
-(Bell et al.: Secure Single-Server Aggregation with (Poly)Logarithmic Overhead, CCS 2020, section 3):
+Every party computes the numbers of neighbours, colluders and shares for itself (`sizes`), from the cohort's
+size and the signed terms. Up to `FULL_GRAPH` clients everyone shares with everyone. Above, each shares with d
+others on a sparse graph (Bell et al.: Secure Single-Server Aggregation with (Poly)Logarithmic Overhead, CCS
+2020, section 3):
 
 - *Colluders.* The graph is drawn independently of who colludes. So a client's d neighbours are a random d of
   the n - 1 others, and the number of colluders among them is hypergeometric. c is the smallest number with n

@@ -7,9 +7,8 @@ with a MAC under K_ij that the other checks before any use. Without that MAC the
 ends ciphertexts of its own, have them talk under keys that differ, and open both sides once X25519 falls. The
 session hashes the signed keys of all. Between a client and the coordinator the client encapsulates.
 
-The coordinator's part where clients agree on keys: who encapsulates to whom, and what waits for whom.
-
-It relays signed keys and ciphertexts, and learns none of the keys that they give.
+The coordinator keeps who encapsulates to whom, and what waits for whom (`Pairing`). It relays signed keys
+and ciphertexts, and learns none of the keys that they give.
 """
 
 from __future__ import annotations

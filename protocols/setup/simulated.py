@@ -1,6 +1,6 @@
 """Builds the parties of a simulation in one process, as on several machines, with fresh identities.
 
-One replay for a whole simulation: it stands for those of all clients, which are identical.
+One replay serves a whole simulation: it stands for those of all clients, which are identical.
 """
 
 from __future__ import annotations

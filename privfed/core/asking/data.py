@@ -210,17 +210,13 @@ class Stack:
 
     def inside(self, ranges: Ranges) -> bool:
         """Say whether all rows lie in `ranges`."""
-        low, high = self._extremes
-        return bool((low >= ranges.low).all() and (high <= ranges.high).all())
-
-    @property
-    def _extremes(self) -> tuple[FloatArray, FloatArray]:
-        """Smallest and largest value of each column, found once; rows stay as they are."""
         key = ("extremes",)
         if key not in self.cache:
+            # Found once: rows stay as they are.
             self.cache[key] = self.rows.min(axis=0, initial=np.inf), self.rows.max(axis=0, initial=-np.inf)
         kept: tuple[FloatArray, FloatArray] = self.cache[key]  # type: ignore[assignment]
-        return kept
+        low, high = kept
+        return bool((low >= ranges.low).all() and (high <= ranges.high).all())
 
     def within(self, ranges: Ranges) -> Stack:
         """Return the stack with all rows clipped to `ranges`; it is kept, for all clients."""

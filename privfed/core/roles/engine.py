@@ -20,12 +20,7 @@ import numpy as np
 from privfed.core.asking.question import ERRORS, Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.stored.encoding import CODE, Refusal, StateCodec, encode
-from privfed.errors import (
-    FAILED,
-    MessageError,
-    PolicyError,
-    StateError,
-)
+from privfed.errors import FAILED, MessageError, PolicyError, StateError
 
 Reply = TypeVar("Reply")
 
