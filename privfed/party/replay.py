@@ -72,10 +72,6 @@ TOTALS: Codec[tuple[OpenedTotal, ...]] = Codec(Items[OpenedTotal], "totals that 
 """What a replay stores."""
 
 
-def _ignored(index: int, total: OpenedTotal) -> None:
-    """Tell nobody."""
-
-
 def _numbers(total: Total) -> int:
     return sum(array.size for array in total.statistics.values())
 
@@ -104,7 +100,7 @@ class ProgramReplay(Generic[Outcome]):
         *,
         metrics: Sequence[Metric] = (),
         ledger: Ledger | None = None,
-        tells: Callable[[int, OpenedTotal], None] = _ignored,
+        tells: Callable[[int, OpenedTotal], None] = lambda index, total: None,
         placed: Callable[[Ask], Ask] = lambda ask: ask,
     ) -> None:
         self.outcome: Outcome | None = None
