@@ -6,6 +6,7 @@ ciphertexts; it shares a key with each client, and learns no key that two client
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from typing import Any, NoReturn
 
@@ -171,7 +172,7 @@ class Coordinator:
         )
 
 
-class JoiningClient:
+class JoiningClient(ABC):
     """One client's side of a set-up. Its state has `fit`, `key`, `seed`, `agreement`, `begun` and `losses`.
 
     Args:
@@ -193,9 +194,9 @@ class JoiningClient:
         """Return the state before the first request."""
         return self.codec.kind()
 
+    @abstractmethod
     def join(self, state: Any, message: RosterRequest) -> tuple[Any, bytes]:
         """Check the list of clients, and agree on keys; a subclass says with whom."""
-        raise NotImplementedError
 
     def set_up(self, state: Any, request: bytes) -> tuple[Any, bytes] | Envelope:
         """Answer a request of a set-up; return the envelope that any other request is.
