@@ -138,7 +138,7 @@ class RecordBounded(Question):
     def answer_all(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
-        """Answer for several clients: sums of their rows, each held to its bound in whole steps."""
+        """Answer for several clients: sums of their rows, each checked against its bound in whole steps."""
         return summed(self, clients)
 
     def bounded(self, reach: float | None = None) -> RecordBounded:

@@ -1,4 +1,4 @@
-"""Sums over rows, of which each is held to its bound in whole steps before it is added.
+"""Sums over rows, of which each is checked against its bound in whole steps before it is added.
 
 A question with a bound on one record says what each row adds (`Contribution`), and never adds by itself.
 Here each row's values are truncated toward zero to the entry's grid. Their length is compared with the bound
@@ -31,7 +31,7 @@ from privfed.errors import PrivacyError
 IntArray = npt.NDArray[np.intp]
 
 _MOST_VALUES = 1 << 18
-"""Values of rows that are held at once, at least."""
+"""Values of rows that are in memory at once, at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +116,15 @@ def _of_batch(question: Adding, clients: Sequence[ClientData]) -> list[dict[str,
         here = slice(first, first + chunk)
         with np.errstate(all="ignore"):  # What is no number is beyond its bound.
             parts = question.contributions(rows[here], labels[here])
-            held = _Held.of(parts, entries, bounds)
-        if not held.within.all():
-            zeroed += np.bincount(owner[here][~held.within], minlength=n)
+            checked = _Checked.of(parts, entries, bounds)
+        if not checked.within.all():
+            zeroed += np.bincount(owner[here][~checked.within], minlength=n)
         for entry in entries:
             name, bound = entry.name, bounds[entry.name]
             if bound.fixed:
                 added = bound.l2 * np.bincount(owner[here], minlength=n)[:, None]
             else:
-                added = held.added(parts[name], entry, owner[here], n)
+                added = checked.added(parts[name], entry, owner[here], n)
             totals[name] = np.asarray(totals[name] + added if first else added, dtype=np.float64)
     for client, count in zip(clients, zeroed.tolist(), strict=True):
         if count:
@@ -141,7 +141,7 @@ def beyond(question: object, count: int) -> PrivacyError:
     )
 
 
-class _Held:
+class _Checked:
     """Rows in whole steps, entry by entry, and which of them are within all their bounds."""
 
     def __init__(self, steps: Mapping[str, FloatArray], within: npt.NDArray[np.bool_]) -> None:
@@ -150,7 +150,7 @@ class _Held:
     @classmethod
     def of(
         cls, parts: Mapping[str, Contribution], entries: Sequence[Entry], bounds: Mapping[str, Limit]
-    ) -> _Held:
+    ) -> _Checked:
         steps: dict[str, FloatArray] = {}
         within: npt.NDArray[np.bool_] | None = None
         for entry in entries:

@@ -290,12 +290,12 @@ class Noised(Question):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> FloatArray:
         flat, everyone = np.zeros((len(clients), self.inner.spec.size)), clients
-        held = [i for i, client in enumerate(clients) if client.n_rows]
-        if len(held) < len(clients):
+        full = [i for i, client in enumerate(clients) if client.n_rows]
+        if len(full) < len(clients):
             # Clients without rows keep their zeros: means and nearest rows are undefined for them.
-            clients, generators = [clients[i] for i in held], [generators[i] for i in held]
-        answers = self.inner.answer_all(clients, generators) if held else ()
-        for i, answer in zip(held, answers, strict=True):
+            clients, generators = [clients[i] for i in full], [generators[i] for i in full]
+        answers = self.inner.answer_all(clients, generators) if full else ()
+        for i, answer in zip(full, answers, strict=True):
             flat[i] = self.inner.spec.flatten(answer)
         # The secure sum would refuse NaN, and such a refusal would depend on the rows.
         flat = np.nan_to_num(flat, nan=0.0, posinf=0.0, neginf=0.0)
@@ -305,7 +305,8 @@ class Noised(Question):
     def _limited(self, flat: FloatArray, clients: Sequence[ClientData]) -> FloatArray:
         """Return each entry clipped to its L2 limit and truncated toward zero, in steps.
 
-        Each client is held to its limits in whole steps, as rows are (`privfed.privacy.contributions`).
+        Each client is checked against its limits in whole steps, as `privfed.privacy.contributions` checks
+        rows.
         """
         sizes = [prod(entry.shape) for entry in self.inner.spec.entries]
         parts = np.split(flat, np.cumsum(sizes)[:-1], axis=1)

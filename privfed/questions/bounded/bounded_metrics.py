@@ -1,8 +1,8 @@
 """Bounded forms of the metrics' questions, with a proven bound on one record's contribution.
 
 A bounded form computes the same statistics as its question, but clips each record's contribution to a bound,
-to which each is held (`privfed.privacy.contributions`). The bounds follow from the largest distance of a
-record of the domain to its nearest center. An index spends its whole budget on its one sum.
+against which each is checked (`privfed.privacy.contributions`). The bounds follow from the largest distance
+of a record of the domain to its nearest center. An index spends its whole budget on its one sum.
 
 Reveals to whoever opens the total: what the question reveals, with noise.
 """

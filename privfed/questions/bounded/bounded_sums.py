@@ -8,7 +8,7 @@ most (0, 2 D) where both records share the cell, and by (sqrt 2, sqrt 2 D) where
 distances by at most D.
 
 Contributions are clipped slightly below the radius, so that rounding of a norm never makes one longer than
-its bound; each is held to it (`privfed.privacy.contributions`).
+its bound; each is checked against it (`privfed.privacy.contributions`).
 
 Reveals to whoever opens the totals: these sums, with noise.
 """
