@@ -88,7 +88,8 @@ def print_measured(
     options = {**surroundings_of(values_of(given)), **surroundings}
     found, path = list[Estimate](), folder / MEASURED
     for name in metrics:
-        privacy: Any = declared.privacy()
+        own = msgspec.structs.replace(declared, purpose=declared.purpose or name)
+        privacy: Any = own.privacy()
         found.append(with_interval(name, clients, centers, privacy=privacy, **options))
         before = msgspec.json.decode(path.read_bytes()) if path.exists() else []
         rewrite(path, pretty([*before, found[-1].to_dict()]))

@@ -1,7 +1,7 @@
 """Private metrics with intervals of what their noise leaves open, from the released total alone.
 
-An interval covers, with at least its level, the metric of the exact total: of the sums that the question
-asked for, without noise. It says nothing of a population, or of clipping.
+An interval is for the metric of the exact total: of the sums that the question asked for, without noise. It
+says nothing of a population, or of clipping.
 
 A quotient of two entries has Fieller's interval. The fuzzy index rises with each of several entries. So it
 lies between its values at their lower and upper ends, if all their intervals hold at once. They are
@@ -78,7 +78,8 @@ class Estimate:
     Args:
         metric: its name.
         value: as the metric's function returns it.
-        level: probability with which the interval covers, at least.
+        level: probability with which the interval covers, at least; for `davies_bouldin` and
+            `calinski_harabasz` that is measured, not proven.
         low: lower end; None for no interval.
         high: upper end, likewise; infinite where noise leaves no bound.
         no_interval: why there is none; empty if there is one.

@@ -29,7 +29,9 @@ def test_metrics_share_what_is_drawn_from_a_budget_and_are_kept_with_the_run(
     drawn = (*DOMAIN, *GROUPS, "--budget", tmp_path / "b", "--share", 0.4)
     text = asked(home, "--metrics", "inertia,mean_distance", *drawn)
     assert "inertia " in text and "(95%: " in text and "each of these: differential privacy" in text
-    assert [one.share for one in PrivacyBudget.of(tmp_path / "b").log()] == pytest.approx([0.2, 0.2])
+    paid = PrivacyBudget.of(tmp_path / "b").log()
+    assert [one.share for one in paid] == pytest.approx([0.2, 0.2])
+    assert [one.purpose for one in paid] == ["inertia", "mean_distance"]
     found = json.loads(asked(home, "--metrics", "score", "--json", *PRIVATELY))
     kept = json.loads((home / "run" / "metrics.json").read_text())
     assert [one["metric"] for one in kept] == ["inertia", "mean_distance", "score"] and kept[2:] == found
