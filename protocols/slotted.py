@@ -264,9 +264,14 @@ def moved(statistics: Statistics, key: bytes, slots: int, client: int) -> Statis
     """Move the content of the first slot to the client's slot in the permutation drawn from `key`."""
     # Sorting uniform words gives a uniform permutation.
     slot = int(np.argsort(keystream(key, slots))[client])
-    parts = [one for a in statistics.values() for one in (a[slots - slot :], a[: slots - slot])]
-    vector = np.concatenate([one.ravel() for one in parts])
-    return Statistics.of(statistics.layout, frozen(vector))
+    vector = np.zeros(statistics.vector.size)
+    found = Statistics.of(statistics.layout, vector)
+    for name, answers in statistics.items():
+        # All but one slot are empty, or noise is in all. Zeros that nobody writes to take no memory.
+        full = np.flatnonzero(answers.reshape(slots, -1).any(axis=1))
+        found[name][(full + slot) % slots] = answers[full]
+    frozen(vector)
+    return found
 
 
 class SlottedClient:

@@ -22,9 +22,9 @@ import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
 from privfed.core.values.domain import FloatArray
-from privfed.protocols.crypto.fixed_point import Layout, Words
+from privfed.protocols.crypto.fixed_point import Layout, Words, add_numbers
 
-BLOCK_WORDS = 1 << 14
+BLOCK_WORDS = 1 << 15
 
 SHORT = 1 << 8
 """Most words of a mask that is derived as it is; a longer one is the keystream of a key."""
@@ -59,7 +59,7 @@ class Masker:
 
     def __init__(self, grid: Layout) -> None:
         self._grid = grid
-        self._buffer = bytearray(8 * min(BLOCK_WORDS, grid.n_narrow))
+        self._buffer = bytearray(8 * min(BLOCK_WORDS, grid.n_front))
         self._block = np.frombuffer(self._buffer, dtype="<u8")
 
     def apply(self, total: Words, masks: Sequence[bytes], adds: npt.NDArray[np.bool_]) -> None:
@@ -90,14 +90,14 @@ class Masker:
         """Add all streams to one block of the total after the other, which stays in the processor's cache."""
         grid, buffer = self._grid, memoryview(self._buffer)
         streams = [(_stream(key), sign) for key, sign in zip(keys, signs, strict=True)]
-        for start in range(0, grid.n_narrow, BLOCK_WORDS):
-            part = total[start : min(start + BLOCK_WORDS, grid.n_narrow)]
-            zeros, made, block = _ZEROS[: 8 * len(part)], buffer[: 8 * len(part)], self._block[: len(part)]
+        for part, kind in grid.front(BLOCK_WORDS):
+            own = total[part]
+            zeros, made, block = _ZEROS[: 8 * len(own)], buffer[: 8 * len(own)], self._block[: len(own)]
             for stream, sign in streams:
                 stream.update_into(zeros, made)
-                (np.add if sign > 0 else np.subtract)(part, block, out=part)
-        for stream, sign in streams if grid.size > grid.n_narrow else ():
-            generated = stream.update(bytes(8 * (grid.size - grid.n_narrow)))
+                add_numbers(own, block, kind, sign)
+        for stream, sign in streams if grid.size > grid.n_front else ():
+            generated = stream.update(bytes(8 * (grid.size - grid.n_front)))
             grid.add_rest(total, np.frombuffer(generated, dtype="<u8").astype(np.uint64), sign)
 
 

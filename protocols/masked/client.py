@@ -278,7 +278,7 @@ class MaskedClient(JoiningClient):
         parts = (message.index, asked, cohort.digest, message.prepared, keys.chain.head)
         header = sum_header(keys.session, number, *parts)
         prepared = tuple([maker.neighbours.clients[place] for place in slots])
-        grid = grid_of(asked, len(cohort.members))
+        grid = grid_of(asked, len(cohort.members), agreed.terms.slotted > 0)
         layout = grid.checked(0 if self._verifier is None else CHECK_WORDS)
         chosen, secrets = list(slots), block.own[number]
         seeds = rows(block.seeds[number], KEY_BYTES)[chosen].tobytes()

@@ -66,7 +66,7 @@ class MaskedSession(Preparing):
         members, terms = self._agreement.cohort(cohort).members, self._agreement.configuration.terms
         check_cohort(len(members), terms)
         data, needed = question.to_bytes(), needed_to_open(len(members), terms)
-        grid_of(data, len(members))
+        grid_of(data, len(members), terms.slotted > 0)
         state = yield from self._collected(data, index, cohort, upcoming)
         few = len(state.living) < needed or state.is_cut_off(state.living)
         if few and self._accused_last:
@@ -95,12 +95,14 @@ class MaskedSession(Preparing):
     ) -> Steps[RoundState]:
         """Collect uploads under a fresh number; return the state of the sum."""
         members = self._agreement.cohort(cohort).members
-        needed, excluded = needed_to_open(len(members), self._agreement.configuration.terms), self._excluded()
+        terms = self._agreement.configuration.terms
+        needed, excluded = needed_to_open(len(members), terms), self._excluded()
         block, number = yield from self._block(cohort, needed, excluded)
         coming = self._announced.taken(block, number)
         chosen = coming.preparations.keys() - excluded
         self._require(chosen, members, "prepare", self._unprepared)
-        grid, head = grid_of(question, len(members)), b"" if self._delivery is None else self._delivery.head
+        grid = grid_of(question, len(members), terms.slotted > 0)
+        head = b"" if self._delivery is None else self._delivery.head
         state = RoundState(
             self._agreement, self._session, number, index, question, coming, chosen, grid, head
         )

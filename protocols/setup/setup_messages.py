@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from privfed.core.agreed.agreement import Agreement
-from privfed.core.stored.encoding import Message, decode, digest, encode
+from privfed.core.stored.encoding import Message, decode, digest, encode, ending_in
 from privfed.core.values.numbers import Items, Number
 from privfed.errors import MessageError
 from privfed.protocols.crypto.keys import (
@@ -170,7 +170,7 @@ class Direction:
     def seal(self, number: int, stage: Stage, message: Message) -> bytes:
         """Return a sealed envelope with a message of a sum and stage."""
         box = sealed(self.key, encode(message), self._binding(number, stage))
-        return encode(Envelope(number, stage, box))
+        return ending_in(encode(Envelope(number, stage, memoryview(b""))), box)
 
     def open(self, envelope: Envelope, expected: Any, sender: str = "the coordinator") -> Any:
         """Return the message in an envelope.

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privfed.core.stored.encoding import Codec, types_of
+from privfed.core.stored.encoding import Codec, Message, encode, ending_in, types_of
 from privfed.errors import ArgumentError, FormatError
 
 
@@ -25,6 +25,20 @@ CODEC: Codec[Kept] = Codec(Kept, "kept value", 3)
 VALUES = st.builds(
     Kept, st.binary(max_size=20), st.dictionaries(st.integers(0, 9), st.integers(0, 9), max_size=3)
 )
+
+
+class Sealed(Message, frozen=True):
+    number: int
+    box: bytes
+
+
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 65535, 65536, 100_000])
+def test_a_message_ending_in_bytes_is_what_encoding_it_whole_gives(size: int) -> None:
+    box = bytes(range(256)) * (size // 256 + 1)
+    made = ending_in(encode(Sealed(7, b"")), memoryview(box)[:size])
+    assert made == encode(Sealed(7, box[:size]))
+    # No room is left behind it.
+    assert sys.getsizeof(made) == sys.getsizeof(b"") + len(made)
 
 
 @given(VALUES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -14,14 +15,19 @@ from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Ask, Total
 from privfed.core.roles.secure_sum import SecureSum, answer_stages
+from privfed.core.stored.encoding import decode
 from privfed.core.values.domain import Ranges
 from privfed.engines.in_process import Fault
 from privfed.errors import ArgumentError, NotEnoughClientsError, PolicyError, RefusedError
 from privfed.protocols import CKKS, GroupMasked, Masked, Plain, Slotted
+from privfed.protocols.crypto.fixed_point import grid_of
 from privfed.protocols.crypto.keys import digest
+from privfed.protocols.masked.masked_messages import Upload
+from privfed.protocols.setup.setup_messages import Envelope
 from privfed.protocols.slotted import check_slots, moved, slot_key
 from privfed.questions.gathered import Slots
-from tests.protocols.federations import ANY_DATA, Sums, Vectors, vectors
+from tests.protocols.federations import ANY_DATA, Sums, Vectors, seeded, vectors
+from tests.protocols.masked.test_uniform import assert_not_uniform, assert_uniform
 
 N = 6
 OWN = vectors(3)
@@ -85,6 +91,29 @@ def test_a_lost_client_leaves_its_slot_empty() -> None:
     total = run.gather(slots(), Fault(2, "collect"))
     assert 2 not in total.contributors
     assert run.shown(total, slots()) == run.expected(i for i in range(N) if i != 2)
+
+
+def test_uploads_and_all_sums_of_them_are_uniform_whatever_is_in_the_slots() -> None:
+    question = slots(question=vectors(1001))
+    with seeded(8):
+        run = Contributions(Slotted(Masked(colluders=1, honest=3)), N)
+        run.ask(OWN)
+        run.draw = lambda question: None  # type: ignore[method-assign]
+        run.values = {i: np.full(1001, 2.0**-10 * i) for i in range(N)}
+        run.federation.ask(Ask(question))
+    grid, uploads = grid_of(question.to_bytes(), N, True), []
+    assert grid.n_paired == N * 1001 // 2
+    for client, data in next(replies for one, replies in run.engine.log[::-1] if one.stage == "collect"):
+        envelope = decode(data, Envelope, sender="", stage="")
+        upload = run.session._inner._channels[client].up.open(envelope, Upload, "")  # type: ignore[attr-defined]
+        uploads.append(np.frombuffer(upload.words, dtype="<u8").astype(np.uint64))
+    assert_not_uniform(grid.encode(np.eye(1, question.spec.size).ravel(), 0))
+    for several in (several for k in (1, 2, N - 1, N) for several in itertools.combinations(uploads, k)):
+        total = np.zeros(grid.size, dtype=np.uint64)
+        for one in several:
+            grid.add(total, one)
+        # Own masks are still on the sum of all.
+        assert_uniform(total)
 
 
 def slot_of_first(total: Total, run: Contributions) -> int:

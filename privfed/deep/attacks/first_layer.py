@@ -42,7 +42,7 @@ def first_layer(values: FloatArray, n_features: int, n_classes: int, units: int)
 
 
 def repeated_rows(
-    models: FloatArray, gradients: FloatArray, ranges: Ranges, rate: float
+    models: FloatArray, gradients: FloatArray, ranges: Ranges, rate: float, error: float
 ) -> FloatArray | None:
     """Return rows that quotients of several units agree on, float64 of shape (n, n_features); None without.
 
@@ -51,10 +51,11 @@ def repeated_rows(
         gradients: of the same shape.
         ranges: of the columns; rows lie within.
         rate: that gradients were multiplied with.
+        error: largest error of each number of a gradient, from the grid of a sum.
     """
     # A module of single precision begins with such numbers.
     single = np.array_equal(models[0], models[0].astype(np.float32))
-    rounding = (2.0**-25 if single else 2.0**-52) * float(np.abs(models).max()) / rate
+    rounding = max(error, (2.0**-25 if single else 2.0**-52) * float(np.abs(models).max()) / rate)
     models, gradients = np.concatenate(models, axis=1), np.concatenate(gradients, axis=1)
     biases = np.abs(gradients[-1])
     large = np.flatnonzero(biases > SMALL * biases.max())

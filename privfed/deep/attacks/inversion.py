@@ -132,7 +132,7 @@ class GradientInversion(PassiveAttack[Points]):
             models, gradients = (
                 np.stack(two) for two in zip(*((one.model, one.gradient) for one in seen), strict=True)
             )
-            return repeated_rows(models, gradients, first.ranges, first.rate)
+            return repeated_rows(models, gradients, first.ranges, first.rate, first.error)
         shares = 1.0 / n_classes - first.gradient[-1]
         rank = rank_of(seen)
         least, most = (first.rows, first.rows) if first.rows else (max(1, rank), self.most_rows)
@@ -228,8 +228,9 @@ def _of_answer(one: SumView, answer: Mapping[str, FloatArray], units: int) -> It
         update, start = answer["update"][cluster] / weight, models[before]
     if np.linalg.norm(update) >= training.max_update_norm * (1.0 - 1e-6) or not update.any():
         return
-    name = "sketch" if isinstance(question, SketchedUpdates) else "update"
-    step = next(float(np.max(entry.resolution)) for entry in question.spec.entries if entry.name == name)
+    # Answers in clear are on no grid; that of a total has at most the resolution.
+    slotted = isinstance(one.question, Slots)
+    step = float(np.max(question.spec.entries[0].resolution)) if slotted else 0.0
     whole, width, rate = training.model == "softmax", question.ranges.n_features, training.decayed_rate
     rows = int(answer["rows"].sum()) if training.by_rows else 0
     model, moved = (
@@ -266,6 +267,8 @@ def _one_by_one(seen: Sequence[Seen], labels: Labels, rng: np.random.Generator) 
     every = np.linalg.svd(np.concatenate([one.gradient for one in seen], axis=1), full_matrices=False)
     axes, sizes, across = every[0][:, :n], every[1][:n], every[2][:n]
     models = np.stack([axes.T @ one.model for one in seen])
+    # On the digits errors of true rows left it by up to nine times the grid's own error.
+    exact = max(1e-12, 30.0 * max(one.error for one in seen))
     # Gradients of a class change with its biases' as the rows' mean does, nearly.
     changes = np.concatenate([one.gradient - first for one in seen], axis=1)
     mean = changes @ changes[-1] / (changes[-1] @ changes[-1])
@@ -302,7 +305,7 @@ def _one_by_one(seen: Sequence[Seen], labels: Labels, rng: np.random.Generator) 
             row, remains = end.x @ kept, float(np.abs(end.fun).max())
             if not remains < 1e-3:
                 break
-        if remains < 1e-12 and np.all(np.abs(duals @ row) < n / 2):
+        if remains < exact and np.all(np.abs(duals @ row) < n / 2):
             left.remove(label)
             rows, duals = np.vstack([rows, row]), np.vstack([duals, errors(row, label)[1]])
             found.append(label)
@@ -357,7 +360,9 @@ def _fitted(seen: Sequence[Seen], labels: Labels, start: FloatArray) -> FloatArr
     if not np.isfinite(end.x).all() or remains > 2.0 * max(one.error for one in seen):
         return None
     rows = end.x.reshape(shape) @ axes.T
-    # How far values may lie from those found, for errors as large as what no rows explain.
-    least = float(np.linalg.svd(end.jac, compute_uv=False)[-1])
+    # How far values lie from those found, for errors as large as the grid's or as what no rows explain.
+    sizes, ways = np.linalg.svd(end.jac, full_matrices=False)[1:]
+    with np.errstate(all="ignore"):
+        spread = float(np.sqrt(np.square(ways.T / sizes).sum(axis=1).max()))
     near = TOLERANCE * max(float(rows[:, :-1].std(axis=0).mean()), 1e-9)
-    return rows[:, :-1] if least * near > 3.0 * (remains + 1e-15) * math.sqrt(rows.size) else None
+    return rows[:, :-1] if near > 3.0 * max(remains, *(one.error for one in seen)) * spread else None

@@ -151,8 +151,9 @@ def test_updates_of_few_rows_are_the_rows(kind: Any, way: dict[str, Any]) -> Non
     fitted = kind(n_classes=np.int64(10), rounds=10, domain=Box(0, 1), **way).fit(X, y)
     view = fitted.transcript_.view("server")
     found = GradientInversion().run(view, Prior(), np.random.default_rng(0))
-    report = evaluate(found, Truth(X, tolerance=1e-9))
-    assert report.recovered == report.precision == 1.0 and report.claims == 36
+    report = evaluate(found, Truth(X, tolerance=1e-9 if way else 0.01))
+    # Slots are on a grid of 2^-30 of the longest update: that tells too little of twelve rows to claim them.
+    assert report.precision == 1.0 and report.claims == (36 if way else 24) == 36 * report.recovered
     counted = evaluate(ClassCounts().run(view, Prior(), np.random.default_rng(0)), LabelledTruth(X, labels=y))
     assert counted.recovered == counted.precision == 1.0 and counted.claims == 5
     assert report.linked == counted.linked == bool(way)

@@ -13,6 +13,7 @@ from privfed.core.asking.statistics import Entry, StatisticsSpec
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.protocols.crypto.fixed_point import MAX_CLIPPED, Grid, Words, grid_of
+from privfed.questions.gathered import Slots
 from tests.default_run import examples
 from tests.protocols.federations import vectors, wide_vectors
 
@@ -197,6 +198,55 @@ def test_the_smallest_ranges_keep_a_step(high: float, n: int) -> None:
     assert grid.step[0] > 0
     values, _, _ = grid.decode(added(grid, [np.array([high])] * n))
     assert abs(values[0] - n * high) <= n * grid.step[0]
+
+
+# --- slots: of the answers to an entry at most one is not zero ---
+
+
+@st.composite
+def in_slots(draw: st.DrawFn) -> tuple[StatisticsSpec, Grid, list[FloatArray]]:
+    """Draw a grid of slots, and answers each entry of which one client gives."""
+    n, size = draw(st.integers(1, 200)), draw(st.integers(1, 9))
+    high = [draw(st.sampled_from([0.0, 1e-6, 1.0, 10.0, 2.0**20])) for _ in range(size)]
+    relative = [2.0 ** -draw(st.sampled_from([20, 29, 30, 50, 80])) for _ in range(size)]
+    resolution = [max(2.0 * top, 1e-9) * share for top, share in zip(high, relative, strict=True)]
+    one = spec([-top for top in high], high, resolution)
+    answers = [np.zeros(size) for _ in range(min(n, 4))]
+    for place, top in enumerate(high):
+        answers[draw(st.integers(0, len(answers) - 1))][place] = top * draw(st.sampled_from([-1, 1, 0.3]))
+    return one, Grid(one, n, slotted=True), answers
+
+
+@given(in_slots())
+def test_what_one_client_answers_in_an_entry_comes_out_rounded_to_a_step_within_the_resolution(
+    drawn: tuple[StatisticsSpec, Grid, list[FloatArray]],
+) -> None:
+    one, grid, answers = drawn
+    values, _, contributors = grid.decode(added(grid, answers))
+    np.testing.assert_array_equal(values, exact(grid, answers))
+    assert contributors == len(answers) and (grid.step <= one.resolution).all()
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 2**15 + 3])
+@pytest.mark.parametrize("high", [1.0, 10.0, np.nextafter(16.0, 0.0)])
+def test_an_entry_of_a_slot_takes_32_bits_where_its_resolution_allows(size: int, high: float) -> None:
+    ends = [high] * size
+    one = spec([-top for top in ends], ends, [2.0 * top * 2.0**-30 for top in ends])
+    grid = Grid(one, 20, slotted=True)
+    assert grid.size == (size + 1) // 2 + 2 and Grid(one, 20).size == size + 2
+    # The widest numbers of either sign, beside each other in one word.
+    answer = np.where(np.arange(size) % 3 == 0, -high, high)
+    words = grid.encode(answer, 7)
+    np.testing.assert_array_equal(grid.decode(words)[0], np.rint(answer / grid.step) * grid.step)
+    # Another number in the same word carries nothing into it.
+    grid.add(words, grid.encode(-answer, 0))
+    assert grid.decode(words)[0].tolist() == [0.0] * size and grid.decode(words)[1:] == (7, 2)
+
+
+def test_who_offers_no_slots_leaves_room_for_the_sum() -> None:
+    inner = vectors(4)
+    data = Slots(ranges=inner.ranges, inner=inner, slots=3).to_bytes()
+    assert grid_of(data, 3).n_paired == 0 == grid_of(inner.to_bytes(), 3, True).n_paired
 
 
 def test_a_range_that_two_limbs_cannot_resolve_is_an_error_that_says_what_helps() -> None:

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from privfed.core.agreed.agreement import Registry
 from privfed.errors import ArgumentError
-from privfed.protocols.crypto.fixed_point import Grid
+from privfed.protocols.crypto.fixed_point import Grid, Layout
 from privfed.protocols.crypto.keys import (
     CryptographyError,
     Identity,
@@ -160,6 +160,20 @@ def test_masks_of_wide_entries_carry() -> None:
         value = (int(total[narrow + wide + place]) << 64) + int(total[narrow + place])
         assert value == (2**128 - 1 + mask) % 2**128
     Masker(grid).add(total, NIST_KEY, -1)
+    np.testing.assert_array_equal(total, start)
+
+
+@pytest.mark.parametrize("n_paired", [3, BLOCK_WORDS + 5])
+def test_masks_of_halves_do_not_carry(n_paired: int) -> None:
+    layout = Layout(2, 0, 0, n_paired)
+    start = np.full(layout.size, 2**64 - 1, dtype=np.uint64)
+    total, stream = start.copy(), keystream(NIST_KEY, layout.size)
+    Masker(layout).add(total, NIST_KEY)
+    # Minus one, modulo 2^32 in both halves and modulo 2^64 in the words after them.
+    low, high = (stream - np.uint64(1)) & np.uint64(2**32 - 1), (stream >> np.uint64(32)) - np.uint64(1)
+    expected = np.where(np.arange(layout.size) < n_paired, low | (high << np.uint64(32)), stream - 1)
+    np.testing.assert_array_equal(total, expected)
+    Masker(layout).subtract(total, NIST_KEY)
     np.testing.assert_array_equal(total, start)
 
 

@@ -169,7 +169,16 @@ def test_each_number_is_in_one_block() -> None:
 
 
 @pytest.mark.parametrize(
-    "layout", [Layout(7, 0), Layout(0, 5), Layout(SHORT - 2, 1), Layout(SHORT, 1), Layout(9, 2, 3)]
+    "layout",
+    [
+        Layout(7, 0),
+        Layout(0, 5),
+        Layout(SHORT - 2, 1),
+        Layout(SHORT, 1),
+        Layout(9, 2, 3),
+        Layout(2, 1, 0, 5),
+        Layout(2, 1, 0, SHORT),
+    ],
 )
 @pytest.mark.parametrize("signs", [[], [True], [False], [True, False, True, True, False]])
 def test_masks_are_added_at_once_as_one_after_the_other(layout: Layout, signs: list[bool]) -> None:
