@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -121,10 +121,8 @@ class Regrouped:
 
 def as_table(decisions: Sequence[Regrouped]) -> FloatArray:
     """Return decisions as float64 of shape (n, 5), for a file: all finite, NaN as -1 and infinity as -2."""
-    lines = [(one.round, one.n_clusters, one.index, one.changed, one.converged) for one in decisions]
-    table = np.array(lines, dtype=np.float64).reshape(len(lines), 5)
-    table[:, 2] = np.where(np.isnan(table[:, 2]), -1.0, np.where(np.isinf(table[:, 2]), -2.0, table[:, 2]))
-    return table
+    table = np.array([astuple(one) for one in decisions], dtype=np.float64).reshape(len(decisions), 5)
+    return np.nan_to_num(table, nan=-1.0, posinf=-2.0)
 
 
 def from_table(table: FloatArray) -> list[Regrouped]:
@@ -150,7 +148,6 @@ class ModelsOutcome:
         models: of the clusters, float64 of shape (n_clusters, n_parameters).
         history: models at the start and after each round; the number of clusters may change.
         regrouped: what each round decided, where the algorithm decides anything.
-        clients: number of clients in each cluster at the end, where it was asked for.
         structure: number of the last clustering.
         parents: cluster that each one was split from, where clusters are split; -1 for others.
     """
@@ -158,6 +155,5 @@ class ModelsOutcome:
     models: FloatArray
     history: tuple[FloatArray, ...]
     regrouped: tuple[Regrouped, ...] = ()
-    clients: FloatArray = field(default_factory=lambda: np.zeros(0))
     structure: int = 0
     parents: tuple[int, ...] = ()

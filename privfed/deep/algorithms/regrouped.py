@@ -90,8 +90,8 @@ class RegroupedLearning:
 
     @property
     def max_sums(self) -> int:
-        """Most sums: the range, two a round, and the sizes of clusters."""
-        return 2 + 2 * self.training.rounds
+        """Most sums: the range, and two a round; or one a round, and in the end the sizes of clusters."""
+        return 1 + 2 * self.training.rounds
 
     def sketch_size(self, plan: Plan) -> int:
         """Return how many numbers a sketch has."""
@@ -136,12 +136,14 @@ class RegroupedLearning:
         return make(seed=self.training.public_seed, metric=metric, **own)
 
     def phases(self, setting: Setting) -> Phases:
-        """Return what a run asks: the ranges where none are declared, one or two questions a round, sizes."""
+        """Return what a run asks: ranges where none are declared, one or two questions a round, or sizes."""
         plan, rounds = Plan(self.training, setting), self.training.rounds
         cycles = (self._phases_of(plan, number) for number in range(1, rounds + 1))
         last = self._steps(plan, Within(1, rounds))
         numbers = {"structure": Within(0, rounds), "n_clusters": Within(1, MOST_CLUSTERS)}
-        sizes = () if plan.private else (Phase(plan.form(ClusterSizes, before=last, **numbers)),)
+        sizes = (
+            (Phase(plan.form(ClusterSizes, before=last, **numbers)),) if self.averages_itself(plan) else ()
+        )
         return (*plan.found, *cycles, *sizes)
 
     def _phases_of(self, plan: Plan, number: int) -> Cycle:
@@ -250,16 +252,14 @@ class _Server:
         )
 
     def end(self) -> Conversation[ModelsOutcome]:
-        """Tell clients of the last clustering, and ask how many are in each cluster."""
-        clients = np.zeros(0)
-        if not self._plan.private:
+        """Tell clients of the last clustering; where averages are asked for, these told them."""
+        if self._algorithm.averages_itself(self._plan):
             now = {"before": self._step, "structure": self._structure, "n_clusters": len(self.models)}
             question = self._plan.question(ClusterSizes, **now)
-            total = yield Ask(question, self._plan.label(self._training.rounds), (EVERYONE,), "sizes")
-            clients = total.statistics["clients"]
+            yield Ask(question, self._plan.label(self._training.rounds), (EVERYONE,), "sizes")
         parents = tuple(self._parents) if self._rule.numbered else ()
         return ModelsOutcome(
-            self.models, tuple(self.history), tuple(self.regrouped), clients, self._structure, parents
+            self.models, tuple(self.history), tuple(self.regrouped), self._structure, parents
         )
 
     @staticmethod

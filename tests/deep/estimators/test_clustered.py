@@ -125,6 +125,12 @@ def test_sketches_find_the_same_clusters() -> None:
     assert len(question.question) > 0
 
 
+def test_averages_tell_clients_of_the_last_clustering_so_that_no_sum_is_asked_for_that_alone() -> None:
+    fitted = DCFL(**WORDS, decay=0.1).fit(*clients(6))
+    purposes = [asked.purpose for asked, _ in fitted.transcript_.totals()]
+    assert purposes == ["sketches", "round"] * WORDS["rounds"] and (fitted.labels_ >= 0).all()
+
+
 def test_a_newcomer_takes_the_nearest_model_and_one_that_was_away_finds_its_own() -> None:
     X, y = clients(8)
     cohorts = [list(range(6)), list(range(6)), [0, 1, 2, 6], [3, 4, 5, 7], list(range(8))]
