@@ -61,6 +61,7 @@ def attack(
     run_folders: tuple[Path, ...],
     wanted: tuple[str, ...],
     algorithm: str | None,
+    model: str | None,
     random_state: int,
     out: Path | None,
     curve: bool,
@@ -75,7 +76,7 @@ def attack(
     parameters = values_of({name: given.pop(name) for name in (*settings, "most_rows")})
     transcripts = [Transcript.load(folder) for folder in run_folders]
     for folder in run_folders:
-        know_questions(folder, algorithm, "attack")
+        know_questions(folder, algorithm, "attack", model)
     seen = [
         target_of(folder, transcript, **given)
         for folder, transcript in zip(run_folders, transcripts, strict=True)

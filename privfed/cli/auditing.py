@@ -50,6 +50,7 @@ def audit(
     group: str | None,
     columns: tuple[str, ...],
     algorithm: str | None,
+    model: str | None,
     trials: int,
     out: Path | None,
     as_json: bool,
@@ -71,13 +72,13 @@ def audit(
             )
         transcript = Transcript.load(subject)
         claim = _claim(subject, transcript)
-        know_questions(subject, algorithm, "audit")
+        know_questions(subject, algorithm, "audit", model)
         audit_own_rows(subject, transcript, claim, my_rows, client, group, id, columns, journal, as_json)
         return
     if subject.is_dir():
         transcript = Transcript.load(subject)
         claim = _claim(subject, transcript)
-        know_questions(subject, algorithm, "audit")
+        know_questions(subject, algorithm, "audit", model)
         rows, *_ = true_rows(subject, transcript, truth, group, columns)
         options: dict[str, Any] = values_of({"confidence": given["confidence"]})
         found = [audit_run(transcript, rows, **options), audit_units(transcript, trials=trials, **options)]

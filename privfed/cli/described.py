@@ -162,25 +162,29 @@ def check_own(
             )
 
 
-def know_questions(folder: Path, algorithm: str | None, command: str) -> None:
-    """Import the algorithm of a run, so that what it asked can be read from its transcript.
+def know_questions(folder: Path, algorithm: str | None, command: str, model: str | None = None) -> None:
+    """Import the algorithm and model of a run, so that what it asked can be read from its transcript.
 
     Args:
         folder: folder of the run; where it has no `run.json`, only what was typed is imported.
         algorithm: the algorithm as it was typed now; None if it was not.
         command: the command that runs, for messages.
+        model: the model, likewise.
 
     Raises:
         ArgumentError: nothing can be imported by this name.
-        RunFolderError: the run has an algorithm of the user's own, which was not named, or another one was.
+        RunFolderError: the run has an algorithm or model of the user's own, which was not named, or another
+            one was.
     """
     if (folder / RUN).exists():
         parameters = read_run(folder).parameters
-        protocol, model = str(parameters.values["protocol"]), parameters.values.get("model")
-        check_own(folder, parameters, algorithm, protocol, None if model is None else str(model), command)
+        protocol = str(parameters.values["protocol"])
+        check_own(folder, parameters, algorithm, protocol, model, command)
         ESTIMATORS.resolve(parameters.algorithm)
     elif algorithm is not None:
         ESTIMATORS.resolve(algorithm)
+    if model is not None:
+        models().registered(model)
 
 
 def declared_with(source: Source, declared: Declared) -> Declared:

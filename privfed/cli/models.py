@@ -19,6 +19,7 @@ from privfed.core.roles.conversation import ROUND, Ask, Total
 from privfed.data.table import ClientTables
 from privfed.deep.attacks.membership import round_of
 from privfed.deep.estimators.base import FederatedModel
+from privfed.deep.estimators.training_plan import model_name
 from privfed.deep.training.trainer import MODELS
 from privfed.errors import ArgumentError, DataError
 from privfed.federation.clients import Clients
@@ -54,14 +55,26 @@ def check_labels(names: Sequence[str], labels: Sequence[Any]) -> None:
 def model_named(name: str) -> Any:
     """Return what an estimator takes for --model: a registered name, or what "module:Name" stands for.
 
-    It is imported since a person typed it.
+    It is imported since a person typed it. Of what its module registers the registered name is returned.
 
     Raises:
         ArgumentError: it is neither.
     """
     if name not in MODELS and ":" not in name:
         raise ArgumentError(f"--model: {name!r} is none of {', '.join(MODELS.names())}, nor MODULE:NAME.")
-    return name if name in MODELS else imported(name)
+    if name in MODELS:
+        return name
+    found: Any = imported(name)
+    return next((one for one in MODELS.added() if MODELS.find(one) is found), found)
+
+
+def registered(name: str) -> str:
+    """Return the name under which the model of --model is registered here, as questions have it.
+
+    Raises:
+        ArgumentError: it is no model.
+    """
+    return model_name(model_named(name), None, None)
 
 
 class _Rounds:

@@ -122,9 +122,7 @@ def out_option(default: str) -> Decorator:
 own_algorithm_option = click.option(
     "--algorithm", metavar="MODULE:NAME", help="Needed again if the run has an algorithm of yours."
 )
-own_model_option = click.option(
-    "--model", metavar="MODULE:NAME", help="Needed again if the run trains a model of yours."
-)
+own_model_option = click.option("--model", metavar="MODULE:NAME", help="Needed again for a model of yours.")
 
 truth_options = stacked(
     click.option(
@@ -140,6 +138,7 @@ truth_options = stacked(
         help="Feature columns of the truth.  [default: the run's; all but group if its folder names none]",
     ),
     own_algorithm_option,
+    own_model_option,
 )
 
 audit_options = stacked(

@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from privfed.cli.declared import Declared
-from privfed.cli.described import check_own
+from privfed.cli.described import check_own, models
 from privfed.cli.result import TrainedResult, claim_of_run, holds_models, in_columns_units
 from privfed.cli.run_folder import (
     ASKED,
@@ -29,7 +29,6 @@ from privfed.cli.run_folder import (
     read_result,
     read_run,
 )
-from privfed.core.names import imported
 from privfed.core.record.transcript import Transcript, has_begun
 from privfed.core.stored.files import make_folder
 from privfed.core.values.domain import FloatArray
@@ -281,7 +280,7 @@ def _classes(
         raise ArgumentError(f"the run trained {known.n_clusters} models: name one with --cluster.")
     model = load(run_folder / MODEL)
     if own is not None:
-        model.set_params(model=imported(own))
+        model.set_params(model=models().model_named(own))
     codes = model.predict(rows, cluster or 0)
     if model.privacy_claim_ is not None and not told:
         line = model.privacy_claim_.line

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from privfed.cli.pictures import draw_models, moved
 from privfed.cli.result import TrainedResult
 from privfed.cli.run_folder import read_result
 from privfed.core.record.transcript import Transcript
-from privfed.deep import DCFL
+from privfed.deep import DCFL, MODELS
 from privfed.federation.driver import Federation
 from privfed.privacy.claim import PrivacySpent
 from tests.cli.wide import run
@@ -209,3 +210,48 @@ def test_a_model_that_is_no_torch_module_or_lacks_the_extra_is_said(home: Path, 
 
 
 NO_MODULE = object()
+
+
+OWN = """
+import torch
+from privfed.deep import MODELS
+from privfed.deep.training.torch_trainer import TorchTrainer
+
+torch.manual_seed(0)
+NET = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Tanh(), torch.nn.Linear(6, 3))
+
+def halved(scores, labels):
+    return 0.5 * torch.nn.functional.cross_entropy(scores, labels)
+
+def own(n_features, n_classes):
+    return TorchTrainer(NET, halved, torch.optim.Adam)
+
+MODELS.add("own-net", own)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["NET", "own"])
+def test_a_model_of_ones_own_is_named_again_for_attacks_and_predictions(
+    name: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A torch module, or what its module registers, with a loss and an optimizer."""
+    pytest.importorskip("torch")
+    place = f"own_net_{name}"
+    (tmp_path / f"{place}.py").write_text(OWN.replace("own-net", place))
+    monkeypatch.syspath_prepend(tmp_path)
+    model = ("--model", f"{place}:{name}")
+    words = ("--group", "client", "--label", "kind", *BOX, *LEARNING, *PLAIN, "--algorithm", "fedavg")
+    run("fit", home / "t.csv", *words, *model, "--out", tmp_path / "r")
+    fitted = privfed.load(tmp_path / "r")
+    rows = clients(6)[0][0]
+    classes = np.array(list("xyz"))[fitted.predict(rows)].tolist()
+    # In another process nothing is registered, and the module is imported again.
+    monkeypatch.setattr(MODELS, "_things", {})
+    monkeypatch.delitem(sys.modules, place)
+    attack = ("attack", tmp_path / "r", "--attack", "model-membership", "--public", home / "public.csv")
+    assert f"privfed attack {tmp_path / 'r'} --model {place}:{name}" in run(*attack, exit_code=2).stderr
+    found = json.loads(run(*attack, *model, "--json", "--no-picture").stdout)["attacks"]["model-membership"]
+    assert 0.0 <= found["recovered"] <= 1.0
+    said = run("predict", tmp_path / "r", home / "t.csv", *model).stdout.splitlines()
+    assert [one["class"] for one in csv.DictReader(said)][: len(rows)] == classes

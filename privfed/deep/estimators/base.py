@@ -19,7 +19,7 @@ from privfed.core.stored.encoding import Array, asdict
 from privfed.core.values.domain import Domain, FloatArray
 from privfed.core.values.guarantee import Unit
 from privfed.deep.algorithms.plan import ModelsOutcome, as_table, from_table
-from privfed.deep.estimators.predicting import Predicting, kind_of
+from privfed.deep.estimators.predicting import Predicting, kind_of, trained_by
 from privfed.deep.estimators.resuming import remembered
 from privfed.deep.estimators.training_plan import (
     check_labels,
@@ -147,11 +147,12 @@ class FederatedModel(Predicting, ModelParameters, Saved):
 
         Raises:
             NotFittedError: it is not fitted.
-            ArgumentError: the rows have other features, or the torch module is missing.
+            ArgumentError: the rows have other features; or the torch module is missing, or after loading
+                its loss or optimizer are not those of the fit.
             DataError: there are no rows, or values, labels or (without privacy) rows' places are not allowed.
         """
         check_fitted(self, "models_")
-        self._trainer()
+        self._check_trains_alike()
         clients = gather(
             [self._rows(X)], y=[y], names=["newcomer"], domain=None if self.privacy else self.domain
         )
@@ -172,7 +173,7 @@ class FederatedModel(Predicting, ModelParameters, Saved):
 
     def _newcomers_training(self, n_rows: int) -> Training:
         """Return the last round's training, without noise; batches are of the fit's size in the mean."""
-        options = self._options
+        options = self._options | {"model": self._registered(), "loss": None, "optimizer": None}
         if self._by_dp_sgd is not None:
             options["batch_size"] = max(1, round(self.sample_rate * n_rows))
         training = training_of(options, 0, False).at(self._training_.rounds)
@@ -326,7 +327,8 @@ class FederatedModel(Predicting, ModelParameters, Saved):
         self.regrouped_ = list(outcome.regrouped)
         self.parents_ = np.array(outcome.parents or (-1,) * len(outcome.models), dtype=np.int64)
         self.n_iter_, self.n_features_in_ = training.rounds, clients.n_features
-        self._training_, self._kind_ = training, kind_of(training.trainer(clients.n_features))
+        trainer = training.trainer(clients.n_features)
+        self._training_, self._kind_, self._trained_by_ = training, kind_of(trainer), trained_by(trainer)
         self.privacy_claim_ = claim_of(self.federation_, self._secure_sum())
         self._remember(outcome, training.rounds, clients)
 
@@ -358,6 +360,7 @@ class FederatedModel(Predicting, ModelParameters, Saved):
             return None
         training = self._training_
         facts = {name: one for name, one in asdict(training).items() if name in KEPT}
+        named = {"module": self._kind_, "trained_by": self._trained_by_}
         arrays = {
             "models": self.models_,
             "history": np.concatenate(self.history_),
@@ -365,7 +368,7 @@ class FederatedModel(Predicting, ModelParameters, Saved):
             "regrouped": as_table(self.regrouped_),
             "parents": self.parents_.astype(np.float64),
         }
-        return arrays, {**facts, "n_features": self.n_features_in_, "module": self._kind_}
+        return arrays, {**facts, "n_features": self.n_features_in_, **named}
 
     def _restore(self, arrays: Arrays, facts: dict[str, Any]) -> None:
         sizes, models = arrays["sizes"].astype(np.intp), arrays["models"]
@@ -375,8 +378,8 @@ class FederatedModel(Predicting, ModelParameters, Saved):
         if not np.array_equal(history[-1], models):
             raise ValueError("the history does not end with the models")
         options = {name: facts[name] for name in KEPT}
-        self._kind_ = facts.get("module", "")  # Not in files of format 2.
-        if not (isinstance(options["model"], str) and isinstance(self._kind_, str)):
+        self._kind_, self._trained_by_ = (str(facts.get(name, "")) for name in ("module", "trained_by"))
+        if not isinstance(options["model"], str):
             raise ValueError("no name of a model")
         self._training_ = Training(**options)
         self.models_, self.history_ = models, history

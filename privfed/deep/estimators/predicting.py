@@ -27,6 +27,11 @@ def kind_of(trainer: Trainer) -> str:
     return str(getattr(trainer, "kind", ""))
 
 
+def trained_by(trainer: Trainer) -> str:
+    """Return the loss and optimizer of a torch module as text; nothing of other models."""
+    return str(getattr(trainer, "trained_by", ""))
+
+
 class Predicting:
     """Base of the estimators of models: the classes that a fitted model gives."""
 
@@ -37,17 +42,18 @@ class Predicting:
     n_features_in_: int
     _training_: Training
     _kind_: str
+    _trained_by_: str
 
     @property
     def _width(self) -> int:
         """Number of features of a row, without its times."""
         return self.n_features_in_ - TIMES * self._training_.timed
 
-    def _trainer(self) -> Trainer:
-        """Return the model.
+    def _registered(self) -> str:
+        """Return the name that the model has in this process.
 
         Raises:
-            ArgumentError: a torch module of another process is not there, or another one is.
+            ArgumentError: it is a torch module of another process, and none was passed.
         """
         name = self._training_.model
         if name not in MODELS and isinstance(self.model, str):
@@ -55,8 +61,15 @@ class Predicting:
                 "this model was trained with a torch module, which files do not hold: pass one of the same "
                 "layers, set_params(model=module), before it predicts."
             )
-        if name not in MODELS:
-            name = model_name(self.model, self.loss, self.optimizer)
+        return name if name in MODELS else model_name(self.model, self.loss, self.optimizer)
+
+    def _trainer(self) -> Trainer:
+        """Return the model.
+
+        Raises:
+            ArgumentError: a torch module of another process is not there, or another one is.
+        """
+        name = self._registered()
         trainer = trainer_of(name, self._width, self._training_.n_classes)
         kind, trained = kind_of(trainer), self._kind_
         if (trained and kind != trained) or trainer.n_parameters != self.models_.shape[1]:
@@ -66,6 +79,19 @@ class Predicting:
                 f"{self.models_.shape[1]}. Pass a module of the same layers."
             )
         return trainer
+
+    def _check_trains_alike(self) -> None:
+        """Check that training here takes the loss and optimizer of the fit, which predictions do not need.
+
+        Raises:
+            ArgumentError: it takes others, or a file of an earlier version does not say which.
+        """
+        found, known = trained_by(self._trainer()), self._trained_by_
+        if found != known:
+            raise ArgumentError(
+                f"training here is by {found}; the fit was by {known or 'what the file does not say'}. Files "
+                "hold neither: pass those of the fit, set_params(loss=loss, optimizer=optimizer)."
+            )
 
     def _model(self, cluster: int | None) -> FloatArray:
         n_models = len(self.models_)

@@ -1,8 +1,8 @@
 """What a user's module or loss computes, as bytes: two that compute otherwise must not share a name.
 
 Of classes and functions the source is taken (the compiled code where there is none), and the plain values
-that they hold: attributes, defaults, and variables of the functions around them. What lies deeper, as in a
-function that is called by name, is not seen.
+and tensors that they hold: attributes, defaults, and variables of the functions around them. What lies
+deeper, as in a function that is called by name, is not seen.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def described(thing: Any, kind: type) -> bytes:
     """
     if isinstance(thing, kind):
         held = [*(one for one in thing.parameters() if not one.requires_grad), *thing.buffers()]  # type: ignore[attr-defined]
-        layers = [_layer(one, kind) for one in thing.modules()]  # type: ignore[attr-defined]
+        layers = [_layer(one, kind, type(one).forward) for one in thing.modules()]  # type: ignore[attr-defined]
         return b"".join([repr(thing).encode(), *layers, *map(bytes_of, held)])
     if isinstance(thing, functools.partial):
         texts = [_plain(one, kind) for one in (thing.args, *sorted(thing.keywords.items()))]
@@ -35,7 +35,12 @@ def described(thing: Any, kind: type) -> bytes:
         around = [] if thing.__closure__ is None else [cell.cell_contents for cell in thing.__closure__]
         texts = [_plain(one, kind) for one in (thing.__defaults__, thing.__kwdefaults__, *around)]
         return _code(thing, thing) + "\n".join(texts).encode()
-    return repr(thing).encode()
+    if inspect.ismethod(thing):
+        return described(thing.__func__, kind) + described(thing.__self__, kind)
+    if not hasattr(thing, "__dict__"):
+        return repr(thing).encode()  # Such as a function of torch's own, or nothing.
+    # The text of another object holds its address, which is another one in each process.
+    return _layer(thing, kind, type(thing).__call__) if callable(thing) else b"something"
 
 
 def bytes_of(tensor: Any) -> bytes:
@@ -43,10 +48,10 @@ def bytes_of(tensor: Any) -> bytes:
     return bytes(tensor.detach().cpu().contiguous().double().numpy().tobytes())
 
 
-def _layer(layer: Any, kind: type) -> bytes:
+def _layer(layer: Any, kind: type, called: Any) -> bytes:
     held = {k: v for k, v in vars(layer).items() if not k.startswith("_") and k != "training"}
     texts = [f"{k} {_plain(v, kind)}" for k, v in sorted(held.items())]
-    return _code(type(layer), type(layer).forward) + "\n".join(texts).encode()
+    return _code(type(layer), called) + "\n".join(texts).encode()
 
 
 def _code(thing: Any, function: Any) -> bytes:
@@ -63,4 +68,6 @@ def _plain(value: Any, kind: type) -> str:
     """Return a plain value as text, a function as what it computes; of anything else, that there is one."""
     if inspect.isfunction(value) or isinstance(value, kind):
         return described(value, kind).hex()
+    if hasattr(value, "detach"):  # A tensor, such as the weights of classes.
+        return f"{value.dtype} {tuple(value.shape)} {bytes_of(value).hex()}"
     return repr(value) if isinstance(value, PLAIN) else "something"

@@ -132,6 +132,12 @@ class TorchTrainer:
         return f"{layers} beside fixed numbers {hashlib.sha256(held).hexdigest()[:8]}" if held else layers
 
     @property
+    def trained_by(self) -> str:
+        """The loss and the optimizer as text in one line, each with a hash of what it computes."""
+        own = self._loss is not torch.nn.functional.cross_entropy
+        return f"{_called(self._loss) if own else 'cross-entropy'} and {_called(self._optimizer or 'SGD')}"
+
+    @property
     def _held(self) -> list[Any]:
         """What is never trained: parameters without a gradient, and buffers."""
         frozen = (one for one in self._module.parameters() if not one.requires_grad)
@@ -313,6 +319,14 @@ class TorchTrainer:
         with torch.no_grad():
             scores = self._module(self._rows(features))
         return np.asarray(scores.argmax(dim=1).cpu().numpy(), dtype=np.int64)
+
+
+def _called(thing: Any) -> str:
+    if isinstance(thing, str):
+        return thing
+    inner = thing.func if isinstance(thing, functools.partial) else thing
+    name = getattr(inner, "__name__", type(inner).__name__)
+    return f"{name} {hashlib.sha256(described(thing, torch.nn.Module)).hexdigest()[:8]}"
 
 
 def _check_layers(module: Any) -> None:

@@ -15,8 +15,9 @@ pytest.importorskip("opacus", reason="needs the extra deep: make install-deep")
 import privfed  # noqa: E402
 from privfed.core.asking.question import ClientData  # noqa: E402
 from privfed.core.values.domain import Box  # noqa: E402
-from privfed.deep import DCFL, IFCA, FedAvg  # noqa: E402
+from privfed.deep import DCFL, IFCA, MODELS, FedAvg  # noqa: E402
 from privfed.deep.training.local import Training  # noqa: E402
+from privfed.deep.training.probing import private_trainer_of  # noqa: E402
 from privfed.deep.training.torch_trainer import TorchTrainer  # noqa: E402
 from privfed.errors import ArgumentError, DataError, PrivacyError  # noqa: E402
 from tests.deep.population import clients  # noqa: E402
@@ -200,6 +201,46 @@ def test_a_loaded_model_refuses_a_module_with_other_fixed_numbers(tmp_path: Any)
     assert np.array_equal(found, fitted.predict(X[0]))
 
 
+def test_a_loaded_model_joins_by_the_loss_and_optimizer_of_its_fit_only(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = clients(6)
+    own: dict[str, Any] = {"loss": focal, "optimizer": partial(torch.optim.SGD, momentum=0.9)}
+    fitted = DCFL(Gated(), **own, **WORDS, merge="gathered").fit(X, y)
+    fitted.save(tmp_path / "model.npz")
+    joined, found = [fitted.join(X[i], y[i]) for i in range(6)], fitted.predict(X[0], 0)
+    assert len(set(joined)) > 1
+    again = privfed.load(tmp_path / "model.npz")
+    assert [again.join(X[i], y[i]) for i in range(6)] == joined
+    # In another process nothing is registered.
+    monkeypatch.setattr(MODELS, "_things", {})
+    again = privfed.load(tmp_path / "model.npz").set_params(model=Gated())
+    assert np.array_equal(again.predict(X[0], 0), found)
+    with pytest.raises(ArgumentError, match=r"by cross-entropy and SGD; the fit was by focal .* and SGD "):
+        again.join(X[0], y[0])
+    assert [again.set_params(**own).join(X[i], y[i]) for i in range(6)] == joined
+
+
+class Weighted:
+    """A loss that is an object of a user's class."""
+
+    def __init__(self, weight: float) -> None:
+        self.weight = weight
+
+    def __call__(self, scores: Any, labels: Any) -> Any:
+        return self.weight * torch.nn.functional.cross_entropy(scores, labels)
+
+
+def test_losses_that_compute_alike_share_a_name_and_others_do_not() -> None:
+    """Also where the text of an object is its address, or tensors are held."""
+    module = torch.nn.Linear(4, 3)
+    entropy = torch.nn.functional.cross_entropy
+    weights = [partial(entropy, weight=torch.tensor([1.0, 1.0, one])) for one in (1.0, 2.0, 1.0)]
+    for first, other, same in (weights, [Weighted(1.0), Weighted(2.0), Weighted(1.0)]):
+        names = [TorchTrainer(module, one).name for one in (first, other, same)]
+        assert names[0] == names[2] != names[1]
+
+
 def test_training_begins_at_given_parameters_where_it_is_asked_to() -> None:
     X, y = clients(3)
     module = fixed_and_pretrained()
@@ -267,3 +308,13 @@ def test_lazy_layers_and_classes_in_place_of_modules_are_errors() -> None:
         TorchTrainer(torch.nn.LazyLinear(3))
     with pytest.raises(ArgumentError, match=r"made as Net\(\)"):
         TorchTrainer(Gated)
+
+
+@pytest.mark.parametrize("weighted", [0, 150, 300, 599])
+def test_dp_sgd_refuses_a_weight_of_any_of_many_classes(weighted: int) -> None:
+    module, weight = torch.nn.Linear(4, 600), torch.ones(600)
+    assert private_trainer_of(TorchTrainer(module).register(), 4, 600).n_parameters == 3000
+    weight[weighted] = 2.0
+    name = TorchTrainer(module, torch.nn.CrossEntropyLoss(weight=weight)).register()
+    with pytest.raises(PrivacyError, match="class weights"):
+        private_trainer_of(name, 4, 600)
