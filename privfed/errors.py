@@ -136,6 +136,10 @@ REMEDIES = {
         "These clients lack totals of earlier set-ups of this fit. Only clients could read them, and the "
         "keys are erased, so that these clients cannot follow it any more: begin a new fit"
     ),
+    "policy:models": (
+        "A client trains no models that differential privacy does not bound: its owner allows them (models = "
+        "true in node.toml), or max_epsilon, for fits that claim one"
+    ),
     "policy:min_clients": (
         "Clients want more clients in every sum (min_clients): take more, or draw more of them for a round"
     ),

@@ -15,7 +15,7 @@ from privfed.cli.described import declared_with
 from privfed.cli.described import load as load_rows
 from privfed.cli.parties import APPROVED
 from privfed.cli.run_folder import source_of
-from privfed.core.agreed.policy import GROUP_SIZE, MOST_FITS
+from privfed.core.agreed.policy import GROUP_SIZE, HIDING, MOST_FITS
 from privfed.core.names import ALGORITHMS
 from privfed.core.stored.files import rewrite
 from privfed.data.schema import schema_text
@@ -30,6 +30,7 @@ from privfed.engines.flower.node import check_node, report
 from privfed.engines.flower.settings import HOME, SETTINGS, FederationFile
 from privfed.errors import ArgumentError, PrivFedError
 from privfed.party.identity import IDENTITY, read_identity
+from privfed.protocols.slotted import PREFIX
 
 APPROVALS = ("algorithms", "group_size", "max_epsilon", "max_fits")
 """What `join` asks an owner for; node.toml takes every parameter of a policy."""
@@ -179,7 +180,10 @@ def local(
     labels = {one.name: one.labels for one in tables.tables if one.labels is not None} or None
     n_classes = max(2, len(tables.label_names or ()))
     ids = {one.name: one.ids for one in tables.tables if one.ids is not None} or None
-    approved = {"algorithms": ALGORITHMS.names(), "max_epsilon": max_epsilon}
+    approved: dict[str, Any] = {"algorithms": ALGORITHMS.names(), "max_epsilon": max_epsilon}
+    if labels:
+        # CFL and DCFL show sketches of updates, in slots.
+        approved |= {"models": True, "protocols": sorted({*HIDING, *(f"{PREFIX}{one}" for one in HIDING)})}
     make_local(
         out,
         rows,

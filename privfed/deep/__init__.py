@@ -12,9 +12,10 @@ from privfed.core.names import lazily
 
 if TYPE_CHECKING:
     from privfed.deep.estimators.clustered import CFL, DCFL, IFCA, FedAvg
+    from privfed.deep.training.torch_trainer import TorchTrainer
     from privfed.deep.training.trainer import MODELS, Trainer
 
-__all__ = ["CFL", "DCFL", "IFCA", "MODELS", "FedAvg", "Trainer"]
+__all__ = ["CFL", "DCFL", "IFCA", "MODELS", "FedAvg", "TorchTrainer", "Trainer"]
 
 __getattr__ = lazily(
     __name__,
@@ -24,6 +25,7 @@ __getattr__ = lazily(
         "FedAvg": "privfed.deep.estimators.clustered",
         "IFCA": "privfed.deep.estimators.clustered",
         "MODELS": "privfed.deep.training.trainer",
+        "TorchTrainer": "privfed.deep.training.torch_trainer",
         "Trainer": "privfed.deep.training.trainer",
     },
 )

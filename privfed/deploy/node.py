@@ -119,7 +119,8 @@ def _replied(reply: bytes | None) -> tuple[str, str]:
     if reply is None:
         return (
             "failed",
-            "its process died; your move: see log/ in the party's folder",
+            "its process died, or was ended since nobody waits for it any more (timeout in the coordinator's "
+            "federation.toml); your move: see log/ in the party's folder",
         )
     try:
         answer = messages.read_up(reply, "this node")

@@ -11,6 +11,7 @@ It leans on parts of Flower that are private (`privfed.deploy.processes.TESTED`)
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import ssl
@@ -239,14 +240,18 @@ def load(also: tuple[str, ...] = ()) -> None:
         import_module(name)
 
 
-def in_fork(folder: Path, request: bytes, meanwhile: Callable[[], None]) -> bytes | None:
-    """Answer a message in a fork; return None where the fork died.
+def in_fork(
+    folder: Path, request: bytes, meanwhile: Callable[[], None], seconds: float = math.inf
+) -> bytes | None:
+    """Answer a message in a fork; return None where the fork died, or was ended.
 
     Args:
         folder: the party's.
         request: what came over the network.
         meanwhile: is called every few seconds.
+        seconds: how long the message lives: later nobody takes its answer, so that the fork is ended.
     """
+    until = time.monotonic() + seconds
     ours, theirs = Pipe(duplex=False)
     child = os.fork()
     if not child:
@@ -254,7 +259,9 @@ def in_fork(folder: Path, request: bytes, meanwhile: Callable[[], None]) -> byte
     theirs.close()
     try:
         with ours:
-            while not ours.poll(HEARTBEAT_MIN_INTERVAL / 4):
+            while not ours.poll(min(HEARTBEAT_MIN_INTERVAL / 4, max(0.0, until - time.monotonic()))):
+                if time.monotonic() >= until:
+                    return None
                 meanwhile()
             try:
                 return ours.recv_bytes()
@@ -330,7 +337,7 @@ def serve(
             with suppress(LinkError):
                 fleet.beat()
 
-        reply = in_fork(folder, request, meanwhile)
+        reply = in_fork(folder, request, meanwhile, message.metadata.ttl)
         fleet.push(message, reply)
         hears.told(request, reply)
         last = time.monotonic()

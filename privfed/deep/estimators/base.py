@@ -19,7 +19,7 @@ from privfed.core.stored.encoding import Array, asdict
 from privfed.core.values.domain import Domain, FloatArray
 from privfed.core.values.guarantee import Unit
 from privfed.deep.algorithms.plan import ModelsOutcome, as_table, from_table
-from privfed.deep.estimators.predicting import Predicting, kind_of, trained_by
+from privfed.deep.estimators.predicting import Predicting, kind_of
 from privfed.deep.estimators.resuming import remembered
 from privfed.deep.estimators.training_plan import (
     check_labels,
@@ -327,8 +327,8 @@ class FederatedModel(Predicting, ModelParameters, Saved):
         self.regrouped_ = list(outcome.regrouped)
         self.parents_ = np.array(outcome.parents or (-1,) * len(outcome.models), dtype=np.int64)
         self.n_iter_, self.n_features_in_ = training.rounds, clients.n_features
-        trainer = training.trainer(clients.n_features)
-        self._training_, self._kind_, self._trained_by_ = training, kind_of(trainer), trained_by(trainer)
+        self._training_ = training
+        self._kind_, self._trained_by_ = kind_of(training.trainer(clients.n_features))
         self.privacy_claim_ = claim_of(self.federation_, self._secure_sum())
         self._remember(outcome, training.rounds, clients)
 

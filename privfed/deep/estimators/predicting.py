@@ -22,14 +22,9 @@ Metric = Callable[[npt.NDArray[Any], Labels], float]
 """From true labels and predicted ones to a number."""
 
 
-def kind_of(trainer: Trainer) -> str:
-    """Return the layers of a torch module as text; nothing of other models, which have names."""
-    return str(getattr(trainer, "kind", ""))
-
-
-def trained_by(trainer: Trainer) -> str:
-    """Return the loss and optimizer of a torch module as text; nothing of other models."""
-    return str(getattr(trainer, "trained_by", ""))
+def kind_of(trainer: Trainer) -> tuple[str, str]:
+    """Return a torch module's layers, and its loss and optimizer, as text; nothing of models with names."""
+    return str(getattr(trainer, "kind", "")), str(getattr(trainer, "trained_by", ""))
 
 
 class Predicting:
@@ -71,7 +66,7 @@ class Predicting:
         """
         name = self._registered()
         trainer = trainer_of(name, self._width, self._training_.n_classes)
-        kind, trained = kind_of(trainer), self._kind_
+        kind, trained = kind_of(trainer)[0], self._kind_
         if (trained and kind != trained) or trainer.n_parameters != self.models_.shape[1]:
             raise ArgumentError(
                 f"the module is another one than was trained: {kind or name}, of {trainer.n_parameters} "
@@ -86,7 +81,7 @@ class Predicting:
         Raises:
             ArgumentError: it takes others, or a file of an earlier version does not say which.
         """
-        found, known = trained_by(self._trainer()), self._trained_by_
+        found, known = kind_of(self._trainer())[1], self._trained_by_
         if found != known:
             raise ArgumentError(
                 f"training here is by {found}; the fit was by {known or 'what the file does not say'}. Files "

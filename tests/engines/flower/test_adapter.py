@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from io import StringIO
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -168,6 +169,16 @@ def test_an_answer_comes_from_a_fork_and_one_that_dies_is_none(
     assert len(forked) == 2
 
 
+def test_an_answer_that_nobody_waits_for_any_more_is_ended_and_the_next_one_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a model of the owner's hangs: the node is there for later messages."""
+    with monkeypatch.context() as patched:
+        patched.setattr(supernode, "answered", lambda folder, request: time.sleep(20.0) or b"late")
+        assert supernode.in_fork(tmp_path, b"", list, seconds=0.1) is None
+    assert supernode.in_fork(tmp_path, b"no message", list, seconds=60.0) == encode(Refusal("error"))
+
+
 def test_a_line_is_said_once_a_minute_where_nobody_sits_and_moves_no_cursor() -> None:
     said = StringIO()
     says = node.Says("ward 3", said)
@@ -189,7 +200,7 @@ def test_a_line_is_said_once_a_minute_where_nobody_sits_and_moves_no_cursor() ->
         "connecting: hub:9092",
     ]
     assert lines[4:6] == ["working: on that for 3 s", "asked: something that is no message of privfed's"]
-    assert lines[6] == "refused: malformed" and lines[7].startswith("failed: its process died; your move")
+    assert lines[6] == "refused: malformed" and lines[7].startswith("failed: its process died, or")
 
 
 def test_a_node_serves_through_messages_that_are_none_until_its_kit_moves(
