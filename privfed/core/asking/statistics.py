@@ -181,7 +181,7 @@ class StatisticsSpec:
         return self._flat("resolution")
 
     def _flat(self, field: str) -> FloatArray:
-        return frozen_array(np.concatenate([np.ravel(getattr(entry, field)) for entry in self.entries]))
+        return frozen(np.concatenate([np.ravel(getattr(entry, field)) for entry in self.entries]))
 
     def check(self, statistics: Statistics) -> None:
         """Check names and shapes.
