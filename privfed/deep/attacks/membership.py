@@ -112,6 +112,9 @@ class ModelMembership(PassiveAttack[MembershipScores]):
         rounds = [found for one in view.sums if (found := round_of(one.question)) is not None]
         if len(rounds) < 2:
             return NotRun(attack=self.name, why="it compares models before and after, and saw one round only")
+        if not len(self.candidates):
+            why = "it needs rows with labels, which the folder of a run from Python or of nodes does not name"
+            return NotRun(attack=self.name, why=f"{why}; in Python pass candidates and labels")
         if self.labels.shape != self.candidates.shape[:1]:
             raise ArgumentError("model membership needs one label for each candidate.")
         if self.statistic not in ("lira", "rmia"):

@@ -5,6 +5,7 @@ import pytest
 from sklearn.datasets import load_digits, load_wine
 
 from privfed.attacks import Prior, evaluate
+from privfed.attacks.base.preparation import Target
 from privfed.attacks.base.results import NotRun, Truth
 from privfed.attacks.membership.scores import chance
 from privfed.core.values.domain import Box
@@ -114,6 +115,15 @@ def test_one_round_and_other_runs_show_nothing_to_compare() -> None:
     with pytest.raises(ArgumentError, match="one label"):
         more = FedAvg(**WORDS, protocol="plain").fit(X, y).transcript_.view("server")
         ModelMembership(X[0], y[0][:3]).run(more, Prior(), np.random.default_rng(0))
+
+
+def test_candidates_that_a_run_does_not_name_are_said_to_be_missing() -> None:
+    """As from the command line of a run of nodes, whose folder names no labels."""
+    X, y = noisy(4, 0)
+    view = FedAvg(**{**WORDS, "rounds": 3}, protocol="plain").fit(X, y).transcript_.view("server")
+    made = ModelMembership.prepare(Target(clients=X), {})
+    found = made.attack.run(view, made.prior, np.random.default_rng(0))
+    assert isinstance(found, NotRun) and "needs rows with labels" in found.why
 
 
 @pytest.mark.parametrize("hidden", [True, False], ids=["slotted", "by-name"])
