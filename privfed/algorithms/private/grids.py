@@ -203,6 +203,7 @@ def _cut_into(kept: Kept, total: Counted, cuts: FloatArray) -> Conversation[tupl
         rest[left],
         np.full(len(left), size_of(question)),
         np.zeros(len(left)),
+        np.sqrt(noise[left]),
     )
     others = kept[cuts[kept.cells] == 1.0]
     return joined(small, whole, others), finer
@@ -286,7 +287,8 @@ def _kept(total: Counted, cells: IntArray, n_tried: int) -> Kept:
     offsets = np.clip(total.sums[cells] / weights[:, None] * (prior / (prior + noise)), -half, half)
     points = question.middles()[cells] + offsets / parts[:, None]
     least = np.full(len(cells), beyond_doubt(n_tried) * total.count_noise)
-    return Kept(owners, points, weights, size_of(question) / parts, least)
+    errors = np.full(len(cells), total.count_noise)
+    return Kept(owners, points, weights, size_of(question) / parts, least, errors)
 
 
 def _least(n_cells: int) -> float:

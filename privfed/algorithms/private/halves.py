@@ -46,7 +46,11 @@ NO_ROWS, SURELY_LESS, NEGLIGIBLE, LITTLE = 0.5, 3.0, 0.05, 0.1
 """A center is empty if two things hold. Rounds found, on average, fewer rows than `NO_ROWS` standard
 deviations of the noise in one round. The coreset has for it only a negligible part of an average cluster, or
 more rows than were found, by `SURELY_LESS` standard deviations of the noise in that average. It is empty too
-if the coreset has little for it, and rounds found none."""
+if the coreset has little for it, and rounds found none; or, after a grid, if all counts together speak for no
+rows rather than for `LITTLE` of an average cluster."""
+
+EVIDENCE = 1.0
+"""By how much counts must speak for no rows, in the logarithm of the likelihood."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +105,30 @@ class Seats:
         share = weight * k / weight.sum()
         no_rows = (share < LITTLE) & (mean < (few - NO_ROWS) * noise)
         few_rows = (mean < few * noise) & (surely_less | (share < NEGLIGIBLE))
-        found: BoolArray = (self.rounds > 0.0) & (few_rows | no_rows)
+        none = self._likelier_none(asked, LITTLE * weight.sum() / k, noise)
+        found: BoolArray = (self.rounds > 0.0) & (few_rows | no_rows | none)
         return found
+
+    def _likelier_none(self, asked: FloatArray, rows: float, noise: float) -> BoolArray:
+        """Say for which centers all counts speak for no rows, rather than for so many.
+
+        Let counts of r rounds sum to t, with noise s each. Then the logarithm of the likelihood ratio is
+        rows (r rows / 2 - t) / s^2. The coreset's points add to it likewise. Where they are just beyond doubt
+        they say nothing, since noise fills one of many cells. Centers whose rows are surely seen are left
+        out, and so is unit "client", whose counts are clipped.
+        """
+        k, points = len(asked), self.coreset
+        if points.least is None or points.errors is None or self.scale.count_length < 1.0:
+            return np.zeros(k, dtype=np.bool_)
+        owner, found = nearest(points.points, asked), np.zeros(k)
+        least = np.sqrt(np.bincount(owner, points.least**2, k))
+        errors = np.bincount(owner, points.errors**2, k)
+        held = errors > 0.0
+        found[held] = (least - np.bincount(owner, points.weights, k))[held] / errors[held]
+        ratio = rows * (found + (0.5 * self.rounds * rows - self.counted) / noise**2)
+        unsure = self.counted <= SEEN * np.sqrt(self.rounds) * noise
+        likelier: BoolArray = unsure & (ratio > EVIDENCE)
+        return likelier
 
     def moved(self, new: BoolArray, asked: FloatArray, empty: BoolArray) -> Seats:
         """Return the seats after some centers moved; without the points of those that were empty.

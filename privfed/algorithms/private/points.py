@@ -47,6 +47,7 @@ class Coreset:
         sizes: about how far a point's rows lie from it, float64 of shape (n_points,); None if unknown.
         least: rows from which on a point is beyond doubt, float64 of shape (n_points,); None if unknown.
         sliced: whether the hyperplanes were parallel, across a line.
+        errors: standard deviation of the noise in a weight, float64 of shape (n_points,); None if unknown.
     """
 
     points: FloatArray
@@ -58,13 +59,15 @@ class Coreset:
     sizes: FloatArray | None = None
     least: FloatArray | None = None
     sliced: bool = False
+    errors: FloatArray | None = None
 
     def only(self, chosen: BoolArray) -> Coreset:
         """Return the chosen points."""
         sizes = None if self.sizes is None else self.sizes[chosen]
         least = None if self.least is None else self.least[chosen]
+        errors = None if self.errors is None else self.errors[chosen]
         points, weights = self.points[chosen], self.weights[chosen]
-        return replace(self, points=points, weights=weights, sizes=sizes, least=least)
+        return replace(self, points=points, weights=weights, sizes=sizes, least=least, errors=errors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,7 @@ class Kept:
         weights: number of its rows, at least 1.
         sizes: root mean square distance from the midpoint if rows were spread evenly over the cell.
         least: rows from which on it is beyond doubt, not filled by noise alone.
+        errors: standard deviation of the noise in its number of rows.
     """
 
     cells: IntArray
@@ -103,17 +107,26 @@ class Kept:
     weights: FloatArray
     sizes: FloatArray
     least: FloatArray
+    errors: FloatArray
 
     def __getitem__(self, chosen: BoolArray) -> Kept:
         """Return the chosen ones."""
         cells, points, weights = self.cells[chosen], self.points[chosen], self.weights[chosen]
-        return Kept(cells, points, weights, self.sizes[chosen], self.least[chosen])
+        return Kept(cells, points, weights, self.sizes[chosen], self.least[chosen], self.errors[chosen])
 
     def coreset(self, scale: Scale, total: Counted, spent: float) -> Coreset:
         """Return the points as a coreset."""
         noise = total.sum_noise * scale.radius / total.question.radius
         return Coreset(
-            self.points, self.weights, noise, False, False, spent, sizes=self.sizes, least=self.least
+            self.points,
+            self.weights,
+            noise,
+            False,
+            False,
+            spent,
+            sizes=self.sizes,
+            least=self.least,
+            errors=self.errors,
         )
 
 
@@ -125,6 +138,7 @@ def joined(*several: Kept) -> Kept:
         np.concatenate([one.weights for one in several]),
         np.concatenate([one.sizes for one in several]),
         np.concatenate([one.least for one in several]),
+        np.concatenate([one.errors for one in several]),
     )
 
 
@@ -158,7 +172,8 @@ def with_neighbours(kept: Kept, total: Counted) -> Kept:
         if rows >= max(noise * sqrt(len(others)), 1.0):
             point = counts @ total.question.middles()[others] / counts.sum()
             size, fullest = np.array([WINDOW / 2.0 * size_of(total.question)]), others[[counts.argmax()]]
-            found.append(Kept(fullest, point[None], np.array([rows]), size, np.zeros(1)))
+            error = np.array([noise * sqrt(len(others))])
+            found.append(Kept(fullest, point[None], np.array([rows]), size, np.zeros(1), error))
 
 
 def _windowed(cells: FloatArray) -> FloatArray:

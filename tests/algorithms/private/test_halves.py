@@ -128,6 +128,38 @@ def test_a_center_without_rows_goes_and_one_with_rows_stays() -> None:
     assert not new[2] and not new.any() and len(seats.coreset.points) == len(held)
 
 
+@pytest.mark.parametrize(
+    ("weight", "found", "noise", "empty"),
+    [
+        (50.0, 12.0, 53.0, True),
+        (80.0, 12.0, 53.0, False),
+        (50.0, 40.0, 53.0, False),
+        (50.0, 25.0, 5.0, False),
+    ],
+)
+def test_a_center_is_empty_once_all_counts_speak_for_no_rows(
+    weight: float, found: float, noise: float, empty: bool
+) -> None:
+    # A tenth of an average cluster has 70 rows. A cell of 46 is beyond doubt, one of 80 speaks for rows; and
+    # 25 rows with noise of 2.5 are few, but there.
+    centers = np.array([[-0.7, -0.6], [0.6, 0.6], [0.9, -0.9]])
+    points = Coreset(
+        centers,
+        np.array([1025.0, 1025.0, weight]),
+        0.0,
+        single=False,
+        hashed=False,
+        spent=0.0,
+        least=np.full(3, 46.0),
+        errors=np.full(3, 16.0),
+    )
+    seats = Seats(points, 0.01, scale_of(2, 2100), 4.0 * np.array([1e3, 1e3, found]), np.full(3, 4.0))
+    assert seats.empty(centers, noise).tolist() == [False, False, empty]
+    clipped = replace(seats, scale=replace(seats.scale, count_length=0.5))
+    unknown = replace(seats, coreset=replace(points, errors=None))
+    assert not clipped.empty(centers, noise).any() and not unknown.empty(centers, noise).any()
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_without_noise_no_trade_raises_the_cost(seed: int) -> None:
     rng = np.random.default_rng(seed)

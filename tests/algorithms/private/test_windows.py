@@ -19,7 +19,7 @@ def kept_of(total: Counted) -> Kept:
     level = beyond_doubt(len(total.counts)) * NOISE
     cells = np.flatnonzero(total.counts > 0.9 * level)
     points, n = total.question.middles()[cells], len(cells)
-    return Kept(cells, points, total.counts[cells], np.zeros(n), np.full(n, level))
+    return Kept(cells, points, total.counts[cells], np.zeros(n), np.full(n, level), np.full(n, NOISE))
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
