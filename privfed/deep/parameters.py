@@ -128,7 +128,8 @@ class Comparing:
         default=None,
         bounds="[0, 1)",
         text="running means of updates are compared, in which each update weighs `decay` times the next one: "
-        "0 compares updates, as published; None takes 0.9 with DP-SGD, and 0 otherwise.",
+        "0 compares updates, as published; None takes 0.9 with DP-SGD, and 0 otherwise. DCFL takes less "
+        "where clusters last and noise allows it.",
     )
 
 

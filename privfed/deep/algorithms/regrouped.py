@@ -42,7 +42,7 @@ from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.deep.algorithms.averaging import limits, shares
 from privfed.deep.algorithms.plan import ModelsOutcome, Plan, Regrouped
 from privfed.deep.algorithms.rules import Decision, Rule, Updates
-from privfed.deep.clustering.noise import MeanNoise
+from privfed.deep.clustering.noise import MeanNoise, shortest_decay
 from privfed.deep.clustering.sketch import sketch_size, sketched
 from privfed.deep.training.local import Training
 from privfed.deep.training.regrouping import Regrouping
@@ -111,7 +111,7 @@ class RegroupedLearning:
         """Return how large its models are, and all totals of its rounds."""
         return Plan(self.training, setting).size(1)
 
-    def sketches(self, plan: Plan, make: Make, number: int, **clusters: object) -> Any:
+    def sketches(self, plan: Plan, make: Make, number: int, decay: object, **clusters: object) -> Any:
         """Return the question for a round's sketches, or its form; in slots, where they come so."""
         inner = make(
             SketchedUpdates,
@@ -120,7 +120,7 @@ class RegroupedLearning:
             numbered=self.rule.numbered,
             size=self.sketch_size(plan),
             seed=self.training.public_seed,
-            decay=self.rule.decay,
+            decay=decay,
             **clusters,
         )
         return make(Slots, inner=inner, slots=plan.n_clients) if self.slotted else inner
@@ -153,7 +153,8 @@ class RegroupedLearning:
             "structure": Same("structure", Within(0, number - 1)),
             "before": Same("before", self._steps(plan, Within(1, max(1, number - 1)))),
         }
-        asked = [self.sketches(plan, plan.form, number, **clusters)]
+        decay = Within(self.rule.least_decay, self.rule.decay)
+        asked = [self.sketches(plan, plan.form, number, decay, **clusters)]
         if not self.averages_itself(plan):
             asked.append(self.averages(plan.form, number, self._steps(plan, number), **clusters))
         return Cycle(tuple(map(Phase, asked)), forgets=tuple(clusters))
@@ -223,6 +224,7 @@ class _Server:
         self._noise: dict[int, MeanNoise] = {}
         self._parents = [-1]
         self._size = algorithm.sketch_size(plan)
+        self._decay, self._newest = self._rule.decay, 0
 
     @property
     def _clusters(self) -> dict[str, Any]:
@@ -246,6 +248,7 @@ class _Server:
             self._structure, self._step = self._structure + 1, step
         elif step is not self._step and number > self._step.round + 1:
             self._step = Regrouping.none()
+        self._decay = self._next_decay(seen, decision, number)
         self.history.append(self.models)
         self.regrouped.append(
             Regrouped(number, len(self.models), decision.index, bool(step.n_clusters), decision.converged)
@@ -271,7 +274,7 @@ class _Server:
     def _sketches(self, number: int) -> Conversation[tuple[Updates, bool]]:
         """Ask for sketches; return what is seen of them, and whether these are all there is to average."""
         plan, label = self._plan, self._plan.label(number)
-        question = self._algorithm.sketches(plan, plan.question, number, **self._clusters)
+        question = self._algorithm.sketches(plan, plan.question, number, self._decay, **self._clusters)
         slots, inner = (question, question.inner) if self._algorithm.slotted else (None, question)
         share = SKETCH_SHARE / self._training.rounds
         total = yield Ask(
@@ -295,14 +298,30 @@ class _Server:
 
     def _variance(self, contributors: Sequence[int], number: int) -> float:
         """Return the variance of the noise in each number of a sketch: that of the noisiest client."""
-        training, decay = self._training.at(number), self._rule.decay
-        n_parameters = self.models.shape[1]
-        # What is clipped is no longer than its bound, noise included.
-        own = min(training.noise_variance, training.max_update_norm**2 / n_parameters)
         for name in contributors:
-            self._noise[name] = self._noise.get(name, MeanNoise()).followed(own, decay)
-        noisiest = max(self._noise[name].variance for name in contributors)
-        return float(noisiest * n_parameters / self._size)
+            known = self._noise.get(name, MeanNoise())
+            self._noise[name] = known.followed(self._own_variance(number), self._decay)
+        return max(self._noise[name].variance for name in contributors)
+
+    def _next_decay(self, seen: Updates, decision: Decision, number: int) -> float:
+        """Return the decay of the next round: less, once no cluster was new for as long as means reach back.
+
+        What is not told apart yet needs the longest means.
+        """
+        most = self._rule.decay
+        if len(self.models) > seen.n_clusters:
+            self._newest = number
+        if not (seen.variance and most) or (number - self._newest) * (1.0 - most) < 1.0 - 1e-9:
+            return most
+        labels = seen.labels if decision.labels is None else decision.labels
+        found = shortest_decay(seen.updates, labels, seen.variance, self._own_variance(number))
+        return min(most, max(self._rule.least_decay, found))
+
+    def _own_variance(self, number: int) -> float:
+        """Return the variance that a round's noise has in each number of a sketch."""
+        training, size = self._training.at(number), self.models.shape[1]
+        # What is clipped is no longer than its bound, noise included.
+        return float(min(training.noise_variance, training.max_update_norm**2 / size) * size / self._size)
 
     def _paid(self, **options: float) -> Mapping[str, float] | None:
         return options if self._plan.private else None

@@ -16,7 +16,7 @@ import numpy as np
 from privfed.core.values.domain import FloatArray
 from privfed.deep.clustering.clusterings import PROPAGATING, Propagation, SplitRule
 from privfed.deep.clustering.distances import Metric, dunn_index, outdated, update_distances
-from privfed.deep.clustering.noise import explains_more, moved, never_joined, without_noise
+from privfed.deep.clustering.noise import SHORTEST, explains_more, moved, never_joined, without_noise
 from privfed.numerics.kernels.interpreted import IntArray
 
 
@@ -88,6 +88,10 @@ class Rule(Protocol):
     def decay(self) -> float:
         """By which running means of updates are compared (`SketchedUpdates.decay`); 0 for updates."""
 
+    @property
+    def least_decay(self) -> float:
+        """Least decay of a round, where clusters are told apart by shorter means, too."""
+
     def decide(self, updates: Updates, round_number: int, seed: int) -> Decision:
         """Return what becomes of the clusters."""
 
@@ -120,6 +124,11 @@ class PropagationRule(Propagation):
     def tags(self) -> bool:
         """What is noisy may lie nearer to another cluster's exemplar."""
         return self.decay > 0.0
+
+    @property
+    def least_decay(self) -> float:
+        """The shorter means are, the sooner a client that changes is moved."""
+        return min(self.decay, SHORTEST)
 
     def decide(self, updates: Updates, round_number: int, seed: int) -> Decision:
         """Compare all updates, and cluster them where the clusters do not fit."""
@@ -172,6 +181,11 @@ class BipartitionRule(SplitRule):
     metric: ClassVar[Metric] = "cosine"
     landmark_metric: ClassVar[Metric] = "euclidean"
     decay: float = 0.0
+
+    @property
+    def least_decay(self) -> float:
+        """The same: no client is moved, and splits need long means."""
+        return self.decay
 
     def decide(self, updates: Updates, round_number: int, seed: int) -> Decision:
         """Split the clusters that are to be split."""

@@ -22,6 +22,12 @@ CHANCE = 1e-4
 STRAYING = 2.5
 """Standard deviations of noise by which a row is nearer to another cluster before it is moved there."""
 
+TOLD = 5.0
+"""Standard deviations of noise that half way from a cluster's mean to the nearest one has at least."""
+
+SHORTEST = 0.5
+"""Least decay: means of about three updates."""
+
 
 @dataclass(frozen=True, slots=True)
 class MeanNoise:
@@ -77,6 +83,34 @@ def explains_more(vectors: FloatArray, labels: IntArray, found: IntArray, varian
     mean = reach(*shape, variance) ** 2
     least = (more - 1) * mean + reach(*shape, variance, CHANCE) ** 2
     return _spread(vectors, labels) - _spread(vectors, found) > least
+
+
+def shortest_decay(vectors: FloatArray, labels: IntArray, variance: float, of_one: float) -> float:
+    """Return the least decay of running means by which noise still tells clusters apart.
+
+    The longer the memory, the later a client that changes is found in another cluster. So means are as short
+    as the distance of the two nearest clusters allows: half of it is `TOLD` standard deviations of noise.
+
+    Args:
+        vectors: running means, float64 of shape (n, size).
+        labels: cluster of each, integers from 0 on of shape (n,).
+        variance: of the noise in each number of a mean, positive.
+        of_one: of the noise in each number of an update, positive.
+
+    Returns:
+        In (-1, 1]: 1 for one cluster, and 0 or less where single updates tell clusters apart.
+    """
+    places = np.unique(labels, return_inverse=True)[1]
+    if not places.any():
+        return 1.0
+    means, shares = _means(vectors, places), 1.0 / np.bincount(places)
+    squares = np.square(means[:, None] - means).sum(axis=2)
+    # What the noise of both means adds to a square is known, and left out.
+    squares -= vectors.shape[1] * variance * (shares[:, None] + shares)
+    nearest = max(0.0, float(squares[~np.eye(len(means), dtype=bool)].min()))
+    # After many rounds the variance of a mean is that of an update, times (1 - decay) / (1 + decay).
+    allowed = nearest / (2.0 * TOLD) ** 2 / of_one
+    return (1.0 - allowed) / (1.0 + allowed)
 
 
 def never_joined(labels: IntArray, found: IntArray, n_clusters: int) -> IntArray:

@@ -9,16 +9,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privfed.core.asking.question import ClientData
+from privfed.core.asking.question import ClientData, question_from_bytes
+from privfed.core.record.records import Asked
 from privfed.core.values.domain import Box
 from privfed.deep import DCFL
 from privfed.deep.algorithms.regrouped import Updates
 from privfed.deep.algorithms.rules import PropagationRule
 from privfed.deep.clustering.clusterings import Propagation
 from privfed.deep.clustering.distances import update_distances
-from privfed.deep.clustering.noise import MeanNoise, explains_more, moved, never_joined, reach, without_noise
+from privfed.deep.clustering.noise import (
+    SHORTEST,
+    TOLD,
+    MeanNoise,
+    explains_more,
+    moved,
+    never_joined,
+    reach,
+    shortest_decay,
+    without_noise,
+)
 from privfed.deep.training.local import Training
 from privfed.deep.training.memory import Memory
+from privfed.deep.training.rounds import SketchedUpdates
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.privacy.claim import Privacy
 from tests.deep.population import clients, kinds, same
@@ -134,6 +146,17 @@ def test_the_variance_of_an_update_is_that_of_a_client_without_rows() -> None:
     assert update.var() == pytest.approx(words.noise_variance, rel=0.1)
 
 
+def test_means_are_as_short_as_the_nearest_clusters_allow() -> None:
+    apart = np.diag([30.0, 40.0, 60.0, 80.0])[TRUE]
+    decay = shortest_decay(apart, TRUE, 0.0, 40.0)
+    # The nearest are 50 apart; in the long run a mean has this share of an update's variance.
+    assert TOLD * np.sqrt(40.0 * (1.0 - decay) / (1.0 + decay)) == pytest.approx(25.0)
+    assert shortest_decay(apart, TRUE, 0.0, 80.0) > decay > shortest_decay(2.0 * apart, TRUE, 0.0, 40.0)
+    assert shortest_decay(apart, ONE, 0.0, 40.0) == 1.0
+    found = [shortest_decay(noisy(seed, 0.0), TRUE, 1.0, 19.0) for seed in range(20)]
+    assert min(found) > 0.9  # What lies apart by noise alone is told apart by no short means.
+
+
 def test_running_means_show_what_no_single_round_shows() -> None:
     exact = 5.5 * (noisy(0, 1.0) - noisy(0, 0.0))
     rule, noise = PropagationRule(decay=0.9), MeanNoise()
@@ -170,6 +193,30 @@ def test_clusters_under_dp_sgd_are_of_one_kind_and_stay(words: dict[str, Any]) -
     fitted = DCFL(**NOISED, **words).fit(X, y)
     assert same(fitted.labels_, kinds(12))
     assert sum(one.changed for one in fitted.regrouped_) == 1
+
+
+def asked_decays(fitted: Any) -> list[float]:
+    questions = [question_from_bytes(one.question) for one in fitted.transcript_.of(Asked)]
+    inner = [getattr(one, "inner", one) for one in questions]
+    return [one.decay for one in inner if isinstance(one, SketchedUpdates)]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [{"protocol": "plain", "merge": "gathered"}, pytest.param({}, marks=pytest.mark.slow)],
+    ids=["gathered", "slots"],
+)
+def test_once_clusters_last_means_are_shorter_and_a_change_is_followed(words: dict[str, Any]) -> None:
+    X, y = clients(12, rows=60, seed=3)
+    times = [np.tile(one, (60, 1)) for one in ([0.0, 99.0], [0.0, 14.0], [14.0, 99.0])]
+    timed = [np.hstack([rows, times[0]]) for rows in X]
+    timed[0] = np.vstack([np.hstack([X[0], times[1]]), np.hstack([X[1], times[2]])])
+    fitted = DCFL(**{**NOISED, "rounds": 20}, timed=True, **words).fit(timed, [np.concatenate(y[:2]), *y[1:]])
+    decays, (first, *later) = asked_decays(fitted), [one.round for one in fitted.regrouped_ if one.changed]
+    assert decays[: first + 10] == [0.9] * (first + 10)
+    assert all(SHORTEST <= one < 0.9 for one in decays[first + 10 : later[0]])
+    # With means of one length it is so from round 19 on.
+    assert (fitted.labels_history_[16:, 0] == fitted.labels_history_[16:, 1]).all()
 
 
 def test_where_a_decay_does_not_help_it_is_refused() -> None:
