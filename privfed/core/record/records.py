@@ -36,7 +36,7 @@ FILE, VALUES = "transcript.jsonl", "transcript.values"
 MODEL, CLIENTS, LOCAL = "model.npz", "clients", "local"
 """In a run's folder: the fitted model, what simulated clients keep, and the clients' own runs by position."""
 
-TRANSCRIPTS = Format(name=FILE, version=7, again="start a new run in another folder")
+TRANSCRIPTS = Format(name=FILE, version=8, again="start a new run in another folder")
 
 INLINE = 1 << 14
 """Most bytes of a table that is kept in the transcript's line itself."""
