@@ -132,8 +132,8 @@ def to_words(integer: int, n_words: int) -> Words:
 class Grid(Layout):
     """Encodes and decodes the answers to one question, for cohorts of at most `n_clients` clients.
 
-    The words of an answer are its paired entries, its narrow entries, the two entries that the grid appends,
-    then the low limbs and the high limbs of its wide entries. Of the paired entries the first half lie in the
+    The words of an answer are its paired entries, its narrow entries, and the two that the grid appends. Then
+    come the low limbs and the high limbs of its wide entries. Of the paired entries the first half lie in the
     low bits of their words, the others in the high bits.
 
     Args:
