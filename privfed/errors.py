@@ -241,6 +241,13 @@ REMEDIES = {
     ),
     "agreement:times": "A node's owner declares no columns that are times of rows (times in node.toml)",
     "agreement:unknown": "A node has lost what it joined: begin a new fit",
+    **{
+        f"journal:{one}": (
+            "A client's data set is exact, grouped or private for life, and an earlier fit made it so: "
+            "claim as that did, or its owner names other rows (data_set in node.toml)"
+        )
+        for one in ("exact", "grouped", "private")
+    },
     "journal:index": "A client answers no sum again that came before the last one: begin a new fit",
     "journal:question": "A client answers a sum again with the same question only: begin a new fit",
 }

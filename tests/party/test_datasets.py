@@ -17,9 +17,10 @@ from privfed.core.asking.question import ClientData
 from privfed.core.roles.conversation import Ask
 from privfed.core.stored.encoding import Refusal, decode
 from privfed.core.values.domain import Ranges
-from privfed.errors import ArgumentError, DataError, PolicyError, PrivFedError
+from privfed.errors import ArgumentError, DataError, PolicyError, PrivFedError, RefusedError
 from privfed.federation.opening import open_over
 from privfed.party.client import Stores, own_client
+from privfed.party.datasets import EXACT, GROUPED, PRIVATE
 from privfed.party.groups import Groups, OwnRows, RawTable, as_ids
 from privfed.party.identity import OwnIdentity
 from privfed.party.joining import Party
@@ -306,3 +307,9 @@ def test_whatever_fails_while_rows_are_grouped_is_a_line_in_the_owners_log(
     odd, log = replace(numbered(30), ids=Unreadable(map(str, range(30)))), Log()
     journal.begin(agreement(own, next(agreed) + 7), 0, "rows", policy, OwnRows(lambda columns: odd), log)
     assert journal.data_set("rows")._groups() == before and log.noted == ["ids"]
+
+
+@pytest.mark.parametrize("known", [EXACT, GROUPED, PRIVATE])
+def test_a_refusal_says_that_a_data_set_is_protected_otherwise(known: str) -> None:
+    refused = RefusedError({"a": f"journal:{known}"}, stage="join")
+    assert "for life" in str(refused) and "data_set in node.toml" in str(refused)

@@ -26,7 +26,7 @@ EXPIRED, DISCONNECTED = -1, 5
 """Faults of a node that has not replied while its message lived, and of one that is not connected."""
 
 FAULTS = {
-    EXPIRED: "no reply in time",
+    EXPIRED: "no reply in time (timeout in federation.toml)",
     0: "an unknown error",
     1: "its Flower app cannot be loaded",
     2: "its Flower app failed",
