@@ -103,10 +103,8 @@ class Slotted:
     def assumptions(self) -> Assumptions:
         """Assumptions behind its promises: those of the inner sum, with less collusion."""
         inner = self.inner.assumptions
-        return replace(
-            inner,
-            colluding=f"{inner.colluding}; one that does can tell whose every contribution in slots is",
-        )
+        slots = "one that does can tell whose every contribution in slots is"
+        return replace(inner, colluding=f"{inner.colluding}; {slots}")
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -248,9 +246,8 @@ def check_slots(question: Question, configuration: Configuration, answered: int)
     if not isinstance(question, Slots):
         return None
     terms = configuration.terms
-    if answered >= terms.slotted or terms.threshold < terms.slot_contributors:
-        raise PolicyError("policy:slots")
-    if question.slots != len(configuration.clients):
+    few = terms.threshold < terms.slot_contributors
+    if few or answered >= terms.slotted or question.slots != len(configuration.clients):
         raise PolicyError("policy:slots")
     return question
 
@@ -395,9 +392,8 @@ def _unwrapped(replies: Replies) -> Replies:
     read: Replies = []
     for client, data in replies:
         try:
-            reply: ForGroup = decode(data, ForGroup, sender="a client", stage="reply")
+            reply = decode(data, ForGroup, sender="a client", stage="reply").data
         except MessageError:
-            read.append((client, b""))
-        else:
-            read.append((client, reply.data))
+            reply = b""
+        read.append((client, reply))
     return read
