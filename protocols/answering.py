@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.configuration import SLOTTED, Configuration
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import Question, question_from_bytes
 from privfed.core.roles.engine import Answerer
@@ -58,7 +58,8 @@ def check_promised(
     A policy goes by the terms, and so does the share of noise that a client adds: whoever writes them alone
     could promise a thousand honest clients in a sum that shows every answer, or a single one in a sum that
     hides them. Cohorts of two are refused by each client, too: the total tells each the other's answer. So is
-    a sum whose terms say otherwise than its name whether clients verify totals: a policy lists names.
+    a sum whose terms say otherwise than its name whether clients verify totals, or whether there are slots: a
+    policy lists names, and where there are slots nothing is added up.
 
     Args:
         configuration: what was agreed.
@@ -72,7 +73,8 @@ def check_promised(
     terms, n_clients = configuration.terms, len(configuration.clients)
     alone = terms.honest > 1 if shows else terms.honest < 2
     few = min(n_clients, configuration.cohorts.smallest(n_clients)) < FEWEST_SUMMED
-    if terms.verified != verified or alone or (few and not shows) or (terms.colluders and (shows or one_key)):
+    named = terms.verified == verified and (not terms.slotted or configuration.protocol.startswith(SLOTTED))
+    if not named or alone or (few and not shows) or (terms.colluders and (shows or one_key)):
         raise PolicyError("policy:terms")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from inspect import signature
 
-from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.configuration import SLOTTED, Configuration
 from privfed.core.names import Registry
 from privfed.core.roles.secure_sum import SecureSum
 from privfed.errors import ArgumentError
@@ -41,7 +41,7 @@ def by_author(protocol: SecureSum) -> bool:
 
 def one_key_of(name: str) -> bool | None:
     """Say whether one client's key opens every upload, for a sum's recorded name; None if it is unknown."""
-    plain = name.removeprefix("slotted ")
+    plain = name.removeprefix(SLOTTED)
     return SECURE_SUMS.find(plain).one_key if plain in SECURE_SUMS else None  # type: ignore[attr-defined]
 
 
@@ -82,10 +82,10 @@ def agreed_sum(configuration: Configuration) -> SecureSum:
     Raises:
         ArgumentError: no secure sum of this name is registered.
     """
-    from privfed.protocols.slotted import PREFIX, Slotted
+    from privfed.protocols.slotted import Slotted
 
     name, terms = configuration.protocol, configuration.terms
-    if not name.startswith(PREFIX):
+    if not name.startswith(SLOTTED):
         return SECURE_SUMS.find(name)()
-    inner = SECURE_SUMS.find(name.removeprefix(PREFIX))()
+    inner = SECURE_SUMS.find(name.removeprefix(SLOTTED))()
     return Slotted(inner, sums=terms.slotted, contributors=terms.slot_contributors)

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from privfed.core.agreed.agreement import Agreement, Signer
-from privfed.core.agreed.configuration import Configuration, Terms
+from privfed.core.agreed.configuration import SLOTTED, Configuration, Terms
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics
@@ -39,9 +39,6 @@ from privfed.protocols.group_masked.group_masked import MaskScheme
 from privfed.protocols.setup.setup_messages import Capsule, Channel, Envelope
 from privfed.protocols.setup.simulated import simulated
 from privfed.questions.gathered import Slots
-
-PREFIX = "slotted "
-"""Beginning of the name of a sum with slots."""
 
 PART = "slots"
 """Part of the agreement for the group's set-up, so that no signature for the inner sum is valid in it."""
@@ -92,7 +89,7 @@ class Slotted:
     @property
     def name(self) -> str:
         """The inner sum's name with a prefix that says it has slots."""
-        return f"{PREFIX}{self.inner.name}"
+        return f"{SLOTTED}{self.inner.name}"
 
     @property
     def slotted_sums(self) -> int:

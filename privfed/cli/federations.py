@@ -20,7 +20,7 @@ from privfed.cli.described import (
     surroundings_of,
 )
 from privfed.cli.learning import check_new, write_scales
-from privfed.cli.measuring import for_each, print_measured
+from privfed.cli.measuring import check_columns, for_each, found_by, print_measured
 from privfed.cli.output import echo, in_results, table
 from privfed.cli.profiling import unlike_ranges
 from privfed.cli.progress import RoundProgress
@@ -39,7 +39,6 @@ from privfed.engines.flower.settings import FederationFile
 from privfed.errors import ArgumentError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.moments import FederatedScaler, FederatedSummary
-from privfed.estimators.saving import load
 from privfed.federation.clients import Clients
 from privfed.party.identity import (
     PARTIES,
@@ -208,16 +207,17 @@ def measure(
     """Do the work of `privfed flower measure`.
 
     Raises:
-        ArgumentError: the run has no centroids, or the nodes have other columns.
+        ArgumentError: the nodes have other columns than the run, or their numbers mean something else.
     """
-    model = load(run_folder / MODEL)
-    if not isinstance(model, FederatedClusterer):
-        raise ArgumentError(f"{run_folder} trained models, and --metrics are of centroids.")
+    known = found_by(run_folder, schema)
     with FlowerEngine(folder, clients=clients or None) as engine:
+        check_columns(run_folder, known, engine.file.columns, "ask the nodes that it was fitted with")
         _, declared = _described(engine, schema, for_each(metrics, given))
         declared.check_claim()
-        print_measured(run_folder, metrics, model.cluster_centers_, declared, as_json, given, engine=engine)
-        engine.end_fits()
+        try:
+            print_measured(run_folder, metrics, known, declared, as_json, given, engine=engine)
+        finally:
+            engine.end_fits()
 
 
 def scale(

@@ -15,6 +15,7 @@ from privfed.cli.described import declared_with
 from privfed.cli.described import load as load_rows
 from privfed.cli.parties import APPROVED
 from privfed.cli.run_folder import source_of
+from privfed.core.agreed.configuration import SLOTTED
 from privfed.core.agreed.policy import GROUP_SIZE, HIDING, MOST_FITS
 from privfed.core.names import ALGORITHMS
 from privfed.core.stored.files import rewrite
@@ -30,7 +31,6 @@ from privfed.engines.flower.node import check_node, report
 from privfed.engines.flower.settings import HOME, SETTINGS, FederationFile
 from privfed.errors import ArgumentError, PrivFedError
 from privfed.party.identity import IDENTITY, read_identity
-from privfed.protocols.slotted import PREFIX
 
 APPROVALS = ("algorithms", "group_size", "max_epsilon", "max_fits")
 """What `join` asks an owner for; node.toml takes every parameter of a policy."""
@@ -183,7 +183,7 @@ def local(
     approved: dict[str, Any] = {"algorithms": ALGORITHMS.names(), "max_epsilon": max_epsilon}
     if labels:
         # CFL and DCFL show sketches of updates, in slots.
-        approved |= {"models": True, "protocols": sorted({*HIDING, *(f"{PREFIX}{one}" for one in HIDING)})}
+        approved |= {"models": True, "protocols": sorted({*HIDING, *(f"{SLOTTED}{one}" for one in HIDING)})}
     make_local(
         out,
         rows,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from privfed.cli.declared import Declared
 from privfed.cli.described import check_own, models
-from privfed.cli.result import TrainedResult, claim_of_run, holds_models, in_columns_units
+from privfed.cli.result import TrainedResult, holds_models, in_columns_units
 from privfed.cli.run_folder import (
     ASKED,
     MODEL,
@@ -29,7 +29,6 @@ from privfed.cli.run_folder import (
     read_result,
     read_run,
 )
-from privfed.core.record.transcript import Transcript, has_begun
 from privfed.core.stored.files import make_folder
 from privfed.core.values.domain import FloatArray
 from privfed.data.described_tables import as_text, read_described
@@ -98,11 +97,11 @@ def _predict(
         rows, kept, beside = _numbers(data, named, known_rows, separator, keep)
         _classes(run_folder, rows, kept, out, cluster, model, beside, told)
         return
-    read = _read_before(run_folder)
+    read = read_before(run_folder)
     if cluster is not None:
         raise ArgumentError("--cluster is for runs that trained models; leave it out.")
     known = centroids_of(run_folder)
-    described = _schema_of(run_folder, read, known.columns, schema)
+    described = schema_of(run_folder, read, known.columns, schema)
     if described is None:
         hint = "If the nodes have a schema, name it with --schema." if read is None else ""
         with _with(hint):
@@ -116,11 +115,9 @@ def _predict(
     if scaling is not None:
         rows, centers = scaling.scaled(rows), scaling.scaled(centers)
     labels = np.where(kept, assign(rows, centers), NO_LABEL)
-    claim = known.privacy
-    if known.format == 1 and has_begun(run_folder):
-        claim = claim_of_run(run_folder, Transcript.load(run_folder))
-    if claim is not None and not told:
-        click.echo(f"privfed: for the centroids, not for the clusters of DATA's rows: {claim.line}", err=True)
+    if known.privacy is not None and not told:
+        line = known.privacy.line
+        click.echo(f"privfed: for the centroids, not for the clusters of DATA's rows: {line}", err=True)
     _write(out, beside, "cluster", labels)
 
 
@@ -140,7 +137,7 @@ class _Read(msgspec.Struct, frozen=True):
     declared: Declared
 
 
-def _read_before(folder: Path) -> _Read | None:
+def read_before(folder: Path) -> _Read | None:
     """Return how the rows of a fit or a selection were read; None for a run over Flower."""
     if (folder / RUN).exists():
         run = read_run(folder)
@@ -148,9 +145,7 @@ def _read_before(folder: Path) -> _Read | None:
     return read_result(folder, _Read, ASKED) if (folder / ASKED).exists() else None
 
 
-def _schema_of(
-    folder: Path, read: _Read | None, columns: tuple[str, ...], path: Path | None
-) -> Schema | None:
+def schema_of(folder: Path, read: _Read | None, columns: tuple[str, ...], path: Path | None) -> Schema | None:
     """Return what the columns of DATA mean: as the run says, or as a file says with the same features.
 
     Raises:

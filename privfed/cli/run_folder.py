@@ -160,7 +160,7 @@ def read_run(folder: Path) -> Run:
 
 
 class Centroids(msgspec.Struct, frozen=True):
-    """Holds the part of `result.json` that `privfed predict` needs; format 1 does not contain the claim."""
+    """Holds the part of `result.json` that later commands need; format 1 named no format."""
 
     columns: tuple[str, ...]
     centroids: list[list[float]]

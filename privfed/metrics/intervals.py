@@ -17,7 +17,8 @@ Three have their noise drawn, from the released total and its standard deviation
 - Calinski-Harabasz is a quotient of two scatters, which draws show to be normal and by how much noise shifts
   them. Where the scatter within may be 0 the upper end is infinite.
 
-The first and the third cover in measurements (docs/measurements/validity.md), and have no proof.
+All three cover in measurements (docs/measurements/validity.md). The first and the third have no proof; the
+second is as good as its drawn quantile.
 
 Exact entries are not negative, and an interval contains the value that the metric returns, so that it never
 shrinks to nothing.
@@ -78,7 +79,7 @@ class Estimate:
     Args:
         metric: its name.
         value: as the metric's function returns it.
-        level: probability with which the interval covers, at least; for `davies_bouldin` and
+        level: probability with which the interval covers, at least; for `davies_bouldin`, `accuracy` and
             `calinski_harabasz` that is measured, not proven.
         low: lower end; None for no interval.
         high: upper end, likewise; infinite where noise leaves no bound.

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from privfed import PrivacyBudget
+from privfed.cli import measuring
+from privfed.errors import UndefinedIndexError
 from tests.cli import test_claims
 from tests.cli.test_claims import CLAIM, DOMAIN, GROUPS, PRIVATELY
 from tests.cli.wide import run
@@ -28,7 +32,9 @@ def test_metrics_share_what_is_drawn_from_a_budget_and_are_kept_with_the_run(
     run("budget", "new", tmp_path / "b", *BUDGET)
     drawn = (*DOMAIN, *GROUPS, "--budget", tmp_path / "b", "--share", 0.4)
     text = asked(home, "--metrics", "inertia,mean_distance", *drawn)
-    assert "inertia " in text and "(95%: " in text and "each of these: differential privacy" in text
+    assert (
+        "inertia " in text and "(95%: " in text and "of each of these metrics: differential privacy" in text
+    )
     paid = PrivacyBudget.of(tmp_path / "b").log()
     assert [one.share for one in paid] == pytest.approx([0.2, 0.2])
     assert [one.purpose for one in paid] == ["inertia", "mean_distance"]
@@ -47,11 +53,14 @@ def test_metrics_share_what_is_drawn_from_a_budget_and_are_kept_with_the_run(
         (("--metrics", "accuracy", *PRIVATELY), "--metrics takes each of"),
         (("--metrics", "inertia", *DOMAIN, *CLAIM, "--group", "g"), "missing: --clients"),
         (("--metrics", "inertia", "--columns", "b,a", *PRIVATELY), "has the columns a, b, got b, a"),
+        (("--metrics", "builtins:len", *PRIVATELY), "builtins:len has none"),
+        (("--metrics", "inertia", "--schema", "SCHEMA", *PRIVATELY), "was fitted without a schema"),
     ],
 )
 def test_what_is_refused_asks_nothing(words: tuple[object, ...], said: str, home: Path) -> None:
     kept = home / "run" / "metrics.json"
     before = kept.exists() and kept.read_bytes()
+    words = tuple(home / "filled.toml" if one == "SCHEMA" else one for one in words)
     assert said in " ".join(asked(home, *words, code=2).split())
     assert (kept.exists() and kept.read_bytes()) == before
 
@@ -63,3 +72,72 @@ def test_a_private_fit_says_where_its_metrics_are_asked(home: Path, tmp_path: Pa
         exit_code=2,
     )
     assert "privfed measure" in said.output
+
+
+@pytest.fixture
+def drawn(home: Path, tmp_path: Path) -> tuple[object, ...]:
+    """Return words that pay from a budget of their own."""
+    run("budget", "new", tmp_path / "b", *BUDGET)
+    return (*DOMAIN, *GROUPS, "--budget", tmp_path / "b", "--share", 0.4)
+
+
+def test_what_was_paid_for_is_printed_and_kept_where_a_later_metric_fails(
+    drawn: tuple[object, ...], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "run" / "metrics.json").unlink(missing_ok=True)
+    whole = measuring.with_interval
+
+    def hidden(name: str, *words: Any, **options: Any) -> Any:
+        if name == "davies_bouldin":
+            raise UndefinedIndexError("noise hides the clusters")
+        return whole(name, *words, **options)
+
+    monkeypatch.setattr(measuring, "with_interval", hidden)
+    words = (home / "run", home / "t.csv", "--protocol", "plain", "--metrics", "inertia,davies_bouldin")
+    said = run("measure", *words, "--json", *drawn, exit_code=2)
+    (shown,) = json.loads(said.stdout)
+    assert shown["metric"] == "inertia" and "noise hides" in said.stderr
+    assert json.loads((home / "run" / "metrics.json").read_text()) == [shown]
+
+
+@pytest.mark.parametrize("content", ["{", '{"a": 1}', None])
+def test_a_file_that_cannot_be_added_to_is_noticed_before_anything_is_paid(
+    content: str | None, drawn: tuple[object, ...], home: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(home / "run", tmp_path / "run")
+    path = tmp_path / "run" / "metrics.json"
+    path.unlink(missing_ok=True)
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_text(content)
+    words = (tmp_path / "run", home / "t.csv", "--protocol", "plain", "--metrics", "inertia", *drawn)
+    assert "cannot be added to" in run("measure", *words, exit_code=2).output
+    assert not PrivacyBudget.of(tmp_path / "b").log()
+
+
+def test_rows_mean_what_the_run_s_did(home: Path, tmp_path: Path) -> None:
+    run("fit", home / "t.csv", *GROUPS, "--schema", home / "filled.toml", "-k", 2, "--out", tmp_path / "run")
+    schema = (home / "filled.toml").read_text()
+    other = tmp_path / "other.toml"
+    other.write_text(schema.replace('kind = "number"', 'kind = "number"\nspread = 2.0'))
+    asking = ("--protocol", "plain", "--metrics", "score", *GROUPS, *CLAIM)
+    words = (tmp_path / "run", home / "t.csv", *asking)
+    refused = run("measure", *words, *DOMAIN, exit_code=2)
+    assert "was fitted with a schema; name it with --schema" in " ".join(refused.output.split())
+    refused = run("measure", *words, "--max-rows", 100, "--schema", other, exit_code=2)
+    assert "has another unit, scale" in " ".join(refused.output.split())
+    found = run("measure", *words, "--max-rows", 100, "--schema", home / "filled.toml").output
+    assert "of this metric: differential privacy" in found and "of the centroids: nothing is claimed" in found
+
+
+def test_a_run_that_scaled_its_rows_is_refused_also_over_nodes(home: Path, tmp_path: Path) -> None:
+    run("fit", home / "t.csv", *GROUPS, "--scale", "standard", "-k", 2, "--out", tmp_path / "run")
+    refused = run(
+        *("measure", tmp_path / "run", home / "t.csv", "--metrics", "score", *PRIVATELY), exit_code=2
+    )
+    assert "scaled its rows" in refused.output
+    (tmp_path / "nodes").mkdir()
+    shutil.copy(tmp_path / "run" / "model.npz", tmp_path / "nodes")
+    words = (tmp_path / "hub", tmp_path / "nodes", "--metrics", "score", *DOMAIN, *CLAIM)
+    assert "scaled its rows" in run("flower", "measure", *words, exit_code=2).output

@@ -82,3 +82,11 @@ def test_types_are_read_through_aliases() -> None:
     kind = type("Kind", (), {"__annotations__": {"one": array[np.float64], "more": either, "number": int}})
     plain = np.ndarray[Any, np.dtype[np.float64]]
     assert types_of(kind) == {"one": plain, "more": tuple[plain, ...] | None, "number": int}
+
+
+@pytest.mark.parametrize(
+    "value", [np.int64(3), np.float64(1.0), np.arange(3)], ids=lambda one: type(one).__name__
+)
+def test_a_codec_writes_nothing_that_it_would_read_as_another(value: Any) -> None:
+    with pytest.raises(TypeError, match="is not stored"):
+        Codec(Any, "values", 1).to_bytes(value)

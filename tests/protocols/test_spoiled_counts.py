@@ -75,7 +75,7 @@ SAID = {
         GroupMasked,
         r"counts 7, though its check words are right: a client.*do not show which",
     ),
-    "ckks": (CKKS, r"though its check words are right: a client.*cannot be told"),
+    "ckks": (CKKS, r"though its check words are right. A client.*cannot be told"),
 }
 
 

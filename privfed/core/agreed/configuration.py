@@ -21,6 +21,9 @@ from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, SampledS
 from privfed.core.values.numbers import Count, Integer, Items, Number
 from privfed.errors import ArgumentError
 
+SLOTTED = "slotted "
+"""Beginning of the name of a secure sum with slots."""
+
 MOST_BYTES = 1 << 26
 """Most bytes of an agreement."""
 

@@ -121,6 +121,12 @@ class StateCodec(Protocol):
         """
 
 
+def _from_numpy(value: object) -> Array:
+    if isinstance(value, np.ndarray) and value.dtype == np.float64:
+        return Array.from_numpy(value)
+    raise TypeError(f"a {type(value).__name__} is not stored: only float64 arrays, and Python's own values.")
+
+
 def _to_numpy(kind: object, read: object) -> FloatArray:
     return msgspec.convert(read, Array).to_numpy()
 
@@ -142,7 +148,7 @@ class Codec(Generic[Value]):
         self.kind, self._name, self._version, self._most = kind, name, version, most
         self._decode = msgspec.msgpack.Decoder(kind, dec_hook=_to_numpy).decode
         self._head = msgspec.msgpack.Decoder(tuple[str, int, bytes]).decode
-        self._encode = msgspec.msgpack.Encoder(enc_hook=Array.from_numpy).encode
+        self._encode = msgspec.msgpack.Encoder(enc_hook=_from_numpy).encode
 
     def to_bytes(self, value: Value) -> bytes:
         """Return a value as bytes."""

@@ -153,7 +153,9 @@ class RegroupedLearning:
             "structure": Same("structure", Within(0, number - 1)),
             "before": Same("before", self._steps(plan, Within(1, max(1, number - 1)))),
         }
-        decay = Within(self.rule.least_decay, self.rule.decay)
+        # Without noise no shorter means are needed.
+        shorter = Within(self.rule.least_decay, self.rule.decay)
+        decay = shorter if self.training.private else self.rule.decay
         asked = [self.sketches(plan, plan.form, number, decay, **clusters)]
         if not self.averages_itself(plan):
             asked.append(self.averages(plan.form, number, self._steps(plan, number), **clusters))

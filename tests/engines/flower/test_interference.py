@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from click.testing import CliRunner
 
@@ -82,9 +83,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     federated(home, HEADER, BASE, JOINED)
     (home / "found").mkdir()
     rows = np.random.default_rng(0).uniform(-1.0, 1.0, (3, 40, 3))
-    DPKMeans(2, privacy=privacy_of("record", "plain"), protocol="plain").fit(list(rows)).save(
-        home / "found" / "model.npz"
-    )
+    model = DPKMeans(2, privacy=privacy_of("record", "plain"), protocol="plain")
+    names = HEADER.split(",")[1:4]
+    model.fit([pl.DataFrame(dict(zip(names, one.T, strict=True))) for one in rows])
+    model.save(home / "found" / "model.npz")
     return home
 
 
