@@ -38,7 +38,7 @@ from privfed.protocols.crypto.keystream import keystream
 from privfed.protocols.group_masked.group_masked import MaskScheme
 from privfed.protocols.setup.setup_messages import Capsule, Channel, Envelope
 from privfed.protocols.setup.simulated import simulated
-from privfed.questions.gathered import Slots
+from privfed.questions.gathered import Slots, in_group
 
 PART = "slots"
 """Part of the agreement for the group's set-up, so that no signature for the inner sum is valid in it."""
@@ -334,10 +334,11 @@ class _SlotAnswerer:
         if slots is None:
             return self._answerer(question, index)
         group = self.state.group
-        if group is None or not group.secret:
+        # Masks are bound to the question: clients of other groups, who would share slots, add up to nothing.
+        if group is None or not group.secret or slots.group != group.session.hex():
             raise PolicyError("policy:slots")
         self.state = msgspec.structs.replace(self.state, slotted=self.state.slotted + 1)
-        statistics, moved_rows = self._answerer(question, index)
+        statistics, moved_rows = self._answerer(in_group(question, ""), index)
         key = slot_key(group.secret, group.session, _asked(index, question.to_bytes()))
         return moved(statistics, key, slots.slots, self._client), moved_rows
 
@@ -371,8 +372,8 @@ class SlottedSession:
         yield _wrapped(Exchange("invite", 0, requests))
 
     def sum(self, question: Question, index: int, cohort: int, upcoming: tuple[int, ...]) -> Steps[Total]:
-        """Open a total of the inner sum."""
-        return self._inner.sum(question, index, cohort, upcoming)
+        """Open a total of the inner sum, whose question names the group."""
+        return self._inner.sum(in_group(question, self._relay.group), index, cohort, upcoming)
 
     def close(self) -> Steps[None]:
         """Close the inner sum."""

@@ -25,8 +25,8 @@ slots does not reveal whose contribution it is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property, cmp_to_key
+from dataclasses import dataclass, replace
+from functools import cached_property, cmp_to_key, lru_cache
 from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -38,6 +38,7 @@ from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.roles.conversation import Ask, Conversation
 from privfed.core.values.domain import Ranges, frozen
 from privfed.errors import ArgumentError, DataError
+from privfed.privacy.noised import Noised
 from privfed.questions.lloyd import RESOLUTION, box_entry
 from privfed.questions.local_points import LocalPoints, WeightedPoints
 
@@ -219,11 +220,13 @@ class Slots(Question):
     Args:
         inner: the question; its ranges are those of this question.
         slots: number of slots, equal to the number of all clients.
+        group: names the clients' secret that slots are drawn from, where a secure sum has one: it says so.
     """
 
     additive_over = AdditiveOver.CLIENTS
     inner: Question
     slots: int
+    group: str = ""
 
     def __post_init__(self) -> None:
         if not 1 <= self.slots <= 1 << 16:
@@ -287,3 +290,15 @@ class Slots(Question):
 
         order = sorted(np.flatnonzero(rows.any(axis=1)).tolist(), key=cmp_to_key(compared))
         return [Statistics(**{name: total[name][i] for name in total}) for i in order]
+
+
+@lru_cache(maxsize=2)
+def in_group(question: Question, group: str) -> Question:
+    """Return a question whose slots are drawn from the secret of a group; without slots it stays as it is."""
+    if isinstance(question, Noised):
+        named: Question = replace(question, inner=in_group.__wrapped__(question.inner, group))
+    elif isinstance(question, Slots):
+        named = replace(question, group=group)
+    else:
+        return question
+    return named.at(question.position)

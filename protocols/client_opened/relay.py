@@ -133,6 +133,11 @@ class Relay(Coordinator):
             self._invitations = {other: box for other, box in sealed if other in joined}
 
     @property
+    def group(self) -> str:
+        """Name of the group that was set up last."""
+        return self._session.hex()
+
+    @property
     def invited(self) -> tuple[int, ...]:
         """Clients that have not yet confirmed that they opened the leader's box."""
         return tuple(self._invitations)

@@ -25,7 +25,7 @@ from privfed.protocols.crypto.keys import digest
 from privfed.protocols.masked.masked_messages import Upload
 from privfed.protocols.setup.setup_messages import Envelope
 from privfed.protocols.slotted import check_slots, moved, slot_key
-from privfed.questions.gathered import Slots
+from privfed.questions.gathered import Slots, in_group
 from tests.protocols.federations import ANY_DATA, Sums, Vectors, seeded, vectors
 from tests.protocols.masked.test_uniform import assert_not_uniform, assert_uniform
 
@@ -200,7 +200,8 @@ def test_whoever_opens_and_has_the_secret_links_every_contribution() -> None:
     run = Contributions(Slotted(Masked()), N)
     total, question = run.gather(slots()), slots()
     group = run.state(3).group.group
-    key = slot_key(group.secret, group.session, digest("slotted", 0, question.to_bytes()))
+    asked = in_group(question, group.session.hex()).to_bytes()
+    key = slot_key(group.secret, group.session, digest("slotted", 0, asked))
     rows = np.column_stack([total.statistics["number"], total.statistics["rest"]])
     one = Statistics(x=np.eye(1, N)[0])
     places = [int(np.argmax(moved(one, key, N, client)["x"])) for client in range(N)]
@@ -233,6 +234,17 @@ def test_a_client_that_misses_the_secret_answers_no_sum_with_slots(stage: Any, k
     total = run.federation.ask(Ask(slots()))
     left = [0, 2, 3, 4, 5] if kind == "drop" else list(range(N))
     assert run.shown(total, slots()) == run.expected(left)
+    run.assert_exact(run.ask(OWN), OWN)
+
+
+def test_a_client_with_the_secret_of_another_set_up_answers_no_sum_with_slots() -> None:
+    """Its slot would be another's: two answers in one, which show the server whose they are."""
+    run = Contributions(Slotted(Masked(losses=3), sums=2), N)
+    # The leader drew a secret, and the set-up began again without it.
+    total = run.gather(slots(), Fault(0, "prepare", "lost-reply", frozenset({0})))
+    assert run.state(0).group.group.secret != run.state(1).group.group.secret
+    assert list(total.contributors) == list(range(1, N))
+    assert run.shown(total, slots()) == run.expected(range(1, N))
     run.assert_exact(run.ask(OWN), OWN)
 
 
