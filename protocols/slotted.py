@@ -338,8 +338,9 @@ class _SlotAnswerer:
         if group is None or not group.secret or slots.group != group.session.hex():
             raise PolicyError("policy:slots")
         self.state = msgspec.structs.replace(self.state, slotted=self.state.slotted + 1)
-        statistics, moved_rows = self._answerer(in_group(question, ""), index)
-        key = slot_key(group.secret, group.session, _asked(index, question.to_bytes()))
+        asked = in_group(question, "")
+        statistics, moved_rows = self._answerer(asked, index)
+        key = slot_key(group.secret, group.session, _asked(index, asked.to_bytes()))
         return moved(statistics, key, slots.slots, self._client), moved_rows
 
 

@@ -25,7 +25,7 @@ from privfed.protocols.crypto.keys import digest
 from privfed.protocols.masked.masked_messages import Upload
 from privfed.protocols.setup.setup_messages import Envelope
 from privfed.protocols.slotted import check_slots, moved, slot_key
-from privfed.questions.gathered import Slots, in_group
+from privfed.questions.gathered import Slots
 from tests.protocols.federations import ANY_DATA, Sums, Vectors, seeded, vectors
 from tests.protocols.masked.test_uniform import assert_not_uniform, assert_uniform
 
@@ -200,8 +200,7 @@ def test_whoever_opens_and_has_the_secret_links_every_contribution() -> None:
     run = Contributions(Slotted(Masked()), N)
     total, question = run.gather(slots()), slots()
     group = run.state(3).group.group
-    asked = in_group(question, group.session.hex()).to_bytes()
-    key = slot_key(group.secret, group.session, digest("slotted", 0, asked))
+    key = slot_key(group.secret, group.session, digest("slotted", 0, question.to_bytes()))
     rows = np.column_stack([total.statistics["number"], total.statistics["rest"]])
     one = Statistics(x=np.eye(1, N)[0])
     places = [int(np.argmax(moved(one, key, N, client)["x"])) for client in range(N)]

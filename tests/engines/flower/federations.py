@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from privfed import Box, Privacy
+from privfed.core.agreed.configuration import SLOTTED
 from privfed.core.agreed.policy import HIDING
 from privfed.core.names import ALGORITHMS, PLACES
 from privfed.core.record.records import Summed
 from privfed.deploy.local import make_local
-from privfed.protocols.slotted import PREFIX
 
 N = 4
 DOMAIN = Box(-12.0, 12.0, max_rows=100)
@@ -22,7 +22,7 @@ CLAIM = Privacy(epsilon=2.0, delta=1e-6, unit="record", domain=DOMAIN, neighbour
 
 OPEN: dict[str, Any] = {
     "algorithms": (*ALGORITHMS.names(), *PLACES),
-    "protocols": sorted(f"{slots}{name}" for name in (*HIDING, "plain") for slots in ("", PREFIX)),
+    "protocols": sorted(f"{slots}{name}" for name in (*HIDING, "plain") for slots in ("", SLOTTED)),
     "group_size": 1,
     "models": True,
     "max_fits": 1000,
