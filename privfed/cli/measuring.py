@@ -123,7 +123,10 @@ def print_measured(
                 rewrite(path, pretty([*before, *(one.to_dict() for one in found)]))
         finally:
             if found:
-                answer([one.to_dict() for one in found], as_json, *_said(found, known), f"Written: {path}")
+                # Metrics of one command have the same claim, each for itself.
+                claim = found[0].to_dict()["claim"]
+                shown = {"metrics": [one.to_dict() for one in found], "privacy": claim}
+                answer(shown, as_json, *_said(found, known), f"Written: {path}")
 
 
 def _said(found: Sequence[Estimate], known: Centroids) -> list[str]:

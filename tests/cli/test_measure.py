@@ -38,7 +38,7 @@ def test_metrics_share_what_is_drawn_from_a_budget_and_are_kept_with_the_run(
     paid = PrivacyBudget.of(tmp_path / "b").log()
     assert [one.share for one in paid] == pytest.approx([0.2, 0.2])
     assert [one.purpose for one in paid] == ["inertia", "mean_distance"]
-    found = json.loads(asked(home, "--metrics", "score", "--json", *PRIVATELY))
+    found = json.loads(asked(home, "--metrics", "score", "--json", *PRIVATELY))["metrics"]
     kept = json.loads((home / "run" / "metrics.json").read_text())
     assert [one["metric"] for one in kept] == ["inertia", "mean_distance", "score"] and kept[2:] == found
     assert found[0]["claim"]["epsilon"] == 2.0 and found[0]["low"] <= found[0]["value"] <= found[0]["high"]
@@ -95,7 +95,7 @@ def test_what_was_paid_for_is_printed_and_kept_where_a_later_metric_fails(
     monkeypatch.setattr(measuring, "with_interval", hidden)
     words = (home / "run", home / "t.csv", "--protocol", "plain", "--metrics", "inertia,davies_bouldin")
     said = run("measure", *words, "--json", *drawn, exit_code=2)
-    (shown,) = json.loads(said.stdout)
+    (shown,) = json.loads(said.stdout)["metrics"]
     assert shown["metric"] == "inertia" and "noise hides" in said.stderr
     assert json.loads((home / "run" / "metrics.json").read_text()) == [shown]
 
