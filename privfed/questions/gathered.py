@@ -292,11 +292,11 @@ class Slots(Question):
         return [Statistics(**{name: total[name][i] for name in total}) for i in order]
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=4)
 def in_group(question: Question, group: str) -> Question:
     """Return a question whose slots are drawn from the secret of a group; without slots it stays as it is."""
     if isinstance(question, Noised):
-        named: Question = replace(question, inner=in_group.__wrapped__(question.inner, group))
+        named: Question = replace(question, inner=in_group(question.inner, group))
     elif isinstance(question, Slots):
         named = replace(question, group=group)
     else:
