@@ -141,3 +141,15 @@ def test_a_run_that_scaled_its_rows_is_refused_also_over_nodes(home: Path, tmp_p
     shutil.copy(tmp_path / "run" / "model.npz", tmp_path / "nodes")
     words = (tmp_path / "hub", tmp_path / "nodes", "--metrics", "score", *DOMAIN, *CLAIM)
     assert "scaled its rows" in run("flower", "measure", *words, exit_code=2).output
+
+
+def test_nodes_of_other_columns_are_asked_nothing(home: Path, tmp_path: Path) -> None:
+    pytest.importorskip("flwr")
+    fed = tmp_path / "fed"
+    (tmp_path / "t.csv").write_text((home / "t.csv").read_text().replace("g,a,b", "g,age,bmi"))
+    run("flower", "local", tmp_path / "t.csv", "--group", "g", "--out", fed)
+    run("fit", home / "t.csv", *GROUPS, "-k", 2, "--out", tmp_path / "run")
+    words = (fed, tmp_path / "run", "--metrics", "score", *DOMAIN, *CLAIM)
+    said = " ".join(run("flower", "measure", *words, exit_code=2).output.split())
+    assert "has the columns a, b, got age, bmi; ask the nodes that it was fitted with" in said
+    assert not (tmp_path / "run" / "metrics.json").exists()
