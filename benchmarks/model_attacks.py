@@ -21,7 +21,7 @@ from sklearn import datasets
 from privfed import Box
 from privfed.attacks import Points, Prior, Truth, evaluate
 from privfed.attacks.base.report import matched_rmse, nearest_rows
-from privfed.core.record.view import View
+from privfed.core.record.records import View
 from privfed.deep import DCFL, FedAvg
 from privfed.deep.attacks.counts import ClassCounts
 from privfed.deep.attacks.inversion import TOLERANCE, GradientInversion

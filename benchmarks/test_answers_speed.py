@@ -31,7 +31,7 @@ from privfed.questions.cluster_spread import (
     FuzzyObjective,
     FuzzySpread,
 )
-from privfed.questions.inertia import Inertia
+from privfed.questions.lloyd import Inertia
 
 pytestmark = pytest.mark.benchmark
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from privfed.core.record.records import Began
+from privfed.core.record.records import Began, View
 from privfed.core.record.transcript import Transcript
-from privfed.core.record.view import View
 
 
 def opened(transcript: Transcript) -> View:

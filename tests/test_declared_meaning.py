@@ -111,7 +111,7 @@ ALLOWED = {
     ("privfed/federation/passed.py", "check_given"): FOREIGN,
     ("privfed/federation/clients.py", "_named"): FOREIGN,
     (
-        "privfed/testing/estimators.py",
+        "privfed/testing/contracts.py",
         "EstimatorContract.test_clones_have_the_same_parameters",
     ): FITTED,
     (

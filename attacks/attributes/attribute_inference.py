@@ -28,7 +28,7 @@ from privfed.attacks.evidence.equations import equations_of, summed
 from privfed.attacks.membership.membership import candidates_of
 from privfed.attacks.membership.scores import contradictions
 from privfed.attacks.reconstruction.differencing import Differencing
-from privfed.core.record.view import View
+from privfed.core.record.records import View
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 

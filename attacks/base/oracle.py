@@ -15,8 +15,7 @@ from collections.abc import Mapping
 import msgspec
 
 from privfed.core.asking.question import Question
-from privfed.core.record.records import Began
-from privfed.core.record.view import SumView
+from privfed.core.record.records import Began, SumView
 from privfed.core.roles.conversation import Ask, Setting, Total, changed
 from privfed.core.roles.engine import Exchange
 from privfed.core.roles.secure_sum import COLLECT, Session, Steps

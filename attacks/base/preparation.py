@@ -29,7 +29,7 @@ from privfed.attacks.base.report import IntArray
 from privfed.attacks.base.results import Truth
 from privfed.core.asking.question import ClientData, Question
 from privfed.core.asking.statistics import Statistics
-from privfed.core.record.view import SumView, View
+from privfed.core.record.records import SumView, View
 from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.core.values.numbers import as_numbers
 from privfed.errors import ArgumentError

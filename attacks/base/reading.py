@@ -17,7 +17,7 @@ from typing import Any
 
 from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics
-from privfed.core.record.view import SumView, View
+from privfed.core.record.records import SumView, View
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.privacy.noised import Noised

@@ -23,7 +23,7 @@ from privfed.attacks.base.results import Counts
 from privfed.attacks.evidence.equations import Counted, counted_in
 from privfed.attacks.evidence.pooling import separable
 from privfed.core.asking.question import Question
-from privfed.core.record.view import View
+from privfed.core.record.records import View
 from privfed.core.values.domain import FloatArray
 from privfed.privacy.noised import Noised
 

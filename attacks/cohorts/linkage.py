@@ -25,7 +25,7 @@ from privfed.attacks.base.report import IntArray, Report
 from privfed.attacks.base.results import NotRun, Result, Truth
 from privfed.core.asking.question import AdditiveOver, ClientData, Question
 from privfed.core.asking.statistics import Statistics
-from privfed.core.record.view import SumView, View
+from privfed.core.record.records import SumView, View
 from privfed.core.values.domain import FloatArray
 from privfed.questions.gathered import Slots
 

@@ -30,7 +30,7 @@ from privfed.attacks.base.results import NotRun, Points
 from privfed.attacks.evidence.equations import Equations, equations_of, summed
 from privfed.attacks.membership.scores import contradictions
 from privfed.core.asking.question import ClientData
-from privfed.core.record.view import View
+from privfed.core.record.records import View
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.numbers import as_numbers
 from privfed.errors import ArgumentError

@@ -16,7 +16,7 @@ import numpy as np
 from privfed.attacks.base.report import Cells, IntArray
 from privfed.core.asking.question import AdditiveOver, ClientData, Question
 from privfed.core.asking.statistics import Statistics
-from privfed.core.record.view import SumView, View
+from privfed.core.record.records import SumView, View
 from privfed.core.values.domain import FloatArray
 from privfed.privacy.noised import Noised
 from privfed.questions.cells import SumsInPublicCells

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from privfed.attacks.evidence.equations import asked, summed
 from privfed.core.asking.question import ClientData
 from privfed.core.asking.statistics import Statistics
-from privfed.core.record.view import SumView, View
+from privfed.core.record.records import SumView, View
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.core.values.numbers import as_numbers
 from privfed.errors import ArgumentError

@@ -40,7 +40,7 @@ from privfed.attacks.base.reading import Reads, own_or_total
 from privfed.attacks.base.results import NotRun, Points
 from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics
-from privfed.core.record.view import View
+from privfed.core.record.records import View
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.numerics.memberships import shares

@@ -32,7 +32,7 @@ from privfed.attacks.base.results import NotRun
 from privfed.attacks.evidence.equations import Equations, equations_of, summed
 from privfed.attacks.membership.scores import MembershipScores, contradictions
 from privfed.core.asking.question import ClientData
-from privfed.core.record.view import View
+from privfed.core.record.records import View
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError
 from privfed.questions.lloyd import LloydSums

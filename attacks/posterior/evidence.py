@@ -27,7 +27,7 @@ from privfed.attacks.base.report import IntArray
 from privfed.attacks.evidence.cells import answers_of
 from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics
-from privfed.core.record.view import SumView, View
+from privfed.core.record.records import SumView, View
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.privacy.noised import Noised
 from privfed.questions.bounded.bounded_sums import OffsetSums

@@ -33,7 +33,7 @@ from privfed.attacks.posterior.evidence import (
     is_of_offsets,
     noisy_evidence_of,
 )
-from privfed.core.record.view import View
+from privfed.core.record.records import View
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 

@@ -14,18 +14,17 @@ import numpy as np
 
 from privfed.algorithms.wf_kmeans import WeightedCentroids
 from privfed.attacks.base.interface import PassiveAttack
-from privfed.attacks.base.local_rounds import last_step
 from privfed.attacks.base.preparation import Aim, Prior
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.report import IntArray
 from privfed.attacks.base.results import Counts
 from privfed.attacks.base.whole_numbers import sizes_of
-from privfed.attacks.evidence.cells import answers_of
+from privfed.attacks.evidence.cells import answers_of, last_step
 from privfed.attacks.evidence.equations import asked
 from privfed.attacks.reconstruction.derivations import groups
 from privfed.attacks.reconstruction.residual import BoolArray
 from privfed.core.asking.question import Question
-from privfed.core.record.view import View
+from privfed.core.record.records import View
 from privfed.core.values.domain import FloatArray
 from privfed.questions.ranges import FeatureRanges
 

@@ -17,7 +17,7 @@ from privfed.attacks.base.reading import Reads
 from privfed.attacks.base.report import IntArray
 from privfed.attacks.base.results import Particles
 from privfed.attacks.evidence.cells import Observation, evidence_of, read_in_cells
-from privfed.core.record.view import View
+from privfed.core.record.records import View
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 

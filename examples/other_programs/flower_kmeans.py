@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from privfed import attacks
-from privfed.core.record.view import View
+from privfed.core.record.records import View
 
 
 def record(strategy: Any, folder: Path) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privfed import attacks
-from privfed.core.record.view import View
+from privfed.core.record.records import View
 
 Rounds = list[dict[str, npt.NDArray[np.float64]]]
 

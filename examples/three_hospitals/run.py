@@ -31,7 +31,7 @@ from privfed.deploy.folders import new_party, write_card, write_node
 from privfed.deploy.local import make_local, nodes_of
 from privfed.engines.flower import FlowerEngine
 from privfed.federation.clients import Clients
-from privfed.party.joining import Party
+from privfed.party.client import Party
 from privfed.protocols import Masked
 
 COLUMNS = ("age", "bmi")

@@ -24,7 +24,7 @@ from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import EVERYONE, SCORE, Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges, frozen_array
 from privfed.errors import ArgumentError
-from privfed.questions.inertia import Inertia
+from privfed.questions.lloyd import Inertia
 from privfed.questions.ranges import Located, locate, range_phases
 
 

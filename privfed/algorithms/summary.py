@@ -43,8 +43,8 @@ from privfed.core.roles.conversation import Ask, Conversation, Setting, changed
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.core.values.guarantee import Unit
 from privfed.numerics.kernels.interpreted import IntArray
+from privfed.questions.bounded.bounded_metrics import AsOneRecord
 from privfed.questions.bounded.bounded_sums import CenterSum, SizeSums
-from privfed.questions.bounded.whole_clients import AsOneRecord
 from privfed.questions.histograms import SIZE_SHARE, ClientSizes, FeatureHistograms, typical_size
 from privfed.questions.moments import ClientMeans, FeatureMoments, Moments, between_clients, check_between
 

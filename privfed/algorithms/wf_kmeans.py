@@ -30,8 +30,7 @@ from privfed.core.roles.conversation import SCORE, Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.numerics.kmeans import LocalUpdates, local_updates
-from privfed.questions.inertia import ClientScores
-from privfed.questions.lloyd import RESOLUTION, AtCenters, LloydSums, box_entry
+from privfed.questions.lloyd import RESOLUTION, AtCenters, ClientScores, LloydSums, box_entry
 from privfed.questions.ranges import Located
 
 

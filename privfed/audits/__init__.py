@@ -1,9 +1,8 @@
 """Audits: compare the empirical epsilon of a mechanism, a whole run, or the noise itself with the claim."""
 
-from privfed.audits.canaries import audit_one_run
 from privfed.audits.noise import RunAudit, audit_noises, audit_pmf, audit_run, exact_epsilon, hockey_stick
 from privfed.audits.rows import RowsAudit, RowShift, audit_rows
-from privfed.audits.samples import Audit, Claim, audit, audit_samples
+from privfed.audits.samples import Audit, Claim, audit, audit_one_run, audit_samples
 from privfed.audits.units import audit_units
 
 __all__ = [

@@ -20,9 +20,9 @@ import numpy as np
 
 import privfed
 from privfed.attacks import PassiveAttack, Report, Status, evaluate
+from privfed.attacks.base.interface import ATTACKS, attack_class
 from privfed.attacks.base.preparation import Target
 from privfed.attacks.base.reading import in_words, read_by, unread
-from privfed.attacks.registry import ATTACKS, attack_class
 from privfed.cli.auditing import target_of
 from privfed.cli.described import know_questions
 from privfed.cli.output import echo, table
@@ -33,8 +33,8 @@ from privfed.cli.run_folder import values_of
 from privfed.cli.settings import Setting
 from privfed.cli.several_runs import together
 from privfed.core.record.records import FILE as TRANSCRIPT
+from privfed.core.record.records import View
 from privfed.core.record.transcript import Transcript
-from privfed.core.record.view import View
 from privfed.core.stored.files import Format, make_folder, rewrite
 from privfed.errors import ArgumentError, RunFolderError
 from privfed.estimators.scaling import FOLDER as SCALING

@@ -26,9 +26,8 @@ from privfed.cli.own_rows import audit_own_rows
 from privfed.cli.result import claim_of_run
 from privfed.cli.run_folder import RUN, Source, read_run, values_of
 from privfed.cli.several_runs import without_rows
-from privfed.core.record.records import LOCAL
+from privfed.core.record.records import LOCAL, View
 from privfed.core.record.transcript import Transcript
-from privfed.core.record.view import View
 from privfed.core.stored.files import rewrite
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Mechanism

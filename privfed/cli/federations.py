@@ -33,7 +33,7 @@ from privfed.data.described_clients import in_units
 from privfed.data.schema import Schema, parse, schema_text, to_toml
 from privfed.data.table_files import write_table
 from privfed.deploy.folders import new_party, read_card, read_kit
-from privfed.deploy.simulating import SimulatedRun, simulated
+from privfed.deploy.local import SimulatedRun, simulated
 from privfed.engines.flower import FlowerEngine
 from privfed.engines.flower.settings import FederationFile
 from privfed.errors import ArgumentError

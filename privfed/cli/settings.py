@@ -129,7 +129,7 @@ def of_algorithm(algorithm: str) -> tuple[Setting, ...]:
 def of_attacks(names: str) -> tuple[Setting, ...]:
     """Return the options of attacks, by their names with commas between; of unknown ones, none."""
     # Imported here, as one command attacks.
-    from privfed.attacks.registry import attack_class
+    from privfed.attacks.base.interface import attack_class
 
     found = dict[str, Setting]()
     for name in filter(None, map(str.strip, names.split(","))):

@@ -9,7 +9,7 @@ import numpy as np
 
 from privfed.attacks import pooled
 from privfed.attacks.base.preparation import Target
-from privfed.core.record.view import View
+from privfed.core.record.records import View
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 

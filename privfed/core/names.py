@@ -274,7 +274,7 @@ ALGORITHMS: Registry[type[Any]] = Registry(
 
 
 PLACES = {
-    "AsOneRecord": "privfed.questions.bounded.whole_clients",
+    "AsOneRecord": "privfed.questions.bounded.bounded_metrics",
     "AveragedUpdates": "privfed.deep.training.rounds",
     "BoundedDistances": "privfed.questions.bounded.bounded_metrics",
     "BoundedInertia": "privfed.questions.bounded.bounded_metrics",
@@ -288,7 +288,7 @@ PLACES = {
     "CentredProducts": "privfed.questions.moments",
     "ClientLengths": "privfed.algorithms.private.clients",
     "ClientMeans": "privfed.questions.moments",
-    "ClientScores": "privfed.questions.inertia",
+    "ClientScores": "privfed.questions.lloyd",
     "ClientShares": "privfed.algorithms.private.clients",
     "ClientSizes": "privfed.questions.histograms",
     "ClusterClients": "privfed.questions.cluster_spread",
@@ -310,7 +310,7 @@ PLACES = {
     "GatheredPoints": "privfed.questions.gathered",
     "GridSums": "privfed.questions.bounded.bounded_sums",
     "HashSums": "privfed.questions.bounded.bounded_sums",
-    "Inertia": "privfed.questions.inertia",
+    "Inertia": "privfed.questions.lloyd",
     "KMeansCentroids": "privfed.algorithms.starts",
     "LloydSums": "privfed.questions.lloyd",
     "LocalCentroids": "privfed.algorithms.kfed",

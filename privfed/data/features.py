@@ -10,8 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from privfed.core.values.domain import FloatArray
-from privfed.data.arrays import rows_frame
-from privfed.data.conversion import feature_array
+from privfed.data.conversion import feature_array, rows_frame
 from privfed.data.loading import PathLike, Source, check_choice, check_path
 from privfed.data.table import ERROR, Missing, check_finite, filled
 from privfed.data.table_files import is_folder, read_arrays, read_frame, stem, suffix

@@ -16,13 +16,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from privfed.data.arrays import FEATURES, array_frame, rows_frame
 from privfed.data.conversion import (
+    FEATURES,
     any_numbers,
+    array_frame,
     check_classes,
     classes_of,
     codes,
     feature_array,
+    rows_frame,
     sorted_names,
     text_column,
 )

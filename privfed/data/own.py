@@ -20,8 +20,7 @@ import numpy.typing as npt
 import polars as pl
 
 from privfed.core.values.domain import Domain, FloatArray
-from privfed.data.arrays import rows_frame
-from privfed.data.conversion import any_codes, any_numbers, text_column
+from privfed.data.conversion import any_codes, any_numbers, rows_frame, text_column
 from privfed.data.table import LEAVE_OUT, NO_LABEL, LabelArray, Missing, filled, listed
 from privfed.data.table_files import (
     are_rows,

@@ -20,12 +20,12 @@ from privfed.attacks import (
     pooled,
     without_known,
 )
+from privfed.attacks.base.interface import ATTACKS, attack_class
 from privfed.attacks.base.oracle import CLIENTS_OPEN, CLIENTS_VERIFY, Oracle
 from privfed.attacks.base.preparation import Prepared, Target, without_colluders
-from privfed.attacks.registry import ATTACKS, attack_class
 from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.record.records import View
 from privfed.core.record.transcript import Transcript
-from privfed.core.record.view import View
 from privfed.core.roles.conversation import ROUND
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Mechanism

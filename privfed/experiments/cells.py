@@ -17,7 +17,7 @@ import msgspec
 
 import privfed
 from privfed.attacks import ActiveAttack
-from privfed.attacks.registry import ATTACKS, attack_class
+from privfed.attacks.base.interface import ATTACKS, attack_class
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.roles.secure_sum import SecureSum
 from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit

@@ -18,7 +18,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from privfed.attacks import ActiveAttack
-from privfed.attacks.registry import attack_class
+from privfed.attacks.base.interface import attack_class
 from privfed.audits import audit_units
 from privfed.core.record.records import Began
 from privfed.core.record.transcript import Transcript

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from privfed.attacks import ActiveAttack
-from privfed.attacks.registry import attack_class
+from privfed.attacks.base.interface import attack_class
 from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit
 from privfed.deep.estimators.base import FederatedModel
 from privfed.errors import ArgumentError, PrivFedError

@@ -6,7 +6,7 @@ about centers that are agreed on with it. Clients that run the program themselve
 
 Under differential privacy a question is asked in its bounded form, for the whole budget.
 `privfed.questions.bounded.bounded_metrics` has the bounded forms and their bounds. At unit "client" questions
-have the form of `privfed.questions.bounded.whole_clients`.
+have the form of `privfed.questions.bounded.bounded_metrics`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from privfed.core.values.domain import Ball, FloatArray, Ranges, frozen_array
 from privfed.core.values.guarantee import Unit
 from privfed.errors import ArgumentError
 from privfed.privacy.bounds import RecordBounded
-from privfed.questions.bounded.whole_clients import SIZES_SHARE, AsOneRecord
+from privfed.questions.bounded.bounded_metrics import SIZES_SHARE, AsOneRecord
 from privfed.questions.cluster_spread import ClusterSilhouettes
 from privfed.questions.histograms import ClientSizes, typical_size
 from privfed.questions.ranges import MOST_ROWS, locate, range_phases

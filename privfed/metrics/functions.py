@@ -42,7 +42,7 @@ from privfed.questions.cluster_spread import (
     index_from,
 )
 from privfed.questions.contingency import Agreement, Contingency, agreement
-from privfed.questions.inertia import Inertia
+from privfed.questions.lloyd import Inertia
 
 
 def measured(

@@ -53,7 +53,7 @@ from privfed.numerics.quotients import quotients
 from privfed.privacy.bounds import RecordBounded
 from privfed.privacy.claim import Privacy, PrivacySpent, one_line
 from privfed.privacy.noised import Noised
-from privfed.questions.bounded.whole_clients import AsOneRecord
+from privfed.questions.bounded.bounded_metrics import AsOneRecord
 from privfed.questions.cluster_spread import ClusterDistances, ClusterScatter, FuzzySpread, index_from
 
 Ends = tuple[float, float] | str

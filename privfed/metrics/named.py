@@ -23,7 +23,7 @@ from privfed.questions.cluster_spread import (
     FuzzySpread,
 )
 from privfed.questions.contingency import Contingency
-from privfed.questions.inertia import Inertia
+from privfed.questions.lloyd import Inertia
 
 Named = Iterable[str] | Mapping[str, Mapping[str, Any]] | None
 """Names of metrics, or names with options; None for the usual ones."""

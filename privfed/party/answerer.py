@@ -22,7 +22,7 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
-from privfed.core.agreed.configuration import PrivacyTerms
+from privfed.core.agreed.configuration import Configuration, PrivacyTerms
 from privfed.core.asking.data import all_within
 from privfed.core.asking.question import ERRORS, ClientData, Question, memories_of, parts_of
 from privfed.core.asking.statistics import Statistics
@@ -241,7 +241,7 @@ def chosen(data: ClientData, most: int, key: bytes | None) -> npt.NDArray[np.boo
     if key is None or len(key) != KEY_BYTES:
         raise ArgumentError(
             f'unit="user" needs a key of {KEY_BYTES} bytes that only this client knows; join with '
-            "privfed.party.joining.Party, which has one."
+            "privfed.party.client.Party, which has one."
         )
     ids = as_ids(data.users)
     names, owner, sizes = np.unique(np.array(ids, dtype=object), return_inverse=True, return_counts=True)
@@ -283,3 +283,15 @@ def _hash(key: bytes, user: str, content: bytes) -> int:
     found = hashlib.blake2b(digest_size=8, key=key, person=b"privfed users")
     found.update(len(name).to_bytes(8, "big") + name + content)
     return int.from_bytes(found.digest(), "big")
+
+
+def check_columns(data: ClientData, configuration: Configuration) -> None:
+    """Check that rows have as many columns as was agreed, before anything is built for them.
+
+    Raises:
+        ArgumentError: they have others.
+    """
+    if data.n_features != configuration.n_features:
+        raise ArgumentError(
+            f"the rows have {data.n_features} columns, the agreement says {configuration.n_features}."
+        )

@@ -15,7 +15,7 @@ from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import ERRORS, ClientData
 from privfed.core.roles.engine import ErrorLog, PythonLog, note
 from privfed.errors import DataError, PolicyError, StateError
-from privfed.party.client import check_columns
+from privfed.party.answerer import check_columns
 from privfed.party.database import Database
 from privfed.party.groups import BATCH, GROUPS, Groups, OwnRows, RawTable, as_ids
 

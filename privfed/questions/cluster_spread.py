@@ -45,8 +45,7 @@ from privfed.errors import ArgumentError
 from privfed.numerics.kernels.dispatch import distances, nearest, two_nearest
 from privfed.numerics.kernels.interpreted import IntArray, cell_sums
 from privfed.numerics.memberships import check_fuzzifier, shares
-from privfed.questions.inertia import SLACK, TINY, largest_distances, sum_entry
-from privfed.questions.lloyd import RESOLUTION, AtCenters
+from privfed.questions.lloyd import RESOLUTION, ROUNDING, TINY, AtCenters, largest_distances, sum_entry
 
 LARGEST_POWER = 8.0
 """Largest q of the Davies-Bouldin index; with higher powers, small distances lose too many digits."""
@@ -76,7 +75,7 @@ class ClusterQuestion(AtCenters):
     def offset(self) -> Entry:
         """The entry for the sum of rows minus their center, of rows inside the ranges."""
         low, high = self.ranges.low - self.centers, self.ranges.high - self.centers
-        rows = self.ranges.rows * SLACK
+        rows = self.ranges.rows * ROUNDING
         return Entry(
             "offset",
             self.centers.shape,
@@ -204,7 +203,7 @@ class ClusterProfiles(ClusterQuestion):
         longest = np.maximum(np.abs(self.ranges.low - self.centers), np.abs(self.ranges.high - self.centers))
         with np.errstate(over="ignore"):  # The entry refuses a bound that is not finite.
             squares = np.square(longest)
-        most, step = self.ranges.rows * SLACK * squares, np.maximum(squares * RESOLUTION, TINY)
+        most, step = self.ranges.rows * ROUNDING * squares, np.maximum(squares * RESOLUTION, TINY)
         return StatisticsSpec(self.count, self.offset, Entry("square", self.centers.shape, 0.0, most, step))
 
     def _one(self, rows: FloatArray) -> Statistics:

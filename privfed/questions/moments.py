@@ -37,8 +37,7 @@ from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError
-from privfed.questions.inertia import SLACK
-from privfed.questions.lloyd import check_centers
+from privfed.questions.lloyd import ROUNDING, check_centers
 from privfed.questions.ranges import Located, locate, range_phases
 
 _EPSILON = float(np.finfo(np.float64).eps)
@@ -77,7 +76,7 @@ class Centred(Question):
         All rows lie inside the ranges, and steps are near the precision of float64.
         """
         low, high = self.ranges.low - self.center, self.ranges.high - self.center
-        rows, farthest = self.ranges.rows * SLACK, self.farthest
+        rows, farthest = self.ranges.rows * ROUNDING, self.farthest
         return StatisticsSpec(
             Entry("rows", (1,), 0.0, self.ranges.rows, 2.0**-10),
             Entry("offset", farthest.shape, rows * low, rows * high, farthest * 2.0**-52),
@@ -108,7 +107,7 @@ class CentredMoments(Centred):
     def spec(self) -> StatisticsSpec:
         """Squares of at most the rows of a client."""
         largest = self.farthest**2
-        most = self.ranges.rows * SLACK * largest
+        most = self.ranges.rows * ROUNDING * largest
         return self.spec_with(Entry("square", largest.shape, 0.0, most, largest * 2.0**-64))
 
     def _one(self, offsets: FloatArray) -> Statistics:
@@ -210,7 +209,7 @@ class CentredProducts(Centred):
         """Products of at most the rows of a client; squares are at least 0."""
         i, j = np.triu_indices(self.ranges.n_features)
         largest = self.farthest[i] * self.farthest[j]
-        most = self.ranges.rows * SLACK * largest
+        most = self.ranges.rows * ROUNDING * largest
         return self.spec_with(
             Entry("product", i.shape, np.where(i == j, 0.0, -most), most, largest * 2.0**-64)
         )
@@ -297,13 +296,13 @@ class ClientMeans(Centred):
     @cached_property
     def spec(self) -> StatisticsSpec:
         """A mean lies inside the ranges; a client counts once."""
-        low, high = SLACK * (self.ranges.low - self.center), SLACK * (self.ranges.high - self.center)
+        low, high = ROUNDING * (self.ranges.low - self.center), ROUNDING * (self.ranges.high - self.center)
         farthest = self.farthest
         largest = farthest**2
         return StatisticsSpec(
             Entry("clients", (1,), 0.0, 1.0, 2.0**-10),
             Entry("offset", farthest.shape, low, high, farthest * 2.0**-40),
-            Entry("square", farthest.shape, 0.0, SLACK * largest, largest * 2.0**-50),
+            Entry("square", farthest.shape, 0.0, ROUNDING * largest, largest * 2.0**-50),
         )
 
     def _one(self, offsets: FloatArray) -> Statistics:

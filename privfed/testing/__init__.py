@@ -9,8 +9,7 @@
 privfed's own parts are tested by the same classes. They need pytest, which privfed itself does not.
 """
 
-from privfed.testing.contracts import AttackContract, MetricContract, PartitionContract
-from privfed.testing.estimators import EstimatorContract
+from privfed.testing.contracts import AttackContract, EstimatorContract, MetricContract, PartitionContract
 from privfed.testing.questions import BoundedQuestionContract, QuestionContract
 from privfed.testing.sums import SecureSumContract
 

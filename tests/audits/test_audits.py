@@ -21,8 +21,8 @@ from privfed.audits import (
     exact_epsilon,
     hockey_stick,
 )
-from privfed.audits.canaries import one_run_epsilon, one_run_p_value
 from privfed.audits.confidence import Rate, gaussian_delta, gaussian_epsilon, gaussian_mu
+from privfed.audits.samples import one_run_epsilon, one_run_p_value
 from privfed.core.asking.question import ClientData, question_from_bytes
 from privfed.core.record.records import Asked, Summed
 from privfed.core.stored.encoding import Array

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from privfed import DWFKMeans
-from privfed.attacks.registry import ATTACKS
+from privfed.attacks.base.interface import ATTACKS
 from privfed.data import load_clients
 
 

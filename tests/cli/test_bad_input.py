@@ -26,10 +26,10 @@ BAD_WORDS = {
     "unknown algorithm": ("--algorithm kmeans", "'kmeans' is none of dp, dwf"),
     "unknown protocol": ("--protocol paillier", "'paillier' is none of plain, masked"),
     "no class of algorithms": (
-        "--algorithm privfed.questions.inertia:Inertia",
+        "--algorithm privfed.questions.lloyd:Inertia",
         "must be one that clusters rows",
     ),
-    "no class of secure sums": ("--protocol privfed.questions.inertia:Inertia", "made without arguments"),
+    "no class of secure sums": ("--protocol privfed.questions.lloyd:Inertia", "made without arguments"),
     "an estimator as a secure sum": (
         "--protocol privfed.estimators.local_steps:DWFKMeans",
         "declares no name",

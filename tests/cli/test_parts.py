@@ -9,8 +9,7 @@ from privfed.cli.run_folder import former_seconds
 from privfed.core.roles.conversation import Ask
 from privfed.core.stored.files import replaced
 from privfed.core.values.domain import Ranges
-from privfed.questions.inertia import Inertia
-from privfed.questions.lloyd import LloydSums
+from privfed.questions.lloyd import Inertia, LloydSums
 
 RANGES = Ranges(np.zeros(2), np.ones(2), 8)
 

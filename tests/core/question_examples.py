@@ -22,6 +22,7 @@ from privfed.deep.training.regrouping import Regrouping
 from privfed.deep.training.rounds import AveragedUpdates, ClusterSizes, SketchedUpdates
 from privfed.privacy.noised import Noised
 from privfed.questions.bounded.bounded_metrics import (
+    AsOneRecord,
     BoundedDistances,
     BoundedInertia,
     BoundedScatter,
@@ -37,7 +38,6 @@ from privfed.questions.bounded.bounded_sums import (
     SizeSums,
 )
 from privfed.questions.bounded.shells import DistanceHistogram, SlabSums
-from privfed.questions.bounded.whole_clients import AsOneRecord
 from privfed.questions.cells import CellSums, NestedCells
 from privfed.questions.cluster_spread import (
     ClusterClients,
@@ -51,8 +51,7 @@ from privfed.questions.cluster_spread import (
 from privfed.questions.contingency import Contingency
 from privfed.questions.gathered import GatheredPoints, PointCount, Slots
 from privfed.questions.histograms import ClientSizes, FeatureHistograms
-from privfed.questions.inertia import ClientScores, Inertia
-from privfed.questions.lloyd import LloydSums
+from privfed.questions.lloyd import ClientScores, Inertia, LloydSums
 from privfed.questions.local_points import LocalClusterCounts, PointCells, PointSums
 from privfed.questions.moments import CentredMoments, CentredProducts, ClientMeans
 from privfed.questions.ranges import FeatureRanges

@@ -14,8 +14,7 @@ from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, RefusedError
 from privfed.privacy.noised import Noised
 from privfed.questions.bounded.bounded_sums import RelativeSums
-from privfed.questions.inertia import Inertia
-from privfed.questions.lloyd import LloydSums
+from privfed.questions.lloyd import Inertia, LloydSums
 
 NAMES = st.lists(st.text(min_size=1, max_size=8), min_size=2, max_size=12, unique=True)
 

@@ -20,7 +20,7 @@ from privfed.privacy.bounds import RecordBounded
 from privfed.privacy.noised import Noised
 from privfed.questions.bounded.bounded_metrics import BoundedInertia
 from privfed.questions.histograms import FeatureHistograms
-from privfed.questions.inertia import Inertia
+from privfed.questions.lloyd import Inertia
 from tests.core.question_examples import EXAMPLES
 from tests.seeded import seeded
 from tests.some import some

@@ -102,7 +102,7 @@ def test_the_library_compares_with_members_and_not_with_bare_strings() -> None:
                 bare += [(path.name, node.lineno) for one in sides if _bare(one)]
     assert looked_at >= 20
     # What audits call noise is of another list: "gaussian" or "any".
-    assert {name for name, _ in bare} <= {"samples.py", "canaries.py"}
+    assert {name for name, _ in bare} <= {"samples.py"}
 
 
 def _sources() -> list[Path]:

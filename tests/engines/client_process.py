@@ -16,8 +16,8 @@ from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import ClientData
 from privfed.core.roles.engine import Client
 from privfed.core.values.domain import Box
+from privfed.party.client import Party
 from privfed.party.identity import OwnIdentity, write_identity
-from privfed.party.joining import Party
 from privfed.party.journal import Journal
 from privfed.party.replay import TOTAL, OpenedTotal
 from privfed.protocols.secure_sums import agreed_sum

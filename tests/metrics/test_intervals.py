@@ -15,7 +15,7 @@ from privfed.metrics.named import METRICS, OF_LABELS
 from privfed.privacy.bounds import RecordBounded
 from privfed.privacy.noised import Noised
 from privfed.questions.cluster_spread import ClusterDistances, FuzzySpread
-from privfed.questions.inertia import Inertia
+from privfed.questions.lloyd import Inertia
 from tests.some import some
 
 RNG = np.random.default_rng(0)

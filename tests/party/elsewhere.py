@@ -14,8 +14,8 @@ from privfed.core.asking.question import ClientData
 from privfed.core.connection import Connection, Engine, Members, Opening
 from privfed.core.roles.conversation import Total
 from privfed.core.roles.engine import Client, Exchange, Replies
+from privfed.party.client import Party
 from privfed.party.identity import OwnIdentity, write_identity
-from privfed.party.joining import Party
 from privfed.party.journal import Journal
 from privfed.party.replay import OpenedTotal
 from privfed.party.signed import Requests

@@ -10,8 +10,7 @@ from privfed.core.asking.question import Place, Position
 from privfed.core.roles.conversation import Setting
 from privfed.core.values.domain import Box, Ranges
 from privfed.party.program import Program
-from privfed.questions.inertia import ClientScores, Inertia
-from privfed.questions.lloyd import LloydSums
+from privfed.questions.lloyd import ClientScores, Inertia, LloydSums
 from tests.party.follower.automaton import onward
 
 KINDS = (LloydSums, Inertia, ClientScores)

@@ -34,8 +34,7 @@ from privfed.metrics.named import following
 from privfed.party.program import agreed_program
 from privfed.protocols.plain import PlainAnswer, PlainRequest
 from privfed.questions.cells import CellSums
-from privfed.questions.inertia import Inertia
-from privfed.questions.lloyd import LloydSums
+from privfed.questions.lloyd import Inertia, LloydSums
 from privfed.questions.ranges import FeatureRanges, locate
 from tests.party.journals import agreement, client, new_party
 from tests.party.test_program import PRIVATE, WORDS, fitted, private, tables

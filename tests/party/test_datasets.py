@@ -19,11 +19,10 @@ from privfed.core.stored.encoding import Refusal, decode
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, DataError, PolicyError, PrivFedError, RefusedError
 from privfed.federation.opening import open_over
-from privfed.party.client import Stores, own_client
+from privfed.party.client import Party, Stores, own_client
 from privfed.party.datasets import EXACT, GROUPED, PRIVATE
 from privfed.party.groups import Groups, OwnRows, RawTable, as_ids
 from privfed.party.identity import OwnIdentity
-from privfed.party.joining import Party
 from privfed.party.journal import Journal
 from privfed.protocols import Plain
 from privfed.protocols.plain import PlainAnswer, PlainClient

@@ -31,7 +31,7 @@ from privfed.party.replay import own_run
 from privfed.party.state import MemoryStore
 from privfed.protocols import Masked
 from privfed.questions.cluster_spread import ClusterDistances
-from privfed.questions.inertia import Inertia
+from privfed.questions.lloyd import Inertia
 from tests.party.elsewhere import Elsewhere
 from tests.party.journals import DOMAIN, SERVER
 from tests.some import some

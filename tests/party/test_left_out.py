@@ -11,7 +11,7 @@ import pytest
 from privfed.core.asking.question import ClientData
 from privfed.core.roles.engine import Exchange
 from privfed.errors import RefusedError
-from privfed.party.joining import Party
+from privfed.party.client import Party
 from tests.party.journals import question
 from tests.party.test_peers import NAMES, Parties, silent
 from tests.undeclared import ANYTHING

@@ -33,8 +33,7 @@ from privfed.core.names import ALGORITHMS
 from privfed.errors import ArgumentError
 from privfed.metrics.asked import AskedMetric
 from privfed.party.program import Program
-from privfed.questions.inertia import Inertia
-from privfed.questions.lloyd import LloydSums
+from privfed.questions.lloyd import Inertia, LloydSums
 from tests.declared import UNITS, programs
 from tests.party.programs import SETTING
 from tests.some import some

@@ -24,8 +24,8 @@ from privfed.core.roles.engine import Exchange
 from privfed.core.roles.secure_sum import Steps
 from privfed.core.stored.encoding import Refusal, decode, encode
 from privfed.errors import ArgumentError, NotEnoughClientsError, PolicyError, RefusedError
+from privfed.party.client import Party
 from privfed.party.identity import OwnIdentity, write_identity
-from privfed.party.joining import Party
 from privfed.party.journal import AT_ONCE, Journal
 from privfed.protocols import Masked
 from privfed.protocols.masked.session import MaskedSession

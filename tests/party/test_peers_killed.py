@@ -13,7 +13,7 @@ from privfed.core.agreed.agreement import Agreement, JournalCounter
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import ClientData
 from privfed.core.stored.encoding import Refusal, decode
-from privfed.party.joining import Party
+from privfed.party.client import Party
 from privfed.protocols import Masked
 from privfed.protocols.masked.session import MaskedSession
 from privfed.protocols.setup.setup_messages import Joining

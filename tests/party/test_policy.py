@@ -25,8 +25,7 @@ from privfed.metrics.named import ASKS, OF_LABELS, following
 from privfed.party.identity import OwnIdentity
 from privfed.privacy.ledger import composed_epsilon, refuses_fit
 from privfed.questions.cluster_spread import ClusterProfiles
-from privfed.questions.inertia import Inertia
-from privfed.questions.lloyd import LloydSums
+from privfed.questions.lloyd import Inertia, LloydSums
 from tests.core.question_examples import EXAMPLES
 from tests.party.elsewhere import Elsewhere
 from tests.party.journals import agreement, new_party

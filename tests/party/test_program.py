@@ -24,8 +24,7 @@ from privfed.party.program import PROGRAM_STATE, Program, ProgramCheck, ProgramS
 from privfed.party.state import FileStore
 from privfed.privacy.noised import Noised
 from privfed.questions.cells import CellSums, NestedCells
-from privfed.questions.inertia import Inertia
-from privfed.questions.lloyd import LloydSums
+from privfed.questions.lloyd import Inertia, LloydSums
 from privfed.questions.local_points import PointCells
 from privfed.questions.ranges import FeatureRanges
 from tests.party.programs import positions

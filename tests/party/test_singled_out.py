@@ -24,7 +24,7 @@ from privfed.core.roles.conversation import Total
 from privfed.core.roles.engine import Exchange, Replies
 from privfed.core.roles.secure_sum import Steps
 from privfed.errors import PolicyError, PrivFedError, ProtocolError, RefusedError
-from privfed.party.joining import Party
+from privfed.party.client import Party
 from privfed.protocols import GroupMasked, Masked
 from privfed.protocols.masked.session import MaskedSession
 from tests.party.elsewhere import Elsewhere

@@ -36,7 +36,7 @@ from privfed.core.asking.question import ClientData
 from privfed.deep.algorithms.averaging import Averaging
 from privfed.deep.training.local import Training
 from privfed.errors import ArgumentError, PolicyError
-from privfed.party.joining import Party
+from privfed.party.client import Party
 from privfed.party.program import agreed_program
 from privfed.party.replay import own_run
 from privfed.party.state import MemoryStore

@@ -31,7 +31,7 @@ from privfed.core.agreed.policy import Claim
 from privfed.core.values.guarantee import Mechanism, SampledSteps
 from privfed.errors import ArgumentError, BudgetError, PrivacyError, StateError
 from privfed.privacy.accounting import gdp_epsilon
-from privfed.privacy.filters import sampled_divergence
+from privfed.privacy.budget_file import sampled_divergence
 from privfed.privacy.ledger import composed_epsilon
 from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import budget_of

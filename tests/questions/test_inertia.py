@@ -9,7 +9,7 @@ from privfed.core.record.records import Exchanged
 from privfed.core.roles.conversation import Ask
 from privfed.core.values.domain import Ranges
 from privfed.federation.opening import open_over
-from privfed.questions.inertia import ClientScores, Inertia, largest_distances
+from privfed.questions.lloyd import ClientScores, Inertia, largest_distances
 from tests.reference import dwf_reference as oracle
 from tests.undeclared import ANYTHING
 

@@ -11,8 +11,8 @@ import pytest
 
 from privfed import Box, DPKMeans, EWFKMeans, Privacy
 from privfed.attacks import ActiveAttack, PassiveAttack, Prior, Truth
+from privfed.attacks.base.interface import ATTACKS, attack_class
 from privfed.attacks.base.preparation import Target
-from privfed.attacks.registry import ATTACKS, attack_class
 from privfed.core.record.transcript import Transcript
 from privfed.deep import DCFL
 from privfed.estimators.local_steps import lloyd

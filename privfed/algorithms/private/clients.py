@@ -33,8 +33,8 @@ from privfed.core.roles.conversation import Ask, Conversation, Total
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.privacy.bounds import HAIR, bounded_spec, check_sizes, step_of
+from privfed.questions.bounded.bounded_metrics import SharesOfARecord
 from privfed.questions.bounded.bounded_sums import HashSums, SumsInCells
-from privfed.questions.bounded.whole_clients import SharesOfARecord
 from privfed.questions.lloyd import check_centers
 
 LENGTH_SHARE = 0.02

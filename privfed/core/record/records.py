@@ -1,9 +1,11 @@
-"""The records of a run's transcript, one JSON object a line on disk, and the tables of answers beside them.
+"""The records of a run's transcript and their form on disk; and views, which attacks get: one party's part.
 
-From one round to the next most of the clients' clusters stay as they are. So a table of answers is kept as
-its exclusive or with the last table of the same shape, or with zeros, compressed by zlib. Where that hardly
-pays, as of updates, it is kept as it is. A large one lies in a file beside the transcript's lines. Decision
-025 has the measurement.
+A record is a JSON object a line, and tables of answers lie beside them. From one round to the next most of
+the clients' clusters stay as they are. So a table of answers is kept as its exclusive or with the last table
+of the same shape, or with zeros, compressed by zlib. Where that hardly pays, as of updates, it is kept as it
+is. A large one lies in a file beside the transcript's lines. Decision 025 has the measurement.
+
+A view holds what one party saw, and never the clients' rows.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import os
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -350,3 +353,49 @@ def total_of(record: Summed, contributions: Mapping[int, Statistics] | None) -> 
         contributions=contributions,
         attempts=record.attempts,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SumView:
+    """Holds what a party saw of one sum.
+
+    Args:
+        index: index of the sum in the run.
+        purpose: what it was for ("range", "start", "round", "score"); empty where the question is None.
+        question: what was asked; None for a server that only relays (clients open the totals), and for
+            clients outside the cohort.
+        cohort: positions of the clients that were asked.
+        contributors: positions of the clients in the sum; empty for a party that cannot tell.
+        total: the opened total; None for a party that cannot read it.
+        answers: position -> statistics, for the clients whose answers the party saw.
+        upload_bytes: position -> bytes that the client sent; empty unless the party is the server.
+    """
+
+    index: int
+    purpose: str
+    question: Question | None
+    cohort: tuple[int, ...]
+    contributors: tuple[int, ...]
+    total: Statistics | None
+    answers: Mapping[int, Statistics]
+    upload_bytes: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Holds what a party, together with its colluders, saw of a run.
+
+    Args:
+        party: "server", "observer" or "clients".
+        colluding: positions of the clients that tell the party all they know.
+        clients: names of all clients, by position.
+        sums: what it saw of each sum, in order.
+        result: name -> array of the result ("centers"), once the run has ended; where clients open the
+            totals, the server has it only from a colluder.
+    """
+
+    party: str
+    colluding: tuple[int, ...]
+    clients: tuple[str, ...]
+    sums: tuple[SumView, ...]
+    result: Mapping[str, FloatArray]

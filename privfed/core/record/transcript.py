@@ -19,7 +19,7 @@ import msgspec
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.asking.statistics import Statistics, StatisticsTable
 from privfed.core.record import records
-from privfed.core.record.view import SumView, View
+from privfed.core.record.records import SumView, View
 from privfed.core.roles.conversation import Ask, Contributions, Total
 from privfed.core.roles.engine import Exchange, Replies
 from privfed.core.roles.secure_sum import COLLECT

@@ -19,7 +19,7 @@ from privfed.attacks.base.preparation import Prepared, Prior, Target
 from privfed.attacks.base.reading import Reads
 from privfed.attacks.base.report import Report
 from privfed.attacks.base.results import NotRun, Result, Truth
-from privfed.core.record.view import View
+from privfed.core.record.records import View
 from privfed.deep.attacks.inversion import Seen, clients_of, one_step_of_softmax, rank_of, reads_of
 from privfed.deep.attacks.linkage import LabelledTruth, labelled
 from privfed.errors import ArgumentError

@@ -26,7 +26,7 @@ from privfed.attacks.base.interface import PassiveAttack
 from privfed.attacks.base.preparation import Prepared, Prior, Target
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.results import NotRun, Points
-from privfed.core.record.view import SumView, View
+from privfed.core.record.records import SumView, View
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.deep.attacks.first_layer import first_layer, repeated_rows
 from privfed.deep.attacks.linkage import contributions, labelled, tracks

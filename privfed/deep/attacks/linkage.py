@@ -22,7 +22,7 @@ from privfed.attacks.base.report import Report
 from privfed.attacks.base.results import NotRun, Result, Truth
 from privfed.core.asking.question import ClientData
 from privfed.core.asking.statistics import Statistics
-from privfed.core.record.view import SumView, View
+from privfed.core.record.records import SumView, View
 from privfed.core.values.domain import FloatArray
 from privfed.deep.attacks.membership import check_alone, round_of
 from privfed.deep.training.rounds import Round, SketchedUpdates

@@ -22,7 +22,7 @@ from privfed.attacks.base.results import NotRun
 from privfed.attacks.membership.membership import candidates_of
 from privfed.attacks.membership.scores import MembershipScores
 from privfed.core.asking.question import Question, parts_of
-from privfed.core.record.view import View
+from privfed.core.record.records import View
 from privfed.core.values.domain import FloatArray
 from privfed.deep.attacks.shadows import Shadow, scored, shadows_of
 from privfed.deep.training.rounds import Round

@@ -36,10 +36,9 @@ from privfed.errors import (
     PrivFedError,
     StateError,
 )
-from privfed.party.client import check_uses
+from privfed.party.client import Party, check_uses
 from privfed.party.groups import OwnRows, RawTable
 from privfed.party.identity import Parties, read_identity, read_parties
-from privfed.party.joining import Party
 from privfed.party.program import agreed_program
 from privfed.party.replay import TOTAL, OpenedTotal
 from privfed.party.signed import read_request

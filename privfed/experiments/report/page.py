@@ -16,8 +16,8 @@ from importlib.resources import files
 from pathlib import Path
 
 from privfed.attacks import ActiveAttack, Status
+from privfed.attacks.base.interface import attack_class
 from privfed.attacks.base.reading import in_words
-from privfed.attacks.registry import attack_class
 from privfed.core.stored.files import rewrite
 from privfed.experiments.planning import Plan
 from privfed.experiments.report import pictures

@@ -10,7 +10,7 @@ from privfed import FKM, DWFKMeans, EWFKMeans, FederatedFuzzyCMeans, attacks
 from privfed.attacks import PassiveAttack, Prior, Status, Truth, evaluate
 from privfed.attacks.base.reading import Shows, read_by, unread
 from privfed.core.asking.statistics import Statistics
-from privfed.core.record.view import SumView, View
+from privfed.core.record.records import SumView, View
 from privfed.metrics import fuzzy_davies_bouldin
 from privfed.protocols import Slotted, by_name
 from tests.attacks.populations import mixture

@@ -8,10 +8,10 @@ import pytest
 
 from privfed import Box, Privacy
 from privfed.attacks import Attack, PassiveAttack, Prior, Probing, evaluate
+from privfed.attacks.base.interface import ATTACKS, attack_class
 from privfed.attacks.base.preparation import Target
 from privfed.attacks.base.reading import missing
-from privfed.attacks.registry import ATTACKS, attack_class
-from privfed.core.record.view import View
+from privfed.core.record.records import View
 from privfed.errors import ArgumentError
 from privfed.estimators.registry import ESTIMATORS, SHORT, TRAINED
 from privfed.metrics import fuzzy_davies_bouldin

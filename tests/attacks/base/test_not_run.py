@@ -22,7 +22,7 @@ from privfed.attacks import (
     evaluate,
 )
 from privfed.attacks.base.oracle import Oracle
-from privfed.core.record.view import View
+from privfed.core.record.records import View
 from privfed.errors import ArgumentError
 from privfed.federation.opening import open_over
 from tests.attacks.populations import mixture

@@ -13,7 +13,7 @@ from privfed.attacks.evidence.equations import asked, counted_in, equations_of, 
 from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
-from privfed.core.record.view import SumView, View
+from privfed.core.record.records import SumView, View
 from privfed.core.values.domain import Ranges
 from privfed.questions.lloyd import LloydSums, sums_entry
 from tests.attacks.figures import real

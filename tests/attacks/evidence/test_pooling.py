@@ -8,7 +8,7 @@ import pytest
 from privfed import DWFKMeans
 from privfed.attacks import Differencing, Prior, Report, Truth, evaluate, pooled
 from privfed.attacks.evidence.cells import evidence_of
-from privfed.core.record.view import View
+from privfed.core.record.records import View
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from tests.attacks.figures import real

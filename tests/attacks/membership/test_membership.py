@@ -13,7 +13,7 @@ from privfed.attacks.membership.membership import Observed, matched_filter
 from privfed.attacks.membership.scores import MembershipScores, area
 from privfed.core.asking.question import ClientData
 from privfed.core.asking.statistics import Statistics
-from privfed.core.record.view import SumView, View
+from privfed.core.record.records import SumView, View
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError
 from privfed.questions.lloyd import LloydSums

@@ -18,7 +18,7 @@ import numpy as np
 from privfed import Box, DPKMeans, DWFKMeans, Privacy
 from privfed.attacks import NoisyDifferencing, Prior, Report, Truth, evaluate
 from privfed.attacks.posterior.noisy_differencing import NoisyPoints
-from privfed.core.record.view import View
+from privfed.core.record.records import View
 from privfed.core.values.domain import FloatArray
 from tests.attacks.figures import mixture, real
 

@@ -13,7 +13,7 @@ from sklearn import datasets
 
 from privfed.attacks import Differencing, Prior, Truth, evaluate
 from privfed.core.asking.statistics import Statistics
-from privfed.core.record.view import View
+from privfed.core.record.records import View
 from privfed.core.values.domain import FloatArray
 from tests.attacks.figures import fitted, line, real
 

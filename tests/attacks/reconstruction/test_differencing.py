@@ -15,7 +15,7 @@ from privfed.attacks.reconstruction import differencing
 from privfed.attacks.reconstruction.derivations import derive, derive_unions, surely_alone
 from privfed.attacks.reconstruction.iterative_removal import error_of, removed, typicality
 from privfed.attacks.reconstruction.residual import Residual, holds
-from privfed.core.record.view import View
+from privfed.core.record.records import View
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.numerics.kernels.interpreted import cell_sums

@@ -8,9 +8,15 @@ from privfed import FKM, KFED
 from privfed.attacks import Differencing, Prior
 from privfed.attacks.base.report import linear_bound
 from privfed.attacks.evidence.cells import Evidence, answers_of, evidence_of
-from privfed.attacks.reconstruction.differencing import readings, with_clusterings
+from privfed.attacks.reconstruction.differencing import (
+    LocalClustering,
+    clusterings_of,
+    completed,
+    observed,
+    readings,
+    with_clusterings,
+)
 from privfed.attacks.reconstruction.iterative_removal import removed
-from privfed.attacks.reconstruction.local_means import LocalClustering, clusterings_of, completed, observed
 from privfed.core.values.domain import FloatArray
 from privfed.numerics.kernels.interpreted import cell_sums
 from tests.attacks.figures import differenced, fitted, mixture, real

@@ -14,7 +14,7 @@ from privfed.deep import CFL, DCFL, IFCA, FedAvg
 from privfed.deep.training.regrouping import Regrouping
 from privfed.party.program import Program, ProgramState
 from privfed.privacy.noised import Noised
-from privfed.questions.inertia import Inertia
+from privfed.questions.lloyd import Inertia
 from tests.deep.estimators.test_private import CLIENTS, RECORDS
 from tests.deep.population import clients
 from tests.party.test_program import refuses, state_after

@@ -12,8 +12,8 @@ from privfed.core.roles.engine import Client
 from privfed.core.values.domain import Box
 from privfed.deep import DCFL, FedAvg
 from privfed.errors import BudgetError, PrivacyError
+from privfed.privacy.budget_file import sampled_divergence, suggested_order
 from privfed.privacy.dp_sgd import epsilon_of
-from privfed.privacy.filters import sampled_divergence, suggested_order
 from tests.deep.population import clients
 from tests.party.killing import KILLED, SURVIVED, killed_at
 

@@ -24,7 +24,7 @@ from privfed.party.answerer import own_answerer
 from privfed.party.state import MemoryStore
 from privfed.privacy.claim import PrivacySpent
 from privfed.privacy.dp_sgd import ClientSteps, SteppedLedger, epsilon_of, trained
-from privfed.questions.inertia import Inertia
+from privfed.questions.lloyd import Inertia
 from tests.cli.wide import run
 from tests.deep.estimators.test_private import GATHERED, RECORDS, SEEDED, WORDS
 from tests.deep.population import clients

@@ -26,8 +26,7 @@ from privfed import (
     select_n_clusters,
 )
 from privfed.core.record.records import Summed
-from privfed.deploy.local import nodes_of
-from privfed.deploy.simulating import SimulatedRun, simulated
+from privfed.deploy.local import SimulatedRun, nodes_of, simulated
 from privfed.engines.flower import FlowerEngine
 from privfed.errors import ProtocolError, RefusedError
 from tests.engines.flower.deployments import TIMEOUT, before, deployed
