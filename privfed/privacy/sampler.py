@@ -36,7 +36,7 @@ from collections.abc import Callable, Iterator
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from fractions import Fraction
 from itertools import count
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -48,12 +48,15 @@ from privfed.errors import ArgumentError
 Words = npt.NDArray[np.uint64]
 Integers = npt.NDArray[np.int64]
 Counts = npt.NDArray[np.int32]
+Number = TypeVar("Number", bound=np.generic)
 
 SMALLEST_SIGMA, MOST_SIGMA = 2.0**-50, 2.0**50
 """Between them squares and their inverses are normal numbers, and draws stay within int64, in steps."""
 
 _MARGIN = 2.0**-40
 _BLOCK = 1 << 15
+_PART = 1 << 12
+"""Proposals that are computed at a time, so that they stay in the processor's cache."""
 _MOST_TRIES = 8
 _START = bytes(16)
 _ONE, _ELEVEN = np.uint64(1), np.uint64(11)
@@ -71,11 +74,11 @@ Bounds = Iterator[tuple[Fraction, Fraction]]
 
 
 class Proposals(Protocol):
-    """Proposal and acceptance of values, for n distributions on the integers."""
+    """Proposal and acceptance of values, for n distributions on the integers, or one for all places."""
 
     @property
     def shift(self) -> Integers:
-        """log2 of the width of each one's blocks, at most 50; shape (n,)."""
+        """log2 of the width of each one's blocks, at most 50; shape (n,) or (1,)."""
 
     def chance(self, places: Integers, value: Integers, block: Counts) -> FloatArray:
         """Return the probability of accepting each proposal, within 2^-46; float64 of `value`'s shape."""
@@ -142,43 +145,56 @@ def discrete_gaussian(sigma: FloatArray | float, size: int | tuple[int, ...], so
     Raises:
         ArgumentError: a sigma is not in [2^-50, 2^50].
     """
-    sigmas = np.broadcast_to(np.asarray(sigma, dtype=np.float64), size).ravel()
+    sigmas = np.atleast_1d(np.asarray(sigma, dtype=np.float64))
+    if sigmas.size != 1:
+        sigmas = np.broadcast_to(sigmas, size).ravel()
     inside = (sigmas >= SMALLEST_SIGMA) & (sigmas <= MOST_SIGMA)
     if not inside.all():
         raise ArgumentError(
             f"sigma must lie in [2^-50, 2^50] steps, got {sigmas[~inside][0]:g}. Choose another step for the "
             "grid."
         )
-    return draw(_blocks, sigmas, source).reshape(size)
+    return draw(_blocks, sigmas.ravel(), int(np.prod(size)), source).reshape(size)
 
 
 def draw(
-    proposals_of: Callable[[FloatArray], Proposals], parameters: FloatArray, source: RandomBits
+    proposals_of: Callable[[FloatArray], Proposals], parameters: FloatArray, size: int, source: RandomBits
 ) -> Integers:
-    """Return one draw for each parameter of a distribution, int64 of shape (n,)."""
-    starts = range(0, parameters.size, _BLOCK)
-    drawn = [_draw(proposals_of(parameters[start : start + _BLOCK]), source) for start in starts]
-    return np.concatenate([np.empty(0, dtype=np.int64), *drawn])
+    """Return draws of a distribution, int64 of shape (size,).
+
+    Args:
+        proposals_of: from parameters to proposals.
+        parameters: of each draw, or one of all; float64 of shape (size,) or (1,).
+        size: number of draws.
+        source: of random bits.
+    """
+    drawn = np.empty(size, dtype=np.int64)
+    shared = proposals_of(parameters) if parameters.size == 1 else None
+    for start in range(0, size, _BLOCK):
+        block = slice(start, min(start + _BLOCK, size))
+        proposals = proposals_of(parameters[block]) if shared is None else shared
+        drawn[block] = _draw(proposals, block.stop - start, source)
+    return drawn
 
 
-def _draw(proposals: Proposals, source: RandomBits) -> Integers:
-    size = proposals.shift.size
+def _draw(proposals: Proposals, size: int, source: RandomBits) -> Integers:
     drawn = np.empty(size, dtype=np.int64)
     waiting = np.ones(size, dtype=np.bool_)
     pending = np.arange(size)
     while pending.size:
         # The last few get several proposals at once, since calling numpy then costs more than arithmetic.
         places = np.tile(pending, min(_MOST_TRIES, max(1, _BLOCK // (8 * pending.size))))
-        accepted, values = _propose(proposals, places, source)
+        kept, values = _propose(proposals, places, source)
         # Where several proposals for one place are accepted, which one is kept is independent of the values.
-        drawn[places[accepted]] = values
-        waiting[places[accepted]] = False
-        pending = pending[waiting[pending]]
+        found = places.take(kept)
+        drawn[found] = values
+        waiting[found] = False
+        pending = pending.take(np.flatnonzero(waiting.take(pending)))
     return drawn
 
 
 class _Blocks(NamedTuple):
-    """Proposal and acceptance of values for each sigma; arrays of shape (n,)."""
+    """Proposal and acceptance of values for each sigma, or for one; arrays of shape (n,) or (1,)."""
 
     sigma: FloatArray
     shift: Integers
@@ -190,11 +206,12 @@ class _Blocks(NamedTuple):
 
     def chance(self, places: Integers, value: Integers, block: Counts) -> FloatArray:
         """Return p of each proposal within 2^-48."""
-        return _chance(value, block, self.rate[places], self.scale[places])
+        return _chance(value, block, _at(self.rate, places), _at(self.scale, places))
 
     def bounds(self, place: int, value: int, block: int) -> Bounds:
         """Yield bounds of p for one proposal."""
-        return _chance_bounds(value, block, float(self.sigma[place]), float(self.scale[place]))
+        here = place if self.sigma.size > 1 else 0
+        return _chance_bounds(value, block, float(self.sigma[here]), float(self.scale[here]))
 
 
 def _blocks(sigma: FloatArray) -> _Blocks:
@@ -204,23 +221,43 @@ def _blocks(sigma: FloatArray) -> _Blocks:
     return _Blocks(sigma, shift.astype(np.int64), 1.0 / (2.0 * sigma * sigma), (1.0 - 2.0**-20) / most)
 
 
+def _at(values: npt.NDArray[Number], places: Integers) -> npt.NDArray[Number]:
+    """Return the values of places, or the one of all."""
+    return values if values.size == 1 else values[places]
+
+
 def _propose(proposals: Proposals, places: Integers, source: RandomBits) -> tuple[Integers, Integers]:
     """Make one proposal for each place; return the indices of those accepted, and their values."""
-    offsets, runs, uniforms = source.words(3 * places.size).reshape(3, places.size)
-    shift, block = proposals.shift[places], _ones(runs, source)
-    size = (block.astype(np.int64) << shift) + (offsets.view(np.int64) & ((1 << shift) - 1))
+    words, kept, values = source.words(3 * places.size).reshape(3, -1), list[Integers](), list[Integers]()
+    for start in range(0, places.size, _PART):
+        part = slice(start, start + _PART)
+        value, accepted = _decided(proposals, places[part], words[:, part], source)
+        kept.append(np.flatnonzero(accepted))
+        values.append(value.take(kept[-1]))
+        kept[-1] += start
+    return np.concatenate(kept), np.concatenate(values)
+
+
+def _decided(
+    proposals: Proposals, places: Integers, words: Words, source: RandomBits
+) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    """Return the proposals for places, and which are accepted."""
+    (offsets, runs, uniforms), shift = words, _at(proposals.shift, places)
+    block, signed = _ones(runs, source), offsets.view(np.int64)
+    value = block.astype(np.int64)
+    value <<= shift
+    value += signed & ((1 << shift) - 1)
     # The top bit is the sign; offsets have at most 50. In two's complement x ^ -1 is -x - 1.
-    value = size ^ (offsets.view(np.int64) >> 63)
+    value ^= signed >> 63
     # Both int64 and float64 hold these 53 bits; uint64 would convert to float64 far more slowly.
-    uniform = (uniforms >> _ELEVEN).view(np.int64) * 2.0**-53
-    gap = proposals.chance(places, value, block) - uniform
+    gap = (uniforms >> _ELEVEN).view(np.int64) * -(2.0**-53)
+    gap += proposals.chance(places, value, block)
     accepted = gap > 0
     if np.abs(gap).min() <= _MARGIN:
         for i in np.flatnonzero(np.abs(gap) <= _MARGIN).tolist():
             bounds = proposals.bounds(int(places[i]), int(value[i]), int(block[i]))
             accepted[i] = _accepts(bounds, int(uniforms[i]), source)
-    kept = np.flatnonzero(accepted)
-    return kept, value[kept]
+    return value, accepted
 
 
 def _chance(value: Integers, block: Counts, rate: FloatArray, scale: FloatArray) -> FloatArray:

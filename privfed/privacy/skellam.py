@@ -91,7 +91,7 @@ def skellam(variance: FloatArray | float, size: int | tuple[int, ...], source: R
             f"{variances[~inside][0]:g}. "
             'Choose a finer step for the grid, or mechanism="gaussian".'
         )
-    return draw(_blocks, variances, source).reshape(size)
+    return draw(_blocks, variances, variances.size, source).reshape(size)
 
 
 class _Blocks(NamedTuple):

@@ -89,6 +89,12 @@ def test_wide_draws_are_gaussian_and_uniform_in_their_last_bits(log2_sigma: int)
     assert stats.chisquare(np.bincount(draws & 255, minlength=256)).pvalue > 0.001
 
 
+@pytest.mark.parametrize("sigma", [0.3, 30.5, 2.0**38])
+def test_one_sigma_for_all_draws_what_as_many_equal_ones_do(sigma: float) -> None:
+    each = discrete_gaussian(np.full(40_000, sigma), 40_000, seeded(6))
+    assert np.array_equal(discrete_gaussian(sigma, 40_000, seeded(6)), each)
+
+
 def test_draws_are_independent_of_one_another() -> None:
     draws = discrete_gaussian(20.0, (50_000, 4), seeded(4)) / 20.0
     lagged = [float(np.mean(draws.ravel()[lag:] * draws.ravel()[:-lag])) for lag in (1, 2, 3, 4, 8)]
