@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 import numpy as np
 
 from privfed.attacks import without_known
@@ -48,6 +49,8 @@ def audit(
     truth: Path | None,
     group: str | None,
     columns: tuple[str, ...],
+    label: str | None,
+    missing: float | str | None,
     algorithm: str | None,
     model: str | None,
     trials: int,
@@ -72,13 +75,16 @@ def audit(
         transcript = Transcript.load(subject)
         claim = _claim(subject, transcript)
         know_questions(subject, algorithm, "audit", model)
-        audit_own_rows(subject, transcript, claim, my_rows, client, group, id, columns, journal, as_json)
+        source = source_of_rows(subject, transcript, my_rows, group, columns, label, missing)
+        source = msgspec.structs.replace(source, id=id or source.id)
+        audit_own_rows(transcript, claim, source, client, group is not None, journal, as_json)
         return
     if subject.is_dir():
         transcript = Transcript.load(subject)
         claim = _claim(subject, transcript)
         know_questions(subject, algorithm, "audit", model)
-        rows, *_ = true_rows(subject, transcript, truth, group, columns)
+        source = source_of_rows(subject, transcript, truth, group, columns, label, missing)
+        rows, *_ = true_rows(subject, transcript, truth, source)
         options: dict[str, Any] = values_of({"confidence": given["confidence"]})
         found = [audit_run(transcript, rows, **options), audit_units(transcript, trials=trials, **options)]
         plain = found[0].to_dict() | {"unit": found[1].to_dict(), "privacy": claim.to_dict()}
@@ -152,6 +158,8 @@ def target_of(
     truth: Path | None,
     group: str | None,
     columns: tuple[str, ...],
+    label: str | None,
+    missing: float | str | None,
     sample: Path | None,
     low: tuple[float, ...] | None,
     high: tuple[float, ...] | None,
@@ -168,6 +176,8 @@ def target_of(
         truth: file with the clients' rows; None for the data that the run's folder names.
         group: column that names each row's client; None for that of the run's folder.
         columns: feature columns of the truth; empty for those of the run's folder, or all but the group.
+        label: column of classes, where the run's folder names none; None for that of the run's folder.
+        missing: what becomes of rows of the truth without a number; None for what the run's folder says.
         sample: table of public rows; None without.
         low: lowest value of all features, or one for each; None without.
         high: highest value of all features, or one for each; None without.
@@ -182,7 +192,8 @@ def target_of(
         RunFolderError: the folder names no data, and none was given.
     """
     domain = Declared(low=low, high=high).domain()
-    rows, features, labels = true_rows(folder, transcript, truth, group, columns)
+    source = source_of_rows(folder, transcript, truth, group, columns, label, missing)
+    rows, features, labels = true_rows(folder, transcript, truth, source)
     agreed = transcript.configuration
     positions = [_position(name, agreed.clients) for name in colluding]
     if party == "clients" and not positions:
@@ -202,7 +213,7 @@ def target_of(
     if known is not None:
         known_rows = load_features(known, features)
         rows, view, labels = without_rows(rows, known_rows), without_known(view, known_rows), None
-    public, public_labels = _public(folder, sample, features, labels is not None)
+    public, public_labels = _public(source, sample, features, labels is not None)
     scaled = scaled_as(transcript)
     public = None if public is None else scaled(public)
     ends = None if domain is None else scaled(np.stack(domain.bounds(len(features))))
@@ -224,23 +235,52 @@ def target_of(
 
 
 def _public(
-    folder: Path, sample: Path | None, columns: tuple[str, ...], labelled: bool
+    source: Source, sample: Path | None, columns: tuple[str, ...], labelled: bool
 ) -> tuple[FloatArray | None, Any | None]:
     """Return public rows, and of a run that trained models their labels."""
     if sample is None or not labelled:
         return None if sample is None else load_features(sample, columns), None
-    source = read_run(folder).source
     tables = load_clients(sample, label=source.label, columns=columns)
     labels = np.concatenate(models().labels_of(tables, source.classes))
     return np.concatenate(tables.arrays)[labels >= 0], labels[labels >= 0]
 
 
-def true_rows(
+def source_of_rows(
     folder: Path,
     transcript: Transcript,
-    truth: Path | None,
+    rows: Path | None,
     group: str | None,
-    columns: tuple[str, ...] = (),
+    columns: tuple[str, ...],
+    label: str | None,
+    missing: float | str | None,
+) -> Source:
+    """Return where the rows of a run's clients lie, and how they are read; None and () leave that to its folder.
+
+    A folder of a run of nodes, or from Python, names none. Classes are then the nodes' whole numbers, as many
+    as the run trained on.
+
+    Raises:
+        RunFolderError: the folder names no data, and none was given.
+    """
+    known = Source(path="", group=None, label=None, columns=(), separator=None)
+    if rows is None or (folder / RUN).exists():
+        known = read_run(folder).source
+    classes = known.classes
+    if label is not None and not classes:
+        classes = models().classes_trained(transcript)
+    return msgspec.structs.replace(
+        known,
+        path=known.path if rows is None else str(rows.absolute()),
+        group=group or known.group,
+        columns=columns or known.columns,
+        label=label or known.label,
+        classes=classes,
+        missing=known.missing if missing is None else missing,
+    )
+
+
+def true_rows(
+    folder: Path, transcript: Transcript, truth: Path | None, source: Source
 ) -> tuple[list[FloatArray], tuple[str, ...], list[Any] | None]:
     """Return the rows of every client of a run, by position, the names of their columns, and labels.
 
@@ -248,29 +288,14 @@ def true_rows(
 
     Raises:
         DataError: the rows are not those of the run's clients.
-        RunFolderError: the folder names no data, and none was given.
     """
     run = read_run(folder) if truth is None or (folder / RUN).exists() else None
-    known = None if run is None else run.source
-    source = Source(path="", group=None, label=None, columns=(), separator=None) if known is None else known
     # The run names its clients. Only under differential privacy may some of them have no rows.
     private = transcript.configuration.privacy is not None
     private |= run is not None and run.parameters.declared.epsilon is not None
-    tables = load(
-        Source(
-            path=source.path if truth is None else str(truth.absolute()),
-            group=group or source.group,
-            label=source.label,
-            classes=source.classes,
-            columns=columns or source.columns,
-            separator=source.separator,
-            missing=source.missing,
-            id=source.id,
-            schema=source.schema,
-            clients=transcript.configuration.clients if private else (),
-        ),
-        private=private,
-    )
+    clients = transcript.configuration.clients if private else ()
+    # Columns that are no features were found when the run began.
+    tables = load(msgspec.structs.replace(source, clients=clients, drop=()), private=private)
     tables = tables if run is None else clipped(tables, run.parameters.declared)
     names = transcript.configuration.clients
     # Of runs that trained models, the model says how many columns there are.

@@ -14,7 +14,9 @@ from privfed.cli.output import in_results, kilobytes, one_table, write_model
 from privfed.cli.progress import RoundProgress
 from privfed.cli.result import Decided, TrainedResult, claim_from, facts_of_run
 from privfed.cli.run_folder import Run, Source
+from privfed.core.asking.question import question_from_bytes
 from privfed.core.names import imported
+from privfed.core.record.transcript import Transcript
 from privfed.core.roles.conversation import ROUND, Ask, Total
 from privfed.data.table import ClientTables
 from privfed.deep.attacks.membership import round_of
@@ -28,6 +30,13 @@ from privfed.federation.clients import Clients
 def classes_of(source: Source, tables: ClientTables) -> tuple[str, ...]:
     """Return the classes that a model tells apart, in the order of their codes: declared, or found."""
     return source.classes or tuple(map(str, tables.label_names or ()))
+
+
+def classes_trained(transcript: Transcript) -> tuple[str, ...]:
+    """Return the classes of a run that trained models, as nodes name them: whole numbers; () of other runs."""
+    questions = (question_from_bytes(asked.question) for asked, _ in transcript.totals())
+    found = next(filter(None, map(round_of, questions)), None)
+    return () if found is None else tuple(map(str, range(found.training.n_classes)))
 
 
 def labels_of(tables: ClientTables, classes: Sequence[str]) -> list[Any]:

@@ -124,6 +124,14 @@ own_algorithm_option = click.option(
 )
 own_model_option = click.option("--model", metavar="MODULE:NAME", help="Needed again for a model of yours.")
 
+missing_option = click.option(
+    "--missing",
+    metavar="leave-out|NUMBER",
+    callback=missing,
+    help="Rule for rows without a number in some column: leave them out, or put a public number in its "
+    "place, row by row.  [default: an error]",
+)
+
 truth_options = stacked(
     click.option(
         "--truth",
@@ -137,6 +145,12 @@ truth_options = stacked(
         callback=names,
         help="Feature columns of the truth.  [default: the run's; all but group if its folder names none]",
     ),
+    click.option(
+        "--label",
+        metavar="COLUMN",
+        help="Column of classes, of a run of models whose folder names none: the nodes' whole numbers.",
+    ),
+    missing_option,
     own_algorithm_option,
     own_model_option,
 )
@@ -210,14 +224,6 @@ attacks_option = click.option(
     metavar="A,B,...",
     callback=names,
     help="Which attacks, or MODULE:CLASS of your own; all by default.",
-)
-
-missing_option = click.option(
-    "--missing",
-    metavar="leave-out|NUMBER",
-    callback=missing,
-    help="Rule for rows without a number in some column: leave them out, or put a public number in its "
-    "place, row by row.  [default: an error]",
 )
 
 clients_options = stacked(

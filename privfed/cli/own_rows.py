@@ -15,7 +15,7 @@ import numpy as np
 from privfed.audits import RowShift, audit_rows
 from privfed.cli.described import load
 from privfed.cli.output import answer, table
-from privfed.cli.run_folder import RUN, Source, read_run
+from privfed.cli.run_folder import Source
 from privfed.core.asking.question import ClientData
 from privfed.core.record.records import Asked
 from privfed.core.record.transcript import Transcript
@@ -34,28 +34,22 @@ ANOTHER_CHOICE = "without --journal rows of each id are chosen by another key th
 
 
 def audit_own_rows(
-    folder: Path,
     transcript: Transcript,
     claim: PrivacySpent,
-    rows: Path,
+    source: Source,
     client: str | None,
-    group: str | None,
-    id: str | None,
-    columns: tuple[str, ...],
+    grouped: bool,
     journal: Path | None,
     as_json: bool,
 ) -> None:
     """Replay a run on the rows in a file, print what they moved, and exit with 1 beyond a bound.
 
     Args:
-        folder: folder of the run.
-        transcript: its transcript.
+        transcript: of the run.
         claim: the run's.
-        rows: table of the client's rows.
+        source: the table of the client's rows, and how it is read.
         client: whose rows those are, where the table has several clients'; None for all of them.
-        group: column that says whose a row is; None for that of the run.
-        id: column with whose each row is, never a feature; None for that of the run.
-        columns: feature columns; empty for those of the run.
+        grouped: whether the column that says whose a row is was named now.
         journal: folder of the client's party, whose journal says what it answered; None without.
         as_json: whether to print JSON.
     """
@@ -63,7 +57,7 @@ def audit_own_rows(
     if journal is None and claim.unit == Unit.USER:
         answered.append(ANOTHER_CHOICE)
     key = None if journal is None else read_identity(journal).user_key
-    found = audit_rows(transcript, _own(folder, transcript, rows, client, group, id, columns), key)
+    found = audit_rows(transcript, _own(transcript, source, client, grouped), key)
     lines = map(_cells, (*found.questions, found.together))
     shown = table(("sum", "question", "charged (mu)", "largest shift", "row", ""), lines)
     plain = found.to_dict() | {"privacy": claim.to_dict()}
@@ -72,19 +66,10 @@ def audit_own_rows(
         raise click.exceptions.Exit(1)
 
 
-def _own(
-    folder: Path,
-    transcript: Transcript,
-    rows: Path,
-    client: str | None,
-    group: str | None,
-    id: str | None,
-    columns: tuple[str, ...],
-) -> ClientData:
+def _own(transcript: Transcript, source: Source, client: str | None, grouped: bool) -> ClientData:
     """Return the client's rows, scaled as the run's were."""
-    known = read_run(folder).source if (folder / RUN).exists() else None
-    source = Source(path="", group=None, label=None, columns=(), separator=None) if known is None else known
-    if client is None and (group is not None or _has(rows, source.group)):
+    rows = Path(source.path)
+    if client is None and (grouped or _has(rows, source.group)):
         raise ArgumentError(f"{rows} says whose rows are whose: name yours with --client.")
     names = transcript.configuration.clients
     if client is not None and client not in names:
@@ -92,10 +77,7 @@ def _own(
     tables = load(
         msgspec.structs.replace(
             source,
-            path=str(rows.absolute()),
-            group=None if client is None else group or source.group,
-            id=id or source.id,
-            columns=columns or source.columns,
+            group=None if client is None else source.group,
             clients=() if client is None else names,
         ),
         private=True,

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,14 +32,14 @@ ALL = ("--clients", "c0,c1,c2,c3,c4,c5")
 DECLARED = (*ALL, "--classes", "x,y,z", "--rows-per-client", 40)
 
 
-def write(path: Path, seed: int = 0, n: int = 6) -> Path:
+def write(path: Path, seed: int = 0, n: int = 6, names: str = "xyz") -> Path:
     X, y = clients(n, seed=seed)
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["client", "a", "b", "d", "e", "kind"])
         for i, (rows, labels) in enumerate(zip(X, y, strict=True)):
             writer.writerows(
-                [f"c{i}", *row, "xyz"[label]] for row, label in zip(rows.tolist(), labels, strict=True)
+                [f"c{i}", *row, names[label]] for row, label in zip(rows.tolist(), labels, strict=True)
             )
     return path
 
@@ -137,6 +138,31 @@ def test_attacks_read_what_was_trained_and_sketched(home: Path, tmp_path: Path) 
     said = run("attack", home / "noised", *words).stdout
     assert "epsilon 8" in said and "sketch-linkage was left out" in said
     assert "pass some with labels" in run("attack", home / "run", "--out", tmp_path / "c").stdout
+
+
+def test_attacks_on_a_run_of_nodes_take_the_labels_that_its_folder_does_not_name(
+    home: Path, tmp_path: Path
+) -> None:
+    """Nodes' labels are whole numbers, and some rows of theirs are left out."""
+    for name in ("transcript.jsonl", "transcript.npz"):
+        if (home / "run" / name).exists():
+            shutil.copy(home / "run" / name, tmp_path)
+    write(tmp_path / "t.csv", names="012")
+    with (tmp_path / "t.csv").open("a") as file:
+        file.write("c0,,.1,.1,.1,0\nc1,.1,.1,.1,.1,\n")
+    public = write(tmp_path / "public.csv", seed=9, n=3, names="012")
+    words = ("--attack", "model-membership,sketch-linkage", "--json")
+    expected = json.loads(
+        run("attack", home / "run", *words, "--public", home / "public.csv", "--out", tmp_path / "a").stdout
+    )["attacks"]
+    truth = ("--truth", tmp_path / "t.csv", "--group", "client", "--missing", "leave-out")
+    words = ("attack", tmp_path, *words, *truth, "--public", public)
+    found = json.loads(run(*words, "--label", "kind", "--out", tmp_path / "b").stdout)["attacks"]
+    for name, one in found.items():
+        assert {**one, "key": "", "seconds": 0} == {**expected[name], "key": "", "seconds": 0}
+    assert found.keys() == expected.keys()
+    without = json.loads(run(*words, "--columns", "a,b,d,e", "--out", tmp_path / "c").stdout)
+    assert "name their column with --label" in without["left_out"]["sketch-linkage"]
 
 
 @pytest.mark.parametrize(

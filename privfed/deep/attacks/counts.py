@@ -21,7 +21,7 @@ from privfed.attacks.base.report import Report
 from privfed.attacks.base.results import NotRun, Result, Truth
 from privfed.core.record.records import View
 from privfed.deep.attacks.inversion import Seen, clients_of, one_step_of_softmax, rank_of, reads_of
-from privfed.deep.attacks.linkage import LabelledTruth, labelled
+from privfed.deep.attacks.linkage import labelled, with_labels
 from privfed.errors import ArgumentError
 from privfed.numerics.kernels.interpreted import IntArray
 
@@ -50,8 +50,7 @@ class ClassesCounted(Result):
         Raises:
             ArgumentError: the truth has no labels.
         """
-        if not isinstance(truth, LabelledTruth) or len(truth.labels) != len(truth.clients):
-            raise ArgumentError("counts of classes are scored with LabelledTruth(clients, labels=...).")
+        truth = with_labels("counts of classes", truth)
         left = [np.bincount(own[own >= 0]).tolist() for own in truth.labels]
         right = 0
         for counts, whose in zip(self.counts, self.whose, strict=True):

@@ -55,6 +55,20 @@ def labelled(name: str, target: Target) -> Truth:
     return LabelledTruth(target.truth.clients, colluding=target.truth.colluding, labels=target.labels)
 
 
+def with_labels(what: str, truth: Truth) -> LabelledTruth:
+    """Return the truth with the clients' labels.
+
+    Raises:
+        ArgumentError: it has none, as those of a run whose folder does not name them.
+    """
+    if not isinstance(truth, LabelledTruth) or len(truth.labels) != len(truth.clients):
+        raise ArgumentError(
+            f"{what} are scored against the labels of the clients' rows, and the folder of a run of nodes or "
+            "from Python names none: name their column with --label, or pass LabelledTruth(clients, labels=...)."
+        )
+    return truth
+
+
 @dataclass(frozen=True, kw_only=True)
 class SketchLinks(Result):
     """Claims about which sketches are of one client.
@@ -77,8 +91,7 @@ class SketchLinks(Result):
         Raises:
             ArgumentError: the truth has no labels: whose a sketch is, is found by training again.
         """
-        if not isinstance(truth, LabelledTruth) or len(truth.labels) != len(truth.clients):
-            raise ArgumentError("links of sketches are scored with LabelledTruth(clients, labels=...).")
+        truth = with_labels("links of sketches", truth)
         began: dict[int, int] = {}
         right = claims = 0
         for tracks, owners in zip(self.tracks, self._owners(truth), strict=True):

@@ -89,7 +89,8 @@ class ModelMembership(PassiveAttack[MembershipScores]):
                 "model membership compares with public rows that were not trained on: pass some with labels."
             )
         check_alone(cls.name, target)
-        rows = [_beside(*pair) for pair in zip(target.clients, target.labels, strict=True)]
+        # Rows without a class train nothing.
+        rows = [_beside(own[y >= 0], y[y >= 0]) for own, y in zip(target.clients, target.labels, strict=True)]
         public = _beside(target.public, target.public_labels)
         members, others, _ = candidates_of(replace(target, clients=rows), public)
         both = np.concatenate([members, others])
@@ -113,8 +114,8 @@ class ModelMembership(PassiveAttack[MembershipScores]):
         if len(rounds) < 2:
             return NotRun(attack=self.name, why="it compares models before and after, and saw one round only")
         if not len(self.candidates):
-            why = "it needs rows with labels, which the folder of a run from Python or of nodes does not name"
-            return NotRun(attack=self.name, why=f"{why}; in Python pass candidates and labels")
+            why = "it needs rows with labels, and the folder of a run of nodes or from Python names none"
+            return NotRun(attack=self.name, why=f"{why}: name their column with --label")
         if self.labels.shape != self.candidates.shape[:1]:
             raise ArgumentError("model membership needs one label for each candidate.")
         if self.statistic not in ("lira", "rmia"):
