@@ -25,7 +25,7 @@ from scipy.stats import chi2, pearsonr
 
 from privfed.audits.confidence import root
 from privfed.audits.samples import Claim
-from privfed.audits.units import without_noise
+from privfed.audits.units import check_labelled, without_noise
 from privfed.core.asking.question import ClientData, question_from_bytes
 from privfed.core.record.transcript import Transcript
 from privfed.core.roles.conversation import Total
@@ -228,7 +228,11 @@ class RunAudit:
 
 
 def audit_run(
-    transcript: Transcript, clients: Sequence[npt.ArrayLike], *, confidence: float = 0.999
+    transcript: Transcript,
+    clients: Sequence[npt.ArrayLike],
+    labels: Sequence[npt.ArrayLike] | None = None,
+    *,
+    confidence: float = 0.999,
 ) -> RunAudit:
     """Compare the noise in a run's totals with what its questions declare.
 
@@ -236,20 +240,27 @@ def audit_run(
         transcript: transcript of a run with differential privacy.
         clients: rows of every client, by position, (n_i, n_features). If the declared domain is a ball,
             clip them to it first, as clients do (`Ball.clip`).
+        labels: of these rows, integers of shape (n_i,) each, where the run trained on them.
         confidence: chance that a run with noise as declared passes, in (0.5, 1).
 
     Raises:
-        ArgumentError: the run has no noised totals, or another number of clients.
+        ArgumentError: the run has no noised totals, or another number of clients; or it trained on labels,
+            and none are given.
     """
     agreed = transcript.configuration
     names = agreed.clients
     if len(clients) != len(names):
         raise ArgumentError(f"the run has {len(names)} clients, rows of {len(clients)} were given.")
-    data = [ClientData(np.asarray(rows, dtype=np.float64)) for rows in clients]
+    classes = [None] * len(clients) if labels is None else [np.asarray(one, dtype=np.int64) for one in labels]
+    data = [
+        ClientData(np.asarray(rows, dtype=np.float64), own)
+        for rows, own in zip(clients, classes, strict=True)
+    ]
     noises: dict[str, FloatArray] = {}
     for asked, total in transcript.totals():
         question = question_from_bytes(asked.question)
         if isinstance(question, Noised):
+            check_labelled(question, labels is not None)
             generators = [client_generator(agreed.seed, names[i], asked.index) for i in total.contributors]
             for name, noise in _noise(question, total, data, generators).items():
                 noises[f"{name} of sum {asked.index} ({asked.purpose})"] = noise

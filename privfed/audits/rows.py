@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from privfed.audits.units import without_noise
+from privfed.audits.units import check_labelled, without_noise
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.asking.question import ClientData, wire_name
 from privfed.core.record.records import question_of
@@ -111,12 +111,13 @@ def audit_rows(transcript: Transcript, data: ClientData, key: bytes | None = Non
 
     Args:
         transcript: transcript of a run with differential privacy.
-        data: the client's rows, scaled as the run's were. Without labels they move no table of labels.
+        data: the client's rows, scaled as the run's were. Labels, where the run trained on them.
         key: at unit "user" the client's own (`OwnIdentity.user_key`); None chooses anew, which the charge
             covers as well.
 
     Raises:
-        ArgumentError: the run's totals are not noised; there is no row, or it has other columns.
+        ArgumentError: the run's totals are not noised; there is no row, it has other columns, or no label
+            where the run trained on labels.
         PrivacyError: a question of the run carries no noise.
     """
     agreed = transcript.configuration
@@ -152,6 +153,7 @@ def audit_rows(transcript: Transcript, data: ClientData, key: bytes | None = Non
     for index, question, times in [*asked, *((len(asked), one, times) for one, times in lost)]:
         if not isinstance(question, Noised):
             raise PrivacyError(f"{wire_name(type(question))} (sum {index}) was asked without noise.")
+        check_labelled(question, data.labels is not None)
         squares, additive = _squares(question, index, data, units, others, agreed)
         price, name = cost(question, agreed) * whole_price, wire_name(type(question.inner))
         together, charged = together + times * squares, charged + times * price

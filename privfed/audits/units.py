@@ -104,6 +104,17 @@ def audit_units(
     return audit_samples(inside, outside, claim=claimed, confidence=confidence)
 
 
+def check_labelled(question: Noised, labelled: bool) -> None:
+    """Check that rows have labels where a question trains on them: without, clients would answer nothing.
+
+    Raises:
+        ArgumentError: they have none.
+    """
+    declared = question.inner.declaration
+    if declared is not None and declared.classes and not labelled:
+        raise ArgumentError("the run trained models on labels: name their column with --label.")
+
+
 def without_noise(question: Noised) -> Noised:
     """Return the same question without noise in its answers, as if the server added the noise."""
     return replace(question, by_server=True)

@@ -84,9 +84,10 @@ def audit(
         claim = _claim(subject, transcript)
         know_questions(subject, algorithm, "audit", model)
         source = source_of_rows(subject, transcript, truth, group, columns, label, missing)
-        rows, *_ = true_rows(subject, transcript, truth, source)
+        rows, _, labels = true_rows(subject, transcript, truth, source)
         options: dict[str, Any] = values_of({"confidence": given["confidence"]})
-        found = [audit_run(transcript, rows, **options), audit_units(transcript, trials=trials, **options)]
+        noise = audit_run(transcript, rows, labels, **options)
+        found = [noise, audit_units(transcript, trials=trials, **options)]
         plain = found[0].to_dict() | {"unit": found[1].to_dict(), "privacy": claim.to_dict()}
         lines = [str(claim), NOT_COVERED]
     else:
@@ -254,7 +255,7 @@ def source_of_rows(
     label: str | None,
     missing: float | str | None,
 ) -> Source:
-    """Return where the rows of a run's clients lie, and how they are read; None and () leave that to its folder.
+    """Return where the rows of a run's clients lie, and how they are read; None leaves it to its folder.
 
     A folder of a run of nodes, or from Python, names none. Classes are then the nodes' whole numbers, as many
     as the run trained on.

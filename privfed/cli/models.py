@@ -33,7 +33,7 @@ def classes_of(source: Source, tables: ClientTables) -> tuple[str, ...]:
 
 
 def classes_trained(transcript: Transcript) -> tuple[str, ...]:
-    """Return the classes of a run that trained models, as nodes name them: whole numbers; () of other runs."""
+    """Return the classes that a run trained on, as nodes name them: whole numbers; () of other runs."""
     questions = (question_from_bytes(asked.question) for asked, _ in transcript.totals())
     found = next(filter(None, map(round_of, questions)), None)
     return () if found is None else tuple(map(str, range(found.training.n_classes)))

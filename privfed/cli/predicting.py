@@ -247,8 +247,8 @@ def centroids_of(folder: Path) -> Centroids:
     columns = vars(model).get("feature_names_in_")
     if not isinstance(model, FederatedClusterer):
         raise RunFolderError(
-            f"{folder} holds a {type(model).__name__}, whose classes this folder does not name; in Python, "
-            "privfed.load reads it, and its predict takes rows."
+            f"{folder} holds models of {type(model).__name__}, which have no centroids, and does not name "
+            "their classes; in Python, privfed.load reads them, and predict and score take rows."
         )
     if columns is None:
         raise RunFolderError(

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -16,6 +17,7 @@ from privfed.audits import (
     audit_noises,
     audit_one_run,
     audit_pmf,
+    audit_rows,
     audit_run,
     audit_samples,
     exact_epsilon,
@@ -26,8 +28,10 @@ from privfed.audits.samples import one_run_epsilon, one_run_p_value
 from privfed.core.asking.question import ClientData, question_from_bytes
 from privfed.core.record.records import Asked, Summed
 from privfed.core.stored.encoding import Array
+from privfed.deep import FedAvg
 from privfed.errors import ArgumentError
 from tests.attacks.populations import mixture
+from tests.deep.population import clients as population
 from tests.seeded import seeded
 
 DELTA = 1e-5
@@ -268,6 +272,24 @@ def test_noise_of_a_real_run_is_as_declared(protocol):
     assert found.verdict == "not refuted"
     assert found.ratio == pytest.approx(1.0, abs=5 * (2 / found.values) ** 0.5)
     assert json.loads(json.dumps(found.to_dict()))["verdict"] == "not refuted"
+
+
+def test_the_noise_in_updates_is_found_by_training_again_on_the_labels():
+    X, y = population(24)
+    y = [(own - i) % 3 for i, own in enumerate(y)]  # All alike: updates add up.
+    privacy = Privacy(
+        epsilon=10.0, delta=1e-6, unit="client", neighbours="add-remove", noise="local", domain=Box(0.0, 1.0)
+    )
+    words = {"rounds": 2, "epochs": 4, "max_update_norm": 0.1, "protocol": "plain"}
+    model = FedAvg(n_classes=3, privacy=privacy, **words).fit(X, y)
+    found = audit_run(model.transcript_, X, y)
+    assert found.verdict == "not refuted"
+    assert found.ratio == pytest.approx(1.0, abs=5 * (2 / found.values) ** 0.5)
+    for audit in (partial(audit_run, clients=X), partial(audit_rows, data=ClientData(X[0]))):
+        with pytest.raises(ArgumentError, match="trained models on labels: name their column with --label"):
+            audit(model.transcript_)
+    # Other labels give other updates: what is left of the run's counts as noise.
+    assert audit_run(model.transcript_, X, [(own + 1) % 3 for own in y]).ratio > found.ratio
 
 
 def test_a_run_with_too_little_or_repeated_noise_is_caught():

@@ -22,7 +22,6 @@ from privfed.attacks.base.results import NotRun, Result, Truth
 from privfed.core.record.records import View
 from privfed.deep.attacks.inversion import Seen, clients_of, one_step_of_softmax, rank_of, reads_of
 from privfed.deep.attacks.linkage import labelled, with_labels
-from privfed.errors import ArgumentError
 from privfed.numerics.kernels.interpreted import IntArray
 
 MOST_ROWS = 1000

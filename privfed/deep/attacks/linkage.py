@@ -64,7 +64,7 @@ def with_labels(what: str, truth: Truth) -> LabelledTruth:
     if not isinstance(truth, LabelledTruth) or len(truth.labels) != len(truth.clients):
         raise ArgumentError(
             f"{what} are scored against the labels of the clients' rows, and the folder of a run of nodes or "
-            "from Python names none: name their column with --label, or pass LabelledTruth(clients, labels=...)."
+            "from Python names none: name their column with --label (in Python LabelledTruth has them)."
         )
     return truth
 
