@@ -30,7 +30,7 @@ from privfed.core.values.numbers import Items, check_whole
 from privfed.errors import ArgumentError, MessageError, PolicyError, PrivFedError
 from privfed.privacy.noised import Noised
 from privfed.protocols.answering import refusal_code
-from privfed.protocols.client_opened.client import GroupSetup
+from privfed.protocols.client_opened.group_client import GroupSetup
 from privfed.protocols.client_opened.relay import Relay
 from privfed.protocols.client_opened.scheme import State
 from privfed.protocols.crypto.keys import CryptographyError, bound, digest, expand

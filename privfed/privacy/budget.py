@@ -44,18 +44,7 @@ from privfed.core.values.numbers import check_whole
 from privfed.errors import ArgumentError, BudgetError, PrivacyError
 from privfed.privacy import budget_file
 from privfed.privacy.accounting import gdp_epsilon, gdp_mu, renyi_epsilon
-from privfed.privacy.budget_file import (
-    MOST_ORDER,
-    ROUNDING,
-    Paid,
-    enter,
-    left_in,
-    opened,
-    payments_in,
-    sampled_divergence,
-    suggested_order,
-    whole,
-)
+from privfed.privacy.budget_file import MOST_ORDER, ROUNDING, Paid, sampled_divergence, suggested_order, whole
 from privfed.privacy.claim import Privacy
 from privfed.privacy.curves import Curve
 from privfed.privacy.pricing import budget_of
@@ -194,7 +183,7 @@ class PrivacyBudget:
         self.epsilon, self.delta, self.order = float(epsilon), float(delta), order
         self.path, self.mu_squared = Path(path), whole(self.epsilon, self.delta, order)
         self.domain = domain
-        with opened(self.path, create=True) as database:
+        with budget_file.opened(self.path, create=True) as database:
             (version,) = database.execute("PRAGMA user_version").fetchone()
             if version == 0:
                 for statement in budget_file.FORM:
@@ -214,7 +203,7 @@ class PrivacyBudget:
         Raises:
             StateError: there is none, or it is damaged.
         """
-        with opened(Path(path)) as database:
+        with budget_file.opened(Path(path)) as database:
             epsilon, delta, unit, neighbours, order = budget_file.stated_in(database, Path(path))
         return cls(epsilon, delta, unit, neighbours, path, order=order)
 
@@ -285,9 +274,9 @@ class PrivacyBudget:
         )
         number = None
         if reserve:
-            with opened(self.path) as database:
+            with budget_file.opened(self.path) as database:
                 self._check_left(database, share)
-                number = enter(
+                number = budget_file.enter(
                     database, share, purpose or "not used yet", budget_file.claim_in_words(privacy), None
                 )
         return replace(privacy, paid_by=Draw(self.path.absolute(), float(share), number, purpose))
@@ -317,16 +306,16 @@ class PrivacyBudget:
 
     def remaining(self) -> Remaining:
         """Return what is left."""
-        with opened(self.path) as database:
-            share = left_in(database)
+        with budget_file.opened(self.path) as database:
+            share = budget_file.left_in(database)
         cost = share * self.mu_squared
         epsilon = gdp_epsilon(math.sqrt(cost), self.delta) if share else 0.0
         return Remaining(share, cost, epsilon, self.delta)
 
     def log(self) -> list[Paid]:
         """Return all payments, in order."""
-        with opened(self.path) as database:
-            return payments_in(database)
+        with budget_file.opened(self.path) as database:
+            return budget_file.payments_in(database)
 
     def _charge(
         self,
@@ -354,7 +343,7 @@ class PrivacyBudget:
             )
         share = draw.share if steps is None else share
         claim = budget_file.claim_in_words(privacy)
-        with opened(self.path) as database:
+        with budget_file.opened(self.path) as database:
             # A run that was begun without this budget is paid when it goes on with it.
             if resumed and database.execute("SELECT 1 FROM payments WHERE run = ?", (run,)).fetchone():
                 return
@@ -363,7 +352,7 @@ class PrivacyBudget:
             ).fetchone()
             self._check_left(database, share, 0.0 if own is None else own[0])
             if own is None:
-                enter(database, share, purpose, claim, run)
+                budget_file.enter(database, share, purpose, claim, run)
             else:
                 database.execute(
                     "UPDATE payments SET share = ?, purpose = ?, claim = ?, run = ? WHERE number = ?",
@@ -393,7 +382,7 @@ class PrivacyBudget:
         return self.order
 
     def _check_left(self, database: sqlite3.Connection, share: float, returned: float = 0.0) -> None:
-        left = left_in(database)
+        left = budget_file.left_in(database)
         # Not `left + returned`: a difference of what is nearly 1 would lose the last payment to rounding.
         shares = [row[0] for row in database.execute("SELECT share FROM payments")]
         if not math.fsum([*shares, -returned, share]) <= 1.0 + ROUNDING:

@@ -24,7 +24,7 @@ from privfed.core.roles.engine import ClientSide
 from privfed.core.roles.secure_sum import NextQuestion, Replay, Session, Steps, TotalReader
 from privfed.errors import ArgumentError, IntegrityError, ProtocolError
 from privfed.protocols.answering import check_promised
-from privfed.protocols.client_opened.client import GroupClient, total_of
+from privfed.protocols.client_opened.group_client import GroupClient, total_of
 from privfed.protocols.client_opened.opened_messages import Sealed, next_head
 from privfed.protocols.client_opened.relay import NothingAskedError, Relay, Relayed
 from privfed.protocols.client_opened.scheme import Group, Scheme, attempt_of

@@ -31,7 +31,7 @@ from privfed.protocols.crypto.keys import (
 )
 from privfed.protocols.crypto.keystream import mask_bytes
 from privfed.protocols.crypto.shamir import Bytes
-from privfed.protocols.masked.state import Pair
+from privfed.protocols.masked.client_state import Pair
 
 BOX_KEYS = 2 * KEY_BYTES
 _TWO = Struct(">2Q").pack

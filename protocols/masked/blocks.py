@@ -25,8 +25,8 @@ from privfed.protocols.masked.bindings import (
     recovery_pad,
     sending,
 )
+from privfed.protocols.masked.client_state import RECOVERY, SECRET_BYTES, SELF, Block, Pair, box_bytes
 from privfed.protocols.masked.masked_messages import Preparation
-from privfed.protocols.masked.state import RECOVERY, SECRET_BYTES, SELF, Block, Pair, box_bytes
 from privfed.protocols.setup.graph import Neighbours
 from privfed.protocols.setup.setup_messages import Slot, part
 

@@ -11,8 +11,8 @@ import numpy as np
 from privfed.core.agreed.configuration import Configuration
 from privfed.errors import MessageError, PolicyError
 from privfed.protocols.crypto.keys import RECEIPT_BYTES, equal
+from privfed.protocols.masked.client_state import Block, Fit, Pending, box_bytes
 from privfed.protocols.masked.masked_messages import CollectRequest, UnmaskRequest
-from privfed.protocols.masked.state import Block, Fit, Pending, box_bytes
 from privfed.protocols.setup.graph import Neighbours
 from privfed.protocols.setup.rules import Rules, from_bitmap, is_bitmap
 from privfed.protocols.setup.setup_messages import Slot, part

@@ -21,7 +21,7 @@ from privfed.core.values.numbers import check_share, check_whole
 from privfed.errors import ArgumentError
 from privfed.protocols.answering import check_promised
 from privfed.protocols.crypto.keys import InOneProcess
-from privfed.protocols.masked.client import MaskedClient
+from privfed.protocols.masked.masked_client import MaskedClient
 from privfed.protocols.masked.session import MaskedSession
 from privfed.protocols.setup.rules import check_cohort, default_terms
 from privfed.protocols.setup.simulated import AnnouncingSession, SimulatedReplay, fresh_agreement, totals_kept

@@ -21,7 +21,8 @@ from privfed.core.stored.encoding import Refusal, encode
 from privfed.errors import MessageError
 from privfed.protocols.crypto.keys import CIPHERTEXT_BYTES, KEY_BYTES, new_secret
 from privfed.protocols.crypto.shamir import Bytes, Flags, rows
-from privfed.protocols.masked.client import MAX_PREPARED
+from privfed.protocols.masked.client_state import box_bytes
+from privfed.protocols.masked.masked_client import MAX_PREPARED
 from privfed.protocols.masked.masked_messages import (
     Agreed,
     LeadRequest,
@@ -32,7 +33,6 @@ from privfed.protocols.masked.masked_messages import (
     Unmasking,
     Upload,
 )
-from privfed.protocols.masked.state import box_bytes
 from privfed.protocols.masked.verification import Delivery
 from privfed.protocols.setup.advertising import with_keys
 from privfed.protocols.setup.graph import FULL_GRAPH, Places

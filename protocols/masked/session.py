@@ -19,11 +19,11 @@ from privfed.errors import IntegrityError
 from privfed.protocols.crypto.fixed_point import grid_of
 from privfed.protocols.crypto.keys import CIPHERTEXT_BYTES, KEY_BYTES
 from privfed.protocols.crypto.shamir import MAX_HOLDERS
-from privfed.protocols.masked.client import MAX_PREPARED
+from privfed.protocols.masked.client_state import SECRET_BYTES
+from privfed.protocols.masked.masked_client import MAX_PREPARED
 from privfed.protocols.masked.masked_messages import Relayed, Unmasking, Upload
 from privfed.protocols.masked.preparing import Preparing
 from privfed.protocols.masked.round_state import RoundState
-from privfed.protocols.masked.state import SECRET_BYTES
 from privfed.protocols.setup.graph import sizes
 from privfed.protocols.setup.rules import check_cohort, needed_to_open
 from privfed.protocols.setup.setup_messages import Slot, Stage

@@ -35,6 +35,7 @@ from privfed.protocols.crypto.keys import (
     unseal,
 )
 from privfed.protocols.crypto.keystream import to_bytes
+from privfed.protocols.masked.client_state import Chain, DropoutReport, Fit, Pair
 from privfed.protocols.masked.masked_messages import (
     CollectRequest,
     EarlierSum,
@@ -42,7 +43,6 @@ from privfed.protocols.masked.masked_messages import (
     OpenedSum,
     VerifiedRequest,
 )
-from privfed.protocols.masked.state import Chain, DropoutReport, Fit, Pair
 from privfed.protocols.masked.verification import CHECK_WORDS, Place, check_words, first_head
 from privfed.protocols.setup.rules import Cohort, Rules, is_bitmap, needed_to_open
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from privfed.core.agreed.configuration import Terms
-from privfed.protocols.masked import client, preparing, session
+from privfed.protocols.masked import masked_client, preparing, session
 from privfed.protocols.setup import rules
 from privfed.protocols.setup.graph import Sizes
 from tests.protocols.hostile import world
@@ -26,5 +26,5 @@ def small_graphs(patch: pytest.MonkeyPatch, degree: int | None = None) -> None:
     for module in (rules, session, world):
         patch.setattr(module, "sizes", sizes)
     # Keys are then agreed on when they are needed, as in large fits.
-    for module in (client, preparing):
+    for module in (masked_client, preparing):
         patch.setattr(module, "FULL_GRAPH", 0)

@@ -18,6 +18,7 @@ from privfed.engines.in_process import Fault
 from privfed.errors import MessageError
 from privfed.protocols import Masked
 from privfed.protocols.masked import session as session_module
+from privfed.protocols.masked.client_state import State
 from privfed.protocols.masked.masked_messages import (
     CollectRequest,
     Prepared,
@@ -27,7 +28,6 @@ from privfed.protocols.masked.masked_messages import (
     Upload,
 )
 from privfed.protocols.masked.session import MaskedSession
-from privfed.protocols.masked.state import State
 from privfed.protocols.setup.setup_messages import (
     Advertisement,
     AdvertiseRequest,

@@ -1,11 +1,10 @@
 """The records of a run's transcript and their form on disk; and views, which attacks get: one party's part.
 
-A record is a JSON object a line, and tables of answers lie beside them. From one round to the next most of
-the clients' clusters stay as they are. So a table of answers is kept as its exclusive or with the last table
-of the same shape, or with zeros, compressed by zlib. Where that hardly pays, as of updates, it is kept as it
-is. A large one lies in a file beside the transcript's lines. Decision 025 has the measurement.
-
-A view holds what one party saw, and never the clients' rows.
+A view has what one party saw, and never the clients' rows. A record is a JSON object a line, and tables of
+answers lie beside them. From one round to the next most of the clients' clusters stay as they are. So a
+table of answers is kept as its exclusive or with the last table of the same shape, or with zeros, compressed
+by zlib. Where that hardly pays, as of updates, it is kept as it is. A large one lies in a file beside the
+transcript's lines. Decision 025 has the measurement.
 """
 
 from __future__ import annotations

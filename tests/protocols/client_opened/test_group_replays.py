@@ -28,7 +28,7 @@ from privfed.federation.request import cohort_rule
 from privfed.party.state import MemoryStore
 from privfed.protocols import by_name
 from privfed.protocols.ckks.ckks import CkksScheme
-from privfed.protocols.client_opened.client import GroupClient
+from privfed.protocols.client_opened.group_client import GroupClient
 from privfed.protocols.client_opened.relay import Relay
 from privfed.protocols.client_opened.scheme import Group, Opened, Scheme, SumAttempt
 from privfed.protocols.crypto.keys import Identity

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from privfed.protocols.masked.client_state import Pair
 from privfed.protocols.masked.masked_messages import (
     Preparation,
     Unmasking,
 )
-from privfed.protocols.masked.state import Pair
 from privfed.protocols.setup.setup_messages import (
     Capsule,
     Channel,

@@ -18,10 +18,10 @@ from privfed.protocols.crypto.keys import KEY_BYTES, CryptographyError, unseal
 from privfed.protocols.crypto.keystream import Masker
 from privfed.protocols.crypto.shamir import combine, lagrange
 from privfed.protocols.masked import bindings, blocks
-from privfed.protocols.masked import client as code
+from privfed.protocols.masked import masked_client as code
 from privfed.protocols.masked.bindings import BOTH_RECEIPTS, commitment
+from privfed.protocols.masked.client_state import SECRET_BYTES
 from privfed.protocols.masked.masked_messages import Preparation
-from privfed.protocols.masked.state import SECRET_BYTES
 from privfed.protocols.setup.rules import bitmap, cohort_digest
 from privfed.protocols.setup.setup_messages import part
 from tests.protocols.hostile.kept import Answered, Collected, Fit

@@ -29,10 +29,10 @@ from privfed.protocols.crypto.keys import (
     unseal,
 )
 from privfed.protocols.masked import bindings, checks
-from privfed.protocols.masked import client as code
-from privfed.protocols.masked.client import MaskedClient
+from privfed.protocols.masked import masked_client as code
+from privfed.protocols.masked.client_state import Fit, Pending
+from privfed.protocols.masked.masked_client import MaskedClient
 from privfed.protocols.masked.masked_messages import CollectRequest, UnmaskRequest
-from privfed.protocols.masked.state import Fit, Pending
 from privfed.protocols.setup.rules import Rules, bitmap, cohort_digest, sum_header
 from privfed.protocols.setup.setup_messages import part
 

@@ -20,8 +20,9 @@ from privfed.protocols.crypto.keys import (
     public_key,
 )
 from privfed.protocols.masked import bindings, blocks
-from privfed.protocols.masked import client as code
+from privfed.protocols.masked import masked_client as code
 from privfed.protocols.masked.bindings import BOX_KEYS
+from privfed.protocols.masked.client_state import Block, Pair, box_bytes
 from privfed.protocols.masked.masked_messages import (
     Agreed,
     CollectRequest,
@@ -32,7 +33,6 @@ from privfed.protocols.masked.masked_messages import (
     UnmaskRequest,
     Upload,
 )
-from privfed.protocols.masked.state import Block, Pair, box_bytes
 from privfed.protocols.setup.advertising import advertise_request, listed, signed_roster, with_keys
 from privfed.protocols.setup.hybrid import agreed_on, channel_from, encapsulates, keyring
 from privfed.protocols.setup.rules import bitmap

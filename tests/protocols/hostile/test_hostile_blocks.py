@@ -35,8 +35,8 @@ from privfed.protocols.masked.bindings import (
     pair_streams,
     self_stream,
 )
+from privfed.protocols.masked.client_state import Pair, box_bytes
 from privfed.protocols.masked.masked_messages import Agreed, Upload
-from privfed.protocols.masked.state import Pair, box_bytes
 from privfed.protocols.setup import hybrid
 from privfed.protocols.setup.rules import BLOCK
 from privfed.protocols.setup.setup_messages import Advertisement, Channel, Envelope, Joining, part

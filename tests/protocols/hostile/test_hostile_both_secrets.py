@@ -20,7 +20,7 @@ import pytest
 from privfed.core.roles.engine import Client
 from privfed.party.state import MemoryStore
 from privfed.protocols.masked import checks
-from privfed.protocols.masked.state import Pending
+from privfed.protocols.masked.client_state import Pending
 from tests.protocols.hostile import weaker
 from tests.protocols.hostile.attack import (
     ALL,

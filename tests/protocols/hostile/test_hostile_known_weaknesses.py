@@ -29,8 +29,8 @@ from privfed.protocols.crypto.keys import KEY_BYTES, new_secret
 from privfed.protocols.crypto.keystream import SHORT, keystream
 from privfed.protocols.crypto.shamir import combine, lagrange
 from privfed.protocols.masked.bindings import BOTH_RECEIPTS, pair_prefix, pair_streams
+from privfed.protocols.masked.client_state import CODEC, SECRET_BYTES
 from privfed.protocols.masked.masked_messages import UnmaskRequest, Upload
-from privfed.protocols.masked.state import CODEC, SECRET_BYTES
 from privfed.protocols.setup.setup_messages import Envelope, part
 from tests.protocols.hostile.loot import Loot
 from tests.protocols.hostile.server import HostileServer

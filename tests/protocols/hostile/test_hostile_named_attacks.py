@@ -30,7 +30,7 @@ from privfed.core.roles.engine import Answerer
 from privfed.core.values.domain import Ranges
 from privfed.protocols.crypto.fixed_point import grid_of
 from privfed.protocols.crypto.keys import APART, InOneProcess
-from privfed.protocols.masked.client import MaskedClient
+from privfed.protocols.masked.masked_client import MaskedClient
 from privfed.questions.lloyd import LloydSums
 from tests.protocols.hostile import weaker, world
 from tests.protocols.hostile.attack import (

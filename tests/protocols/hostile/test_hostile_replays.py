@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from privfed.protocols.crypto.keys import new_secret
-from privfed.protocols.masked.client import MaskedClient
+from privfed.protocols.masked.masked_client import MaskedClient
 from privfed.protocols.setup import advertising
 from privfed.protocols.setup.rules import BLOCK
 from tests.protocols.hostile import weaker

@@ -35,8 +35,8 @@ from privfed.protocols.masked.bindings import (
     ratcheted,
     sending,
 )
+from privfed.protocols.masked.client_state import SECRET_BYTES, State
 from privfed.protocols.masked.masked_messages import Agreed, Upload
-from privfed.protocols.masked.state import SECRET_BYTES, State
 from privfed.protocols.setup import hybrid
 from privfed.protocols.setup.advertising import with_keys
 from privfed.protocols.setup.rules import BLOCK

@@ -11,11 +11,11 @@ import pytest
 
 from privfed.protocols.crypto.keys import KEY_BYTES, encapsulate, new_seed
 from privfed.protocols.masked import bindings, blocks, checks
-from privfed.protocols.masked import client as code
+from privfed.protocols.masked import masked_client as code
 from privfed.protocols.masked.bindings import lock_key, pair_prefix, receipt_from, self_stream
-from privfed.protocols.masked.client import MaskedClient
+from privfed.protocols.masked.client_state import Block, Fit, Pending, State
+from privfed.protocols.masked.masked_client import MaskedClient
 from privfed.protocols.masked.masked_messages import CollectRequest, Preparation, UnmaskRequest
-from privfed.protocols.masked.state import Block, Fit, Pending, State
 from privfed.protocols.setup import advertising, graph, hybrid, parties, rules
 from privfed.protocols.setup.rules import Rules, sum_header
 from privfed.protocols.setup.setup_messages import AdvertiseRequest, RosterRequest, Slot

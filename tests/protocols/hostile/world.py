@@ -18,8 +18,8 @@ from privfed.core.roles.engine import Answerer, Client
 from privfed.core.values.domain import Ranges
 from privfed.party.state import MemoryStore
 from privfed.protocols.crypto.keys import APART, Identity, Shared
-from privfed.protocols.masked.client import MaskedClient
-from privfed.protocols.masked.state import State
+from privfed.protocols.masked.client_state import State
+from privfed.protocols.masked.masked_client import MaskedClient
 from privfed.protocols.setup.graph import sizes
 from privfed.protocols.setup.rules import Rules, default_terms
 

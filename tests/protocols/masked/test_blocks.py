@@ -16,8 +16,8 @@ from privfed.protocols.crypto.keystream import SHORT, Masker, keystream, mask_by
 from privfed.protocols.masked import checks
 from privfed.protocols.masked.bindings import masking, pair_of, recovery_pad
 from privfed.protocols.masked.blocks import BlockMaker
+from privfed.protocols.masked.client_state import RECOVERY, SECRET_BYTES, Block, Fit, Pair, Pending, box_bytes
 from privfed.protocols.masked.masked_messages import Preparation
-from privfed.protocols.masked.state import RECOVERY, SECRET_BYTES, Block, Fit, Pair, Pending, box_bytes
 from privfed.protocols.setup.graph import Neighbours
 from privfed.protocols.setup.rules import BLOCK
 from privfed.protocols.setup.setup_messages import Slot, part

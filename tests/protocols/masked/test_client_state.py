@@ -20,9 +20,9 @@ from privfed.party.state import FileStore, MemoryStore
 from privfed.protocols import Masked
 from privfed.protocols.crypto.keys import encapsulation_key, public_key
 from privfed.protocols.masked.bindings import ratcheted
-from privfed.protocols.masked.client import MaskedClient
+from privfed.protocols.masked.client_state import CODEC
+from privfed.protocols.masked.masked_client import MaskedClient
 from privfed.protocols.masked.session import MaskedSession
-from privfed.protocols.masked.state import CODEC
 from privfed.protocols.setup.rules import BLOCK
 from privfed.protocols.setup.setup_messages import Advertisement, Channel, Envelope
 from tests.protocols.federations import Recorder, Sums, seeded, wide_vectors

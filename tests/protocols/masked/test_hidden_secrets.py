@@ -14,8 +14,7 @@ from privfed.engines.in_process import Fault
 from privfed.errors import ArgumentError, NotEnoughClientsError, PrivFedError
 from privfed.protocols import Masked
 from privfed.protocols.crypto.keys import Identity
-from privfed.protocols.masked.session import MaskedSession
-from privfed.protocols.masked.state import (
+from privfed.protocols.masked.client_state import (
     CODEC,
     Block,
     Chain,
@@ -24,6 +23,7 @@ from privfed.protocols.masked.state import (
     Pending,
     State,
 )
+from privfed.protocols.masked.session import MaskedSession
 from privfed.protocols.setup.hybrid import Keyring
 from privfed.protocols.setup.simulated import AnnouncingSession
 from tests.protocols.federations import Sums

@@ -9,7 +9,7 @@ import pytest
 from privfed.engines.in_process import Fault
 from privfed.protocols import Masked
 from privfed.protocols.masked import preparing
-from privfed.protocols.masked.state import box_bytes
+from privfed.protocols.masked.client_state import box_bytes
 from privfed.protocols.setup.rules import BLOCK
 from tests.protocols.federations import Sums, vectors
 from tests.protocols.sparse import small_graphs

@@ -17,8 +17,8 @@ from privfed.core.stored.encoding import encode
 from privfed.engines.in_process import Fault
 from privfed.errors import ArgumentError, PolicyError, RefusedError
 from privfed.protocols import Masked
+from privfed.protocols.masked.client_state import closed
 from privfed.protocols.masked.round_state import RoundState
-from privfed.protocols.masked.state import closed
 from privfed.protocols.setup import losses
 from privfed.protocols.setup.advertising import advertise_request
 from privfed.protocols.setup.losses import Losses, after_total, before_answer, begun, checked

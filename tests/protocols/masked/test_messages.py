@@ -17,7 +17,7 @@ import pytest
 
 from privfed.core.stored.encoding import decode
 from privfed.errors import MessageError
-from privfed.protocols.masked.state import CODEC, State
+from privfed.protocols.masked.client_state import CODEC, State
 from privfed.protocols.setup.setup_messages import Envelope, RosterRequest
 from tests.protocols.federations import vectors
 from tests.protocols.tapes import (

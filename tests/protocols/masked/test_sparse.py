@@ -22,8 +22,8 @@ from privfed.engines.in_process import Fault
 from privfed.errors import NotEnoughClientsError
 from privfed.protocols import Masked
 from privfed.protocols.masked.bindings import ratcheted
+from privfed.protocols.masked.client_state import CODEC, State, box_bytes
 from privfed.protocols.masked.masked_messages import CollectRequest
-from privfed.protocols.masked.state import CODEC, State, box_bytes
 from privfed.protocols.setup import rules
 from privfed.protocols.setup.graph import Graph, sizes
 from privfed.protocols.setup.rules import BLOCK

@@ -44,7 +44,7 @@ from privfed.protocols.masked.bindings import (
     recovery_pad,
     self_stream,
 )
-from privfed.protocols.masked.state import Pair
+from privfed.protocols.masked.client_state import Pair
 from privfed.protocols.setup import hybrid
 from privfed.protocols.setup.advertising import hash_of, signed
 from privfed.protocols.setup.setup_messages import Listed, RosterRequest, _session

@@ -33,6 +33,18 @@ from privfed.protocols.crypto.shamir import rows
 from privfed.protocols.masked import checks
 from privfed.protocols.masked.bindings import lock_binding, lock_key, masking, pair_of
 from privfed.protocols.masked.blocks import BlockMaker
+from privfed.protocols.masked.client_state import (
+    ANSWER,
+    CODEC,
+    RECOVERY,
+    SECRET_BYTES,
+    SELF,
+    DropoutReport,
+    Fit,
+    Pending,
+    State,
+    closed,
+)
 from privfed.protocols.masked.masked_messages import (
     Agreed,
     CollectRequest,
@@ -44,18 +56,6 @@ from privfed.protocols.masked.masked_messages import (
     UnmaskRequest,
     Upload,
     VerifiedRequest,
-)
-from privfed.protocols.masked.state import (
-    ANSWER,
-    CODEC,
-    RECOVERY,
-    SECRET_BYTES,
-    SELF,
-    DropoutReport,
-    Fit,
-    Pending,
-    State,
-    closed,
 )
 from privfed.protocols.masked.verification import CHECK_WORDS
 from privfed.protocols.masked.verifier import Verifier
