@@ -108,15 +108,24 @@ class NotEnoughClientsError(ProtocolError):
         stage: the stage in which too few were left.
     """
 
-    def __init__(self, *, missing: Iterable[str], left: int, needed: int, stage: str) -> None:
+    def __init__(
+        self, *, missing: Iterable[str], left: int, needed: int, stage: str, remedy: str = ""
+    ) -> None:
         self.missing = tuple(missing)
         self.left = left
         self.needed = needed
         self.stage = stage
         names = ", ".join(self.missing) or "none"
+        remedy = remedy or "Wait for them and ask again, or start a fit without them."
         super().__init__(
             f"{left} clients are left in stage {stage!r}, the sum needs {needed}; nothing was opened. "
-            f"Missing: {names}. Wait for them and ask again, or start a fit without them."
+            f"Missing: {names}. {remedy}"
+        )
+
+    def with_remedy(self, remedy: str) -> NotEnoughClientsError:
+        """Return the same error with something else to do."""
+        return NotEnoughClientsError(
+            missing=self.missing, left=self.left, needed=self.needed, stage=self.stage, remedy=remedy
         )
 
 

@@ -70,12 +70,14 @@ class Connection:
         carrier: what carries the bytes.
         timeout: seconds that a client may take for one reply; None waits for all.
         logs: says where clients' own logs of errors lie; empty where it is not known or none was written.
+        late: says which clients took longer than `timeout` in the last exchange, and what to do; or nothing.
     """
 
     session: Session
     carrier: Carrier
     timeout: float | None = None
     logs: Callable[[], str] = str
+    late: Callable[[], str] = str
 
 
 @runtime_checkable

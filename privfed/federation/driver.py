@@ -30,7 +30,7 @@ from privfed.core.roles.conversation import (
 from privfed.core.roles.engine import Carrier, Exchange, Replies
 from privfed.core.roles.secure_sum import COLLECT, Relays, Session, Steps
 from privfed.core.values.domain import Domain, FloatArray
-from privfed.errors import FAILED, ArgumentError, RefusedError, ResumeError
+from privfed.errors import FAILED, ArgumentError, NotEnoughClientsError, RefusedError, ResumeError
 
 Outcome = TypeVar("Outcome")
 Watcher = Callable[[int, Ask, Total], None]
@@ -71,6 +71,7 @@ class Federation:
         timeout: seconds that a client may take for one reply; None waits for all.
         watch: called after every opened sum with its index, question and total.
         logs: for simulation, returns where clients' own error logs are; empty where none was written.
+        late: returns which clients were too slow in the last exchange, and what to do; empty for none.
         again: opens another federation of the same clients, with other parameters of its request.
         named: names of the metrics that may follow, where any other is an error; None where it is agreed
             on anew.
@@ -98,6 +99,7 @@ class Federation:
         timeout: float | None = None,
         watch: Watcher | None = None,
         logs: Callable[[], str] = str,
+        late: Callable[[], str] = str,
         again: Callable[[Mapping[str, Any]], Federation] | None = None,
         named: tuple[str, ...] | None = None,
         start: Total | None = None,
@@ -110,7 +112,7 @@ class Federation:
         self.transcript = transcript
         self.traffic = Traffic(0, {}, {})
         self._session, self._carrier, self._timeout = session, carrier, timeout
-        self._domain, self.ledger, self._watch, self._logs = domain, ledger, watch, logs
+        self._domain, self.ledger, self._watch, self._logs, self._late = domain, ledger, watch, logs, late
         self._again, self._named, self._measured = again, named, tuple[int, ...]()
         self._follow = recipient == "clients" or configuration.terms.verified
         self._outcome: object = None
@@ -311,6 +313,10 @@ class Federation:
             if FAILED not in error.codes.values():
                 raise
             raise RefusedError(error.codes, stage=error.stage, logs=self._logs()) from None
+        except NotEnoughClientsError as error:
+            if not (remedy := self._late()):
+                raise
+            raise error.with_remedy(remedy) from None
 
     def _carried(self, exchange: Exchange, index: int) -> Replies:
         began, exchange = time.process_time(), replace(exchange, metrics=self._measured)

@@ -95,6 +95,7 @@ def open_federation(request: FederationRequest) -> Federation:
         timeout=connection.timeout,
         watch=request.watch,
         logs=connection.logs,
+        late=connection.late,
         again=partial(_again, request),
         named=request.named,
         start=start_in(configuration, request.start),

@@ -23,6 +23,7 @@ from privfed.engines.flower import node_messages as messages
 from privfed.engines.flower.network import (
     BROKEN,
     DISCONNECTED,
+    EXPIRED,
     FAULTS,
     DrivenRun,
     Heard,
@@ -30,7 +31,7 @@ from privfed.engines.flower.network import (
     RunLostError,
     linked,
 )
-from privfed.engines.flower.settings import FederationFile
+from privfed.engines.flower.settings import FILE, FederationFile
 from privfed.errors import FAILED, ArgumentError, IntegrityError, MessageError, ProtocolError, RefusedError
 from privfed.party.identity import OwnIdentity, Parties, read_identity, read_parties
 from privfed.party.replay import TOTAL
@@ -131,7 +132,7 @@ class FlowerEngine(Engine):
         fit.gather()
         self._fits.append(fit)
         session = opening.protocol.coordinator(agreement, self.own.key, fit)
-        return Connection(session=session, carrier=fit, timeout=self.file.timeout)
+        return Connection(session=session, carrier=fit, timeout=self.file.timeout, late=fit.late)
 
     def end_fits(self) -> None:
         """Have the nodes close the fits (metrics, selections, summaries) of this engine in their journals.
@@ -178,6 +179,7 @@ class FlowerFit:
         self._declined: dict[int, str] = {}
         self._unsigned: dict[str, str] = {}
         self._totals: dict[int, bytes] = {}
+        self._late: list[str] = []
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -316,6 +318,9 @@ class FlowerFit:
         digest = self._agreement.digest
         sent = {node: encode(messages.Ask(digest, exchange.requests[i])) for i, node in nodes.items()}
         heard = self._engine.network.send(sent, self._engine.file.timeout if timeout is None else timeout)
+        self._late = [self._names[i] for i, node in nodes.items() if heard.faults.get(node) == EXPIRED]
+        if self._late:
+            _LOG.warning(self.late())
         for i, node in nodes.items():
             if node in heard.faults:
                 self._lose(i, heard.faults[node])
@@ -323,6 +328,17 @@ class FlowerFit:
         # Of who refused to join the secure sum hears the code, and says it where too few are left.
         declined = [(i, encode(Refusal(self._declined[i]))) for i in exchange.requests if i in self._declined]
         return self._replies(nodes, heard.replies) + declined
+
+    def late(self) -> str:
+        """Say which clients gave no reply in time in the last exchange, and what to do; or nothing."""
+        file = self._engine.file
+        if not self._late:
+            return ""
+        return (
+            f"{', '.join(self._late)} gave no reply within {file.timeout:g} s, and a node ends what takes "
+            f"longer. Where training does, raise timeout in {file.folder / FILE}, and resume the fit "
+            "(run_dir=, or --resume): what was opened is kept."
+        )
 
     def _lose(self, client: int, code: int) -> None:
         """Forget the node of a client where it is not connected: it may come back, also as another one."""

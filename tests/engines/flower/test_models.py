@@ -20,11 +20,19 @@ from privfed.deep.training.trainer import MODELS, trainer_of
 from privfed.deploy.folders import write_node
 from privfed.deploy.local import nodes_of
 from privfed.engines.flower import FlowerEngine
-from privfed.engines.flower.network import Heard
+from privfed.engines.flower.network import EXPIRED, Heard
 from privfed.engines.flower.node import Node, answered, check_node
 from privfed.engines.flower.node_messages import Answered, Ask, Join, read_down, read_up
 from privfed.engines.flower.settings import NodeSettings
-from privfed.errors import ArgumentError, DataError, ProtocolError, RefusedError, ResumeError, StateError
+from privfed.errors import (
+    ArgumentError,
+    DataError,
+    NotEnoughClientsError,
+    ProtocolError,
+    RefusedError,
+    ResumeError,
+    StateError,
+)
 from privfed.party.identity import read_identity
 from privfed.party.journal import FILE, FitLine, Journal
 from privfed.party.state import Memories
@@ -174,6 +182,44 @@ def test_a_fit_is_resumed_with_what_nodes_remember(
         for node in nodes_of(folder):
             assert line(node).spent == pytest.approx(1.0)
             assert (remembered(node)[0].trained, remembered(node)[1].trainings) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("words", "after"),
+    [
+        pytest.param({"protocol": "plain"}, 2, id="plain"),
+        pytest.param({}, 6, id="masked", marks=pytest.mark.slow),
+        pytest.param(BY_DP_SGD, 6, id="by-dp-sgd", marks=pytest.mark.slow),
+    ],
+)
+def test_trainings_longer_than_the_timeout_name_the_remedy_and_are_resumed(
+    words: dict[str, Any], after: int, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine, network = over(folder)
+    model = FedAvg(**WORDS | words, engine=engine, run_dir=tmp_path / "run")
+    send = network.send
+
+    def sends(messages: Any, seconds: float) -> Heard:
+        # A node ends what takes longer than its message lives: nothing of it is kept.
+        late = network.trips == after
+        return Heard(faults=dict.fromkeys(messages, EXPIRED)) if late else send(messages, seconds)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(network, "send", sends)
+        with pytest.raises(
+            NotEnoughClientsError, match=r"c0, .*c5 gave no reply within 5 s.*raise timeout"
+        ) as raised:
+            model.fit()
+    assert raised.value.stage == "collect" and raised.value.left == 0
+    assert str(folder / "federation.toml") in str(raised.value) and "resume" in str(raised.value)
+    assert str(raised.value).partition("Missing")[2].partition(". ")[2] in caplog.text
+    resumed = model.resume()
+    assert len(resumed.history_) == 5
+    private = "privacy" in words
+    if not private:
+        assert_same_models(resumed, here(FedAvg(**WORDS | words)))
+    for node in nodes_of(folder):
+        assert line(node).spent == pytest.approx(1.0 if private else 0.0)
 
 
 def test_a_simulated_fit_by_dp_sgd_still_needs_spare_trainings(tmp_path: Path) -> None:
