@@ -84,17 +84,13 @@ class Slotted:
             )
         check_whole("sums", sums, 1)
         check_whole("contributors", contributors, 2)
-        self.inner, self.sums, self.contributors = inner, sums, contributors
+        self.inner, self.contributors = inner, contributors
+        self.sums = self.slotted_sums = sums
 
     @property
     def name(self) -> str:
         """The inner sum's name with a prefix that says it has slots."""
         return f"{SLOTTED}{self.inner.name}"
-
-    @property
-    def slotted_sums(self) -> int:
-        """In how many sums of a fit contributions are shown."""
-        return self.sums
 
     @property
     def assumptions(self) -> Assumptions:
@@ -190,6 +186,11 @@ class SlottedState(msgspec.Struct, frozen=True):
 
     group: State
     inner: Any
+
+    @property
+    def losses_so_far(self) -> int:
+        """How often clients were lost so far: as the inner sum counts, since the group sums nothing."""
+        return int(self.inner.losses_so_far)
 
     def __repr__(self) -> str:
         return "SlottedState(...)"

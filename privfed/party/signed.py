@@ -15,10 +15,10 @@ from typing import Annotated, Any
 import msgspec
 
 from privfed.core.agreed.agreement import Agreement, Signer
-from privfed.core.roles.engine import Answerer, ClientSide, Exchange
+from privfed.core.roles.engine import Answerer, ClientSide, CountsLosses, Exchange
 from privfed.core.stored.encoding import Codec, Message, Refusal, StateCodec, decode, encode
 from privfed.core.values.numbers import Items, Number
-from privfed.errors import PolicyError, PrivFedError
+from privfed.errors import ArgumentError, PolicyError, PrivFedError
 from privfed.protocols.answering import refusal_code
 from privfed.protocols.crypto.keys import (
     KEY_BYTES,
@@ -124,7 +124,7 @@ class SignedState(msgspec.Struct, frozen=True):
     @property
     def losses_so_far(self) -> int:
         """How often clients were lost so far, where the secure sum counts that; else 0."""
-        return int(getattr(self.side, "losses_so_far", 0))
+        return self.side.losses_so_far if isinstance(self.side, CountsLosses) else 0
 
 
 class _StateCodec:
@@ -151,6 +151,10 @@ class SignedSide:
         agreement: what the client was given, and not by the coordinator.
         position: its number on the wire.
         follow: hears which agreed metrics were asked so far, where the client runs the program itself.
+
+    Raises:
+        ArgumentError: losses are bounded, and the side's state does not count them (`CountsLosses`), so that
+            its party's journal would not either.
     """
 
     def __init__(
@@ -160,6 +164,12 @@ class SignedSide:
         position: int,
         follow: Callable[[tuple[int, ...]], None] = lambda metrics: None,
     ) -> None:
+        bounded = agreement.configuration.terms.losses is not None
+        if bounded and not isinstance(side.initial(), CountsLosses):
+            raise ArgumentError(
+                f"losses are bounded, and the state of {type(side).__name__} does not count them: give it "
+                "losses_so_far (privfed.core.roles.engine.CountsLosses), or leave losses out of the terms."
+            )
         self._side, self._agreement, self._me, self._follow = side, agreement, position, follow
 
     @property

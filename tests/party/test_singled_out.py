@@ -23,10 +23,12 @@ from privfed.core.asking.question import ClientData, Question
 from privfed.core.roles.conversation import Total
 from privfed.core.roles.engine import Exchange, Replies
 from privfed.core.roles.secure_sum import Steps
-from privfed.errors import PolicyError, PrivFedError, ProtocolError, RefusedError
+from privfed.errors import ArgumentError, PolicyError, PrivFedError, ProtocolError, RefusedError
 from privfed.party.client import Party
+from privfed.party.signed import SignedSide
 from privfed.protocols import GroupMasked, Masked
-from privfed.protocols.masked.session import MaskedSession
+from privfed.protocols.plain import PlainClient
+from privfed.protocols.slotted import Slotted
 from tests.party.elsewhere import Elsewhere
 from tests.party.journals import SERVER, Asked, question
 from tests.party.test_peers import NAMES, Parties, driven, silent
@@ -117,17 +119,24 @@ class Attack:
     Args:
         folder: for the parties.
         loose: whether clients were told to allow 99 losses, in a fit and over all.
+        slotted: whether the sums may have slots.
     """
 
-    def __init__(self, folder: Path, loose: bool) -> None:
-        self.words: dict[str, Any] = LOOSE if loose else {}
+    def __init__(self, folder: Path, loose: bool, slotted: bool = False) -> None:
+        masked = Masked(**LOOSE if loose else {})
+        self.protocol = Slotted(masked, contributors=3) if slotted else masked
         policy = replace(ANYTHING, max_losses=99) if loose else ANYTHING
         self.parties, self.totals = Parties(folder, policy), list[Total]()
 
     def agreement(self, nonce: int, names: Sequence[str] = NAMES, **words: Any) -> Agreement:
         n = len(names)
-        terms = Masked(**self.words).terms(n, n, 20)
-        known: dict[str, Any] = {"protocol": "masked", "algorithm": "", "n_features": 2, "terms": terms}
+        terms = self.protocol.terms(n, n, 20)
+        known: dict[str, Any] = {
+            "protocol": self.protocol.name,
+            "algorithm": "",
+            "n_features": 2,
+            "terms": terms,
+        }
         configuration = Configuration(**{**known, "clients": tuple(names), "nonce": bytes([nonce]), **words})
         keys = tuple(self.parties.public[NAMES.index(name)] for name in names)
         return Agreement(configuration, Registry(keys, SERVER.public))
@@ -137,7 +146,7 @@ class Attack:
         words: dict[str, Any] = {"data_set": "rows", "policy": self.parties.policy}
         names = agreement.configuration.clients
         return [
-            Asked(Party(folder / name).join(agreement, Masked(), rows, **words), agreement, i)
+            Asked(Party(folder / name).join(agreement, self.protocol, rows, **words), agreement, i)
             for i, name in enumerate(names)
         ]
 
@@ -158,7 +167,7 @@ class Attack:
 
     def rounds(self) -> Iterator[Callable[[], None]]:
         agreed = self.agreement(0)
-        clients, session = self.clients(agreed), MaskedSession(agreed, SERVER)
+        clients, session = self.clients(agreed), self.protocol.coordinator(agreed, SERVER)
         driven(session.open(), clients)
         for index, victim in enumerate((None, *range(N))):
             change = (lambda one: one) if victim is None else silent(victim, "collect")
@@ -185,7 +194,7 @@ class Attack:
     def cohorts(self) -> Iterator[Callable[[], None]]:
         for nonce, victim in enumerate((None, *range(N))):
             rule = CohortRule(kind="schedule", rounds=(tuple(i for i in range(N) if i != victim),))
-            terms = Masked(**self.words).terms(N, N - (victim is not None), 20)
+            terms = self.protocol.terms(N, N - (victim is not None), 20)
             agreed = self.agreement(nonce, cohorts=rule, terms=terms)
             yield lambda agreed=agreed: self.one(agreed, self.clients(agreed), None, 0, cohort=1)
 
@@ -194,7 +203,7 @@ class Attack:
     ) -> None:
         """Set up, leaving a client out, and open one sum."""
         change = (lambda one: one) if victim is None else silent(victim, "advertise")
-        session = MaskedSession(agreed, SERVER)
+        session = self.protocol.coordinator(agreed, SERVER)
         driven(session.open(), clients, change)
         names = agreed.configuration.clients
         self.keep(names, driven(session.sum(question(), index, cohort, (cohort,)), clients, change))
@@ -218,11 +227,21 @@ WAYS = (
 )
 
 
-@pytest.mark.few(1)
-@pytest.mark.parametrize("way", WAYS)
-def test_over_all_fits_one_client_of_a_few_is_told_apart_and_no_more(way: str, tmp_path: Path) -> None:
-    assert len(carried_out(Attack(tmp_path / "by default", loose=False), way)) <= 1
-    assert len(carried_out(Attack(tmp_path / "loose", loose=True), way)) >= 3
+@pytest.mark.few(2)
+@pytest.mark.parametrize(("way", "slotted"), [(way, slotted) for way in WAYS for slotted in (False, True)])
+def test_over_all_fits_one_client_of_a_few_is_told_apart_and_no_more(
+    way: str, slotted: bool, tmp_path: Path
+) -> None:
+    assert len(carried_out(Attack(tmp_path / "by default", False, slotted), way)) <= 1
+    assert len(carried_out(Attack(tmp_path / "loose", True, slotted), way)) >= 3
+
+
+def test_a_sum_whose_state_counts_no_losses_cannot_bound_them(tmp_path: Path) -> None:
+    """Else its parties' journals would not count over fits."""
+    agreed = Attack(tmp_path, loose=False).agreement(0)
+    assert agreed.configuration.terms.losses == 1
+    with pytest.raises(ArgumentError, match="PlainClient does not count them"):
+        SignedSide(PlainClient(agreed.configuration, ClientPolicy()), agreed, 0)
 
 
 def test_ways_add_up(tmp_path: Path) -> None:
