@@ -45,7 +45,6 @@ ALLOWED = {
     ("privfed/estimators/doubts.py", "intervals_of"): ASKS,
     ("privfed/federation/driver.py", "Federation._found"): MARKED,
     ("privfed/party/replay.py", "ProgramReplay._go_on"): MARKED,
-    ("privfed/party/signed.py", "SignedState.losses_so_far"): MARKED,
     ("privfed/deep/estimators/predicting.py", "kind_of"): MARKED,
     ("privfed/deep/training/torch_trainer.py", "TorchTrainer._of"): MARKED,
     ("privfed/deep/training/torch_trainer.py", "_check_layers"): FOREIGN,
