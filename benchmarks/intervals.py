@@ -24,7 +24,7 @@ from privfed.federation.opening import federation_over
 from privfed.metrics.functions import scatters, worst_ratios
 from privfed.metrics.intervals import _ends
 from privfed.metrics.named import following
-from privfed.questions.contingency import agreement
+from privfed.questions.lloyd import agreement
 
 SEEDS = 200
 Table = tuple[np.ndarray, np.ndarray, int]

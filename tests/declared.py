@@ -17,8 +17,7 @@ from privfed.errors import PrivacyError
 from privfed.metrics.asked import AskedMetric
 from privfed.party.program import Program, agreed_program
 from privfed.questions.cluster_spread import ClusterDistances, ClusterScatter, ClusterSilhouettes, FuzzySpread
-from privfed.questions.contingency import Contingency
-from privfed.questions.lloyd import Inertia
+from privfed.questions.lloyd import Contingency, Inertia
 from privfed.questions.local_points import LocalClusterCounts
 from tests.party.journals import DOMAIN
 from tests.party.test_largest import EXAMPLES, agreed

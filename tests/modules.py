@@ -10,7 +10,6 @@ NEED_EXTRAS = frozenset(
     {
         "privfed.deep.training.torch_trainer",
         "privfed.deploy.superlink",
-        "privfed.experiments.distributing",
         "privfed.deploy.supernode",
         "privfed.engines.flower.apps",
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from privfed.cli.budgets import budget
+from privfed.cli.local_files import budget, check, schema
 from privfed.cli.measures import measure
 from privfed.cli.options import (
     PATH,
@@ -42,7 +42,6 @@ from privfed.cli.options import (
 )
 from privfed.cli.parties import flower, journal, keys
 from privfed.cli.program import Program, Registered, command, existing
-from privfed.cli.schemas import check, schema
 from privfed.version import __version__
 
 

@@ -7,6 +7,7 @@ from importlib import import_module
 
 import click
 
+from privfed.cli.local_files import learnt_scale_option
 from privfed.cli.options import (
     PATH,
     algorithm_option,
@@ -26,7 +27,6 @@ from privfed.cli.options import (
     sum_options,
 )
 from privfed.cli.program import command, existing, stacked
-from privfed.cli.schemas import learnt_scale_option
 
 
 @click.group(short_help="Make a party's identity, and the list of all parties.")

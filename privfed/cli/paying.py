@@ -13,9 +13,9 @@ from privfed.cli.output import answer, table
 from privfed.core.stored.files import write_new
 from privfed.errors import ArgumentError
 from privfed.experiments.report.svg import Axis, Point, Series, chart
+from privfed.privacy.accounting import Curve
 from privfed.privacy.budget import PrivacyBudget
 from privfed.privacy.budget_file import Paid
-from privfed.privacy.curves import Curve
 
 DELTAS = (1e-4, 1e-5, 1e-6, 1e-8, 1e-10)
 """At which a Gaussian guarantee is said, too."""

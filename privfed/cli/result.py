@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from privfed.estimators.base import FederatedClusterer
     from privfed.estimators.moments import FederatedSummary
     from privfed.metrics.profiles import Profiles
-    from privfed.questions.contingency import Agreement
+    from privfed.questions.lloyd import Agreement
 
 ROWS, GROUP_MEANS = "rows", "group means"
 EITHER = "rows or group means, as each client has it"

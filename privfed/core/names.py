@@ -297,7 +297,7 @@ PLACES = {
     "ClusterScatter": "privfed.questions.cluster_spread",
     "ClusterSilhouettes": "privfed.questions.cluster_spread",
     "ClusterSizes": "privfed.deep.training.rounds",
-    "Contingency": "privfed.questions.contingency",
+    "Contingency": "privfed.questions.lloyd",
     "DistanceHistogram": "privfed.questions.bounded.shells",
     "FallbackCentroids": "privfed.algorithms.wf_kmeans",
     "FeatureHistograms": "privfed.questions.histograms",

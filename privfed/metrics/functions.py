@@ -41,8 +41,7 @@ from privfed.questions.cluster_spread import (
     FuzzySpread,
     index_from,
 )
-from privfed.questions.contingency import Agreement, Contingency, agreement
-from privfed.questions.lloyd import Inertia
+from privfed.questions.lloyd import Agreement, Contingency, Inertia, agreement
 
 
 def measured(

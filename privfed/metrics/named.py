@@ -22,8 +22,7 @@ from privfed.questions.cluster_spread import (
     ClusterSilhouettes,
     FuzzySpread,
 )
-from privfed.questions.contingency import Contingency
-from privfed.questions.lloyd import Inertia
+from privfed.questions.lloyd import Contingency, Inertia
 
 Named = Iterable[str] | Mapping[str, Mapping[str, Any]] | None
 """Names of metrics, or names with options; None for the usual ones."""

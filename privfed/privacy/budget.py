@@ -43,10 +43,9 @@ from privfed.core.values.guarantee import (
 from privfed.core.values.numbers import check_whole
 from privfed.errors import ArgumentError, BudgetError, PrivacyError
 from privfed.privacy import budget_file
-from privfed.privacy.accounting import gdp_epsilon, gdp_mu, renyi_epsilon
+from privfed.privacy.accounting import Curve, gdp_epsilon, gdp_mu, renyi_epsilon
 from privfed.privacy.budget_file import MOST_ORDER, ROUNDING, Paid, sampled_divergence, suggested_order, whole
 from privfed.privacy.claim import Privacy
-from privfed.privacy.curves import Curve
 from privfed.privacy.pricing import budget_of
 
 

@@ -32,9 +32,8 @@ from privfed.core.values.guarantee import (
 )
 from privfed.core.values.numbers import check_share, check_whole
 from privfed.errors import ArgumentError
-from privfed.privacy.accounting import Payment, gdp_mu
+from privfed.privacy.accounting import Curve, Payment, gdp_mu
 from privfed.privacy.adversaries import PAGE, SEEDED, against_whom, lemmas_of
-from privfed.privacy.curves import Curve
 from privfed.privacy.plan import Plan
 
 COMPOSED = {

@@ -39,8 +39,7 @@ from privfed.protocols.answering import FEWEST_SUMMED, RangedAnswer
 from privfed.protocols.ckks.cipher import CipherSum, Key, with_noise
 from privfed.protocols.ckks.grid import MAX_CLIENTS, SlotGrid, Slots, grid_of
 from privfed.protocols.client_opened.client_opened import ClientOpenedSum
-from privfed.protocols.client_opened.opened_messages import needed
-from privfed.protocols.client_opened.scheme import Adder, Group, Opened, SumAttempt
+from privfed.protocols.client_opened.scheme import Adder, Group, Opened, SumAttempt, needed
 from privfed.protocols.crypto.fixed_point import Words
 from privfed.protocols.crypto.keys import CryptographyError, bound, equal, expand
 from privfed.protocols.crypto.keystream import keystream

@@ -25,9 +25,8 @@ from privfed.core.roles.secure_sum import NextQuestion, Replay, Session, Steps, 
 from privfed.errors import ArgumentError, IntegrityError, ProtocolError
 from privfed.protocols.answering import check_promised
 from privfed.protocols.client_opened.group_client import GroupClient, total_of
-from privfed.protocols.client_opened.opened_messages import Sealed, next_head
 from privfed.protocols.client_opened.relay import NothingAskedError, Relay, Relayed
-from privfed.protocols.client_opened.scheme import Group, Scheme, attempt_of
+from privfed.protocols.client_opened.scheme import Group, Scheme, Sealed, attempt_of, next_head
 from privfed.protocols.setup.simulated import MAX_BEHIND, SimulatedReplay, fresh_agreement
 
 MOST_TOLD = 2**32 - 1

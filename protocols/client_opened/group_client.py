@@ -27,13 +27,21 @@ from privfed.core.roles.secure_sum import COLLECT, Replay
 from privfed.core.stored.encoding import Refusal, encode
 from privfed.errors import IntegrityError, MessageError, PolicyError, PrivFedError
 from privfed.protocols.answering import admit, answer, refusal_code
-from privfed.protocols.client_opened.opened_messages import (
+from privfed.protocols.client_opened.scheme import (
+    CODEC,
     MISSED,
     NOTHING,
     Contribution,
+    Group,
     Joined,
+    Opened,
     OpenRequest,
+    Scheme,
     Sealed,
+    State,
+    SumAttempt,
+    attempt_of,
+    closed,
     first_head,
     invitation_data,
     invitation_key,
@@ -41,16 +49,6 @@ from privfed.protocols.client_opened.opened_messages import (
     needed,
     next_head,
     tag_of,
-)
-from privfed.protocols.client_opened.scheme import (
-    CODEC,
-    Group,
-    Opened,
-    Scheme,
-    State,
-    SumAttempt,
-    attempt_of,
-    closed,
 )
 from privfed.protocols.crypto.keys import (
     KEY_BYTES,

@@ -16,16 +16,16 @@ from privfed.core.roles.secure_sum import Steps
 from privfed.core.stored.encoding import Message, Refusal, encode
 from privfed.errors import IntegrityError, MessageError, ProtocolError, RepeatsSpentError
 from privfed.privacy.pricing import ServerNoise
-from privfed.protocols.client_opened.opened_messages import (
+from privfed.protocols.client_opened.scheme import (
     MISSED,
     NOTHING,
     Contribution,
     Joined,
     OpenRequest,
+    Scheme,
     Sealed,
     needed,
 )
-from privfed.protocols.client_opened.scheme import Scheme
 from privfed.protocols.crypto.keys import new_secret
 from privfed.protocols.setup.advertising import with_keys
 from privfed.protocols.setup.parties import Coordinator

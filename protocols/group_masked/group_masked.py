@@ -24,8 +24,7 @@ from privfed.errors import ArgumentError, IntegrityError, MessageError
 from privfed.privacy.pricing import Drawn
 from privfed.protocols.answering import RangedAnswer
 from privfed.protocols.client_opened.client_opened import ClientOpenedSum
-from privfed.protocols.client_opened.opened_messages import needed
-from privfed.protocols.client_opened.scheme import Group, Opened, SumAttempt
+from privfed.protocols.client_opened.scheme import Group, Opened, SumAttempt, needed
 from privfed.protocols.crypto.fixed_point import Grid, Layout, Words, grid_of
 from privfed.protocols.crypto.keys import bound, equal, expand
 from privfed.protocols.crypto.keystream import CHECK_BYTES, Masker, added, check_of, from_bytes, to_bytes

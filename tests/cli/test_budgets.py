@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from privfed import Box, PrivacyBudget
-from privfed.privacy.accounting import gdp_delta, gdp_mu
-from privfed.privacy.curves import Curve
+from privfed.privacy.accounting import Curve, gdp_delta, gdp_mu
 from tests.cli.test_claims import LOST, stopping
 from tests.cli.wide import run
 

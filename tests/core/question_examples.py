@@ -48,10 +48,9 @@ from privfed.questions.cluster_spread import (
     FuzzyObjective,
     FuzzySpread,
 )
-from privfed.questions.contingency import Contingency
 from privfed.questions.gathered import GatheredPoints, PointCount, Slots
 from privfed.questions.histograms import ClientSizes, FeatureHistograms
-from privfed.questions.lloyd import ClientScores, Inertia, LloydSums
+from privfed.questions.lloyd import ClientScores, Contingency, Inertia, LloydSums
 from privfed.questions.local_points import LocalClusterCounts, PointCells, PointSums
 from privfed.questions.moments import CentredMoments, CentredProducts, ClientMeans
 from privfed.questions.ranges import FeatureRanges

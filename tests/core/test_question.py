@@ -37,8 +37,7 @@ from privfed.errors import ArgumentError, DataError, MessageError, RunFolderErro
 from privfed.privacy.bounds import RecordBounded
 from privfed.questions.cells import CellSums
 from privfed.questions.cluster_spread import ClusterDistances, ClusterSilhouettes
-from privfed.questions.contingency import Contingency
-from privfed.questions.lloyd import Inertia, LloydSums
+from privfed.questions.lloyd import Contingency, Inertia, LloydSums
 from privfed.questions.local_points import LocalClusterCounts
 from privfed.questions.moments import CentredMoments
 from privfed.testing import BoundedQuestionContract, QuestionContract

@@ -14,7 +14,7 @@ from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, DataError
 from privfed.federation.opening import open_over
 from privfed.metrics.asked import AskedMetric
-from privfed.questions.contingency import Contingency, agreement
+from privfed.questions.lloyd import Contingency, agreement
 from privfed.questions.ranges import locate
 from tests.reference import dwf_reference as oracle
 from tests.undeclared import ANYTHING

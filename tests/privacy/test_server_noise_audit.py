@@ -22,7 +22,7 @@ from privfed.privacy.accounting import ROUNDING_VARIANCE, gdp_mu
 from privfed.privacy.noised import Noised
 from privfed.privacy.sampler import discrete_gaussian
 from privfed.protocols.client_opened.client_opened import CommonReplay
-from privfed.protocols.client_opened.opened_messages import Sealed
+from privfed.protocols.client_opened.scheme import Sealed
 from privfed.questions.bounded.bounded_sums import GridSums
 from tests.default_run import covering
 from tests.privacy.paths import DELTA, REACH, scaled

@@ -16,7 +16,7 @@ from privfed.core.roles.secure_sum import SecureSum
 from privfed.engines.in_process import Fault
 from privfed.errors import NotEnoughClientsError
 from privfed.protocols import CKKS, GroupMasked, Masked, Plain
-from privfed.protocols.client_opened.opened_messages import needed
+from privfed.protocols.client_opened.scheme import needed
 from privfed.protocols.setup.rules import needed_to_open
 from tests.protocols.federations import Sums, names, vectors
 

@@ -10,9 +10,15 @@ import numpy as np
 from privfed.core.roles.secure_sum import NextQuestion
 from privfed.core.stored.encoding import Refusal, decode, encode
 from privfed.protocols.client_opened.client_opened import CommonReplay, GroupSession
-from privfed.protocols.client_opened.opened_messages import Contribution, OpenRequest, Sealed
 from privfed.protocols.client_opened.relay import Relay
-from privfed.protocols.client_opened.scheme import Group, SumAttempt, attempt_of
+from privfed.protocols.client_opened.scheme import (
+    Contribution,
+    Group,
+    OpenRequest,
+    Sealed,
+    SumAttempt,
+    attempt_of,
+)
 from privfed.protocols.crypto.fixed_point import Grid, Words
 from privfed.protocols.group_masked.group_masked import GroupMasked, MaskedWords
 from privfed.protocols.setup.setup_messages import Envelope

@@ -55,8 +55,7 @@ from privfed.questions.cluster_spread import (
     ClusterSilhouettes,
     FuzzySpread,
 )
-from privfed.questions.contingency import Contingency
-from privfed.questions.lloyd import Inertia, largest_distances
+from privfed.questions.lloyd import Contingency, Inertia, largest_distances
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -17,8 +17,7 @@ from privfed.errors import IntegrityError, NotEnoughClientsError, RefusedError, 
 from privfed.party.state import FileStore
 from privfed.protocols import GroupMasked
 from privfed.protocols.client_opened.client_opened import GroupSession
-from privfed.protocols.client_opened.opened_messages import Contribution, Sealed, tag_of
-from privfed.protocols.client_opened.scheme import CODEC, State
+from privfed.protocols.client_opened.scheme import CODEC, Contribution, Sealed, State, tag_of
 from privfed.protocols.setup.setup_messages import Envelope
 from tests.protocols.federations import Sums, vectors, wide_vectors
 from tests.protocols.groups import QUESTION, Played, encoded, with_words, words_of

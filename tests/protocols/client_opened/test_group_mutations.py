@@ -13,7 +13,7 @@ from privfed.core.roles.secure_sum import SecureSum
 from privfed.core.stored.encoding import decode, encode
 from privfed.errors import PrivFedError
 from privfed.protocols import CKKS, GroupMasked
-from privfed.protocols.client_opened.opened_messages import Contribution, Joined, OpenRequest
+from privfed.protocols.client_opened.scheme import Contribution, Joined, OpenRequest
 from privfed.protocols.setup.setup_messages import Channel, Envelope
 from tests.protocols.federations import Sums, vectors
 

@@ -12,7 +12,7 @@ from privfed.core.stored.encoding import Refusal, decode, encode
 from privfed.errors import ArgumentError, IntegrityError, RefusedError
 from privfed.protocols import GroupMasked
 from privfed.protocols.client_opened.client_opened import GroupSession
-from privfed.protocols.client_opened.opened_messages import Joined, needed
+from privfed.protocols.client_opened.scheme import Joined, needed
 from privfed.protocols.crypto.keys import Identity, encapsulation_key, new_secret, new_seed, public_key
 from privfed.protocols.setup.advertising import advertise_request, listed, signed_roster
 from privfed.protocols.setup.hybrid import Keyring

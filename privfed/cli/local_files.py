@@ -1,4 +1,7 @@
-"""The commands `privfed schema` and `privfed check`: what the columns of tables mean."""
+"""The commands of files at hand: `privfed schema` and `privfed check` (columns of tables), `privfed budget`.
+
+A budget is a file from which all releases of the same rows are paid.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from privfed.cli.options import (
     declared_options,
     json_option,
     names,
+    out_file,
     schema_option,
     separator_option,
     sum_options,
@@ -124,4 +128,79 @@ def check() -> None:
     """Print per column what would be clipped, left out or filled in DATA, a table or a folder of tables.
 
     Nothing leaves this machine. Exit code 1 says that DATA cannot be used as it is (docs/tables.md).
+    """
+
+
+@click.group(short_help="Make, show and plan budgets of differential privacy.")
+def budget() -> None:
+    """Make a budget for all releases of the same rows, show what was spent of it, and plan what comes.
+
+    Commands draw from it with --budget FILE --share SHARE (docs/privacy/accounting.md, section 7).
+    """
+
+
+file_argument = click.argument("file", type=PATH)
+
+
+@command(
+    budget,
+    "privfed.cli.paying:new",
+    "Make a budget.",
+    file_argument,
+    click.option("--epsilon", type=float, required=True, help="Of everything together."),
+    click.option("--delta", type=float, required=True, help="Far below one over the number of units."),
+    click.option(
+        "--unit",
+        type=click.Choice(["record", "user", "client"]),
+        required=True,
+        help="The unit that is protected.",
+    ),
+    click.option(
+        "--neighbours",
+        type=click.Choice(["add-remove", "replace-one"]),
+        required=True,
+        help="Which inputs count as neighbouring.",
+    ),
+    click.option(
+        "--order",
+        type=int,
+        help="Order of a Renyi filter, which Skellam noise and subsampled DP-SGD need; Gaussian fits get "
+        "less then.  [default: Gaussian noise alone]",
+    ),
+)
+def new() -> None:
+    """Make FILE, a budget that never changes: what is paid from it is final.
+
+    All releases of the same rows draw from one budget, also where rows were added or corrected meanwhile.
+    """
+
+
+@command(
+    budget,
+    "privfed.cli.paying:plan",
+    "Say what shares of what is left would be worth.",
+    file_argument,
+    json_option,
+)
+def plan() -> None:
+    """Print for shares of the budget in FILE how many of them are left, and the epsilon of one.
+
+    The noise is that of one number of rows, asked for with the whole share. What a fit would have,
+    `privfed fit --budget FILE --share SHARE --plan ROWS` says.
+    """
+
+
+@command(
+    budget,
+    "privfed.cli.paying:show",
+    "Show what was spent, and what is left.",
+    file_argument,
+    click.option("--picture", type=PATH, callback=out_file(".svg"), help="SVG file to draw what was spent."),
+    json_option,
+)
+def show() -> None:
+    """Print the guarantee of the budget in FILE, its payments with date, purpose and claim, and what is left.
+
+    The guarantee is also said as mu of Gaussian differential privacy, at other deltas, and as the rate at
+    which a test for one unit misses it.
     """
