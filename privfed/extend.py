@@ -91,8 +91,9 @@ from privfed.errors import (
     RefusedError,
 )
 from privfed.estimators.base import FederatedClusterer
+from privfed.estimators.checking import check_integer, check_number
 from privfed.estimators.choosing import Index
-from privfed.estimators.declaring import check_integer, check_number, parameter, parameters
+from privfed.estimators.declaring import parameter, parameters
 from privfed.estimators.fitting import check_declared, check_init
 from privfed.estimators.local_steps import DWFKMeans
 from privfed.estimators.parameters import Cohorts, Patience, Rounds, Starts

@@ -25,7 +25,8 @@ from privfed.core.stored.encoding import asdict
 from privfed.core.values.domain import Ball, Box, FloatArray, frozen_array
 from privfed.data.table import ClientTables
 from privfed.errors import ArgumentError, DataError, RefusedError
-from privfed.estimators.declaring import check_values, parameters_of
+from privfed.estimators.checking import check_values
+from privfed.estimators.declaring import parameters_of
 from privfed.estimators.saving import BaseEstimator
 from privfed.federation.clients import Clients, gathered
 from privfed.federation.driver import Federation

@@ -27,7 +27,8 @@ from privfed.deep.algorithms.plan import ModelsOutcome, Plan
 from privfed.deep.parameters import KnownNumber
 from privfed.deep.training.local import Training
 from privfed.deep.training.rounds import AveragedUpdates
-from privfed.estimators.declaring import check_values, parameters_of
+from privfed.estimators.checking import check_values
+from privfed.estimators.declaring import parameters_of
 
 UPDATE_SHARE = 0.9
 """Share of a round's budget for the updates; the rest is for how many clients they are of."""

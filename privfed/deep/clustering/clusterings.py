@@ -36,7 +36,8 @@ from privfed.deep.clustering.distances import dunn_index
 from privfed.deep.clustering.noise import explains_more, without_noise
 from privfed.deep.parameters import Propagating, Splitting
 from privfed.errors import ArgumentError
-from privfed.estimators.declaring import check_values, parameters_of
+from privfed.estimators.checking import check_values
+from privfed.estimators.declaring import parameters_of
 from privfed.numerics.kernels.interpreted import IntArray
 
 SPLITTING, PROPAGATING = Splitting(), Propagating()

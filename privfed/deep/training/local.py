@@ -21,7 +21,8 @@ from privfed.deep.training.dp_sgd import USUAL, Descent, private_sgd
 from privfed.deep.training.probing import private_trainer_of
 from privfed.deep.training.trainer import MODELS, Labels, Trainer, TrainsItself, trainer_of
 from privfed.errors import ArgumentError, DataError
-from privfed.estimators.declaring import check_values, parameters_of
+from privfed.estimators.checking import check_values
+from privfed.estimators.declaring import parameters_of
 from privfed.privacy.bounds import shortened
 from privfed.privacy.sampler import noise_source
 
