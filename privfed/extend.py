@@ -58,7 +58,7 @@ To try a part
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from privfed.algorithms.rounds import ClusteringOutcome, Restart, Restarts, RoundsAlgorithm
@@ -77,7 +77,7 @@ from privfed.core.names import ALGORITHMS
 from privfed.core.roles.conversation import Ask, Setting, Total
 from privfed.core.roles.engine import Exchange, gather
 from privfed.core.roles.secure_sum import COLLECT, Assumptions, Stage
-from privfed.core.stored.encoding import Codec, Message, Refusal, decode, encode
+from privfed.core.stored.encoding import Codec, Message, Refusal, decode, encode, types_of
 from privfed.core.values.domain import Box, Ranges
 from privfed.core.values.numbers import as_numbers
 from privfed.errors import (
@@ -93,7 +93,7 @@ from privfed.errors import (
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.checking import check_integer, check_number
 from privfed.estimators.choosing import Index
-from privfed.estimators.declaring import parameter, parameters
+from privfed.estimators.declaring import Parameter, parameter, parameters
 from privfed.estimators.fitting import check_declared, check_init
 from privfed.estimators.local_steps import DWFKMeans
 from privfed.estimators.parameters import Cohorts, Patience, Rounds, Starts
@@ -193,18 +193,27 @@ __all__ = [
 Kind = TypeVar("Kind", bound=type[Any])
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True)
+_DECLARED = "privfed"
+"""Where a field of an algorithm keeps what it declares as a parameter."""
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(parameter,))
 def register_algorithm(kind: Kind) -> Kind:
     """Register an algorithm under its class's name, so that an agreement can name it (a class decorator).
 
-    A class that is no dataclass itself becomes a frozen one: its annotated names are its parameters.
+    A class that is no dataclass itself becomes a frozen one: its annotated names are its parameters. What it
+    declares by `parameter` is one of its `RoundsClusterer`, too.
 
     Raises:
         ArgumentError: another class has the name, or a parameter is of a type that cannot be agreed on.
     """
     if "__dataclass_fields__" not in vars(kind):
+        for name, one in [item for item in vars(kind).items() if isinstance(item[1], Parameter)]:
+            setattr(kind, name, field(default=one.default, metadata={_DECLARED: one}))
         # Without slots, a dataclass is the class itself.
         dataclass(frozen=True, kw_only=True)(kind)
+    if any(isinstance(one.default, Parameter) for one in fields(kind)):
+        raise ArgumentError(f"{kind.__name__} declares a parameter, so leave out @dataclass: it becomes one.")
     check_parameters(kind)
     ALGORITHMS.add(kind.__name__, kind)
     return kind
@@ -214,10 +223,21 @@ def register_algorithm(kind: Kind) -> Kind:
 class RoundsClusterer(Rounds, Patience, Starts, Cohorts, FederatedClusterer):
     """Base of estimators of a `RoundsAlgorithm`: subclasses name its class as `algorithm`.
 
-    A field that an own algorithm adds is a parameter that its estimator declares under the same name.
+    What the algorithm declares by `parameter` is a parameter here. So is another of its fields, where the
+    subclass declares it under the same name.
     """
 
     algorithm: ClassVar[type[RoundsAlgorithm]]
+
+    def __init_subclass__(cls, **words: Any) -> None:
+        super().__init_subclass__(**words)
+        algorithm = vars(cls).get("algorithm")
+        for one in () if algorithm is None else fields(algorithm):
+            if _DECLARED in one.metadata and one.name not in vars(cls):
+                setattr(cls, one.name, one.metadata[_DECLARED])
+                cls.__annotations__[one.name] = types_of(algorithm)[one.name]
+        if any(isinstance(one, Parameter) for one in vars(cls).values()):
+            parameters(cls)
 
     def make_algorithm(self, n_features: int, seed: int) -> RoundsAlgorithm:
         """Check the parameters, and return the algorithm with those that are its fields.

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -71,14 +72,25 @@ def test_a_field_of_an_own_algorithm_is_a_parameter_of_its_estimator(monkeypatch
     # What is registered here is forgotten with the test.
     monkeypatch.setattr(ALGORITHMS, "_things", {})
 
+    @extend.register_algorithm
     class Sharper(extend.RoundsAlgorithm):
-        power: int = 2
+        power: int = extend.parameter(default=3, text="of the weights.", bounds="[2, inf)")
+        drawn: int = 2
 
     class Sharp(extend.RoundsClusterer):
-        algorithm = extend.register_algorithm(Sharper)
-        power: int = extend.parameter(default=3, text="of the weights.", bounds="[2, inf)")
+        """Sharp."""
 
-    kind = extend.parameters(Sharp)
+        algorithm = Sharper
+
+    class Twice(extend.RoundsClusterer):
+        algorithm = Sharper
+        power: int = extend.parameter(default=5, text="of the weights.", bounds="[2, inf)")
+
+    assert Sharper(n_clusters=4) == Sharper(n_clusters=4, power=3, drawn=2)
+    assert "power: of the weights." in (Sharp.__doc__ or "")
+    assert "drawn" not in Sharp(3).get_params() and Twice(3).get_params()["power"] == 5
+    kind: Any = extend.parameters(Sharp)
+    assert kind is Sharp and kind(3).get_params()["power"] == 3
     made = kind(4, tol=0.5, power=7).make_algorithm(2, seed=1)
     assert isinstance(made, Sharper) and (made.n_clusters, made.tol, made.power) == (4, 0.5, 7)
     wrong: list[tuple[Any, str]] = [(kind(0), "n_clusters must be"), (kind(3, tol=-1.0), "tol must be")]
@@ -86,6 +98,16 @@ def test_a_field_of_an_own_algorithm_is_a_parameter_of_its_estimator(monkeypatch
     for one, said in wrong:
         with pytest.raises(extend.ArgumentError, match=said):
             one.make_algorithm(2, seed=1)
+
+
+def test_a_dataclass_that_declares_a_parameter_is_refused_before_it_is_registered() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Written(extend.RoundsAlgorithm):
+        power: int = extend.parameter(default=3, text="of the weights.")
+
+    with pytest.raises(extend.ArgumentError, match="leave out @dataclass"):
+        extend.register_algorithm(Written)
+    assert "Written" not in ALGORITHMS
 
 
 @pytest.mark.parametrize("text", [True, False])
@@ -98,17 +120,27 @@ def test_parameters_are_checked_whether_types_are_texts_or_not(
     class Plain(extend.RoundsAlgorithm):
         pass
 
-    class Typed(extend.RoundsClusterer):
-        algorithm = extend.register_algorithm(Plain)
-        power: int = extend.parameter(default=3, text="of the weights.", bounds="[2, inf)")
-        how: Literal["a", "b"] = extend.parameter(default="a", text="of two ways.")
-        other: Literal["a", "b"] | None = extend.parameter(default=None, text="of two ways.")
-        on: bool = extend.parameter(default=True, text="or off.")
-
-    if not text:
-        two = Literal["a", "b"]
-        Typed.__annotations__ = {"power": int, "how": two, "other": two | None, "on": bool}
-    kind = extend.parameters(Typed)
+    two = Literal["a", "b"]
+    types: dict[str, Any] = {"power": int, "how": two, "other": two | None, "on": bool}
+    if text:
+        types = {
+            "power": "int",
+            "how": "Literal['a', 'b']",
+            "other": "Literal['a', 'b'] | None",
+            "on": "bool",
+        }
+    body = {
+        "algorithm": extend.register_algorithm(Plain),
+        "power": extend.parameter(default=3, text="of the weights.", bounds="[2, inf)"),
+        "how": extend.parameter(default="a", text="of two ways."),
+        "other": extend.parameter(default=None, text="of two ways."),
+        "on": extend.parameter(default=True, text="or off."),
+    }
+    kind: Any = type(
+        "Typed",
+        (extend.RoundsClusterer,),
+        {"__annotations__": types, "__module__": __name__, "__doc__": "A.", **body},
+    )
     kind(3, power=2, how="b", other="a", on=False).make_algorithm(2, seed=1)
     for wrong, said in (
         ({"power": 2.5}, "power must be an integer"),

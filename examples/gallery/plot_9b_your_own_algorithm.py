@@ -9,8 +9,6 @@ secure sums, dropouts and transcripts are inherited.
 # %%
 # Here centers of few rows are drawn towards the middle of all centers. The question is that of k-means.
 
-from dataclasses import dataclass
-
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -19,11 +17,10 @@ from privfed import DWFKMeans
 
 
 @px.register_algorithm
-@dataclass(frozen=True, kw_only=True)
 class Shrunken(px.RoundsAlgorithm):
     """k-means whose centers count so many further rows, in the middle of all centers."""
 
-    rows: float = 0.0
+    rows: float = px.parameter(default=30.0, text="rows in the middle that each center counts.")
 
     def ask(self, ranges, centers):
         return px.LloydSums(ranges=ranges, centers=centers)
@@ -33,12 +30,10 @@ class Shrunken(px.RoundsAlgorithm):
         return (total["sum"] + self.rows * middle) / (total["count"] + self.rows)[:, None]
 
 
-@px.parameters
 class ShrunkenKMeans(px.RoundsClusterer):
     """Shrunken k-means over any secure sum."""
 
     algorithm = Shrunken
-    rows: float = px.parameter(default=30.0, text="rows in the middle that each center counts.")
 
 
 # %%

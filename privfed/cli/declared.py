@@ -15,6 +15,12 @@ from privfed.privacy.claim import Privacy
 
 Known = TypeVar("Known")
 
+_NEEDED = ("epsilon", "delta", "unit", "neighbours")
+"""What a claim needs; a budget says it for its shares."""
+
+_CHOSEN = ("noise", "mechanism", "spare", "rows_per_user")
+"""Further parameters of `Privacy`, which has their defaults."""
+
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Holds the declared domain and the claimed differential privacy.
@@ -75,18 +81,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def claims(self) -> bool:
         """Whether differential privacy is claimed, perhaps not in full."""
-        names = (
-            "epsilon",
-            "delta",
-            "unit",
-            "neighbours",
-            "noise",
-            "mechanism",
-            "spare",
-            "budget",
-            "rows_per_user",
-        )
-        return any(getattr(self, name) is not None for name in names)
+        return any(getattr(self, name) is not None for name in (*_NEEDED, *_CHOSEN, "budget"))
 
     def check_claim(self, *others: str) -> None:
         """Check that a claim, where there is one, has all that it needs.
@@ -97,7 +92,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Raises:
             ArgumentError: something is missing; the message names all of it.
         """
-        missing = [name for name in ("epsilon", "delta", "unit", "neighbours") if getattr(self, name) is None]
+        missing = [name for name in _NEEDED if getattr(self, name) is None]
         missing += ["rows-per-user"] if self.unit == Unit.USER and self.rows_per_user is None else []
         missing += ["low", "high"] if self.domain() is None else []
         if self.claims and (missing or others):
@@ -117,15 +112,14 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         domain = self.domain()
         if not self.claims or domain is None:
             return None
-        parts = {name: getattr(self, name) for name in ("epsilon", "delta", "unit", "neighbours")}
-        chosen = {name: getattr(self, name) for name in ("noise", "mechanism", "spare", "rows_per_user")}
-        chosen = {name: value for name, value in chosen.items() if value is not None}
+        given = {name: getattr(self, name) for name in (*_NEEDED, *_CHOSEN)}
+        chosen = {name: value for name, value in given.items() if value is not None}
         if self.budget is not None and self.share is not None:
             # Imported here, as in `declared_of`: commands without a budget start without its libraries.
             from privfed.privacy.budget import Draw
 
             chosen["paid_by"] = Draw(Path(self.budget), self.share, None, self.purpose or "")
-        return Privacy(domain=domain, **parts, **chosen)
+        return Privacy(domain=domain, **chosen)
 
     def parameters(self) -> dict[str, Any]:
         """Return the estimator's parameters for what is declared."""

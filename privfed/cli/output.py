@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -206,21 +206,21 @@ def _agreement(result: Result) -> dict[str, str]:
     }
 
 
+_COLUMNS: dict[str, Callable[[SumRow], str]] = {
+    "sum": lambda row: str(row.index),
+    "purpose": lambda row: row.purpose,
+    "clients": lambda row: str(row.clients),
+    "in the total": lambda row: str(row.contributors),
+    "dropped": lambda row: ", ".join(f"{name} ({stage})" for name, stage in row.dropped.items()),
+    "bytes down": lambda row: f"{row.bytes_down:,}",
+    "bytes up": lambda row: f"{row.bytes_up:,}",
+}
+"""Columns of the sums of a run, by their heads."""
+
+
 def sums_table(rows: Sequence[SumRow]) -> Table:
     """Return one line for each opened sum."""
-    lines = (
-        (
-            str(row.index),
-            row.purpose,
-            str(row.clients),
-            str(row.contributors),
-            ", ".join(f"{name} ({stage})" for name, stage in row.dropped.items()),
-            f"{row.bytes_down:,}",
-            f"{row.bytes_up:,}",
-        )
-        for row in rows
-    )
-    return table(("sum", "purpose", "clients", "in the total", "dropped", "bytes down", "bytes up"), lines)
+    return table(tuple(_COLUMNS), ([shown(row) for shown in _COLUMNS.values()] for row in rows))
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
-from inspect import get_annotations, signature
+from inspect import Signature, get_annotations, signature
 from types import SimpleNamespace, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -21,6 +21,9 @@ from privfed.core.names import imported
 from privfed.errors import ArgumentError
 from privfed.estimators.declaring import Parameter, entries, parameters_of
 from privfed.estimators.registry import DECLARED, ESTIMATORS, TRAINED
+
+_PLAIN = (bool, int, float, str)
+"""Types for whose values a text can stand."""
 
 
 class Setting(click.Option):
@@ -41,6 +44,9 @@ def _type_of(kind: type, name: str, declared: Parameter) -> Any:
     """Return the type of a parameter's texts; None where no text can stand for its values."""
     owner = next((base for base in kind.__mro__ if name in get_annotations(base)), _constructed_by(kind))
     annotation: Any = declared.annotation
+    if annotation is Signature.empty:
+        # The constructor of a user's own attack need have no types.
+        return type(declared.default) if type(declared.default) in _PLAIN else None
     if isinstance(annotation, str):
         try:
             written = SimpleNamespace(__annotations__={name: annotation})
@@ -51,7 +57,7 @@ def _type_of(kind: type, name: str, declared: Parameter) -> Any:
     for one in members:
         if get_origin(one) is Literal and all(isinstance(word, str) for word in get_args(one)):
             return click.Choice(get_args(one))
-        if one in (bool, int, float, str):
+        if one in _PLAIN:
             return one
     return None
 

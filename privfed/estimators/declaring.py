@@ -67,6 +67,8 @@ def parameter(
 def parameters(kind: _Class) -> _Class:
     """Give a class a constructor and docstring for the parameters that it and its bases declare."""
     own = {name: one for name, one in vars(kind).items() if isinstance(one, Parameter)}
+    if not own and "_own_parameters" in vars(kind):
+        return kind
     for name in own:
         # An instance has a value; its class has none.
         delattr(kind, name)

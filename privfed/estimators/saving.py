@@ -14,6 +14,7 @@ import warnings
 import zlib
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from zipfile import BadZipFile
@@ -251,17 +252,9 @@ FORMAT = 3
 
 MODELS = Format(name="model.npz", version=FORMAT, again="fit and save again")
 
-_FIELDS = (
-    "epsilon",
-    "delta",
-    "unit",
-    "neighbours",
-    "noise",
-    "mechanism",
-    "spare",
-    "noise_seed",
-    "rows_per_user",
-)
+_FIELDS = tuple(one.name for one in fields(Privacy) if one.name not in ("domain", "paid_by"))
+"""Parameters of a claim that a file holds as they are; who paid for a fit is not told on."""
+
 _DOMAINS: dict[str, type[Box] | type[Ball]] = {"box": Box, "ball": Ball}
 
 

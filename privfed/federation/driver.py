@@ -12,7 +12,7 @@ import numpy as np
 
 from privfed.core.agreed.configuration import CohortRule, Configuration
 from privfed.core.agreed.program import to_agreed
-from privfed.core.asking.question import cost_of
+from privfed.core.asking.question import Question, cost_of
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.records import Ended
 from privfed.core.record.transcript import Transcript
@@ -77,6 +77,7 @@ class Federation:
             on anew.
         start: total of an earlier fit's start, where the agreement names one.
         placed: returns an ask whose question states its position in the agreed program.
+        unasked: returns in words what of a question the agreed program never asks.
         recording: entered before a question is recorded, and left before it is sent.
 
     Attributes:
@@ -104,6 +105,7 @@ class Federation:
         named: tuple[str, ...] | None = None,
         start: Total | None = None,
         placed: Callable[[Ask], Ask] = lambda ask: ask,
+        unasked: Callable[[Question], str] = lambda question: "",
         recording: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         if (ledger is None) != (configuration.privacy is None):
@@ -118,6 +120,7 @@ class Federation:
         self._outcome: object = None
         self._last: Ask | None = None
         self._start, self._placed, self._recording = start, placed, recording
+        self._unasked = unasked
         self.others: list[Federation] = []
         self._opened = False
         self._index = 0
@@ -311,6 +314,9 @@ class Federation:
             return driven(steps, lambda exchange: self._carried(exchange, index))
         except RefusedError as error:
             if FAILED not in error.codes.values():
+                asked = None if self._last is None else self._last.question
+                if asked is not None and asked.position is None and (why := self._unasked(asked)):
+                    error.add_note(why)
                 raise
             raise RefusedError(error.codes, stage=error.stage, logs=self._logs()) from None
         except NotEnoughClientsError as error:

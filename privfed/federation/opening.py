@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -22,10 +23,12 @@ import msgspec
 
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking.phases import unasked
+from privfed.core.asking.question import Question
 from privfed.core.connection import Engine, Opening
 from privfed.core.record.records import Asked
 from privfed.core.record.transcript import Kept, Transcript
-from privfed.core.roles.conversation import Algorithm, Ask, Metric
+from privfed.core.roles.conversation import Algorithm, Metric
 from privfed.core.roles.secure_sum import SecureSum, answer_stages
 from privfed.core.stored.files import make_folder
 from privfed.core.values.domain import Domain
@@ -39,6 +42,7 @@ from privfed.privacy.claim import Privacy, PrivacySpent, claimed
 from privfed.privacy.derived import origin_of
 from privfed.privacy.dp_sgd import SteppedLedger
 from privfed.privacy.ledger import BudgetLedger, unopened
+from privfed.privacy.noised import Noised
 from privfed.protocols.secure_sums import by_author
 
 NONCE_BYTES = 16
@@ -99,7 +103,7 @@ def open_federation(request: FederationRequest) -> Federation:
         again=partial(_again, request),
         named=request.named,
         start=start_in(configuration, request.start),
-        placed=_placed(request, configuration),
+        **_program(request, configuration),
         recording=_recording(request, transcript, run),
     )
 
@@ -171,9 +175,17 @@ def _asked(request: FederationRequest) -> str:
         return request.description
 
 
-def _placed(request: FederationRequest, configuration: Configuration) -> Callable[[Ask], Ask]:
+def _program(request: FederationRequest, configuration: Configuration) -> dict[str, Any]:
+    """Return what a federation knows of the agreed program, as its parameters."""
     program = agreed_program(configuration, request.declared, request.algorithm)
-    return (lambda ask: ask) if program is None else Stated(program)
+    if program is None:
+        return {}
+    every = tuple(chain(program.phases, *program.metrics))
+
+    def never(question: Question) -> str:
+        return unasked(every, question.inner if isinstance(question, Noised) else question)
+
+    return {"placed": Stated(program), "unasked": never}
 
 
 def _again(request: FederationRequest, parameters: Mapping[str, Any]) -> Federation:

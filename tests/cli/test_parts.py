@@ -6,12 +6,33 @@ import pytest
 from privfed.cli.pictures import flat
 from privfed.cli.progress import Rounds
 from privfed.cli.run_folder import former_seconds
+from privfed.cli.settings import settings_of
 from privfed.core.roles.conversation import Ask
 from privfed.core.stored.files import replaced
 from privfed.core.values.domain import Ranges
 from privfed.questions.lloyd import Inertia, LloydSums
 
 RANGES = Ranges(np.zeros(2), np.ones(2), 8)
+
+
+def test_options_of_a_constructor_without_types_have_those_of_its_defaults() -> None:
+    class Own:
+        """An attack.
+
+        Args:
+            few: most rows of a cell.
+        """
+
+        def __init__(self, few=1, share=0.5, deep=False, name="a", points=None, rows=()):  # type: ignore
+            """Store nothing."""
+
+    found = {one.name: (one.type.name, one.help) for one in settings_of(Own)}
+    assert found == {
+        "few": ("integer", "Most rows of a cell."),
+        "share": ("float", "Share."),
+        "deep": ("boolean", "Deep."),
+        "name": ("text", "Name."),
+    }
 
 
 def ask(value: float, purpose: str = "round") -> Ask:

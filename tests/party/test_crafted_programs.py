@@ -77,6 +77,13 @@ CRAFTED: dict[str, Question] = {
 }
 
 
+NEVER = {
+    "cells": ["asks CellSums"],
+    "one center less": ["allows LloydSums whose centers is of shape (2, 2)"],
+    "one center more": ["allows LloydSums whose centers is of shape (4, 2)"],
+}
+
+
 @pytest.mark.parametrize("protocol", ["plain", "masked"])
 @pytest.mark.parametrize("name", CRAFTED)
 def test_a_question_that_is_not_the_programs_next_is_answered_by_nobody(name: str, protocol: str) -> None:
@@ -88,6 +95,10 @@ def test_a_question_that_is_not_the_programs_next_is_answered_by_nobody(name: st
         federation.ask(Ask(CRAFTED[name]))
     assert set(refused.value.codes.values()) == {"program"} and len(refused.value.codes) == 8
     assert len(federation.transcript.of(Summed)) == opened
+    # Whoever wrote the algorithm reads what it asks wrongly, if no phase allows that at any time.
+    assert getattr(refused.value, "__notes__", []) == [
+        f"No phase of what was agreed {one}." for one in NEVER.get(name, [])
+    ]
 
 
 def test_after_a_fit_each_agreed_metric_is_answered_once_and_nothing_else() -> None:

@@ -263,6 +263,20 @@ def each(phases: Iterable[Phase | Cycle]) -> Iterator[Phase]:
         yield from each(one.body) if isinstance(one, Cycle) else (one,)
 
 
+def unasked(phases: Iterable[Phase | Cycle], question: Question) -> str:
+    """Say in words what of a question no phase allows; empty where only its turn is wrong."""
+    asked, kind = [one.form for one in each(phases)], type(question)
+    forms = [form for one in asked for form in (one.rules if isinstance(one, Among) else (one,))]
+    known = [one for one in forms if isinstance(one, Form) and one.kind is kind]
+    if not known:
+        return f"No phase of what was agreed asks {kind.__name__}."
+    for name, value in asdict(question).items():
+        if all(_read(one.rules[name], value, {}) is None for one in known):
+            shown = f"of shape {value.shape}" if isinstance(value, np.ndarray) else repr(value)
+            return f"No phase of what was agreed allows {kind.__name__} whose {name} is {shown}."
+    return ""
+
+
 def fixed(phases: Iterable[Phase | Cycle]) -> Iterator[Question | Part]:
     """Yield the parts of questions that phases fix, such as a round's training."""
     rules: list[object] = [one.form for one in each(phases)]
