@@ -45,7 +45,9 @@ class LocalTraining:
     rounds: int = parameter(default=10, bounds="[1, inf)", text="rounds of communication.")
     epochs: int = parameter(default=1, bounds="[1, inf)", text="passes over a client's rows in a round.")
     batch_size: int | None = parameter(
-        default=32, bounds="[1, inf)", text="rows of a batch; None takes all of a client's rows at once."
+        default=32,
+        bounds="[1, inf)",
+        text="most rows of a batch; None takes all of a client's rows at once.",
     )
     learning_rate: float = parameter(
         default=0.1, bounds="(0, inf)", text="learning rate of the clients' SGD, or of `optimizer`."

@@ -154,7 +154,8 @@ class Training(Descent):
         if not n:
             return found
         orders = (rng.permutation(n) for _ in range(self.epochs))
-        batches = (order[i : i + size] for order in orders for i in range(0, n, size))
+        # Equally large: a rest of few rows would weigh as much as any other batch.
+        batches = (part for order in orders for part in np.array_split(order, -(-n // size)))
         with np.errstate(all="ignore"):  # What does not stay finite is no update.
             if isinstance(trainer, TrainsItself):
                 return trainer.trained(start, features, labels, batches, self.decayed_rate)
