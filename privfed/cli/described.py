@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -303,7 +303,12 @@ def clipped(tables: ClientTables, declared: Declared) -> ClientTables:
     if domain is None or not declared.clip:
         return tables
     low, high = domain.bounds(len(tables.columns))
-    found = (replace(one, features=np.clip(one.features, low, high)) for one in tables.tables)
+    return with_rows(tables, lambda rows: np.clip(rows, low, high))
+
+
+def with_rows(tables: ClientTables, mapped: Callable[[FloatArray], FloatArray]) -> ClientTables:
+    """Return the clients with rows that a function maps, each by itself."""
+    found = (replace(one, features=mapped(one.features)) for one in tables.tables)
     return replace(tables, tables=tuple(found))
 
 
@@ -314,14 +319,21 @@ def labelled(tables: ClientTables, labels: Sequence[Any] | None) -> ClientTables
     return replace(tables, tables=tuple(found), label_names=None)
 
 
-def check_metrics(names: Sequence[str], n_clusters: int, *, private: bool) -> None:
+def check_metrics(names: Sequence[str], n_clusters: int, *, private: bool, labels: bool = False) -> None:
     """Check the metrics that are asked for; own ones are imported, as a person typed them.
+
+    Args:
+        names: of the metrics.
+        n_clusters: of the centroids.
+        private: whether the run has spent its budget on its fit.
+        labels: whether scores of labels are among those that may be asked.
 
     Raises:
         ArgumentError: one is unknown, named twice, or compares clusters where there is one; or the run is
             private, whose budget its fit spends.
     """
-    known = [one for one in METRICS.names() if one not in OF_LABELS and (one in ASKS or is_own(one))]
+    known = [one for one in METRICS.names() if one in ASKS or is_own(one)]
+    known = [one for one in known if labels or one not in OF_LABELS]
     for name in names:
         if (name not in known and ":" not in name) or names.count(name) > 1:
             raise ArgumentError(

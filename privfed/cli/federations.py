@@ -20,7 +20,7 @@ from privfed.cli.described import (
     surroundings_of,
 )
 from privfed.cli.learning import check_new, write_scales
-from privfed.cli.measuring import check_columns, for_each, found_by, print_measured
+from privfed.cli.measuring import check_asked, check_columns, for_each, found_by, print_measured
 from privfed.cli.output import echo, in_results, table
 from privfed.cli.profiling import unlike_ranges
 from privfed.cli.progress import RoundProgress
@@ -201,6 +201,7 @@ def measure(
     metrics: tuple[str, ...],
     as_json: bool,
     schema: Path | None,
+    classes: tuple[str, ...],
     clients: tuple[str, ...],
     **given: Any,
 ) -> None:
@@ -210,12 +211,18 @@ def measure(
         ArgumentError: the nodes have other columns than the run, or their numbers mean something else.
     """
     known = found_by(run_folder, schema)
+    if known.scaling is not None:
+        raise ArgumentError(
+            f"{run_folder} scaled its rows with --scale, and {_UNSCALED}; measure a run that was fitted with "
+            "their schema."
+        )
+    check_asked(metrics, known, classes)
     with FlowerEngine(folder, clients=clients or None) as engine:
         check_columns(run_folder, known, engine.file.columns, "ask the nodes that it was fitted with")
         _, declared = _described(engine, schema, for_each(metrics, given))
         declared.check_claim()
         try:
-            print_measured(run_folder, metrics, known, declared, as_json, given, engine=engine)
+            print_measured(run_folder, metrics, known, declared, classes, as_json, given, engine=engine)
         finally:
             engine.end_fits()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from privfed.cli.options import (
+    classes_option,
     config_option,
     declared_options,
     folder_argument,
@@ -25,6 +26,7 @@ from privfed.cli.program import command
     source_options,
     config_option,
     schema_option,
+    classes_option,
     metrics_option,
     sum_options,
     declared_options,
@@ -33,7 +35,8 @@ from privfed.cli.program import command
 def measure() -> None:
     """Ask the clients of DATA for metrics of the centroids in folder RUN, under a claim of their own.
 
-    Each is printed with the interval that its noise leaves open, and added to metrics.json of RUN.
+    Each is printed with the interval that its noise leaves open, and added to metrics.json of RUN. Scores of
+    labels, such as accuracy, need --label and --classes; all of them are asked at once.
     """
 
 
@@ -45,6 +48,7 @@ def measure() -> None:
     run_argument,
     clients_option,
     schema_option,
+    classes_option,
     metrics_option,
     sum_options,
     declared_options,

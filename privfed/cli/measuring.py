@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from privfed.cli.declared import Declared, declared_of
-from privfed.cli.described import check_metrics, check_several, clipped, declared_with, surroundings_of
+from privfed.cli.described import (
+    check_metrics,
+    check_several,
+    clipped,
+    declared_with,
+    labelled,
+    models,
+    surroundings_of,
+    with_rows,
+)
 from privfed.cli.described import load as load_rows
 from privfed.cli.output import answer
 from privfed.cli.predicting import centroids_of, read_before, schema_of
 from privfed.cli.run_folder import Centroids, pretty, source_of, values_of
 from privfed.core.stored.files import locked, rewrite
-from privfed.core.values.domain import frozen_array
 from privfed.errors import ArgumentError, RunFolderError
-from privfed.metrics.intervals import Estimate, with_interval
-from privfed.metrics.named import ASKS
+from privfed.estimators.scaling import Scaling
+from privfed.metrics.intervals import Estimate, with_intervals
+from privfed.metrics.named import ASKS, OF_LABELS
 from privfed.privacy.claim import one_line
 
 MEASURED = "metrics.json"
@@ -33,6 +44,9 @@ def measure(run_folder: Path, data: Path, metrics: tuple[str, ...], as_json: boo
     """
     known = found_by(run_folder, given["schema"])
     source = source_of(data, given)
+    if source.classes and source.label is None:
+        raise ArgumentError("--classes are those of a column of labels: name it with --label.")
+    check_asked(metrics, known, source.classes)
     declared = declared_with(source, for_each(metrics, given))
     declared.check_claim(*source.undeclared)
     if source.schema is None and not source.columns:
@@ -40,21 +54,40 @@ def measure(run_folder: Path, data: Path, metrics: tuple[str, ...], as_json: boo
     tables = load_rows(source, private=True)
     check_columns(run_folder, known, tables.columns, "name these with --columns")
     check_several(tables, source.path, given["protocol"])
-    print_measured(run_folder, metrics, known, declared, as_json, given, clipped(tables, declared))
+    labels = models().labels_of(tables, source.classes) if source.classes else None
+    clients = clipped(labelled(tables, labels), declared)
+    if (scaling := Scaling.from_dict(known.scaling)) is not None:
+        clients = with_rows(clients, scaling.scaled)
+    print_measured(run_folder, metrics, known, declared, source.classes, as_json, given, clients)
 
 
 def found_by(folder: Path, schema: Path | None) -> Centroids:
     """Return the centers of a run, whose numbers mean what those of rows read by a schema do.
 
     Raises:
-        ArgumentError: the run scaled its rows, or had another schema.
+        ArgumentError: the run had another schema.
     """
     known, read = centroids_of(folder), read_before(folder)
-    if known.scaling is not None:
-        raise ArgumentError(f"{folder} scaled its rows with --scale; measure a run without it.")
     if schema_of(folder, read, known.columns, schema) is not None and schema is None:
         raise ArgumentError(f"{folder} was fitted with a schema; name it with --schema.")
     return known
+
+
+def check_asked(metrics: Sequence[str], known: Centroids, classes: Sequence[str]) -> None:
+    """Check that metrics can be asked of a run's centers, before anything is paid.
+
+    Raises:
+        ArgumentError: one is unknown, has no bounded form, or needs classes that were not named.
+    """
+    check_metrics(metrics, len(known.centroids), private=False, labels=True)
+    for name in metrics:
+        if name not in ASKS:
+            raise ArgumentError(f"measure asks metrics that have a bounded form, and {name} has none.")
+        if name in OF_LABELS and not classes:
+            raise ArgumentError(
+                f"{name} compares clusters with labels: name all classes that there may be with --classes, "
+                "and the column with --label. Classes that were found in the rows would tell of them."
+            )
 
 
 def check_columns(folder: Path, known: Centroids, columns: Sequence[str], remedy: str) -> None:
@@ -69,18 +102,28 @@ def check_columns(folder: Path, known: Centroids, columns: Sequence[str], remedy
         )
 
 
+def questions_of(metrics: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the metrics of each question that is asked: all scores of labels follow from one table."""
+    of_labels = tuple(name for name in metrics if name in OF_LABELS)
+    first = next(iter(of_labels), None)
+    return [
+        of_labels if name == first else (name,) for name in metrics if name == first or name not in OF_LABELS
+    ]
+
+
 def for_each(metrics: Sequence[str], given: dict[str, Any]) -> Declared:
-    """Remove what is declared from the given options; return what each of the metrics is asked under.
+    """Remove what is declared from the given options; return what each question is asked under.
 
     Raises:
         ArgumentError: no metric is named, or several without a budget, from which each has an equal part.
     """
     if not metrics:
         raise ArgumentError("name what is asked with --metrics.")
-    if len(metrics) > 1 and given.get("share") is None:
+    asked = len(questions_of(metrics))
+    if asked > 1 and given.get("share") is None:
         raise ArgumentError("each metric spends a claim: name one, or pay for all with --budget and --share.")
     if given.get("share") is not None:
-        given["share"] /= len(metrics)
+        given["share"] /= asked
     declared = declared_of(given)
     if not declared.claims:
         raise ArgumentError("measure asks under differential privacy: claim it with --epsilon, or --budget.")
@@ -92,6 +135,7 @@ def print_measured(
     metrics: Sequence[str],
     known: Centroids,
     declared: Declared,
+    classes: Sequence[str],
     as_json: bool,
     given: dict[str, Any],
     clients: Any = None,
@@ -102,40 +146,44 @@ def print_measured(
     What was paid for is printed also where a later metric ends in an error.
 
     Raises:
-        ArgumentError: a metric cannot be asked of these centers, or has no bounded form.
         RunFolderError: the file of metrics cannot be read or written, or is in use.
     """
-    check_metrics(metrics, len(known.centroids), private=False)
-    for name in metrics:
-        if name not in ASKS:
-            raise ArgumentError(f"measure asks metrics that have a bounded form, and {name} has none.")
     options = {**surroundings_of(values_of(given)), **surroundings}
-    found, path = list[Estimate](), folder / MEASURED
+    found, path, centers = list[Estimate](), folder / MEASURED, np.array(known.centroids)
+    scaling, asked = Scaling.from_dict(known.scaling), questions_of(metrics)
+    if scaling is not None:
+        centers = scaling.scaled(centers)
     with locked(folder / f".{MEASURED}"):
         before = _measured(path)
         try:
-            for name in metrics:
-                own = msgspec.structs.replace(declared, purpose=declared.purpose or name)
+            for names in asked:
+                own = msgspec.structs.replace(declared, purpose=declared.purpose or ", ".join(names))
                 privacy: Any = own.privacy()
-                found.append(
-                    with_interval(name, clients, frozen_array(known.centroids), privacy=privacy, **options)
-                )
+                if scaling is not None:
+                    # The numbers of the scale are as public as the centers; each row is mapped by itself.
+                    privacy = replace(privacy, domain=scaling.domain(privacy.domain, len(known.columns)))
+                more = {"n_labels": len(classes)} if names[0] in OF_LABELS else {}
+                found += with_intervals(names, clients, centers, privacy=privacy, **more, **options)
                 rewrite(path, pretty([*before, *(one.to_dict() for one in found)]))
         finally:
             if found:
-                # Metrics of one command have the same claim, each for itself.
+                # Metrics of one command have the same claim, each question for itself.
                 claim = found[0].to_dict()["claim"]
                 shown = {"metrics": [one.to_dict() for one in found], "privacy": claim}
-                answer(shown, as_json, *_said(found, known), f"Written: {path}")
+                answer(shown, as_json, *_said(found, known, len(asked)), f"Written: {path}")
 
 
-def _said(found: Sequence[Estimate], known: Centroids) -> list[str]:
+def _said(found: Sequence[Estimate], known: Centroids, asked: int) -> list[str]:
     """Return metrics in words, what is claimed of them, and what is not."""
-    of = "each of these metrics" if len(found) > 1 else "this metric"
+    of = "this metric" if len(found) == 1 else "these metrics together"
+    if asked > 1:
+        of = "each of these metrics" + ", scores of labels together" * (len(found) > asked)
+    centroids = "the centroids" if known.scaling is None else "the centroids, and of their scale"
     return [
         *map(str, found),
+        *([] if known.scaling is None else ["Distances are of scaled rows."]),
         f"of {of}: {one_line(found[0].claim)}",
-        f"of the centroids: {'nothing is claimed' if known.privacy is None else known.privacy.line}",
+        f"of {centroids}: {'nothing is claimed' if known.privacy is None else known.privacy.line}",
         "Claims on the same rows add up.",
     ]
 

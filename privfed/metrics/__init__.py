@@ -18,7 +18,7 @@ from privfed.metrics.functions import (
     v_measure,
 )
 from privfed.metrics.gap import knowledge_gap
-from privfed.metrics.intervals import Estimate, with_interval
+from privfed.metrics.intervals import Estimate, with_interval, with_intervals
 from privfed.metrics.profiles import Profiles, clients_per_cluster, profiles
 
 __all__ = [
@@ -42,4 +42,5 @@ __all__ = [
     "simplified_silhouette",
     "v_measure",
     "with_interval",
+    "with_intervals",
 ]

@@ -7,24 +7,21 @@ A quotient of two entries has Fieller's interval. The fuzzy index rises with eac
 lies between its values at their lower and upper ends, if all their intervals hold at once. They are
 independent, so that each of n has the n-th root of the level (Sidak 1967): wider than the level needs.
 
-Three have their noise drawn, from the released total and its standard deviations alone:
+Of the others noise is drawn, from the released total and its standard deviations alone:
 
 - Davies-Bouldin is a mean of maxima. It differs from the exact one by at most the mean of the largest error,
   over the neighbours that may be the worst. A spread's error is drawn by Fieller's pivot: a standard normal
   gives the quotient that is so many standard deviations away.
-- Accuracy: the sum of the clusters' largest counts is at most the noised sum less the noise of the exact
-  largest cells, a normal variable. It is at least the noised sum less the sum of the largest noises.
+- Scores of labels are quotients of sums over a table (`privfed.metrics.label_intervals`).
 - Calinski-Harabasz is a quotient of two scatters, which draws show to be normal and by how much noise shifts
   them. Where the scatter within may be 0 the upper end is infinite.
 
-All three cover in measurements (docs/measurements/validity.md). The first and the third have no proof; the
-second is as good as its drawn quantile.
+All three cover in measurements (docs/measurements/validity.md), and have no proof.
 
 Exact entries are not negative, and an interval contains the value that the metric returns, so that it never
 shrinks to nothing.
 
-No interval is given of an index where a cluster may be empty, or of what rests on entropies or pairs in a
-table of labels: noise shifts these, and drawn totals did not cover them.
+No interval is given of an index where a cluster may be empty.
 
 Reveals: what the metric reveals. An interval is post-processing, and spends nothing.
 """
@@ -32,13 +29,13 @@ Reveals: what the metric reveals. An interval is post-processing, and spends not
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from inspect import signature
 from typing import Any, cast
 
 import numpy as np
-from scipy.special import ndtri
 
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.records import question_of
@@ -48,18 +45,20 @@ from privfed.errors import ArgumentError, UndefinedIndexError
 from privfed.federation.opening import claim_of, federation_over
 from privfed.federation.request import protocol_of
 from privfed.metrics.functions import scatters
-from privfed.metrics.named import ASKS, METRICS, following
+from privfed.metrics.label_intervals import DRAWS, quotient_of_labels, two_sided
+from privfed.metrics.named import ASKS, METRICS, OF_LABELS, following
 from privfed.numerics.quotients import quotients
 from privfed.privacy.bounds import RecordBounded
 from privfed.privacy.claim import Privacy, PrivacySpent, one_line
 from privfed.privacy.noised import Noised
 from privfed.questions.bounded.bounded_metrics import AsOneRecord
 from privfed.questions.cluster_spread import ClusterDistances, ClusterScatter, FuzzySpread, index_from
+from privfed.questions.lloyd import Contingency, agreement
 
 Ends = tuple[float, float] | str
 
-DRAWS, _SEED = 1000, 0
-"""How often the noise of a released total is drawn, and from which seed: an interval repeats."""
+_SEED = 0
+"""From which noise of a released total is drawn: an interval repeats."""
 
 _EMPTY = "a cluster may have no rows, and would be left out"
 
@@ -79,8 +78,8 @@ class Estimate:
     Args:
         metric: its name.
         value: as the metric's function returns it.
-        level: probability with which the interval covers, at least; for `davies_bouldin`, `accuracy` and
-            `calinski_harabasz` that is measured, not proven.
+        level: probability with which the interval covers, at least; for `davies_bouldin`,
+            `calinski_harabasz` and scores of labels that is measured, not proven.
         low: lower end; None for no interval.
         high: upper end, likewise; infinite where noise leaves no bound.
         no_interval: why there is none; empty if there is one.
@@ -134,31 +133,59 @@ def with_interval(
         ArgumentError: the metric is unknown, or a parameter is out of its bounds.
         UndefinedIndexError: noise hides the clusters.
     """
-    if metric not in ASKS or metric not in METRICS or not isinstance(privacy, Privacy):
+    return with_intervals((metric,), clients, centers, labels, privacy=privacy, level=level, **options)[0]
+
+
+def with_intervals(
+    metrics: Sequence[str],
+    clients: Any,
+    centers: Any,
+    labels: Any = None,
+    *,
+    privacy: Privacy,
+    level: float = 0.95,
+    **options: Any,
+) -> list[Estimate]:
+    """Ask one metric, or several scores of labels at once, and return each with its own interval.
+
+    All scores of labels follow from one table, so that together they cost what one does. Arguments and errors
+    are those of `with_interval`; `metrics` are one name, or several of `OF_LABELS`.
+    """
+    known = sorted({*ASKS} & {*METRICS})
+    several = len(metrics) > 1 and not set(metrics) <= set(OF_LABELS)
+    if not metrics or several or not set(metrics) <= set(known) or not isinstance(privacy, Privacy):
         raise ArgumentError(
-            f"with_interval takes privacy=Privacy(...) and one of {', '.join(sorted({*ASKS} & {*METRICS}))}; "
-            f"got metric={metric!r}, privacy={privacy!r}."
+            f"with_interval takes privacy=Privacy(...) and one of {', '.join(known)}, or several scores of "
+            f"labels; got {', '.join(map(repr, metrics))}, privacy={privacy!r}."
         )
     if not 0.0 < level < 1.0:
         raise ArgumentError(f"level must lie in (0, 1), got level={level!r}.", parameters=["level"])
-    own = {name: options.pop(name) for name in signature(ASKS[metric]).parameters if name in options}
+    first = metrics[0]
+    own = {name: options.pop(name) for name in signature(ASKS[first]).parameters if name in options}
     checked = frozen_array(as_numbers("centers", centers))
-    asked = replace(following(len(checked), {metric: own})[0], centers=checked)
+    asked = replace(following(len(checked), {first: own})[0], centers=checked)
     options |= {"privacy": privacy, "n_clusters": asked.n_clusters}
     federation = federation_over(clients, labels, metric=asked, **options)
     claim = partial(claim_of, federation, protocol_of(options.get("protocol", "masked")))
     try:
-        value = METRICS.find(metric)(federation, checked, **own)
+        values = {first: METRICS.find(first)(federation, checked, **own)}
     except UndefinedIndexError as error:
         error.add_note(f"It was asked under the claim: {one_line(claim())}.")
         raise
     record, total = federation.transcript.totals()[-1]
+    for name in metrics[1:]:
+        values[name] = asdict(agreement(np.maximum(total.statistics["table"], 0.0)))[name]
     noised: Any = question_of(record)
-    std, rng = noised.noise_std(len(total.contributors)), np.random.default_rng(_SEED)
-    found = _ends(metric, noised, total.statistics, std, level, rng)
-    if isinstance(found, str):
-        return Estimate(metric, value, level, no_interval=found, claim=claim())
-    return Estimate(metric, value, level, min(found[0], value), max(found[1], value), claim=claim())
+    std = noised.noise_std(len(total.contributors))
+    estimates = []
+    for name, value in values.items():
+        ends = _ends(name, noised, total.statistics, std, level, np.random.default_rng(_SEED))
+        found = Estimate(name, value, level, claim=claim())
+        if isinstance(ends, str):
+            estimates.append(replace(found, no_interval=ends))
+        else:
+            estimates.append(replace(found, low=min(ends[0], value), high=max(ends[1], value)))
+    return estimates
 
 
 def _ends(
@@ -170,26 +197,22 @@ def _ends(
     if isinstance(inner, AsOneRecord):
         rows, inner = inner.rows, inner.inner
     if metric == "inertia":
-        half = _z(level) * std["inertia"]
+        half = two_sided(level) * std["inertia"]
         found = rows * max(float(total["inertia"][0]), 0.0)
         return max(found - rows * half, 0.0), found + rows * half
     if metric in OF_A_QUOTIENT:
         above, below = OF_A_QUOTIENT[metric]
         most = cast(RecordBounded, inner).bounds[above].l2
-        return _mean(total, std, above, below, _z(level), most)
+        return _mean(total, std, above, below, two_sided(level), most)
     if isinstance(inner, ClusterDistances):
         return _davies_bouldin(inner, total, std, level, rng)
     if isinstance(inner, ClusterScatter):
         return _calinski_harabasz(inner, rows, total, std, level, rng)
-    if metric == "accuracy":
-        return _accuracy(total["table"], float(std["table"]), level, rng)
+    if isinstance(inner, Contingency):
+        return quotient_of_labels(metric, rows * total["table"], rows * float(std["table"]), level, rng)
     if isinstance(inner, FuzzySpread):
-        return _fuzzy(inner, total, std, _z(level ** (1.0 / (2 * len(inner.centers) + 1))))
+        return _fuzzy(inner, total, std, two_sided(level ** (1.0 / (2 * len(inner.centers) + 1))))
     return "none is known that covers this metric"
-
-
-def _z(level: float) -> float:
-    return float(ndtri(0.5 + level / 2.0))
 
 
 def _mean(total: Statistics, std: Any, above: str, below: str, z: float, most: float) -> Ends:
@@ -209,7 +232,7 @@ def _davies_bouldin(
     np.fill_diagonal(apart, np.inf)
     # A tenth of what may fail is for the neighbours that are left out.
     left_out = (1.0 - level) / 10.0
-    z = np.full(k, _z((1.0 - left_out) ** (1.0 / k)))
+    z = np.full(k, two_sided((1.0 - left_out) ** (1.0 / k)))
     if (total["count"] <= z * std["count"]).any():
         return _EMPTY
     if not apart.all():
@@ -240,7 +263,7 @@ def _davies_bouldin(
 def _calinski_harabasz(
     inner: ClusterScatter, rows: float, total: Statistics, std: Any, level: float, rng: np.random.Generator
 ) -> Ends:
-    if (total["count"] <= _z(level ** (1.0 / len(inner.centers))) * std["count"]).any():
+    if (total["count"] <= two_sided(level ** (1.0 / len(inner.centers))) * std["count"]).any():
         return _EMPTY
     names = ("count", "offset", "square")
 
@@ -249,7 +272,7 @@ def _calinski_harabasz(
         noisy[0] = np.maximum(noisy[0], std["count"])
         return scatters(rows * noisy[0], rows * noisy[1], rows * noisy[2], inner.centers)
 
-    draws, z = np.array([drawn(1.0) for _ in range(DRAWS)]), _z(level)
+    draws, z = np.array([drawn(1.0) for _ in range(DRAWS)]), two_sided(level)
     # Noise shifts both scatters, which are quadratic, by as much again as in the draws.
     above, below = 2.0 * np.array(drawn(0.0)) - draws.mean(axis=0)
     (aa, ab), (_, bb) = z**2 * np.cov(draws, rowvar=False)
@@ -257,21 +280,6 @@ def _calinski_harabasz(
     root = np.sqrt(max(b**2 - a * c, 0.0))
     low = c / (b + root) if c > 0.0 and b + root > 0.0 else 0.0
     return float(low), float((b + root) / a) if a > 0.0 and below > 0.0 else math.inf
-
-
-def _accuracy(table: FloatArray, std: float, level: float, rng: np.random.Generator) -> Ends:
-    """Return which shares the clusters' largest counts may be of all rows."""
-    shares, (n_labels, k) = np.linspace(0.0, 1.0, 4001), table.shape
-    left = table.max(axis=0).sum() - shares * table.sum()
-    # With the exact largest cells in place of the noised ones the noise is normal, and the sum no larger.
-    deviation = std * np.sqrt(k * np.square(1.0 - shares) + (n_labels - 1) * k * np.square(shares))
-    noises = (std * rng.standard_normal(table.shape) for _ in range(DRAWS))
-    largest, whole = np.array([(one.max(axis=0).sum(), one.sum()) for one in noises]).T
-    places = shares[::100]
-    most = np.quantile(largest[:, None] - whole[:, None] * places, 0.5 + level / 2.0, axis=0)
-    low = shares[left <= np.interp(shares, places, most)].min(initial=1.0)
-    high = shares[left >= -_z(level) * deviation].max(initial=0.0)
-    return max(float(low) - shares[1], 0.0), min(float(high) + shares[1], 1.0)
 
 
 def _fuzzy(inner: FuzzySpread, total: Statistics, std: Any, z: float) -> Ends:

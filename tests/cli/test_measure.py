@@ -7,9 +7,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from privfed import PrivacyBudget
+from privfed import PrivacyBudget, load
 from privfed.cli import measuring
 from privfed.errors import UndefinedIndexError
 from tests.cli import test_claims
@@ -50,7 +51,10 @@ def test_metrics_share_what_is_drawn_from_a_budget_and_are_kept_with_the_run(
         (("--metrics", "inertia,score", *PRIVATELY), "each metric spends a claim"),
         (("--metrics", "inertia", *DOMAIN, *GROUPS), "claim it with --epsilon, or --budget"),
         (PRIVATELY, "name what is asked with --metrics"),
-        (("--metrics", "accuracy", *PRIVATELY), "--metrics takes each of"),
+        (("--metrics", "silhouette", *PRIVATELY), "--metrics takes each of"),
+        (("--metrics", "accuracy", *PRIVATELY), "name all classes that there may be with --classes"),
+        (("--metrics", "accuracy", "--label", "b", *PRIVATELY), "that there may be with --classes"),
+        (("--metrics", "accuracy", "--classes", "x,y", *PRIVATELY), "name it with --label"),
         (("--metrics", "inertia", *DOMAIN, *CLAIM, "--group", "g"), "missing: --clients"),
         (("--metrics", "inertia", "--columns", "b,a", *PRIVATELY), "has the columns a, b, got b, a"),
         (("--metrics", "builtins:len", *PRIVATELY), "builtins:len has none"),
@@ -85,14 +89,14 @@ def test_what_was_paid_for_is_printed_and_kept_where_a_later_metric_fails(
     drawn: tuple[object, ...], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (home / "run" / "metrics.json").unlink(missing_ok=True)
-    whole = measuring.with_interval
+    whole = measuring.with_intervals
 
-    def hidden(name: str, *words: Any, **options: Any) -> Any:
-        if name == "davies_bouldin":
+    def hidden(names: tuple[str, ...], *words: Any, **options: Any) -> Any:
+        if names == ("davies_bouldin",):
             raise UndefinedIndexError("noise hides the clusters")
-        return whole(name, *words, **options)
+        return whole(names, *words, **options)
 
-    monkeypatch.setattr(measuring, "with_interval", hidden)
+    monkeypatch.setattr(measuring, "with_intervals", hidden)
     words = (home / "run", home / "t.csv", "--protocol", "plain", "--metrics", "inertia,davies_bouldin")
     said = run("measure", *words, "--json", *drawn, exit_code=2)
     (shown,) = json.loads(said.stdout)["metrics"]
@@ -131,16 +135,58 @@ def test_rows_mean_what_the_run_s_did(home: Path, tmp_path: Path) -> None:
     assert "of this metric: differential privacy" in found and "of the centroids: nothing is claimed" in found
 
 
-def test_a_run_that_scaled_its_rows_is_refused_also_over_nodes(home: Path, tmp_path: Path) -> None:
-    run("fit", home / "t.csv", *GROUPS, "--scale", "standard", "-k", 2, "--out", tmp_path / "run")
-    refused = run(
-        *("measure", tmp_path / "run", home / "t.csv", "--metrics", "score", *PRIVATELY), exit_code=2
-    )
-    assert "scaled its rows" in refused.output
-    (tmp_path / "nodes").mkdir()
-    shutil.copy(tmp_path / "run" / "model.npz", tmp_path / "nodes")
-    words = (tmp_path / "hub", tmp_path / "nodes", "--metrics", "score", *DOMAIN, *CLAIM)
-    assert "scaled its rows" in run("flower", "measure", *words, exit_code=2).output
+@pytest.fixture(scope="module")
+def stays(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a table of unlike columns and classes, and runs with scaled rows."""
+    folder, rng = tmp_path_factory.mktemp("stays"), np.random.default_rng(0)
+    classes = rng.integers(2, size=400)
+    rows = (classes[:, None] + 0.1 * rng.standard_normal((400, 2))) * [1.0, 1000.0] + [40.0, 5e4]
+    lines = [
+        f"{'abcd'[i % 4]},{a!r},{b!r},{'well' if own else 'ill'}"
+        for i, ((a, b), own) in enumerate(zip(rows.tolist(), classes, strict=True))
+    ]
+    (folder / "t.csv").write_text("\n".join(["g,age,cost,state", *lines, ""]))
+    fit = ("fit", folder / "t.csv", "--label", "state", "-k", 2, "--quiet")
+    run(*fit, *GROUPS, "--scale", "standard", "--out", folder / "standard")
+    run(*fit, *GROUPS, *WIDE, *CLAIM, "--algorithm", "dp", "--scale", "range", "--out", folder / "range")
+    return folder
+
+
+WIDE = ("--low", "38,48000", "--high", "43,53000", "--max-rows", 200)
+
+
+@pytest.mark.parametrize("kind", ["standard", "range"])
+def test_rows_of_a_scaled_run_are_scaled_as_its_were(kind: str, stays: Path) -> None:
+    """The interval covers the score of scaled rows; in the columns' units that is half a million times it."""
+    model, rows = load(stays / kind), np.genfromtxt(stays / "t.csv", delimiter=",", skip_header=1)[:, 1:3]
+    apart = ((model.scaling_.scaled(rows)[:, None] - model.cluster_centers_) ** 2).sum(axis=2).min(axis=1)
+    words = (stays / kind, stays / "t.csv", "--label", "state", "--protocol", "plain", "--metrics", "score")
+    claim = (*WIDE, *GROUPS, "--epsilon", 8, *CLAIM[2:])
+    said = run("measure", *words, *claim).output
+    assert "Distances are of scaled rows." in said
+    (found,) = json.loads(run("measure", *words, *claim, "--json").output)["metrics"]
+    assert found["low"] <= apart.mean() <= found["high"] < 3.0
+    claims = "nothing is claimed" if kind == "standard" else "differential privacy: epsilon 2, delta"
+    assert f"of the centroids, and of their scale: {claims}" in said
+
+
+def test_scores_of_labels_are_asked_once_with_public_classes(stays: Path, tmp_path: Path) -> None:
+    run("budget", "new", tmp_path / "b", *BUDGET)
+    drawn = (*WIDE, *GROUPS, "--budget", tmp_path / "b", "--share", 0.4)
+    labels = ("--label", "state", "--classes", "ill,well,unknown")
+    words = ("measure", stays / "standard", stays / "t.csv", "--protocol", "plain", *labels)
+    said = run(*words, "--metrics", "accuracy,inertia,v_measure", *drawn).output
+    assert "of each of these metrics, scores of labels together: " in said
+    paid = PrivacyBudget.of(tmp_path / "b").log()
+    assert [(one.share, one.purpose) for one in paid] == [(0.2, "accuracy, v_measure"), (0.2, "inertia")]
+    found = json.loads(run(*words, "--metrics", "v_measure", "--json", *WIDE, *GROUPS, *CLAIM).output)
+    assert 0.9 < found["metrics"][0]["high"] <= 1.0
+
+
+def test_nodes_do_not_scale_as_a_run_did(stays: Path, tmp_path: Path) -> None:
+    words = (tmp_path / "hub", stays / "range", "--metrics", "score", *WIDE, *CLAIM)
+    said = " ".join(run("flower", "measure", *words, exit_code=2).output.split())
+    assert "scaled its rows with --scale, and nodes scale by their schema" in said
 
 
 def test_nodes_of_other_columns_are_asked_nothing(home: Path, tmp_path: Path) -> None:

@@ -1,21 +1,24 @@
 """Intervals of private metrics cover the metrics of the exact totals, and say where there is none."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from privfed import Box, Privacy, metrics
+from privfed import Box, Privacy, PrivacyBudget, metrics
 from privfed.core.asking.question import ClientData
 from privfed.core.asking.statistics import Statistics
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, UndefinedIndexError
 from privfed.metrics.intervals import OF_A_QUOTIENT, _ends
+from privfed.metrics.label_intervals import quotient_of_labels
 from privfed.metrics.named import METRICS, OF_LABELS
+from privfed.privacy.accounting import gdp_mu
 from privfed.privacy.bounds import RecordBounded
 from privfed.privacy.noised import Noised
 from privfed.questions.cluster_spread import ClusterDistances, FuzzySpread
-from privfed.questions.lloyd import Inertia
+from privfed.questions.lloyd import Inertia, agreement
 from tests.some import some
 
 RNG = np.random.default_rng(0)
@@ -29,9 +32,9 @@ def clients(n_clients: int, n_rows: int) -> list[np.ndarray]:
 
 
 def options(name: str, tables: list[np.ndarray]) -> dict[str, Any]:
-    """Return what a metric takes besides: for accuracy classes that clusters meet in part."""
+    """Return what a metric takes besides: for scores of labels classes that clusters meet in part."""
     classes = [(one[:, 0] > 0.1) + 1 * (one[:, 1] > 0.3) for one in tables]
-    return {"labels": classes, "n_labels": 3} if name == "accuracy" else {}
+    return {"labels": classes, "n_labels": 3} if name in OF_LABELS else {}
 
 
 def privacy(**words: Any) -> Privacy:
@@ -39,7 +42,8 @@ def privacy(**words: Any) -> Privacy:
     return Privacy(**(known | {"domain": Box(-1.0, 1.0, max_rows=1000)} | words))
 
 
-DRAWN = ("davies_bouldin", "calinski_harabasz", "accuracy")
+SCORES = sorted({*OF_LABELS} & {*METRICS})
+DRAWN = ("davies_bouldin", "calinski_harabasz", *SCORES)
 NAMES = (*sorted(OF_A_QUOTIENT), "inertia", "fuzzy_davies_bouldin", *DRAWN)
 
 
@@ -120,7 +124,7 @@ def test_at_unit_client_intervals_are_of_the_sums_that_were_asked(name: str) -> 
         assert sum(one.low <= exact <= one.high for one in found) >= 4
 
 
-def test_where_a_cluster_may_be_empty_or_the_index_is_no_such_there_is_no_interval() -> None:
+def test_where_a_cluster_may_be_empty_there_is_no_interval() -> None:
     tables = clients(3, 900)
     far = np.vstack([CENTERS, [[1.0, 1.0]]])
     for seed in range(4):
@@ -131,10 +135,63 @@ def test_where_a_cluster_may_be_empty_or_the_index_is_no_such_there_is_no_interv
             continue
         assert empty.low is None and empty.no_interval == "a cluster may have no rows, and would be left out"
         assert "no interval: a cluster may have no rows" in str(empty)
-    words = options("accuracy", tables)
-    for name in some(set(OF_LABELS) & set(METRICS) - {"accuracy"}):
-        found = metrics.with_interval(name, tables, CENTERS, privacy=privacy(), protocol="plain", **words)
-        assert found.to_dict()["low"] is None and "none is known" in found.no_interval
+
+
+def table_of(kind: str, n_labels: int, k: int, n: int) -> np.ndarray:
+    """Return counts: each label in one cluster; in part so; labels without clusters; most cells empty."""
+    rng = np.random.default_rng(7)
+    of_labels, of_clusters = rng.dirichlet(np.ones(n_labels)), rng.dirichlet(np.ones(k))
+    pure = np.zeros((n_labels, k))
+    pure[np.arange(n_labels), np.arange(n_labels) % k] = of_labels
+    none = np.outer(of_labels, of_clusters)
+    sparse = rng.dirichlet(np.full(n_labels * k, 0.15)).reshape(n_labels, k)
+    shares = {"pure": pure, "mixed": 0.85 * pure + 0.15 * none, "none": none, "sparse": sparse}[kind]
+    counts: np.ndarray = rng.multinomial(n, shares.ravel() / shares.sum()).reshape(n_labels, k)
+    return counts.astype(np.float64)
+
+
+@pytest.mark.parametrize(
+    ("shape", "n", "epsilon", "seeds"),
+    [
+        ((3, 3), 900, 1.0, 20),
+        *(
+            pytest.param(shape, n, epsilon, 200, marks=pytest.mark.slow)
+            for shape, n in (((3, 3), 300), ((10, 10), 3000), ((4, 15), 1000))
+            for epsilon in (0.5, 2.0)
+        ),
+    ],
+)
+@pytest.mark.parametrize("kind", ["pure", "mixed", "none", "sparse"])
+def test_scores_of_labels_are_covered_also_where_most_cells_are_empty(
+    kind: str, shape: tuple[int, int], n: int, epsilon: float, seeds: int
+) -> None:
+    """P(low <= exact <= high) >= level. Draws of negative cells as 0 covered from 4 % on."""
+    exact, std = table_of(kind, *shape, n), 1.0 / gdp_mu(epsilon, 1e-6)
+    known, rng = agreement(exact), np.random.default_rng(0)
+    covered, widths = dict.fromkeys(SCORES, 0), []
+    for _ in range(seeds):
+        noised = exact + std * rng.standard_normal(shape)
+        for name in SCORES:
+            low, high = quotient_of_labels(name, noised, std, 0.9, rng)
+            covered[name] += low - 1e-9 <= getattr(known, name) <= high + 1e-9
+            widths.append(high - low)
+    for name in SCORES:
+        assert covered[name] / seeds > 0.9 - 3.0 * np.sqrt(0.09 / seeds), name
+    assert np.median(widths) < 0.6
+
+
+def test_several_scores_of_labels_are_asked_at_once(tmp_path: Path) -> None:
+    budget = PrivacyBudget(2.0, 1e-6, "record", "add-remove", tmp_path / "b", domain=Box(-1.0, 1.0, 1000))
+    tables = clients(3, 900)
+    words: dict[str, Any] = {"protocol": "plain", **options("accuracy", tables)}
+    found = metrics.with_intervals(SCORES, tables, CENTERS, privacy=budget.take(0.5), **words)
+    assert [one.metric for one in found] == SCORES and len(budget.log()) == 1
+    own = privacy(epsilon=2.0, noise_seed=3)
+    both = metrics.with_intervals(("v_measure", "accuracy"), tables, CENTERS, privacy=own, **words)
+    alone = [metrics.with_interval(one, tables, CENTERS, privacy=own, **words) for one in SCORES[::4]]
+    assert both == alone[::-1]
+    with pytest.raises(ArgumentError, match="or several scores of labels"):
+        metrics.with_intervals(("inertia", "score"), tables, CENTERS, privacy=own, protocol="plain")
 
 
 @pytest.mark.parametrize("name", ["inertia", "mean_distance", "fuzzy_davies_bouldin"])

@@ -12,13 +12,14 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from privfed import Privacy
+from privfed.cli import progress
 from privfed.cli.main import main
 from privfed.deep.training import local
 from privfed.deploy.adding import approve
@@ -82,6 +83,8 @@ class Repeating:
         patch.setattr(random, "_urandom", self._bytes)
         for module in (database, journal):
             patch.setattr(module, "now", lambda: "now")
+        # A line of progress is written every ten seconds: a run that took longer had one more.
+        patch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: 0.0))
         patch.setattr(hybrid, "encapsulate", self._again(hybrid.encapsulate))
         patch.setattr(Noised, "answer_all", self._unpinned(Noised.answer_all))
         patch.setattr(local, "private_sgd", self._unpinned(local.private_sgd))

@@ -237,6 +237,7 @@ COMMANDS = {
     "run": ("--algorithm", "dp", "-k", 2, "--out", "run"),
     "summary": ("--bins", 4, "--out", "run"),
     "measure": ("found", "--metrics", "inertia"),
+    "measure labels": ("found", "--metrics", "accuracy,v_measure", "--classes", "0,1,2"),
 }
 
 
@@ -254,7 +255,7 @@ def test_no_line_shows_in_what_the_coordinator_s_commands_print_and_write(
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(federations, "FlowerEngine", lambda folder, clients: engine)
             said = CliRunner(env={"COLUMNS": "2000"}).invoke(
-                main, ["flower", *map(str, (name, made / "hub", *words, *claim, *domain))]
+                main, ["flower", *map(str, (name.split()[0], made / "hub", *words, *claim, *domain))]
             )
         assert said.exit_code == 0, said.output
         return said.output
