@@ -83,6 +83,7 @@ def test_the_domain_follows_other_scalings() -> None:
     assert model.scaling_ is not None
     low, high = BOX.bounds(3)
     last = question_of(model.transcript_.of(Asked)[-1]).ranges
+    assert last.rows == BOX.max_rows
     np.testing.assert_allclose(model.scaling_.original([last.low, last.high]), [low, high], atol=1e-9)
     assert model.get_params()["domain"] is BOX
 

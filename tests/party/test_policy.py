@@ -14,7 +14,7 @@ from privfed import Box, ClientPolicy, DPKMeans, DWFKMeans, FederatedScaler, Pri
 from privfed.algorithms.private.kmeans import PrivateKMeans
 from privfed.algorithms.private.selection import PrivateSelection
 from privfed.algorithms.wf_kmeans import WeightedKMeans
-from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.configuration import CohortRule, Configuration, Terms
 from privfed.core.agreed.policy import Claim, Usage
 from privfed.core.agreed.program import AgreedProgram, Of
 from privfed.core.stored.encoding import CODE
@@ -84,7 +84,17 @@ AFTER: dict[str, AskedMetric] = {
 }
 """Metrics after a fit that show more than it does, which an owner who approves the fit approves not."""
 
+EIGHT: dict[str, Any] = {"clients": tuple("abcdefgh"), "terms": Terms(honest=3, colluders=2, max_sums=9)}
+DRAWN = plain(**EIGHT, cohorts=CohortRule(kind="sampled", size=5, seed=1))
+LISTED = plain(**EIGHT, cohorts=CohortRule(kind="schedule", rounds=((0, 1, 2), (3, 4, 5, 6, 7))))
+
 REFUSED: list[tuple[dict[str, Any], Configuration, Usage, str]] = [
+    ({"min_clients": 6}, DRAWN, Usage(), "policy:min_clients"),
+    ({"min_clients": 4}, LISTED, Usage(), "policy:min_clients"),
+    ({"min_honest": 4}, DRAWN, Usage(), "policy:min_honest"),
+    ({"min_colluders": 3}, DRAWN, Usage(), "policy:min_colluders"),
+    ({"max_sums": 8}, DRAWN, Usage(), "policy:max_sums"),
+    ({"fixed_cohorts": True}, DRAWN, Usage(), "policy:cohorts"),
     ({"algorithms": {"OneShotKMeans"}}, lloyd(), Usage(), "policy:algorithm"),
     ({"algorithms": {"OneShotKMeans"}}, ALONE, Usage(), "policy:algorithm"),
     *(
@@ -121,6 +131,8 @@ REFUSED: list[tuple[dict[str, Any], Configuration, Usage, str]] = [
 ]
 
 JOINED: list[tuple[dict[str, Any], Configuration, Usage]] = [
+    ({"min_clients": 5, "min_honest": 3, "min_colluders": 2, "max_sums": 9}, DRAWN, Usage()),
+    ({"min_clients": 3, "fixed_cohorts": True}, LISTED, Usage()),
     ({"algorithms": {"WeightedKMeans"}}, lloyd(), Usage()),
     ({"algorithms": {"Inertia"}}, ALONE, Usage()),
     ({"algorithms": {"WeightedKMeans"}}, running(FIT, *following(2)), Usage()),

@@ -12,9 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import mpmath
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from privfed import (
     KFED,
@@ -31,7 +34,7 @@ from privfed.core.agreed.policy import Claim
 from privfed.core.values.guarantee import Mechanism, SampledSteps
 from privfed.errors import ArgumentError, BudgetError, PrivacyError, StateError
 from privfed.privacy.accounting import gdp_epsilon
-from privfed.privacy.budget_file import sampled_divergence
+from privfed.privacy.budget_file import divergence_of, sampled_divergence
 from privfed.privacy.ledger import composed_epsilon
 from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import budget_of
@@ -248,6 +251,16 @@ def test_the_divergence_of_steps_is_that_of_dp_accounting(noise: float, rate: fl
     accountant.compose(SelfComposedDpEvent(PoissonSampledDpEvent(rate, GaussianDpEvent(noise)), count))
     (known,) = accountant._rdp
     assert known <= sampled_divergence(steps, 12) < known * (1.0 + 1e-6) + 1e-9
+
+
+@given(st.floats(1e-3, 20.0), st.floats(-60.0, -1.0).map(lambda one: 10.0**one), st.integers(2, 4096))
+def test_the_divergence_of_an_order_is_rounded_down(epsilon: float, delta: float, order: int) -> None:
+    """divergence_of(epsilon, delta, a) <= epsilon - ln(1 - 1 / a) + (ln delta + ln a) / (a - 1)."""
+    with mpmath.workdps(50):
+        e, d, a = mpmath.mpf(epsilon), mpmath.mpf(delta), mpmath.mpf(order)
+        exact = e - mpmath.log1p(-1 / a) + (mpmath.log(d) + mpmath.log(a)) / (a - 1)
+        found = mpmath.mpf(divergence_of(epsilon, delta, order))
+        assert exact - 3e-12 * (1 + abs(exact) + e) < found <= exact
 
 
 def spent_by(path: Path, rows: list[np.ndarray]) -> bytes:
