@@ -16,7 +16,8 @@ with its few rows.
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from privfed.core.record.records import LOCAL
 from privfed.core.record.transcript import Transcript, has_begun
 from privfed.core.roles.conversation import Algorithm
 from privfed.core.roles.secure_sum import answer_stages
-from privfed.core.values.guarantee import Noise, Unit
+from privfed.core.values.guarantee import Noise, SampledSteps, Unit
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.declaring import parameter, parameters
@@ -40,9 +41,10 @@ from privfed.estimators.private import DPKMeans
 from privfed.estimators.saving import plain_bounds
 from privfed.federation.clients import Clients
 from privfed.federation.driver import Watcher
+from privfed.federation.opening import PAYMENT
 from privfed.federation.request import protocol_of, seed_from
 from privfed.federation.simulation import check_fresh, check_no_privacy
-from privfed.privacy.claim import Privacy, PrivacySpent
+from privfed.privacy.claim import Paying, Privacy, PrivacySpent
 from privfed.privacy.derived import derived
 from privfed.privacy.pricing import FIXED_ONLY
 
@@ -261,6 +263,35 @@ def agreed_locally(privacy: Privacy) -> dict[str, Any]:
     return {**{name: getattr(privacy, name) for name in names}, "domain": domain}
 
 
+@dataclass(frozen=True)
+class _Beside:
+    """Where a client's own run is paid: with the first client's, as no record is of two clients.
+
+    Args:
+        first: where the first client's run is paid.
+        kept: file by which that payment knows the first client's run.
+        client: position of the client.
+    """
+
+    first: Paying
+    kept: Path
+    client: int
+
+    def pay(self, *of: object, **how: object) -> None:
+        """Do nothing: the first client's run is paid."""
+
+    def recording(self, run: str, asked: int) -> AbstractContextManager[None]:
+        """Enter a question beside the first client's: one payment asks each client once.
+
+        A run whose folder was taken away, or put back as an older copy, has fewer than were sent.
+        """
+        return self.first.recording(f"{self.kept.read_text(encoding='ascii')} {self.client}", asked)
+
+    def noise(self, least: float, steps: SampledSteps) -> float:
+        """Return the noise multiplier with which the first client's steps of DP-SGD are paid."""
+        return self.first.noise(least, steps)
+
+
 def own_centers(
     clients: Clients, privacy: Privacy, n_clusters: int, seed: int, run_dir: str | Path | None
 ) -> tuple[Clients, PrivacySpent | None]:
@@ -273,11 +304,14 @@ def own_centers(
         seed: seed of public choices.
         run_dir: folder below which each client's run is stored; runs that have begun are continued, and
             nothing is paid for twice. A budget pays once, as no record is of two clients.
+
+    Raises:
+        BudgetError: a client has answered more for this payment than the record of its own run has.
     """
-    found, claim = [], None
+    found, claim, paying = [], None, privacy.paid_by
     for i, data in enumerate(clients.here):
         folder = None if run_dir is None else Path(run_dir) / LOCAL / str(i)
-        changed: dict[str, Any] = {"noise": Noise.LOCAL, "paid_by": None if i else privacy.paid_by}
+        changed: dict[str, Any] = {"noise": Noise.LOCAL, "paid_by": paying}
         if privacy.noise_seed is not None:
             changed["noise_seed"] = (privacy.noise_seed + i) % 2**31
         # The first stands for all of them: clients have other rows, and one fit is one use of the claim.
@@ -290,4 +324,7 @@ def own_centers(
             model.fit_clients(Clients((clients.names[i],), (data,), None, clients.columns), resume=begun)
         found.append(ClientData(model.cluster_centers_))
         claim = model.privacy_claim_
+        paying = None
+        if privacy.paid_by is not None and run_dir is not None:
+            paying = _Beside(privacy.paid_by, Path(run_dir).absolute() / LOCAL / "0" / PAYMENT, i + 1)
     return Clients(clients.names, tuple(found), None, clients.columns), claim

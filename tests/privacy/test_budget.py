@@ -31,6 +31,7 @@ from privfed import (
     select_n_clusters,
 )
 from privfed.core.agreed.policy import Claim
+from privfed.core.record.records import LOCAL
 from privfed.core.values.guarantee import Mechanism, SampledSteps
 from privfed.errors import ArgumentError, BudgetError, PrivacyError, StateError
 from privfed.privacy.accounting import gdp_epsilon
@@ -359,3 +360,37 @@ def test_an_older_copy_of_a_run_releases_nothing_more(
         with pytest.raises(BudgetError, match="it is an older copy"):
             DPKMeans(2, protocol="plain", privacy=again, run_dir=folder).resume(clients())
     assert len(answered) == before > 3
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_one_payment_asks_no_client_twice_where_each_clusters_its_own_rows(
+    kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first client's run was paid; whoever took away another's folder had it answered again, unpaid."""
+    budget, own, answered = budget_in(tmp_path), tmp_path / "run" / LOCAL / "1", []
+    honest = Noised.answer_all
+
+    def copying(question: Noised, *arguments: Any) -> Any:
+        answered.append(question)
+        if own.exists() and not (tmp_path / "copy").exists():
+            shutil.copytree(own, tmp_path / "copy")
+        return honest(question, *arguments)
+
+    def model(reserve: bool = True) -> KFED:
+        privacy = budget.take(0.5, reserve=reserve)
+        return KFED(2, protocol="plain", privacy=privacy, run_dir=tmp_path / "run")
+
+    monkeypatch.setattr(Noised, "answer_all", copying)
+    model().fit(clients())
+    before = len(answered)
+    shutil.rmtree(own)
+    if kept:
+        shutil.copytree(tmp_path / "copy", own)
+    for _ in range(before):
+        with pytest.raises(BudgetError, match="it is an older copy"):
+            model(reserve=False).resume(clients())
+    assert len(answered) == before and len(budget.log()) == 1
+    # The whole again is another payment, also where the first client's run alone is begun anew.
+    shutil.rmtree(tmp_path / "run" / LOCAL)
+    model(reserve=False).resume(clients())
+    assert len(answered) > before and budget.remaining().share == 0.0
