@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -346,19 +347,10 @@ clip_option = stacked(
     heading="Declared ranges and differential privacy",
 )
 
+_bound = partial(click.option, metavar="X[,Y,...]", callback=numbers)
 declared_options = stacked(
-    click.option(
-        "--low",
-        metavar="X[,Y,...]",
-        callback=numbers,
-        help="Declared lowest value of the features; with --high.",
-    ),
-    click.option(
-        "--high",
-        metavar="X[,Y,...]",
-        callback=numbers,
-        help="Declared highest value of the features; with --low.",
-    ),
+    _bound("--low", help="Declared lowest value of the features; with --high."),
+    _bound("--high", help="Declared highest value of the features; with --low."),
     click.option("--max-rows", type=int, help="Declared most rows of a client; with --low and --high."),
     click.option(
         "--epsilon",

@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from privfed.core.values.domain import FloatArray
-from privfed.data.conversion import any_codes, check_classes, text_column
+from privfed.data.conversion import check_classes
 from privfed.data.described_tables import read_described
 from privfed.data.loading import Source, clients_of
 from privfed.data.own import OwnFile, ReadRows
@@ -217,11 +217,7 @@ class DescribedFile(OwnFile):
         # A row that the schema leaves out has no number, so that the one rule leaves it out.
         table = np.where(found.kept[:, None], found.features, np.nan)
         table = table[:, [names.index(name) for name in agreed or names]]
-        frame, origin, labels, ids = found.frame, str(self.path), None, None
-        if self.label is not None:
-            labels = any_codes(frame[self.label], origin, self.n_classes)
-        if self.id is not None:
-            ids = np.array(text_column(frame[self.id], origin, "id", missing=True).to_list(), dtype=object)
+        labels, ids = self._labels_and_ids(found.frame)
         said = tuple(map(str, found.findings))
         return ReadRows(tuple(agreed or names), table, labels, LEAVE_OUT, ids, said)
 

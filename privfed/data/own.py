@@ -36,6 +36,9 @@ from privfed.data.table_files import (
 )
 from privfed.errors import ColumnsError, DataError
 
+Ids = npt.NDArray[np.object_]
+"""Id of each row, None for none."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class OwnFile:
@@ -81,7 +84,7 @@ class OwnFile:
                 in another order are found by name; arrays have no names.
             DataError: the file is missing or unreadable, or lacks a column. No row is the cause.
         """
-        frame, origin = self._frame(), str(self.path)
+        frame = self._frame()
         frame = frame.filter(are_rows(frame))
         names: Sequence[str] = [one for one in frame.columns if one not in (self.label, self.id)]
         names = names if self.columns is None else self.columns
@@ -89,16 +92,22 @@ class OwnFile:
             self._compare(names, agreed)
             names = agreed
         self._check(names, frame.columns)
-        features = [any_numbers(frame[name], origin) for name in names]
+        features = [any_numbers(frame[name], str(self.path)) for name in names]
+        labels, ids = self._labels_and_ids(frame)
+        table = np.stack(features, axis=1).reshape(frame.height, len(names))
+        return ReadRows(tuple(names), table, labels, self.missing, ids)
+
+    def _labels_and_ids(self, frame: pl.DataFrame) -> tuple[LabelArray | None, Ids | None]:
+        """Return each row's class and its id, where columns have them."""
         labels, ids = None, None
         if self.label is not None:
             self._check([self.label], frame.columns)
-            labels = any_codes(frame[self.label], origin, self.n_classes)
+            labels = any_codes(frame[self.label], str(self.path), self.n_classes)
         if self.id is not None:
             self._check([self.id], frame.columns)
-            ids = np.array(text_column(frame[self.id], origin, "id", missing=True).to_list(), dtype=object)
-        table = np.stack(features, axis=1).reshape(frame.height, len(names))
-        return ReadRows(tuple(names), table, labels, self.missing, ids)
+            texts = text_column(frame[self.id], str(self.path), "id", missing=True)
+            ids = np.array(texts.to_list(), dtype=object)
+        return labels, ids
 
     def check(self) -> None:
         """Check what the rows hold, for their owner alone: numbers or not, without a schema all is well."""
@@ -210,7 +219,7 @@ class ReadRows:
     table: FloatArray
     codes: LabelArray | None
     missing: Missing
-    texts: npt.NDArray[np.object_] | None = None
+    texts: Ids | None = None
     said: tuple[str, ...] | None = None
 
     @property

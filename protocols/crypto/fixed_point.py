@@ -73,10 +73,6 @@ class Layout:
             add_numbers(total[part], words[part], kind, sign)
         self.add_rest(total, words[self.n_front :], sign)
 
-    def subtract(self, total: Words, words: Words) -> None:
-        """Subtract words from a total in place."""
-        self.add(total, words, -1)
-
     def sum(self, rows: Words) -> Words:
         """Return the sum of many rows of words, uint64 of shape (n, size), as one row."""
         total: Words = rows.sum(axis=0, dtype=np.uint64)

@@ -82,10 +82,6 @@ class Masker:
         """Add the stream of `key` to `total` in place; with sign -1, subtract it."""
         self._apply(total, [key], [sign])
 
-    def subtract(self, total: Words, key: bytes) -> None:
-        """Subtract the stream of `key` from `total` in place."""
-        self.add(total, key, -1)
-
     def _apply(self, total: Words, keys: Sequence[bytes], signs: Sequence[int]) -> None:
         """Add all streams to one block of the total after the other, which stays in the processor's cache."""
         grid, buffer = self._grid, memoryview(self._buffer)

@@ -58,7 +58,7 @@ def check_number(keys: Fit, number: int, block: int, message: CollectRequest, ma
 
 
 def check_prepared(
-    agreement: Rules, session: bytes, me: int, message: CollectRequest
+    agreement: Rules, neighbours: Neighbours, me: int, message: CollectRequest
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Check the list of prepared clients.
 
@@ -70,7 +70,6 @@ def check_prepared(
     cohort, flags = agreement.cohort(message.cohort), message.prepared
     if not is_bitmap(flags, len(cohort.members)) or not flags[cohort.place[me]]:
         raise PolicyError("prepared:list")
-    neighbours = agreement.neighbours(session, message.cohort, me)
     slots = tuple([slot for slot, place in enumerate(neighbours.places.tolist()) if flags[place]])
     if len(slots) < agreement.threshold(message.cohort):
         raise PolicyError("prepared:few")

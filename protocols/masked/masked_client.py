@@ -270,8 +270,8 @@ class MaskedClient(JoiningClient):
         if self._verifier is not None:
             self._verifier.check_question(keys, message)
         cohort = self._agreement.cohort(message.cohort)
-        slots, brought = checks.check_prepared(self._agreement, keys.session, self._me, message)
         maker = self._maker(keys, slot)
+        slots, brought = checks.check_prepared(self._agreement, maker.neighbours, self._me, message)
         block = maker.opened(block, brought, message.boxes)
         checks.check_opened(block, maker.neighbours, slots)
         asked = question.to_bytes()  # The same object for all simulated clients, hashed once.

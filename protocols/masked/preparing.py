@@ -234,12 +234,6 @@ class Preparing(Coordinator):
 
     # Agreeing on keys, and preparing.
 
-    def _rosters(self, clients: Iterable[int]) -> dict[int, bytes]:
-        """Return the list for clients; where it is long, all share one copy, and keys come later."""
-        if not self._is_small:
-            return dict.fromkeys(clients, encode(self._roster)) if (clients := tuple(clients)) else {}
-        return {i: encode(with_keys(self._roster, self._pairing.offered(i))) for i in clients}
-
     def _ahead(self, client: int, slots: tuple[Slot, ...], *, last: bool = True) -> Ahead:
         """Return what any request brings a client for sums to come.
 
@@ -266,7 +260,12 @@ class Preparing(Coordinator):
         self, number: int, slots: tuple[Slot, ...], others: Container[int], *, last: bool = True
     ) -> dict[int, bytes]:
         """Return requests to clients that lack a preparation, but for `others`, who get another request."""
-        requests = self._rosters(i for i in self._listed if i not in self._channels and i not in others)
+        absent = [i for i in self._listed if i not in self._channels and i not in others]
+        if self._is_small:
+            requests = {i: encode(with_keys(self._roster, self._pairing.offered(i))) for i in absent}
+        else:
+            # Where the list is long, all share one copy, and keys come later.
+            requests = dict.fromkeys(absent, encode(self._roster)) if absent else {}
         for client, channel in self._channels.items():
             if client not in others:
                 ahead = self._ahead(client, slots, last=last)

@@ -328,10 +328,11 @@ def fields_of(kind: Any) -> tuple[Field[Any], ...]:
     return fields(kind)
 
 
-def _allowed(hint: Any) -> set[Any]:
+@lru_cache(maxsize=1 << 8)
+def _allowed(hint: Any) -> frozenset[Any]:
     """Return the classes that a type allows."""
     kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-    return {get_origin(kind) or kind for kind in kinds}
+    return frozenset(get_origin(kind) or kind for kind in kinds)
 
 
 def _fits(value: object, hint: Any) -> bool:

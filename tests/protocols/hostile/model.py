@@ -111,12 +111,12 @@ class Model:
         session, flags = bytes(KEY_BYTES), bitmap(self.members, asked.prepared)
         brought = bytes(len(asked.prepared - {me}))
         request = CollectRequest(0, 0, bytes([asked.question]), flags, brought, b"", ())
+        neighbours = self.agreement.neighbours(session, 0, me)
         try:
-            slots, _ = checks.check_prepared(self.agreement, session, me, request)
+            slots, _ = checks.check_prepared(self.agreement, neighbours, me, request)
         except PolicyError:
             return None
-        near = self.agreement.neighbours(session, 0, me).clients
-        return tuple(near[slot] for slot in slots)
+        return tuple(neighbours.clients[slot] for slot in slots)
 
     def _gives(self, me: int, asked: Asked, told: Told, under: tuple[tuple[int, Asked], ...]) -> Given | None:
         """Return whose shares a client gives, or None where it refuses.
