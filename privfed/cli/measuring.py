@@ -28,8 +28,10 @@ from privfed.cli.run_folder import Centroids, pretty, source_of, values_of
 from privfed.core.stored.files import locked, rewrite
 from privfed.errors import ArgumentError, RunFolderError
 from privfed.estimators.scaling import Scaling
+from privfed.federation.opening import PAYMENT
 from privfed.metrics.intervals import Estimate, with_intervals
 from privfed.metrics.named import ASKS, OF_LABELS
+from privfed.privacy.budget_file import check_run
 from privfed.privacy.claim import one_line
 
 MEASURED = "metrics.json"
@@ -146,6 +148,7 @@ def print_measured(
     What was paid for is printed also where a later metric ends in an error.
 
     Raises:
+        BudgetError: the budget's file is an older copy, or too little is left.
         RunFolderError: the file of metrics cannot be read or written, or is in use.
     """
     options = {**surroundings_of(values_of(given)), **surroundings}
@@ -153,6 +156,8 @@ def print_measured(
     scaling, asked = Scaling.from_dict(known.scaling), questions_of(metrics)
     if scaling is not None:
         centers = scaling.scaled(centers)
+    if declared.budget is not None:
+        check_run(Path(declared.budget), folder / PAYMENT)
     with locked(folder / f".{MEASURED}"):
         before = _measured(path)
         try:

@@ -277,15 +277,17 @@ class _Beside:
     kept: Path
     client: int
 
-    def pay(self, *of: object, **how: object) -> None:
+    def pay(self, *of: object, **how: object) -> str:
         """Do nothing: the first client's run is paid."""
+        return ""
 
     def recording(self, run: str, asked: int) -> AbstractContextManager[None]:
         """Enter a question beside the first client's: one payment asks each client once.
 
         A run whose folder was taken away, or put back as an older copy, has fewer than were sent.
         """
-        return self.first.recording(f"{self.kept.read_text(encoding='ascii')} {self.client}", asked)
+        name = self.kept.read_text(encoding="ascii").partition(" ")[0]
+        return self.first.recording(f"{name} {self.client}", asked)
 
     def noise(self, least: float, steps: SampledSteps) -> float:
         """Return the noise multiplier with which the first client's steps of DP-SGD are paid."""

@@ -49,7 +49,7 @@ NONCE_BYTES = 16
 """Bytes of an agreement's nonce: two fits with equal parameters are two agreements."""
 
 PAYMENT = "payment"
-"""File by which a budget knows the simulated run of a folder."""
+"""File by which a budget knows the simulated run of a folder, and by which an older copy of it is noticed."""
 
 
 def open_federation(request: FederationRequest) -> Federation:
@@ -139,18 +139,19 @@ def _pay(request: FederationRequest, configuration: Configuration) -> str:
     if privacy is None:
         return ""
     kept = None if request.run_dir is None else Path(request.run_dir).absolute() / PAYMENT
-    name = secrets.token_hex(NONCE_BYTES)
+    name, shown = secrets.token_hex(NONCE_BYTES), ""
     if kept is not None and not request.resume:
         kept.unlink(missing_ok=True)
     elif kept is not None and kept.exists():
-        name = kept.read_text(encoding="ascii")
+        name, _, shown = kept.read_text(encoding="ascii").partition(" ")
     run = configuration.nonce.hex() or f"{kept} {name}"
     if privacy.paid_by is not None:
-        privacy.paid_by.pay(privacy, request.steps, _asked(request), run, resumed=request.resume)
+        asked, resume = _asked(request), request.resume
+        shown = privacy.paid_by.pay(privacy, request.steps, asked, run, resumed=resume, shown=shown)
         # Written last: no run is resumed that has not come further than this.
         if kept is not None:
             make_folder(kept.parent)
-            kept.write_text(name, encoding="ascii")
+            kept.write_text(f"{name} {shown}".rstrip(), encoding="ascii")
     elif request.resume and kept is not None and kept.exists():
         raise PrivacyError(
             f"{kept.parent} was begun on a budget: resume it with privacy=budget.take(share, reserve=False) "

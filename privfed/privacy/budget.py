@@ -97,8 +97,9 @@ class Draw:
         run: str = "",
         *,
         resumed: bool = False,
-    ) -> None:
-        """Pay for a run, durably, before clients are asked.
+        shown: str = "",
+    ) -> str:
+        """Pay for a run, durably, before clients are asked; return what its folder is to keep of it.
 
         Args:
             privacy: what the run claims.
@@ -106,12 +107,14 @@ class Draw:
             asked: what is asked for, in words.
             run: identifies a run that may be resumed; empty for one that cannot.
             resumed: whether it goes on: then it is not paid again.
+            shown: what its folder kept of a payment; empty for nothing.
 
         Raises:
             PrivacyError: the claim is not what was taken: another unit, seeded noise, a larger epsilon.
-            BudgetError: too little is left.
+            BudgetError: too little is left; or the file lacks the payment that the folder shows.
         """
-        PrivacyBudget.of(self.path)._charge(self, privacy, steps, self.purpose or asked, run, resumed)
+        budget, purpose = PrivacyBudget.of(self.path), self.purpose or asked
+        return budget._charge(self, privacy, steps, purpose, run, resumed, shown)
 
     def recording(self, run: str, asked: int) -> AbstractContextManager[None]:
         """Enter that a paid run records a question, and sends it (`budget_file.recording`)."""
@@ -187,6 +190,7 @@ class PrivacyBudget:
             if version == 0:
                 for statement in budget_file.FORM:
                     database.execute(statement)
+                budget_file.name_it(database)
                 database.execute("INSERT INTO budget VALUES (1, ?, ?, ?, ?, ?)", self._stated)
             found = budget_file.stated_in(database, self.path)
         if found != self._stated:
@@ -324,7 +328,8 @@ class PrivacyBudget:
         purpose: str,
         run: str,
         resumed: bool,
-    ) -> None:
+        shown: str,
+    ) -> str:
         if (privacy.unit, privacy.neighbours) != (self.unit, self.neighbours):
             raise PrivacyError(
                 f'a budget for unit="{self.unit}", neighbours="{self.neighbours}" pays for no claim of '
@@ -343,9 +348,10 @@ class PrivacyBudget:
         share = draw.share if steps is None else share
         claim = budget_file.claim_in_words(privacy)
         with budget_file.opened(self.path) as database:
+            budget_file.check_shown(database, self.path, shown)
             # A run that was begun without this budget is paid when it goes on with it.
             if resumed and database.execute("SELECT 1 FROM payments WHERE run = ?", (run,)).fetchone():
-                return
+                return budget_file.shown_of(database, run)
             own = database.execute(
                 "SELECT share FROM payments WHERE number IS ? AND run IS NULL", (draw.number,)
             ).fetchone()
@@ -357,6 +363,7 @@ class PrivacyBudget:
                     "UPDATE payments SET share = ?, purpose = ?, claim = ?, run = ? WHERE number = ?",
                     (share, purpose, claim, run, draw.number),
                 )
+            return budget_file.shown_of(database, run)
 
     def _share_of(self, privacy: Privacy, steps: SampledSteps | None) -> float:
         """Return the share that a claim may spend; of DP-SGD, what its steps come to."""
@@ -364,8 +371,7 @@ class PrivacyBudget:
             return self._steps_share(steps)
         if privacy.mechanism == Mechanism.SKELLAM:
             self._check_order("Skellam noise")
-        cost = budget_of(Mechanism(privacy.mechanism), privacy.epsilon, privacy.delta)
-        return cost / self.mu_squared
+        return budget_of(Mechanism(privacy.mechanism), privacy.epsilon, privacy.delta) / self.mu_squared
 
     def _steps_share(self, steps: SampledSteps) -> float:
         order = self._check_order("subsampled DP-SGD")

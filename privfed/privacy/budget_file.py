@@ -8,7 +8,9 @@ releases; at an order a of Renyi divergence, 2 r / a for a divergence r.
 
 from __future__ import annotations
 
+import hashlib
 import math
+import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -151,6 +153,54 @@ def _check_asked(database: sqlite3.Connection, path: Path, run: str, asked: int)
             f"the record of this run has {asked - 1} questions, and {found[0]} were sent: it is an older "
             f"copy, and what was paid from {path.name} is released; nothing was sent. Begin a new run."
         )
+
+
+def shown_of(database: sqlite3.Connection, run: str) -> str:
+    """Return what a run's folder keeps of its payment: the budget's id, the payment's number, and its run."""
+    name_it(database)
+    found = database.execute("SELECT id, number FROM identity, payments WHERE run = ?", (run,)).fetchone()
+    return f"{found[0]} {found[1]} {_hashed(run)}"
+
+
+def check_shown(database: sqlite3.Connection, path: Path, shown: str) -> None:
+    """Check that a budget has the payment that a run's folder shows, if that is of this budget.
+
+    Args:
+        database: the budget.
+        path: of its file.
+        shown: what the folder keeps.
+
+    Raises:
+        BudgetError: it has not: the file is an older copy, from which more would be released than it knows.
+    """
+    name_it(database)
+    if len(parts := shown.split()) != 3 or not parts[1].isdecimal():
+        return  # Folders of earlier versions show nothing, nor does a file that was cut short.
+    own, number, run = parts
+    (known,) = database.execute("SELECT id FROM identity").fetchone()
+    paid = database.execute("SELECT run FROM payments WHERE number = ?", (int(number),)).fetchone()
+    if own == known and (paid is None or _hashed(paid[0] or "") != run):
+        raise BudgetError(
+            f"{path} lacks payment {number}, which the run's folder shows: it is an older copy, and does not "
+            "know what was released since; nothing was released now. Use the file that was paid from."
+        )
+
+
+def check_run(path: Path, kept: Path) -> None:
+    """Check a budget's file by what a run's folder keeps, where it keeps anything; see `check_shown`."""
+    if kept.exists():
+        with opened(path) as database:
+            check_shown(database, path, kept.read_text(encoding="ascii").partition(" ")[2])
+
+
+def name_it(database: sqlite3.Connection) -> None:
+    """Give a budget an id, which its copies share. As `asked`, it is made where a file has none."""
+    database.execute("CREATE TABLE IF NOT EXISTS identity (row INTEGER PRIMARY KEY, id TEXT NOT NULL)")
+    database.execute("INSERT OR IGNORE INTO identity VALUES (1, ?)", (secrets.token_hex(16),))
+
+
+def _hashed(run: str) -> str:
+    return hashlib.sha256(run.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def claim_in_words(privacy: Privacy) -> str:

@@ -232,8 +232,9 @@ class Paying(Protocol):
         run: str = "",
         *,
         resumed: bool = False,
-    ) -> None:
-        """Pay for a run."""
+        shown: str = "",
+    ) -> str:
+        """Pay for a run, which shows what its folder keeps; return what it is to keep."""
 
     def recording(self, run: str, asked: int) -> AbstractContextManager[None]:
         """Enter that a paid run records a question, of so many, and sends it."""

@@ -104,6 +104,19 @@ def test_what_was_paid_for_is_printed_and_kept_where_a_later_metric_fails(
     assert json.loads((home / "run" / "metrics.json").read_text()) == [shown]
 
 
+def test_an_older_copy_of_the_budget_that_paid_the_run_asks_nothing(
+    drawn: tuple[object, ...], home: Path, tmp_path: Path
+) -> None:
+    shutil.copy(tmp_path / "b", tmp_path / "older")
+    fit = ("fit", home / "t.csv", "--algorithm", "dp", "-k", 2, "--protocol", "plain", "--quiet")
+    run(*fit, *drawn, "--out", tmp_path / "run")
+    asking = ("measure", tmp_path / "run", home / "t.csv", "--protocol", "plain", "--metrics", "score")
+    run(*asking, *drawn)
+    shutil.copy(tmp_path / "older", tmp_path / "b")
+    assert "lacks payment 1" in run(*asking, *drawn, exit_code=2).output
+    assert not PrivacyBudget.of(tmp_path / "b").log()
+
+
 @pytest.mark.parametrize("content", ["{", '{"a": 1}', None])
 def test_a_file_that_cannot_be_added_to_is_noticed_before_anything_is_paid(
     content: str | None, drawn: tuple[object, ...], home: Path, tmp_path: Path

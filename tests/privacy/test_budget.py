@@ -264,6 +264,39 @@ def test_the_divergence_of_an_order_is_rounded_down(epsilon: float, delta: float
         assert exact - 3e-12 * (1 + abs(exact) + e) < found <= exact
 
 
+@pytest.mark.parametrize("order", [None, 12, 40])
+def test_what_a_whole_budget_pays_for_is_within_it_by_dp_accounting(
+    order: int | None, tmp_path: Path
+) -> None:
+    """Gaussian fits, Skellam fits and DP-SGD in any mixture, composed by another library."""
+    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+    from dp_accounting.pld import PLDAccountant
+    from dp_accounting.rdp import RdpAccountant
+
+    budget, rng = budget_in(tmp_path, 4.0, order=order), np.random.default_rng(0)
+    composed = PLDAccountant() if order is None else RdpAccountant(orders=[order])
+    for i in range(9):
+        share = budget.remaining().share if i == 8 else float(rng.uniform(0.03, 0.12))
+        if order is not None and i % 3 == 1:
+            taken = budget.take(share, noise="local", reserve=False)
+            steps = SampledSteps(
+                noise_multiplier=1.0, sample_rate=0.05, max_grad_norm=1.0, steps=5, trainings=4
+            )
+            assert taken.paid_by is not None
+            noise = taken.paid_by.noise(0.5, steps)
+            paid(taken, msgspec.structs.replace(steps, noise_multiplier=noise))
+            event = PoissonSampledDpEvent(0.05, GaussianDpEvent(noise))
+            composed.compose(SelfComposedDpEvent(event, steps.total))
+            continue
+        mechanism = Mechanism.SKELLAM if order is not None and i % 3 == 2 else Mechanism.GAUSSIAN
+        taken = budget.take(share, mechanism=mechanism)
+        paid(taken)
+        # What a run may spend of mu^2; Skellam noise of that cost has no larger divergence than Gaussian.
+        composed.compose(GaussianDpEvent(budget_of(mechanism, taken.epsilon, 1e-6) ** -0.5))
+    assert budget.remaining().share == 0.0
+    assert 3.95 < composed.get_epsilon(1e-6) <= (4.0 if order else 4.0 * 1.0001)
+
+
 def spent_by(path: Path, rows: list[np.ndarray]) -> bytes:
     """Take a share and release a count with it, as any fit does; return what was released."""
     budget = PrivacyBudget(1.0, 1e-6, "record", "add-remove", path, domain=BOX)
@@ -394,3 +427,27 @@ def test_one_payment_asks_no_client_twice_where_each_clusters_its_own_rows(
     shutil.rmtree(tmp_path / "run" / LOCAL)
     model(reserve=False).resume(clients())
     assert len(answered) > before and budget.remaining().share == 0.0
+
+
+def test_an_older_copy_of_a_budget_does_not_go_on_with_a_run_that_it_did_not_pay(tmp_path: Path) -> None:
+    budget, copy_of_it = budget_in(tmp_path), tmp_path / "copy.db"
+    fit(budget.take(0.1))
+    shutil.copy(budget.path, copy_of_it)
+    first = fit(budget.take(0.2), run_dir=tmp_path / "run")
+    shutil.copy(budget.path, tmp_path / "newer.db")
+    shutil.copy(copy_of_it, budget.path)
+    again = DPKMeans(2, protocol="plain", run_dir=tmp_path / "run")
+    for _ in range(2):
+        # Also where another run has meanwhile taken the number of the payment.
+        with pytest.raises(BudgetError, match=r"lacks payment 2, .* it is an older copy"):
+            again.set_params(privacy=budget.take(0.2, reserve=False)).resume(clients())
+        fit(budget.take(0.2))
+    shutil.copy(tmp_path / "newer.db", budget.path)
+    again.resume(clients())
+    np.testing.assert_array_equal(again.cluster_centers_, first.cluster_centers_)
+    assert [one.share for one in budget.log()] == [0.1, 0.2]
+    # Another budget is none of its copies: who goes on with that pays there.
+    (tmp_path / "other").mkdir()
+    other = budget_in(tmp_path / "other")
+    again.set_params(privacy=other.take(0.2, reserve=False)).resume(clients())
+    assert [one.share for one in other.log()] == [0.2]
