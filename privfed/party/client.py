@@ -280,20 +280,21 @@ class Party:
         verified = reads_totals(protocol.recipient, configuration)
         sized_algorithm(configuration, domain, totals=verified)
         start = self.journal.start_of(agreement, data_set, verified)
+        replay, follow = None, _ignored
+        # Of an agreement that is refused nothing is kept: it costs no fit and no epsilon.
         with self.journal.together():
             fit = self.journal.begin(agreement, position, data_set, policy, rows, log)
+            if verified:
+
+                def told(index: int, total: OpenedTotal) -> None:
+                    fit.keep_start(agreement, index, own.asked(index), total)
+                    tells(index, total)
+
+                own = replay = own_run(configuration, fit.opened, domain=domain, tells=told, start=start)
+                follow = own.follow
+            own_side = protocol.client(agreement, position, self.journal.identity, policy, replay)
             seen = self.journal.data_set(data_set).answering(rows, configuration)
         seen = replace(seen, classes=rows.n_classes, times=rows.times)
-        replay, follow = None, _ignored
-        if verified:
-
-            def told(index: int, total: OpenedTotal) -> None:
-                fit.keep_start(agreement, index, own.asked(index), total)
-                tells(index, total)
-
-            own = replay = own_run(configuration, fit.opened, domain=domain, tells=told, start=start)
-            follow = own.follow
-        own_side = protocol.client(agreement, position, self.journal.identity, policy, replay)
         side = SignedSide(own_side, agreement, position, follow)
         stores = Stores.in_journal(fit, side)
         return own_client(

@@ -60,6 +60,19 @@ def test_a_sum_is_verified_where_its_name_says_so_and_nowhere_else(
     assert engine.party(0).journal.usage("rows").sums == 0
 
 
+@pytest.mark.parametrize("name", ["plain", "masked", "masked-verified", "group-masked", "ckks"])
+def test_there_are_slots_where_a_sums_name_says_so_and_nowhere_else(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With slots numbers have no room to add up, and a total shows every answer."""
+    promising(SECURE_SUMS.find(name), monkeypatch, slotted=2, slot_contributors=2)
+    engine = Elsewhere(tmp_path, ROWS)
+    with pytest.raises(PolicyError, match="policy:terms"):
+        DWFKMeans(2, protocol=name, engine=engine).fit()
+    # What is refused costs no fit and no epsilon.
+    assert engine.party(0).journal.fits == ()
+
+
 HIDING = [CKKS, GroupMasked, Masked, partial(Masked, verified=True)]
 TWO: dict[str, Any] = {"honest": 2, "colluders": 0, "min_clients": 2}
 

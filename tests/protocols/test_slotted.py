@@ -247,6 +247,23 @@ def test_a_client_with_the_secret_of_another_set_up_answers_no_sum_with_slots() 
     run.assert_exact(run.ask(OWN), OWN)
 
 
+@pytest.mark.parametrize("stage", ["advertise", "prepare", "invite"])
+def test_a_client_that_missed_a_later_set_up_answers_no_sum_with_slots(stage: str) -> None:
+    """It keeps the secret of the group before, and would answer in another's slot."""
+    run = Contributions(Slotted(Masked(losses=5), sums=4), N)
+    assert run.gather(slots()).contributors == tuple(range(N))
+    before = run.state(2).group.group
+    run.faults[:] = [Fault(2, stage)]
+    run.federation._drive(run.session.found(), 1)  # type: ignore[attr-defined]
+    assert run.state(0).group.group.session != before.session
+    assert stage == "invite" or run.state(2).group.group == before
+    for _ in range(2):
+        total = run.gather(slots())
+        assert total.contributors == (0, 1, 3, 4, 5)
+        assert run.shown(total, slots()) == run.expected(total.contributors)
+    run.assert_exact(run.ask(OWN), OWN)
+
+
 def test_the_server_of_masked_sums_never_has_the_secret() -> None:
     run = Contributions(Slotted(Masked()), N)
     run.gather(slots())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import socket
@@ -206,9 +207,9 @@ def test_a_line_is_said_once_a_minute_where_nobody_sits_and_moves_no_cursor() ->
 def test_a_node_serves_through_messages_that_are_none_until_its_kit_moves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What came is heard before it is answered, and what left after it has left."""
-    heard = list[str]()
-    sent = Message(packed(b"no message"), 2, QUERY)
+    """What came is heard before it is answered, and what left after it has left; and how long it lives."""
+    heard, lives = list[str](), list[float]()
+    sent = Message(packed(b"no message"), 2, QUERY, ttl=77.0)
     sent.metadata.__dict__["_message_id"] = "id"
 
     class OneMessage:
@@ -236,8 +237,16 @@ def test_a_node_serves_through_messages_that_are_none_until_its_kit_moves(
 
     looks = iter([False, False, True])
     monkeypatch.setattr(supernode, "SHORTEST", 0.001)
+    in_fork = supernode.in_fork
+
+    def timed(folder: Path, request: bytes, meanwhile: Any, seconds: float = math.inf) -> bytes | None:
+        lives.append(seconds)
+        return in_fork(folder, request, meanwhile, seconds)
+
+    monkeypatch.setattr(supernode, "in_fork", timed)
     supernode.serve(OneMessage(), tmp_path, Hearing(), lambda: next(looks))  # type: ignore[arg-type]
     assert heard == ["beat", "asked no message", f"pushed {len(encode(Refusal('error')))}", "told", "beat"]
+    assert lives == [77.0]
 
 
 def test_the_app_of_a_simulation_travels_to_other_processes() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from privfed import Box, load
 from privfed.cli import federations
+from privfed.core.asking.question import question_from_bytes
 from privfed.core.stored.encoding import Refusal, decode
 from privfed.deep import CFL, DCFL, IFCA, FedAvg
 from privfed.deep.training.trainer import MODELS, trainer_of
@@ -36,6 +37,8 @@ from privfed.errors import (
 from privfed.party.identity import read_identity
 from privfed.party.journal import FILE, FitLine, Journal
 from privfed.party.state import Memories
+from privfed.protocols import Masked, Slotted
+from privfed.questions.gathered import Slots
 from tests.cli.wide import run
 from tests.engines.flower.models import (
     BY_DP_SGD,
@@ -46,6 +49,7 @@ from tests.engines.flower.models import (
     over,
     remembered,
 )
+from tests.engines.flower.networks import Folders
 from tests.party.killing import KILLED, SURVIVED, die, killed_at
 
 SPLIT = {"split_after": 1, "split_mean_norm": 2.0, "split_max_norm": 0.1}
@@ -220,6 +224,28 @@ def test_trainings_longer_than_the_timeout_name_the_remedy_and_are_resumed(
         assert_same_models(resumed, here(FedAvg(**WORDS | words)))
     for node in nodes_of(folder):
         assert line(node).spent == pytest.approx(1.0 if private else 0.0)
+
+
+@pytest.mark.slow
+def test_a_node_that_missed_a_later_set_up_of_the_slots_answers_in_none(folder: Path, tmp_path: Path) -> None:
+    """It knows the secret of the group before the fit was stopped: its slot could be another's."""
+    protocol = Slotted(Masked(losses=9), sums=8)
+    model = DCFL(**WORDS, protocol=protocol, engine=Lost(folder, 12), run_dir=tmp_path / "run")
+    with pytest.raises(ProtocolError, match="the Flower run ended"):
+        model.fit()
+    network = Folders(nodes_of(folder))
+    # The first exchange is to join, the next one the set-up of the group.
+    network.faults[(2, 102)] = EXPIRED
+    resumed = model.set_params(engine=FlowerEngine(folder, network=network)).resume()
+    shown = []
+    for asked, total in resumed.transcript_.totals():
+        question = question_from_bytes(asked.question)
+        if isinstance(question, Slots):
+            shown.append(total.contributors)
+            origins = [one["origin"].tolist() for one in question.contributions(total.statistics)]
+            assert [sorted(one)[-1] for one in origins] == [sum(one) for one in origins]
+            assert [sum(one) for one in origins] == [1.0] * len(total.contributors)
+    assert shown[0] == (0, 1, 2, 3, 4, 5) and shown[-1] == (0, 1, 3, 4, 5)
 
 
 def test_a_simulated_fit_by_dp_sgd_still_needs_spare_trainings(tmp_path: Path) -> None:

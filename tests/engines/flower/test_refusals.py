@@ -29,6 +29,7 @@ from privfed.engines.flower.node_messages import (
 from privfed.errors import ArgumentError, ProtocolError, RefusedError
 from privfed.party.identity import read_identity
 from privfed.party.journal import Journal
+from privfed.protocols import Masked
 from privfed.protocols.crypto.keys import Identity
 from tests.engines.flower.federations import CLAIM, WORDS, assert_same, federation, here
 from tests.engines.flower.networks import Folders
@@ -71,6 +72,19 @@ def test_nodes_refuse_seeded_noise_and_a_coordinator_is_told_before(
     with pytest.raises(RefusedError) as refused:
         DPKMeans(3, privacy=CLAIM, engine=engine).fit()
     assert set(refused.value.codes.values()) == {"agreement:seeded"}
+    assert all(Journal(one, read_identity(one)).fits == () for one in nodes_of(folder))
+
+
+def test_nodes_join_no_sum_that_is_said_to_have_slots_but_not_named_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terms = Masked.terms
+    slots = {"slotted": 2, "slot_contributors": 2}
+    monkeypatch.setattr(Masked, "terms", lambda *args: msgspec.structs.replace(terms(*args), **slots))
+    engine, _ = over(folder)
+    with pytest.raises(RefusedError) as refused:
+        DWFKMeans(3, protocol="masked", engine=engine).fit()
+    assert set(refused.value.codes.values()) == {"policy:terms"}
     assert all(Journal(one, read_identity(one)).fits == () for one in nodes_of(folder))
 
 
