@@ -207,8 +207,9 @@ REMEDIES = {
         'columns and clients: use init="nested", which asks anew'
     ),
     "policy:max_losses": (
-        "Clients were lost more often in the fits on a client's rows than it allows, by its journal: it sits "
-        "out from now on, unless it allows more"
+        "In the fits on a client's rows others were lost or left out more often than it allows, by its "
+        "journal. Each further list of clients, or rule of cohorts, counts as a loss: take those of earlier "
+        "fits, or its owner allows more (max_losses in node.toml)"
     ),
     "policy:max_delta": (
         "The fits on a client's rows would spend more delta together than it allows: agree on a smaller one"

@@ -238,7 +238,7 @@ def test_more_losses_than_a_policy_allows_over_all_fits_are_a_refusal(tmp_path: 
     dead = silent(3, "collect")
     assert driven(session.sum(question(), 1, 0, (0,)), clients, dead).contributors == (0, 1, 2)
     before = Party(tmp_path / "a").journal.entries()
-    with pytest.raises(RefusedError, match="lost more often in the fits") as caught:
+    with pytest.raises(RefusedError, match="lost or left out more often") as caught:
         driven(session.sum(question(), 2, 0, (0,)), clients, silent(2, "collect"))
     assert set(caught.value.codes.values()) == {"policy:max_losses"}
     (line,) = Party(tmp_path / "a").journal.fits

@@ -37,6 +37,8 @@ def sketch_size(n_vectors: int, error: float, n_parameters: int) -> int:
     """
     if not 0.0 < error < 1.0:
         raise ArgumentError(f"the error of sketches must lie in (0, 1), got {error}.")
+    # An error below 1e-9 asks for more numbers than any model has.
+    error = max(error, 1e-9)
     wanted = math.ceil(4.0 * math.log(max(n_vectors, 2)) / (error**2 / 2.0 - error**3 / 3.0))
     return min(wanted, n_parameters)
 
