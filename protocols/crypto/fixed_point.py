@@ -189,9 +189,10 @@ class Grid(Layout):
         """Return a client's answer, already inside its ranges, as words of shape (size,)."""
         words = np.zeros(self.size, dtype=np.uint64)
         pairs, narrow = words[: self.n_paired], words[self.n_paired : self.n_front - 2]
-        for block, whole in self._rounded(vector, self._low):
+        # All slots but one are empty, which one is drawn anew in each sum.
+        for block, whole in self._rounded(vector, self._low, skips=True):
             pairs[block] = whole & _HALF
-        for block, whole in self._rounded(vector, self._high):
+        for block, whole in self._rounded(vector, self._high, skips=True):
             pairs[block] |= whole << _SHIFT
         for block, whole in self._rounded(vector, self._narrow):
             narrow[block] = whole
@@ -208,13 +209,19 @@ class Grid(Layout):
         return words
 
     @staticmethod
-    def _rounded(vector: FloatArray, same: _Same) -> Iterator[tuple[slice, Words]]:
-        """Yield blocks of entries as whole numbers of steps, but those that are zero."""
+    def _rounded(vector: FloatArray, same: _Same, *, skips: bool = False) -> Iterator[tuple[slice, Words]]:
+        """Yield blocks of entries as whole numbers of steps; all of them, so that time tells of no answer.
+
+        Args:
+            vector: the answer.
+            same: which entries.
+            skips: leaves out blocks that are zero.
+        """
         values = vector[same.places]
         for start in range(0, len(values), _BLOCK):
             # A block at a time: temporary arrays would cost more than the arithmetic.
             block = slice(start, min(start + _BLOCK, len(values)))
-            if values[block].any():
+            if not skips or values[block].any():
                 yield block, np.rint(values[block] / same.steps[block]).astype(np.int64).view(np.uint64)
 
     def decode(self, words: Words) -> tuple[FloatArray, int, int]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from privfed.core.asking.statistics import Entry, StatisticsSpec
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
+from privfed.protocols.crypto.fixed_point import _BLOCK as BLOCK
 from privfed.protocols.crypto.fixed_point import MAX_CLIPPED, Grid, Words, grid_of
 from privfed.questions.gathered import Slots
 from tests.default_run import examples
@@ -241,6 +242,22 @@ def test_an_entry_of_a_slot_takes_32_bits_where_its_resolution_allows(size: int,
     # Another number in the same word carries nothing into it.
     grid.add(words, grid.encode(-answer, 0))
     assert grid.decode(words)[0].tolist() == [0.0] * size and grid.decode(words)[1:] == (7, 2)
+
+
+def test_an_answer_is_encoded_in_the_same_steps_whatever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client without rows answers zeros, and whole blocks of them took less time."""
+    size, rint, steps = 3 * BLOCK + 5, np.rint, list[int]()
+
+    def counted(values: FloatArray) -> FloatArray:
+        steps.append(len(values))
+        return np.asarray(rint(values))
+
+    monkeypatch.setattr(np, "rint", counted)
+    grid = Grid(StatisticsSpec(Entry("x", (size,), -1.0, 1.0, 2.0**-30)), 3)
+    for answer in (np.zeros(size), np.linspace(-1.0, 1.0, size), np.eye(1, size)[0]):
+        steps.clear()
+        grid.encode(answer, 0)
+        assert steps == [BLOCK, BLOCK, BLOCK, 5]
 
 
 def test_who_offers_no_slots_leaves_room_for_the_sum() -> None:
