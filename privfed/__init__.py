@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from privfed.core.agreed.policy import ClientPolicy
     from privfed.core.values.domain import Ball, Box
     from privfed.estimators.choosing import SelectionResult
-    from privfed.estimators.components import FederatedPCA
-    from privfed.estimators.imputing import FederatedImputer
     from privfed.estimators.local_centers import FKM, KFED
     from privfed.estimators.local_steps import (
         DWFKMeans,
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
     from privfed.estimators.private import DPKMeans
     from privfed.estimators.saving import load
     from privfed.estimators.selection import select_n_clusters
+    from privfed.estimators.transformers import FederatedImputer, FederatedPCA
     from privfed.federation.simulation import Simulation
     from privfed.privacy.budget import PrivacyBudget
     from privfed.privacy.claim import Privacy, PrivacySpent
@@ -72,9 +71,9 @@ __getattr__ = lazily(
         "EWFKMeans": "privfed.estimators.local_steps",
         "FKM": "privfed.estimators.local_centers",
         "FederatedFuzzyCMeans": "privfed.estimators.local_steps",
-        "FederatedImputer": "privfed.estimators.imputing",
+        "FederatedImputer": "privfed.estimators.transformers",
         "FederatedMiniBatchKMeans": "privfed.estimators.local_steps",
-        "FederatedPCA": "privfed.estimators.components",
+        "FederatedPCA": "privfed.estimators.transformers",
         "FederatedScaler": "privfed.estimators.moments",
         "FederatedSummary": "privfed.estimators.moments",
         "KFED": "privfed.estimators.local_centers",

@@ -20,9 +20,9 @@ from privfed.core.values.domain import FloatArray
 from privfed.data.schema import CATEGORY, DATE, ERROR, Column, Schema, parse, to_toml
 from privfed.data.table import ClientTables
 from privfed.errors import ArgumentError
-from privfed.estimators.imputing import FederatedImputer
 from privfed.estimators.moments import FederatedScaler
 from privfed.estimators.scaling import of_scaler
+from privfed.estimators.transformers import FederatedImputer
 from privfed.privacy.claim import one_line
 
 

@@ -72,8 +72,8 @@ TRANSFORMERS: Registry[type[Any]] = Registry(
     "transformer",
     "privfed.transformers",
     {
-        "FederatedImputer": "privfed.estimators.imputing:FederatedImputer",
-        "FederatedPCA": "privfed.estimators.components:FederatedPCA",
+        "FederatedImputer": "privfed.estimators.transformers:FederatedImputer",
+        "FederatedPCA": "privfed.estimators.transformers:FederatedPCA",
         "FederatedScaler": "privfed.estimators.moments:FederatedScaler",
     },
 )
