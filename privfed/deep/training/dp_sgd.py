@@ -16,6 +16,11 @@ alone. Assumed: for arrays of one shape, a model takes the same floating-point o
 The charge of 2^-10 would cover differences far larger than rounding makes. Batches, places and noise come
 from the operating system's generator.
 
+A gradient's part that is an outer product is kept as its two factors. The second is divided by its length,
+which the first is multiplied by; the first ones, beside all other parts, have the row's length and are
+clipped; then both are truncated, to 2^-19 and to 2^19 steps. So their product is of whole numbers of steps,
+no longer than before, and a matrix product adds up the rows' products exactly, in any order.
+
 Each row is held to what it is charged for, in steps, before it is added: one that is longer adds zero, and
 the client's own log tells (`privfed.privacy.contributions`).
 
@@ -37,7 +42,7 @@ from privfed.core.stored.encoding import asdict
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import SampledSteps
 from privfed.deep.parameters import ModelParameters
-from privfed.deep.training.trainer import Labels, Trainer, stepping
+from privfed.deep.training.trainer import HasParts, Labels, Numbers, Parts, Trainer, stepping
 from privfed.privacy.accounting import LEAST_SIGMA, ROUNDING_VARIANCE
 from privfed.privacy.bounds import shortened
 from privfed.privacy.contributions import beyond
@@ -49,14 +54,17 @@ STEPS = 2.0**38
 CHARGED = 1.0 + 2.0**-10
 """How much farther than its clipped gradient a row is charged for moving a sum."""
 
-PLACES = 64
-"""Most rows of a block."""
+PLACES, MOST = 64, 128
+"""Most rows of a block whose gradients are held as they are, and of one with parts."""
 
 CACHED = 1 << 17
 """Most numbers of gradients that are clipped at a time, or one row's."""
 
 EXACT = 1 << 13
 """Most rows whose gradients float64 adds up exactly: whole numbers of at most 2^39 (1 + 2^-10) steps."""
+
+FACTOR = 2.0**19
+"""Length of the second factor of an outer product at most, in units that it is truncated to."""
 
 BLOCK = 1 << 21
 """Most numbers of gradients that are held at a time, or one row's. Larger blocks hold more empty places."""
@@ -168,7 +176,7 @@ def private_sgd(
     own_step = stepping(trainer, start, settings.decayed_rate)
     for _ in range(settings.steps):
         batch = _sampled(len(features), settings.rate, source)
-        places = _places(int(batch.sum()), len(found), source)
+        places = _places(int(batch.sum()), _n_places(trainer, features.shape[1]), source)
         own = features[batch], labels[batch]
         total = _clipped_sum(trainer, found, *own, places, settings.max_grad_norm, step, errors)
         noised = total + discrete_gaussian(sigma, len(found), source)
@@ -183,14 +191,17 @@ def _sampled(n_rows: int, rate: float, source: RandomBits) -> npt.NDArray[np.boo
     return np.asarray(drawn < np.uint64(math.floor(rate * 2**53)), dtype=np.bool_)
 
 
-def _n_places(n_parameters: int) -> int:
+def _n_places(trainer: Trainer, n_features: int) -> int:
     """Return how many rows a block has, a power of two that follows from the model alone."""
-    return 1 << max(0, min(PLACES, BLOCK // n_parameters).bit_length() - 1)
+    held, most = trainer.n_parameters, PLACES
+    if isinstance(trainer, HasParts):
+        held, most = trainer.held(n_features), MOST
+    return 1 << max(0, min(BLOCK // held, most).bit_length() - 1)
 
 
-def _places(n_rows: int, n_parameters: int, source: RandomBits) -> npt.NDArray[np.intp]:
+def _places(n_rows: int, size: int, source: RandomBits) -> npt.NDArray[np.intp]:
     """Return the place of each row in a block: drawn by itself, so that it says nothing of other rows."""
-    return (source.words(n_rows) & np.uint64(_n_places(n_parameters) - 1)).astype(np.intp)
+    return (source.words(n_rows) & np.uint64(size - 1)).astype(np.intp)
 
 
 def _clipped_sum(
@@ -204,9 +215,8 @@ def _clipped_sum(
     errors: list[BaseException] | None = None,
 ) -> Integers:
     """Return the sum of the rows' gradients, each clipped and truncated, in steps; exact below 2^24 rows."""
-    total, size = np.zeros(len(model), dtype=np.int64), _n_places(len(model))
+    total, size = np.zeros(len(model), dtype=np.int64), _n_places(trainer, features.shape[1])
     added, n_added = np.zeros(len(model)), 0
-    height = max(1, CACHED // len(model))
     noted = [] if errors is None else errors
     block, classes = np.zeros((size, features.shape[1])), np.zeros(size, dtype=np.int64)
     for rows in blocks(places):
@@ -218,9 +228,10 @@ def _clipped_sum(
             added[:], n_added = 0.0, 0
         n_added += len(rows)
         # A part at a time, so that it stays in the processor's cache.
-        for part in np.split(places[rows], range(height, len(rows), height)):
-            own = _in_steps(trainer, found[part], limit, step, noted)
-            added += own[0] if len(own) == 1 else own.sum(axis=0)
+        height = max(1, CACHED // sum(one.shape[1] for factors in found for one in factors)) if found else 1
+        for part in np.split(places[rows], range(height, len(rows), height)) if found else []:
+            own = [tuple(one[part] for one in factors) for factors in found]
+            _add(added, trainer, own, limit, step, noted)
     return total + added.astype(np.int64)
 
 
@@ -232,45 +243,75 @@ def blocks(places: npt.NDArray[np.intp]) -> list[npt.NDArray[np.intp]]:
     return [order[turn == number] for number in range(int(turn.max(initial=-1)) + 1)]
 
 
-def _in_steps(
+def _add(
+    added: FloatArray,
     trainer: Trainer,
-    gradients: npt.NDArray[np.floating],
+    gradients: Parts,
     limit: float,
     step: float,
     errors: list[BaseException],
-) -> FloatArray:
-    """Return clipped and truncated gradients, whole numbers of steps.
+) -> None:
+    """Add clipped and truncated gradients, whole numbers of steps.
 
     A row is held to a length between the limit and what it is charged for, which rounding of its square does
     not bridge.
     """
+    pairs = [_of_directions(*one) if len(one) > 1 else (one[0], None) for one in gradients]
+    firsts, seconds = [one[0].astype(np.float64, copy=False) for one in pairs], [one[1] for one in pairs]
     # A row whose gradient is no number adds nothing.
-    rows = shortened(gradients.astype(np.float64, copy=False), limit)
+    rows = shortened(firsts[0] if len(firsts) == 1 else np.concatenate(firsts, axis=1), limit)
     rows *= 1.0 / step  # A power of two, so that no digit is lost.
-    np.trunc(rows, out=rows)
-    within = np.vecdot(rows, rows) <= (limit / step) ** 2 * CHARGED
+    ends = np.cumsum([one.shape[1] for one in firsts])
+    parts = np.split(rows, ends[:-1], axis=1)
+    squares = np.zeros(len(rows))
+    for part, second in zip(parts, seconds, strict=True):
+        part *= 1.0 if second is None else 1.0 / FACTOR
+        np.trunc(part, out=part)
+        squares += np.vecdot(part, part) * (1.0 if second is None else np.vecdot(second, second))
+    within = squares <= (limit / step) ** 2 * CHARGED
     if not within.all():
         rows[~within] = 0.0
         # The log has the first; a wrong clip would fill it.
         errors += [] if errors else [beyond(trainer, int((~within).sum()))]
-    return rows
+    start = 0
+    for part, second in zip(parts, seconds, strict=True):
+        own = part.sum(axis=0) if second is None else (part.T @ second).ravel()
+        added[start : start + len(own)] += own
+        start += len(own)
+
+
+def _of_directions(first: Numbers, second: Numbers) -> tuple[FloatArray, FloatArray]:
+    """Return factors of the same products, the second `FACTOR` long and truncated; of no numbers zeros."""
+    with np.errstate(all="ignore"):
+        largest = np.abs(second).max(axis=1, keepdims=True, initial=0.0).astype(np.float64)
+        # In units of the largest entry, so that no square vanishes or overflows.
+        units = second / np.where(largest > 0.0, largest, 1.0)
+        lengths = np.linalg.norm(units, axis=1, keepdims=True)
+        units *= FACTOR / np.maximum(lengths, 1.0)
+        units[~np.isfinite(units).all(axis=1)] = 0.0
+        return first * (largest * lengths), np.trunc(units, out=units)
 
 
 def _own_gradients(
     trainer: Trainer, model: FloatArray, block: FloatArray, classes: Labels, held: npt.NDArray[np.intp]
-) -> npt.NDArray[np.floating]:
+) -> Parts:
     """Return the gradients of a block; where a row makes an error, each alone, and that one's is zero."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
-            return trainer.gradients(model, block, classes)
+            gradients = trainer.gradients(model, block, classes)
+            return [(gradients,)] if isinstance(gradients, np.ndarray) else gradients
         except KeyboardInterrupt:
             raise
         except ERRORS:
-            found = np.zeros((len(block), len(model)))
+            found: Parts = []
         for place in held.tolist() if len(held) > 1 else []:
             # The others' places are empty, so that its gradient is the same to the last bit.
             alone, own = np.zeros_like(block), np.zeros_like(classes)
             alone[place], own[place] = block[place], classes[place]
-            found[place] = _own_gradients(trainer, model, alone, own, np.array([place]))[place]
+            parts = _own_gradients(trainer, model, alone, own, np.array([place]))
+            found = found or [tuple(map(np.zeros_like, part)) for part in parts]
+            for mine, theirs in zip(found, parts, strict=False):
+                for one, other in zip(mine, theirs, strict=True):
+                    one[place] = other[place]
         return found

@@ -11,20 +11,19 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from privfed.core.values.domain import FloatArray
 from privfed.deep.training.trainer import (
     MODELS,
     Labels,
+    Numbers,
     Trainer,
     TrainsItself,
     one_line,
     trainer_of,
+    whole,
 )
 from privfed.errors import ArgumentError, PrivacyError, PrivFedError
-
-Numbers = npt.NDArray[np.floating]
 
 ROWS = 6
 """Rows that a model is tried on."""
@@ -137,11 +136,11 @@ def _check_mean(trainer: Trainer, at: FloatArray, rows: FloatArray, labels: Labe
 def _check_rows(trainer: Trainer, n_features: int, n_classes: int) -> None:
     at, rows, labels = _probe(trainer, n_features, n_classes)
     _gradient(trainer, at, rows, labels)
-    first = trainer.gradients(at, rows, labels)
+    first = whole(trainer.gradients(at, rows, labels))
     others, classes = rows[::-1] ** 2, labels[::-1].copy()
     others[0], classes[0] = rows[0], labels[0]
-    beside = trainer.gradients(at, others, classes)
-    if not _same(first, trainer.gradients(at, rows, labels)):
+    beside = whole(trainer.gradients(at, others, classes))
+    if not _same(first, whole(trainer.gradients(at, rows, labels))):
         raise PrivacyError(
             "a row's gradient is another one when it is computed again: the model draws at random, or keeps "
             "something from earlier rows, and DP-SGD's claim would not hold. A layer with parameters of its "
@@ -172,7 +171,7 @@ def _check_sum(trainer: Trainer, at: FloatArray, n_features: int, n_classes: int
     parts = np.split(rng.permutation(n_classes), range(CLASSES, n_classes, CLASSES))
     first, total = rng.uniform(size=(len(parts[0]), n_features)), np.zeros(len(at))
     for i in range(0, len(first), ROWS):
-        total += trainer.gradients(at, first[i : i + ROWS], parts[0][i : i + ROWS]).sum(axis=0)
+        total += whole(trainer.gradients(at, first[i : i + ROWS], parts[0][i : i + ROWS])).sum(axis=0)
     alike = _near(trainer.gradient(at, first, parts[0]), total / len(first), trainer)
     for part in parts[1:]:
         rows = rng.uniform(size=(len(part), n_features))

@@ -1,4 +1,4 @@
-"""Any torch module, loss and optimizer as a trainer. Only it imports torch and Opacus (extra `deep`).
+"""Any torch module, loss and optimizer as a trainer (extra `deep`). Only it and `rows` import torch.
 
 The module is given rows of flat features (n_rows, n_features), as numbers of its own type and on its own
 device: begin with `torch.nn.Unflatten` where it wants images. It runs in evaluation mode, so that equal
@@ -27,8 +27,9 @@ from opacus.validators import ModuleValidator
 
 from privfed.core.values.domain import FloatArray
 from privfed.deep.training.fingerprint import bytes_of, described
-from privfed.deep.training.trainer import MODELS, Labels, one_line
-from privfed.errors import ArgumentError, PrivacyError
+from privfed.deep.training.rows import RowGradients
+from privfed.deep.training.trainer import MODELS, Labels, Parts, one_line
+from privfed.errors import ArgumentError
 
 Loss = Callable[[Any, Any], Any]
 """From a module's outputs (n, n_classes) and labels (n,) to the mean loss, a scalar tensor."""
@@ -80,6 +81,7 @@ class TorchTrainer:
         self._loss = torch.nn.functional.cross_entropy if loss is None else loss
         self._optimizer = optimizer
         self._start = self._flat(self._parameters)
+        self._known = dict[int, RowGradients]()
 
     @property
     def n_parameters(self) -> int:
@@ -255,23 +257,24 @@ class TorchTrainer:
         alone = torch.func.vmap(lambda score, label: self._loss(score[None], label[None]))
         return alone(scores, labels)
 
-    def gradients(
-        self, parameters: FloatArray, features: FloatArray, labels: Labels
-    ) -> npt.NDArray[np.floating]:
-        """Return each row's own gradient, in the module's type.
+    def gradients(self, parameters: FloatArray, features: FloatArray, labels: Labels) -> Parts:
+        """Return the parts of each row's own gradient, in the module's type (`RowGradients`).
 
         Raises:
             PrivacyError: a layer mixes rows, or torch knows no such gradients of it.
         """
         self._set(parameters)
         if not len(features):
-            return np.zeros((0, self.n_parameters))
+            return [(np.zeros((0, self.n_parameters)),)]
         rows = self._rows(features)
         with torch.no_grad():
             scores = self._module(rows)
-        found = self._of_rows(self._trained(), rows, self._towards(scores, self._classes(labels)))
-        parts = [one.reshape(len(features), -1) for one in found.values()]
-        return np.asarray(torch.cat(parts, dim=1).cpu().numpy())
+        found = self._of_rows(features.shape[1])(rows, self._towards(scores, self._classes(labels)))
+        return [tuple(one.cpu().numpy() for one in part) for part in found]
+
+    def held(self, n_features: int) -> int:
+        """Return how many numbers the parts of one row's gradient hold."""
+        return self._of_rows(n_features).held
 
     def _towards(self, scores: Any, classes: Any) -> Any:
         """Return the gradient of each row's loss by its scores: losses may not allow `torch.func.grad`."""
@@ -282,29 +285,10 @@ class TorchTrainer:
         scores.requires_grad_()
         return torch.autograd.grad(self._each(scores, classes).sum(), scores)[0]
 
-    def _trained(self) -> dict[str, Any]:
-        """Return the parameters that are trained, by name."""
-        return {name: one.detach() for name, one in self._module.named_parameters() if one.requires_grad}
-
-    @functools.cached_property
-    def _of_rows(self) -> Any:
-        if self._device.type != "cpu" and not torch.are_deterministic_algorithms_enabled():
-            raise PrivacyError(
-                f"on {self._device} torch may add numbers in another order each time, and DP-SGD's claim "
-                "needs the same one: call torch.use_deterministic_algorithms(True), or pass module.cpu()."
-            )
-        errors = ModuleValidator.validate(copy.deepcopy(self._module).train(), strict=False)
-        if errors:
-            raise PrivacyError(
-                f"DP-SGD needs each row's own gradient, and Opacus has none: {one_line(errors[0])} "
-                "Pass opacus.validators.ModuleValidator.fix(module), which puts others in the place of such "
-                "layers."
-            )
-
-        def along(parameters: Any, row: Any, towards: Any) -> Any:
-            return (torch.func.functional_call(self._module, parameters, (row[None],))[0] * towards).sum()
-
-        return torch.func.vmap(torch.func.grad(along), in_dims=(None, 0, 0))
+    def _of_rows(self, n_features: int) -> RowGradients:
+        if n_features not in self._known:
+            self._known[n_features] = RowGradients(self._module, self._rows(np.zeros((1, n_features))))
+        return self._known[n_features]
 
     def losses(self, parameters: FloatArray, features: FloatArray, labels: Labels) -> FloatArray:
         """Return each row's loss."""

@@ -8,7 +8,8 @@ Softmax regression in numpy: a model that needs no torch, and with known gradien
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
@@ -20,6 +21,13 @@ from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 
 Labels = npt.NDArray[np.int64]
+
+Numbers = npt.NDArray[np.floating]
+"""float32 or float64."""
+
+Parts = Sequence[tuple[Numbers, ...]]
+"""Gradients of n rows, parameter after parameter: (n, size) alone, or the factors (n, a) and (n, b) of outer
+products, of a times b parameters."""
 
 
 class Trainer(Protocol):
@@ -35,10 +43,8 @@ class Trainer(Protocol):
     def gradient(self, parameters: FloatArray, features: FloatArray, labels: Labels) -> FloatArray:
         """Return the gradient of the mean loss over one or more rows, float64 of shape (n_parameters,)."""
 
-    def gradients(
-        self, parameters: FloatArray, features: FloatArray, labels: Labels
-    ) -> npt.NDArray[np.floating]:
-        """Return each row's own gradient, float64 or float32 of shape (n_rows, n_parameters).
+    def gradients(self, parameters: FloatArray, features: FloatArray, labels: Labels) -> Numbers | Parts:
+        """Return each row's own gradient, float64 or float32 of shape (n_rows, n_parameters), or its parts.
 
         Raises:
             PrivacyError: a row's gradient depends on other rows, as with batch normalisation.
@@ -82,6 +88,14 @@ class TrainsItself(Protocol):
 
 
 @runtime_checkable
+class HasParts(Protocol):
+    """A trainer whose gradients have parts that are factors."""
+
+    def held(self, n_features: int) -> int:
+        """Return how many numbers the parts of one row's gradient hold: a function of the model alone."""
+
+
+@runtime_checkable
 class HasParameters(Protocol):
     """A trainer whose model comes with parameters."""
 
@@ -95,6 +109,14 @@ def stepping(
 ) -> Callable[[FloatArray], FloatArray] | None:
     """Return the trainer's own step, from gradients to parameters; None for SGD."""
     return trainer.stepping(start, learning_rate) if isinstance(trainer, TrainsItself) else None
+
+
+def whole(gradients: Numbers | Parts) -> Numbers:
+    """Return gradients of shape (n_rows, n_parameters), also of parts."""
+    if isinstance(gradients, np.ndarray):
+        return gradients
+    outer = [one[0] if len(one) == 1 else one[0][:, :, None] * one[1][:, None, :] for one in gradients]
+    return np.concatenate([one.reshape(len(one), math.prod(one.shape[1:])) for one in outer], axis=1)
 
 
 MODELS: Registry[Callable[[int, int], Trainer]] = Registry(

@@ -123,7 +123,7 @@ def test_off_the_processor_dp_sgd_asks_for_deterministic_algorithms() -> None:
     trainer = TorchTrainer(torch.nn.Linear(4, 3))
     trainer._device = torch.device("meta")
     with pytest.raises(PrivacyError, match=r"on meta torch may add .*use_deterministic_algorithms\(True\)"):
-        _ = trainer._of_rows
+        trainer._of_rows(4)
 
 
 def needs_more(parameters: Any, lr: float) -> Any:

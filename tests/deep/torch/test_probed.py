@@ -15,7 +15,7 @@ from privfed.core.values.domain import Box  # noqa: E402
 from privfed.deep import FedAvg  # noqa: E402
 from privfed.deep.training.local import Training  # noqa: E402
 from privfed.deep.training.torch_trainer import TorchTrainer  # noqa: E402
-from privfed.deep.training.trainer import MODELS, SoftmaxRegression  # noqa: E402
+from privfed.deep.training.trainer import MODELS, SoftmaxRegression, whole  # noqa: E402
 from privfed.errors import ArgumentError, PrivacyError  # noqa: E402
 from privfed.privacy.claim import Privacy  # noqa: E402
 
@@ -86,7 +86,7 @@ def test_dropout_of_a_module_is_off_as_that_of_a_layer() -> None:
     X, y = clients(4)
     trainer = TorchTrainer(Whole().double())
     at = trainer.initial(0)
-    together = trainer.gradients(at, X[0], y[0])
+    together = whole(trainer.gradients(at, X[0], y[0]))
     alone = [trainer.gradient(at, X[0][i : i + 1], y[0][i : i + 1]) for i in range(len(y[0]))]
     assert np.allclose(together, alone, atol=1e-12)
     assert FedAvg(Whole(), **DPSGD).fit(X, y).privacy_spent_ is not None
@@ -122,7 +122,7 @@ def test_a_parameter_that_nothing_uses_has_no_gradient() -> None:
 
     X, y = clients(1)
     trainer = TorchTrainer(Idle())
-    found = trainer.gradients(trainer.initial(0), X[0], y[0])
+    found = whole(trainer.gradients(trainer.initial(0), X[0], y[0]))
     assert found.shape == (40, 21) and found[:, :15].any() and not found[:, 15:].any()
 
 

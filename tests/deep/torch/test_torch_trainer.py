@@ -16,7 +16,7 @@ from privfed.core.values.domain import Box  # noqa: E402
 from privfed.deep import DCFL, FedAvg  # noqa: E402
 from privfed.deep.training.dp_sgd import _clipped_sum  # noqa: E402
 from privfed.deep.training.torch_trainer import TorchTrainer  # noqa: E402
-from privfed.deep.training.trainer import MODELS, SoftmaxRegression  # noqa: E402
+from privfed.deep.training.trainer import MODELS, SoftmaxRegression, whole  # noqa: E402
 from privfed.errors import ArgumentError, PrivacyError  # noqa: E402
 from privfed.privacy.claim import Privacy  # noqa: E402
 from privfed.privacy.dp_sgd import epsilon_of  # noqa: E402
@@ -59,7 +59,7 @@ def test_a_linear_layer_is_softmax_regression() -> None:
     assert np.allclose(one.losses(at, X[0], y[0]), other.losses(as_softmax(at), X[0], y[0]))
     assert np.allclose(as_softmax(one.gradient(at, X[0], y[0])), other.gradient(as_softmax(at), X[0], y[0]))
     assert (one.predict(at, X[0]) == other.predict(as_softmax(at), X[0])).all()
-    rows = one.gradients(at, X[0], y[0])
+    rows = whole(one.gradients(at, X[0], y[0]))
     assert np.allclose([as_softmax(row) for row in rows], other.gradients(as_softmax(at), X[0], y[0]))
 
 
@@ -67,10 +67,10 @@ def test_rows_gradients_of_opacus_are_those_of_each_row_alone() -> None:
     X, y = clients(1)
     trainer = TorchTrainer(perceptron())
     at = trainer.initial(3)
-    together = trainer.gradients(at, X[0], y[0])
+    together = whole(trainer.gradients(at, X[0], y[0]))
     alone = [trainer.gradient(at, X[0][i : i + 1], y[0][i : i + 1]) for i in range(len(y[0]))]
     assert np.allclose(together, alone, atol=1e-12)
-    assert trainer.gradients(at, X[0][:0], y[0][:0]).shape == (0, trainer.n_parameters)
+    assert whole(trainer.gradients(at, X[0][:0], y[0][:0])).shape == (0, trainer.n_parameters)
 
 
 def test_a_batch_changes_a_rows_gradient_by_less_than_is_assumed() -> None:
@@ -78,10 +78,10 @@ def test_a_batch_changes_a_rows_gradient_by_less_than_is_assumed() -> None:
     X, y = clients(1, rows=64)
     trainer = TorchTrainer(perceptron(32).double())
     at = trainer.initial(1)
-    whole = trainer.gradients(at, X[0], y[0])
+    every = whole(trainer.gradients(at, X[0], y[0]))
     for n in (1, 2, 7, 33):
-        part = trainer.gradients(at, X[0][:n], y[0][:n])
-        assert np.abs(part - whole[:n]).max() < 2.0**-45
+        part = whole(trainer.gradients(at, X[0][:n], y[0][:n]))
+        assert np.abs(part - every[:n]).max() < 2.0**-45
 
 
 def test_a_loss_of_ones_own_is_taken_row_by_row() -> None:
@@ -92,7 +92,7 @@ def test_a_loss_of_ones_own_is_taken_row_by_row() -> None:
     trainer = TorchTrainer(perceptron(), squared)
     at = trainer.initial(0)
     assert np.isclose(trainer.losses(at, X[0], y[0]).mean(), _whole(trainer, squared, at, X[0], y[0]))
-    each = trainer.gradients(at, X[0], y[0])
+    each = whole(trainer.gradients(at, X[0], y[0]))
     assert np.allclose(each.mean(axis=0), trainer.gradient(at, X[0], y[0]), atol=1e-7)
 
 
@@ -189,10 +189,8 @@ def test_a_saved_model_of_a_torch_module_predicts_where_the_module_is_passed_aga
     assert np.array_equal(again.set_params(model=perceptron(seed=3)).predict(X[0]), fitted.predict(X[0]))
 
 
-@pytest.mark.parametrize("n", [1, 7, 33, 150])
-def test_one_row_moves_a_sum_of_dp_sgd_by_its_own_gradient_to_the_last_bit(n: int) -> None:
-    """What else is in a batch changes no bit of a row's gradient, in convolutions as in layers."""
-    network = torch.nn.Sequential(
+def convolution() -> torch.nn.Module:
+    return torch.nn.Sequential(
         torch.nn.Unflatten(1, (1, 8, 8)),
         torch.nn.Conv2d(1, 4, 3),
         torch.nn.GroupNorm(2, 4),
@@ -200,8 +198,18 @@ def test_one_row_moves_a_sum_of_dp_sgd_by_its_own_gradient_to_the_last_bit(n: in
         torch.nn.Flatten(),
         torch.nn.Linear(144, 5),
     )
-    trainer, rng = TorchTrainer(network), np.random.default_rng(n)
-    rows, labels, places = rng.uniform(size=(n, 64)), rng.integers(0, 5, n), rng.integers(0, 32, n)
+
+
+def layers() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(64, 30), torch.nn.Tanh(), torch.nn.Linear(30, 5))
+
+
+@pytest.mark.parametrize("network", [convolution, layers])
+@pytest.mark.parametrize("n", [1, 7, 33, 150])
+def test_one_row_moves_a_sum_of_dp_sgd_by_its_own_gradient_to_the_last_bit(n: int, network: Any) -> None:
+    """What else is in a batch changes no bit of a row's gradient, in convolutions as in layers."""
+    trainer, rng = TorchTrainer(network()), np.random.default_rng(n)
+    rows, labels, places = rng.uniform(size=(n, 64)), rng.integers(0, 5, n), rng.integers(0, 4, n)
     words = trainer.initial(0), 1.0, 2.0**-38
 
     def total(chosen: slice) -> np.ndarray:
@@ -210,3 +218,35 @@ def test_one_row_moves_a_sum_of_dp_sgd_by_its_own_gradient_to_the_last_bit(n: in
 
     moved = total(slice(0, n)) - total(slice(0, n - 1))
     assert np.array_equal(moved, total(slice(n - 1, n))) and moved.any()
+
+
+class Own(torch.nn.Module):
+    """A layer whose weights are used in another way."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way, self.first, self.second = way, torch.nn.Linear(6, 6), torch.nn.Linear(6, 3)
+        if way == "hook":
+            self.first.register_forward_hook(lambda layer, given, found: 2.0 * found)
+        if way == "parametrized":
+            torch.nn.utils.parametrizations.weight_norm(self.first)
+
+    def forward(self, rows: Any) -> Any:
+        found = self.first(rows)
+        if self.way == "twice":
+            found = self.first(found)
+        if self.way == "elsewhere":
+            found = found + torch.nn.functional.linear(rows, self.first.weight) ** 2
+        if self.way == "sequence":
+            found = self.first(found.reshape(-1, 1, 6).expand(-1, 2, 6)).sum(dim=1)
+        return self.second(found)
+
+
+@pytest.mark.parametrize("way", ["plain", "twice", "elsewhere", "sequence", "hook", "parametrized"])
+def test_factors_are_of_layers_whose_gradients_are_outer_products(way: str) -> None:
+    trainer, rng = TorchTrainer(Own(way).double()), np.random.default_rng(0)
+    at, rows, labels = trainer.initial(0), rng.normal(size=(7, 6)), rng.integers(0, 3, 7)
+    parts = trainer.gradients(at, rows, labels)
+    assert sum(len(part) == 2 for part in parts) == (2 if way == "plain" else 1)
+    alone = [trainer.gradient(at, rows[i : i + 1], labels[i : i + 1]) for i in range(7)]
+    assert np.allclose(whole(parts), alone, atol=1e-12)

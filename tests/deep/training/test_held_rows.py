@@ -6,9 +6,9 @@ import pytest
 from privfed.core.asking.question import ClientData
 from privfed.deep.training import dp_sgd
 from privfed.deep.training.local import Training
-from privfed.deep.training.trainer import SoftmaxRegression
+from privfed.deep.training.trainer import SoftmaxRegression, Trainer
 from privfed.privacy.sampler import SeededBits
-from tests.deep.training.test_local import PRIVATE, WORDS, rows
+from tests.deep.training.test_local import MODELS_OF_ROWS, PRIVATE, WORDS, rows
 
 LONG = np.array([50.0, -50.0])
 
@@ -26,10 +26,11 @@ def unclipped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("unclipped")
-def test_a_row_beyond_what_it_is_charged_for_adds_zero_and_only_that_row() -> None:
+@pytest.mark.parametrize("trainer", MODELS_OF_ROWS)
+def test_a_row_beyond_what_it_is_charged_for_adds_zero_and_only_that_row(trainer: Trainer) -> None:
     whole = with_a_long_row()
     assert whole.labels is not None
-    trainer, places, errors = SoftmaxRegression(2, 3), np.arange(31) % dp_sgd.PLACES, list[BaseException]()
+    places, errors = np.arange(31) % dp_sgd.PLACES, list[BaseException]()
     sums = [
         dp_sgd._clipped_sum(
             trainer,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from privfed.core.asking.question import ClientData
 from privfed.deep.training.dp_sgd import CHARGED, PLACES, STEPS, _clipped_sum, _n_places, private_sgd
 from privfed.deep.training.local import Training
-from privfed.deep.training.trainer import SoftmaxRegression, Trainer
+from privfed.deep.training.trainer import Parts, SoftmaxRegression, Trainer
 from privfed.errors import ArgumentError, DataError
 from privfed.privacy.sampler import SecureBits, SeededBits
 from tests.seeded import seeded
@@ -131,19 +131,45 @@ def clipped_sum(
     return _clipped_sum(trainer, at, client.features, client.labels, drawn, 0.7, 2.0**-40)
 
 
-@given(st.integers(0, 2**16), st.sampled_from([1.0, 1e6, 1e200, np.inf]), st.integers(0, 60))
+class InFactors(SoftmaxRegression):
+    """The same model, whose gradients are outer products."""
+
+    def gradients(self, parameters: np.ndarray, features: np.ndarray, labels: np.ndarray) -> Parts:  # type: ignore[override]
+        """Return the two factors."""
+        errors = self._errors(parameters, features, labels)
+        return [(np.column_stack([features, np.ones(len(features))]), errors)]
+
+
+MODELS_OF_ROWS = [SoftmaxRegression(2, 3), InFactors(2, 3)]
+
+
+@given(
+    st.integers(0, 2**16),
+    st.sampled_from([0.0, 1e-200, 1.0, 1e6, 1e200, np.inf]),
+    st.integers(0, 60),
+    st.sampled_from(MODELS_OF_ROWS),
+)
 def test_one_row_moves_a_sum_by_its_own_clipped_gradient_to_the_last_bit(
-    seed: int, scale: float, n: int
+    seed: int, scale: float, n: int, model: Trainer
 ) -> None:
     rng = np.random.default_rng(seed)
     features, labels, places = rng.normal(size=(n + 1, 2)), rng.integers(0, 3, n + 1), places_of(n + 1, seed)
     with np.errstate(all="ignore"):
         features[-1] = np.nan_to_num(features[-1] * scale, posinf=1e308, neginf=-1e308)
     whole, without = ClientData(features, labels), ClientData(features[:-1], labels[:-1])
-    alone = clipped_sum(ClientData(features[-1:], labels[-1:]), places[-1:])
-    moved = clipped_sum(whole, places) - clipped_sum(without, places[:-1])
+    alone = clipped_sum(ClientData(features[-1:], labels[-1:]), places[-1:], model)
+    moved = clipped_sum(whole, places, model) - clipped_sum(without, places[:-1], model)
     assert np.array_equal(moved, alone)
     assert np.linalg.norm(alone * 2.0**-40) <= 0.7
+
+
+@given(st.integers(0, 2**16), st.floats(1e-3, 1e3))
+def test_of_factors_a_sum_is_that_of_whole_gradients_up_to_truncation(seed: int, scale: float) -> None:
+    rng = np.random.default_rng(seed)
+    client = ClientData(scale * rng.normal(size=(50, 2)), rng.integers(0, 3, 50))
+    sums = [clipped_sum(client, places_of(50), model) * 2.0**-40 for model in MODELS_OF_ROWS]
+    # Each factor of a row is truncated by at most 2^-19 of the clipping norm, or of its own length, a number.
+    assert np.abs(sums[0] - sums[1]).max() <= 50 * 0.7 * 2.0**-17
 
 
 def test_the_order_of_rows_changes_no_sum() -> None:
@@ -162,14 +188,20 @@ def test_no_row_pushes_another_one_out_of_a_batch_however_large() -> None:
     assert np.array_equal(clipped_sum(many, places), 19_200 // PLACES * np.sum(each, axis=0))
 
 
-@pytest.mark.parametrize(("n_parameters", "size"), [(9, 64), (1 << 17, 16), (3 << 17, 4), (1 << 30, 1)])
-def test_blocks_of_large_models_have_fewer_rows(n_parameters: int, size: int) -> None:
-    assert _n_places(n_parameters) == size
+@pytest.mark.parametrize(
+    ("n_features", "n_classes", "size"),
+    [(2, 3, 64), ((1 << 16) - 1, 2, 16), ((1 << 17) - 1, 3, 4), (1 << 29, 2, 1)],
+)
+def test_blocks_of_large_models_have_fewer_rows(n_features: int, n_classes: int, size: int) -> None:
+    assert _n_places(SoftmaxRegression(n_features, n_classes), n_features) == size
 
 
-def test_a_row_that_makes_an_error_adds_nothing_and_leaves_the_others() -> None:
-    class Failing(SoftmaxRegression):
-        def gradients(self, parameters: np.ndarray, features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+@pytest.mark.parametrize("factors", [False, True])
+def test_a_row_that_makes_an_error_adds_nothing_and_leaves_the_others(factors: bool) -> None:
+    of = type(MODELS_OF_ROWS[factors])
+
+    class Failing(of):  # type: ignore[misc, valid-type]
+        def gradients(self, parameters: np.ndarray, features: np.ndarray, labels: np.ndarray) -> object:
             if (features[:, 0] > 100).any():
                 raise ValueError("one row is strange")
             return super().gradients(parameters, features, labels)
