@@ -25,13 +25,14 @@ from scipy.stats import chi2, pearsonr
 
 from privfed.audits.confidence import root
 from privfed.audits.samples import Claim
+from privfed.audits.truth import too_far
 from privfed.audits.units import check_labelled, without_noise
 from privfed.core.asking.question import ClientData, question_from_bytes
 from privfed.core.record.transcript import Transcript
 from privfed.core.roles.conversation import Total
 from privfed.core.roles.engine import client_generator
 from privfed.core.values.domain import FloatArray
-from privfed.errors import ArgumentError
+from privfed.errors import ArgumentError, DataError
 from privfed.privacy.noised import Noised
 
 _MASS = 1e-9
@@ -246,6 +247,7 @@ def audit_run(
     Raises:
         ArgumentError: the run has no noised totals, or another number of clients; or it trained on labels,
             and none are given.
+        DataError: the totals lie too far from those of these rows.
     """
     agreed = transcript.configuration
     names = agreed.clients
@@ -267,6 +269,12 @@ def audit_run(
     if not noises:
         raise ArgumentError("the run has no noised totals: it claims no differential privacy to be audited.")
     values = np.concatenate(list(noises.values()))
+    if too_far(values):
+        raise DataError(
+            "nothing was audited: the totals lie farther from those of these rows than the declared noise "
+            f"explains ({np.square(values).mean():.3g} times its variance). These are other rows than the "
+            "run's, or users have more rows than count."
+        )
     # Arrays of few values cannot show dependence; of a long run only the last arrays are compared.
     telling = [one for one in noises.items() if len(one[1]) >= _FEWEST][-_MOST_PAIRED:]
     return RunAudit(

@@ -77,10 +77,8 @@ def attack(
     transcripts = [Transcript.load(folder) for folder in run_folders]
     for folder in run_folders:
         know_questions(folder, algorithm, "attack", model)
-    seen = [
-        target_of(folder, transcript, **given)
-        for folder, transcript in zip(run_folders, transcripts, strict=True)
-    ]
+    read = [target_of(*one, **given) for one in zip(run_folders, transcripts, strict=True)]
+    seen = [(view, target) for view, target, _ in read]
     view, target = together(seen)
     which = chosen(wanted)
     several = len(run_folders) > 1
@@ -96,6 +94,7 @@ def attack(
         "privacy": [to_json(claim) for claim in claims] if several else to_json(claims[0]),
         "party": view.party,
         "colluding": [view.clients[i] for i in view.colluding],
+        "doubts": list(dict.fromkeys(doubt for *_, doubt in read if doubt is not None)),
         "attacks": stored(folder, keys, pictured=picture),
         "left_out": {},
     }
@@ -167,6 +166,8 @@ def _tell(found: dict[str, Any]) -> None:
         if one.get("over_runs"):
             shares = ", ".join("not run" if share is None else f"{share:.3g}" for share in one["over_runs"])
             echo(f"{name}: recovered with the first run, the first two, ...: {shares}.")
+    for doubt in found.get("doubts", ()):
+        echo(f"What these figures are scored against is in doubt: {doubt}.")
     for why, names in _reasons(found["left_out"]).items():
         echo(f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} left out: {in_options(why)}.")
     left = unread(found["shown"])

@@ -21,20 +21,24 @@ from privfed.audits import (
     audit_samples,
     audit_units,
 )
+from privfed.audits.truth import unlike
 from privfed.cli.declared import Declared
 from privfed.cli.described import clipped, know_questions, load, models
 from privfed.cli.own_rows import audit_own_rows
 from privfed.cli.result import claim_of_run
 from privfed.cli.run_folder import RUN, Source, read_run, values_of
 from privfed.cli.several_runs import without_rows
-from privfed.core.record.records import LOCAL, View
+from privfed.core.asking.question import ClientData
+from privfed.core.record.records import CLIENTS, LOCAL, View
 from privfed.core.record.transcript import Transcript
 from privfed.core.stored.files import rewrite
 from privfed.core.values.domain import FloatArray
-from privfed.core.values.guarantee import Mechanism
+from privfed.core.values.guarantee import Mechanism, Unit
 from privfed.data import ClientTables, load_clients, load_features
 from privfed.errors import ArgumentError, DataError
 from privfed.estimators.scaling import scaled_as
+from privfed.federation.simulation import USERS, user_key
+from privfed.party.answerer import of_users
 from privfed.privacy.claim import PrivacySpent
 
 STATED = (
@@ -84,7 +88,7 @@ def audit(
         claim = _claim(subject, transcript)
         know_questions(subject, algorithm, "audit", model)
         source = source_of_rows(subject, transcript, truth, group, columns, label, missing)
-        rows, _, labels = true_rows(subject, transcript, truth, source)
+        rows, _, labels = true_rows(subject, transcript, truth, source, counted=True)
         options: dict[str, Any] = values_of({"confidence": given["confidence"]})
         noise = audit_run(transcript, rows, labels, **options)
         found = [noise, audit_units(transcript, trials=trials, **options)]
@@ -168,8 +172,8 @@ def target_of(
     colluding: tuple[str, ...],
     client: str | None,
     known: Path | None = None,
-) -> tuple[View, Target]:
-    """Read what attacks on a run's folder need: the view of the party, and the target.
+) -> tuple[View, Target, str | None]:
+    """Read what attacks on a run's folder need: the view of the party, the target, and a doubt about it.
 
     Args:
         folder: folder of the run.
@@ -195,7 +199,7 @@ def target_of(
     domain = Declared(low=low, high=high).domain()
     source = source_of_rows(folder, transcript, truth, group, columns, label, missing)
     rows, features, labels = true_rows(folder, transcript, truth, source)
-    agreed = transcript.configuration
+    doubt, agreed = doubt_of(folder, transcript, rows), transcript.configuration
     positions = [_position(name, agreed.clients) for name in colluding]
     if party == "clients" and not positions:
         raise ArgumentError("clients attack by what they see: name them with --colluding.")
@@ -218,7 +222,7 @@ def target_of(
     scaled = scaled_as(transcript)
     public = None if public is None else scaled(public)
     ends = None if domain is None else scaled(np.stack(domain.bounds(len(features))))
-    return view, Target(
+    target = Target(
         clients=rows,
         labels=labels,
         colluding=view.colluding,
@@ -233,6 +237,28 @@ def target_of(
         if agreed.noising_terms is None or agreed.noising_terms.mechanism != Mechanism.GAUSSIAN
         else agreed.noising_terms.budget**0.5,
     )
+    return view, target, doubt
+
+
+def doubt_of(folder: Path, transcript: Transcript, rows: list[FloatArray]) -> str | None:
+    """Return why rows may be others than those that a run's sums are of; None where they give these sums.
+
+    Raises:
+        DataError: they give others, in a run of single rows.
+    """
+    run, terms = read_run(folder) if (folder / RUN).exists() else None, transcript.configuration.privacy
+    if run is not None and run.parameters.values.get("group_size", 1) != 1:
+        return "clients answered from groups of rows; whether these are the run's was not checked"
+    differs = unlike(transcript, rows)
+    if differs is None:
+        return None
+    if run is not None and (terms is None or terms.unit != Unit.USER):
+        raise DataError(
+            f"the rows are not those of the run in {folder}: they would give other totals, first of "
+            f"{differs}. Their file has changed since, or --truth names another; name one that is as it was."
+        )
+    why = "nodes answered from groups of rows, users have more rows than count, or these are other rows"
+    return f"the rows do not give the run's totals, first of {differs}: {why}"
 
 
 def _public(
@@ -281,11 +307,18 @@ def source_of_rows(
 
 
 def true_rows(
-    folder: Path, transcript: Transcript, truth: Path | None, source: Source
+    folder: Path, transcript: Transcript, truth: Path | None, source: Source, *, counted: bool = False
 ) -> tuple[list[FloatArray], tuple[str, ...], list[Any] | None]:
     """Return the rows of every client of a run, by position, the names of their columns, and labels.
 
     Rows are scaled as those of the run were. Labels are those that a run trained on; None for other runs.
+
+    Args:
+        folder: of the run.
+        transcript: of the run.
+        truth: file with the rows; None for the data that the folder names.
+        source: where they lie, and how they are read.
+        counted: at unit "user", only those rows of a user that its client answered from.
 
     Raises:
         DataError: the rows are not those of the run's clients.
@@ -303,11 +336,20 @@ def true_rows(
     _check_rows(tables, names, None if source.classes else transcript.configuration.n_features)
     place = {name: i for i, name in enumerate(tables.names)}
     labels = models().labels_of(tables, source.classes) if source.classes else None
-    scaled = scaled_as(transcript)
+    scaled, terms = scaled_as(transcript), transcript.configuration.privacy
+    rows = [scaled(np.asarray(tables.arrays[place[name]])) for name in names]
+    own_labels = [None] * len(names) if labels is None else [labels[place[name]] for name in names]
+    kept = terms is not None and (terms.seeded or (folder / CLIENTS / USERS).exists())
+    if counted and terms is not None and terms.unit == Unit.USER and kept:
+        key = user_key(folder, transcript.configuration)
+        ids = [tables.tables[place[name]].ids for name in names]
+        each = zip(rows, own_labels, ids, strict=True)
+        data = [of_users(ClientData(own, known, users=whose), terms, key) for own, known, whose in each]
+        rows, own_labels = [one.features for one in data], [one.labels for one in data]
     return (
-        [scaled(np.asarray(tables.arrays[place[name]])) for name in names],
+        rows,
         tuple(tables.columns),
-        None if labels is None else [labels[place[name]] for name in names],
+        None if labels is None else own_labels,
     )
 
 

@@ -96,7 +96,7 @@ class Simulation(Engine):
         seeded = configuration.privacy is not None and configuration.privacy.seeded
         positions = range(len(configuration.clients))
         session, sides = opening.protocol.parties(configuration, dict.fromkeys(positions, policy))
-        key = _user_key(opening.folder, configuration)
+        key = user_key(opening.folder, configuration)
         if key is not None:
             for name, given in zip(configuration.clients, opening.data, strict=True):
                 check_named(given, name)
@@ -147,10 +147,11 @@ def _stores(folder: Path | None, client: int, state: ProgramState | None) -> Sto
     return replace(stores, ledger=ledger_of(folder, client))
 
 
-def _user_key(folder: Path | None, configuration: Configuration) -> bytes | None:
+def user_key(folder: Path | None, configuration: Configuration) -> bytes | None:
     """Return the key by which clients choose among rows of a user; None at other units.
 
-    It is kept in the run's folder, so that a resumed run chooses the same rows; a seeded run's repeats.
+    It is kept in the run's folder, so that a resumed run, or an audit, chooses the same rows; a seeded run's
+    repeats.
     """
     terms = configuration.privacy
     if terms is None or terms.unit != Unit.USER:

@@ -31,14 +31,15 @@ def test_two_runs_show_more_than_one_and_have_reports_of_their_own(invoke, runs)
     assert len(folders) == 2 and not (runs[1] / "attacks").exists()
 
 
-def test_runs_of_other_rows_are_refused(failing, runs, iris):
+def test_runs_of_other_rows_are_refused(invoke, failing, runs, words, iris, tmp_path):
     header, first, *rest = iris.read_text().splitlines()
     hospital, value, *others = first.split(",")
     other = iris.with_name("other.csv")
     other.write_text("\n".join([header, ",".join([hospital, str(float(value) + 1), *others]), *rest]))
-    settings = runs[1] / "run.json"
-    settings.write_text(settings.read_text().replace(str(iris), str(other)))
-    assert "differ between these runs" in failing("attack", *runs, "--attack", "differencing", "--quiet")
+    masked = ("--algorithm", "lloyd", "--protocol", "masked", "--max-iter", 2)
+    invoke("fit", other, *words[2:], *masked, "--out", tmp_path / "other", "--quiet")
+    two = (runs[0], tmp_path / "other")
+    assert "differ between these runs" in failing("attack", *two, "--attack", "differencing", "--quiet")
 
 
 def test_known_rows_are_taken_out_and_the_others_attacked(invoke, failing, runs, iris, tmp_path):
@@ -52,3 +53,27 @@ def test_known_rows_are_taken_out_and_the_others_attacked(invoke, failing, runs,
     assert helped["details"]["rows"] == alone["details"]["rows"] - 120
     assert helped["recovered"] > alone["recovered"] and helped["precision"] >= 0.98
     assert "known row 1 is not among" in failing(*words, "--known", strange)
+
+
+def test_a_table_that_has_changed_since_the_run_is_one_line(failing, copied, iris, tmp_path):
+    """Scored against other rows an attack that finds rows would be said to find nothing."""
+    folder = copied(tmp_path / "run", "--algorithm", "lloyd", "--protocol", "plain")
+    first, *others = iris.read_text().splitlines(keepends=True)
+    cells = others[3].split(",")
+    iris.write_text(first + "".join([*others[:3], ",".join([cells[0], "9.5", *cells[2:]]), *others[4:]]))
+    said = failing("attack", folder, "--attack", "differencing", "--quiet")
+    assert "not those of the run" in said and "has changed since" in said
+    assert not (folder / "attacks").exists()
+
+
+def test_of_groups_and_of_runs_without_a_table_a_doubt_is_said(invoke, iris, copied, tmp_path):
+    folder = copied(tmp_path / "grouped", "--algorithm", "lloyd", "--protocol", "plain", "--group-size", 5)
+    words = ("--attack", "differencing")
+    shown = invoke("attack", folder, *words).stdout
+    assert "in doubt: clients answered from groups of rows; whether these are the run's was not checked" in (
+        " ".join(shown.split())
+    )
+    (folder / "run.json").unlink()
+    rows = ("--truth", iris, "--group", "hospital", "--label", "species")
+    found = json.loads(invoke("attack", folder, *words, *rows, "--json").stdout)
+    assert "do not give the run's totals" in found["doubts"][0]

@@ -66,3 +66,21 @@ def test_bad_releases_are_one_line(failing, tmp_path, arrays, words, message):
 
 def test_a_file_that_is_no_npz_is_one_line(failing, iris):
     assert "is no .npz file of numbers" in failing("audit", iris, "--epsilon", 1, "--delta", 0.1)
+
+
+def test_a_run_of_users_is_audited_on_the_rows_that_counted(invoke, tmp_path):
+    """On all rows of users the totals were far off, which was taken for enough noise."""
+    rng, data = np.random.default_rng(0), tmp_path / "users.csv"
+    rows = rng.normal(size=(120, 2)).clip(-3, 3)
+    lines = [f"h{i % 5},p{i // 10},{x},{y}" for i, (x, y) in enumerate(rows.tolist())]
+    data.write_text("\n".join(["hospital,patient,x,y", *lines]) + "\n")
+    claim = ("--epsilon", 10, "--delta", 1e-5, "--unit", "user", "--rows-per-user", 1, "--id", "patient")
+    clients = ("--group", "hospital", "--clients", "h0,h1,h2,h3,h4", "--neighbours", "add-remove")
+    domain = ("--low", -3, "--high", 3, "--max-rows", 40)
+    out = tmp_path / "run"
+    invoke("fit", data, "--algorithm", "dp", "-k", 2, *claim, *clients, *domain, "--out", out, "--quiet")
+    found = json.loads(invoke("audit", out, "--confidence", 1 - 1e-9, "--json").stdout)
+    # Of n values the mean square varies by sqrt(2 / n).
+    assert abs(found["ratio"] - 1.0) < 6.0 * (2.0 / found["values"]) ** 0.5
+    (out / "clients" / "users").unlink()
+    assert "nothing was audited" in invoke("audit", out, exit_code=2).stderr
