@@ -22,7 +22,7 @@ from privfed.core.roles.engine import PythonLog
 from privfed.core.values.domain import FloatArray
 from privfed.party.answerer import in_order
 from privfed.privacy.noised import Noised
-from privfed.questions.contingency import Contingency
+from privfed.questions.lloyd import Contingency
 
 CHANCE = 1e-9
 """Chance that rows of a run are taken for others, where its totals are noised."""
