@@ -201,6 +201,23 @@ def test_the_smallest_ranges_keep_a_step(high: float, n: int) -> None:
     assert abs(values[0] - n * high) <= n * grid.step[0]
 
 
+@pytest.mark.parametrize("slotted", [False, True])
+@pytest.mark.parametrize("doublings", [0, 10, 20])
+def test_answers_that_are_all_rounded_up_at_the_end_of_their_range_do_not_wrap(
+    doublings: int, slotted: bool
+) -> None:
+    """A sum just below a power of two is rounded to it, and takes a bit more than the sum did."""
+    high = float(np.nextafter(2.0**-doublings, 0.0))
+    grid = Grid(spec([-high], [high], [2.0**-29 * high]), 1 << doublings, slotted=slotted)
+    assert grid.n_paired == slotted
+    for end in (high, -high):
+        words = grid.encode(np.array([end]), 0)
+        for _ in range(0 if slotted else doublings):
+            grid.add(words, words.copy())
+        found = float(grid.decode(words)[0][0])
+        assert found == pytest.approx(end if slotted else end * 2.0**doublings)
+
+
 # --- slots: of the answers to an entry at most one is not zero ---
 
 
