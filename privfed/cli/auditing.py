@@ -35,6 +35,7 @@ from privfed.core.stored.files import rewrite
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Mechanism, Unit
 from privfed.data import ClientTables, load_clients, load_features
+from privfed.data.table import ERROR, missing_rule
 from privfed.errors import ArgumentError, DataError
 from privfed.estimators.scaling import scaled_as
 from privfed.federation.simulation import USERS, user_key
@@ -267,7 +268,8 @@ def _public(
     """Return public rows, and of a run that trained models their labels."""
     if sample is None or not labelled:
         return None if sample is None else load_features(sample, columns), None
-    tables = load_clients(sample, label=source.label, columns=columns)
+    rule = ERROR if source.missing is None else missing_rule(source.missing)
+    tables = load_clients(sample, label=source.label, columns=columns, missing=rule)
     labels = np.concatenate(models().labels_of(tables, source.classes))
     return np.concatenate(tables.arrays)[labels >= 0], labels[labels >= 0]
 

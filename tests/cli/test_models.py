@@ -151,13 +151,16 @@ def test_attacks_on_a_run_of_nodes_take_the_labels_that_its_folder_does_not_name
     with (tmp_path / "t.csv").open("a") as file:
         file.write("c0,,.1,.1,.1,0\nc1,.1,.1,.1,.1,\n")
     public = write(tmp_path / "public.csv", seed=9, n=3, names="012")
+    with public.open("a") as file:
+        file.write("c0,.1,,.1,.1,0\nc1,.1,.1,.1,.1,\n")
     words = ("--attack", "model-membership,sketch-linkage", "--json")
     expected = json.loads(
         run("attack", home / "run", *words, "--public", home / "public.csv", "--out", tmp_path / "a").stdout
     )["attacks"]
     truth = ("--truth", tmp_path / "t.csv", "--group", "client", "--missing", "leave-out")
-    words = ("attack", tmp_path, *words, *truth, "--public", public)
-    found = json.loads(run(*words, "--label", "kind", "--out", tmp_path / "b").stdout)["attacks"]
+    words = ("attack", tmp_path, *words, *truth)
+    labels = ("--public", public, "--label", "kind")
+    found = json.loads(run(*words, *labels, "--out", tmp_path / "b").stdout)["attacks"]
     for name, one in found.items():
         assert {**one, "key": "", "seconds": 0} == {**expected[name], "key": "", "seconds": 0}
     assert found.keys() == expected.keys()
