@@ -21,13 +21,13 @@ import numpy as np
 from sklearn.base import clone
 
 from privfed.algorithms.private.kmeans import PrivateKMeans
-from privfed.algorithms.private.selection import PrivateSelection
+from privfed.algorithms.private.selection import ROWS_ONLY, PrivateSelection
 from privfed.core.agreed.configuration import CohortRule
 from privfed.core.connection import Members
 from privfed.core.record.records import FILE as TRANSCRIPT
 from privfed.core.record.records import Exchanged, Summed
 from privfed.core.record.transcript import Transcript, has_begun
-from privfed.core.values.guarantee import Noise
+from privfed.core.values.guarantee import Noise, Unit
 from privfed.errors import ArgumentError, PrivacyError, UndefinedIndexError
 from privfed.estimators.base import FederatedClusterer, estimator_of
 from privfed.estimators.choosing import (
@@ -166,8 +166,8 @@ def _chosen_privately(
     """Fit all candidates on one coreset, choose one by an index, and refine it: one budget covers everything.
 
     Raises:
-        PrivacyError: the estimator or the index cannot be computed on a coreset, or the server adds the
-            noise.
+        PrivacyError: the estimator or the index cannot be computed on a coreset, the server adds the
+            noise, or the unit is a client.
     """
     resume = resume and has_begun(folder_to_resume(model.run_dir))
     clients = gathered(model)
@@ -179,6 +179,8 @@ def _chosen_privately(
     index, candidates = str(index), _candidates(range, "minimum")
     if privacy.noise == Noise.SERVER:
         raise PrivacyError(FIXED_ONLY)
+    if not Unit(privacy.unit).of_rows:
+        raise PrivacyError(ROWS_ONLY)
     seed, most = model._seed(resume), candidates[-1]
     algorithm = clone(model).set_params(n_clusters=most).make_algorithm(clients.n_features, seed)
     if not isinstance(algorithm, PrivateKMeans) or index not in ON_CORESETS:

@@ -19,7 +19,7 @@ import numpy as np
 
 from privfed.core.agreed.configuration import PrivacyTerms
 from privfed.core.asking.phases import Form, Phase, Phases, Shape, Within
-from privfed.core.asking.question import BOUNDED_FORMS, Question, kind_named, wire_name
+from privfed.core.asking.question import BOUNDED_FORMS, Question, kind_named, unbounded, wire_name
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Ask, Conversation, Setting
 from privfed.core.values.domain import Ball, FloatArray, Ranges, frozen_array
@@ -88,6 +88,17 @@ class AskedMetric:
     def kind(self) -> type[Question]:
         """Class of its question."""
         return cast(type[Question], kind_named(self.name))
+
+    def check_private(self) -> None:
+        """Check that its question has a bound, before a budget pays for it.
+
+        Raises:
+            PrivacyError: it has none, neither for a record nor for a client.
+        """
+        kind = self.kind
+        own = kind.bounded is not Question.bounded or kind.client_limits is not Question.client_limits
+        if not own and kind not in BOUNDED_FORMS:
+            raise unbounded(kind)
 
     def phases(self, setting: Setting) -> Phases:
         """Return what the metric asks."""

@@ -20,7 +20,7 @@ NOT_A_NUMBER = {
     "labels_agreement",
     "profiles",
 }
-NOT_A_NUMBER |= {"with_interval"}
+NOT_A_NUMBER |= {"with_interval", "with_intervals"}
 """Metrics that give more than a number, which nothing can be chosen by."""
 
 

@@ -130,6 +130,19 @@ def test_what_is_not_reserved_is_paid_when_a_run_begins(tmp_path: Path) -> None:
     assert budget.remaining().share == 0.0
 
 
+@pytest.mark.parametrize("what", ["profiles", "clients_per_cluster", "select_n_clusters"])
+def test_what_no_claim_covers_is_refused_before_it_is_paid(what: str, tmp_path: Path) -> None:
+    budget = PrivacyBudget(1.0, 1e-6, "client", "add-remove", tmp_path / "b", domain=BOX)
+    later = budget.take(0.5, reserve=False)
+    with pytest.raises(PrivacyError, match=r'no proven bound|at unit "record" only'):
+        if what == "select_n_clusters":
+            chosen = DPKMeans(2, privacy=later, protocol="plain")
+            select_n_clusters(clients(), estimator=chosen, range=(2, 3))
+        else:
+            getattr(metrics, what)(clients(), CENTERS, privacy=later, protocol="plain")
+    assert budget.log() == []
+
+
 def test_a_resumed_run_is_paid_once(tmp_path: Path) -> None:
     budget = budget_in(tmp_path)
     taken = budget.take(0.5)

@@ -41,6 +41,8 @@ from privfed.questions.cluster_spread import index_from
 CORESET_SHARE = 0.75
 """Share of the budget for the coreset, which gives the choice and the start."""
 
+ROWS_ONLY = 'the number of clusters is chosen at unit "record" only; fit one number.'
+
 FILL = 3.0
 """Least rows of a grid's cell, in standard deviations of its count's noise: a finer grid than for a single
 fit, since the index depends more on the clusters' borders than on their means."""
@@ -131,7 +133,7 @@ class PrivateSelection:
             PrivacyError: at unit "client".
         """
         if setting.privacy is None or not setting.privacy.unit.of_rows:
-            raise PrivacyError('the number of clusters is chosen at unit "record" only; fit one number.')
+            raise PrivacyError(ROWS_ONLY)
         rng = np.random.default_rng(self.algorithm.seed)
         most = max(self.candidates)
         scale = yield from scaled(setting, most)

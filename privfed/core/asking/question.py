@@ -139,6 +139,14 @@ def register(kind: Registered) -> Registered:
     return kind
 
 
+def unbounded(kind: type[Question]) -> PrivacyError:
+    """Return the error that a question has no bound on what a record contributes, and what helps."""
+    return PrivacyError(
+        f"{kind.__name__} has no proven bound for one record: a client's answer to it may depend on each of "
+        f"its rows as a whole. {kind.alternative}"
+    )
+
+
 def kind_named(name: str) -> type[Question | Part]:
     """Return the class of a wire name; one of privfed's own is imported when it is first received.
 
@@ -206,10 +214,7 @@ class Question(ABC):
         # A subclass may ask something else, so that it does not inherit the bounded form.
         form = BOUNDED_FORMS.get(type(self))
         if form is None:
-            raise PrivacyError(
-                f"{type(self).__name__} has no proven bound for one record: a client's answer to it may "
-                f"depend on each of its rows as a whole. {self.alternative}"
-            )
+            raise unbounded(type(self))
         bounded: Question = form(**asdict(self), reach=reach)
         return bounded
 
