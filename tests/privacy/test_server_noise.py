@@ -36,7 +36,7 @@ from privfed.privacy.accounting import gdp_mu
 from privfed.privacy.claim import Privacy
 from privfed.privacy.ledger import BudgetLedger, ClientBudget
 from privfed.privacy.noised import Noised
-from privfed.privacy.pricing import ServerNoise, added_noise, cost, noised, scheduled
+from privfed.privacy.pricing import ServerNoise, added_noise, agreed_on, cost, noised, scheduled
 from privfed.protocols import Masked, Slotted
 from privfed.questions.bounded.bounded_sums import RelativeSums
 from privfed.questions.lloyd import LloydSums
@@ -173,6 +173,14 @@ def test_octaves_of_a_radius_need_the_same_noise_and_other_radii_another() -> No
     below = 1.0 - 2.0**-48.5
     assert added(below) == added(below * 2.0**-30) != added(1.0)
     assert octave(0.36, 0.7) == 0.35 and octave(9.0, 0.7) == 0.7 and octave(0.0, 1.0) == 2.0**-40
+
+
+def test_a_question_is_agreed_on_for_its_own_sum_alone() -> None:
+    asks = ASK, replace(ASK, question=replace(LLOYD, radius=0.6))
+    configuration = agreed(runs=Asks(*asks))
+    asked = [noised(one.question, SPLIT, None, configuration) for one in asks]
+    found = [[agreed_on(one, configuration, index) for index in range(3)] for one in asked]
+    assert found == [[True, False, False], [False, True, False]]
 
 
 def test_a_ledger_and_a_client_refuse_what_was_not_agreed_on() -> None:

@@ -12,6 +12,7 @@ from privfed.core.asking.question import ClientData, Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.stored.encoding import Array, Refusal, decode, encode
 from privfed.core.values.domain import Ranges
+from privfed.protocols.answering import answer
 from privfed.protocols.plain import PlainAnswer, PlainClient, PlainRequest, PlainSession
 from privfed.questions.lloyd import LloydSums
 
@@ -107,6 +108,12 @@ def told(reply: bytes) -> Any:
 
 def answer_of(*values: float, number: int = 1, clipped: int = 0) -> bytes:
     return encode(PlainAnswer(number, Array.from_numpy(np.array(values)), clipped))
+
+
+def test_what_is_no_number_is_answered_as_zero_and_counted_as_clipped() -> None:
+    given = Statistics(count=np.array([9.0, np.nan]), sum=np.array([[np.nan], [1.0]]))
+    found = answer(QUESTION, 0, lambda question, index: (given, 2))
+    assert found.vector.tolist() == [4.0, 0.0, 0.0, 1.0] and found.clipped == 2 + 1 + 2
 
 
 @pytest.mark.parametrize(
