@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from privfed.core.asking.phases import Cycle, Form, Phase, Phases, Shape
 from privfed.core.asking.question import Place, Position, Question
 from privfed.errors import PolicyError
-from privfed.party.position import Gaps, may_end, next_places, phase_at
+from privfed.party.position import MOST_MISSED, Gaps, may_end, next_places, phase_at
 from privfed.party.program import REFUSED, Program, ProgramState
 from tests.default_run import examples
 from tests.party.follower import follower, readings
@@ -111,6 +113,14 @@ def test_turns_that_were_missed_are_stated_and_fill_the_gap() -> None:
         assert admitted(program, state, second.at(Position((), (0, turn, 1, 1))), index) is not None
     for turn, index in ((1, 2), (2, 2), (21, 40), (21, 42), (41, 81)):
         assert admitted(program, state, second.at(Position((), (0, turn, 1, 1))), index) is None
+
+
+def test_no_more_sums_are_missed_in_a_row_than_a_client_counts_through() -> None:
+    fit = QUESTIONS[0]
+    program = Program((replace(single(type(fit))[0], most=MOST_MISSED + 9),), (), SETTING)
+    for index, known in ((MOST_MISSED, True), (MOST_MISSED + 1, False)):
+        found = admitted(program, ProgramState(), fit.at(Position((), (0, index + 1))), index)
+        assert (found is not None) == known
 
 
 @pytest.mark.parametrize("position", [None, Position(), Position((), (0, 1, 1)), Position((), (-1, 1))])

@@ -7,23 +7,29 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from privfed import DWFKMeans
 from privfed.core.agreed.agreement import Agreement
+from privfed.core.agreed.configuration import Configuration, Terms
+from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import question_from_bytes
 from privfed.core.record.records import Asked
 from privfed.core.roles.engine import Exchange
 from privfed.core.stored.encoding import Refusal, decode, encode
+from privfed.core.values.domain import Ranges
 from privfed.deploy.local import nodes_of
 from privfed.engines.flower import FlowerEngine
 from privfed.engines.flower.network import Heard
 from privfed.engines.flower.node import answered
 from privfed.engines.flower.node_messages import Answered, Ask, Join, read_down, read_up
 from privfed.party.identity import read_identity
-from privfed.party.signed import SEEN, UNSIGNED, Requests, SignedRequest
+from privfed.party.signed import MOST_SESSIONS, SEEN, UNSIGNED, Requests, SignedRequest, SignedSide
 from privfed.protocols.crypto.keys import Identity
-from privfed.protocols.plain import PlainRequest
+from privfed.protocols.plain import PlainAnswer, PlainClient, PlainRequest
+from privfed.protocols.setup.simulated import fresh_agreement
+from privfed.questions.lloyd import LloydSums
 from tests.engines.flower.federations import WORDS, N, assert_same, federation, here
 from tests.engines.flower.networks import Folders
 
@@ -168,3 +174,31 @@ def test_a_stranger_who_knows_the_agreement_gets_no_answer_of_a_plain_sum(tmp_pa
     request = signs.signed(Exchange("collect", 1, {1: body})).requests[1]
     answer = read_up(answered(network.folders[101], encode(Ask(seen.digest, request))), "")
     assert isinstance(answer, Answered) and b"PlainAnswer" in answer.reply and N > 1
+
+
+def test_a_client_hears_so_many_processes_of_the_coordinator_and_those_go_on() -> None:
+    configuration = Configuration(
+        protocol="plain",
+        algorithm="",
+        clients=tuple("abc"),
+        n_features=1,
+        terms=Terms(max_sums=MOST_SESSIONS + 2),
+    )
+    agreement, coordinator, _ = fresh_agreement(configuration, range(3))
+    question = LloydSums(ranges=Ranges([0.0], [1.0], 4), centers=np.zeros((1, 1)))
+    side = SignedSide(PlainClient(configuration, ClientPolicy()), agreement, 0)
+    state, processes = side.initial(), [Requests(agreement, coordinator) for _ in range(MOST_SESSIONS + 1)]
+
+    def asked(process: Requests, number: int) -> PlainAnswer | Refusal:
+        nonlocal state
+        body = encode(PlainRequest(number, 0, question.to_bytes()))
+        request = process.signed(Exchange("collect", number, {0: body})).requests[0]
+        state, reply = side.step(state, request, lambda one, index: (zeros, 0))
+        found: PlainAnswer | Refusal = decode(reply, PlainAnswer | Refusal, sender="a", stage="collect")
+        return found
+
+    zeros = question.spec.unflatten(np.zeros(question.spec.size))
+    for number, process in enumerate(processes[:-1], start=1):
+        assert isinstance(asked(process, number), PlainAnswer)
+    assert asked(processes[-1], MOST_SESSIONS + 1) == Refusal("request:sessions")
+    assert isinstance(asked(processes[0], MOST_SESSIONS + 1), PlainAnswer)
