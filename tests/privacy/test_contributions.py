@@ -143,11 +143,14 @@ def test_what_is_no_number_costs_its_own_row_alone(
 @pytest.mark.parametrize("cells", [[0, 2], [0, -2]])
 def test_a_row_in_no_cell_that_there_is_adds_zero(cells: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     def planted(self: Unclipped, rows: np.ndarray, labels: np.ndarray) -> dict[str, Contribution]:
-        return {"sum": Contribution(rows, np.array(cells)), "size": Contribution(np.abs(rows[:, :1]))}
+        every = np.resize(cells, len(rows))
+        return {"sum": Contribution(rows, every), "size": Contribution(np.abs(rows[:, :1]))}
 
     monkeypatch.setattr(Unclipped, "contributions", planted)
-    answer = Unclipped(ranges=UNIT, factor=1.0).answer(ClientData(ROWS[[0, 2]]), np.random.default_rng(0))
-    np.testing.assert_array_equal(answer["sum"], [[0.5, 0.5], [0.0, 0.0]])
+    clients, rng = [ClientData(ROWS[[0, 2]]) for _ in range(2)], np.random.default_rng(0)
+    for answer in some(Unclipped(ranges=UNIT, factor=1.0).answer_all(clients, [rng, rng])):
+        np.testing.assert_array_equal(answer["sum"], [[0.5, 0.5], [0.0, 0.0]])
+        assert answer["size"].tolist() == [0.5]
 
 
 def test_a_negative_value_is_beyond_a_bound_that_counts_on_none(monkeypatch: pytest.MonkeyPatch) -> None:
