@@ -86,11 +86,7 @@ class Slotted:
         check_whole("contributors", contributors, 2)
         self.inner, self.contributors = inner, contributors
         self.sums = self.slotted_sums = sums
-
-    @property
-    def name(self) -> str:
-        """The inner sum's name with a prefix that says it has slots."""
-        return f"{SLOTTED}{self.inner.name}"
+        self.name = f"{SLOTTED}{inner.name}"
 
     @property
     def assumptions(self) -> Assumptions:
@@ -192,6 +188,11 @@ class SlottedState(msgspec.Struct, frozen=True):
         """How often clients were lost so far: as the inner sum counts, since the group sums nothing."""
         return int(self.inner.losses_so_far)
 
+    @property
+    def losses_shown(self) -> int:
+        """As of the inner sum."""
+        return int(self.inner.losses_shown)
+
     def __repr__(self) -> str:
         return "SlottedState(...)"
 
@@ -259,13 +260,12 @@ def moved(statistics: Statistics, key: bytes, slots: int, client: int) -> Statis
     """Move the content of the first slot to the client's slot in the permutation drawn from `key`."""
     # Sorting uniform words gives a uniform permutation.
     slot = int(np.argsort(keystream(key, slots))[client])
-    vector = np.zeros(statistics.vector.size)
-    found = Statistics.of(statistics.layout, vector)
+    found = Statistics.of(statistics.layout, np.zeros(statistics.vector.size))
     for name, answers in statistics.items():
         # All but one slot are empty, or noise is in all. Zeros that nobody writes to take no memory.
         full = np.flatnonzero(answers.reshape(slots, -1).any(axis=1))
         found[name][(full + slot) % slots] = answers[full]
-    frozen(vector)
+    frozen(found.vector)
     return found
 
 

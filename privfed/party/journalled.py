@@ -37,6 +37,19 @@ def parties_of(agreement: Agreement) -> bytes:
     return digest("parties", everyone, rule.kind.encode(), rule.size, *sorted(cohorts))
 
 
+class _Shown(PolicyError):
+    """A refusal that comes too late for some losses: the totals without these clients were opened.
+
+    Args:
+        code: of the refusal.
+        clients: how many losses the journal has not counted.
+    """
+
+    def __init__(self, code: str, clients: int) -> None:
+        super().__init__(code)
+        self.clients = clients
+
+
 class JournalledFit:
     """One fit in a party's journal: the stores of its client, and what it has answered.
 
@@ -158,11 +171,12 @@ class JournalledFit:
                 raise PolicyError("policy:max_starts")
             database.execute("INSERT INTO starts (data_set, cells) VALUES (?, ?)", (data_set, cells))
 
-    def counted(self, lost: int) -> None:
+    def counted(self, lost: int, shown: int = 0) -> None:
         """Keep how often clients were lost in this fit, before anything is given because of it.
 
         Args:
             lost: how often, over all set-ups.
+            shown: how often in totals that the client has opened.
 
         Raises:
             PolicyError: in all fits on these rows it would be more often than the policy allows; the text is
@@ -171,8 +185,10 @@ class JournalledFit:
         with self._database.transaction() as database:
             query = "SELECT losses FROM fits WHERE number = ?"
             (known,) = database.execute(query, (self.number,)).fetchone()
-            if lost > known:
-                self.lost(lost - known, self._max_losses)
+            try:
+                self._lost(max(0, lost - known), self._max_losses)
+            except PolicyError as error:
+                raise (_Shown(str(error), shown - known) if shown > known else error) from None
 
     def lost(self, clients: int, most: int | None = None) -> None:
         """Count clients that were lost in a sum or a set-up, before anything is given because of it.
@@ -186,6 +202,9 @@ class JournalledFit:
             PolicyError: they would be more than that; the text is the code of the refusal.
         """
         check_whole("clients", clients, 1)
+        self._lost(clients, most)
+
+    def _lost(self, clients: int, most: int | None) -> None:
         with self._database.transaction() as database:
             losses, before = database.execute(
                 "SELECT losses, (SELECT SUM(losses) + COUNT(DISTINCT parties) - 1 FROM fits AS all_fits "
@@ -194,7 +213,8 @@ class JournalledFit:
             ).fetchone()
             if most is not None and before + clients > most:
                 raise PolicyError("policy:max_losses")
-            self.write("lost", {"losses": losses + clients}, clients=clients)
+            if clients:
+                self.write("lost", {"losses": losses + clients}, clients=clients)
 
     def keep_start(self, agreement: Agreement, index: int, ask: Ask, opened: OpenedTotal) -> None:
         """Keep a verified total that is a start's, from which later fits may begin; of a sum the first.
@@ -246,9 +266,16 @@ class JournalStore:
 
     @contextmanager
     def transaction(self) -> Iterator[StateTransaction]:
-        """Lock the whole journal; what is saved is on disk once the outermost transaction has ended."""
-        with self._fit.together():
-            yield self
+        """Lock the whole journal; what is saved is on disk once the outermost transaction has ended.
+
+        Where a state that counts too many losses is not kept, those in totals that were opened are.
+        """
+        try:
+            with self._fit.together():
+                yield self
+        except _Shown as error:
+            self._fit.lost(error.clients)
+            raise
 
     def load(self) -> Any | None:
         """Return what is kept, or None before the first message.
@@ -273,7 +300,7 @@ class JournalStore:
             PolicyError: that is more often than the policy allows; nothing of the transaction is kept.
         """
         if isinstance(state, CountsLosses):
-            self._fit.counted(state.losses_so_far)
+            self._fit.counted(state.losses_so_far, state.losses_shown)
         kept = state if self._codec is None else self._codec.to_bytes(state)
         content = {"spent": state} if self._codec is None else {}
         self._fit.write(self._column, {self._column: kept}, **content)

@@ -126,6 +126,11 @@ class SignedState(msgspec.Struct, frozen=True):
         """How often clients were lost so far, where the secure sum counts that; else 0."""
         return self.side.losses_so_far if isinstance(self.side, CountsLosses) else 0
 
+    @property
+    def losses_shown(self) -> int:
+        """How often in totals that were opened, likewise."""
+        return self.side.losses_shown if isinstance(self.side, CountsLosses) else 0
+
 
 class _StateCodec:
     """How a `SignedState` is stored, given how the side's state is."""

@@ -211,7 +211,7 @@ class GroupClient:
         pending = group.pending if group.pending > sealed.number else 0
         lost = set(attempt.cohort) - set(opened.contributors)
         counted = losses.after_total(group.losses, attempt.cohort, lost)
-        changed = {"opened": sealed.index, "pending": pending, "losses": counted}
+        changed = {"opened": sealed.index, "pending": pending, "losses": counted, "shown": counted.over_fits}
         return msgspec.structs.replace(group, head=next_head(attempt.header, opened.integers), **changed)
 
     def _counted(self, group: Group, attempt: SumAttempt) -> Group:

@@ -64,6 +64,7 @@ class Group(_Hidden, frozen=True):
         repeats: how often a sum was asked again, or a client named lost between two sums.
         lost: one byte for each client of the configuration: 1 for those that are out of the fit.
         losses: how often clients were lost.
+        shown: how often in totals that were opened.
     """
 
     session: bytes
@@ -80,6 +81,7 @@ class Group(_Hidden, frozen=True):
     repeats: int = 0
     lost: bytes = b""
     losses: Losses = Losses()
+    shown: int = 0
 
 
 class State(_Hidden, frozen=True):
@@ -119,6 +121,11 @@ class State(_Hidden, frozen=True):
     def losses_so_far(self) -> int:
         """How often clients were lost so far; a party's journal keeps it over all its fits."""
         return (self.losses if self.group is None else self.group.losses).over_fits
+
+    @property
+    def losses_shown(self) -> int:
+        """How often in totals that were opened in this set-up; those of earlier ones are in the journal."""
+        return 0 if self.group is None else self.group.shown
 
 
 def closed(state: State) -> State:

@@ -8,6 +8,7 @@ agreed without it or with cohorts without it. By default one client of a few is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from privfed.core.roles.secure_sum import Steps
 from privfed.errors import ArgumentError, PolicyError, PrivFedError, ProtocolError, RefusedError
 from privfed.party.client import Party
 from privfed.party.signed import SignedSide
-from privfed.protocols import GroupMasked, Masked
+from privfed.protocols import CKKS, GroupMasked, Masked
 from privfed.protocols.plain import PlainClient
 from privfed.protocols.slotted import Slotted
 from tests.party.elsewhere import Elsewhere
@@ -296,6 +297,22 @@ def test_clients_that_open_answer_one_sum_over_two_sets_at_most(
     with pytest.raises(PrivFedError):
         DWFKMeans(2, protocol=GroupMasked(**words), engine=engine, random_state=0, max_iter=2).fit()
     assert len(set(engine.answered[1:])) == most
+
+
+def test_over_fits_clients_that_open_totals_count_those_that_they_opened(tmp_path: Path) -> None:
+    """A total over ciphertexts says who is in it only once it is open, when a refusal comes too late."""
+    rows = [np.random.default_rng(i).normal(size=(12, 2)) for i in range(5)]
+    engine, told = Elsewhere(tmp_path, rows), list[Total]()
+    for victim in (None, *range(5)):
+        engine.silent = lambda exchange, client: exchange.number == 3 and client == victim  # noqa: B023
+        engine.told = {}
+        with suppress(PrivFedError):
+            DWFKMeans(2, protocol=CKKS(), engine=engine, random_state=0, max_iter=1, tol=0).fit()
+        told += engine.told.values()
+    assert len({one.contributors for one in told}) == 3
+    assert {engine.party(i).journal.usage("rows").losses for i in range(5)} == {2}
+    with pytest.raises(PolicyError, match="policy:max_losses"):
+        DWFKMeans(2, protocol=CKKS(), engine=engine, random_state=0).fit()
 
 
 def test_a_refusal_names_the_losses(tmp_path: Path) -> None:

@@ -96,6 +96,10 @@ class CountsLosses(Protocol):
     def losses_so_far(self) -> int:
         """How often, over all set-ups."""
 
+    @property
+    def losses_shown(self) -> int:
+        """How often in totals that this client has opened: they count also where its state is not kept."""
+
 
 class StateStore(Protocol):
     """Keeps one client's state between messages."""
