@@ -188,11 +188,6 @@ class SlottedState(msgspec.Struct, frozen=True):
         """How often clients were lost so far: as the inner sum counts, since the group sums nothing."""
         return int(self.inner.losses_so_far)
 
-    @property
-    def losses_shown(self) -> int:
-        """As of the inner sum."""
-        return int(self.inner.losses_shown)
-
     def __repr__(self) -> str:
         return "SlottedState(...)"
 

@@ -12,7 +12,7 @@ from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.program import START_MISSING, from_agreed, kept_starts
 from privfed.core.asking.question import Question, parts_of, wire_name
 from privfed.core.roles.conversation import EVERYONE, Ask, Total
-from privfed.core.roles.engine import CountsLosses, StateTransaction
+from privfed.core.roles.engine import CountsLosses, ShowsLosses, StateTransaction
 from privfed.core.stored.encoding import StateCodec, digest
 from privfed.core.values.numbers import check_whole
 from privfed.errors import PolicyError, StateError
@@ -300,7 +300,8 @@ class JournalStore:
             PolicyError: that is more often than the policy allows; nothing of the transaction is kept.
         """
         if isinstance(state, CountsLosses):
-            self._fit.counted(state.losses_so_far, state.losses_shown)
+            shown = state.losses_shown if isinstance(state, ShowsLosses) else 0
+            self._fit.counted(state.losses_so_far, shown)
         kept = state if self._codec is None else self._codec.to_bytes(state)
         content = {"spent": state} if self._codec is None else {}
         self._fit.write(self._column, {self._column: kept}, **content)

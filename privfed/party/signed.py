@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import msgspec
 
 from privfed.core.agreed.agreement import Agreement, Signer
-from privfed.core.roles.engine import Answerer, ClientSide, CountsLosses, Exchange
+from privfed.core.roles.engine import Answerer, ClientSide, CountsLosses, Exchange, ShowsLosses
 from privfed.core.stored.encoding import Codec, Message, Refusal, StateCodec, decode, encode
 from privfed.core.values.numbers import Items, Number
 from privfed.errors import ArgumentError, PolicyError, PrivFedError
@@ -129,7 +129,7 @@ class SignedState(msgspec.Struct, frozen=True):
     @property
     def losses_shown(self) -> int:
         """How often in totals that were opened, likewise."""
-        return self.side.losses_shown if isinstance(self.side, CountsLosses) else 0
+        return self.side.losses_shown if isinstance(self.side, ShowsLosses) else 0
 
 
 class _StateCodec:

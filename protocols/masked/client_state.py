@@ -215,11 +215,6 @@ class State(_Hidden, frozen=True):
         """How often clients were lost so far; a party's journal keeps it over all its fits."""
         return (self.losses if self.keys is None else self.keys.losses).over_fits
 
-    @property
-    def losses_shown(self) -> int:
-        """None: nothing is given before the state that counts it is kept."""
-        return 0
-
 
 def closed(state: State) -> State:
     """Return the state without the keys of its fit; counts over all set-ups stay."""

@@ -19,7 +19,8 @@ more is a second pair of neighbouring sums that show one client: at most 2 `coun
 
 A client of masked sums counts whom it is told to be lost before it gives a share. Where clients open, it
 counts whom a request calls lost before it answers, or, where answers just add up, who is not in an opened
-total, before it answers again: there one set more is opened than counted.
+total, before it answers again: there one set more is opened than counted. A journal that refuses
+such a count keeps it, so that it is one over all fits (`ShowsLosses`).
 
 Clients that the first list of a fit leaves out are in none of its totals, and may be in those of other fits:
 the count over all fits has one for them (`losses_so_far`). Cohorts that are agreed to differ do not count.

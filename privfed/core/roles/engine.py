@@ -96,9 +96,14 @@ class CountsLosses(Protocol):
     def losses_so_far(self) -> int:
         """How often, over all set-ups."""
 
+
+@runtime_checkable
+class ShowsLosses(CountsLosses, Protocol):
+    """The state of a client that opens totals, and hears only from them who was lost."""
+
     @property
     def losses_shown(self) -> int:
-        """How often in totals that this client has opened: they count also where its state is not kept."""
+        """How often in totals that were opened: these losses count also where the state is not kept."""
 
 
 class StateStore(Protocol):
