@@ -174,20 +174,17 @@ class TorchTrainer:
     def initial(self, seed: int) -> FloatArray:
         """Return the module's parameters, with layers that can be reset drawn anew from the seed.
 
-        What is never trained stays as it is.
+        They are drawn on the processor: the same on any device. What is never trained stays as it is.
         """
-        held = [one.detach().clone() for one in self._held]
-        with torch.random.fork_rng(devices=[self._device] if self._device.type == "cuda" else []):
+        self._set(self._start)
+        drawn = copy.deepcopy(self._module).cpu()
+        with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self._set(self._start)
-            for layer in self._module.modules():
+            for layer in drawn.modules():
                 reset = getattr(layer, "reset_parameters", None)
                 if callable(reset):
                     reset()
-        with torch.no_grad():
-            for one, kept in zip(self._held, held, strict=True):
-                one.copy_(kept)
-        return self._flat(self._parameters)
+        return self._flat(one for one in drawn.parameters() if one.requires_grad)
 
     def _gradient(self, rows: Any, classes: Any) -> Any:
         loss = self._loss(self._module(rows), classes)
