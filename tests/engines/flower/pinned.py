@@ -142,6 +142,23 @@ class Live(Folders):
         return heard
 
 
+PARTS = ("replies", "requests", "what nodes say", "faults", "a terminal", "what the coordinator gets")
+
+
+def first_difference(one: Any, other: Any) -> str:
+    """Say where two values first differ: a failure that comes once must tell by itself."""
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        one, other = list(one.items()), list(other.items())
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
+        for i, (a, b) in enumerate(zip(one, other, strict=True)):
+            if a != b:
+                return f"[{i}] {first_difference(a, b)}"
+    a, b = repr(one), repr(other)
+    at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    at = max(0, at - 40)
+    return f"{a[at : at + 160]} != {b[at : at + 160]}"
+
+
 def compared(
     made: Path,
     run: Run,
@@ -179,6 +196,6 @@ def compared(
             found.append([network.up, network.down, said, faults, tuple(capfd.readouterr()), shown])
             repeating.replay()
             tape.replay()
-    for one, other in zip(*map(alike, found), strict=True):
-        assert one == other
+    for name, one, other in zip(PARTS, *map(alike, found), strict=True):
+        assert one == other, f"{name}: {first_difference(one, other)}"
     return found[0], tape
