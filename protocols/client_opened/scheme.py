@@ -101,6 +101,7 @@ class State(_Hidden, frozen=True):
         reply: the reply to it; an identical request gets it again, byte for byte.
         begun: identifiers of the agreement's fits so far; none is begun again.
         losses: how often clients were lost in closed set-ups.
+        shown: how often in totals that were opened, at the end of the last one.
     """
 
     fit: bytes = b""
@@ -116,6 +117,7 @@ class State(_Hidden, frozen=True):
     reply: bytes = b""
     begun: tuple[bytes, ...] = ()
     losses: Losses = Losses()
+    shown: int = 0
 
     @property
     def losses_so_far(self) -> int:
@@ -124,8 +126,8 @@ class State(_Hidden, frozen=True):
 
     @property
     def losses_shown(self) -> int:
-        """How often in totals that were opened in this set-up; those of earlier ones are in the journal."""
-        return 0 if self.group is None else self.group.shown
+        """How often in totals that were opened in the last set-up; a journal has those of earlier ones."""
+        return self.shown if self.group is None else self.group.shown
 
 
 def closed(state: State) -> State:
@@ -139,7 +141,8 @@ def closed(state: State) -> State:
         return state
     repeats = state.repeats + group.repeats + bool(group.pending)
     lost = group.lost if group.last else state.lost
-    return msgspec.structs.replace(state, group=None, repeats=repeats, lost=lost, losses=group.losses)
+    counts = {"repeats": repeats, "losses": group.losses, "shown": group.shown}
+    return msgspec.structs.replace(state, group=None, lost=lost, **counts)
 
 
 CODEC: Codec[State] = Codec(State, "state of a client of a sum that clients open", 5)

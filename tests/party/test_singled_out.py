@@ -28,7 +28,9 @@ from privfed.errors import ArgumentError, PolicyError, PrivFedError, ProtocolErr
 from privfed.party.client import Party
 from privfed.party.signed import SignedSide
 from privfed.protocols import CKKS, GroupMasked, Masked
+from privfed.protocols.client_opened.scheme import Group, State, closed
 from privfed.protocols.plain import PlainClient
+from privfed.protocols.setup.losses import Losses
 from privfed.protocols.slotted import Slotted
 from tests.party.elsewhere import Elsewhere
 from tests.party.journals import SERVER, Asked, question
@@ -313,6 +315,13 @@ def test_over_fits_clients_that_open_totals_count_those_that_they_opened(tmp_pat
     assert {engine.party(i).journal.usage("rows").losses for i in range(5)} == {2}
     with pytest.raises(PolicyError, match="policy:max_losses"):
         DWFKMeans(2, protocol=CKKS(), engine=engine, random_state=0).fit()
+
+
+def test_a_fit_that_an_invalid_total_ends_keeps_what_the_one_before_it_showed() -> None:
+    group = Group(session=b"", leader=0, channel=b"", pairs={}, head=b"", losses=Losses(count=2), shown=2)
+    ended = closed(State(group=group))
+    assert ended.group is None
+    assert (ended.losses_so_far, ended.losses_shown) == (2, 2)
 
 
 def test_a_refusal_names_the_losses(tmp_path: Path) -> None:
