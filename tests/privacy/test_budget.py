@@ -310,6 +310,19 @@ def test_what_a_whole_budget_pays_for_is_within_it_by_dp_accounting(
     assert 3.95 < composed.get_epsilon(1e-6) <= (4.0 if order else 4.0 * 1.0001)
 
 
+def test_choices_are_paid_besides_steps_and_of_two_first_trainings_the_dearer_one() -> None:
+    change = msgspec.structs.replace
+    steps = SampledSteps(noise_multiplier=2.0, sample_rate=0.1, max_grad_norm=1.0, steps=5, trainings=3)
+    whole, order = sampled_divergence(steps, 12), 12
+    chosen = sampled_divergence(change(steps, choice_noise=4.0), order)
+    assert chosen == pytest.approx(whole + 3 * order / (2 * 4.0**2), rel=1e-8)
+    for rate, number in ((0.001, 1), (1.0, 10)):
+        found = sampled_divergence(change(steps, first_rate=rate, first_steps=number), order)
+        first = sampled_divergence(change(steps, sample_rate=rate, steps=number, trainings=1), order)
+        later = sampled_divergence(change(steps, trainings=2), order)
+        assert found == pytest.approx(max(whole, first + later), rel=1e-8)
+
+
 def spent_by(path: Path, rows: list[np.ndarray]) -> bytes:
     """Take a share and release a count with it, as any fit does; return what was released."""
     budget = PrivacyBudget(1.0, 1e-6, "record", "add-remove", path, domain=BOX)
