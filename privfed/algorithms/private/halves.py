@@ -46,11 +46,10 @@ NO_ROWS, SURELY_LESS, NEGLIGIBLE, LITTLE = 0.5, 3.0, 0.05, 0.1
 """A center is empty if two things hold. Rounds found, on average, fewer rows than `NO_ROWS` standard
 deviations of the noise in one round. The coreset has for it only a negligible part of an average cluster, or
 more rows than were found, by `SURELY_LESS` standard deviations of the noise in that average. It is empty too
-if the coreset has little for it, and rounds found none; or, after a grid, if all counts together speak for no
-rows rather than for `LITTLE` of an average cluster."""
+if the coreset has little for it, and rounds found none."""
 
-EVIDENCE = 1.0
-"""By how much counts must speak for no rows, in the logarithm of the likelihood."""
+NO_ROWS_AT_ALL = 2.0
+"""Below so many deviations of the noise in all counts together a center is empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,30 +104,25 @@ class Seats:
         share = weight * k / weight.sum()
         no_rows = (share < LITTLE) & (mean < (few - NO_ROWS) * noise)
         few_rows = (mean < few * noise) & (surely_less | (share < NEGLIGIBLE))
-        none = self._likelier_none(asked, LITTLE * weight.sum() / k, noise)
+        none = self._none(asked, noise)
         found: BoolArray = (self.rounds > 0.0) & (few_rows | no_rows | none)
         return found
 
-    def _likelier_none(self, asked: FloatArray, rows: float, noise: float) -> BoolArray:
-        """Say for which centers all counts speak for no rows, rather than for so many.
+    def _none(self, asked: FloatArray, noise: float) -> BoolArray:
+        """Say for which centers all counts together are within `NO_ROWS_AT_ALL` deviations of their noise.
 
-        Let counts of r rounds sum to t, with noise s each. Then the logarithm of the likelihood ratio is
-        rows (r rows / 2 - t) / s^2. The coreset's points add to it likewise. Where they are just beyond doubt
-        they say nothing, since noise fills one of many cells. Centers whose rows are surely seen are left
-        out, and so is unit "client", whose counts are clipped.
+        Counts are the coreset's, whose noise is known after a grid, and those of rounds, each with the weight
+        that its noise gives it. At unit "client" counts are clipped, and say less.
         """
         k, points = len(asked), self.coreset
-        if points.least is None or points.errors is None or self.scale.count_length < 1.0:
+        if points.errors is None or self.scale.count_length < 1.0:
             return np.zeros(k, dtype=np.bool_)
-        owner, found = nearest(points.points, asked), np.zeros(k)
-        least = np.sqrt(np.bincount(owner, points.least**2, k))
-        errors = np.bincount(owner, points.errors**2, k)
-        held = errors > 0.0
-        found[held] = (least - np.bincount(owner, points.weights, k))[held] / errors[held]
-        ratio = rows * (found + (0.5 * self.rounds * rows - self.counted) / noise**2)
-        unsure = self.counted <= SEEN * np.sqrt(self.rounds) * noise
-        likelier: BoolArray = unsure & (ratio > EVIDENCE)
-        return likelier
+        owner = nearest(points.points, asked)
+        square, rounds = np.bincount(owner, points.errors**2, k), self.rounds / noise**2
+        part = np.where(square > 0.0, 1.0 / np.maximum(square, 1.0), 0.0)
+        found = np.bincount(owner, points.weights, k) * part + self.counted / noise**2
+        none: BoolArray = found < NO_ROWS_AT_ALL * np.sqrt(part + rounds)
+        return none
 
     def moved(self, new: BoolArray, asked: FloatArray, empty: BoolArray) -> Seats:
         """Return the seats after some centers moved; without the points of those that were empty.
@@ -153,11 +147,10 @@ class Seats:
             state: the state after that round, which asked of whole clusters.
             rng: source of the clustering's starts.
         """
-        k, counted = len(asked), self.counting(state, 1.0)
-        empty = counted.empty(asked, state.count_noise)
+        k, empty = len(asked), self.empty(asked, state.count_noise)
         left = ~empty[nearest(self.coreset.points, asked)]
         if not empty.any() or empty.all() or left.sum() < k:
-            return counted, state, np.zeros(k, dtype=np.bool_)
+            return self, state, np.zeros(k, dtype=np.bool_)
         points = self.coreset.only(left)
         found = clustered(self.scale, points, k, rng)
         held = np.flatnonzero(~empty)
@@ -171,8 +164,8 @@ class Seats:
         seats = replace(
             self,
             coreset=points,
-            counted=np.where(new, 0.0, counted.counted),
-            rounds=np.where(new, 0.0, counted.rounds),
+            counted=np.where(new, 0.0, self.counted),
+            rounds=np.where(new, 0.0, self.rounds),
         )
         return seats, replace(state, centers=centers, variance=variance), new
 

@@ -51,6 +51,7 @@ from privfed.algorithms.private.coreset import (
     slabbed,
     wide_clusters,
 )
+from privfed.algorithms.private.doubts import PURE, doubted, doubting_round, settled, wanted
 from privfed.algorithms.private.halves import (
     Seats,
     asked_in,
@@ -112,6 +113,7 @@ class Start:
         n_points: number of points whose sums had the coreset's noise.
         reseats: whether centers move that rounds find empty. Cells between hyperplanes are as large as noise
             allows, so that few are empty.
+        doubts: whether rounds ask of the coreset's doubtful points.
     """
 
     scale: Scale
@@ -119,6 +121,7 @@ class Start:
     radius: float
     n_points: int
     reseats: bool = True
+    doubts: bool = False
 
     def variance(self, n_clusters: int) -> float:
         """Return the variance of the error in a coordinate of one of `n_clusters` centers."""
@@ -251,6 +254,8 @@ class NoisedKMeans(ABC):
         scale, k = self._clipping(scale), self.n_clusters
         if self._from_coreset:
             start = yield from self._start(scale, rng)
+            told = None if self.fixed or self.steps.asking else self._doubted(start)
+            start = start if told is None else replace(start, coreset=told, doubts=True)
             centers = clustered(scale, start.coreset, k, rng)
         else:
             ranges, shape = scale.frame.ranges, (k, len(scale.center))
@@ -260,6 +265,10 @@ class NoisedKMeans(ABC):
         if self.fixed:
             start = replace(start, radius=octave(start.radius, scale.frame.radius))
         return (yield from self.refined(start, centers))
+
+    def _doubted(self, start: Start) -> Coreset | None:
+        share = (1.0 - start.scale.spent) / self._rounds(start)
+        return doubted(start.scale, start.coreset, self.n_clusters, share)
 
     @abstractmethod
     def _start(self, scale: Scale, rng: np.random.Generator) -> Conversation[Start]:
@@ -281,13 +290,18 @@ class NoisedKMeans(ABC):
         rng, movement = np.random.default_rng([self.seed, 1]), np.zeros_like(centers)
         halving = not self.fixed and asking is None and may(scale, rounds, len(centers))
         turns = np.random.default_rng([self.seed, 2])
+        noise = scale.count_noise(share, count_share(len(scale.center)))
         axes = first_axes(start.coreset, centers, turns) if halving else centers
         for number in range(rounds):
             radius = octave(state.radius, scale.frame.radius) if self.fixed else state.radius
-            before, halves = replace(state, radius=radius), None
+            before, halves, part = replace(state, radius=radius), None, 1.0
+            asks = start.doubts and number + PURE < rounds
+            probed = wanted(seats, before, noise) if asks else np.empty(0, dtype=np.int64)
             last = not asked_in(number + 2, rounds)
             if halving and asked_in(number, rounds) and pays(scale, seats, share, last):
                 state, halves = yield from halved_round(scale, before, share, axes)
+            elif len(probed):
+                seats, state, part = yield from doubting_round(scale, seats, before, share, probed)
             else:
                 question = asking and asking(ranges, before.centers, radius)
                 state = yield from lloyd_round(scale, before, share, question)
@@ -296,10 +310,12 @@ class NoisedKMeans(ABC):
             if halves is not None:
                 seats, state, new = traded(scale, seats, before.centers, state, halves)
                 axes = next_axes(halves, new, turns)
-            elif asking is None and start.reseats and number + 1 < rounds:
-                seats, state, new = seats.after(before.centers, state, rng)
-            elif halving:
-                seats = seats.counting(state, 1.0)
+            elif asking is None:
+                seats, new = seats.counting(state, part), np.zeros(len(centers), dtype=np.bool_)
+                if len(probed):
+                    seats, state, new = settled(seats, before.centers, state, probed)
+                if start.reseats and number + 1 < rounds and not new.any():
+                    seats, state, new = seats.after(before.centers, state, rng)
             if new is not None:
                 movement = np.where(new[:, None], 0.0, movement)
             history.append(frozen_array(state.centers))

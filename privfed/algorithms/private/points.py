@@ -10,7 +10,7 @@ are tried too, with the sum of their counts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import sqrt
 
 import numpy as np
@@ -29,7 +29,37 @@ FALSE_CELLS = 0.2
 """How many cells that noise alone fills are expected above the level from which a cell is beyond doubt."""
 
 WINDOW = 3
-"""Cells along an axis of a window, in which cells are looked at together."""
+"""Most cells along an axis of a window, in which cells are looked at together."""
+
+DOUBTFUL = 2.0
+"""Least count of a doubtful window, in standard deviations of its noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubts:
+    """Points that noise alone may have made, and what all counts together say of them.
+
+    Args:
+        points: float64 of shape (n_points, n_features).
+        rows: number of rows of each, as all counts have it, float64 of shape (n_points,).
+        precision: one over the variance of the noise in that, float64 of shape (n_points,).
+        least: in how many deviations of that noise a point is beyond doubt, float64 of shape (n_points,).
+    """
+
+    points: FloatArray
+    rows: FloatArray
+    precision: FloatArray
+    least: FloatArray
+
+    @property
+    def above(self) -> FloatArray:
+        """By how many deviations of that noise a point has rows."""
+        return self.rows * np.sqrt(self.precision)
+
+    def joined(self, other: Doubts) -> Doubts:
+        """Return both."""
+        both = ((getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
+        return Doubts(*(np.concatenate(pair) for pair in both))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +78,7 @@ class Coreset:
         least: rows from which on a point is beyond doubt, float64 of shape (n_points,); None if unknown.
         sliced: whether the hyperplanes were parallel, across a line.
         errors: standard deviation of the noise in a weight, float64 of shape (n_points,); None if unknown.
+        doubts: points that noise alone may have made, not all of them among the others; None if unknown.
     """
 
     points: FloatArray
@@ -60,6 +91,7 @@ class Coreset:
     least: FloatArray | None = None
     sliced: bool = False
     errors: FloatArray | None = None
+    doubts: Doubts | None = None
 
     def only(self, chosen: BoolArray) -> Coreset:
         """Return the chosen points."""
@@ -68,6 +100,22 @@ class Coreset:
         errors = None if self.errors is None else self.errors[chosen]
         points, weights = self.points[chosen], self.weights[chosen]
         return replace(self, points=points, weights=weights, sizes=sizes, least=least, errors=errors)
+
+    def surely(self, chosen: list[int]) -> Coreset:
+        """Return the points with some doubtful ones, which are beyond doubt now."""
+        doubts, none = self.doubts, np.zeros(len(chosen))
+        if doubts is None or self.sizes is None or self.least is None or self.errors is None:
+            return self
+        rest = np.delete(np.arange(len(doubts.rows)), chosen)
+        return replace(
+            self,
+            points=np.concatenate([self.points, doubts.points[chosen]]),
+            weights=np.concatenate([self.weights, np.maximum(doubts.rows[chosen], 1.0)]),
+            sizes=np.concatenate([self.sizes, none]),
+            least=np.concatenate([self.least, none]),
+            errors=np.concatenate([self.errors, doubts.precision[chosen] ** -0.5]),
+            doubts=Doubts(*(getattr(doubts, field.name)[rest] for field in fields(doubts))),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +148,7 @@ class Kept:
         sizes: root mean square distance from the midpoint if rows were spread evenly over the cell.
         least: rows from which on it is beyond doubt, not filled by noise alone.
         errors: standard deviation of the noise in its number of rows.
+        windows: of cells, that noise alone may have made; None if there are none.
     """
 
     cells: IntArray
@@ -108,11 +157,13 @@ class Kept:
     sizes: FloatArray
     least: FloatArray
     errors: FloatArray
+    windows: Doubts | None = None
 
     def __getitem__(self, chosen: BoolArray) -> Kept:
         """Return the chosen ones."""
         cells, points, weights = self.cells[chosen], self.points[chosen], self.weights[chosen]
-        return Kept(cells, points, weights, self.sizes[chosen], self.least[chosen], self.errors[chosen])
+        sizes, least, errors = self.sizes[chosen], self.least[chosen], self.errors[chosen]
+        return Kept(cells, points, weights, sizes, least, errors, self.windows)
 
     def coreset(self, scale: Scale, total: Counted, spent: float) -> Coreset:
         """Return the points as a coreset."""
@@ -127,6 +178,7 @@ class Kept:
             sizes=self.sizes,
             least=self.least,
             errors=self.errors,
+            doubts=self.windows,
         )
 
 
@@ -139,50 +191,70 @@ def joined(*several: Kept) -> Kept:
         np.concatenate([one.sizes for one in several]),
         np.concatenate([one.least for one in several]),
         np.concatenate([one.errors for one in several]),
+        next((one.windows for one in several if one.windows is not None), None),
     )
 
 
 def with_neighbours(kept: Kept, total: Counted) -> Kept:
     """Return cells of a grid with what windows of neighbouring cells show, none of which shows it alone.
 
-    A window counts its cells that noise alone may fill. Where they are beyond doubt together, those that were
+    Windows are all boxes of one to `WINDOW` cells along each axis: rows in two cells drown in a larger one. A
+    window counts its cells that noise alone may fill. Where they are beyond doubt together, those that were
     kept are so, too, and all others are one point. So clusters are seen that hold few rows in several cells.
+    Other windows of at least `DOUBTFUL` deviations are doubtful.
     """
-    d, per_axis = len(total.question.middles()[0]), total.question.per_axis
-    if per_axis < 2 * WINDOW:
-        return kept
-    # As many windows are tried as there are cells.
-    shape, noise, level = (per_axis,) * d, total.count_noise, beyond_doubt(2 * len(total.counts))
-    weak, alone = total.counts < level * noise, np.ones(len(total.counts), dtype=np.bool_)
+    question, noise = total.question, total.count_noise
+    d, per_axis, n = len(question.middles()[0]), question.per_axis, len(total.counts)
+    shape, middles = (per_axis,) * d, question.middles()
+    sides = np.indices((WINDOW,) * d).reshape(d, -1).T + 1
+    level = beyond_doubt(len(sides) * n)
+    weak, alone = total.counts < level * noise, np.ones(n, dtype=np.bool_)
     alone[kept.cells] = False
     places, least = np.indices(shape).reshape(d, -1), kept.least.copy()
-    found: list[Kept] = []
+    found, doubts = list[Kept](), list[tuple[FloatArray, float, float, float]]()
     while True:
-        held = _windowed(np.where(weak, total.counts, 0.0).reshape(shape))
-        number = np.maximum(_windowed(weak.astype(np.float64).reshape(shape)), 1.0)
+        held = _boxes(np.where(weak, total.counts, 0.0).reshape(shape), sides)
+        number = np.maximum(_boxes(weak.astype(np.float64).reshape(shape), sides), 1.0)
         above = held / (noise * np.sqrt(number))
-        best = int(above.argmax())
-        if above[best] < level:
-            return joined(replace(kept, least=least), *found)
-        inside = weak & (np.abs(places - places[:, best, None]).max(axis=0) <= WINDOW // 2)
+        best, first = divmod(int(above.argmax()), n)
+        if above[best, first] < DOUBTFUL:
+            break
+        off = places - places[:, first, None]
+        inside = weak & ((off >= 0) & (off < sides[best][:, None])).all(axis=0)
         weak &= ~inside
+        if above[best, first] < level:
+            counts = np.maximum(total.counts[inside], 0.0)
+            rows, var = total.counts[inside].sum(), noise**2 * inside.sum()
+            doubts.append((counts @ middles[inside] / counts.sum(), rows, 1.0 / var, level))
+            continue
         least[inside[kept.cells]] = 0.0
         others = np.flatnonzero(inside & alone)
         rows, counts = total.counts[others].sum(), np.maximum(total.counts[others], 0.0)
         if rows >= max(noise * sqrt(len(others)), 1.0):
-            point = counts @ total.question.middles()[others] / counts.sum()
-            size, fullest = np.array([WINDOW / 2.0 * size_of(total.question)]), others[[counts.argmax()]]
+            point = counts @ middles[others] / counts.sum()
+            size, fullest = (
+                np.array([sides[best].mean() / 2.0 * size_of(question)]),
+                others[[counts.argmax()]],
+            )
             error = np.array([noise * sqrt(len(others))])
             found.append(Kept(fullest, point[None], np.array([rows]), size, np.zeros(1), error))
+    windows = Doubts(*(np.array(column) for column in zip(*doubts, strict=True))) if doubts else None
+    return joined(replace(kept, least=least, windows=windows), *found)
 
 
-def _windowed(cells: FloatArray) -> FloatArray:
-    """Return the sum of each cell's window, flat."""
+def _boxes(cells: FloatArray, sides: IntArray) -> FloatArray:
+    """Return the sum of the box of each size (n_sizes, d) that begins at each cell, (n_sizes, n_cells)."""
+    padded = np.pad(cells, [(1, WINDOW)] * cells.ndim)
     for axis in range(cells.ndim):
-        around = [(WINDOW // 2 + 1, WINDOW // 2) if i == axis else (0, 0) for i in range(cells.ndim)]
-        sums, rows = np.cumsum(np.pad(cells, around), axis=axis), np.arange(cells.shape[axis])
-        cells = sums.take(rows + WINDOW, axis=axis) - sums.take(rows, axis=axis)
-    return cells.ravel()
+        padded = np.cumsum(padded, axis=axis)
+    found = list[FloatArray]()
+    for size in sides:
+        window = padded
+        for axis, side in enumerate(size.tolist()):
+            rows = np.arange(cells.shape[axis])
+            window = window.take(rows + side, axis=axis) - window.take(rows, axis=axis)
+        found.append(window.ravel())
+    return np.array(found)
 
 
 def size_of(question: GridSums) -> float:

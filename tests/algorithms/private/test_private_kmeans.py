@@ -168,7 +168,8 @@ def test_an_empty_center_moves_to_where_the_coreset_has_rows_and_the_others_stay
     centers = np.array([[-0.61, -0.5], [0.3, 0.05], [0.9, 0.9]])
     before = started(centers, 1.0, 0.01)
     told = replace(before, found=np.array([500.0, 1000.0, 1.0]), count_noise=5.0)
-    seats, after, new = seats_of(points, weights, 3).after(centers, told, np.random.default_rng(0))
+    counted = seats_of(points, weights, 3).counting(told, 1.0)
+    seats, after, new = counted.after(centers, told, np.random.default_rng(0))
     assert len(seats.coreset.points) == 30 and new.tolist() == [False, True, True]
     np.testing.assert_array_equal(after.centers[0], centers[0])
     assert np.linalg.norm(after.centers[1:][:, None] - CENTERS[1:], axis=2).min(axis=0).max() < 0.05

@@ -46,10 +46,16 @@ def test_cells_far_apart_stay_doubtful_and_so_does_a_window_of_few_rows() -> Non
     assert len(after.points) == len(before.points) == 4 and (after.weights < after.least).all()
 
 
-def test_a_coarse_grid_has_no_windows() -> None:
-    total = grid(5, 2, np.full(25, 0.95 * beyond_doubt(25) * NOISE))
-    before = kept_of(total)
-    assert with_neighbours(before, total) is before
+def test_a_window_of_few_rows_is_doubtful_and_says_where_they_are() -> None:
+    counts = np.zeros((8, 8))
+    counts[2, 3:5] = 18.0
+    total = grid(8, 2, counts.ravel())
+    after = with_neighbours(kept_of(total), total)
+    doubts = after.windows
+    assert doubts is not None and not len(after.points) and doubts.rows.tolist() == [36.0]
+    np.testing.assert_allclose(doubts.above, 36.0 / (NOISE * np.sqrt(2.0)))
+    middles = total.question.middles().reshape(8, 8, 2)
+    np.testing.assert_allclose(doubts.points[0], middles[2, 3:5].mean(axis=0))
 
 
 def test_noise_alone_seldom_makes_a_point() -> None:
