@@ -10,7 +10,7 @@ are tried too, with the sum of their counts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
@@ -58,8 +58,17 @@ class Doubts:
 
     def joined(self, other: Doubts) -> Doubts:
         """Return both."""
-        both = ((getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
-        return Doubts(*(np.concatenate(pair) for pair in both))
+        return Doubts(
+            np.concatenate([self.points, other.points]),
+            np.concatenate([self.rows, other.rows]),
+            np.concatenate([self.precision, other.precision]),
+            np.concatenate([self.least, other.least]),
+        )
+
+    def only(self, chosen: IntArray) -> Doubts:
+        """Return the chosen ones."""
+        rows, precision = self.rows[chosen], self.precision[chosen]
+        return Doubts(self.points[chosen], rows, precision, self.least[chosen])
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +123,7 @@ class Coreset:
             sizes=np.concatenate([self.sizes, none]),
             least=np.concatenate([self.least, none]),
             errors=np.concatenate([self.errors, doubts.precision[chosen] ** -0.5]),
-            doubts=Doubts(*(getattr(doubts, field.name)[rest] for field in fields(doubts))),
+            doubts=doubts.only(rest),
         )
 
 
