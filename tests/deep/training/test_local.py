@@ -172,6 +172,17 @@ def test_of_factors_a_sum_is_that_of_whole_gradients_up_to_truncation(seed: int,
     assert np.abs(sums[0] - sums[1]).max() <= 50 * 0.7 * 2.0**-17
 
 
+@pytest.mark.parametrize("model", MODELS_OF_ROWS)
+@pytest.mark.parametrize("strange", [np.nan, np.inf, -np.inf])
+def test_a_row_of_no_numbers_adds_nothing(model: Trainer, strange: float) -> None:
+    """Layers before it may make such inputs of ordinary rows."""
+    client, places = rows(20), places_of(21)
+    assert client.labels is not None
+    features, labels = np.vstack([client.features, [[strange, 1.0]]]), np.append(client.labels, 1)
+    found = _clipped_sum(model, model.initial(0), features, labels, places, 0.7, 2.0**-40)
+    assert np.array_equal(found, clipped_sum(client, places[:-1], model)) and found.any()
+
+
 def test_the_order_of_rows_changes_no_sum() -> None:
     client, places = rows(200), places_of(200)
     assert client.labels is not None
