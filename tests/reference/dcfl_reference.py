@@ -50,8 +50,10 @@ def affinity(similarities: np.ndarray, damping: float = 0.5, steps: int = 120) -
     return [i if i in exemplars else max(exemplars, key=lambda k: s[i, k]) for i in range(n)]
 
 
-def algorithm_1(update, start, cohorts):  # type: ignore[no-untyped-def]
+def algorithm_1(update, start, cohorts, first=1):  # type: ignore[no-untyped-def]
     """Algorithm 1 of DCFL, client by client; `update(client, model, round)` is LOCALUPDATE.
+
+    Clusters are looked for from the round `first` on.
 
     Returns each client's model at the end of each round, for the clients that took part.
     """
@@ -83,7 +85,7 @@ def algorithm_1(update, start, cohorts):  # type: ignore[no-untyped-def]
             ]
         )
         labels = [own[i] for i in cohort]
-        if len(clusters) == 1 or (len(set(labels)) > 1 and dunn(table, labels) < 1):
+        if number >= first and (len(clusters) == 1 or (len(set(labels)) > 1 and dunn(table, labels) < 1)):
             exemplars = affinity(-table)
             clusters, models = {}, {}
             for j, exemplar in enumerate(sorted(set(exemplars))):

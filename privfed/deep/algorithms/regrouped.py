@@ -13,6 +13,7 @@ cluster, unless clients are clustered anew in that round; then they join the nea
 newcomers do (equation 6); a cluster that nobody was in when clients were clustered anew is gone; in other
 rounds its model stays.
 
+Without noise DCFL leaves clients in one cluster that may be alike (`privfed.deep.clustering.alike`).
 With a rule's `decay` clients send sketches of their running means in place of updates (docs/decisions/046).
 The variance of DP-SGD's noise in them is public: clients are clustered where noise does not explain it, every
 mean is a landmark, and the first clusters' models catch up with what set their members apart before.
@@ -42,6 +43,7 @@ from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.deep.algorithms.averaging import limits, shares
 from privfed.deep.algorithms.plan import ModelsOutcome, Plan, Regrouped
 from privfed.deep.algorithms.rules import Decision, Rule, Updates
+from privfed.deep.clustering.alike import Spreads
 from privfed.deep.clustering.noise import MeanNoise, shortest_decay
 from privfed.deep.clustering.sketch import sketch_size, sketched
 from privfed.deep.training.local import Training
@@ -95,8 +97,8 @@ class RegroupedLearning:
 
     def sketch_size(self, plan: Plan) -> int:
         """Return how many numbers a sketch has."""
-        error, n_parameters = self.sketch_error, plan.n_parameters
-        return n_parameters if error is None else sketch_size(plan.n_clients, error, n_parameters)
+        error, whole = self.sketch_error, plan.n_parameters
+        return whole if error is None else sketch_size(plan.n_clients, error, whole)
 
     def averages_itself(self, plan: Plan) -> bool:
         """Say whether the server holds whole updates, and averages them without a second sum."""
@@ -121,6 +123,7 @@ class RegroupedLearning:
             size=self.sketch_size(plan),
             seed=self.training.public_seed,
             decay=decay,
+            redraws=self.rule.doubts and not (plan.private or self.training.private),
             **clusters,
         )
         return make(Slots, inner=inner, slots=plan.n_clients) if self.slotted else inner
@@ -141,10 +144,8 @@ class RegroupedLearning:
         cycles = (self._phases_of(plan, number) for number in range(1, rounds + 1))
         last = self._steps(plan, Within(1, rounds))
         numbers = {"structure": Within(0, rounds), "n_clusters": Within(1, MOST_CLUSTERS)}
-        sizes = (
-            (Phase(plan.form(ClusterSizes, before=last, **numbers)),) if self.averages_itself(plan) else ()
-        )
-        return (*plan.found, *cycles, *sizes)
+        sizes = Phase(plan.form(ClusterSizes, before=last, **numbers))
+        return (*plan.found, *cycles, *((sizes,) if self.averages_itself(plan) else ()))
 
     def _phases_of(self, plan: Plan, number: int) -> Cycle:
         """Return the questions of a round, which have the clusters in common."""
@@ -224,6 +225,7 @@ class _Server:
         self.regrouped: list[Regrouped] = []
         self._structure, self._step = 0, Regrouping.none()
         self._noise: dict[int, MeanNoise] = {}
+        self._spreads = Spreads()
         self._parents = [-1]
         self._size = algorithm.sketch_size(plan)
         self._decay, self._newest = self._rule.decay, 0
@@ -295,7 +297,11 @@ class _Server:
         # Running means all start from the average of the models.
         starts = known[labels] if not self._rule.decay else np.broadcast_to(known.mean(axis=0), table.shape)
         weights = np.concatenate([one["rows"] for one in seen]) if self._training.by_rows else None
-        updates = Updates(starts, table, labels, len(self.models), variance, weights)
+        explained = 0.0
+        if inner.redraws and len(self.models) == 1:
+            self._spreads = self._spreads.followed(table, inner.redrawn)
+            explained = self._spreads.explained
+        updates = Updates(starts, table, labels, len(self.models), variance, weights, explained)
         return updates, self._algorithm.averages_itself(plan)
 
     def _variance(self, contributors: Sequence[int], number: int) -> float:

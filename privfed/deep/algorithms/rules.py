@@ -14,6 +14,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from privfed.core.values.domain import FloatArray
+from privfed.deep.clustering.alike import differ
 from privfed.deep.clustering.clusterings import PROPAGATING, Propagation, SplitRule
 from privfed.deep.clustering.distances import Metric, dunn_index, outdated, update_distances
 from privfed.deep.clustering.noise import SHORTEST, explains_more, moved, never_joined, without_noise
@@ -31,6 +32,8 @@ class Updates:
         n_clusters: number of clusters, those without an update included.
         variance: of the noise in each number, known to everybody; 0 without noise of clients' own.
         weights: of clients in averages, float64 of shape (n,); None for all alike.
+        explained: share of their spread that clients' few rows explain, where all start from one model; 0
+            where it is not asked for, infinite where it is not known yet.
     """
 
     starts: FloatArray
@@ -39,6 +42,7 @@ class Updates:
     n_clusters: int
     variance: float = 0.0
     weights: FloatArray | None = None
+    explained: float = 0.0
 
     @property
     def ends(self) -> FloatArray:
@@ -85,6 +89,10 @@ class Rule(Protocol):
         """Whether landmarks are only for finding oneself, so that a few numbers of each will do."""
 
     @property
+    def doubts(self) -> bool:
+        """Whether one cluster stays one unless clients differ by more than few rows explain."""
+
+    @property
     def decay(self) -> float:
         """By which running means of updates are compared (`SketchedUpdates.decay`); 0 for updates."""
 
@@ -116,6 +124,11 @@ class PropagationRule(Propagation):
         return self.decay > 0.0
 
     @property
+    def doubts(self) -> bool:
+        """Among running means the variance of noise says what one cluster is."""
+        return not self.decay
+
+    @property
     def landmark_metric(self) -> Metric:
         """The same: exemplars stand for clusters by it. Among running means each finds its own."""
         return "euclidean" if self.decay else self.metric
@@ -137,6 +150,8 @@ class PropagationRule(Propagation):
         distances = update_distances(updates.starts, updates.ends, self.metric)
         index = dunn_index(distances, updates.labels)
         if round_number <= self.cluster_after or not outdated(distances, updates.labels, updates.n_clusters):
+            return Decision(index=index)
+        if updates.n_clusters == 1 and not differ(updates.updates, updates.explained):
             return Decision(index=index)
         found = self.cluster(distances, seed)
         if found is None:
@@ -178,6 +193,7 @@ class BipartitionRule(SplitRule):
 
     numbered: ClassVar[bool] = True
     tags: ClassVar[bool] = True
+    doubts: ClassVar[bool] = False
     metric: ClassVar[Metric] = "cosine"
     landmark_metric: ClassVar[Metric] = "euclidean"
     decay: float = 0.0

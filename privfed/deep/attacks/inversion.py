@@ -153,14 +153,15 @@ class GradientInversion(PassiveAttack[Points]):
 
 
 def _one_step(question: object) -> bool:
-    """Say whether answers to a question are whole updates, of one step."""
+    """Say whether answers to a question are whole updates, of one step on all rows."""
     if not isinstance(question, Round):
         return False
     one = question.training
     if one.private or one.epochs != 1 or one.timed:
         return False
     if isinstance(question, SketchedUpdates):
-        return question.size == question.models.shape[1] and not question.decay
+        whole = question.size == question.models.shape[1]
+        return whole and not (question.decay or question.redrawn)
     return isinstance(question, AveragedUpdates)
 
 

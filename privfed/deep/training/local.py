@@ -123,7 +123,9 @@ class Training(Descent):
         known = (labels >= 0) & (labels < self.n_classes)
         return features[known], labels[known]
 
-    def update(self, client: ClientData, start: FloatArray, generator: np.random.Generator) -> FloatArray:
+    def update(
+        self, client: ClientData, start: FloatArray, generator: np.random.Generator, redrawn: bool = False
+    ) -> FloatArray:
         """Return how far training moves a model, clipped, float64 of shape (n_parameters,).
 
         A client without rows in this round, or one whose model does not stay finite, moves it by nothing; the
@@ -133,6 +135,7 @@ class Training(Descent):
             client: with its rows.
             start: the model, float64 of shape (n_parameters,).
             generator: the client's; it names where noise comes from.
+            redrawn: whether it trains on as many of its rows drawn with replacement; not with DP-SGD.
         """
         trainer = self.trainer(client.n_features)
         features, labels = self.rows_of(client)
@@ -140,20 +143,23 @@ class Training(Descent):
             source = noise_source(generator)
             moved = private_sgd(trainer, start, features, labels, self, source, client.errors) - start
         else:
-            moved = self._sgd(trainer, start, features, labels) - start
+            moved = self._sgd(trainer, start, features, labels, redrawn) - start
         if not np.isfinite(moved).all():
             client.errors.append(
                 ArgumentError(f"training in round {self.round} did not stay finite: lower the learning rate.")
             )
         return np.asarray(shortened(moved[None], self.max_update_norm)[0])
 
-    def _sgd(self, trainer: Trainer, start: FloatArray, features: FloatArray, labels: Labels) -> FloatArray:
+    def _sgd(
+        self, trainer: Trainer, start: FloatArray, features: FloatArray, labels: Labels, redrawn: bool
+    ) -> FloatArray:
         rng, n = np.random.default_rng([self.public_seed, self.round]), len(features)
         whole = self.first_rate != 0.0 and self.round == 1
         size, found = n if whole or self.batch_size is None else self.batch_size, start.copy()
         if not n:
             return found
-        orders = (rng.permutation(n) for _ in range(self.epochs))
+        used = rng.integers(n, size=n) if redrawn else np.arange(n)
+        orders = (used[rng.permutation(n)] for _ in range(self.epochs))
         # Equally large: a rest of few rows would weigh as much as any other batch.
         batches = (part for order in orders for part in np.array_split(order, -(-n // size)))
         with np.errstate(all="ignore"):  # What does not stay finite is no update.

@@ -165,7 +165,12 @@ class Round(Question):
             if memory.trainings >= self.training.trainings:
                 raise PolicyError("policy:budget")
             memory.trainings += 1
-        return self.training.update(client, start, generator)
+        return self.training.update(client, start, generator, self.redrawn)
+
+    @property
+    def redrawn(self) -> bool:
+        """Whether clients draw the rows of this round with replacement."""
+        return False
 
     def _weight(self, client: ClientData) -> float:
         return float(len(self.training.rows_of(client)[1])) if self.training.by_rows else 1.0
@@ -193,11 +198,14 @@ class SketchedUpdates(Round):
         seed: of the projection, public.
         decay: 0 for the update itself; else the client's running mean (`Memory.averages`), which is made of
             earlier updates: under DP-SGD it costs nothing, and its noise falls from round to round.
+        redraws: whether rows are drawn with replacement in each odd round with one model. Their spread
+            tells what few rows explain (`privfed.deep.clustering.alike`).
     """
 
     size: int
     seed: int
     decay: float = 0.0
+    redraws: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -208,6 +216,13 @@ class SketchedUpdates(Round):
             )
         if not 0.0 <= self.decay < 1.0:
             raise ArgumentError(f"decay must lie in [0, 1), got decay={self.decay}.", parameters=["decay"])
+        if self.redraws and self.training.private:
+            raise ArgumentError("DP-SGD draws its own rows: ask without redraws.")
+
+    @property
+    def redrawn(self) -> bool:
+        """In odd rounds, as long as there is one model."""
+        return self.redraws and len(self.models) == 1 and self.training.round % 2 == 1
 
     def effort(self, n_features: int) -> Effort:
         """A projection besides."""

@@ -71,7 +71,10 @@ def test_clustered_learning_finds_the_kinds_of_clients_and_gains_by_it(model: An
 
 
 def test_dcfl_is_algorithm_1_client_by_client() -> None:
-    """Newcomers in round 3, one that is away in rounds 3 and 4, all compared with a second evaluation."""
+    """Newcomers in round 3, one that is away in rounds 3 and 4, all compared with a second evaluation.
+
+    In round 1 clients draw their rows with replacement, and are not clustered.
+    """
     X, y = clients(8, seed=3)
     cohorts = [
         [0, 1, 2, 3, 4, 5],
@@ -88,9 +91,10 @@ def test_dcfl_is_algorithm_1_client_by_client() -> None:
         from privfed.core.asking.question import ClientData
 
         training = fitted._training_.at(number)
-        return training.update(ClientData(X[client], y[client]), model, np.random.default_rng(0))
+        own = ClientData(X[client], y[client])
+        return training.update(own, model, np.random.default_rng(0), redrawn=number == 1)
 
-    expected = reference.algorithm_1(update, fitted.history_[0][0], cohorts)
+    expected = reference.algorithm_1(update, fitted.history_[0][0], cohorts, first=2)
     for number, own in enumerate(expected, start=1):
         for client, model in own.items():
             label = fitted.labels_history_[number - 1, client]

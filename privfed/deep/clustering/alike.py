@@ -1,0 +1,105 @@
+"""Whether clients differ by more than the few rows that they hold, by updates that start from one model.
+
+Clients of one kind send different updates, since each knows its kind by few rows. One that draws as many of
+its rows with replacement adds the variance of few rows once more (Efron 1979, the bootstrap). So the spread
+of updates doubles where clients are alike, and hardly grows where they are of different kinds. Rounds of both
+sorts take turns. Spreads are of all clients together, so that nobody has to know whose an update is.
+
+A single client of another kind hardly widens the spread. It is found by its distance from the others. Were it
+of their kind, the square of that would be about a chi-square variable of p degrees of freedom times the mean
+square over p. It exceeds 1 + 2 sqrt(x / p) + 2 x / p mean squares with probability at most exp(-x) (Laurent
+and Massart 2000, lemma 1). Taken as p is tr(S)^2 / tr(S^2), S being the covariance of the others.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from privfed.core.values.domain import FloatArray
+
+APART = 0.5
+"""Variance between kinds over that of few rows, above which clients differ."""
+
+STRAY = 0.01
+"""Chance that one of all clients of a kind is taken for another kind's, in one look."""
+
+FEWEST = 4
+"""Clients among which a single one is told from the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spreads:
+    """Spreads of the updates of rounds that took turns.
+
+    Args:
+        drawn: of rounds in which clients drew their rows with replacement.
+        held: of the rounds after each of these, in which all rows were used.
+    """
+
+    drawn: tuple[float, ...] = ()
+    held: tuple[float, ...] = ()
+
+    def followed(self, updates: FloatArray, redrawn: bool) -> Spreads:
+        """Return spreads with those of one more round.
+
+        Args:
+            updates: float64 of shape (n, size).
+            redrawn: whether clients drew their rows with replacement.
+        """
+        spread = float(np.square(updates - updates.mean(axis=0)).sum()) / max(1, len(updates) - 1)
+        if redrawn:
+            return Spreads((*self.drawn[: len(self.held)], spread), self.held)
+        return Spreads(self.drawn, (*self.held, spread)[: len(self.drawn)])
+
+    @property
+    def explained(self) -> float:
+        """Share of the last held spread that few rows explain, 1 for alike clients; infinite if unknown."""
+        n = len(self.held)
+        if not n or n < len(self.drawn) or min(self.held + self.drawn) <= 0.0:
+            return math.inf
+        held = np.log(self.held)
+        # Spreads change as models are trained: each drawn one is compared with those around it.
+        between = (held + np.concatenate([held[:1], held[:-1]])) / 2.0
+        return max(0.0, math.exp(float(np.mean(np.log(self.drawn) - between))) - 1.0)
+
+
+def differ(updates: FloatArray, explained: float) -> bool:
+    """Say whether clients of one cluster are of different kinds.
+
+    Args:
+        updates: from one model, float64 of shape (n, size).
+        explained: share of their spread that few rows explain (`Spreads.explained`).
+    """
+    if explained * (1.0 + APART) < 1.0:
+        return True
+    return not math.isinf(explained) and len(updates) >= FEWEST and _one_strays(updates)
+
+
+def _one_strays(updates: FloatArray) -> bool:
+    """Say whether a row lies farther from the others than one of all would by chance."""
+    n, apart = len(updates), updates - updates.mean(axis=0)
+    products = apart @ apart.T
+    most = math.log(n / STRAY)
+    for row, square in enumerate(np.diag(products) * n / (n - 1)):
+        variance, p = _of_others(np.delete(np.delete(products, row, axis=0), row, axis=1))
+        if square > variance * (1.0 + 2.0 * math.sqrt(most / p) + 2.0 * most / p):
+            return True
+    return False
+
+
+def _of_others(products: FloatArray) -> tuple[float, float]:
+    """Return the trace of the covariance of rows, and its degrees of freedom, at least 1.
+
+    Args:
+        products: of all pairs of rows around any point, float64 of shape (n, n), n >= 3.
+    """
+    free = len(products) - 1
+    means = products.mean(axis=0)
+    around = products - means - means[:, None] + means.mean()
+    trace, square = float(np.trace(around)) / free, float(np.square(around).sum()) / free**2
+    # Of n rows the square of the covariance is too large by what is known of Gaussian ones.
+    unbiased = (square - trace**2 / free) * free**2 / ((free - 1) * (free + 2))
+    return trace, max(1.0, trace**2 / unbiased) if unbiased > 0.0 else math.inf

@@ -1,0 +1,82 @@
+"""Whether clients differ by more than few rows explain: alike ones do not, kinds and one stray client do."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privfed.core.values.domain import Ranges
+from privfed.deep import DCFL
+from privfed.deep.clustering.alike import Spreads, differ
+from privfed.deep.training.local import Training
+from privfed.deep.training.rounds import SketchedUpdates
+from privfed.errors import ArgumentError
+
+N, SIZE = 20, 40
+
+
+def seen(kinds: np.ndarray, rng: np.random.Generator, rounds: int = 8) -> tuple[np.ndarray, Spreads]:
+    """Return updates of clients that know their kinds' goals by few rows, and the spreads of rounds."""
+    rows = kinds + rng.normal(size=kinds.shape)
+    spreads = Spreads()
+    for number in range(1, rounds + 1):
+        redrawn = number % 2 == 1
+        updates = rows + rng.normal(size=rows.shape) if redrawn else rows
+        spreads = spreads.followed(0.9**number * updates, redrawn)
+    return rows, spreads
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_alike_clients_do_not_differ_and_kinds_and_one_stray_client_do(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    goals = 1.5 * rng.normal(size=(4, SIZE))
+    assert not differ(*explained(np.zeros((N, SIZE)), rng))
+    assert differ(*explained(goals[np.arange(N) % 4], rng))
+    assert differ(*explained(3.0 * rng.normal(size=(N, SIZE)), rng))  # Each of a kind of its own.
+    stray = np.where(np.arange(N)[:, None] == 7, 2.0, 0.0) * np.ones(SIZE)
+    assert differ(*explained(stray, rng))
+
+
+def explained(kinds: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, float]:
+    updates, spreads = seen(kinds, rng)
+    return updates, spreads.explained
+
+
+def test_share_of_few_rows_is_known_after_a_round_of_each_sort_only() -> None:
+    updates, rng = np.eye(5), np.random.default_rng(0)
+    first = Spreads().followed(2.0 * updates, True)
+    assert math.isinf(Spreads().explained) and math.isinf(first.explained)
+    assert first.followed(updates, False).explained == pytest.approx(3.0)
+    assert math.isinf(first.followed(updates, False).followed(updates, True).explained)
+    # A round whose turn it is not changes nothing.
+    assert first.followed(updates, False).followed(updates, False).explained == pytest.approx(3.0)
+    assert not differ(rng.normal(size=(5, 3)), math.inf)
+    assert math.isinf(Spreads().followed(np.ones((3, 2)), True).followed(np.ones((3, 2)), False).explained)
+
+
+def test_dcfl_leaves_alike_clients_one_cluster() -> None:
+    rng = np.random.default_rng(5)
+    X = [rng.uniform(size=(40, 4)) for _ in range(12)]
+    y = [(one[:, :3] + 0.5 * rng.normal(size=(40, 3))).argmax(axis=1) for one in X]
+    words: dict[str, Any] = {"n_classes": 3, "rounds": 10, "random_state": 3, "learning_rate": 0.3}
+    ways: list[dict[str, Any]] = [{"protocol": "plain", "merge": "gathered"}, {"protocol": "masked"}]
+    for way in ways:
+        assert not DCFL(**words, **way).fit(X, y).labels_.any()
+
+
+def asked(training: Training, n_models: int, redraws: bool = True) -> SketchedUpdates:
+    ranges, models = Ranges(np.zeros(4), np.ones(4), 40), np.zeros((n_models, 15))
+    return SketchedUpdates(ranges=ranges, training=training, models=models, size=15, seed=0, redraws=redraws)
+
+
+def test_rows_are_drawn_with_replacement_in_odd_rounds_with_one_model() -> None:
+    training = Training(model="softmax", n_classes=3)
+    assert asked(training.at(1), 1).redrawn and asked(training.at(3), 1).redrawn
+    assert not (asked(training.at(2), 1).redrawn or asked(training.at(3), 2).redrawn)
+    assert not asked(training.at(3), 1, redraws=False).redrawn
+    noised: dict[str, Any] = {"noise_multiplier": 1.0, "rows_per_client": 9, "trainings": 1}
+    with pytest.raises(ArgumentError, match="without redraws"):
+        asked(Training(model="softmax", n_classes=3, **noised), 1)
