@@ -14,7 +14,7 @@ from privfed.attacks import ActiveAttack, PassiveAttack, Prior, Truth
 from privfed.attacks.base.interface import ATTACKS, attack_class
 from privfed.attacks.base.preparation import Target
 from privfed.core.record.transcript import Transcript
-from privfed.deep import DCFL
+from privfed.deep import CFL
 from privfed.estimators.local_steps import lloyd
 from privfed.metrics import fuzzy_davies_bouldin
 from privfed.testing import AttackContract
@@ -89,7 +89,7 @@ class TestOwnAttacks(AttackContract):
             return EWFKMeans(3, **short).fit(self.clients()).transcript_
         if self.name in TRAINED_ON:
             trained = {"n_classes": 2, "rounds": 3, "domain": Box(-20.0, 20.0), "merge": "gathered", **words}
-            return DCFL(**trained).fit(self.clients(), self.labels()).transcript_
+            return CFL(**trained).fit(self.clients(), self.labels()).transcript_
         cohorts = {"clients_per_round": 4} if self.name == "disaggregation" else {}
         model = lloyd(6, **cohorts, **short).fit(self.clients())
         if self.name == "fuzzy-inversion":
