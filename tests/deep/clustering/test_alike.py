@@ -57,14 +57,12 @@ def test_share_of_few_rows_is_known_after_a_round_of_each_sort_only() -> None:
     assert math.isinf(Spreads().followed(np.ones((3, 2)), True).followed(np.ones((3, 2)), False).explained)
 
 
-def test_dcfl_leaves_alike_clients_one_cluster() -> None:
+@pytest.mark.parametrize("way", [{"protocol": "plain", "merge": "gathered"}, {"protocol": "masked"}])
+def test_dcfl_leaves_alike_clients_one_cluster(way: dict[str, Any]) -> None:
     rng = np.random.default_rng(5)
     X = [rng.uniform(size=(40, 4)) for _ in range(12)]
     y = [(one[:, :3] + 0.5 * rng.normal(size=(40, 3))).argmax(axis=1) for one in X]
-    words: dict[str, Any] = {"n_classes": 3, "rounds": 10, "random_state": 3, "learning_rate": 0.3}
-    ways: list[dict[str, Any]] = [{"protocol": "plain", "merge": "gathered"}, {"protocol": "masked"}]
-    for way in ways:
-        assert not DCFL(**words, **way).fit(X, y).labels_.any()
+    assert not DCFL(n_classes=3, rounds=10, random_state=3, learning_rate=0.3, **way).fit(X, y).labels_.any()
 
 
 def asked(training: Training, n_models: int, redraws: bool = True) -> SketchedUpdates:
