@@ -149,6 +149,14 @@ DAMAGE: dict[str, tuple[str, Any]] = {
 }
 
 
+def test_what_a_session_kept_is_recalled_of_opened_sums_alone_and_of_each_the_last(blobs: Clients) -> None:
+    transcript = fitted(blobs, "plain").transcript_
+    kept = ((1, b"lost"), (0, b"first"), (1, b"second"), (len(transcript.totals()), b"never opened"))
+    for index, data in kept:
+        transcript.relayed(index, data)
+    assert transcript.recalled() == [b"first", b"second"]
+
+
 def test_the_same_sum_twice_is_damage(blobs: Clients, tmp_path: Path) -> None:
     fitted(blobs, "plain", tmp_path)
     *whole, last, ended = lines(tmp_path)
