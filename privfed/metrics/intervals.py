@@ -173,9 +173,10 @@ def with_intervals(
         error.add_note(f"It was asked under the claim: {one_line(claim())}.")
         raise
     record, total = federation.transcript.totals()[-1]
-    for name in metrics[1:]:
-        values[name] = asdict(agreement(np.maximum(total.statistics["table"], 0.0)))[name]
     noised: Any = question_of(record)
+    for name in metrics[1:]:
+        rows = _unit(noised.inner)[0] * np.maximum(total.statistics["table"], 0.0)
+        values[name] = asdict(agreement(rows))[name]
     std = noised.noise_std(len(total.contributors))
     estimates = []
     for name, value in values.items():
@@ -192,10 +193,7 @@ def _ends(
     metric: str, noised: Noised, total: Statistics, std: Any, level: float, rng: np.random.Generator
 ) -> Ends:
     """Return the interval's ends, given a noised total and its noise; `rng` draws what is simulated."""
-    # At unit "client" sums are in units of a client of so many rows.
-    rows, inner = 1.0, noised.inner
-    if isinstance(inner, AsOneRecord):
-        rows, inner = inner.rows, inner.inner
+    rows, inner = _unit(noised.inner)
     if metric == "inertia":
         half = two_sided(level) * std["inertia"]
         found = rows * max(float(total["inertia"][0]), 0.0)
@@ -213,6 +211,14 @@ def _ends(
     if isinstance(inner, FuzzySpread):
         return _fuzzy(inner, total, std, two_sided(level ** (1.0 / (2 * len(inner.centers) + 1))))
     return "none is known that covers this metric"
+
+
+def _unit(asked: Any) -> tuple[float, Any]:
+    """Return of how many rows the unit of a question's sums is, and the question about rows.
+
+    At unit "client" it is a client of so many rows.
+    """
+    return (asked.rows, asked.inner) if isinstance(asked, AsOneRecord) else (1.0, asked)
 
 
 def _mean(total: Statistics, std: Any, above: str, below: str, z: float, most: float) -> Ends:

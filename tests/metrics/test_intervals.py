@@ -194,6 +194,15 @@ def test_several_scores_of_labels_are_asked_at_once(tmp_path: Path) -> None:
         metrics.with_intervals(("inertia", "score"), tables, CENTERS, privacy=own, protocol="plain")
 
 
+@pytest.mark.filterwarnings("ignore:epsilon=60.0 promises")
+def test_at_unit_client_all_scores_of_labels_are_of_rows_whichever_is_named_first() -> None:
+    """The others were of sums in units of a client, rounded: 1 in place of .93."""
+    tables, own = clients(5, 900), privacy(epsilon=60.0, unit="client", noise_seed=3)
+    words: dict[str, Any] = {"privacy": own, "protocol": "plain", **options("accuracy", tables)}
+    both = metrics.with_intervals(("v_measure", "accuracy"), tables, CENTERS, **words)
+    assert both == metrics.with_intervals(("accuracy", "v_measure"), tables, CENTERS, **words)[::-1]
+
+
 @pytest.mark.parametrize("name", ["inertia", "mean_distance", "fuzzy_davies_bouldin"])
 def test_an_interval_of_mere_noise_is_no_point(name: str) -> None:
     """A total far below 0 said "0 to 0", as if that were known."""
