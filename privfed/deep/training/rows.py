@@ -99,12 +99,14 @@ class RowGradients:
     def _watched(self, seen: Callable[[str, Any, Any], Any]) -> Iterator[None]:
         """Have each linear layer return what `seen` makes of its weights' name, its input and its output."""
 
-        def hook(name: str, layer: Any, given: Any, found: Any) -> Any:
-            return seen(name, given[0], found)
+        def hook(name: str, layer: Any, given: Any, named: Any, found: Any) -> Any:
+            # Of one parameter, which may be named: layer(input=rows).
+            return seen(name, [*given, *named.values()][0], found)
 
         with ExitStack() as hooks:
             for name, layer in self._linear.items():
-                hooks.callback(layer.register_forward_hook(partial(hook, name)).remove)
+                own = layer.register_forward_hook(partial(hook, name), with_kwargs=True)
+                hooks.callback(own.remove)
             yield
 
     def _factored(self, rows: Any) -> dict[str, Any]:

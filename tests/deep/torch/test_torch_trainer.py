@@ -232,7 +232,7 @@ class Own(torch.nn.Module):
             torch.nn.utils.parametrizations.weight_norm(self.first)
 
     def forward(self, rows: Any) -> Any:
-        found = self.first(rows)
+        found = self.first(input=rows) if self.way == "named" else self.first(rows)
         if self.way == "twice":
             found = self.first(found)
         if self.way == "elsewhere":
@@ -242,11 +242,11 @@ class Own(torch.nn.Module):
         return self.second(found)
 
 
-@pytest.mark.parametrize("way", ["plain", "twice", "elsewhere", "sequence", "hook", "parametrized"])
+@pytest.mark.parametrize("way", ["plain", "named", "twice", "elsewhere", "sequence", "hook", "parametrized"])
 def test_factors_are_of_layers_whose_gradients_are_outer_products(way: str) -> None:
     trainer, rng = TorchTrainer(Own(way).double()), np.random.default_rng(0)
     at, rows, labels = trainer.initial(0), rng.normal(size=(7, 6)), rng.integers(0, 3, 7)
     parts = trainer.gradients(at, rows, labels)
-    assert sum(len(part) == 2 for part in parts) == (2 if way == "plain" else 1)
+    assert sum(len(part) == 2 for part in parts) == (2 if way in ("plain", "named") else 1)
     alone = [trainer.gradient(at, rows[i : i + 1], labels[i : i + 1]) for i in range(7)]
     assert np.allclose(whole(parts), alone, atol=1e-12)
