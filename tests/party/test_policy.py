@@ -207,6 +207,14 @@ def test_the_hundredth_of_a_bound_may_be_spent_a_hundred_times() -> None:
     assert refuses_fit(policy, private(0.01), Usage(claims=tuple(stepped))) is not None
 
 
+@pytest.mark.parametrize("ends", [(0.0, 2.0), (-1.0, 1.0)])
+def test_ranges_that_differ_from_the_owners_domain_at_one_end_are_refused(ends: tuple[float, float]) -> None:
+    policy = ClientPolicy(domain=Box(0.0, 1.0))
+    for (low, high), code in ((ends, "policy:ranges"), ((0.0, 1.0), None)):
+        question = LloydSums(ranges=Ranges(np.full(2, low), np.full(2, high), 8), centers=np.zeros((1, 2)))
+        assert policy.refuses_question(question, plain()) == code
+
+
 @pytest.mark.parametrize("protocol", ["plain", "masked"])
 def test_simulated_clients_refuse_a_crafted_program(protocol: str) -> None:
     rng = np.random.default_rng(0)
