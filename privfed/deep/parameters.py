@@ -205,6 +205,9 @@ class Propagating(Distances, Comparing, ModelParameters):
         "index; of running means the median.",
     )
     damping: float = parameter(default=0.5, bounds="[0.5, 1)", text="of affinity propagation.")
-    cluster_after: int = parameter(
-        default=0, bounds="[0, inf)", text="rounds before the first clustering; 0 as published."
+    cluster_after: int | None = parameter(
+        default=None,
+        bounds="[0, inf)",
+        text="rounds before the first clustering, 0 as published; None waits until clients differ by more "
+        "than few rows, or noise, explain.",
     )

@@ -115,7 +115,7 @@ class PropagationRule(Propagation):
     """
 
     metric: Metric = PROPAGATING.metric
-    cluster_after: int = PROPAGATING.cluster_after
+    cluster_after: int | None = PROPAGATING.cluster_after
     decay: float = 0.0
 
     @property
@@ -126,7 +126,7 @@ class PropagationRule(Propagation):
     @property
     def doubts(self) -> bool:
         """Among running means the variance of noise says what one cluster is."""
-        return not self.decay
+        return not self.decay and self.cluster_after is None
 
     @property
     def landmark_metric(self) -> Metric:
@@ -149,7 +149,8 @@ class PropagationRule(Propagation):
             return self._decide_among_means(updates, round_number, seed)
         distances = update_distances(updates.starts, updates.ends, self.metric)
         index = dunn_index(distances, updates.labels)
-        if round_number <= self.cluster_after or not outdated(distances, updates.labels, updates.n_clusters):
+        resting = not outdated(distances, updates.labels, updates.n_clusters)
+        if resting or round_number <= (self.cluster_after or 0):
             return Decision(index=index)
         if updates.n_clusters == 1 and not differ(updates.updates, updates.explained):
             return Decision(index=index)
@@ -167,7 +168,7 @@ class PropagationRule(Propagation):
         ends, labels, variance = updates.ends, updates.labels, updates.variance
         distances = update_distances(updates.starts, without_noise(ends, variance), self.metric)
         index = dunn_index(distances, labels)
-        if round_number <= self.cluster_after:
+        if round_number <= (self.cluster_after or 0):
             return Decision(index=index)
         found = self.cluster(distances, seed)
         clusters = labels if found is None else never_joined(labels, found.labels, updates.n_clusters)

@@ -62,7 +62,10 @@ def test_dcfl_leaves_alike_clients_one_cluster(way: dict[str, Any]) -> None:
     rng = np.random.default_rng(5)
     X = [rng.uniform(size=(40, 4)) for _ in range(12)]
     y = [(one[:, :3] + 0.5 * rng.normal(size=(40, 3))).argmax(axis=1) for one in X]
-    assert not DCFL(n_classes=3, rounds=10, random_state=3, learning_rate=0.3, **way).fit(X, y).labels_.any()
+    model = DCFL(n_classes=3, rounds=10, random_state=3, learning_rate=0.3, **way)
+    assert not model.fit(X, y).labels_.any()
+    # As published they are clustered in round 1.
+    assert model.set_params(cluster_after=0, rounds=1).fit(X, y).labels_.any()
 
 
 def asked(training: Training, n_models: int, redraws: bool = True) -> SketchedUpdates:
