@@ -54,7 +54,7 @@ def unlike(transcript: Transcript, clients: Sequence[npt.ArrayLike]) -> str | No
     for asked, total in transcript.totals():
         question = question_from_bytes(asked.question)
         inner = question.inner if isinstance(question, Noised) else question
-        if inner.additive_over != AdditiveOver.RECORDS or isinstance(inner, Contingency):
+        if inner.additive_over != AdditiveOver.RECORDS or _reads_labels(inner):
             continue
         exact = _exact(transcript, question, asked, total, data)
         if isinstance(question, Noised):
@@ -67,6 +67,11 @@ def unlike(transcript: Transcript, clients: Sequence[npt.ArrayLike]) -> str | No
         if (np.abs(total.statistics.vector - exact.vector) > room).any():
             return f"sum {asked.index} ({asked.purpose})"
     return "its noised sums" if too_far(np.concatenate(noises)) else None
+
+
+def _reads_labels(question: Question) -> bool:
+    declared = question.declaration
+    return isinstance(question, Contingency) or (declared is not None and declared.classes > 0)
 
 
 def _exact(

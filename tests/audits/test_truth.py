@@ -1,8 +1,11 @@
 """Rows are compared with a run's totals before anything is scored against them."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
+import privfed.extend as px
 from privfed import (
     Box,
     DPKMeans,
@@ -14,6 +17,7 @@ from privfed import (
 from privfed.audits import audit_run
 from privfed.audits.truth import unlike
 from privfed.errors import DataError
+from privfed.questions.lloyd import LloydSums
 from tests.attacks.populations import mixture
 
 
@@ -40,6 +44,50 @@ def test_the_rows_of_a_run_give_its_totals_and_rows_with_one_changed_do_not(mode
     changed = [own.copy() for own in rows]
     changed[2][7, 0] += 0.5
     assert unlike(transcript, changed) is not None
+
+
+@px.register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OfClasses(LloydSums):
+    """Ask for counts and sums of the rows of each class: another program's question, which needs labels."""
+
+    @property
+    def declaration(self):
+        return px.Declaration(("count",), (self.centers,), classes=len(self.centers))
+
+    def answer_all(self, clients, generators):
+        marks = [np.eye(len(self.centers))[one.labels] for one in clients]
+        return [
+            px.Statistics(count=own.sum(axis=0), sum=own.T @ one.features)
+            for own, one in zip(marks, clients, strict=True)
+        ]
+
+
+@px.register_algorithm
+class MeansOfClasses(px.RoundsAlgorithm):
+    """The mean of each class."""
+
+    inertia = False
+
+    def ask(self, ranges, centers):
+        return OfClasses(ranges=ranges, centers=centers)
+
+    def move(self, question, total):
+        return total["sum"] / np.maximum(total["count"], 1.0)[:, None]
+
+
+class ClassMeans(px.RoundsClusterer):
+    """The mean of each class."""
+
+    algorithm = MeansOfClasses
+
+
+def test_sums_of_another_program_that_need_labels_are_not_compared():
+    rows = mixture(0, n_clients=4, n_rows=30).clients
+    labels = [np.arange(30) % 3] * 4
+    transcript = ClassMeans(3, random_state=0).fit(rows, labels).transcript_
+    assert unlike(transcript, rows) is None
+    assert unlike(transcript, [own + 0.5 for own in rows]) is not None
 
 
 def test_noised_totals_are_not_audited_against_other_rows():
