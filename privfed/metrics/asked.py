@@ -22,7 +22,7 @@ from privfed.core.asking.phases import Form, Phase, Phases, Shape, Within
 from privfed.core.asking.question import BOUNDED_FORMS, Question, kind_named, unbounded, wire_name
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Ask, Conversation, Setting
-from privfed.core.values.domain import Ball, FloatArray, Ranges, frozen_array
+from privfed.core.values.domain import Ball, Domain, FloatArray, Ranges, frozen_array
 from privfed.core.values.guarantee import Unit
 from privfed.errors import ArgumentError
 from privfed.privacy.bounds import RecordBounded
@@ -89,16 +89,25 @@ class AskedMetric:
         """Class of its question."""
         return cast(type[Question], kind_named(self.name))
 
-    def check_private(self) -> None:
-        """Check that its question has a bound, before a budget pays for it.
+    def check_private(self, domain: Domain) -> None:
+        """Check that its question has a bound, and its options and centers theirs, before a budget pays.
+
+        Args:
+            domain: of the rows.
 
         Raises:
-            PrivacyError: it has none, neither for a record nor for a client.
+            PrivacyError: the question has none, neither for a record nor for a client.
+            ArgumentError: an option, or the centers, are out of their bounds.
         """
         kind = self.kind
         own = kind.bounded is not Question.bounded or kind.client_limits is not Question.client_limits
         if not own and kind not in BOUNDED_FORMS:
             raise unbounded(kind)
+        if kind in BOUNDED_FORMS and self.centers is not None:
+            low, high = domain.bounds(self.centers.shape[-1] if self.centers.ndim else 1)
+            ranges = Ranges(low, high, domain.max_rows or MOST_ROWS)
+            fields: dict[str, Any] = {**self.options, "ranges": ranges, "centers": self.centers}
+            self.kind(**fields).bounded(_radius(domain))
 
     def phases(self, setting: Setting) -> Phases:
         """Return what the metric asks."""
@@ -212,7 +221,11 @@ def asked(
 
 
 def _reach(setting: Setting) -> float | None:
-    return setting.domain.radius if isinstance(setting.domain, Ball) else None
+    return _radius(setting.domain)
+
+
+def _radius(domain: Domain | None) -> float | None:
+    return domain.radius if isinstance(domain, Ball) else None
 
 
 def _names(question: Question) -> list[str]:

@@ -60,8 +60,8 @@ def measured(
         )
     if privacy is not None:
         options = {**options, "privacy": privacy}
-    if options.get("privacy") is not None:
-        metric.check_private()
+    if isinstance(claim := options.get("privacy"), Privacy):
+        metric.check_private(claim.domain)
     if not isinstance(clients, Federation):
         options = {**options, "n_clusters": metric.n_clusters}
     return federation_over(clients, labels, metric=metric, **options).measure(metric, purpose, divisors)

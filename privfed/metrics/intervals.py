@@ -164,6 +164,7 @@ def with_intervals(
     own = {name: options.pop(name) for name in signature(ASKS[first]).parameters if name in options}
     checked = frozen_array(as_numbers("centers", centers))
     asked = replace(following(len(checked), {first: own})[0], centers=checked)
+    asked.check_private(privacy.domain)
     options |= {"privacy": privacy, "n_clusters": asked.n_clusters}
     federation = federation_over(clients, labels, metric=asked, **options)
     claim = partial(claim_of, federation, protocol_of(options.get("protocol", "masked")))

@@ -143,6 +143,28 @@ def test_what_no_claim_covers_is_refused_before_it_is_paid(what: str, tmp_path: 
     assert budget.log() == []
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("accuracy", {"n_labels": 0}),
+        ("fuzzy_davies_bouldin", {"m": 1.0}),
+        ("fuzzy_davies_bouldin", {"q": 65.0}),
+        ("davies_bouldin", {"centers": CENTERS * 1e100}),
+        ("inertia", {"centers": CENTERS * np.nan}),
+        ("simplified_silhouette", {"centers": CENTERS[:1]}),
+    ],
+)
+def test_a_metric_that_cannot_be_asked_is_refused_before_it_is_paid(
+    name: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    budget = budget_in(tmp_path)
+    later, asked = budget.take(0.5, reserve=False), {"centers": CENTERS, **options}
+    for ask in (getattr(metrics, name), partial(metrics.with_interval, name)):
+        with pytest.raises(ArgumentError):
+            ask(clients(), privacy=later, protocol="plain", **asked)
+    assert budget.log() == []
+
+
 def test_a_resumed_run_is_paid_once(tmp_path: Path) -> None:
     budget = budget_in(tmp_path)
     taken = budget.take(0.5)
