@@ -28,6 +28,7 @@ from privfed.errors import MessageError, PolicyError
 from privfed.federation.opening import open_over
 from privfed.party.answerer import own_answerer
 from privfed.party.state import MemoryStore
+from privfed.privacy.noised import Noised
 from privfed.questions.lloyd import LloydSums
 from tests.core.question_examples import EXAMPLES
 from tests.party.elsewhere import Elsewhere
@@ -203,6 +204,18 @@ def test_what_failed_on_some_rows_is_not_remembered_where_it_would_be_a_refusal(
         own(question, 0)
         with pytest.raises(PolicyError, match=r"^policy:budget$"):
             own(question, 1)
+
+
+@pytest.mark.parametrize("n", [0, 3])
+def test_where_no_noise_can_be_drawn_there_is_no_answer(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(question: Any, clients: Any, generators: Any) -> Any:
+        raise ArithmeticError
+
+    monkeypatch.setattr(Noised, "answer_all", fails)
+    inner = LloydSums(ranges=RANGES, centers=CENTERS)
+    noised = Noised(ranges=RANGES, inner=inner, sigma=np.full(2, 1e3), limits=np.zeros(0))
+    with pytest.raises(PolicyError, match=r"^error$"):
+        own_answerer("0", ClientData(np.zeros((n, 2))), 0, Noted())(noised, 0)
 
 
 @pytest.mark.parametrize("timed", [False, True])

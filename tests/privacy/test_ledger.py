@@ -225,6 +225,17 @@ def test_a_client_refuses_what_a_server_made_cheaper(change: Callable[[Noised], 
         answerer(change(question), 0)
 
 
+@pytest.mark.parametrize("coarse", [0, 1])
+def test_a_client_refuses_noise_of_too_few_steps_in_one_entry(coarse: int) -> None:
+    configuration = agreed()
+    answerer = Admitting(answering, [ClientBudget(configuration, MemoryStore())], silent=True)
+    question = noised(SIZE, {"count": 0.3, "distance": 0.3}, None, configuration)
+    sigma = np.full(2, 1e9)
+    sigma[coarse] = LEAST_SIGMA * 0.99
+    with pytest.raises(PolicyError, match="policy:noise"):
+        answerer(replace(question, sigma=sigma), 0)
+
+
 def test_a_client_takes_no_part_in_a_fit_whose_budget_is_above_its_claim() -> None:
     configuration = agreed()
     assert configuration.privacy is not None
