@@ -218,6 +218,16 @@ def test_answers_that_are_all_rounded_up_at_the_end_of_their_range_do_not_wrap(
         assert found == pytest.approx(end if slotted else end * 2.0**doublings)
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_noise_of_the_server_does_not_wrap_a_sum_either(sign: int) -> None:
+    n, high, reach = 3, 1.0, 1e6
+    grid = Grid(spec([-high], [high], [1e-9]), n, reach)
+    words = added(grid, [np.array([sign * high])] * n)
+    words[:1] += np.array([round(sign * reach / grid.step[0])]).view(np.uint64)
+    assert not grid.is_wide.any()
+    assert grid.decode(words)[0][0] == pytest.approx(sign * (n * high + reach), rel=1e-12)
+
+
 # --- slots: of the answers to an entry at most one is not zero ---
 
 
