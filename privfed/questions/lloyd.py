@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from privfed.core.asking.data import stacked
 from privfed.core.asking.declaration import Declaration
@@ -250,22 +251,38 @@ def agreement(table: FloatArray) -> Agreement:
     Raises:
         ArgumentError: the table holds no rows.
     """
-    # Imported here since it takes long, and few runs need it.
-    from sklearn.metrics import adjusted_rand_score, homogeneity_completeness_v_measure
-
     counts = np.rint(table).astype(np.int64)
     if counts.sum() <= 0:
         raise ArgumentError(
             "the contingency table is empty: no client has labels; pass labels to fit or load."
         )
-    labels, clusters = np.nonzero(counts)
-    true = np.repeat(labels, counts[labels, clusters])
-    found = np.repeat(clusters, counts[labels, clusters])
-    homogeneity, completeness, v_measure = homogeneity_completeness_v_measure(true, found)
+    # Of the table alone: noised counts of whole clients may add up to more rows than memory holds.
+    n, labels, clusters = int(counts.sum()), counts.sum(axis=1), counts.sum(axis=0)
+    of_labels, of_clusters = _entropy(labels), _entropy(clusters)
+    shared = max(of_labels + of_clusters - _entropy(counts), 0.0)
+    homogeneity = min(shared / of_labels, 1.0) if of_labels else 1.0
+    completeness = min(shared / of_clusters, 1.0) if of_clusters else 1.0
+    both = homogeneity + completeness
+    # Ordered pairs of rows: alike in labels and clusters, in one of them only, in neither.
+    squares = _squares(counts)
+    alike, by_cluster, by_label = squares - n, _squares(clusters) - squares, _squares(labels) - squares
+    apart = n * n - squares - by_cluster - by_label
+    found = 2 * (alike * apart - by_label * by_cluster)
+    most = (alike + by_label) * (by_label + apart) + (alike + by_cluster) * (by_cluster + apart)
     return Agreement(
-        accuracy=float(counts.max(axis=0).sum() / counts.sum()),
-        homogeneity=float(homogeneity),
-        completeness=float(completeness),
-        v_measure=float(v_measure),
-        adjusted_rand_index=float(adjusted_rand_score(true, found)),
+        accuracy=float(counts.max(axis=0).sum() / n),
+        homogeneity=homogeneity,
+        completeness=completeness,
+        v_measure=2.0 * homogeneity * completeness / both if both else 0.0,
+        adjusted_rand_index=found / most if by_cluster or by_label else 1.0,
     )
+
+
+def _entropy(counts: npt.NDArray[np.int64]) -> float:
+    shares = counts[counts > 0] / counts.sum()
+    return -float((shares * np.log(shares)).sum()) if len(shares) > 1 else 0.0
+
+
+def _squares(counts: npt.NDArray[np.int64]) -> int:
+    """Return the sum of squares, which int64 may not hold."""
+    return sum(one * one for one in counts[counts > 0].tolist())

@@ -59,8 +59,16 @@ def test_agreement_depends_on_the_table_only(table: np.ndarray) -> None:
     true, found = (np.repeat(index, table.ravel()) for index in np.indices(table.shape).reshape(2, -1))
     ours = agreement(table.astype(np.float64))
     assert ours.accuracy == pytest.approx(oracle.majority_accuracy(true.tolist(), found.tolist()))
-    assert ours.v_measure == pytest.approx(sklearn_metrics.v_measure_score(true, found))
+    assert ours.v_measure == pytest.approx(sklearn_metrics.v_measure_score(true, found), abs=1e-12)
+    assert ours.homogeneity == pytest.approx(sklearn_metrics.homogeneity_score(true, found), abs=1e-12)
+    assert ours.completeness == pytest.approx(sklearn_metrics.completeness_score(true, found), abs=1e-12)
     assert ours.adjusted_rand_index == pytest.approx(sklearn_metrics.adjusted_rand_score(true, found))
+
+
+def test_a_table_of_more_rows_than_memory_holds_has_scores() -> None:
+    few, many = (agreement(n * np.array([[3.0, 1.0], [1.0, 4.0]])) for n in (1e6, 1e15))
+    assert many.v_measure == pytest.approx(few.v_measure) and few.v_measure > 0.1
+    assert many.adjusted_rand_index == pytest.approx(few.adjusted_rand_index, abs=1e-6)
 
 
 def test_several_clusters_may_share_a_label() -> None:
