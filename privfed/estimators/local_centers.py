@@ -42,7 +42,7 @@ from privfed.estimators.saving import plain_bounds
 from privfed.federation.clients import Clients
 from privfed.federation.driver import Watcher
 from privfed.federation.opening import PAYMENT
-from privfed.federation.request import protocol_of, seed_from
+from privfed.federation.request import check_one_domain, protocol_of, seed_from
 from privfed.federation.simulation import check_fresh, check_no_privacy
 from privfed.privacy.claim import Paying, Privacy, PrivacySpent
 from privfed.privacy.derived import derived
@@ -97,15 +97,21 @@ class _OverCenters(OverCenters, FederatedClusterer):
     def _named(self) -> dict[str, Any]:
         return {} if self._local_privacy is None else {"local_privacy": agreed_locally(self._local_privacy)}
 
-    def _agree(self, clients: Clients, folder: Path, resume: bool) -> None:
-        """Write the agreement into a folder in which nothing has begun; to resume, check that it is the same.
+    def _agree(self, clients: Clients, resume: bool) -> None:
+        """Check what the parties agree on, before a budget pays and before any client uses its rows.
+
+        It is written into the folder of the run, in which nothing has begun. To resume, it must be the same.
 
         Raises:
+            ArgumentError: no fit has these parameters.
             RunFolderError: a fit has already begun there.
             ResumeError: the fit that has begun there is another one.
         """
         protocol, seed = protocol_of(self.protocol), seed_from(self.random_state)
         agreement = self._request(clients, self.make_algorithm(clients.n_features, seed), seed).agreed()
+        if self.run_dir is None:
+            return
+        folder = Path(self.run_dir)
         if resume:
             Transcript.load(folder).check_agreement(agreement)
             return
@@ -139,9 +145,7 @@ class _OverCenters(OverCenters, FederatedClusterer):
         public._local_privacy = self.privacy
         seed = public._seed(resume) if resume else seed_from(self.random_state)
         public.set_params(random_state=seed)
-        if self.run_dir is not None:
-            # Before any client uses its rows: what it finds is stored in the folder of this agreement.
-            public._agree(clients, Path(self.run_dir), resume)
+        public._agree(clients, resume)
         shown, claim = own_centers(clients, self.privacy, self._local_clusters(), seed % 2**32, self.run_dir)
         super(_OverCenters, public)._fit_clients(shown, self.run_dir is not None, watch)
         for name in [name for name in vars(public) if name.endswith("_")]:
@@ -176,6 +180,11 @@ class FKM(VaryingCenters, _OverCenters):
         """Check the parameters and return the algorithm."""
         check_declared(self)
         _check_merge(self.merge, self.protocol, self.gathered_sums)
+        if self._local_privacy is not None and isinstance(self.init, str) and self.init == "kfed":
+            raise PrivacyError(
+                'init="kfed" leaves out means of a single row, and each noised center is one: use '
+                'init="coreset".'
+            )
         own_start = isinstance(self.init, str) and self.init == "k-means++"
         return FederatedKMeans(
             n_clusters=self.n_clusters,
@@ -237,9 +246,11 @@ def check_local(params: dict[str, Any], privacy: Privacy) -> None:
     """Check that local privacy is possible.
 
     Raises:
+        ArgumentError: another domain is declared beside.
         PrivacyError: the unit is not "record", the noise is the server's, `merge` is not "summed", or the
             policy has groups of rows.
     """
+    check_one_domain(privacy, params["domain"])
     policy = params["policy"]
     check_no_privacy(1 if policy is None else policy.group_size, True)
     if privacy.unit != Unit.RECORD:

@@ -190,8 +190,7 @@ class FederationRequest:
 
     def _agreed(self) -> Configuration:
         clients, privacy, domain = self.clients, self.privacy, self.declared
-        if privacy is not None and self.domain is not None and self.domain is not privacy.domain:
-            raise ArgumentError("with privacy, declare the domain there: Privacy(domain=...).")
+        check_one_domain(privacy, self.domain)
         low, high = (None, None) if domain is None else domain.bounds(clients.n_features)
         terms = _terms(clients, self.secure_sum, self.rule, self.max_sums + SPARE_SUMS)
         replays = self.secure_sum.recipient == "clients" or terms.verified
@@ -245,6 +244,16 @@ def _terms(clients: Clients, protocol: SecureSum, rule: CohortRule, max_sums: in
         "client. Pass a list with one array a client, or one array with groups=, the client of each row; or "
         'use protocol="plain", which hides nothing.'
     )
+
+
+def check_one_domain(privacy: Privacy | None, domain: Domain | None) -> None:
+    """Check that no other domain is declared beside that of a claim.
+
+    Raises:
+        ArgumentError: one is.
+    """
+    if privacy is not None and domain is not None and domain is not privacy.domain:
+        raise ArgumentError("with privacy, declare the domain there: Privacy(domain=...).")
 
 
 def seed_of_fit(random_state: Any, privacy: Privacy | None, run_dir: str | Path | None, resume: bool) -> int:

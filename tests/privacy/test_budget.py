@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privfed import (
+    FKM,
     KFED,
     Box,
     DPKMeans,
@@ -475,6 +476,26 @@ def test_one_payment_asks_no_client_twice_where_each_clusters_its_own_rows(
     shutil.rmtree(tmp_path / "run" / LOCAL)
     model(reserve=False).resume(clients())
     assert len(answered) > before and budget.remaining().share == 0.0
+
+
+@pytest.mark.parametrize(
+    "kind, words",
+    [
+        (KFED, {"max_iter": 0}),
+        (KFED, {"clients_per_round": 99}),
+        (KFED, {"protocol": "ckks", "cohorts": [[0]]}),
+        (KFED, {"domain": Box(-1, 1)}),
+        (FKM, {"init": "kfed"}),
+    ],
+)
+def test_a_fit_over_own_centers_that_cannot_be_is_refused_before_it_is_paid(
+    tmp_path: Path, kind: type[KFED | FKM], words: dict[str, Any]
+) -> None:
+    budget = budget_in(tmp_path)
+    model = kind(2, privacy=budget.take(0.5, reserve=False), **{"protocol": "plain"} | words)
+    with pytest.raises((ArgumentError, PrivacyError)):
+        model.fit(clients())
+    assert not budget.log()
 
 
 def test_an_older_copy_of_a_budget_does_not_go_on_with_a_run_that_it_did_not_pay(tmp_path: Path) -> None:
