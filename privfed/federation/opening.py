@@ -271,11 +271,20 @@ def open_over(
     Clients answer what `metric` or `algorithm` declares; where both are None, only those do whose `policy`
     says `undeclared=True`, and they answer anything within it. Clients count rows in cells only where a
     number of clusters is agreed on.
+
+    Raises:
+        ArgumentError: the metric's centers have other columns than the rows; nothing was paid.
     """
     options: dict[str, Any] = {"names": client_names, "domain": domain, "private": privacy is not None}
+    clients, about = (
+        gathered(engine, X, groups, labels, **options),
+        None if metric is None else metric.centers,
+    )
+    if about is not None and about.shape[1:] != (clients.n_features,):
+        raise ArgumentError(f"centers need {clients.n_features} columns, got shape {about.shape}.")
     return open_federation(
         FederationRequest(
-            clients=gathered(engine, X, groups, labels, **options),
+            clients=clients,
             description=purpose,
             max_sums=1 << 16,
             algorithm=algorithm,

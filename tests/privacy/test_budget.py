@@ -152,6 +152,7 @@ def test_what_no_claim_covers_is_refused_before_it_is_paid(what: str, tmp_path: 
         ("fuzzy_davies_bouldin", {"q": 65.0}),
         ("davies_bouldin", {"centers": CENTERS * 1e100}),
         ("inertia", {"centers": CENTERS * np.nan}),
+        ("mean_distance", {"centers": np.zeros((2, 3))}),
         ("simplified_silhouette", {"centers": CENTERS[:1]}),
     ],
 )

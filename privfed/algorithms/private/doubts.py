@@ -49,7 +49,7 @@ def doubted(scale: Scale, found: Coreset, n_clusters: int, share: float) -> Core
     """Return a coreset that says which points rounds ask of again; None where they ask of none.
 
     They do after a grid whose clusters stand out of a round's noise: with more, a round shows no point, but
-    takes rows from centers. At unit "client" counts are clipped, and say too little.
+    takes rows from centers. Where counts are clipped, as of most whole clients, they say too little.
 
     Args:
         scale: noised number, centre and radius of the rows.

@@ -218,7 +218,7 @@ class Halves:
 def may(scale: Scale, rounds: int, n_clusters: int) -> bool:
     """Say whether any of so many rounds may ask of halves.
 
-    None does for whole clients, whose counts are clipped.
+    None does where counts are clipped, as those of most whole clients are.
     """
     return rounds >= LEAST_ROUNDS and n_clusters >= LEAST_CLUSTERS and scale.count_length >= 1.0
 
