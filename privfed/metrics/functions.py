@@ -26,7 +26,9 @@ from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.core.values.numbers import as_number, as_numbers
+from privfed.data.table import ClientTables
 from privfed.errors import ArgumentError, DataError, UndefinedIndexError
+from privfed.federation.clients import Clients
 from privfed.federation.driver import Federation
 from privfed.federation.opening import federation_over
 from privfed.metrics.asked import AskedMetric
@@ -94,6 +96,22 @@ def _inertia(
     return float(total["inertia"][0]), max(float(total["rows"][0]), 1.0)
 
 
+def check_labels(clients: Any, labels: Any) -> None:
+    """Check that rows in this process have labels, before a budget pays: without them noise has a score.
+
+    Raises:
+        ArgumentError: they have none.
+    """
+    elsewhere = clients is None or isinstance(clients, Federation | Clients)
+    own = clients.labels if labels is None and isinstance(clients, ClientTables) else labels
+    if not elsewhere and own is None:
+        raise ArgumentError(
+            "scores of labels need labels: pass labels=, one array of integer codes a client, or tables that "
+            "have them.",
+            parameters=["labels"],
+        )
+
+
 def labels_agreement(
     clients: Any,
     centers: Any,
@@ -122,6 +140,7 @@ def labels_agreement(
                 "of codes."
             )
         n_labels = 1 + max(int(max(own)) for own in labels)
+    check_labels(clients, labels)
     checked = frozen_array(as_numbers("centers", centers))
     metric = AskedMetric.about(Contingency, checked, n_labels=n_labels)
     return agreement(measured(clients, labels, privacy, options, metric, "agreement")["table"])

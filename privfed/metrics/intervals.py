@@ -44,7 +44,7 @@ from privfed.core.values.numbers import as_numbers
 from privfed.errors import ArgumentError, UndefinedIndexError
 from privfed.federation.opening import claim_of, federation_over
 from privfed.federation.request import protocol_of
-from privfed.metrics.functions import scatters
+from privfed.metrics.functions import check_labels, scatters
 from privfed.metrics.label_intervals import DRAWS, quotient_of_labels, two_sided
 from privfed.metrics.named import ASKS, METRICS, OF_LABELS, following
 from privfed.numerics.quotients import quotients
@@ -165,6 +165,8 @@ def with_intervals(
     checked = frozen_array(as_numbers("centers", centers))
     asked = replace(following(len(checked), {first: own})[0], centers=checked)
     asked.check_private(privacy.domain)
+    if first in OF_LABELS:
+        check_labels(clients, labels)
     options |= {"privacy": privacy, "n_clusters": asked.n_clusters}
     federation = federation_over(clients, labels, metric=asked, **options)
     claim = partial(claim_of, federation, protocol_of(options.get("protocol", "masked")))

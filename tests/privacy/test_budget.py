@@ -147,7 +147,8 @@ def test_what_no_claim_covers_is_refused_before_it_is_paid(what: str, tmp_path: 
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("accuracy", {"n_labels": 0}),
+        ("accuracy", {"n_labels": 0, "labels": [np.zeros(60, dtype=np.int64)] * 3}),
+        ("accuracy", {"n_labels": 2}),
         ("fuzzy_davies_bouldin", {"m": 1.0}),
         ("fuzzy_davies_bouldin", {"q": 65.0}),
         ("davies_bouldin", {"centers": CENTERS * 1e100}),
