@@ -79,27 +79,19 @@ def differ(updates: FloatArray, explained: float) -> bool:
 
 
 def _one_strays(updates: FloatArray) -> bool:
-    """Say whether a row lies farther from the others than one of all would by chance."""
-    n, apart = len(updates), updates - updates.mean(axis=0)
-    products = apart @ apart.T
-    most = math.log(n / STRAY)
-    for row, square in enumerate(np.diag(products) * n / (n - 1)):
-        variance, p = _of_others(np.delete(np.delete(products, row, axis=0), row, axis=1))
-        if square > variance * (1.0 + 2.0 * math.sqrt(most / p) + 2.0 * most / p):
-            return True
-    return False
+    """Say whether a row lies farther from the others than one of all would by chance.
 
-
-def _of_others(products: FloatArray) -> tuple[float, float]:
-    """Return the trace of the covariance of rows, and its degrees of freedom, at least 1.
-
-    Args:
-        products: of all pairs of rows around any point, float64 of shape (n, n), n >= 3.
+    The squares of n - 1 rows around their mean are those of all, but for (n / (n - 1)) of the other's own.
     """
-    free = len(products) - 1
-    means = products.mean(axis=0)
-    around = products - means - means[:, None] + means.mean()
-    trace, square = float(np.trace(around)) / free, float(np.square(around).sum()) / free**2
+    n, apart = len(updates), updates - updates.mean(axis=0)
+    products, free = apart @ apart.T, len(updates) - 2
+    squares, own = np.diag(products) * n / (n - 1), np.square(products)
+    variance = (np.trace(products) - squares) / free
+    # The trace of the square of the others' covariance; in it each pair of rows counts twice.
+    square = (own.sum() - 2.0 * own.sum(axis=1) * n / (n - 1) + np.square(squares)) / free**2
     # Of n rows the square of the covariance is too large by what is known of Gaussian ones.
-    unbiased = (square - trace**2 / free) * free**2 / ((free - 1) * (free + 2))
-    return trace, max(1.0, trace**2 / unbiased) if unbiased > 0.0 else math.inf
+    unbiased = (square - np.square(variance) / free) * free**2 / ((free - 1) * (free + 2))
+    known = unbiased > 0.0
+    p = np.where(known, np.maximum(1.0, np.square(variance) / np.where(known, unbiased, 1.0)), np.inf)
+    far = math.log(n / STRAY) / p
+    return bool((squares > variance * (1.0 + 2.0 * np.sqrt(far) + 2.0 * far)).any())

@@ -57,6 +57,38 @@ def test_share_of_few_rows_is_known_after_a_round_of_each_sort_only() -> None:
     assert math.isinf(Spreads().followed(np.ones((3, 2)), True).followed(np.ones((3, 2)), False).explained)
 
 
+def test_equal_updates_do_not_differ_by_what_rounding_leaves() -> None:
+    equal = [
+        np.tile(np.random.default_rng(seed).normal(size=size), (7, 1)) for seed, size in ((0, 3), (1, 19))
+    ]
+    assert not any(differ(one, 0.9) for one in equal)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_strays_beyond_what_the_covariance_of_the_others_allows(seed: int) -> None:
+    """As by each other's covariance, computed anew."""
+    rng, found = np.random.default_rng(seed), set()
+    for far in np.linspace(0.0, 30.0, 60):
+        rows = rng.normal(size=(12, 6)) * [4.0, 2.0, 1.0, 1.0, 1.0, 1.0]
+        rows[3, 2] += far
+        found.add(by_covariances(rows))
+        assert differ(rows, 0.9) == by_covariances(rows)
+    assert found == {True, False}
+
+
+def by_covariances(rows: np.ndarray) -> bool:
+    n = len(rows)
+    for own in range(n):
+        others = np.cov(np.delete(rows, own, axis=0), rowvar=False)
+        trace, free = np.trace(others), n - 2
+        unbiased = (np.square(others).sum() - trace**2 / free) * free**2 / ((free - 1) * (free + 2))
+        p = max(1.0, trace**2 / unbiased) if unbiased > 0.0 else math.inf
+        x, squared = math.log(n / 0.01), np.square(rows[own] - rows.mean(axis=0)).sum() * n / (n - 1)
+        if squared > trace * (1.0 + 2.0 * math.sqrt(x / p) + 2.0 * x / p):
+            return True
+    return False
+
+
 @pytest.mark.parametrize("way", [{"protocol": "plain", "merge": "gathered"}, {"protocol": "masked"}])
 def test_dcfl_leaves_alike_clients_one_cluster(way: dict[str, Any]) -> None:
     rng = np.random.default_rng(5)
