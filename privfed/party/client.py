@@ -293,18 +293,16 @@ class Party:
                 own = replay = own_run(configuration, fit.opened, domain=domain, tells=told, start=start)
                 follow = own.follow
             own_side = protocol.client(agreement, position, self.journal.identity, policy, replay)
+            side = SignedSide(own_side, agreement, position, follow)
             seen = self.journal.data_set(data_set).answering(rows, configuration)
-        seen = replace(seen, classes=rows.n_classes, times=rows.times)
-        side = SignedSide(own_side, agreement, position, follow)
-        stores = Stores.in_journal(fit, side)
-        return own_client(
-            side,
-            position,
-            seen,
-            configuration,
-            policy,
-            stores,
-            domain=domain,
-            log=log,
-            user_key=self.own.user_key,
-        )
+            return own_client(
+                side,
+                position,
+                replace(seen, classes=rows.n_classes, times=rows.times),
+                configuration,
+                policy,
+                Stores.in_journal(fit, side),
+                domain=domain,
+                log=log,
+                user_key=self.own.user_key,
+            )

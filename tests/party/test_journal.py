@@ -8,23 +8,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from privfed import ClientPolicy
 from privfed.core.agreed.agreement import Agreement, Registry
 from privfed.core.agreed.configuration import Configuration
-from privfed.core.asking.question import Position
+from privfed.core.asking.question import ClientData, Position
 from privfed.core.stored.encoding import Refusal, decode, encode
 from privfed.core.values.domain import Ranges
-from privfed.errors import ArgumentError, PolicyError, StateError
+from privfed.errors import ArgumentError, PolicyError, PrivacyError, StateError
+from privfed.party.client import Party
 from privfed.party.identity import IDENTITY, SIGNED_KEY, OwnIdentity
 from privfed.party.journal import FILE, Journal
-from privfed.protocols.plain import PlainAnswer
+from privfed.protocols.plain import Plain, PlainAnswer
 from privfed.questions.cells import NestedCells
 from tests.owners import assert_the_owners, umask
-from tests.party.journals import SERVER, agreement, client, new_party, question, request
+from tests.party.journals import DOMAIN, SERVER, agreement, client, new_party, question, request
 from tests.some import some
+from tests.undeclared import ANYTHING
 
 
 def answered(reply: bytes) -> bool:
@@ -321,3 +324,22 @@ def test_losses_that_a_state_counts_are_in_the_journal_and_bounded_over_all_fits
     assert journal.usage("rows").losses == 4
     with store.transaction() as transaction:
         assert transaction.load() == Lossy(1)
+
+
+def test_an_agreement_that_claims_less_than_its_noise_gives_costs_no_fit_and_no_epsilon(
+    tmp_path: Path,
+) -> None:
+    own, _ = new_party(tmp_path)
+    honest = agreement(own, epsilon=1.0)
+    terms = honest.configuration.privacy
+    assert terms is not None
+    low = msgspec.structs.replace(terms, budget=2.0 * terms.budget)
+    crafted = msgspec.structs.replace(honest.configuration, privacy=low)
+    words: dict[str, Any] = {"data_set": "rows", "policy": ANYTHING, "domain": DOMAIN}
+    rows, party = ClientData(np.zeros((9, 2))), Party(tmp_path)
+    for _ in range(3):
+        with pytest.raises(PrivacyError, match="more than epsilon=1 and delta=1e-06 allow"):
+            party.join(Agreement(crafted, honest.registry), Plain(), rows, **words)
+    assert party.journal.fits == ()
+    party.join(honest, Plain(), rows, **words)
+    assert [one.epsilon for one in party.journal.fits] == [pytest.approx(1.0)]
