@@ -250,6 +250,8 @@ def doubt_of(folder: Path, transcript: Transcript, rows: list[FloatArray]) -> st
     run, terms = read_run(folder) if (folder / RUN).exists() else None, transcript.configuration.privacy
     if run is not None and run.parameters.values.get("group_size", 1) != 1:
         return "clients answered from groups of rows; whether these are the run's was not checked"
+    if (folder / LOCAL).exists():
+        return "clients answered from their own noised centers; whether these are of the rows was not checked"
     differs = unlike(transcript, rows)
     if differs is None:
         return None

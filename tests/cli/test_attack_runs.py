@@ -66,6 +66,15 @@ def test_a_table_that_has_changed_since_the_run_is_one_line(failing, copied, iri
     assert not (folder / "attacks").exists()
 
 
+def test_a_run_over_noised_centers_of_the_clients_is_attacked_and_a_doubt_is_said(invoke, iris, tmp_path):
+    table = ("--group", "hospital", "--drop", "species", "--clients", "h1,h2,h3,h4,h5,h6")
+    claim = ("--epsilon", 9, "--delta", 1e-6, "--unit", "record", "--neighbours", "add-remove")
+    fit = ("--algorithm", "kfed", "-k", 2, "--protocol", "plain", "--low", 0, "--high", 9)
+    invoke("fit", iris, *table, *claim, *fit, "--out", tmp_path / "run")
+    shown = " ".join(invoke("attack", tmp_path / "run").stdout.split())
+    assert "in doubt: clients answered from their own noised centers" in shown
+
+
 def test_of_groups_and_of_runs_without_a_table_a_doubt_is_said(invoke, iris, copied, tmp_path):
     folder = copied(tmp_path / "grouped", "--algorithm", "lloyd", "--protocol", "plain", "--group-size", 5)
     words = ("--attack", "differencing")
