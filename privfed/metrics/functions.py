@@ -13,7 +13,7 @@ says, over all clients.
 
 The validity indices need no labels. They leave out clusters without rows, as the authors of federated k-means
 do (`nanmean`). With fewer than two clusters that have rows, no index is defined.
-`privfed.questions.cluster_spread` and `privfed.questions.cluster_spread` have the sources and formulas.
+`privfed.questions.cluster_spread` has the sources and formulas.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from privfed.questions.cluster_spread import (
     ClusterSilhouettes,
     FuzzySpread,
     index_from,
+    scatters,
 )
 from privfed.questions.lloyd import Agreement, Contingency, Inertia, agreement
 
@@ -351,29 +352,6 @@ def calinski_harabasz(clients: Any, centers: Any, *, privacy: Privacy | None = N
         raise UndefinedIndexError(f"each of the {len(kept)} clusters holds one row; pass fewer centers.")
     between, within = scatters(count, total["offset"][kept], total["square"][kept], checked[kept])
     return between / within if within > 0 else 1.0
-
-
-def scatters(
-    count: FloatArray, offset: FloatArray, square: FloatArray, centers: FloatArray
-) -> tuple[float, float]:
-    """Return numerator and denominator of the Calinski-Harabasz index.
-
-    They are the scatter between clusters over its degrees of freedom, times those of the scatter within,
-    and the scatter within.
-
-    Args:
-        count: rows of each cluster, float64 of shape (n_clusters,).
-        offset: sums of rows minus their center, float64 of shape (n_clusters, n_features).
-        square: sums of squared distances, float64 of shape (n_clusters,).
-        centers: float64 of shape (n_clusters, n_features).
-    """
-    n, shift = float(count.sum()), offset / count[:, None]
-    within = float((square - count * np.square(shift).sum(axis=1)).sum())
-    # Means are taken relative to one of the centers, which avoids cancellation far from the origin.
-    means = centers - centers[0] + shift
-    mean = count @ means / n
-    between = float(count @ np.square(means - mean).sum(axis=1))
-    return between * (n - len(count)) / (len(count) - 1), within
 
 
 def silhouette(clients: Any, centers: Any) -> float:

@@ -44,7 +44,7 @@ from privfed.core.values.numbers import as_numbers
 from privfed.errors import ArgumentError, UndefinedIndexError
 from privfed.federation.opening import claim_of, federation_over
 from privfed.federation.request import protocol_of
-from privfed.metrics.functions import check_labels, scatters
+from privfed.metrics.functions import check_labels
 from privfed.metrics.label_intervals import DRAWS, quotient_of_labels, two_sided
 from privfed.metrics.named import ASKS, METRICS, OF_LABELS, following
 from privfed.numerics.quotients import quotients
@@ -52,7 +52,13 @@ from privfed.privacy.bounds import RecordBounded
 from privfed.privacy.claim import Privacy, PrivacySpent, one_line
 from privfed.privacy.noised import Noised
 from privfed.questions.bounded.bounded_metrics import AsOneRecord
-from privfed.questions.cluster_spread import ClusterDistances, ClusterScatter, FuzzySpread, index_from
+from privfed.questions.cluster_spread import (
+    ClusterDistances,
+    ClusterScatter,
+    FuzzySpread,
+    index_from,
+    scatters,
+)
 from privfed.questions.lloyd import Contingency, agreement
 
 Ends = tuple[float, float] | str

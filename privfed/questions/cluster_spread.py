@@ -348,3 +348,26 @@ def index_from(total: Statistics, centers: FloatArray, p: float, q: float) -> fl
         ratio = np.where(apart > 0.0, (spread[:, None] + spread) / apart, np.inf)
     np.fill_diagonal(ratio, -np.inf)
     return float(ratio.max(axis=1).mean())
+
+
+def scatters(
+    count: FloatArray, offset: FloatArray, square: FloatArray, centers: FloatArray
+) -> tuple[float, float]:
+    """Return numerator and denominator of the Calinski-Harabasz index.
+
+    They are the scatter between clusters over its degrees of freedom, times those of the scatter within,
+    and the scatter within.
+
+    Args:
+        count: rows of each cluster, float64 of shape (n_clusters,).
+        offset: sums of rows minus their center, float64 of shape (n_clusters, n_features).
+        square: sums of squared distances, float64 of shape (n_clusters,).
+        centers: float64 of shape (n_clusters, n_features).
+    """
+    n, shift = float(count.sum()), offset / count[:, None]
+    within = float((square - count * np.square(shift).sum(axis=1)).sum())
+    # Means are taken relative to one of the centers, which avoids cancellation far from the origin.
+    means = centers - centers[0] + shift
+    mean = count @ means / n
+    between = float(count @ np.square(means - mean).sum(axis=1))
+    return between * (n - len(count)) / (len(count) - 1), within
