@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from privfed import DWFKMeans, Privacy
+from privfed import Box, DWFKMeans, Privacy
 from privfed.algorithms.starts import KeptStart, StartTotal
 from privfed.core.agreed.agreement import Agreement, Registry
 from privfed.core.agreed.policy import ClientPolicy
@@ -168,6 +168,15 @@ def test_a_total_over_other_clients_is_not_begun_from(protocol: SecureSum, tmp_p
     claimed = replace(start, clients=frozenset(engine.members.names))
     with pytest.raises(PolicyError, match="start:missing"):
         model(engine, protocol, 1, init=claimed).fit()
+
+
+def test_a_total_within_another_domain_is_not_begun_from(tmp_path: Path) -> None:
+    engine = Again(tmp_path, rows())
+    start = model(engine, "masked-verified", domain=Box(-9.0, 9.0)).fit().kept_start()
+    with pytest.raises(PolicyError, match="start:missing"):
+        model(engine, "masked-verified", 1, init=start, domain=Box(-8.0, 9.0)).fit()
+    later = model(engine, "masked-verified", 1, init=start, domain=Box(-9.0, 9.0)).fit()
+    assert cells_asked(later) == 0
 
 
 @pytest.mark.parametrize("protocol", ["plain", "masked"])
