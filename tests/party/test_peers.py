@@ -120,6 +120,22 @@ def test_an_older_copy_of_a_whole_folder_is_refused_by_all_others(tmp_path: Path
         assert "sum" not in {one["kind"] for one in entries} and entries
 
 
+def test_an_older_copy_that_stands_where_nobody_met_it_is_refused_too(tmp_path: Path) -> None:
+    parties = Parties(tmp_path)
+    parties.fit(0)
+    shutil.copytree(tmp_path / "b", tmp_path / "copy")
+    parties.fit(1)
+    parties.fit(2)
+    last = Party(tmp_path / "b").journal.head.counter
+    shutil.rmtree(tmp_path / "b")
+    shutil.copytree(tmp_path / "copy", tmp_path / "b")
+    # One entry more: its counter is none that another party has seen.
+    parties.clients(parties.agreement(7))
+    assert Party(tmp_path / "b").journal.head.counter < last
+    with pytest.raises(RefusedError, match="older copy of its journal"):
+        parties.fit(3)
+
+
 def test_a_journal_that_went_on_otherwise_is_refused_too(tmp_path: Path) -> None:
     parties = Parties(tmp_path)
     journal, other = Party(tmp_path / "a").journal, parties.public[1]
