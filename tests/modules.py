@@ -8,6 +8,7 @@ import privfed
 
 NEED_EXTRAS = frozenset(
     {
+        "privfed.deep.training.rows",
         "privfed.deep.training.torch_trainer",
         "privfed.deploy.superlink",
         "privfed.deploy.supernode",
