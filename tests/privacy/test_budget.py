@@ -12,15 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import mpmath
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from privfed import (
-    FKM,
     KFED,
     Box,
     DPKMeans,
@@ -32,13 +28,11 @@ from privfed import (
     select_n_clusters,
 )
 from privfed.core.agreed.policy import Claim
-from privfed.core.record.records import LOCAL
 from privfed.core.values.guarantee import Mechanism, SampledSteps
 from privfed.errors import ArgumentError, BudgetError, PrivacyError, StateError
 from privfed.privacy.accounting import gdp_epsilon
-from privfed.privacy.budget_file import divergence_of, sampled_divergence
+from privfed.privacy.budget_file import sampled_divergence
 from privfed.privacy.ledger import composed_epsilon
-from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import budget_of
 from tests.party.killing import KILLED, SURVIVED, killed_at
 
@@ -278,76 +272,6 @@ def paid(taken: Privacy, steps: SampledSteps | None = None) -> None:
     taken.paid_by.pay(taken, steps, "what is asked")
 
 
-@pytest.mark.parametrize(("noise", "rate", "count"), [(1.0, 0.01, 100), (2.0, 0.3, 7), (4.0, 1.0, 3)])
-def test_the_divergence_of_steps_is_that_of_dp_accounting(noise: float, rate: float, count: int) -> None:
-    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
-    from dp_accounting.rdp import RdpAccountant
-
-    steps = SampledSteps(
-        noise_multiplier=noise, sample_rate=rate, max_grad_norm=1.0, steps=count, trainings=1
-    )
-    accountant = RdpAccountant(orders=[12])
-    accountant.compose(SelfComposedDpEvent(PoissonSampledDpEvent(rate, GaussianDpEvent(noise)), count))
-    (known,) = accountant._rdp
-    assert known <= sampled_divergence(steps, 12) < known * (1.0 + 1e-6) + 1e-9
-
-
-@given(st.floats(1e-3, 20.0), st.floats(-60.0, -1.0).map(lambda one: 10.0**one), st.integers(2, 4096))
-def test_the_divergence_of_an_order_is_rounded_down(epsilon: float, delta: float, order: int) -> None:
-    """divergence_of(epsilon, delta, a) <= epsilon - ln(1 - 1 / a) + (ln delta + ln a) / (a - 1)."""
-    with mpmath.workdps(50):
-        e, d, a = mpmath.mpf(epsilon), mpmath.mpf(delta), mpmath.mpf(order)
-        exact = e - mpmath.log1p(-1 / a) + (mpmath.log(d) + mpmath.log(a)) / (a - 1)
-        found = mpmath.mpf(divergence_of(epsilon, delta, order))
-        assert exact - 3e-12 * (1 + abs(exact) + e) < found <= exact
-
-
-@pytest.mark.parametrize("order", [None, 12, 40])
-def test_what_a_whole_budget_pays_for_is_within_it_by_dp_accounting(
-    order: int | None, tmp_path: Path
-) -> None:
-    """Gaussian fits, Skellam fits and DP-SGD in any mixture, composed by another library."""
-    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
-    from dp_accounting.pld import PLDAccountant
-    from dp_accounting.rdp import RdpAccountant
-
-    budget, rng = budget_in(tmp_path, 4.0, order=order), np.random.default_rng(0)
-    composed = PLDAccountant() if order is None else RdpAccountant(orders=[order])
-    for i in range(9):
-        share = budget.remaining().share if i == 8 else float(rng.uniform(0.03, 0.12))
-        if order is not None and i % 3 == 1:
-            taken = budget.take(share, noise="local", reserve=False)
-            steps = SampledSteps(
-                noise_multiplier=1.0, sample_rate=0.05, max_grad_norm=1.0, steps=5, trainings=4
-            )
-            assert taken.paid_by is not None
-            noise = taken.paid_by.noise(0.5, steps)
-            paid(taken, msgspec.structs.replace(steps, noise_multiplier=noise))
-            event = PoissonSampledDpEvent(0.05, GaussianDpEvent(noise))
-            composed.compose(SelfComposedDpEvent(event, steps.total))
-            continue
-        mechanism = Mechanism.SKELLAM if order is not None and i % 3 == 2 else Mechanism.GAUSSIAN
-        taken = budget.take(share, mechanism=mechanism)
-        paid(taken)
-        # What a run may spend of mu^2; Skellam noise of that cost has no larger divergence than Gaussian.
-        composed.compose(GaussianDpEvent(budget_of(mechanism, taken.epsilon, 1e-6) ** -0.5))
-    assert budget.remaining().share == 0.0
-    assert 3.95 < composed.get_epsilon(1e-6) <= (4.0 if order else 4.0 * 1.0001)
-
-
-def test_choices_are_paid_besides_steps_and_of_two_first_trainings_the_dearer_one() -> None:
-    change = msgspec.structs.replace
-    steps = SampledSteps(noise_multiplier=2.0, sample_rate=0.1, max_grad_norm=1.0, steps=5, trainings=3)
-    whole, order = sampled_divergence(steps, 12), 12
-    chosen = sampled_divergence(change(steps, choice_noise=4.0), order)
-    assert chosen == pytest.approx(whole + 3 * order / (2 * 4.0**2), rel=1e-8)
-    for rate, number in ((0.001, 1), (1.0, 10)):
-        found = sampled_divergence(change(steps, first_rate=rate, first_steps=number), order)
-        first = sampled_divergence(change(steps, sample_rate=rate, steps=number, trainings=1), order)
-        later = sampled_divergence(change(steps, trainings=2), order)
-        assert found == pytest.approx(max(whole, first + later), rel=1e-8)
-
-
 def spent_by(path: Path, rows: list[np.ndarray]) -> bytes:
     """Take a share and release a count with it, as any fit does; return what was released."""
     budget = PrivacyBudget(1.0, 1e-6, "record", "add-remove", path, domain=BOX)
@@ -418,107 +342,3 @@ def test_a_claim_in_another_form_is_the_claim_that_was_passed(kind: str) -> None
         assert len(used(2)) == 2
     with pytest.warns(UserWarning, match="this Privacy was used before"):
         assert len(used(3)) == 3
-
-
-def test_an_older_copy_of_a_run_releases_nothing_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever put a copy of its folder back had rounds answered again, with other noise, for one payment."""
-    budget, folder, answered = budget_in(tmp_path), tmp_path / "run", []
-    honest = Noised.answer_all
-
-    def copying(question: Noised, *arguments: Any) -> Any:
-        answered.append(question)
-        if len(answered) == 3:
-            shutil.copytree(folder, tmp_path / "copy")
-        return honest(question, *arguments)
-
-    monkeypatch.setattr(Noised, "answer_all", copying)
-    fit(budget.take(0.5, spare=0.4), run_dir=folder)
-    before = len(answered)
-    shutil.rmtree(folder)
-    shutil.copytree(tmp_path / "copy", folder)
-    again = budget.take(0.5, spare=0.4, reserve=False)
-    for _ in range(before):
-        # However often it is tried: a refused question is not in the record.
-        with pytest.raises(BudgetError, match="it is an older copy"):
-            DPKMeans(2, protocol="plain", privacy=again, run_dir=folder).resume(clients())
-    assert len(answered) == before > 3
-
-
-@pytest.mark.parametrize("kept", [True, False])
-def test_one_payment_asks_no_client_twice_where_each_clusters_its_own_rows(
-    kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first client's run was paid; whoever took away another's folder had it answered again, unpaid."""
-    budget, own, answered = budget_in(tmp_path), tmp_path / "run" / LOCAL / "1", []
-    honest = Noised.answer_all
-
-    def copying(question: Noised, *arguments: Any) -> Any:
-        answered.append(question)
-        if own.exists() and not (tmp_path / "copy").exists():
-            shutil.copytree(own, tmp_path / "copy")
-        return honest(question, *arguments)
-
-    def model(reserve: bool = True) -> KFED:
-        privacy = budget.take(0.5, reserve=reserve)
-        return KFED(2, protocol="plain", privacy=privacy, run_dir=tmp_path / "run")
-
-    monkeypatch.setattr(Noised, "answer_all", copying)
-    model().fit(clients())
-    before = len(answered)
-    shutil.rmtree(own)
-    if kept:
-        shutil.copytree(tmp_path / "copy", own)
-    for _ in range(before):
-        with pytest.raises(BudgetError, match="it is an older copy"):
-            model(reserve=False).resume(clients())
-    assert len(answered) == before and len(budget.log()) == 1
-    # The whole again is another payment, also where the first client's run alone is begun anew.
-    shutil.rmtree(tmp_path / "run" / LOCAL)
-    model(reserve=False).resume(clients())
-    assert len(answered) > before and budget.remaining().share == 0.0
-
-
-@pytest.mark.parametrize(
-    "kind, words",
-    [
-        (KFED, {"max_iter": 0}),
-        (KFED, {"clients_per_round": 99}),
-        (KFED, {"protocol": "ckks", "cohorts": [[0]]}),
-        (KFED, {"domain": Box(-1, 1)}),
-        (FKM, {"init": "kfed"}),
-    ],
-)
-def test_a_fit_over_own_centers_that_cannot_be_is_refused_before_it_is_paid(
-    tmp_path: Path, kind: type[KFED | FKM], words: dict[str, Any]
-) -> None:
-    budget = budget_in(tmp_path)
-    model = kind(2, privacy=budget.take(0.5, reserve=False), **{"protocol": "plain"} | words)
-    with pytest.raises((ArgumentError, PrivacyError)):
-        model.fit(clients())
-    assert not budget.log()
-
-
-def test_an_older_copy_of_a_budget_does_not_go_on_with_a_run_that_it_did_not_pay(tmp_path: Path) -> None:
-    budget, copy_of_it = budget_in(tmp_path), tmp_path / "copy.db"
-    fit(budget.take(0.1))
-    shutil.copy(budget.path, copy_of_it)
-    first = fit(budget.take(0.2), run_dir=tmp_path / "run")
-    shutil.copy(budget.path, tmp_path / "newer.db")
-    shutil.copy(copy_of_it, budget.path)
-    again = DPKMeans(2, protocol="plain", run_dir=tmp_path / "run")
-    for _ in range(2):
-        # Also where another run has meanwhile taken the number of the payment.
-        with pytest.raises(BudgetError, match=r"lacks payment 2, .* it is an older copy"):
-            again.set_params(privacy=budget.take(0.2, reserve=False)).resume(clients())
-        fit(budget.take(0.2))
-    shutil.copy(tmp_path / "newer.db", budget.path)
-    again.resume(clients())
-    np.testing.assert_array_equal(again.cluster_centers_, first.cluster_centers_)
-    assert [one.share for one in budget.log()] == [0.1, 0.2]
-    # Another budget is none of its copies: who goes on with that pays there.
-    (tmp_path / "other").mkdir()
-    other = budget_in(tmp_path / "other")
-    again.set_params(privacy=other.take(0.2, reserve=False)).resume(clients())
-    assert [one.share for one in other.log()] == [0.2]
