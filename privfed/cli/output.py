@@ -159,6 +159,11 @@ def _mu(claim: PrivacySpent | None) -> dict[str, str]:
     return {} if mu is None else {"mu": f"{mu:.4g} (Gaussian differential privacy: the claim at every delta)"}
 
 
+def sizes_of(intervals: dict[str, Any], rows: str = "sizes") -> str:
+    """Return what the sizes in a result's intervals are called: of a fuzzy fit they are no rows."""
+    return rows if intervals.get("of_rows", True) else "memberships^m"
+
+
 def _sizes(result: Result) -> dict[str, str]:
     """Return the noised sizes of the clusters with what the noise leaves open, where they are known."""
     found = result.intervals
@@ -168,7 +173,7 @@ def _sizes(result: Result) -> dict[str, str]:
     listed = [f"{one:.0f} ({low:.0f} to {high:.0f}){', mostly noise' * bad}" for one, low, high, bad in sizes]
     longest = max(found["noise"])
     return {
-        f"sizes ({found['level']:.0%} each)": "; ".join(listed),
+        f"{sizes_of(found)} ({found['level']:.0%} each)": "; ".join(listed),
         "noise of a center": f"up to {longest:.3g} long; result.json has intervals of all coordinates",
     }
 

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from rich.table import Table
 
-from privfed.cli.output import answer, echo, table
+from privfed.cli.output import answer, echo, sizes_of, table
 from privfed.cli.result import ROWS, Result, claim_from
 from privfed.cli.run_folder import read_result, read_run
 from privfed.core.record.records import Asked, question_of
@@ -116,7 +116,8 @@ def _of_rows(result: Profiled, known: Profiles, schema: Schema | None) -> Table:
 def _of_totals(result: Profiled, intervals: dict[str, Any], schema: Schema | None) -> Table:
     """Return a table of noised sizes and means, with the intervals of the exact ones."""
     each = zip(intervals["sizes"], intervals["sizes_low"], intervals["sizes_high"], strict=True)
-    lines = [["rows", *(f"{size:.0f} ({low:.0f} to {high:.0f})" for size, low, high in each)]]
+    counted = sizes_of(intervals, "rows")
+    lines = [[counted, *(f"{size:.0f} ({low:.0f} to {high:.0f})" for size, low, high in each)]]
     means, low, high = (_named(result, schema, np.array(intervals[one])) for one in ("means", "low", "high"))
     for name, values in means.items():
         ends = zip(values, low[name], high[name], strict=True)

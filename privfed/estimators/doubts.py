@@ -4,7 +4,8 @@ It is post-processing: nothing is asked, and no budget is spent. Whoever has the
 
 The intervals are of the exact answers to the last question about the centers. That asked, for each center as
 it then was: how many rows are nearest to it, and the sum of their offsets, clipped to a radius. They are no
-intervals of the optimal centers, nor of a cluster in the population.
+intervals of the optimal centers, nor of a cluster in the population. A fuzzy fit asks for sums of memberships
+to the power m in place of rows, and its sizes are those.
 
 A mean is a quotient of two noised numbers s and c, of variances v and w. Its interval holds every m with
 (s - m c)^2 <= z^2 (v + m^2 w) (Fieller 1954), within the radius, since the exact offset is no longer. Where
@@ -33,6 +34,7 @@ from privfed.numerics.kernels.interpreted import squared_distances
 from privfed.numerics.quotients import quotients
 from privfed.privacy.claim import Privacy
 from privfed.privacy.noised import Noised
+from privfed.questions.bounded.bounded_sums import OffsetSums
 
 NEAR_AN_END = 0.05
 """A range is unfit if the intervals of all means lie so near to one end of it, in units of its width."""
@@ -48,10 +50,13 @@ class Intervals:
 
     Args:
         level: probability with which one interval covers.
-        sizes: noised number of rows nearest to each center, float64 of shape (n_clusters,).
+        of_rows: whether sizes are numbers of rows, those nearest to each center; in a fuzzy fit they are sums
+            of u^m over all rows, which are less.
+        sizes: noised, float64 of shape (n_clusters,).
         sizes_low: lower ends of their intervals, at least 0, likewise.
         sizes_high: upper ends, likewise.
-        means: noised means of those rows, float64 of shape (n_clusters, n_features).
+        means: noised means of those rows, in a fuzzy fit of all rows weighted by u^m, float64 of shape
+            (n_clusters, n_features).
         low: lower ends of the intervals of each coordinate, likewise.
         high: upper ends, likewise.
         noise: root of the mean squared length of the noise in a mean, float64 of shape (n_clusters,).
@@ -60,6 +65,7 @@ class Intervals:
     """
 
     level: float
+    of_rows: bool
     sizes: FloatArray
     sizes_low: FloatArray
     sizes_high: FloatArray
@@ -72,9 +78,10 @@ class Intervals:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the intervals as JSON types; the distance of a single cluster to another is None."""
-        plain = {name: value.tolist() for name, value in asdict(self).items() if name != "level"}
+        plain = asdict(self)
+        plain |= {name: value.tolist() for name, value in plain.items() if isinstance(value, np.ndarray)}
         plain["nearest"] = [one if math.isfinite(one) else None for one in plain["nearest"]]
-        return {"level": self.level, **plain}
+        return plain
 
 
 def _asked_last(transcript: Transcript, shape: tuple[int, ...]) -> tuple[Noised, Any, Total] | None:
@@ -119,6 +126,7 @@ def intervals_of(transcript: Transcript, centers: FloatArray, level: float) -> I
     units: Any = (lambda rows: rows) if scaling is None else scaling.original
     return Intervals(
         level=level,
+        of_rows=isinstance(inner, OffsetSums),
         sizes=count * rows,
         sizes_low=np.maximum(count - z * std["count"], 0.0) * rows,
         sizes_high=np.maximum(count + z * std["count"], 0.0) * rows,
