@@ -295,11 +295,17 @@ class Program(click.Group):
     """Groups the commands; prints errors as one line on stderr, with exit code 2, or 130 if stopped."""
 
     def invoke(self, context: click.Context) -> Any:
-        """Run a command, and show warnings and errors of the library in terms of the command's options."""
+        """Run a command; show each warning once, and errors of the library, in terms of its options."""
+        told = set[str]()
+
+        def tell(message: Warning | str, *_: Any, **__: Any) -> None:
+            text = in_options(str(message))
+            if text not in told:
+                told.add(text)
+                click.echo(f"privfed: warning: {text}", err=True)
+
         with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_, **__: click.echo(
-                f"privfed: warning: {in_options(str(message))}", err=True
-            )
+            warnings.showwarning = tell
             return super().invoke(context)
 
     def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:

@@ -274,15 +274,15 @@ class PrivacyBudget:
             mechanism=mechanism,
             spare=spare,
             rows_per_user=rows_per_user,
+            paid_by=(draw := Draw(self.path.absolute(), float(share), None, purpose)),
         )
-        number = None
         if reserve:
             with budget_file.opened(self.path) as database:
                 self._check_left(database, share)
-                number = budget_file.enter(
-                    database, share, purpose or "not used yet", budget_file.claim_in_words(privacy), None
-                )
-        return replace(privacy, paid_by=Draw(self.path.absolute(), float(share), number, purpose))
+                claim = budget_file.claim_in_words(privacy)
+                number = budget_file.enter(database, share, purpose or "not used yet", claim, None)
+            object.__setattr__(privacy, "paid_by", replace(draw, number=number))  # Another would warn again.
+        return privacy
 
     def epsilon_of(self, share: float, mechanism: AnyMechanism = Mechanism.GAUSSIAN) -> float:
         """Return the epsilon, at the budget's delta, of one fit that takes a share; rounded down.

@@ -308,11 +308,16 @@ class Privacy:
                 f'it; got unit="{self.unit}", rows_per_user={self.rows_per_user}.',
                 parameters=["rows_per_user"],
             )
+        drawn = self.paid_by is not None
         if self.epsilon > 10:
-            warnings.warn(f"epsilon={self.epsilon} promises very little; usual are 0.1 to 10.", stacklevel=3)
+            said = (
+                f"share=... is worth epsilon {self.epsilon:g}, which" if drawn else f"epsilon={self.epsilon}"
+            )
+            warnings.warn(f"{said} promises very little; usual are 0.1 to 10.", stacklevel=3)
         if self.delta > 1e-5:
+            said = f"the budget's delta, {self.delta:g}," if drawn else f"delta={self.delta}"
             warnings.warn(
-                f"delta={self.delta} lets a unit be exposed with that probability; choose it far below one "
+                f"{said} lets a unit be exposed with that probability; choose it far below one "
                 "over the number of units.",
                 stacklevel=3,
             )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from privfed import PrivacyBudget, load
+from privfed import Box, PrivacyBudget, load
 from privfed.cli import measuring
 from privfed.errors import UndefinedIndexError
 from tests.cli import test_claims
@@ -212,3 +213,25 @@ def test_nodes_of_other_columns_are_asked_nothing(home: Path, tmp_path: Path) ->
     said = " ".join(run("flower", "measure", *words, exit_code=2).output.split())
     assert "has the columns a, b, got age, bmi; ask the nodes that it was fitted with" in said
     assert not (tmp_path / "run" / "metrics.json").exists()
+
+
+def test_a_weak_claim_warns_once_a_command_in_terms_of_what_was_given(home: Path, tmp_path: Path) -> None:
+    def told(*words: object) -> list[str]:
+        asking = ("measure", home / "run", home / "t.csv", "--protocol", "plain", *DOMAIN, *GROUPS)
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")
+            said = run(*asking, *words).stderr
+        return [line for line in said.splitlines() if "warning" in line]
+
+    (alone,) = told("--metrics", "score", *BUDGET, "--epsilon", 20)
+    assert "--epsilon 20.0 promises very little" in alone
+    run("budget", "new", tmp_path / "b", *BUDGET, "--epsilon", 100)
+    (drawn,) = told("--metrics", "inertia,score", "--budget", tmp_path / "b", "--share", 0.9)
+    assert "--share is worth epsilon " in drawn and "--epsilon" not in drawn
+
+
+def test_a_share_of_much_warns_once(tmp_path: Path) -> None:
+    budget = PrivacyBudget(100.0, 1e-6, "record", "add-remove", tmp_path / "b", domain=Box(-1.0, 1.0))
+    with pytest.warns(UserWarning, match=r"share=\.\.\. is worth epsilon") as found:
+        budget.take(0.9)
+    assert len(found) == 1
