@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from privfed.attacks.base.report import Cells, IntArray
+from privfed.audits.truth import reads_labels_undeclared
 from privfed.core.asking.question import AdditiveOver, ClientData, Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.records import SumView, View
@@ -207,7 +208,13 @@ def counted_in(question: Question) -> Counted | None:
 
 
 def summed(question: Question, *, by_row: bool = True) -> tuple[str, ...]:
-    """Return the entries of a question that are sums over the units, as it declares."""
+    """Return the entries of a question that are sums over the units, as it declares.
+
+    There are none where it looks at labels, which no attack knows of a row.
+    """
+    ranges = question.ranges
+    if reads_labels_undeclared(question, [ClientData((ranges.low + 0.5 * ranges.width)[None])]):
+        return ()
     if not by_row or question.additive_over is AdditiveOver.RECORDS:
         return tuple(name for name, _ in question.spec.layout)
     declared = question.declaration

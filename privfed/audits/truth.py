@@ -7,13 +7,14 @@ not its rows, or not what its clients answered from.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import chi2
 
 from privfed.audits.units import without_noise
-from privfed.core.asking.question import AdditiveOver, ClientData, Question, question_from_bytes
+from privfed.core.asking.question import AdditiveOver, ClientData, Question, parts_of, question_from_bytes
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.records import Asked
 from privfed.core.record.transcript import Transcript
@@ -54,7 +55,7 @@ def unlike(transcript: Transcript, clients: Sequence[npt.ArrayLike]) -> str | No
     for asked, total in transcript.totals():
         question = question_from_bytes(asked.question)
         inner = question.inner if isinstance(question, Noised) else question
-        if inner.additive_over != AdditiveOver.RECORDS or _reads_labels(inner):
+        if inner.additive_over != AdditiveOver.RECORDS or _reads_labels(inner, data):
             continue
         exact = _exact(transcript, question, asked, total, data)
         if isinstance(question, Noised):
@@ -69,9 +70,28 @@ def unlike(transcript: Transcript, clients: Sequence[npt.ArrayLike]) -> str | No
     return "its noised sums" if too_far(np.concatenate(noises)) else None
 
 
-def _reads_labels(question: Question) -> bool:
+def _reads_labels(question: Question, data: Sequence[ClientData]) -> bool:
     declared = question.declaration
-    return isinstance(question, Contingency) or (declared is not None and declared.classes > 0)
+    known = isinstance(question, Contingency) or (declared is not None and declared.classes > 0)
+    return known or reads_labels_undeclared(question, data)
+
+
+def reads_labels_undeclared(question: Question, data: Sequence[ClientData]) -> bool:
+    """Say whether a user's question fails without labels, or answers otherwise where these are others."""
+    if all(type(part).__module__.startswith("privfed.") for part in parts_of(question)):
+        return False
+    names, tried = list(map(str, range(len(data)))), []
+    for label in (None, 0, 1):
+        labelled = [
+            replace(own, labels=None if label is None else np.full(own.n_rows, label), cache={})
+            for own in data
+        ]
+        try:
+            answers, _ = in_order(question, 0, names, labelled, 0, [PythonLog()] * len(data))
+            tried.append(np.stack([question.spec.flatten(one) for one in answers]))
+        except Exception:
+            return True
+    return not all(np.array_equal(one, tried[0], equal_nan=True) for one in tried)
 
 
 def _exact(

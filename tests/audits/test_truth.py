@@ -14,6 +14,8 @@ from privfed import (
     FederatedMiniBatchKMeans,
     Privacy,
 )
+from privfed.attacks import Differencing, Prior
+from privfed.attacks.evidence.equations import equations_of
 from privfed.audits import audit_run
 from privfed.audits.truth import unlike
 from privfed.errors import DataError
@@ -63,14 +65,35 @@ class OfClasses(LloydSums):
         ]
 
 
+@px.register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OfUndeclaredClasses(OfClasses):
+    """The same, without a word of it: clients without labels fail, or answer zeros."""
+
+    fails: bool = True
+
+    @property
+    def declaration(self):
+        return px.Declaration(("count",), (self.centers,))
+
+    def answer_all(self, clients, generators):
+        if not self.fails and clients[0].labels is None:
+            zeros = px.Statistics(count=np.zeros(len(self.centers)), sum=np.zeros_like(self.centers))
+            return [zeros] * len(clients)
+        return super().answer_all(clients, generators)
+
+
 @px.register_algorithm
 class MeansOfClasses(px.RoundsAlgorithm):
     """The mean of each class."""
 
     inertia = False
+    asks: str = px.parameter(default="declared", text="which question.")
 
     def ask(self, ranges, centers):
-        return OfClasses(ranges=ranges, centers=centers)
+        if self.asks == "declared":
+            return OfClasses(ranges=ranges, centers=centers)
+        return OfUndeclaredClasses(ranges=ranges, centers=centers, fails=self.asks == "fails")
 
     def move(self, question, total):
         return total["sum"] / np.maximum(total["count"], 1.0)[:, None]
@@ -82,12 +105,18 @@ class ClassMeans(px.RoundsClusterer):
     algorithm = MeansOfClasses
 
 
-def test_sums_of_another_program_that_need_labels_are_not_compared():
+@pytest.mark.parametrize("asks", ["declared", "fails", "answers zeros"])
+def test_sums_of_another_program_that_need_labels_are_not_compared(asks):
     rows = mixture(0, n_clients=4, n_rows=30).clients
     labels = [np.arange(30) % 3] * 4
-    transcript = ClassMeans(3, random_state=0).fit(rows, labels).transcript_
+    transcript = ClassMeans(3, asks=asks, random_state=0).fit(rows, labels).transcript_
     assert unlike(transcript, rows) is None
     assert unlike(transcript, [own + 0.5 for own in rows]) is not None
+    # No attack asks them of a row, whose label it does not know.
+    view = transcript.view("server")
+    assert any(isinstance(one.question, OfClasses) for one in view.sums)
+    assert not any(isinstance(one.question, OfClasses) for one in equations_of(view))
+    Differencing(client=0).run(view, Prior(), np.random.default_rng(0))
 
 
 def test_noised_totals_are_not_audited_against_other_rows():
