@@ -28,6 +28,7 @@ from privfed.cli.own_rows import audit_own_rows
 from privfed.cli.result import claim_of_run
 from privfed.cli.run_folder import RUN, Source, read_run, values_of
 from privfed.cli.several_runs import without_rows
+from privfed.core.agreed.configuration import Configuration
 from privfed.core.asking.question import ClientData
 from privfed.core.record.records import CLIENTS, LOCAL, View
 from privfed.core.record.transcript import Transcript
@@ -89,9 +90,12 @@ def audit(
         claim = _claim(subject, transcript)
         know_questions(subject, algorithm, "audit", model)
         source = source_of_rows(subject, transcript, truth, group, columns, label, missing)
-        rows, _, labels = true_rows(subject, transcript, truth, source, counted=True)
+        rows, named, labels = true_rows(subject, transcript, truth, source, counted=True)
         options: dict[str, Any] = values_of({"confidence": given["confidence"]})
-        noise = audit_run(transcript, rows, labels, **options)
+        try:
+            noise = audit_run(transcript, rows, labels, **options)
+        except DataError as error:
+            raise DataError(_other_columns(subject, transcript, named) or str(error)) from None
         found = [noise, audit_units(transcript, trials=trials, **options)]
         plain = found[0].to_dict() | {"unit": found[1].to_dict(), "privacy": claim.to_dict()}
         lines = [str(claim), NOT_COVERED]
@@ -200,7 +204,7 @@ def target_of(
     domain = Declared(low=low, high=high).domain()
     source = source_of_rows(folder, transcript, truth, group, columns, label, missing)
     rows, features, labels = true_rows(folder, transcript, truth, source)
-    doubt, agreed = doubt_of(folder, transcript, rows), transcript.configuration
+    doubt, agreed = doubt_of(folder, transcript, rows, features), transcript.configuration
     positions = [_position(name, agreed.clients) for name in colluding]
     if party == "clients" and not positions:
         raise ArgumentError("clients attack by what they see: name them with --colluding.")
@@ -241,8 +245,27 @@ def target_of(
     return view, target, doubt
 
 
-def doubt_of(folder: Path, transcript: Transcript, rows: list[FloatArray]) -> str | None:
+def _other_columns(folder: Path, transcript: Transcript, columns: tuple[str, ...]) -> str | None:
+    """Return that rows were read from other columns than a run's; None where they were not."""
+    agreed = transcript.configuration.columns
+    if agreed is None or columns == agreed:
+        return None
+    return (
+        f"the rows are of the columns {', '.join(columns)}, and the run in {folder} is of "
+        f"{', '.join(agreed)}, in this order; name these with --columns."
+    )
+
+
+def doubt_of(
+    folder: Path, transcript: Transcript, rows: list[FloatArray], columns: tuple[str, ...]
+) -> str | None:
     """Return why rows may be others than those that a run's sums are of; None where they give these sums.
+
+    Args:
+        folder: of the run.
+        transcript: of the run.
+        rows: of every client, by position.
+        columns: from which they were read.
 
     Raises:
         DataError: they give others, in a run of single rows.
@@ -255,13 +278,15 @@ def doubt_of(folder: Path, transcript: Transcript, rows: list[FloatArray]) -> st
     differs = unlike(transcript, rows)
     if differs is None:
         return None
+    others = _other_columns(folder, transcript, columns)
     if run is not None and (terms is None or terms.unit != Unit.USER):
         raise DataError(
-            f"the rows are not those of the run in {folder}: they would give other totals, first of "
+            others
+            or f"the rows are not those of the run in {folder}: they would give other totals, first of "
             f"{differs}. Their file has changed since, or --truth names another; name one that is as it was."
         )
     why = "nodes answered from groups of rows, users have more rows than count, or these are other rows"
-    return f"the rows do not give the run's totals, first of {differs}: {why}"
+    return f"the rows do not give the run's totals, first of {differs}: {(others or why).removesuffix('.')}"
 
 
 def _public(
@@ -337,7 +362,7 @@ def true_rows(
     tables = tables if run is None else clipped(tables, run.parameters.declared)
     names = transcript.configuration.clients
     # Of runs that trained models, the model says how many columns there are.
-    _check_rows(tables, names, None if source.classes else transcript.configuration.n_features)
+    _check_rows(tables, transcript.configuration, trained=bool(source.classes))
     place = {name: i for i, name in enumerate(tables.names)}
     labels = models().labels_of(tables, source.classes) if source.classes else None
     scaled, terms = scaled_as(transcript), transcript.configuration.privacy
@@ -350,24 +375,22 @@ def true_rows(
         each = zip(rows, own_labels, ids, strict=True)
         data = [of_users(ClientData(own, known, users=whose), terms, key) for own, known, whose in each]
         rows, own_labels = [one.features for one in data], [one.labels for one in data]
-    return (
-        rows,
-        tuple(tables.columns),
-        None if labels is None else own_labels,
-    )
+    return rows, tuple(tables.columns), None if labels is None else own_labels
 
 
-def _check_rows(tables: ClientTables, names: tuple[str, ...], n_features: int | None) -> None:
-    """Check that rows are those of a run's clients, and have its number of columns, where that is given."""
+def _check_rows(tables: ClientTables, agreed: Configuration, *, trained: bool) -> None:
+    """Check that rows are those of a run's clients, and have its number of columns unless it trained."""
+    names, n_features = agreed.clients, agreed.n_features
     if set(tables.names) != set(names):
         raise DataError(
             f"the rows are of {len(tables.names)} clients that are not the run's {len(names)} "
             f"(the run has {names[0]!r}, the rows have {tables.names[0]!r}); name their column with --group."
         )
-    if n_features is not None and len(tables.columns) != n_features:
+    if not trained and len(tables.columns) != n_features:
+        which = "" if agreed.columns is None else f" ({', '.join(agreed.columns)})"
         raise DataError(
-            f"the rows have {len(tables.columns)} columns, the run has {n_features}; name those of the run "
-            "with --columns."
+            f"the rows have {len(tables.columns)} columns, the run has {n_features}{which}; name those with "
+            "--columns."
         )
 
 

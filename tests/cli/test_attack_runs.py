@@ -66,6 +66,16 @@ def test_a_table_that_has_changed_since_the_run_is_one_line(failing, copied, iri
     assert not (folder / "attacks").exists()
 
 
+def test_other_columns_than_the_runs_are_named_and_not_taken_for_another_file(failing, copied, tmp_path):
+    folder = copied(tmp_path / "run", "--algorithm", "lloyd", "--protocol", "plain")
+    own = "sepal length, sepal width, petal length, petal width"
+    words = ("attack", folder, "--attack", "differencing", "--quiet", "--columns")
+    said = " ".join(failing(*words, "petal length,petal width,sepal length,sepal width").split())
+    assert f"is of {own}, in this order; name these with --columns" in said and "changed" not in said
+    said = " ".join(failing(*words, "petal length").split())
+    assert f"the rows have 1 columns, the run has 4 ({own}); name those with --columns" in said
+
+
 def test_a_run_over_noised_centers_of_the_clients_is_attacked_and_a_doubt_is_said(invoke, iris, tmp_path):
     table = ("--group", "hospital", "--drop", "species", "--clients", "h1,h2,h3,h4,h5,h6")
     claim = ("--epsilon", 9, "--delta", 1e-6, "--unit", "record", "--neighbours", "add-remove")

@@ -82,5 +82,7 @@ def test_a_run_of_users_is_audited_on_the_rows_that_counted(invoke, tmp_path):
     found = json.loads(invoke("audit", out, "--confidence", 1 - 1e-9, "--json").stdout)
     # Of n values the mean square varies by sqrt(2 / n).
     assert abs(found["ratio"] - 1.0) < 6.0 * (2.0 / found["values"]) ** 0.5
+    turned = " ".join(invoke("audit", out, "--columns", "y,x", exit_code=2).stderr.split())
+    assert "is of x, y, in this order; name these with --columns" in turned
     (out / "clients" / "users").unlink()
     assert "nothing was audited" in invoke("audit", out, exit_code=2).stderr
