@@ -232,6 +232,9 @@ REMEDIES = {
     "agreement:approved": (
         "A node joins only agreements of which its owner keeps a copy, in the folder approved of its party"
     ),
+    "agreement:format": (
+        "A node cannot read the agreement, and its log says why: give all parties the same version of privfed"
+    ),
     "agreement:program": (
         "A node cannot build what was agreed, and its log says why. It runs another version of privfed or "
         "numpy, or its owner has not registered an algorithm that is not privfed's own (modules in node.toml)"

@@ -149,7 +149,11 @@ class Node:
         return messages.Ended()
 
     def _join(self, message: messages.Join) -> messages.Up:
-        agreement = Agreement.from_bytes(message.agreement)
+        try:
+            agreement = Agreement.from_bytes(message.agreement)
+        except PrivFedError as error:
+            note(self._log, error)
+            raise PolicyError("agreement:format") from None
         # The list of parties is this node's own: whoever else wrote it would decide who takes part.
         parties = read_parties(self._folder / PARTIES_FILE)
         if self._party.own.key.public not in agreement.registry.clients:
@@ -176,7 +180,9 @@ class Node:
         configuration = agreement.configuration
         try:
             program = agreed_program(configuration, self._settings.domain_of(configuration))
-        except ArgumentError as error:
+        except PolicyError:
+            raise
+        except Exception as error:  # A plain value may stand where a part of an algorithm belongs.
             note(self._log, error)
             raise PolicyError("agreement:program") from None
         check_uses(self._settings.declared(configuration), program)

@@ -121,6 +121,7 @@ MADE: list[tuple[Any, dict[str, Any], str, tuple[Value, ...]]] = [
     (FedAvg, ONE, "training", (Of(f"{STOLEN}:thing", {}), Of("WeightedKMeans", {}), 1)),
     (IFCA, ONE, "n_clusters", (0, -1, 10**9)),
     (DCFL, {**ONE, "merge": "gathered"}, "rule", (Of(f"{STOLEN}:thing", {}), Of("WeightedKMeans", {}))),
+    (DCFL, {**ONE, "merge": "gathered"}, "rule", ("minimum", 3, None)),
     (DCFL, {**ONE, "merge": "gathered"}, "rule.metric", (f"{STOLEN}:thing",)),
     (DCFL, {**ONE, "merge": "gathered"}, "rule.decay", (math.nan, 1.0, -1.0)),
     (DCFL, {**ONE, "merge": "gathered"}, "sketch_error", (math.nan, 0.0, 1.0)),

@@ -310,6 +310,10 @@ def test_a_node_joins_what_its_own_coordinator_signed_with_its_own_parties_only(
     assert code(node, request(Agreement(agreement.configuration, other), server)) == "agreement:parties"
     assert code(node, encode(Ask(bytes(32), b""))) == "agreement:unknown"
     assert code(node, b"anything") == "malformed"
+    whole, reader = agreement.to_bytes(), public_key(new_secret())
+    for damaged in (b"", b"anything", whole[:-1], whole + b"\0", whole.replace(b"agreement", b"agreemend")):
+        signed = join(damaged, agreement.digest, reader, server)
+        assert code(node, encode(signed)) == "agreement:format"
 
 
 def test_a_node_with_copies_of_agreements_joins_only_these(folder: Path) -> None:
