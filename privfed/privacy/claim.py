@@ -316,11 +316,8 @@ class Privacy:
             warnings.warn(f"{said} promises very little; usual are 0.1 to 10.", stacklevel=3)
         if self.delta > 1e-5:
             said = f"the budget's delta, {self.delta:g}," if drawn else f"delta={self.delta}"
-            warnings.warn(
-                f"{said} lets a unit be exposed with that probability; choose it far below one "
-                "over the number of units.",
-                stacklevel=3,
-            )
+            much = "choose it far below one over the number of units"
+            warnings.warn(f"{said} lets a unit be exposed with that probability; {much}.", stacklevel=3)
 
     def seeded(self, seed: int) -> int:
         """Return the seed of the clients' randomness, which also determines a seeded run's noise."""
