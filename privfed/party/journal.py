@@ -244,6 +244,9 @@ class Journal:
                 f"this fit began on data_set={before!r} at position {place}, and goes on there only; got "
                 f"data_set={data_set!r}, position {position}."
             )
+        # A fit goes on while the policy as it is now, which its owner may have changed, would have it begin.
+        if (code := refuses_fit(policy, agreement.configuration)) is not None:
+            raise PolicyError(code)
         self.data_set(data_set).used(protection_of(policy, agreement.configuration))
         self.data_set(data_set).go_on(policy.group_size)
         most = policy.most_losses(agreement.configuration)

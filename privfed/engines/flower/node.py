@@ -154,15 +154,10 @@ class Node:
         except PrivFedError as error:
             note(self._log, error)
             raise PolicyError("agreement:format") from None
-        # The list of parties is this node's own: whoever else wrote it would decide who takes part.
-        parties = read_parties(self._folder / PARTIES_FILE)
         if self._party.own.key.public not in agreement.registry.clients:
             raise PolicyError("agreement:position")
-        if not _listed(agreement, parties):
-            raise PolicyError("agreement:parties")
-        messages.check_join(message, agreement.digest, parties.server.public)
-        if not self._settings.approves(agreement):
-            raise PolicyError("agreement:approved")
+        messages.check_join(message, agreement.digest, agreement.registry.server)
+        self._check_owner(agreement)
         self._check_program(agreement)
         try:
             self._client(agreement)
@@ -174,6 +169,18 @@ class Node:
         return messages.joined(
             agreement.digest, message.reader, position, own, self._opened(agreement, position)
         )
+
+    def _check_owner(self, agreement: Agreement) -> None:
+        """Check that the owner's list and approvals, as they are now, have an agreement.
+
+        Raises:
+            PolicyError: they have not, also where they had when the fit began; the text is the code.
+        """
+        # The list of parties is this node's own: whoever else wrote it would decide who takes part.
+        if not _listed(agreement, read_parties(self._folder / PARTIES_FILE)):
+            raise PolicyError("agreement:parties")
+        if not self._settings.approves(agreement):
+            raise PolicyError("agreement:approved")
 
     def _check_program(self, agreement: Agreement) -> None:
         """Check that this node can build what was agreed; what it lacks stays in its log."""
@@ -210,6 +217,7 @@ class Node:
         agreement = Agreement.from_bytes(kept.agreement)
         position = self._party.position(agreement)
         read_request(agreement, position, message.request)  # Before rows are read, or a reply is given again.
+        self._check_owner(agreement)
         request = digest("node request", message.request)
         if (last := self._last(message.digest)) is not None and last.request == request:
             # It came again because the reply was lost on its way; nothing is answered twice.

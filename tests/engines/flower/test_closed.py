@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,17 @@ import pytest
 from privfed import Box, ClientPolicy, DPKMeans, DWFKMeans, FederatedFuzzyCMeans, FederatedScaler, Privacy
 from privfed.core.agreed.policy import GROUP_SIZE, HIDING
 from privfed.core.record.records import Asked
+from privfed.core.stored.encoding import Refusal
 from privfed.data import ClientTable, ClientTables
 from privfed.deploy.local import nodes_of
 from privfed.engines.flower import FlowerEngine
+from privfed.engines.flower.network import Heard
+from privfed.engines.flower.node_messages import read_up
 from privfed.errors import ProtocolError
+from privfed.party.client import Party
+from privfed.party.identity import PARTIES, OwnIdentity, Parties, read_parties
 from tests.cli.wide import run
-from tests.engines.flower.federations import CLAIM, WORDS, assert_same, federation, rows
+from tests.engines.flower.federations import CLAIM, WORDS, N, assert_same, federation, rows
 from tests.engines.flower.networks import Folders
 from tests.some import some
 
@@ -51,6 +57,58 @@ def test_what_is_not_approved_is_refused(tmp_path: Path) -> None:
     private = federation(tmp_path / "private", approved={**APPROVED, "max_epsilon": 2.0, "max_delta": 1e-5})
     assert asked(private, DPKMeans(2, **words)).privacy_spent_.epsilon == 2.0
     assert "policy:privacy" in refused(private, DWFKMeans(2, **WORDS))
+
+
+class ChangedMinds(Folders):
+    """Nodes whose owners change their minds once two sums are answered."""
+
+    change: Callable[[Path], object] | None = None
+
+    def send(self, messages: Mapping[int, bytes], seconds: float) -> Heard:
+        journals = [Party(node).journal for node in self.folders.values()]
+        if self.change and all(sum(one.answered for one in own.fits) == 2 for own in journals):
+            for node in some(self.folders.values()):
+                self.change(node)
+            self.change = None
+        return super().send(messages, seconds)
+
+
+def _replace(old: str, new: str) -> Callable[[Path], object]:
+    def change(node: Path) -> None:
+        settings = (node / "node.toml").read_text()
+        assert old in settings
+        (node / "node.toml").write_text(settings.replace(old, new))
+
+    return change
+
+
+def _with_another_list(node: Path) -> None:
+    parties = read_parties(node / "parties")
+    own = OwnIdentity.generate("other").signed_key
+    (node / "parties").write_bytes(PARTIES.to_bytes(Parties.of(own, parties.clients)))
+
+
+MINDS = {
+    "policy:algorithm": _replace('"WeightedKMeans"', '"FuzzyCMeans"'),
+    "policy:max_sums": _replace("[policy]", "[policy]\nmax_sums = 1"),
+    "agreement:parties": _with_another_list,
+    "agreement:approved": lambda node: (node / "approved").mkdir(),
+}
+
+
+@pytest.mark.parametrize("protocol", [*sorted(HIDING), "plain"])
+@pytest.mark.parametrize("code", list(MINDS))
+@pytest.mark.few(4)
+def test_what_an_owner_approves_no_more_is_answered_no_more(protocol: str, code: str, tmp_path: Path) -> None:
+    folder = federation(tmp_path / "fed")
+    network = ChangedMinds(nodes_of(folder))
+    network.change = MINDS[code]
+    with FlowerEngine(folder, network=network) as engine, pytest.raises(ProtocolError):
+        DWFKMeans(2, protocol=protocol, engine=engine, **WORDS).fit()
+    assert network.change is None
+    last = [read_up(reply, "a node") for reply in network.up[-N:]]
+    assert last == [Refusal(code)] * N
+    assert [one.answered for node in nodes_of(folder) for one in Party(node).journal.fits] == [2] * N
 
 
 def tables() -> ClientTables:
