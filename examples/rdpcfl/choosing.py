@@ -24,7 +24,8 @@ from privfed.core.values.domain import FloatArray
 from privfed.deep.training.dp_sgd import PLACES, blocks
 from privfed.deep.training.trainer import Labels, Trainer
 from privfed.privacy.accounting import LEAST_SIGMA, ROUNDING_VARIANCE
-from privfed.privacy.sampler import RandomBits, discrete_gaussian
+from privfed.privacy.rejection import RandomBits
+from privfed.privacy.sampler import discrete_gaussian
 
 
 def noised_choice(

@@ -28,7 +28,8 @@ from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Mechanism, Neighbours, Unit
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.privacy.noised import Noised
-from privfed.privacy.sampler import RandomBits, SecureBits, SeededBits
+from privfed.privacy.rejection import RandomBits
+from privfed.privacy.sampler import SecureBits, SeededBits
 from privfed.questions.bounded.bounded_sums import SumsInCells
 
 CORNERS = 6

@@ -26,11 +26,10 @@ from privfed.core.values.numbers import check_bound
 from privfed.errors import ArgumentError
 from privfed.privacy.bounds import RecordBounded, shortened, step_of
 from privfed.privacy.contributions import beyond, most_squared
+from privfed.privacy.rejection import Integers, RandomBits
 from privfed.privacy.sampler import (
     MOST_SIGMA,
     SMALLEST_SIGMA,
-    Integers,
-    RandomBits,
     SecureBits,
     discrete_gaussian,
     noise_source,

@@ -44,7 +44,8 @@ from privfed.privacy.accounting import (
 )
 from privfed.privacy.bounds import Bound, RecordBounded, of_a_client
 from privfed.privacy.noised import TAIL, Noised
-from privfed.privacy.sampler import RandomBits, SecureBits, SeededBits, discrete_gaussian
+from privfed.privacy.rejection import RandomBits
+from privfed.privacy.sampler import SecureBits, SeededBits, discrete_gaussian
 from privfed.privacy.skellam import LEAST_VARIANCE
 
 LEAST_SHARES = {Mechanism.GAUSSIAN: LEAST_SIGMA, Mechanism.SKELLAM: LEAST_VARIANCE**0.5}

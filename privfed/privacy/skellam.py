@@ -6,7 +6,7 @@ variances, exactly. Agarwal, Kairouz and Liu 2021 (arXiv 2110.04995) proposed it
 number that its float64 represents, at least 2^20 (a standard deviation of 1024 steps; below, choose a finer
 grid or the discrete Gaussian) and at most 2^100. No rounding affects a draw.
 
-The method is the rejection of `privfed.privacy.sampler`, with its blocks for sigma = sqrt(mu) and
+The method is that of `privfed.privacy.rejection`, with the sampler's blocks for sigma = sqrt(mu) and
 p = C 2^b P(x) / P(0). Let s = |x| / sigma, q = (x / mu)^2 = s^2 / mu and v = w / sigma in (0.589, 1.178]. The
 float C is 1 - 2^-16 over the largest 2^b exp(-b^2 v^2 / 2), for a b of 0, 1 or 2. P falls from 0 on and is
 log-concave, as a convolution of Poisson probabilities: so p is largest at |x| = b w, and 2^b P(b w) falls
@@ -59,7 +59,7 @@ import numpy as np
 
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
-from privfed.privacy.sampler import Bounds, Counts, Integers, RandomBits, draw
+from privfed.privacy.rejection import Bounds, Counts, Integers, RandomBits, draw
 
 LEAST_VARIANCE, MOST_VARIANCE = 2.0**20, 2.0**100
 """Least and largest variance of a draw, in steps squared."""

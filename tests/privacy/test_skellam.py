@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from privfed.errors import ArgumentError
-from privfed.privacy import sampler
+from privfed.privacy import rejection
 from privfed.privacy import skellam as module
 from privfed.privacy.sampler import SecureBits
 from privfed.privacy.skellam import LEAST_VARIANCE, MOST_VARIANCE, skellam
@@ -146,7 +146,7 @@ def test_ratios_of_bessel_functions_are_within_their_bounds(x: int, variance: fl
 def test_floats_decide_as_exact_arithmetic_does(monkeypatch: pytest.MonkeyPatch) -> None:
     variance = np.array([2.0**20, 1.7e7, 1e12, 2.0**90])
     by_floats = skellam(variance, (60, 4), seeded(5))
-    monkeypatch.setattr(sampler, "_MARGIN", 2.0)
+    monkeypatch.setattr(rejection, "_MARGIN", 2.0)
     assert np.array_equal(skellam(variance, (60, 4), seeded(5)), by_floats)
 
 
@@ -162,7 +162,7 @@ def test_a_near_tie_is_decided_by_ratios_of_bessel_functions_and_further_bits(x:
     first, second, third = bits >> 128, bits >> 64 & ALL_ONES, bits & ALL_ONES
 
     def accepts(uniform: int, *more: int) -> bool:
-        return sampler._accepts(blocks.bounds(0, x, block), uniform, Script(*more))
+        return rejection._accepts(blocks.bounds(0, x, block), uniform, Script(*more))
 
     # What Debye's terms can tell apart, at 2^-55, they do: no further bit is asked for.
     assert accepts(first - 2**16)
@@ -193,7 +193,7 @@ def test_a_variance_out_of_bounds_is_named_with_the_remedy(variance: float) -> N
 
 
 def test_seeded_runs_repeat_and_secure_draws_do_not() -> None:
-    def draws(source: sampler.RandomBits) -> list[int]:
+    def draws(source: rejection.RandomBits) -> list[int]:
         values: list[int] = skellam(2.0**60, 50, source).tolist()
         return values
 

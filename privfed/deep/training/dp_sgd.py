@@ -46,7 +46,8 @@ from privfed.deep.training.trainer import HasParts, Labels, Numbers, Parts, Trai
 from privfed.privacy.accounting import LEAST_SIGMA, ROUNDING_VARIANCE
 from privfed.privacy.bounds import shortened
 from privfed.privacy.contributions import beyond
-from privfed.privacy.sampler import Integers, RandomBits, discrete_gaussian
+from privfed.privacy.rejection import Integers, RandomBits
+from privfed.privacy.sampler import discrete_gaussian
 
 STEPS = 2.0**38
 """Least number of steps of the grid within the clipping norm."""
