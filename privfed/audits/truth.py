@@ -6,7 +6,7 @@ not its rows, or not what its clients answered from.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +15,6 @@ from scipy.stats import chi2
 
 from privfed.audits.units import without_noise
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, parts_of, question_from_bytes
-from privfed.core.asking.statistics import Statistics
 from privfed.core.record.records import Asked
 from privfed.core.record.transcript import Transcript
 from privfed.core.roles.conversation import Total
@@ -44,7 +43,8 @@ def too_far(noise: FloatArray) -> bool:
 def unlike(transcript: Transcript, clients: Sequence[npt.ArrayLike]) -> str | None:
     """Return which of a run's sums its rows would not give; None where they give all that are compared.
 
-    Compared are sums over rows that look at no labels: the start's, and the rounds' of most fits.
+    Compared are sums over rows that look at no labels: the start's, and the rounds' of most fits. Where the
+    record has the answers of single clients, each client's rows are compared with its own.
 
     Args:
         transcript: of the run.
@@ -52,22 +52,59 @@ def unlike(transcript: Transcript, clients: Sequence[npt.ArrayLike]) -> str | No
     """
     data = [ClientData(np.asarray(rows, dtype=np.float64)) for rows in clients]
     noises = [np.zeros(0)]
+    for asked, total, question in _compared(transcript, data):
+        names = total.contributors
+        exact = _answers(transcript, question, asked.index, names, [data[i] for i in names])
+        seen, many = _shown(total, names), 1
+        if seen is None:
+            seen, exact, many = total.statistics.vector[None], exact.sum(axis=0, keepdims=True), len(exact)
+        if isinstance(question, Noised):
+            noises.append(((seen - exact) / _deviations(question, many)).ravel())
+        elif (np.abs(seen - exact) > _room(question, many, exact)).any():
+            return f"sum {asked.index} ({asked.purpose})"
+    return "its noised sums" if too_far(np.concatenate(noises)) else None
+
+
+def unlike_own(transcript: Transcript, own: ClientData, client: int | None) -> str | None:
+    """Return what in the record of a noised run one client's rows contradict; None for nothing.
+
+    The client's own noised answers are compared, where the record has them. Elsewhere the other clients must
+    be able to answer what is left of each total.
+
+    Args:
+        transcript: of the run.
+        own: the client's rows, scaled as the run's were; at unit "user" those that count.
+        client: position of the client; None where the rows may be any client's.
+    """
+    everyone = range(len(transcript.configuration.clients)) if client is None else [client]
+    noises: dict[int, list[FloatArray]] = {i: [np.zeros(0)] for i in everyone}
+    for asked, total, question in _compared(transcript, [own]):
+        mine = [i for i in total.contributors if i in noises]
+        if not mine or not isinstance(question, Noised):
+            continue
+        (exact,), seen = _answers(transcript, question, asked.index, mine[:1], [own]), _shown(total, mine)
+        if seen is not None:
+            for i, answer in zip(mine, seen, strict=True):
+                noises[i].append((answer - exact) / _deviations(question, 1))
+            continue
+        left, many, spec = total.statistics.vector - exact, len(total.contributors), _bare(question).spec
+        beyond = np.maximum((many - 1) * spec.low - left, left - (many - 1) * spec.high)
+        if (beyond > _FAR * _deviations(question, many)).any():
+            return f"sum {asked.index} ({asked.purpose})"
+    return "its noised answers" if all(too_far(np.concatenate(each)) for each in noises.values()) else None
+
+
+_FAR = 8.0
+"""Deviations beyond which no value's noise lies, but with a chance below 1e-14."""
+
+
+def _compared(transcript: Transcript, data: Sequence[ClientData]) -> Iterator[tuple[Asked, Total, Question]]:
+    """Yield the sums over rows that look at no labels."""
     for asked, total in transcript.totals():
         question = question_from_bytes(asked.question)
         inner = question.inner if isinstance(question, Noised) else question
-        if inner.additive_over != AdditiveOver.RECORDS or _reads_labels(inner, data):
-            continue
-        exact = _exact(transcript, question, asked, total, data)
-        if isinstance(question, Noised):
-            noises += [
-                ((total.statistics[name] - exact[name]) / std).ravel()
-                for name, std in question.noise_std(len(total.contributors)).items()
-            ]
-            continue
-        room = len(total.contributors) * question.spec.resolution + ROUNDING * (1.0 + np.abs(exact.vector))
-        if (np.abs(total.statistics.vector - exact.vector) > room).any():
-            return f"sum {asked.index} ({asked.purpose})"
-    return "its noised sums" if too_far(np.concatenate(noises)) else None
+        if inner.additive_over == AdditiveOver.RECORDS and not _reads_labels(inner, data):
+            yield asked, total, question
 
 
 def _reads_labels(question: Question, data: Sequence[ClientData]) -> bool:
@@ -94,14 +131,37 @@ def reads_labels_undeclared(question: Question, data: Sequence[ClientData]) -> b
     return not all(np.array_equal(one, tried[0], equal_nan=True) for one in tried)
 
 
-def _exact(
-    transcript: Transcript, question: Question, asked: Asked, total: Total, data: Sequence[ClientData]
-) -> Statistics:
-    """Return what the clients in a total would answer together without noise."""
-    agreed = transcript.configuration
-    names = [agreed.clients[i] for i in total.contributors]
-    bare = without_noise(question) if isinstance(question, Noised) else question
-    rows, logs = [data[i] for i in total.contributors], [PythonLog()] * len(names)
-    answers, _ = in_order(bare, asked.index, names, rows, agreed.seed, logs)
-    vectors = [bare.spec.clip(bare.spec.flatten(one))[0] for one in answers]
-    return bare.spec.unflatten(np.sum(vectors, axis=0))
+def _shown(total: Total, clients: Sequence[int]) -> FloatArray | None:
+    """Return the recorded answers of some clients, (n, size); None where the sum showed none."""
+    if total.contributions is None:
+        return None
+    return np.stack([total.contributions[i].vector for i in clients])
+
+
+def _deviations(question: Noised, many: int) -> FloatArray:
+    """Return the declared standard deviation of each value in a sum of so many answers, (size,)."""
+    std = question.noise_std(many)
+    return np.concatenate([np.full(int(np.prod(one.shape)), std[one.name]) for one in question.spec.entries])
+
+
+def _room(question: Question, many: int, exact: FloatArray) -> FloatArray:
+    """Return by how much exact sums of so many answers may differ, on their grid, (n, size)."""
+    return np.asarray(many * question.spec.resolution + ROUNDING * (1.0 + np.abs(exact)))
+
+
+def _bare(question: Question) -> Question:
+    return without_noise(question) if isinstance(question, Noised) else question
+
+
+def _answers(
+    transcript: Transcript,
+    question: Question,
+    index: int,
+    clients: Sequence[int],
+    data: Sequence[ClientData],
+) -> FloatArray:
+    """Return what clients would answer without noise, float64 of shape (n_clients, size)."""
+    agreed, bare = transcript.configuration, _bare(question)
+    names, logs = [agreed.clients[i] for i in clients], [PythonLog()] * len(data)
+    answers, _ = in_order(bare, index, names, data, agreed.seed, logs)
+    return np.stack([bare.spec.clip(bare.spec.flatten(one))[0] for one in answers])

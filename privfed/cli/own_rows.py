@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from privfed.audits import RowShift, audit_rows
+from privfed.audits.truth import unlike_own
 from privfed.cli.described import load
 from privfed.cli.output import answer, table
 from privfed.cli.run_folder import Source
@@ -22,13 +23,16 @@ from privfed.core.record.transcript import Transcript
 from privfed.core.stored.encoding import digest
 from privfed.core.values.guarantee import Unit
 from privfed.data.table_files import is_folder, read_frame, suffix
-from privfed.errors import ArgumentError
+from privfed.errors import ArgumentError, DataError
 from privfed.estimators.scaling import scaled_as
+from privfed.party.answerer import of_users
 from privfed.party.identity import read_identity
 from privfed.party.journal import Journal
 from privfed.privacy.claim import PrivacySpent
 
 FOR_YOU = "this is about single rows of yours: for your eyes, and no claim covers it"
+
+DOUBT = "the record leaves room for these rows, as noise does for others: whose they are, you must know"
 
 ANOTHER_CHOICE = "without --journal rows of each id are chosen by another key than in the run"
 
@@ -57,11 +61,14 @@ def audit_own_rows(
     if journal is None and claim.unit == Unit.USER:
         answered.append(ANOTHER_CHOICE)
     key = None if journal is None else read_identity(journal).user_key
-    found = audit_rows(transcript, _own(transcript, source, client, grouped), key)
+    own = _own(transcript, source, client, grouped)
+    _check_own(transcript, own, client, key)
+    found = audit_rows(transcript, own, key)
     lines = map(_cells, (*found.questions, found.together))
     shown = table(("sum", "question", "charged (mu)", "largest shift", "row", ""), lines)
     plain = found.to_dict() | {"privacy": claim.to_dict()}
-    answer(plain, as_json, str(claim), FOR_YOU, *answered, shown, f"verdict: {found.verdict}")
+    plain |= {"doubt": DOUBT}
+    answer(plain, as_json, str(claim), FOR_YOU, *answered, shown, DOUBT, f"verdict: {found.verdict}")
     if found.verdict == "violated":
         raise click.exceptions.Exit(1)
 
@@ -84,6 +91,23 @@ def _own(transcript: Transcript, source: Source, client: str | None, grouped: bo
     )
     own = tables.tables[0 if client is None else tables.names.index(client)]
     return ClientData(scaled_as(transcript)(np.asarray(own.features)), own.labels, users=own.ids)
+
+
+def _check_own(transcript: Transcript, own: ClientData, client: str | None, key: bytes | None) -> None:
+    """Check that the record leaves room for rows of a client: what others moved says nothing of its own.
+
+    Raises:
+        DataError: it leaves none.
+    """
+    terms, names = transcript.configuration.privacy, transcript.configuration.clients
+    if terms is None or (terms.unit == Unit.USER and key is None):
+        return
+    counted = of_users(own, terms, key)
+    if why := unlike_own(transcript, counted, None if client is None else names.index(client)):
+        raise DataError(
+            f"these are not rows that {'a client' if client is None else client} of this run answered from: "
+            f"they contradict {why}. Name the file, and the client, of the run."
+        )
 
 
 def _answered(party: Path, transcript: Transcript) -> str:

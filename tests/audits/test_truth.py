@@ -48,6 +48,19 @@ def test_the_rows_of_a_run_give_its_totals_and_rows_with_one_changed_do_not(mode
     assert unlike(transcript, changed) is not None
 
 
+@pytest.mark.parametrize("epsilon", [None, 40.0])
+@pytest.mark.filterwarnings("ignore:epsilon=40")
+def test_rows_of_another_client_are_not_its_own_where_the_record_has_its_answers(epsilon):
+    """Their totals are the same: attacks on single answers would be scored against others' rows."""
+    privacy = epsilon and Privacy(
+        epsilon=epsilon, delta=1e-6, unit="record", neighbours="add-remove", domain=Box(-25, 25, max_rows=99)
+    )
+    model = DWFKMeans(3, local_iter=1, max_iter=3, tol=0, protocol="plain", privacy=privacy, random_state=0)
+    transcript, rows = fitted(model)
+    assert unlike(transcript, rows) is None
+    assert unlike(transcript, [rows[1], rows[0], *rows[2:]]) is not None
+
+
 @px.register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OfClasses(LloydSums):

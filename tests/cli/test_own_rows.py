@@ -132,10 +132,27 @@ def test_nothing_is_written(home: Path) -> None:
     assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before
 
 
-def test_more_rows_than_declared_are_clipped_together(home: Path, tmp_path: Path) -> None:
+def test_more_rows_than_declared_are_clipped_together(home: Path) -> None:
     many = np.tile(rows_of("b"), (4, 1))
-    np.savetxt(tmp_path / "many.csv", many, delimiter=",", header="x,y", comments="")
-    assert found_in(home / "add-remove", "--my-rows", tmp_path / "many.csv")["verdict"] == "not refuted"
+    assert audit_rows(Transcript.load(home / "add-remove"), ClientData(many)).verdict == "not refuted"
+
+
+def test_rows_for_which_a_run_has_no_room_are_refused(home: Path, tmp_path: Path) -> None:
+    """What others moved says nothing of one's own: a total has fewer rows, or answers are others."""
+    lines = (home / "mine.csv").read_text().splitlines()
+    (tmp_path / "many.csv").write_text("\n".join([lines[0], *4 * lines[1:]]))
+    said = run("audit", home / "add-remove", "--my-rows", tmp_path / "many.csv", exit_code=2).stderr
+    assert "not rows that a client of this run answered from: they contradict sum" in said
+    words = ("--unit", "record", "--neighbours", "add-remove", "--protocol", "plain", "--epsilon", 10)
+    run("fit", home / "t.csv", *FIT, *words, "--out", tmp_path / "plain")
+    swapped = str.maketrans("abc", "bac")
+    table = (home / "t.csv").read_text().splitlines()
+    exchanged = [one[0].translate(swapped) + one[1:] for one in table]
+    (tmp_path / "swapped.csv").write_text("\n".join(exchanged))
+    mine = ("--client", "a", "--my-rows")
+    assert "whose they are" in found_in(tmp_path / "plain", *mine, home / "t.csv")["doubt"]
+    said = run("audit", tmp_path / "plain", *mine, tmp_path / "swapped.csv", exit_code=2).stderr
+    assert "not rows that a of this run answered from: they contradict its noised answers" in said
 
 
 def test_of_a_client_the_unit_is_all_its_rows() -> None:
