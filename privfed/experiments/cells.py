@@ -140,8 +140,13 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fits_of_a_cell(self) -> int:
-        """Number of fits of the same rows that a cell takes, with those that attacks read together."""
-        return self.fits[-1] if self.pooling else 1
+        """Number of times that a cell asks the same rows under its claim.
+
+        These are its fit, the further ones that attacks read together, and active attacks, each of which
+        asks what a fit could have spent. An attack that no client would answer counts too.
+        """
+        active = sum(issubclass(attack_class(one.kind), ActiveAttack) for one in self.attacks)
+        return (self.fits[-1] if self.pooling else 1) + active
 
     def further(self, number: int) -> Setup:
         """Return what the fit of a number after the first runs."""

@@ -41,9 +41,9 @@ class ComposedBudget:
         data: name of the data set; at unit "client" with the partition, which defines the clients.
         unit: what is protected.
         neighbours: neighbouring relation of that unit.
-        fits: number of fits with a claim, seeded fits among them.
+        fits: number of fits with a claim, seeded ones and active attacks in place of a fit among them.
         seeded: how many of them are seeded, which protect nobody.
-        open_fits: number of fits on the same data without a claim; for a reader of these, no claim holds.
+        open_fits: number of those on the same data without a claim; for a reader of these, no claim holds.
         epsilon: epsilon of all claims together, rounded up.
         delta: largest delta of the claims, and the sum of those of fits by DP-SGD.
     """
@@ -60,11 +60,12 @@ class ComposedBudget:
     def __str__(self) -> str:
         """Return the budget in a few sentences."""
         return (
-            f"{self.data}: {self.fits} fits with a guarantee for each {self.unit} ({self.neighbours}) amount "
-            f"to epsilon {self.epsilon:.4g} at delta {self.delta:.3g} for a reader of all of them."
+            f"{self.data}: {self.fits} fits and active attacks with a guarantee for each {self.unit} "
+            f"({self.neighbours}) amount to epsilon {self.epsilon:.4g} at delta {self.delta:.3g} for a "
+            "reader of all of them."
             + f" {self.seeded} are seeded runs: their noise repeats, and nobody is protected."
             * (self.seeded > 0)
-            + f" {self.open_fits} fits on the same rows have none: with these, nothing holds."
+            + f" {self.open_fits} on the same rows have none: with these, nothing holds."
             * (self.open_fits > 0)
         )
 

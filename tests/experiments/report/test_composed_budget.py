@@ -10,6 +10,7 @@ from privfed.experiments.cells import CellPrivacy
 from privfed.experiments.planning import Plan
 from privfed.experiments.report.claims import composed_budgets
 from privfed.experiments.report.summary import Row
+from privfed.experiments.study import Attack
 from privfed.privacy.accounting import gdp_epsilon, gdp_mu
 
 
@@ -55,6 +56,14 @@ def test_fits_that_attacks_read_together_pay_too(small: Plan) -> None:
     assert one.epsilon == pytest.approx(gdp_epsilon(math.sqrt(10) * gdp_mu(1.0, 1e-6), 1e-6), rel=1e-9)
 
 
+def test_active_attacks_spend_a_claim_of_their_own(small: Plan) -> None:
+    alone = row(small, claim(1.0), 2)
+    probed = replace(alone, setup=msgspec.structs.replace(alone.setup, attacks=[Attack(kind="probing")]))
+    (one,) = composed_budgets([probed])
+    assert one.fits == 4
+    assert one.epsilon == pytest.approx(gdp_epsilon(2.0 * gdp_mu(1.0, 1e-6), 1e-6), rel=1e-9)
+
+
 def test_with_skellam_noise_the_bound_is_of_renyi_differential_privacy(small: Plan) -> None:
     (alone,) = composed_budgets([row(small, claim(mechanism="skellam"), 1)])
     assert alone.epsilon == pytest.approx(1.0, rel=1e-6)
@@ -75,7 +84,7 @@ def test_fits_without_a_guarantee_and_seeded_runs_are_said(small: Plan) -> None:
     (one,) = composed_budgets([row(small, claim(seeded=True), 2), row(small, None, 3)])
     assert (one.seeded, one.open_fits) == (2, 3)
     assert "nobody is protected" in str(one)
-    assert "3 fits on the same rows have none" in str(one)
+    assert "3 on the same rows have none" in str(one)
 
 
 def test_a_study_without_privacy_claims_nothing(small: Plan) -> None:
