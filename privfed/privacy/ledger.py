@@ -266,7 +266,7 @@ def _refuses_spending(policy: ClientPolicy, terms: PrivacyTerms | None, usage: U
         if composed_epsilon(claims, delta) <= epsilon * (1.0 + ROUNDING):
             return None
     except (ValueError, OverflowError):
-        # A claim beyond what accounting reads, as an epsilon of 1e-300.
+        # A claim that accounting cannot read, as a delta below 1e-300.
         return "policy:max_epsilon"
     of_steps = sum(one.delta for one in claims if one.mechanism == STEPPED)
     return "policy:max_delta" if of_steps > delta else "policy:max_epsilon"

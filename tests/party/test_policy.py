@@ -157,6 +157,13 @@ def test_what_a_policy_refuses(
     assert re.fullmatch(CODE, code)
 
 
+@pytest.mark.parametrize("unread", ["agreed", "given"])
+def test_a_claim_that_accounting_cannot_read_is_none_within_a_bound(unread: str) -> None:
+    configuration = private(delta=1e-310) if unread == "agreed" else private()
+    given = Usage(claims=(claim(1e-6, mechanism="of a later version" if unread == "given" else "gaussian"),))
+    assert refuses_fit(ClientPolicy(max_epsilon=100.0), configuration, given) == "policy:max_epsilon"
+
+
 @pytest.mark.parametrize(("words", "configuration", "given"), JOINED)
 def test_what_a_policy_accepts(words: dict[str, Any], configuration: Configuration, given: Usage) -> None:
     assert refuses_fit(ClientPolicy(**words), configuration, given) is None
