@@ -35,7 +35,7 @@ from privfed.core.values.domain import Domain
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.federation.clients import gathered
 from privfed.federation.driver import Federation
-from privfed.federation.request import FederationRequest, start_in
+from privfed.federation.request import FederationRequest, seed_from, start_in
 from privfed.federation.simulation import Simulation, check_fresh, folder_to_resume
 from privfed.party.program import Stated, agreed_program
 from privfed.privacy.claim import Privacy, PrivacySpent, claimed
@@ -260,7 +260,7 @@ def open_over(
     policy: ClientPolicy | None = None,
     purpose: str = "metrics",
     n_clusters: int | None = None,
-    random_state: int = 0,
+    random_state: Any = 0,
     privacy: Privacy | None = None,
     engine: Engine | None = None,
     metric: Metric | None = None,
@@ -291,7 +291,7 @@ def open_over(
             metrics=() if metric is None else (metric.alone(),),
             protocol=protocol,
             n_clusters=n_clusters,
-            seed=random_state,
+            seed=seed_from(random_state),
             domain=domain,
             privacy=privacy,
             engine=engine,

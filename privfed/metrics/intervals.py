@@ -40,13 +40,13 @@ import numpy as np
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.records import question_of
 from privfed.core.values.domain import FloatArray, frozen_array
-from privfed.core.values.numbers import as_numbers
+from privfed.core.values.numbers import as_number, as_numbers
 from privfed.errors import ArgumentError, UndefinedIndexError
 from privfed.federation.opening import claim_of, federation_over
 from privfed.federation.request import protocol_of
 from privfed.metrics.functions import check_labels
 from privfed.metrics.label_intervals import DRAWS, quotient_of_labels, two_sided
-from privfed.metrics.named import ASKS, METRICS, OF_LABELS, following
+from privfed.metrics.named import ASKS, METRICS, OF_LABELS, OF_TWO, following
 from privfed.numerics.quotients import quotients
 from privfed.privacy.bounds import RecordBounded
 from privfed.privacy.claim import Privacy, PrivacySpent, one_line
@@ -164,11 +164,17 @@ def with_intervals(
             f"with_interval takes privacy=Privacy(...) and one of {', '.join(known)}, or several scores of "
             f"labels; got {', '.join(map(repr, metrics))}, privacy={privacy!r}."
         )
-    if not 0.0 < level < 1.0:
+    if not 0.0 < as_number("level", level) < 1.0:
         raise ArgumentError(f"level must lie in (0, 1), got level={level!r}.", parameters=["level"])
     first = metrics[0]
     own = {name: options.pop(name) for name in signature(ASKS[first]).parameters if name in options}
-    checked = frozen_array(as_numbers("centers", centers))
+    checked, least = frozen_array(as_numbers("centers", centers)), 2 if first in OF_TWO else 1
+    if checked.ndim != 2 or len(checked) < least:
+        raise ArgumentError(
+            f"{first} needs centers of shape (n_clusters, n_features), n_clusters >= {least}, got "
+            f"{checked.shape}.",
+            parameters=["n_clusters"],
+        )
     asked = replace(following(len(checked), {first: own})[0], centers=checked)
     asked.check_private(privacy.domain)
     if first in OF_LABELS:

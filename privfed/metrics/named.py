@@ -12,6 +12,7 @@ from typing import Any
 
 from privfed.core.asking.question import Question
 from privfed.core.names import Registry
+from privfed.core.values.numbers import as_number
 from privfed.errors import ArgumentError
 from privfed.metrics.asked import AskedMetric
 from privfed.questions.cluster_spread import (
@@ -38,17 +39,20 @@ OF_LABELS = (
 )  # fmt: skip
 """Metrics that need `n_labels`; all of them ask the same question."""
 
+OF_TWO = ("calinski_harabasz", "davies_bouldin", "fuzzy_davies_bouldin", "simplified_silhouette")
+"""Metrics that compare clusters with each other: they need two centers."""
+
 ASKS: dict[str, Callable[..., Asks]] = {
     "calinski_harabasz": lambda: (ClusterScatter, {}),
     "clients_per_cluster": lambda: (ClusterClients, {}),
-    "davies_bouldin": lambda q=1.0: (ClusterDistances, {"power": float(q)}),
-    "fuzzy_davies_bouldin": lambda m, q=1.0: (FuzzySpread, {"m": float(m), "q": float(q)}),
+    "davies_bouldin": lambda q=1.0: (ClusterDistances, {"power": as_number("q", q)}),
+    "fuzzy_davies_bouldin": lambda m, q=1.0: (FuzzySpread, {"m": as_number("m", m), "q": as_number("q", q)}),
     "inertia": lambda: (Inertia, {}),
     "mean_distance": lambda: (ClusterDistances, {"power": 1.0}),
     "profiles": lambda: (ClusterProfiles, {}),
     "score": lambda: (Inertia, {}),
     "simplified_silhouette": lambda: (ClusterSilhouettes, {}),
-    **dict.fromkeys(OF_LABELS, lambda n_labels: (Contingency, {"n_labels": int(n_labels)})),
+    **dict.fromkeys(OF_LABELS, lambda n_labels: (Contingency, {"n_labels": n_labels})),
 }
 """What each metric asks, from its options."""
 

@@ -21,7 +21,8 @@ from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import FloatArray, Ranges
-from privfed.errors import ArgumentError
+from privfed.core.values.numbers import check_whole
+from privfed.errors import ArgumentError, UndefinedIndexError
 from privfed.numerics.kernels.dispatch import assign, nearest, step
 
 SLACK = 1.0 + 2.0**-26
@@ -201,8 +202,7 @@ class Contingency(AtCenters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.n_labels <= 1 << 20:
-            raise ArgumentError(f"n_labels must lie in [1, 2**20], got n_labels={self.n_labels}.")
+        check_whole("n_labels", self.n_labels, 1, 1 << 20)
 
     @cached_property
     def spec(self) -> StatisticsSpec:
@@ -249,12 +249,13 @@ def agreement(table: FloatArray) -> Agreement:
     """Return the agreement scores of a contingency table, float64 of shape (n_labels, n_clusters).
 
     Raises:
-        ArgumentError: the table holds no rows.
+        UndefinedIndexError: the table holds no rows.
     """
     counts = np.rint(table).astype(np.int64)
     if counts.sum() <= 0:
-        raise ArgumentError(
-            "the contingency table is empty: no client has labels; pass labels to fit or load."
+        raise UndefinedIndexError(
+            "the contingency table is empty: no client has labels, or noise hides all rows; pass labels to "
+            "fit or load, or claim a larger epsilon."
         )
     # Of the table alone: noised counts of whole clients may add up to more rows than memory holds.
     n, labels, clusters = int(counts.sum()), counts.sum(axis=1), counts.sum(axis=0)
