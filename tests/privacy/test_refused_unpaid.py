@@ -20,6 +20,7 @@ from privfed import Box, PrivacyBudget, metrics, select_n_clusters
 from privfed.errors import ArgumentError, UndefinedIndexError
 from privfed.federation.opening import open_over
 from privfed.metrics.named import ASKS, OF_LABELS
+from tests.some import some
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -112,7 +113,7 @@ def budget_in(folder: Path) -> PrivacyBudget:
 @pytest.mark.few(8)
 def test_a_wrong_argument_is_refused_unpaid(name: str, parameter: str, tmp_path: Path) -> None:
     budget = budget_in(tmp_path)
-    for value in WRONG.values():
+    for value in some(WRONG.values()):
         before = len(budget.log())
         try:
             called(name, budget, **{parameter: value})
