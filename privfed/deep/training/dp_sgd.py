@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,7 +43,7 @@ from privfed.core.stored.encoding import asdict
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import SampledSteps
 from privfed.deep.parameters import ModelParameters
-from privfed.deep.training.trainer import HasParts, Labels, Numbers, Parts, Trainer, stepping
+from privfed.deep.training.trainer import Labels, Numbers, OfBlock, Parts, TakesBlocks, Trainer, stepping
 from privfed.privacy.accounting import LEAST_SIGMA, ROUNDING_VARIANCE
 from privfed.privacy.bounds import shortened
 from privfed.privacy.contributions import beyond
@@ -55,11 +56,14 @@ STEPS = 2.0**38
 CHARGED = 1.0 + 2.0**-10
 """How much farther than its clipped gradient a row is charged for moving a sum."""
 
-PLACES, MOST = 64, 128
-"""Most rows of a block whose gradients are held as they are, and of one with parts."""
+PLACES = 64
+"""Most rows of a block, where the trainer does not say."""
 
 CACHED = 1 << 17
 """Most numbers of gradients that are clipped at a time, or one row's."""
+
+TOGETHER = 1 << 8
+"""Least rows that are clipped together, of several blocks."""
 
 EXACT = 1 << 13
 """Most rows whose gradients float64 adds up exactly: whole numbers of at most 2^39 (1 + 2^-10) steps."""
@@ -175,9 +179,10 @@ def private_sgd(
     sigma = max(LEAST_SIGMA, math.sqrt((settings.noise_multiplier * reach) ** 2 + ROUNDING_VARIANCE))
     mean = step / (settings.rate * settings.rows_per_client)
     own_step = stepping(trainer, start, settings.decayed_rate)
+    size = _n_places(trainer, features.shape[1])
     for _ in range(settings.steps):
         batch = _sampled(len(features), settings.rate, source)
-        places = _places(int(batch.sum()), _n_places(trainer, features.shape[1]), source)
+        places = _places(int(batch.sum()), size, source)
         own = features[batch], labels[batch]
         total = _clipped_sum(trainer, found, *own, places, settings.max_grad_norm, step, errors)
         noised = total + discrete_gaussian(sigma, len(found), source)
@@ -194,10 +199,9 @@ def _sampled(n_rows: int, rate: float, source: RandomBits) -> npt.NDArray[np.boo
 
 def _n_places(trainer: Trainer, n_features: int) -> int:
     """Return how many rows a block has, a power of two that follows from the model alone."""
-    held, most = trainer.n_parameters, PLACES
-    if isinstance(trainer, HasParts):
-        held, most = trainer.held(n_features), MOST
-    return 1 << max(0, min(BLOCK // held, most).bit_length() - 1)
+    if isinstance(trainer, TakesBlocks):
+        return trainer.size(n_features)
+    return 1 << max(0, min(BLOCK // trainer.n_parameters, PLACES).bit_length() - 1)
 
 
 def _places(n_rows: int, size: int, source: RandomBits) -> npt.NDArray[np.intp]:
@@ -216,24 +220,53 @@ def _clipped_sum(
     errors: list[BaseException] | None = None,
 ) -> Integers:
     """Return the sum of the rows' gradients, each clipped and truncated, in steps; exact below 2^24 rows."""
-    total, size = np.zeros(len(model), dtype=np.int64), _n_places(trainer, features.shape[1])
-    added, n_added = np.zeros(len(model)), 0
-    noted = [] if errors is None else errors
-    block, classes = np.zeros((size, features.shape[1])), np.zeros(size, dtype=np.int64)
-    for rows in blocks(places):
-        block[:], classes[:] = 0.0, 0
+    n_features = features.shape[1]
+    size, of_block = _n_places(trainer, n_features), _of_blocks(trainer, model, n_features)
+    added, total = np.zeros(len(model)), np.zeros(len(model), dtype=np.int64)
+    n_added, noted = 0, [] if errors is None else errors
+    waiting: list[Parts] = []
+    in_blocks = blocks(places)
+    for i, rows in enumerate(in_blocks):
+        # Places that stay empty hold zeros.
+        block, classes = np.zeros((size, n_features)), np.zeros(size, dtype=np.int64)
         block[places[rows]], classes[places[rows]] = features[rows], labels[rows]
-        found = _own_gradients(trainer, model, block, classes, places[rows])
-        if n_added + len(rows) > EXACT:
+        waiting += [found] if (found := _own_gradients(of_block, block, classes, places[rows])) else []
+        n_waiting = sum(len(one[0][0]) for one in waiting)
+        if not waiting or (n_waiting < TOGETHER and i + 1 < len(in_blocks)):
+            continue
+        if n_added + n_waiting > EXACT:
             total += added.astype(np.int64)
             added[:], n_added = 0.0, 0
-        n_added += len(rows)
+        n_added += n_waiting
+        own = _together(waiting)
+        waiting = []
         # A part at a time, so that it stays in the processor's cache.
-        height = max(1, CACHED // sum(one.shape[1] for factors in found for one in factors)) if found else 1
-        for part in np.split(places[rows], range(height, len(rows), height)) if found else []:
-            own = [tuple(one[part] for one in factors) for factors in found]
-            _add(added, trainer, own, limit, step, noted)
-    return total + added.astype(np.int64)
+        height = max(1, CACHED // sum(one.shape[1] for factors in own for one in factors))
+        for start in range(0, n_waiting, height):
+            part = [tuple(one[start : start + height] for one in factors) for factors in own]
+            _add(added, trainer, part, limit, step, noted)
+    total += added.astype(np.int64)
+    return total
+
+
+def _of_blocks(trainer: Trainer, model: FloatArray, n_features: int) -> OfBlock:
+    """Return what computes the gradients of a block's rows at some places."""
+    if isinstance(trainer, TakesBlocks):
+        return trainer.of_blocks(model, n_features)
+
+    def of_block(block: FloatArray, classes: Labels, places: npt.NDArray[np.intp]) -> Parts:
+        found = trainer.gradients(model, block, classes)
+        parts = [(found,)] if isinstance(found, np.ndarray) else found
+        return [tuple(one[places] for one in part) for part in parts]
+
+    return of_block
+
+
+def _together(found: Sequence[Parts]) -> Parts:
+    """Return parts of several blocks' rows as one."""
+    if len(found) == 1:
+        return found[0]
+    return [tuple(map(np.concatenate, zip(*part, strict=True))) for part in zip(*found, strict=True)]
 
 
 def blocks(places: npt.NDArray[np.intp]) -> list[npt.NDArray[np.intp]]:
@@ -294,25 +327,21 @@ def _of_directions(first: Numbers, second: Numbers) -> tuple[FloatArray, FloatAr
 
 
 def _own_gradients(
-    trainer: Trainer, model: FloatArray, block: FloatArray, classes: Labels, held: npt.NDArray[np.intp]
+    of_block: OfBlock, block: FloatArray, classes: Labels, places: npt.NDArray[np.intp]
 ) -> Parts:
-    """Return the gradients of a block; where a row makes an error, each alone, and that one's is zero."""
+    """Return gradients of a block's rows; where one makes an error, of each alone, and of that one none."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
-            gradients = trainer.gradients(model, block, classes)
-            return [(gradients,)] if isinstance(gradients, np.ndarray) else gradients
+            return of_block(block, classes, places)
         except KeyboardInterrupt:
             raise
         except ERRORS:
-            found: Parts = []
-        for place in held.tolist() if len(held) > 1 else []:
+            found: list[Parts] = []
+        for place in places.tolist() if len(places) > 1 else []:
             # The others' places are empty, so that its gradient is the same to the last bit.
             alone, own = np.zeros_like(block), np.zeros_like(classes)
             alone[place], own[place] = block[place], classes[place]
-            parts = _own_gradients(trainer, model, alone, own, np.array([place]))
-            found = found or [tuple(map(np.zeros_like, part)) for part in parts]
-            for mine, theirs in zip(found, parts, strict=False):
-                for one, other in zip(mine, theirs, strict=True):
-                    one[place] = other[place]
-        return found
+            if parts := _own_gradients(of_block, alone, own, np.array([place])):
+                found.append(parts)
+        return _together(found) if found else []

@@ -28,7 +28,7 @@ from opacus.validators import ModuleValidator
 from privfed.core.values.domain import FloatArray
 from privfed.deep.training.fingerprint import bytes_of, described
 from privfed.deep.training.rows import RowGradients
-from privfed.deep.training.trainer import MODELS, Labels, Parts, one_line
+from privfed.deep.training.trainer import MODELS, Labels, OfBlock, Parts, one_line
 from privfed.errors import ArgumentError
 
 Loss = Callable[[Any, Any], Any]
@@ -39,6 +39,9 @@ Optimizer = Callable[..., Any]
 
 TYPES = (torch.float32, torch.float64)
 """Of a module's parameters."""
+
+LEAST, MOST, PRODUCTS, HELD = 16, 512, 1 << 23, 1 << 21
+"""Least and most rows of a block; products of a block's scores, and numbers that it holds, at most."""
 
 
 class TorchTrainer:
@@ -260,31 +263,51 @@ class TorchTrainer:
         Raises:
             PrivacyError: a layer mixes rows, or torch knows no such gradients of it.
         """
-        self._set(parameters)
         if not len(features):
             return [(np.zeros((0, self.n_parameters)),)]
+        self._set(parameters)
         rows = self._rows(features)
+        return self._of_rows(features.shape[1])(self._own, rows, self._given(rows, labels))
+
+    def size(self, n_features: int) -> int:
+        """Return how many rows a block has: where rows are long, calls cost less than places left empty."""
+        own = self._of_rows(n_features)
+        rows = min(MOST, max(LEAST, PRODUCTS // own.products), max(1, HELD // own.held))
+        return 1 << (rows.bit_length() - 1)
+
+    def of_blocks(self, parameters: FloatArray, n_features: int) -> OfBlock:
+        """Return what computes the gradients of rows of blocks, as `TakesBlocks` says."""
+        self._set(parameters)
+        found = self._of_rows(n_features).of_blocks(self._own)
+
+        def of_block(features: FloatArray, labels: Labels, places: npt.NDArray[np.intp]) -> Parts:
+            rows = self._rows(features)
+            return found(rows, self._given(rows, labels), places)
+
+        return of_block
+
+    def _given(self, rows: Any, labels: Labels) -> Any:
+        """Return what is given with rows: classes, or the gradient of a user's loss by their scores.
+
+        It is computed here since a user's loss may not allow `torch.func.grad`.
+        """
+        classes = self._classes(labels)
+        if self._loss is torch.nn.functional.cross_entropy:
+            return classes
         with torch.no_grad():
             scores = self._module(rows)
-        found = self._of_rows(features.shape[1])(rows, self._towards(scores, self._classes(labels)))
-        return [tuple(one.cpu().numpy() for one in part) for part in found]
-
-    def held(self, n_features: int) -> int:
-        """Return how many numbers the parts of one row's gradient hold."""
-        return self._of_rows(n_features).held
-
-    def _towards(self, scores: Any, classes: Any) -> Any:
-        """Return the gradient of each row's loss by its scores: losses may not allow `torch.func.grad`."""
-        if self._loss is torch.nn.functional.cross_entropy:
-            scores = scores.softmax(dim=1)
-            scores[torch.arange(len(classes), device=self._device), classes] -= 1.0
-            return scores
         scores.requires_grad_()
         return torch.autograd.grad(self._each(scores, classes).sum(), scores)[0]
 
+    @property
+    def _own(self) -> list[Any]:
+        return [one.detach() for one in self._parameters]
+
     def _of_rows(self, n_features: int) -> RowGradients:
         if n_features not in self._known:
-            self._known[n_features] = RowGradients(self._module, self._rows(np.zeros((1, n_features))))
+            towards = _of_cross_entropy if self._loss is torch.nn.functional.cross_entropy else _as_given
+            rows = self._rows(np.zeros((1, n_features)))
+            self._known[n_features] = RowGradients(self._module, rows, towards)
         return self._known[n_features]
 
     def losses(self, parameters: FloatArray, features: FloatArray, labels: Labels) -> FloatArray:
@@ -300,6 +323,17 @@ class TorchTrainer:
         with torch.no_grad():
             scores = self._module(self._rows(features))
         return np.asarray(scores.argmax(dim=1).cpu().numpy(), dtype=np.int64)
+
+
+def _of_cross_entropy(scores: Any, label: Any) -> Any:
+    """Return the gradient of one row's cross-entropy by its scores."""
+    own = torch.arange(len(scores), device=scores.device) == label
+    return scores.softmax(dim=0) - own.to(scores.dtype)
+
+
+def _as_given(_: Any, given: Any) -> Any:
+    """Return the gradient of one row's loss by its scores, computed before."""
+    return given
 
 
 def _called(thing: Any) -> str:

@@ -87,12 +87,19 @@ class TrainsItself(Protocol):
         """Return what DP-SGD takes its steps by: from noised gradients to parameters; None for SGD."""
 
 
-@runtime_checkable
-class HasParts(Protocol):
-    """A trainer whose gradients have parts that are factors."""
+OfBlock = Callable[[FloatArray, Labels, npt.NDArray[np.intp]], Parts]
+"""From a block's rows, their classes and some places in it to the gradients of the rows there."""
 
-    def held(self, n_features: int) -> int:
-        """Return how many numbers the parts of one row's gradient hold: a function of the model alone."""
+
+@runtime_checkable
+class TakesBlocks(Protocol):
+    """A trainer that computes the rows of a block of one shape at once, and returns some of them."""
+
+    def size(self, n_features: int) -> int:
+        """Return how many rows a block has, a power of two: a function of the model alone."""
+
+    def of_blocks(self, parameters: FloatArray, n_features: int) -> OfBlock:
+        """Return what computes the gradients of rows of blocks, at these parameters."""
 
 
 @runtime_checkable
