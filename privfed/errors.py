@@ -152,6 +152,11 @@ REMEDIES = {
     "policy:min_clients": (
         "Clients want more clients in every sum (min_clients): take more, or draw more of them for a round"
     ),
+    "policy:cohorts": (
+        "Totals of cohorts that differ by one client show that client's answers, and no count of losses "
+        "bounds that: ask all clients each round, or fixed groups, or claim differential privacy; or owners "
+        "allow it (fixed_cohorts = false in node.toml)"
+    ),
     "policy:min_honest": (
         "Clients want to be summed with more honest clients: agree on more, as Masked(honest=...)"
     ),

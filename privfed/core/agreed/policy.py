@@ -207,9 +207,10 @@ the same in each fit, up to their number and the ranges |
     def closed(cls, **approved: Any) -> Self:
         """Return the policy of a node: it refuses what its owner does not name.
 
-        Without a word it answers no algorithm. It answers over sums that hide answers, in ten fits, and from
-        groups of 5. Where privacy is required it answers from rows as they are, since groups would void the
-        noise. It trains models under differential privacy only.
+        Without a word it answers no algorithm. It answers over sums that hide answers, in ten fits, from
+        groups of 5, and in cohorts that are fixed. Where privacy is required it answers from rows as they
+        are, since groups would void the noise, and in any cohorts, since each total is noised and paid for.
+        It trains models under differential privacy only.
 
         Args:
             **approved: what the owner approves, as parameters of a policy.
@@ -219,6 +220,7 @@ the same in each fit, up to their number and the ranges |
             "protocols": HIDING,
             "algorithms": frozenset(),
             "group_size": 1 if private else GROUP_SIZE,
+            "fixed_cohorts": not private,
             "models": False,
             "max_fits": MOST_FITS,
         }

@@ -24,6 +24,7 @@ OPEN: dict[str, Any] = {
     "algorithms": (*ALGORITHMS.names(), *PLACES),
     "protocols": sorted(f"{slots}{name}" for name in (*HIDING, "plain") for slots in ("", SLOTTED)),
     "group_size": 1,
+    "fixed_cohorts": False,
     "models": True,
     "max_fits": 1000,
     "max_losses": 1000,

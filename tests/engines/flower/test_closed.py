@@ -22,6 +22,7 @@ from privfed.engines.flower.node_messages import read_up
 from privfed.errors import ProtocolError
 from privfed.party.client import Party
 from privfed.party.identity import PARTIES, OwnIdentity, Parties, read_parties
+from privfed.party.journal import Journal
 from tests.cli.wide import run
 from tests.engines.flower.federations import CLAIM, WORDS, N, assert_same, federation, rows
 from tests.engines.flower.networks import Folders
@@ -57,6 +58,28 @@ def test_what_is_not_approved_is_refused(tmp_path: Path) -> None:
     private = federation(tmp_path / "private", approved={**APPROVED, "max_epsilon": 2.0, "max_delta": 1e-5})
     assert asked(private, DPKMeans(2, **words)).privacy_spent_.epsilon == 2.0
     assert "policy:privacy" in refused(private, DWFKMeans(2, **WORDS))
+
+
+LEFT_OUT = [[j for j in range(N) if j != i] for i in range(N)]
+"""Cohorts that each lack one client: their totals and everybody's show each client's, and nobody is lost."""
+
+
+@pytest.mark.parametrize("rule", [{"cohorts": LEFT_OUT}, {"clients_per_round": N - 1}])
+def test_totals_tell_no_client_apart_by_cohorts_unless_the_owner_says_so(
+    rule: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = federation(tmp_path / "fed", approved=APPROVED)
+    assert "policy:cohorts" in refused(folder, DWFKMeans(2, **WORDS, **rule))
+    assert [one.fits for one in map(journal_of, nodes_of(folder))] == [()] * N
+    fixed = DWFKMeans(2, **WORDS, cohorts=[list(range(N))])
+    assert asked(folder, fixed).n_iter_ == 3
+    allowed = federation(tmp_path / "allowed", approved={**APPROVED, "fixed_cohorts": False})
+    assert asked(allowed, DWFKMeans(2, **WORDS, **rule)).n_iter_ == 3
+    assert not ClientPolicy.closed(max_epsilon=1.0).fixed_cohorts
+
+
+def journal_of(node: Path) -> Journal:
+    return Party(node).journal
 
 
 class ChangedMinds(Folders):
