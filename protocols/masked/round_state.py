@@ -37,6 +37,9 @@ from privfed.protocols.setup.graph import Places
 from privfed.protocols.setup.hybrid import Ahead
 from privfed.protocols.setup.rules import Rules, sum_header
 
+Given = tuple[Flags, Bytes]
+"""Of which neighbours a member gave shares, bool of shape (d,); and these, uint8 of shape (n, 32)."""
+
 
 class RoundState:
     """Tracks one sum of a cohort, and what happened to each of its clients.
@@ -155,7 +158,7 @@ class RoundState:
         living = self._is_living[others]
         receipts = self._receipts[others[living], back[living]].tobytes()
         upcoming, keys, capsules = ahead
-        return UnmaskRequest(self._dead_bitmap(place), receipts, upcoming, self._lost_bits, keys, capsules)
+        return UnmaskRequest(self._dead(place)[1], receipts, upcoming, self._lost_bits, keys, capsules)
 
     @cached_property
     def _lost_bits(self) -> bytes:
@@ -164,11 +167,12 @@ class RoundState:
         sparse = self._neighbours.shape[1] < len(lost) - 1
         return np.packbits(lost).tobytes() if sparse and lost.any() else b""
 
-    def _dead_bitmap(self, place: int) -> bytes:
-        """Return which of a member's prepared neighbours are dead."""
+    def _dead(self, place: int) -> tuple[Flags, bytes]:
+        """Return which neighbours of a member are dead, bool of shape (d,); and that of the prepared ones."""
         others = self._neighbours[place]
-        dead: Flags = ~self._is_living[others[self._is_prepared[others]]]
-        return dead.tobytes()
+        prepared = self._is_prepared[others]
+        dead: Flags = prepared & ~self._is_living[others]
+        return dead, dead[prepared].tobytes()
 
     # Replies.
 
@@ -206,11 +210,8 @@ class RoundState:
         Raises:
             IntegrityError: the shares give secrets that do not match the preparations, or are too few.
         """
-        locked = self._unlock()
-        good = {place: self._good(place) for place in locked}
-        dead = {place: self._dead(place) for place in locked}
-        of_own = self._shares({place: (good[place], own) for place, (own, _) in locked.items()})
-        of_lost = self._shares({place: (dead[place], lost) for place, (_, lost) in locked.items()})
+        unlocked = self._unlock()
+        of_own, of_lost = (self._shares({i: both[kind] for i, both in unlocked.items()}) for kind in (0, 1))
         own = self._secrets(of_own, np.flatnonzero(self._is_living), "self")
         lost = self._secrets(of_lost, np.flatnonzero(self._is_prepared & ~self._is_living), "recovery")
         masker, members = Masker(self._layout), self._cohort.members
@@ -240,44 +241,34 @@ class RoundState:
             adds.append(i > dead)
         masker.apply(self._total, masks, np.array(adds, dtype=np.bool_))
 
-    def _good(self, place: int) -> Flags:
-        """Return of which neighbours a member gave shares of answer key and seed, bool of shape (d,)."""
-        others = self._neighbours[place]
-        left_out = self.answers[self._cohort.members[place]].left_out
-        good: Flags = self._is_living[others] & ~np.isin(others, [self._cohort.place[j] for j in left_out])
-        return good
-
-    def _dead(self, place: int) -> Flags:
-        others = self._neighbours[place]
-        dead: Flags = self._is_prepared[others] & ~self._is_living[others]
-        return dead
-
-    def _unlock(self) -> dict[int, tuple[Bytes, Bytes]]:
-        """Open the answer keys, and with them each member's sealed shares of b and of e."""
-        unlocked: dict[int, tuple[Bytes, Bytes]] = {}
+    def _unlock(self) -> dict[int, tuple[Given, Given]]:
+        """Open the answer keys; return what each member sealed: shares of living ones' b and dead ones' e."""
+        unlocked: dict[int, tuple[Given, Given]] = {}
+        in_clear: dict[int, Given] = {}
+        for client, reply in self.answers.items():
+            place, left_out = self._cohort.place[client], [self._cohort.place[j] for j in reply.left_out]
+            others = self._neighbours[place]
+            good = self._is_living[others] & ~np.isin(others, left_out)
+            in_clear[place] = good, rows(reply.answer_shares, KEY_BYTES)
 
         def accept(place: int, key: bytes) -> bool:
-            client = self._cohort.members[place]
-            reply = self.answers[client]
+            client, good, (dead, told) = self._cohort.members[place], in_clear[place][0], self._dead(place)
+            reply, n_good = self.answers[client], int(good.sum())
             lock = lock_key(key, self._session, self.number, client, self._header)
-            binding = lock_binding(self._header, client, self._dead_bitmap(place), reply.left_out)
             try:
-                plain = unseal(lock, reply.locked, binding)
+                plain = unseal(lock, reply.locked, lock_binding(self._header, client, told, reply.left_out))
             except CryptographyError:
                 return False
-            n_seeds, n_masks = int(self._good(place).sum()), int(self._dead(place).sum())
-            if len(plain) != KEY_BYTES * (n_seeds + n_masks):
+            if len(plain) != KEY_BYTES * (n_good + int(dead.sum())):
                 return False
             shares = rows(plain, KEY_BYTES)
-            unlocked[place] = shares[:n_seeds], shares[n_seeds:]
+            unlocked[place] = (good, shares[:n_good]), (dead, shares[n_good:])
             return True
 
-        answered = sorted(self._cohort.place[i] for i in self.answers)
-        in_clear = {i: rows(self.answers[self._cohort.members[i]].answer_shares, KEY_BYTES) for i in answered}
-        self._shares({i: (self._good(i), in_clear[i]) for i in answered}).open(answered, accept)
+        self._shares(in_clear).open(sorted(in_clear), accept)
         return unlocked
 
-    def _shares(self, gave: Mapping[int, tuple[Flags, Bytes]]) -> Shares:
+    def _shares(self, gave: Mapping[int, Given]) -> Shares:
         """Arrange the shares that each member gave by the client whose secret they belong to."""
         n, d = self._neighbours.shape
         given, values = np.zeros((n, d), dtype=np.bool_), np.zeros((n, d, KEY_BYTES), dtype=np.uint8)

@@ -96,7 +96,12 @@ class MaskedSession(Preparing):
         """Collect uploads under a fresh number; return the state of the sum."""
         members = self._agreement.cohort(cohort).members
         terms = self._agreement.configuration.terms
-        needed, excluded = needed_to_open(len(members), terms), self._excluded()
+        # A client that more than c others accuse, of bad boxes or receipts, is out for good: one of them is
+        # honest. With fewer accusers, who may all lie, it is out of one sum, and only for a bad box.
+        many = self._most_liars()
+        excluded = {j for j, accusers in self._accusers.items() if len(accusers) > many} | self._accused_last
+        self._accused_last = set()
+        needed = needed_to_open(len(members), terms)
         block, number = yield from self._block(cohort, needed, excluded)
         coming = self._announced.taken(block, number)
         chosen = coming.preparations.keys() - excluded
@@ -126,17 +131,6 @@ class MaskedSession(Preparing):
         yield from self._collect(state, self._announced.slots(upcoming or (cohort,), self._channels))
         return state
 
-    def _excluded(self) -> set[int]:
-        """Return the clients to leave out of the next sum, because others report bad boxes or receipts.
-
-        A client that more than c others accuse stays out for good, as at least one accuser is honest. With
-        fewer accusers, all of whom may be lying, it stays out of one sum, and only for a bad box.
-        """
-        many = self._most_liars()
-        excluded = {j for j, accusers in self._accusers.items() if len(accusers) > many} | self._accused_last
-        self._accused_last = set()
-        return excluded
-
     def _most_liars(self) -> int:
         """Return how many clients may lie about another."""
         configuration = self._agreement.configuration
@@ -147,13 +141,7 @@ class MaskedSession(Preparing):
         for client in state.prepared:
             request = state.collect_request(client, self._ahead(client, slots, last=False))
             requests[client] = request if self._delivery is None else self._delivery.request(client, request)
-
-        def take(client: int, reply: Upload) -> None:
-            state.add(client, reply, self._name(client))
-            if self._delivery is not None:
-                self._delivery.heard(client)
-
-        yield from self._asked(state, "collect", requests, slots, Upload, take)
+        yield from self._asked(state, "collect", requests, slots, Upload, state.add)
         codes = {f"box:{j}": j for j in state.prepared}
         for accuser, code in state.refused.items():
             if code in codes:
@@ -162,11 +150,7 @@ class MaskedSession(Preparing):
 
     def _unmask(self, state: RoundState, slots: tuple[Slot, ...]) -> Steps[None]:
         requests = {i: state.unmask_request(i, self._ahead(i, slots)) for i in state.living}
-
-        def take(client: int, reply: Unmasking) -> None:
-            state.answer(client, reply, self._name(client))
-
-        yield from self._asked(state, "unmask", requests, slots, Unmasking, take)
+        yield from self._asked(state, "unmask", requests, slots, Unmasking, state.answer)
         for accuser, answer in state.answers.items():
             for j in answer.left_out:
                 self._accusers.setdefault(j, set()).add(accuser)
@@ -178,7 +162,7 @@ class MaskedSession(Preparing):
         requests: Mapping[int, Message],
         slots: tuple[Slot, ...],
         expected: Any,
-        take: Callable[[int, Any], None],
+        take: Callable[[int, Any, str], None],
     ) -> Steps[None]:
         """Make one exchange of a sum, in which other clients join or prepare sums to come.
 
@@ -188,7 +172,7 @@ class MaskedSession(Preparing):
             requests: to clients of the sum.
             slots: the sums to come.
             expected: type of their replies.
-            take: checks and keeps one reply, or raises `MessageError`.
+            take: checks and keeps one reply of a client by its name, or raises `MessageError`.
         """
         number, collects = state.number, stage == COLLECT
         sealed = {i: self._channels[i].down.seal(number, stage, one) for i, one in requests.items()}
@@ -206,7 +190,9 @@ class MaskedSession(Preparing):
             if isinstance(reply, Refusal):
                 return reply
             self._take(client, reply, stage)
-            take(client, reply)
+            take(client, reply, self._name(client))
+            if collects and self._delivery is not None:
+                self._delivery.heard(client)
             # An upload is in the total now; keeping it would keep its decrypted bytes in memory.
             return None
 
