@@ -48,6 +48,7 @@ class LocalUpdate:
     received: FloatArray
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class LocalUpdates(Sequence[LocalUpdate]):
     """The results of local steps on several clients.
 
@@ -57,8 +58,9 @@ class LocalUpdates(Sequence[LocalUpdate]):
         received: the global centroids, float64 of shape (n_clusters, n_features).
     """
 
-    def __init__(self, centers: FloatArray, counts: FloatArray, received: FloatArray) -> None:
-        self.centers, self.counts, self.received = centers, counts, received
+    centers: FloatArray
+    counts: FloatArray
+    received: FloatArray
 
     def __len__(self) -> int:
         return len(self.centers)

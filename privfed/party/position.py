@@ -1,8 +1,8 @@
 """Positions in a program: where a question stands, and how many sums may lie between two positions.
 
 A request states its position: the turn of every cycle, and which metrics were used, those in sums that the
-client missed included. The client knows its own last position and how many sums passed by since. It admits
-the stated one only if exactly so many sums fill the gap.
+client missed included. The client knows its own last position and how many sums passed by since. If none
+did, it admits what may come next (`next_places`), else a position only if just so many sums fill the gap.
 
 Numbers of sums are sets of whole numbers, as bits of one integer: bit n is set where n sums are possible.
 Sets are cut off at the number that is asked for, so that their size follows the gap and not the program.
@@ -51,7 +51,16 @@ def most_questions(parts: Phases) -> int:
 
 def may_end(parts: Phases, place: Place) -> bool:
     """Say whether phases may end at a place."""
-    return bool(Gaps(0).rest(parts, place) & 1)
+    first, turns, *within = place or (0, 0)
+    for part in parts[first:]:
+        body = part.body if isinstance(part, Cycle) else None
+        if body is not None and turns and not may_end(body, tuple(within)):
+            return False
+        # A turn without sums is no turn, so that a cycle of such turns needs none.
+        if turns < part.least and (body is None or not may_end(body, ())):
+            return False
+        turns, within = 0, []
+    return True
 
 
 def next_places(parts: Phases, place: Place) -> Iterator[Place]:

@@ -172,26 +172,30 @@ class Program:
             question: what is asked. What the program does not ask next states none, and is refused.
             purpose: of its ask; it tells positions apart whose questions have the same form.
         """
-        used, place = state.position.used, state.position.place
+        following = self._following(state.position)
+        found = [one for one in following if self._read(state, one, question) is not None]
+        phases = [phase_at(self._parts(one.used), one.place) for one in found]
+        meant = [one for one, phase in zip(found, phases, strict=True) if phase and phase.purpose == purpose]
+        return question.at(next(iter((*meant, *found)), None))
+
+    def _following(self, position: Position) -> list[Position]:
+        """Return where the question may stand that comes right after a position."""
+        used, place = position.used, position.place
         parts = self._parts(used)
         following = [Position(used, one) for one in next_places(parts, place)]
         if may_end(parts, place):
             for metric in set(range(len(self.metrics))) - set(used):
                 places = next_places(self.metrics[metric], ())
                 following += [Position((*sorted(used), metric), one) for one in places]
-        found = [one for one in following if self._read(state, one, question) is not None]
-        meant = [one for one in found if self._purpose(one) == purpose]
-        return question.at(next(iter((*meant, *found)), None))
-
-    def _purpose(self, position: Position) -> str:
-        phase = phase_at(self._parts(position.used), position.place)
-        return "" if phase is None else phase.purpose
+        return following
 
     def _leads(self, state: ProgramState, position: Position, index: int) -> bool:
         """Say whether the sums that a client missed can lead from where it stood to a position."""
         before, missed = state.position, index - state.index - 1
         if not 0 <= missed <= MOST_MISSED or index >= self.max_sums:
             return False
+        if not missed:
+            return position in self._following(before)
         *others, last = position.used or (None,)
         known = set(range(len(self.metrics)))
         if others != sorted(set(others)) or not {*position.used} <= known or last in others:

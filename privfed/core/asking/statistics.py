@@ -83,6 +83,7 @@ class Statistics(Mapping[str, FloatArray]):
         return f"Statistics({', '.join(f'{name}{list(shape)}' for name, shape in self.layout)})"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class StatisticsTable(Sequence[Statistics]):
     """The statistics of several clients, of one layout, as one table.
 
@@ -91,8 +92,8 @@ class StatisticsTable(Sequence[Statistics]):
         vectors: one flat vector a client, read-only float64 of shape (n_clients, size).
     """
 
-    def __init__(self, layout: Layout, vectors: FloatArray) -> None:
-        self.layout, self.vectors = layout, vectors
+    layout: Layout
+    vectors: FloatArray
 
     def __len__(self) -> int:
         return len(self.vectors)
