@@ -17,8 +17,7 @@ from privfed.algorithms.rounds import ClusteringOutcome
 from privfed.algorithms.starts import StartTotal
 from privfed.core.agreed.program import kept_starts
 from privfed.core.asking.data import stacked
-from privfed.core.asking.phases import Phased
-from privfed.core.roles.conversation import Algorithm
+from privfed.core.roles.conversation import Algorithm, Phased
 from privfed.core.stored.encoding import Array
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Noise

@@ -17,10 +17,9 @@ from privfed.core.agreed.agreement import check_built, check_size, size_of
 from privfed.core.agreed.configuration import CohortRule, Configuration, Terms
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.agreed.program import AgreedProgram, kept_starts
-from privfed.core.asking.phases import Phased
 from privfed.core.connection import Engine
 from privfed.core.record.transcript import Transcript
-from privfed.core.roles.conversation import Algorithm, Total
+from privfed.core.roles.conversation import Algorithm, Phased, Total
 from privfed.core.roles.secure_sum import DECLARED, SecureSum
 from privfed.core.stored.encoding import Array
 from privfed.core.values.domain import Domain

@@ -26,14 +26,13 @@ from privfed.core.asking.phases import (
     Form,
     Origin,
     Phase,
-    Phased,
     Phases,
     Shape,
     each,
     origins,
 )
 from privfed.core.asking.question import Position, Question, question_from_bytes
-from privfed.core.roles.conversation import Ask, Setting
+from privfed.core.roles.conversation import Ask, Phased, Setting
 from privfed.core.roles.engine import StateStore
 from privfed.core.stored.encoding import Codec
 from privfed.core.values.domain import Box, Domain

@@ -19,7 +19,7 @@ from privfed.core.agreed.agreement import MOST_KEPT
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.program import from_agreed
 from privfed.core.asking.declaration import TOO_LARGE
-from privfed.core.record.records import unwire, wire
+from privfed.core.asking.statistics import unwire, wire
 from privfed.core.roles.conversation import (
     Algorithm,
     Ask,

@@ -18,10 +18,9 @@ from privfed.algorithms.wf_kmeans import WeightedCentroids
 from privfed.core.agreed.agreement import MOST_METRICS, Agreement, Registry, check_size
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.program import AgreedProgram, Of, Value, from_agreed
-from privfed.core.asking.phases import Phased
 from privfed.core.asking.question import ClientData
 from privfed.core.names import ALGORITHMS
-from privfed.core.roles.conversation import Total
+from privfed.core.roles.conversation import Phased, Total
 from privfed.core.stored.encoding import Array
 from privfed.errors import ArgumentError, BudgetError, PolicyError, PrivacyError
 from privfed.metrics.asked import AskedMetric

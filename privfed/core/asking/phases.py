@@ -25,7 +25,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field
 from enum import Enum
-from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -286,14 +285,6 @@ def fixed(phases: Iterable[Phase | Cycle]) -> Iterator[Question | Part]:
             yield from parts_of(rule)
         rules += rule.rules.values() if isinstance(rule, Form) else ()
         rules += rule.rules if isinstance(rule, Among) else ()
-
-
-@runtime_checkable
-class Phased(Protocol):
-    """An algorithm (or a metric) that declares what it asks."""
-
-    def phases(self, setting: Any) -> Phases:
-        """Return what may be asked, in order, given what the algorithm may know before it asks."""
 
 
 def origins(rule: object, name: str = "") -> Iterator[tuple[str, Origin]]:

@@ -14,6 +14,7 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
+from privfed.core.stored.encoding import Array
 from privfed.core.values.domain import FloatArray, frozen, frozen_array
 from privfed.errors import ArgumentError
 
@@ -113,6 +114,16 @@ class StatisticsTable(Sequence[Statistics]):
 def table_of(several: Sequence[Statistics]) -> StatisticsTable:
     """Return statistics of one layout as a table."""
     return StatisticsTable(several[0].layout, frozen(np.stack([one.vector for one in several])))
+
+
+def wire(statistics: Statistics) -> dict[str, Array]:
+    """Return statistics as records and parties' states hold them."""
+    return {name: Array.from_numpy(array) for name, array in statistics.items()}
+
+
+def unwire(arrays: Mapping[str, Array]) -> Statistics:
+    """Return the statistics that `wire` wrote."""
+    return Statistics(**{name: array.to_numpy() for name, array in arrays.items()})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.asking.question import Question, question_from_bytes, unknown_name
-from privfed.core.asking.statistics import Statistics, table_of
+from privfed.core.asking.statistics import Statistics, table_of, unwire
 from privfed.core.roles.conversation import Contributions, Total
 from privfed.core.roles.secure_sum import COLLECT
 from privfed.core.stored.encoding import Array
@@ -310,16 +310,6 @@ def check_version(first: Sequence[bytes], path: Path) -> None:
     for line in first:
         with suppress(msgspec.MsgspecError, ValueError):
             TRANSCRIPTS.check(_version(line).version, path)
-
-
-def wire(statistics: Statistics) -> dict[str, Array]:
-    """Return statistics as a record holds them."""
-    return {name: Array.from_numpy(array) for name, array in statistics.items()}
-
-
-def unwire(arrays: Mapping[str, Array]) -> Statistics:
-    """Return the statistics that a record holds."""
-    return Statistics(**{name: array.to_numpy() for name, array in arrays.items()})
 
 
 def question_of(asked: Asked) -> Question:

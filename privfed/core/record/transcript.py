@@ -12,21 +12,23 @@ import os
 from collections.abc import Iterable, Mapping
 from math import prod
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from privfed.core.agreed.configuration import Configuration
-from privfed.core.asking.statistics import Statistics, StatisticsTable
+from privfed.core.asking.statistics import Statistics, StatisticsTable, unwire, wire
 from privfed.core.record import records
 from privfed.core.record.records import SumView, View
 from privfed.core.roles.conversation import Ask, Contributions, Total
-from privfed.core.roles.engine import Exchange, Replies
 from privfed.core.roles.secure_sum import COLLECT
 from privfed.core.stored.encoding import Array
 from privfed.core.stored.files import make_folder, open_file
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError, ResumeError, RunFolderError
+
+if TYPE_CHECKING:
+    from privfed.core.roles.engine import Exchange, Replies
 
 Kept = Literal["digests", "messages", "totals"]
 """What a transcript keeps of messages and answers."""
@@ -203,7 +205,7 @@ class Transcript:
         shown = total.contributions if self._shows else None
         record = records.Summed(
             index=index,
-            statistics=records.wire(total.statistics),
+            statistics=wire(total.statistics),
             contributors=total.contributors,
             dropped=dict(total.dropped),
             clipped=total.clipped,
@@ -359,7 +361,7 @@ class Transcript:
             question=records.question_of(asked) if asks else None,
             cohort=asked.clients,
             contributors=summed.contributors if summed and (server or reads_totals) else (),
-            total=records.unwire(summed.statistics) if summed and reads_totals else None,
+            total=unwire(summed.statistics) if summed and reads_totals else None,
             answers=answers,
             upload_bytes=self._upload_bytes(asked.index) if server else {},
         )

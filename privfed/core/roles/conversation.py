@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from privfed.core.agreed.configuration import PrivacyTerms
-from privfed.core.asking.phases import Phased
 from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics, StatisticsTable
 from privfed.core.values.domain import Domain, FloatArray, Ranges
+
+if TYPE_CHECKING:
+    from privfed.core.asking.phases import Phases
 
 EVERYONE = 0
 """Cohort label of all clients; label t >= 1 is the cohort of round t by the configuration's rule."""
@@ -203,6 +205,14 @@ class Algorithm(Protocol[Outcome_co]):
 
     def run(self, setting: Setting) -> Generator[Ask, Total, Outcome_co]:
         """Yield questions, receive their totals, return the outcome."""
+
+
+@runtime_checkable
+class Phased(Protocol):
+    """An algorithm (or a metric) that declares what it asks."""
+
+    def phases(self, setting: Any) -> Phases:
+        """Return what may be asked, in order, given what the algorithm may know before it asks."""
 
 
 class Metric(Phased, Protocol):

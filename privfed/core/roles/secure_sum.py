@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeVar, runtime_checkable
 
-from privfed.core.agreed.agreement import Agreement, Signer
-from privfed.core.agreed.configuration import Configuration, Terms
-from privfed.core.agreed.policy import ClientPolicy
-from privfed.core.asking.question import Question
-from privfed.core.roles.conversation import Total
-from privfed.core.roles.engine import ClientSide, Exchange, Replies
+if TYPE_CHECKING:
+    # Read by type checkers alone: who shows a recorded run loads what this interface says, not its parts.
+    from privfed.core.agreed.agreement import Agreement, Signer
+    from privfed.core.agreed.configuration import Configuration, Terms
+    from privfed.core.agreed.policy import ClientPolicy
+    from privfed.core.asking.question import Question
+    from privfed.core.roles.conversation import Total
+    from privfed.core.roles.engine import ClientSide, Exchange, Replies
 
 Finished = TypeVar("Finished")
-Steps = Generator[Exchange, Replies, Finished]
+Steps = Generator["Exchange", "Replies", Finished]
 
 
 COLLECT: Final = "collect"
