@@ -41,29 +41,10 @@ from privfed.core.roles.conversation import EVERYONE, ROUND, Conversation, Setti
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError
 from privfed.numerics.kernels.interpreted import FEW_FEATURES, cell_sums
-from privfed.numerics.kmeans import (
-    MOST_DISTANCES,
-    lloyd,
-    many_distances,
-    nearest,
-    seeds,
-    weighted_kmeans,
-)
+from privfed.numerics.kmeans import MOST_DISTANCES, lloyd, many_distances, nearest, seeds, weighted_kmeans
 from privfed.questions.cells import cells_form
-from privfed.questions.gathered import (
-    PointCount,
-    check_enough,
-    count_points,
-    gathered_form,
-    union,
-)
-from privfed.questions.local_points import (
-    LocalPoints,
-    PointCells,
-    PointSums,
-    WeightedPoints,
-    summed_kmeans,
-)
+from privfed.questions.gathered import PointCount, check_enough, count_points, gathered_form, union
+from privfed.questions.local_points import LocalPoints, PointCells, PointSums, WeightedPoints, summed_kmeans
 
 INNER_STEPS = 30
 """Most summed steps of one merge; usually one or two suffice."""

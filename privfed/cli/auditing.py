@@ -12,15 +12,7 @@ import numpy as np
 
 from privfed.attacks import without_known
 from privfed.attacks.base.preparation import Target
-from privfed.audits import (
-    Audit,
-    Claim,
-    RunAudit,
-    audit_one_run,
-    audit_run,
-    audit_samples,
-    audit_units,
-)
+from privfed.audits import Audit, Claim, RunAudit, audit_one_run, audit_run, audit_samples, audit_units
 from privfed.audits.truth import unlike
 from privfed.cli.declared import Declared
 from privfed.cli.described import clipped, know_questions, load, models

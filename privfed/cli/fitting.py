@@ -55,13 +55,7 @@ from privfed.core.stored.files import locked
 from privfed.core.values.domain import Box
 from privfed.core.values.guarantee import Noise
 from privfed.data.table import ClientTables
-from privfed.errors import (
-    ArgumentError,
-    DataError,
-    PrivFedError,
-    ProtocolError,
-    RunFolderError,
-)
+from privfed.errors import ArgumentError, DataError, PrivFedError, ProtocolError, RunFolderError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.scaling import FOLDER as SCALING
 from privfed.federation.clients import Clients

@@ -7,18 +7,7 @@ from __future__ import annotations
 
 import click
 
-from privfed.cli.options import (
-    PATH,
-    clients_options,
-    config_option,
-    declared_options,
-    json_option,
-    names,
-    out_file,
-    schema_option,
-    separator_option,
-    sum_options,
-)
+from privfed.cli import options
 from privfed.cli.program import command, existing
 
 
@@ -27,7 +16,7 @@ def schema() -> None:
     """Draft what the columns of a table mean, and merge what parties say (docs/tables.md)."""
 
 
-out_file_option = click.option("--out", type=PATH, help="File to write.  [default: standard output]")
+out_file_option = click.option("--out", type=options.PATH, help="File to write.  [default: standard output]")
 
 learnt_scale_option = click.option(
     "--scale",
@@ -41,9 +30,9 @@ learnt_scale_option = click.option(
     schema,
     "privfed.cli.tabular:draft",
     "Draft the schema of a table.",
-    click.argument("data", type=PATH, callback=existing),
+    click.argument("data", type=options.PATH, callback=existing),
     out_file_option,
-    separator_option,
+    options.separator_option,
     click.option("--encoding", metavar="NAME", help="Of the file's text, such as latin-1.  [default: UTF-8]"),
     click.option("--decimal", type=click.Choice([".", ","]), help="Decimal sign of the file.  [default: .]"),
     click.option(
@@ -63,7 +52,7 @@ def draft() -> None:
     schema,
     "privfed.cli.tabular:merge_schemas",
     "Make one schema of several.",
-    click.argument("files", type=PATH, nargs=-1, required=True, metavar="FILE FILE..."),
+    click.argument("files", type=options.PATH, nargs=-1, required=True, metavar="FILE FILE..."),
     out_file_option,
 )
 def merge() -> None:
@@ -74,18 +63,20 @@ def merge() -> None:
     schema,
     "privfed.cli.learning:fill",
     "Learn what stands for missing values.",
-    clients_options,
-    config_option,
-    schema_option,
-    click.option("--out", type=PATH, required=True, help="File to write: the schema with what was learnt."),
+    options.clients_options,
+    options.config_option,
+    options.schema_option,
+    click.option(
+        "--out", type=options.PATH, required=True, help="File to write: the schema with what was learnt."
+    ),
     click.option(
         "--fill",
         metavar="A,B,...",
-        callback=names,
+        callback=options.names,
         help="Columns to fill.  [default: those whose missing values are an error]",
     ),
-    sum_options,
-    declared_options,
+    options.sum_options,
+    options.declared_options,
 )
 def fill() -> None:
     """Write a schema in which missing values become the mean, or the most frequent category, of all clients.
@@ -99,13 +90,15 @@ def fill() -> None:
     schema,
     "privfed.cli.learning:scale",
     "Learn the scale of each column.",
-    clients_options,
-    config_option,
-    schema_option,
-    click.option("--out", type=PATH, required=True, help="File to write: the schema with what was learnt."),
+    options.clients_options,
+    options.config_option,
+    options.schema_option,
+    click.option(
+        "--out", type=options.PATH, required=True, help="File to write: the schema with what was learnt."
+    ),
     learnt_scale_option,
-    sum_options,
-    declared_options,
+    options.sum_options,
+    options.declared_options,
 )
 def scale() -> None:
     """Write a schema with each number's shift and spread over all clients, and each category's weight.
@@ -120,9 +113,9 @@ def scale() -> None:
     None,
     "privfed.cli.tabular:check",
     "Say what a schema makes of a table.",
-    click.argument("data", type=PATH, callback=existing),
-    click.option("--schema", type=PATH, required=True, help="File that says what the columns mean."),
-    json_option,
+    click.argument("data", type=options.PATH, callback=existing),
+    click.option("--schema", type=options.PATH, required=True, help="File that says what the columns mean."),
+    options.json_option,
 )
 def check() -> None:
     """Print per column what would be clipped, left out or filled in DATA, a table or a folder of tables.
@@ -139,7 +132,7 @@ def budget() -> None:
     """
 
 
-file_argument = click.argument("file", type=PATH)
+file_argument = click.argument("file", type=options.PATH)
 
 
 @command(
@@ -180,7 +173,7 @@ def new() -> None:
     "privfed.cli.paying:plan",
     "Say what shares of what is left would be worth.",
     file_argument,
-    json_option,
+    options.json_option,
 )
 def plan() -> None:
     """Print for shares of the budget in FILE how many of them are left, and the epsilon of one.
@@ -195,8 +188,13 @@ def plan() -> None:
     "privfed.cli.paying:show",
     "Show what was spent, and what is left.",
     file_argument,
-    click.option("--picture", type=PATH, callback=out_file(".svg"), help="SVG file to draw what was spent."),
-    json_option,
+    click.option(
+        "--picture",
+        type=options.PATH,
+        callback=options.out_file(".svg"),
+        help="SVG file to draw what was spent.",
+    ),
+    options.json_option,
 )
 def show() -> None:
     """Print the guarantee of the budget in FILE, its payments with date, purpose and claim, and what is left.

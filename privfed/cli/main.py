@@ -4,42 +4,9 @@ from __future__ import annotations
 
 import click
 
+from privfed.cli import options
 from privfed.cli.local_files import budget, check, schema
 from privfed.cli.measures import measure
-from privfed.cli.options import (
-    PATH,
-    algorithm_option,
-    attacks_option,
-    audit_options,
-    between_option,
-    bins_option,
-    classes_option,
-    clip_option,
-    config_option,
-    declared_options,
-    group_size_option,
-    json_option,
-    metrics_option,
-    n_clusters_option,
-    names,
-    numbers,
-    out_file,
-    out_option,
-    own_algorithm_option,
-    own_model_option,
-    picture_option,
-    printing_options,
-    profile_option,
-    quiet_option,
-    run_argument,
-    scale_option,
-    schema_option,
-    seed_option,
-    separator_option,
-    source_options,
-    sum_options,
-    truth_options,
-)
 from privfed.cli.parties import flower, journal, keys
 from privfed.cli.program import Program, Registered, command, existing
 from privfed.version import __version__
@@ -65,27 +32,27 @@ for other in (budget, check, flower, journal, keys, measure, schema):
     main,
     "privfed.cli.fitting:fit",
     "Cluster the clients of a table.",
-    source_options,
-    config_option,
-    schema_option,
-    classes_option,
-    algorithm_option,
-    n_clusters_option,
-    out_option("run"),
-    sum_options,
-    scale_option,
-    metrics_option,
-    profile_option,
-    group_size_option,
-    declared_options,
-    clip_option,
+    options.source_options,
+    options.config_option,
+    options.schema_option,
+    options.classes_option,
+    options.algorithm_option,
+    options.n_clusters_option,
+    options.out_option("run"),
+    options.sum_options,
+    options.scale_option,
+    options.metrics_option,
+    options.profile_option,
+    options.group_size_option,
+    options.declared_options,
+    options.clip_option,
     click.option(
         "--plan",
         type=click.IntRange(1),
         metavar="ROWS",
         help="Ask nothing: print what noise --algorithm dp would have on about so many rows.",
     ),
-    printing_options,
+    options.printing_options,
 )
 def fit() -> None:
     """Cluster the rows of DATA, whose clients are simulated, or train models of their labels.
@@ -101,17 +68,20 @@ def fit() -> None:
     main,
     "privfed.cli.fitting:resume",
     "Finish a run that was stopped.",
-    run_argument,
-    click.option("--data", type=PATH, callback=existing, help="The clients' data, if it has moved."),
-    own_algorithm_option,
+    options.run_argument,
+    click.option("--data", type=options.PATH, callback=existing, help="The clients' data, if it has moved."),
+    options.own_algorithm_option,
     click.option(
         "--protocol", metavar="MODULE:NAME", help="Needed again if the run has a protocol of yours."
     ),
-    own_model_option,
+    options.own_model_option,
     click.option(
-        "--metrics", metavar="A,B,...", callback=names, help="Needed again if the run has metrics of yours."
+        "--metrics",
+        metavar="A,B,...",
+        callback=options.names,
+        help="Needed again if the run has metrics of yours.",
     ),
-    printing_options,
+    options.printing_options,
 )
 def resume() -> None:
     """Finish the run in folder RUN: its recorded totals are replayed, and the rest is asked.
@@ -124,34 +94,34 @@ def resume() -> None:
     main,
     "privfed.cli.predicting:predict",
     "Print the cluster of each row of a table.",
-    run_argument,
-    click.argument("data", type=PATH, callback=existing),
+    options.run_argument,
+    click.argument("data", type=options.PATH, callback=existing),
     click.option(
         "--out",
-        type=PATH,
-        callback=out_file(".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".xlsx"),
+        type=options.PATH,
+        callback=options.out_file(".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".xlsx"),
         help="Table to write: .csv, .tsv (and .gz), .parquet, .xlsx.  [default: CSV to standard output]",
     ),
     click.option(
         "--out-folder",
-        type=PATH,
+        type=options.PATH,
         help="Where DATA is a folder with a table of each client: new folder for a CSV file of each.",
     ),
     click.option(
         "--schema",
-        type=PATH,
+        type=options.PATH,
         help="File that says what the columns of DATA mean, for a run of nodes, or where"
         " that of RUN does not name the file.",
     ),
-    separator_option,
+    options.separator_option,
     click.option(
         "--keep",
         metavar="A,B,...",
-        callback=names,
+        callback=options.names,
         help='Columns of DATA to write beside the cluster, as they stand there; "all" for all.',
     ),
     click.option("--cluster", type=click.IntRange(0), help="Of a run that trained models: whose model."),
-    own_model_option,
+    options.own_model_option,
 )
 def predict() -> None:
     """Print the cluster of each row of DATA, a table with the columns of RUN; other columns are ignored.
@@ -166,7 +136,11 @@ def predict() -> None:
 
 
 @command(
-    main, "privfed.cli.output:show", "Print what ran, and what the server saw.", run_argument, json_option
+    main,
+    "privfed.cli.output:show",
+    "Print what ran, and what the server saw.",
+    options.run_argument,
+    options.json_option,
 )
 def show() -> None:
     """Print what ran in folder RUN, its claim, what the server saw, and each sum, from the transcript."""
@@ -176,15 +150,15 @@ def show() -> None:
     main,
     "privfed.cli.profiling:profile",
     "Print what the clusters are, column by column.",
-    run_argument,
+    options.run_argument,
     click.option(
         "--out",
-        type=PATH,
-        callback=out_file(".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".xlsx", ".svg"),
+        type=options.PATH,
+        callback=options.out_file(".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".xlsx", ".svg"),
         help="Table to write, too: .csv, .tsv (and .gz), .parquet, .xlsx; or the heat map as .svg.",
     ),
-    picture_option,
-    json_option,
+    options.picture_option,
+    options.json_option,
 )
 def profile() -> None:
     """Print the size of each cluster of RUN, each column's mean and spread in it, and what sets it apart.
@@ -198,16 +172,16 @@ def profile() -> None:
     main,
     "privfed.cli.reading:summary",
     "Count rows; means, deviations and histograms of the columns.",
-    source_options,
-    config_option,
-    schema_option,
-    bins_option,
-    between_option,
-    sum_options,
-    group_size_option,
-    declared_options,
-    clip_option,
-    json_option,
+    options.source_options,
+    options.config_option,
+    options.schema_option,
+    options.bins_option,
+    options.between_option,
+    options.sum_options,
+    options.group_size_option,
+    options.declared_options,
+    options.clip_option,
+    options.json_option,
 )
 def summary() -> None:
     """Summarize the rows of DATA, whose clients are simulated, from secure sums.
@@ -221,16 +195,16 @@ def summary() -> None:
     main,
     "privfed.cli.selecting:select_k",
     "Choose the number of clusters.",
-    source_options,
-    config_option,
-    schema_option,
+    options.source_options,
+    options.config_option,
+    options.schema_option,
     click.option("--min-k", type=int, help="Fewest clusters.  [default: 2; see --max-k]"),
     click.option(
         "--max-k",
         type=int,
         help="Most clusters.  [default: clients are asked how many each finds on its own]",
     ),
-    algorithm_option,
+    options.algorithm_option,
     click.option(
         "--index",
         type=Registered("privfed.estimators.choosing:INDICES", also="privfed.metrics.named:METRICS"),
@@ -244,13 +218,13 @@ def summary() -> None:
         type=click.Choice(["minimum", "maximum", "elbow"]),
         help="Which value of the index is chosen.  [default: the index's best]",
     ),
-    out_option("selection"),
-    sum_options,
-    scale_option,
-    group_size_option,
-    declared_options,
-    clip_option,
-    printing_options,
+    options.out_option("selection"),
+    options.sum_options,
+    options.scale_option,
+    options.group_size_option,
+    options.declared_options,
+    options.clip_option,
+    options.printing_options,
 )
 def select_k() -> None:
     """Cluster the rows of DATA with several numbers of clusters, and choose one by an index.
@@ -264,28 +238,30 @@ def select_k() -> None:
     main,
     "privfed.cli.attacking:attack",
     "Attack a run: what could be learned from what was seen.",
-    click.argument("run_folders", metavar="RUN...", nargs=-1, required=True, type=PATH),
-    attacks_option,
-    truth_options,
+    click.argument("run_folders", metavar="RUN...", nargs=-1, required=True, type=options.PATH),
+    options.attacks_option,
+    options.truth_options,
     click.option(
         "--public",
         "sample",
-        type=PATH,
+        type=options.PATH,
         help="Table of public rows of the same kind, which the attacker knows.",
     ),
     click.option(
-        "--known", type=PATH, help="Table of clients' rows that the attacker knows; the others are attacked."
+        "--known",
+        type=options.PATH,
+        help="Table of clients' rows that the attacker knows; the others are attacked.",
     ),
     click.option(
         "--low",
         metavar="X[,Y,...]",
-        callback=numbers,
+        callback=options.numbers,
         help="Lowest value of each feature, known to the attacker; with --high.",
     ),
     click.option(
         "--high",
         metavar="X[,Y,...]",
-        callback=numbers,
+        callback=options.numbers,
         help="Highest value of each feature, known to the attacker; with --low.",
     ),
     click.option(
@@ -296,7 +272,9 @@ def select_k() -> None:
         help="Who attacks: the server, an observer who sees only the final centroids, or the clients that "
         "--colluding names, by what they see together.",
     ),
-    click.option("--colluding", metavar="A,B,...", callback=names, help="Clients that help the attacker."),
+    click.option(
+        "--colluding", metavar="A,B,...", callback=options.names, help="Clients that help the attacker."
+    ),
     click.option("--client", metavar="NAME", help="Client to attack, where the view shows single ones."),
     click.option(
         "--most-rows",
@@ -304,12 +282,12 @@ def select_k() -> None:
         help="Most rows of a target; time grows with them.  [default: 200 of noisy-differencing, "
         "32 of gradient-inversion]",
     ),
-    seed_option,
-    click.option("--out", type=PATH, help="Folder to write to.  [default: RUN/attacks]"),
+    options.seed_option,
+    click.option("--out", type=options.PATH, help="Folder to write to.  [default: RUN/attacks]"),
     click.option(
         "--curve", is_flag=True, help="Of several runs: show also what the first, the first two, ... give."
     ),
-    printing_options,
+    options.printing_options,
 )
 def attack() -> None:
     """Run attacks on what a party saw of the runs in folders RUN..., and score them against the truth.
@@ -330,10 +308,12 @@ def attack() -> None:
     main,
     "privfed.cli.auditing:audit",
     "Test a privacy claim against what came out.",
-    click.argument("subject", metavar="RUN|FILE", type=PATH),
-    audit_options,
-    click.option("--out", type=PATH, callback=out_file(".json"), help="JSON file to write (.json)."),
-    json_option,
+    click.argument("subject", metavar="RUN|FILE", type=options.PATH),
+    options.audit_options,
+    click.option(
+        "--out", type=options.PATH, callback=options.out_file(".json"), help="JSON file to write (.json)."
+    ),
+    options.json_option,
 )
 def audit() -> None:
     """Audit the claim and the noise of the run in folder RUN, or releases in FILE.
@@ -352,13 +332,13 @@ def audit() -> None:
     "privfed.cli.studies:tradeoff",
     "Run a study of utility, privacy, leakage and cost.",
     click.argument("study"),
-    click.option("--out", type=PATH, help="Folder of the study.  [default: the study's name]"),
+    click.option("--out", type=options.PATH, help="Folder of the study.  [default: the study's name]"),
     click.option("--jobs", type=click.IntRange(1), help="Number of processes.  [default: that of cores]"),
     click.option("--scheduler", metavar="ADDRESS", help="Dask scheduler whose workers run the cells."),
     click.option("--seeds", type=click.IntRange(1), help="Seeds 0, 1, ... in place of the study's."),
     click.option("--retry", is_flag=True, help="Run cells again that failed."),
     click.option("--check", is_flag=True, help="Check the study, list its mistakes, and run nothing."),
-    quiet_option,
+    options.quiet_option,
 )
 def tradeoff() -> None:
     """Run STUDY, a TOML file or the name of a built-in study, and write its report.
@@ -372,9 +352,9 @@ def tradeoff() -> None:
     main,
     "privfed.cli.studies:compare",
     "Show what changed between two studies.",
-    click.argument("first", type=PATH),
-    click.argument("second", type=PATH),
-    json_option,
+    click.argument("first", type=options.PATH),
+    click.argument("second", type=options.PATH),
+    options.json_option,
 )
 def compare() -> None:
     """Show what changed from the study in folder FIRST to the one in folder SECOND.
@@ -388,8 +368,8 @@ def compare() -> None:
     main,
     "privfed.cli.studies:demo",
     "Cluster digits over plain and over masked sums.",
-    out_option("demo"),
-    seed_option,
+    options.out_option("demo"),
+    options.seed_option,
     click.option("--study/--no-study", default=True, show_default=True, help="Run the study of digits too."),
 )
 def demo() -> None:

@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-from privfed.cli.options import (
-    classes_option,
-    config_option,
-    declared_options,
-    folder_argument,
-    json_option,
-    metrics_option,
-    run_argument,
-    schema_option,
-    source_options,
-    sum_options,
-)
+from privfed.cli import options
 from privfed.cli.parties import clients_option, flower
 from privfed.cli.program import command
 
@@ -22,15 +11,15 @@ from privfed.cli.program import command
     None,
     "privfed.cli.measuring:measure",
     "Ask private metrics of a run's clusters, with intervals.",
-    run_argument,
-    source_options,
-    config_option,
-    schema_option,
-    classes_option,
-    metrics_option,
-    sum_options,
-    declared_options,
-    json_option,
+    options.run_argument,
+    options.source_options,
+    options.config_option,
+    options.schema_option,
+    options.classes_option,
+    options.metrics_option,
+    options.sum_options,
+    options.declared_options,
+    options.json_option,
 )
 def measure() -> None:
     """Ask the clients of DATA for metrics of the centroids in folder RUN, under a claim of their own.
@@ -44,15 +33,15 @@ def measure() -> None:
     flower,
     "privfed.cli.federations:measure",
     "Ask private metrics of a run's clusters, with intervals.",
-    folder_argument,
-    run_argument,
+    options.folder_argument,
+    options.run_argument,
     clients_option,
-    schema_option,
-    classes_option,
-    metrics_option,
-    sum_options,
-    declared_options,
-    json_option,
+    options.schema_option,
+    options.classes_option,
+    options.metrics_option,
+    options.sum_options,
+    options.declared_options,
+    options.json_option,
 )
 def measure_() -> None:
     """Ask the nodes of the federation in FOLDER for metrics of the centroids in RUN, like privfed measure."""

@@ -7,25 +7,8 @@ from importlib import import_module
 
 import click
 
+from privfed.cli import options
 from privfed.cli.local_files import learnt_scale_option
-from privfed.cli.options import (
-    PATH,
-    algorithm_option,
-    between_option,
-    bins_option,
-    declared_options,
-    folder_argument,
-    json_option,
-    listed,
-    metrics_option,
-    missing_option,
-    n_clusters_option,
-    names,
-    out_option,
-    schema_option,
-    source_options,
-    sum_options,
-)
 from privfed.cli.program import command, existing, stacked
 
 
@@ -43,7 +26,7 @@ def keys() -> None:
     "privfed.cli.federations:new_identity",
     "Make an identity, with its signed public key and its journal.",
     click.argument("name"),
-    click.option("--out", type=PATH, required=True, help="Folder to make, for its owner alone."),
+    click.option("--out", type=options.PATH, required=True, help="Folder to make, for its owner alone."),
 )
 def new() -> None:
     """Make the identity of party NAME, as configurations will call it, in a folder of its own.
@@ -57,9 +40,9 @@ def new() -> None:
     keys,
     "privfed.cli.federations:registry",
     "Make the list of all parties from their signed public keys.",
-    click.argument("signed_keys", metavar="KEY...", nargs=-1, required=True, type=PATH),
-    click.option("--server", type=PATH, required=True, help="Signed public key of the coordinator."),
-    click.option("--out", type=PATH, required=True, help="File to write; it must not exist."),
+    click.argument("signed_keys", metavar="KEY...", nargs=-1, required=True, type=options.PATH),
+    click.option("--server", type=options.PATH, required=True, help="Signed public key of the coordinator."),
+    click.option("--out", type=options.PATH, required=True, help="File to write; it must not exist."),
 )
 def registry() -> None:
     """Make the list of all parties from the clients' CARDs and the coordinator's."""
@@ -69,7 +52,7 @@ def registry() -> None:
     keys,
     "privfed.cli.federations:show_keys",
     "Print the digits of a folder, a signed public key or a list.",
-    click.argument("path", type=PATH),
+    click.argument("path", type=options.PATH),
 )
 def show() -> None:
     """Print whose keys PATH holds (a party's folder, a public key or a list), and their digits to compare."""
@@ -84,7 +67,7 @@ def journal() -> None:
     journal,
     "privfed.cli.federations:show_journal",
     "Print what each data set has given.",
-    folder_argument,
+    options.folder_argument,
 )
 def show_() -> None:
     """Print what each data set has given, and each fit, from the journal in a party's FOLDER."""
@@ -94,7 +77,7 @@ def show_() -> None:
     journal,
     "privfed.cli.federations:end",
     "End a fit: erase its keys, answer no more of it.",
-    folder_argument,
+    options.folder_argument,
     click.argument("fit", type=int),
 )
 def end() -> None:
@@ -109,8 +92,8 @@ def end() -> None:
     journal,
     "privfed.cli.federations:export",
     "Write the whole journal as JSON, or what was given as CSV or as a picture.",
-    folder_argument,
-    click.option("--out", type=PATH, required=True, help="File to write."),
+    options.folder_argument,
+    click.option("--out", type=options.PATH, required=True, help="File to write."),
     click.option(
         "--by",
         type=click.Choice(["answer", "fit", "month"]),
@@ -140,8 +123,8 @@ def flower() -> None:
     flower,
     "privfed.cli.nodes:add_nodes",
     "Add nodes to the coordinator's list, or remove some; write the kit for all.",
-    folder_argument,
-    click.argument("cards", metavar="CARD...", nargs=-1, type=PATH),
+    options.folder_argument,
+    click.argument("cards", metavar="CARD...", nargs=-1, type=options.PATH),
     click.option("--remove", metavar="NAME", multiple=True, help="Take this party off the list; repeatable."),
     click.option(
         "--host",
@@ -151,7 +134,7 @@ def flower() -> None:
     ),
     click.option("--port", type=int, help="Port of the SuperLink.  [default: 9092]"),
     click.option(
-        "--columns", metavar="A,B,...", callback=names, help="Columns, where tables do not name them."
+        "--columns", metavar="A,B,...", callback=options.names, help="Columns, where tables do not name them."
     ),
     click.option("--renew", is_flag=True, help="Give the SuperLink a new certificate."),
     click.option("--name", default="coordinator", show_default=True, help="The coordinator's, at first."),
@@ -193,9 +176,9 @@ max_epsilon_option = click.option(
     flower,
     "privfed.cli.nodes:local",
     "Make a federation with all its parties on this machine, for trials.",
-    source_options,
-    schema_option,
-    out_option("federation"),
+    options.source_options,
+    options.schema_option,
+    options.out_option("federation"),
     click.option("--port", type=int, default=9092, show_default=True, help="Port of the SuperLink."),
     max_epsilon_option,
     module_option(callback=_import, is_eager=True),
@@ -216,13 +199,17 @@ APPROVED = "such as WeightedKMeans, FuzzyCMeans, PrivateKMeans, FeatureMoments"
     flower,
     "privfed.cli.nodes:join",
     "Make a party: its identity and keys, its rows and policy, its card for the coordinator.",
-    folder_argument,
-    click.option("--data", type=PATH, callback=existing, required=True, help="Table with this node's rows."),
-    click.option("--schema", type=PATH, help="What its columns mean (privfed schema draft), same for all."),
+    options.folder_argument,
+    click.option(
+        "--data", type=options.PATH, callback=existing, required=True, help="Table with this node's rows."
+    ),
+    click.option(
+        "--schema", type=options.PATH, help="What its columns mean (privfed schema draft), same for all."
+    ),
     click.option("--name", help="The party's name, as all will see it.  [default: the folder's]"),
     click.option("--data-set", help="Your own name of these rows, for the journal.  [default: the file's]"),
     click.option(
-        "--columns", metavar="A,B,...", callback=names, help="Feature columns, in the agreed order."
+        "--columns", metavar="A,B,...", callback=options.names, help="Feature columns, in the agreed order."
     ),
     click.option(
         "--labels",
@@ -242,15 +229,17 @@ APPROVED = "such as WeightedKMeans, FuzzyCMeans, PrivateKMeans, FeatureMoments"
     click.option(
         "--times",
         metavar="A,B",
-        callback=names,
+        callback=options.names,
         help="Columns that say in which rounds a row is there, the last two of the columns.  [default: none]",
     ),
-    missing_option,
+    options.missing_option,
     click.option(
         "--tells", is_flag=True, help="Tell the coordinator's process totals that only clients open."
     ),
     module_option(),
-    click.option("--algorithms", metavar="A,B,...", callback=names, help=f"What may run here: {APPROVED}."),
+    click.option(
+        "--algorithms", metavar="A,B,...", callback=options.names, help=f"What may run here: {APPROVED}."
+    ),
     click.option("--group-size", type=click.IntRange(1), help="Rows of a group whose mean stands for them."),
     max_epsilon_option,
     click.option("--max-fits", type=click.IntRange(1), help="Most fits on these rows."),
@@ -268,7 +257,7 @@ def join() -> None:
     flower,
     "privfed.cli.nodes:check",
     "Read a node's rows as it would, and count what it finds.",
-    folder_argument,
+    options.folder_argument,
 )
 def check() -> None:
     """Check the rows of the node in FOLDER, as join does, and with its owner's copies of agreements."""
@@ -278,8 +267,10 @@ def check() -> None:
     flower,
     "privfed.cli.nodes:node",
     "Be a node, until stopped.",
-    folder_argument,
-    click.option("--kit", type=PATH, help="The coordinator's fed.kit, to approve; kept for later starts."),
+    options.folder_argument,
+    click.option(
+        "--kit", type=options.PATH, help="The coordinator's fed.kit, to approve; kept for later starts."
+    ),
     click.option("--yes", is_flag=True, help="Approve the kit without asking: you compared its digits."),
 )
 def node() -> None:
@@ -294,7 +285,7 @@ def node() -> None:
     flower,
     "privfed.cli.nodes:superlink",
     "Run the SuperLink of a federation, until stopped.",
-    folder_argument,
+    options.folder_argument,
     click.option("--listen", default="0.0.0.0", show_default=True, help="Address to listen on."),
 )
 def superlink() -> None:
@@ -304,28 +295,28 @@ def superlink() -> None:
 clients_option = click.option(
     "--clients",
     metavar="A,B,...",
-    callback=names,
+    callback=options.names,
     help="Who takes part, of the list of parties.  [default: all of it]",
 )
 
 fit_options = stacked(
-    folder_argument,
-    algorithm_option,
-    n_clusters_option,
-    out_option("run"),
+    options.folder_argument,
+    options.algorithm_option,
+    options.n_clusters_option,
+    options.out_option("run"),
     click.option("--resume", is_flag=True, help="Finish the run in --out that was stopped."),
-    sum_options,
+    options.sum_options,
     module_option(callback=_import, is_eager=True, expose_value=False),
     click.option(
         "--classes",
         metavar="A,B,...|@FILE",
-        callback=listed,
+        callback=options.listed,
         help="For models: the classes, in the order of the whole numbers that the nodes' labels are.",
     ),
     clients_option,
-    metrics_option,
-    schema_option,
-    declared_options,
+    options.metrics_option,
+    options.schema_option,
+    options.declared_options,
 )
 
 
@@ -348,15 +339,15 @@ def simulate() -> None:
     flower,
     "privfed.cli.federations:summary",
     "Count the nodes' rows; means, deviations and histograms of the columns.",
-    folder_argument,
+    options.folder_argument,
     clients_option,
-    bins_option,
-    between_option,
-    schema_option,
-    sum_options,
-    declared_options,
-    json_option,
-    click.option("--out", type=PATH, help="Folder for the transcript.  [default: none is kept]"),
+    options.bins_option,
+    options.between_option,
+    options.schema_option,
+    options.sum_options,
+    options.declared_options,
+    options.json_option,
+    click.option("--out", type=options.PATH, help="Folder for the transcript.  [default: none is kept]"),
 )
 def summary() -> None:
     """Summarize the rows of the nodes of the federation in FOLDER, on the machine of its SuperLink."""
@@ -366,19 +357,21 @@ def summary() -> None:
     flower,
     "privfed.cli.federations:scale",
     "Learn the scale of each column of the nodes' schema.",
-    folder_argument,
+    options.folder_argument,
     clients_option,
     click.option(
         "--schema",
-        type=PATH,
+        type=options.PATH,
         callback=existing,
         required=True,
         help="What the columns mean, as the nodes joined with it.",
     ),
-    click.option("--out", type=PATH, required=True, help="File to write: the schema with what was learnt."),
+    click.option(
+        "--out", type=options.PATH, required=True, help="File to write: the schema with what was learnt."
+    ),
     learnt_scale_option,
-    sum_options,
-    declared_options,
+    options.sum_options,
+    options.declared_options,
 )
 def scale() -> None:
     """Write a schema with each number's shift and spread over all nodes, and each category's weight.

@@ -16,15 +16,8 @@ from privfed.cli.declared import declared_of
 from privfed.cli.described import check_several, clipped, declared_with, surroundings_of
 from privfed.cli.described import load as load_rows
 from privfed.cli.output import answer, table
-from privfed.cli.result import (
-    ROWS,
-    measured_on,
-    to_json,
-)
-from privfed.cli.run_folder import (
-    source_of,
-    values_of,
-)
+from privfed.cli.result import ROWS, measured_on, to_json
+from privfed.cli.run_folder import source_of, values_of
 from privfed.data.described_clients import day_of, units_of
 from privfed.data.schema import DATE, Column, Schema, parse
 from privfed.estimators.moments import FederatedSummary

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from rich.table import Table
 
+from privfed.cli import run_folder
 from privfed.cli.declared import Declared, declared_of
 from privfed.cli.described import (
     check_several,
@@ -28,28 +29,7 @@ from privfed.cli.fitting import check_same_rows, resumable
 from privfed.cli.output import answer, in_results, table
 from privfed.cli.program import in_options
 from privfed.cli.progress import RoundProgress
-from privfed.cli.result import (
-    ROWS,
-    claim_from,
-    in_columns_units,
-    measured_on,
-    server_saw,
-    stating_the_claim,
-)
-from privfed.cli.run_folder import (
-    ASKED,
-    MODEL,
-    RESULT_FORMAT,
-    SELECTION,
-    Parameters,
-    Source,
-    Value,
-    discard,
-    pretty,
-    read_result,
-    source_of,
-    values_of,
-)
+from privfed.cli.result import ROWS, claim_from, in_columns_units, measured_on, server_saw, stating_the_claim
 from privfed.core.record.records import Began
 from privfed.core.record.transcript import has_begun
 from privfed.core.stored.files import locked, make_folder, replaced, rewrite, write_new
@@ -68,10 +48,12 @@ def select_k(
     data: Path, out: Path, algorithm: str, quiet: bool, picture: bool, as_json: bool, **given: Any
 ) -> None:
     """Do the work of `privfed select-k`."""
-    source = source_of(data, given)
+    source = run_folder.source_of(data, given)
     declared = declared_with(source, declared_of(given))
     own = {name: given.pop(name) for name in ("index", "rule", "min_k", "max_k")}
-    asked = Asked(source=source, algorithm=algorithm, values=values_of(given), declared=declared, **own)
+    asked = Asked(
+        source=source, algorithm=algorithm, values=run_folder.values_of(given), declared=declared, **own
+    )
     declared.check_claim(*source.undeclared)
     tables = load(source, private=declared.epsilon is not None)
     check_several(tables, source.path, asked.values["protocol"])
@@ -90,7 +72,7 @@ def select_k(
     drawn = f"{out / 'picture.png'}, " * picture
     said += [
         f"{found.n_clusters} clusters: {found.rule} of {found.index}.",
-        f"Written: {out / SELECTION}, {drawn}{out / MODEL}",
+        f"Written: {out / run_folder.SELECTION}, {drawn}{out / run_folder.MODEL}",
     ]
     answer(found, as_json, selection_table(found), *said)
 
@@ -98,13 +80,13 @@ def select_k(
 class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Holds the contents of `select.json`: the parameters, so that only the same selection is continued."""
 
-    source: Source
+    source: run_folder.Source
     algorithm: str
     index: str
     rule: Rule | None
     min_k: int | None
     max_k: int | None
-    values: dict[str, Value] = msgspec.field(name="words")
+    values: dict[str, run_folder.Value] = msgspec.field(name="words")
     declared: Declared
 
 
@@ -116,7 +98,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     and inertia are of.
     """
 
-    format: int = RESULT_FORMAT
+    format: int = run_folder.RESULT_FORMAT
     privfed: str
     algorithm: str
     protocol: str
@@ -149,7 +131,7 @@ def carry_out(
     picture: bool,
 ) -> Selection:
     """Fit every number of clusters, continuing from what the folder holds, and write the results."""
-    described = Parameters(
+    described = run_folder.Parameters(
         algorithm=asked.algorithm, n_clusters=2, values=asked.values, declared=asked.declared
     )
     model = estimator(described, out)
@@ -158,7 +140,7 @@ def carry_out(
     fresh = _prepare(out, asked)
     try:
         again = f"the same command with --out {shlex.quote(str(out))}"
-        with locked(out / ASKED), stating_the_claim(out), resumable(out, again), in_results():
+        with locked(out / run_folder.ASKED), stating_the_claim(out), resumable(out, again), in_results():
             if asked.declared.epsilon is None:
                 for transcript in transcripts(out)[:1]:
                     check_same_rows(clients, model.policy, transcript)
@@ -182,14 +164,14 @@ def carry_out(
         raise ResumeError(f"{error} Name another folder with --out.") from None
     except BaseException:
         if fresh and not transcripts(out) and not has_begun(out / SCALING):
-            discard(out, ASKED)
+            run_folder.discard(out, run_folder.ASKED)
         raise
 
 
-def _written(out: Path, found: Selection, result: SelectionResult, source: Source) -> Selection:
-    with replaced(out / MODEL) as path:
+def _written(out: Path, found: Selection, result: SelectionResult, source: run_folder.Source) -> Selection:
+    with replaced(out / run_folder.MODEL) as path:
         result.estimator.save(path)
-    rewrite(out / SELECTION, pretty(found))
+    rewrite(out / run_folder.SELECTION, run_folder.pretty(found))
     write_in_units(out, source, np.array(found.centroids))
     return found
 
@@ -200,16 +182,16 @@ def _prepare(out: Path, asked: Asked) -> bool:
     Raises:
         RunFolderError: it is a file, or holds something else.
     """
-    if (out / SELECTION).exists():
+    if (out / run_folder.SELECTION).exists():
         raise RunFolderError(f"{out} already holds a selection; name another folder with --out.")
-    if (out / ASKED).exists():
-        if read_result(out, Asked, ASKED) != asked:
+    if (out / run_folder.ASKED).exists():
+        if run_folder.read_result(out, Asked, run_folder.ASKED) != asked:
             raise RunFolderError(
                 f"{out} holds an unfinished selection with other parameters; name another folder with --out."
             )
         return False
     make_folder(out)
-    write_new(out / ASKED, pretty(asked))
+    write_new(out / run_folder.ASKED, run_folder.pretty(asked))
     return True
 
 

@@ -12,12 +12,7 @@ import polars as pl
 
 from privfed.cli.output import answer, echo, table
 from privfed.core.stored.files import write_new
-from privfed.data.described_tables import (
-    Finding,
-    numbers_in,
-    read_described,
-    text_frame,
-)
+from privfed.data.described_tables import Finding, numbers_in, read_described, text_frame
 from privfed.data.schema import DATE, ORDINAL, Column, File, Schema, parse, read_schema, to_toml
 from privfed.data.table import same_but_for_spelling
 from privfed.data.table_files import files_of, is_folder, stem

@@ -37,12 +37,7 @@ from privfed.estimators.fitting import (
 from privfed.estimators.nearest import NearestCenters
 from privfed.estimators.parameters import Clusters, Fixed, Measured, Scaled, Surroundings
 from privfed.estimators.registry import ESTIMATORS, SHORT, stored_name
-from privfed.estimators.saving import (
-    NOT_PART_OF_THE_AGREEMENT,
-    Arrays,
-    NoLabels,
-    plain_params,
-)
+from privfed.estimators.saving import NOT_PART_OF_THE_AGREEMENT, Arrays, NoLabels, plain_params
 from privfed.estimators.scaling import Scaling, fit_scaled
 from privfed.federation.clients import Clients
 from privfed.federation.driver import Federation, Watcher

@@ -20,11 +20,7 @@ from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.declaring import parameter, parameters
-from privfed.estimators.fitting import (
-    check_declared,
-    check_init,
-    cycled,
-)
+from privfed.estimators.fitting import check_declared, check_init, cycled
 from privfed.estimators.parameters import Fuzzy, MiniBatch, Weighted
 from privfed.federation.clients import Clients
 from privfed.numerics.memberships import memberships

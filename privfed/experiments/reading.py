@@ -17,17 +17,7 @@ from typing import Any
 import msgspec
 
 from privfed.errors import ArgumentError, PrivFedError
-from privfed.experiments.study import (
-    Algorithm,
-    Attack,
-    Data,
-    Defence,
-    Guarantee,
-    Partition,
-    Study,
-    Sum,
-    Want,
-)
+from privfed.experiments.study import Algorithm, Attack, Data, Defence, Guarantee, Partition, Study, Sum, Want
 
 KeyPath = tuple[str | int, ...]
 

@@ -20,17 +20,7 @@ from privfed.core.agreed.agreement import check_built, check_size, size_of
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.program import Of, from_agreed, to_agreed
 from privfed.core.asking.declaration import TOO_LARGE
-from privfed.core.asking.phases import (
-    OF_THE_RUN,
-    Among,
-    Form,
-    Origin,
-    Phase,
-    Phases,
-    Shape,
-    each,
-    origins,
-)
+from privfed.core.asking.phases import OF_THE_RUN, Among, Form, Origin, Phase, Phases, Shape, each, origins
 from privfed.core.asking.question import Position, Question, question_from_bytes
 from privfed.core.roles.conversation import Ask, Phased, Setting
 from privfed.core.roles.engine import StateStore

@@ -31,18 +31,7 @@ from privfed.protocols.crypto.keys import (
     new_seed,
     public_key,
 )
-from privfed.protocols.setup import losses
-from privfed.protocols.setup.advertising import (
-    advertise_request,
-    advertised,
-    check_journals,
-    check_request,
-    check_roster,
-    hash_of,
-    listed,
-    read_advertisement,
-    signed_roster,
-)
+from privfed.protocols.setup import advertising, losses
 from privfed.protocols.setup.hybrid import Keyring, Pairing, channel_from, channel_to, keyring
 from privfed.protocols.setup.setup_messages import (
     Advertisement,
@@ -80,21 +69,23 @@ class Coordinator:
 
     def _advertised(self, fit: bytes, asked: Collection[int]) -> Steps[dict[int, Advertisement]]:
         """Ask clients for fresh keys, and list those that send some."""
-        request = encode(advertise_request(self._agreement, self._identity, fit))
+        request = encode(advertising.advertise_request(self._agreement, self._identity, fit))
         replies = yield Exchange("advertise", 0, dict.fromkeys(asked, request))
         read, rejected = gather(
-            replies, asked, lambda i, data: read_advertisement(self._agreement, i, self._name(i), data, fit)
+            replies,
+            asked,
+            lambda i, data: advertising.read_advertisement(self._agreement, i, self._name(i), data, fit),
         )
         self._rejected |= rejected
         came = {i: one for i, one in sorted(read.items()) if isinstance(one, Advertisement)}
         self._refused = {i: one.code for i, one in read.items() if isinstance(one, Refusal)}
         self._require(came, self._everyone, "advertise", self._refused)
-        self._listed = {i: listed(i, one) for i, one in came.items()}
+        self._listed = {i: advertising.listed(i, one) for i, one in came.items()}
         entries = tuple(self._listed.values())
         self._session = session_of(self._agreement, fit, entries)
         self._key, self._seed = new_secret(), grown(new_seed())
         own = public_key(self._key), encapsulation_key(self._seed)
-        self._roster = signed_roster(self._identity, self._agreement, fit, *own, entries)
+        self._roster = advertising.signed_roster(self._identity, self._agreement, fit, *own, entries)
         self._pairing = Pairing({i: one.encapsulation for i, one in came.items()})
         return came
 
@@ -224,7 +215,7 @@ class JoiningClient(ABC):
         """
         agreement, again = self._agreement, equal(message.fit, state.fit)
         known = equal(state.agreement, agreement.digest)
-        check_request(agreement, message, state.begun if known and not again else ())
+        advertising.check_request(agreement, message, state.begun if known and not again else ())
         admit_configuration(agreement.configuration, self._policy)
         if again and not state.key:
             raise MessageError("a fit that is already set up", sender="the coordinator", stage="advertise")
@@ -235,7 +226,8 @@ class JoiningClient(ABC):
             before, fit=message.fit, key=key, seed=seed, agreement=agreement.digest, begun=begun
         )
         keys = public_key(key), encapsulation_key(seed)
-        return state, encode(advertised(self._identity, self._me, message.fit, agreement.digest, *keys))
+        bound = agreement.digest, *keys
+        return state, encode(advertising.advertised(self._identity, self._me, message.fit, *bound))
 
     def _checked_list(
         self,
@@ -267,13 +259,13 @@ class JoiningClient(ABC):
         """
         if not state.key:
             raise MessageError("before an advertisement", sender="the coordinator", stage=stage)
-        agreement, me, listed = self._agreement, self._me, message.clients
-        own = public_key(state.key), hash_of(encapsulation_key(state.seed))
-        check_roster(agreement, me, *own, state.fit, message)
-        check_journals(self._identity, agreement, me, listed)
-        session, n = session_of(agreement, state.fit, listed), len(agreement.configuration.clients)
+        agreement, me, entries = self._agreement, self._me, message.clients
+        own = public_key(state.key), advertising.hash_of(encapsulation_key(state.seed))
+        advertising.check_roster(agreement, me, *own, state.fit, message)
+        advertising.check_journals(self._identity, agreement, me, entries)
+        session, n = session_of(agreement, state.fit, entries), len(agreement.configuration.clients)
         key, ciphertext = channel_to(state.key, message, session, me)
-        absent = set(range(n)).difference(one.client for one in listed)
+        absent = set(range(n)).difference(one.client for one in entries)
         counted = losses.checked(losses.begun(before, absent), agreement.configuration)
-        ring = keyring(state.key, state.seed, me, listed, n, session, whole=whole, shared=shared)
+        ring = keyring(state.key, state.seed, me, entries, n, session, whole=whole, shared=shared)
         return session, key, ciphertext, ring, counted

@@ -21,22 +21,7 @@ from math import ceil, floor, log2, sqrt
 
 import numpy as np
 
-from privfed.algorithms.private.grids import (
-    COARSE,
-    CUT_SHARE,
-    GRID_SHARE,
-    LEAST_PER_AXIS,
-    MOST_PER_AXIS,
-    cut,
-    cut_always,
-    cut_always_phases,
-    cut_phase,
-    grid_form,
-    grid_plan,
-    gridded,
-    per_axis_for,
-    whole_per_axis,
-)
+from privfed.algorithms.private import grids
 from privfed.algorithms.private.points import Coreset
 from privfed.algorithms.private.scale import Frame, Scale, clipped, radius_rule
 from privfed.core.asking.phases import Among, Form, Phase, Phases, Shape, Within
@@ -109,7 +94,11 @@ def _least_rows(scale: Scale, share: float) -> float:
 
 
 def coreset(
-    scale: Scale, n_clusters: int, rng: np.random.Generator, share: float | None = None, fill: float = COARSE
+    scale: Scale,
+    n_clusters: int,
+    rng: np.random.Generator,
+    share: float | None = None,
+    fill: float = grids.COARSE,
 ) -> Conversation[Coreset]:
     """Ask for a coreset.
 
@@ -122,20 +111,20 @@ def coreset(
             in its count.
     """
     d, usual = len(scale.center), HASH_SHARE_IF_WIDE if wide_clusters(scale, n_clusters) else HASH_SHARE
-    tried = share or (GRID_SHARE if d <= GRID_FEATURES else usual)
+    tried = share or (grids.GRID_SHARE if d <= GRID_FEATURES else usual)
     cells = scale.n_rows / _least_rows(scale, tried)
     if d > GRID_FEATURES or cells <= 2**d:
         planes = int(np.clip(floor(log2(max(cells, 1.0))), 0, MOST_PLANES))
         return (yield from hashed(scale, rng, tried, planes))
     if share is not None:
-        per_axis = whole_per_axis(per_axis_for(scale, share, fill), d)
-        kept, total = yield from gridded(scale, n_clusters, share, per_axis)
+        per_axis = grids.whole_per_axis(grids.per_axis_for(scale, share, fill), d)
+        kept, total = yield from grids.gridded(scale, n_clusters, share, per_axis)
         return kept.coreset(scale, total, share)
-    planned, per_axis = grid_plan(scale, n_clusters)
-    kept, total = yield from gridded(scale, n_clusters, planned, per_axis)
+    planned, per_axis = grids.grid_plan(scale, n_clusters)
+    kept, total = yield from grids.gridded(scale, n_clusters, planned, per_axis)
     spent = replace(scale, spent=scale.spent + planned)
-    if (found := (yield from cut(spent, n_clusters, kept, total))) is not None:
-        return found[0].coreset(scale, found[1], planned + CUT_SHARE)
+    if (found := (yield from grids.cut(spent, n_clusters, kept, total))) is not None:
+        return found[0].coreset(scale, found[1], planned + grids.CUT_SHARE)
     return kept.coreset(scale, total, planned)
 
 
@@ -153,22 +142,22 @@ def coreset_phases(frame: Frame, n_clusters: int, rng: np.random.Generator) -> P
     slabs = Phase(_slab_form(frame, Within(1, max(1, MOST_SLABS * n_clusters))), least=0)
     if d > GRID_FEATURES:
         return (Phase(hashes), slabs)
-    grids = grid_form(frame, LEAST_PER_AXIS, MOST_PER_AXIS[d - 1])
-    return (Phase(Among((*grids.rules, hashes))), cut_phase(frame), slabs)
+    form = grids.grid_form(frame, grids.LEAST_PER_AXIS, grids.MOST_PER_AXIS[d - 1])
+    return (Phase(Among((*form.rules, hashes))), grids.cut_phase(frame), slabs)
 
 
 def _always(n_clusters: int, n_features: int) -> int:
     """Return the number of cells along an axis, or of hyperplanes, that no total changes."""
     if n_features > GRID_FEATURES:
         return min(ceil(log2(HASH_CELLS * n_clusters)), MOST_PLANES)
-    return whole_per_axis(ceil((GRID_CELLS * n_clusters) ** (1.0 / n_features)), n_features)
+    return grids.whole_per_axis(ceil((GRID_CELLS * n_clusters) ** (1.0 / n_features)), n_features)
 
 
 def coreset_always(scale: Scale, n_clusters: int, rng: np.random.Generator) -> Conversation[Coreset]:
     """Ask for a coreset and a second look at it, with lengths and noise that no total changes."""
     size = _always(n_clusters, len(scale.center))
     if len(scale.center) <= GRID_FEATURES:
-        return (yield from cut_always(scale, n_clusters, size))
+        return (yield from grids.cut_always(scale, n_clusters, size))
     found = yield from hashed(scale, rng, HASH_SHARE, size)
     return (yield from slabbed_always(scale, found, n_clusters)) if n_clusters > 2 else found
 
@@ -177,7 +166,7 @@ def coreset_always_phases(frame: Frame, n_clusters: int, rng: np.random.Generato
     """Return what `coreset_always` asks; `rng` is kept as it is."""
     size = _always(n_clusters, len(frame.middle))
     if len(frame.middle) <= GRID_FEATURES:
-        return cut_always_phases(frame, n_clusters, size)
+        return grids.cut_always_phases(frame, n_clusters, size)
     slabs = (Phase(_slab_form(frame, SLABS_ALWAYS * n_clusters)),) if n_clusters > 2 else ()
     return (Phase(hash_form(frame, size, size, rng)), *slabs)
 

@@ -21,10 +21,7 @@ from privfed.core.roles.conversation import Ask, Conversation, Setting
 from privfed.core.values.domain import Ball, FloatArray, Ranges
 from privfed.core.values.guarantee import Neighbours, Unit
 from privfed.errors import PrivacyError
-from privfed.questions.bounded.bounded_sums import (
-    CenterSum,
-    SizeSums,
-)
+from privfed.questions.bounded.bounded_sums import CenterSum, SizeSums
 from privfed.questions.bounded.shells import SHELLS_PER_OCTAVE, DistanceHistogram
 from privfed.questions.ranges import MOST_ROWS
 

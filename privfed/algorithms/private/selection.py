@@ -15,13 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from privfed.algorithms.private.coreset import (
-    WIDE_SHARE,
-    clustered,
-    coreset,
-    coreset_phases,
-    slabbed,
-)
+from privfed.algorithms.private.coreset import WIDE_SHARE, clustered, coreset, coreset_phases, slabbed
 from privfed.algorithms.private.grids import ROUNDS_SHARE
 from privfed.algorithms.private.kmeans import PrivateKMeans, begun
 from privfed.algorithms.private.noised_rounds import round_phase
