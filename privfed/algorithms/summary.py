@@ -240,20 +240,23 @@ class PrivateMoments:
         share, ranges, d = (1.0 - scale.spent) / 2.0, scale.frame.ranges, setting.n_features
         # Four in five rows lie within the radius, and almost all Gaussian rows within twice the radius.
         radius = min(2.0 * scale.radius, 2.0 * scale.frame.radius)
-        asked = CenterSum(ranges=ranges, center=scale.center, radius=radius, widths=widths)
+        most, lost = scale.reach(radius, share)
+        asked = CenterSum(ranges=ranges, center=scale.center, radius=most, widths=widths)
         shift, mean_error = yield from _mean(asked, scale, share, "mean")
         # For d similar features, the vector of squares is sqrt(d) times shorter than their sum.
-        reach = radius**2 / min(np.sqrt(d), 4.0)
+        reach, lost_squares = scale.reach(radius**2 / min(np.sqrt(d), 4.0), share, power=2)
         center = ranges.clip(scale.center + shift * unit)
         square = SquareSum(ranges=ranges, center=center, radius=reach, widths=widths)
         variance, var_error = yield from _mean(square, scale, share, "variance")
         # Noise may make a small variance negative: it is at least that of a thousandth of the range.
         least = (1e-3 * ranges.width) ** 2
-        variance = np.maximum(variance * np.square(unit), least)
+        found = variance * np.square(unit)
+        variance = np.maximum(found, least)
         # Sums are divided by the noised number of rows, whose error is a part of each quotient.
+        mean_error, var_error = np.hypot(mean_error, lost), np.hypot(var_error, lost_squares)
         errors = (
             np.hypot(mean_error, np.abs(shift) * scale.rows_error) * unit,
-            np.hypot(var_error * np.square(unit), variance * scale.rows_error),
+            np.hypot(np.hypot(var_error * np.square(unit), variance * scale.rows_error), variance - found),
         )
         rows_error = scale.rows_error * scale.n_rows
         return Moments(ranges, round(scale.n_rows), center, variance, *errors, rows_error)

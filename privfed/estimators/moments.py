@@ -167,7 +167,9 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, FromSums, SavedNum
             "range": what they are multiplied by, as in scikit-learn's MinMaxScaler; "robust": the
             interquartile range that they are divided by, 1 for constant features.
         center_, width_: "robust": median of each feature, and the width of its bins.
-        mean_error_, var_error_: with `privacy`: standard deviation of the noise in each mean and variance.
+        mean_error_, var_error_: with `privacy`: standard deviation of the noise in each mean and variance. Of
+            rows far from the others those are clipped that are too few to be seen above the noise; what that
+            changes is not in it.
         rows_error_: with these, the same of `n_samples_seen_`.
         data_min_, data_max_, data_range_: low and high end of each feature's range, and its width.
         min_: "range": what is added to the scaled features.
@@ -290,7 +292,7 @@ class FederatedSummary(FromSums):
         mean_: mean of each feature, float64 of shape (n_features,).
         std_: standard deviation of each feature, of the population.
         mean_error_, var_error_: with `privacy`: standard deviation of the noise in each mean, and in each
-            variance, the square of `std_`.
+            variance, the square of `std_`; without clipping, as in `FederatedScaler`.
         rows_error_: with `privacy`: standard deviation of the noise in `n_samples_seen_`.
         data_min_, data_max_: ends of each feature's range: those of the declared domain, else edges of public
             bins. Edges exceed the smallest and largest values by at most a sixteenth with up to three

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,19 @@ def test_noise_is_as_large_as_is_said() -> None:
     filled = wrong[np.abs(wrong) > 0]
     assert 0.7 < np.std(filled) / found[0].noise_std_ < 1.3
     assert abs(np.mean([one.n_samples_seen_ for one in found]) - len(ROWS)) < 5.0
+
+
+@pytest.mark.filterwarnings("ignore:the variances of")
+@pytest.mark.parametrize(("epsilon", "n"), [(4.0, 10_000), (0.5, 40_000)])
+def test_a_few_rows_far_from_all_others_count_where_they_are_seen(epsilon: float, n: int) -> None:
+    """As of a rare category: most rows are equal, and clipping to where they lie left nothing of the rest."""
+    rows = (np.random.default_rng(0).random((n, 2)) < 0.03).astype(np.float64)
+    for seed in range(4):
+        claim = private("record", epsilon, noise_seed=seed)
+        claim = replace(claim, domain=Box(0.0, 1.0))
+        found = FederatedSummary(privacy=claim, protocol="plain").fit(np.array_split(rows, 4))
+        assert (np.abs(found.mean_ - rows.mean(axis=0)) < 5.0 * found.mean_error_).all()
+        assert (np.abs(found.std_**2 - rows.var(axis=0)) < 5.0 * found.var_error_).all()
 
 
 def test_half_the_budget_is_for_histograms_and_all_is_claimed_once() -> None:

@@ -10,7 +10,7 @@ domain's midpoint; their sum; a histogram of their distances to the centre, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import log2, sqrt
 
 import numpy as np
@@ -84,6 +84,7 @@ class Scale:
         sum_length: largest L2 norm that one unit adds to sums in cells, in units of the radius; 1 for a
             record.
         rows_error: standard deviation of the noise in `n_rows`, as a share of it.
+        shells: distances from the center up to which rows are seen, and how many, float64 of shape (2, n).
     """
 
     frame: Frame
@@ -97,6 +98,26 @@ class Scale:
     count_length: float = 1.0
     sum_length: float = 1.0
     rows_error: float = 0.0
+    shells: FloatArray = field(default_factory=lambda: np.zeros((2, 0)))
+
+    def reach(self, usual: float, share: float, power: int = 1) -> tuple[float, float]:
+        """Return how long powers of offsets may be, and what clipping to that takes of their mean, at most.
+
+        Rows that are seen beyond twice the radius are clipped where the noise of longer ones costs more. They
+        may lie along one axis, so that a power of their whole length is an entry of its own.
+
+        Args:
+            usual: the least length, to which offsets of that power are clipped.
+            share: the question's share of the budget.
+            power: of the offsets.
+        """
+        far = self.shells[:, self.shells[0] > 2.0 * self.radius]
+        lengths = np.minimum(far[0], 2.0 * self.frame.radius) ** power
+        tried = np.append(usual, lengths[lengths > usual])
+        lost = np.maximum(lengths - tried[:, None], 0.0) @ far[1]
+        noise = self.noise(share, 0.0) / sqrt(self.frame.ranges.n_features)
+        best = int((np.square(noise * tried) + np.square(lost)).argmin())
+        return float(tried[best]), float(lost[best]) / self.n_rows
 
     def noise(self, share: float, counts: float) -> float:
         """Predict the L2 norm of the noise in a cell's sum, in units of the clipping radius.
@@ -285,10 +306,12 @@ def _with_radius(scale: Scale, cap: float, octaves: bool) -> Conversation[Scale]
     )
     noise, spent = _noise(total.noise_std), scale.spent + SHARES["shells"] + SHARES["distance"]
     radius, counts = min(0.7 * frame.radius, cap), total.statistics["count"]
+    seen = counts > OUTERMOST * noise["count"]
+    scale = replace(scale, shells=_together(scale.shells, question.edges(), np.where(seen, counts, 0.0)))
     sure = np.where(counts > SURE_SHELL * noise["count"], counts, 0.0)
     if sure.sum() > 0.5 * n_rows and noise["count"] < 0.1 * n_rows:
         radius = _quantile(question.edges(), sure)
-        held = np.flatnonzero(counts > OUTERMOST * noise["count"])
+        held = np.flatnonzero(seen)
         extent = float(question.edges()[held[0]]) if held.size else cap
         return replace(scale, radius=radius, extent=extent, spent=spent)
     if (unsure := noise["distance"] / n_rows) < 0.25 * cap:
@@ -296,6 +319,19 @@ def _with_radius(scale: Scale, cap: float, octaves: bool) -> Conversation[Scale]
         least, most = max(0.1 * cap, 2.0 * unsure), min(cap, 0.7 * frame.radius)
         radius = float(np.clip(mean * min(chi_ratio(len(scale.center)), 1.3), least, max(least, most)))
     return replace(scale, radius=radius, extent=min(cap, 2.0 * radius), spent=spent)
+
+
+def _together(before: FloatArray, edges: FloatArray, rows: FloatArray) -> FloatArray:
+    """Return the shells that a search has seen, and those beyond its cap that an earlier one did.
+
+    Its own outermost shell holds all rows beyond its cap. Those that no earlier search saw may lie as far as
+    that looked.
+    """
+    far = before[:, before[0] > edges[0]]
+    if not far.size:
+        return np.stack([edges, rows])
+    far[1, far[0].argmax()] += max(rows[0] - far[1].sum(), 0.0)
+    return np.hstack([far, [edges[1:], rows[1:]]])
 
 
 def _quantile(edges: FloatArray, counts: FloatArray) -> float:
