@@ -90,7 +90,7 @@ class DPSGD:
     )
     rows_per_client: int | None = parameter(
         default=None,
-        bounds="[1, inf)",
+        bounds="[1, 1099511627776]",
         text="with DP-SGD: a public number of rows, about a client's, that sums of gradients are divided by.",
     )
 
@@ -195,6 +195,7 @@ class Propagating(Distances, Comparing, ModelParameters):
     )
     preference: float | None = parameter(
         default=None,
+        bounds="(-inf, inf)",
         text="of affinity propagation: lower for fewer clusters; None takes `preference_quantile`.",
     )
     preference_quantile: float | None = parameter(

@@ -146,7 +146,10 @@ def training_of(options: Mapping[str, Any], seed: int, sampled: bool) -> Trainin
     """Return the training of a run, without noise: it has the estimator's parameters under the same names."""
     own = {name: one for name, one in named(Training, options).items() if name not in parameters_of(DPSGD)}
     own["model"] = model_name(options["model"], options["loss"], options["optimizer"])
-    return Training(**own, seed=seed, sampled=sampled)
+    found = Training(**own, seed=seed, sampled=sampled)
+    # Its rate in the last round has the bounds of the first one's, before anything is paid.
+    replace(found, round=found.rounds)
+    return found
 
 
 def noised_training_of(options: Mapping[str, Any], privacy: Privacy, seed: int, sampled: bool) -> Training:

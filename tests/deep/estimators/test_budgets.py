@@ -11,7 +11,7 @@ from privfed import PrivacyBudget
 from privfed.core.roles.engine import Client
 from privfed.core.values.domain import Box
 from privfed.deep import DCFL, FedAvg
-from privfed.errors import BudgetError, PrivacyError
+from privfed.errors import ArgumentError, BudgetError, PrivacyError
 from privfed.privacy.budget_file import sampled_divergence, suggested_order
 from privfed.privacy.dp_sgd import epsilon_of
 from tests.deep.population import clients
@@ -46,6 +46,24 @@ def test_a_training_by_dp_sgd_pays_for_its_steps_before_it_asks(tmp_path: Path) 
     with pytest.raises(BudgetError):
         FedAvg(**WORDS, noise_multiplier=0.6, protocol="plain", privacy=rest).fit(X, y)
     assert len(budget.log()) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        (FedAvg, {"learning_rate_decay": 1e300}),
+        (FedAvg, {"rows_per_client": 2**70}),
+        *((DCFL, {"merge": "gathered", "preference": one}) for one in ("no such", float("nan"), ["a"])),
+    ],
+)
+def test_a_training_that_cannot_be_is_refused_unpaid(
+    kind: Any, wrong: dict[str, Any], tmp_path: Path
+) -> None:
+    (X, y), budget = clients(3, rows=30), budget_at(tmp_path / "b.db")
+    later = budget.take(0.5, noise="local", reserve=False)
+    with pytest.raises(ArgumentError, match=list(wrong)[-1].removesuffix("_decay")):
+        kind(**{**WORDS, **wrong}, protocol="plain", privacy=later).fit(X, y)
+    assert not budget.log()
 
 
 def test_a_budget_for_gaussian_noise_alone_trains_nobody(tmp_path: Path) -> None:
