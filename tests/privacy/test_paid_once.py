@@ -1,6 +1,8 @@
 """One payment is for one run: older copies release nothing more, nor is paid what cannot be asked."""
 
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from privfed import (
 )
 from privfed.core.record.records import LOCAL
 from privfed.errors import ArgumentError, BudgetError, PrivacyError
+from privfed.privacy.budget_file import enter, left_in, opened, recording
 from privfed.privacy.noised import Noised
 from tests.privacy.test_budget import budget_in, clients, fit
 
@@ -121,3 +124,46 @@ def test_an_older_copy_of_a_budget_does_not_go_on_with_a_run_that_it_did_not_pay
     other = budget_in(tmp_path / "other")
     again.set_params(privacy=other.take(0.2, reserve=False)).resume(clients())
     assert [one.share for one in other.log()] == [0.2]
+
+
+def test_a_record_that_lacks_one_question_alone_is_an_older_copy(tmp_path: Path) -> None:
+    path = budget_in(tmp_path).path
+    for asked in (1, 2):
+        with recording(path, "run", asked):
+            pass
+    with pytest.raises(BudgetError, match="has 1 questions, and 2 were sent"), recording(path, "run", 2):
+        pass
+    with recording(path, "another run", 1), recording(path, "run", 3):
+        pass
+
+
+def test_of_two_copies_that_record_the_same_question_at_once_one_sends_it(tmp_path: Path) -> None:
+    path = budget_in(tmp_path).path
+    sent = list[str]()
+    with pytest.raises(BudgetError, match="it is an older copy"):
+        with recording(path, "run", 1):
+            with recording(path, "run", 1):
+                pass
+            sent.append("the copy's")
+        sent.append("this one's")
+    assert sent == ["the copy's"]
+
+
+def test_who_draws_while_another_does_waits_for_what_is_left(tmp_path: Path) -> None:
+    budget, begun = budget_in(tmp_path), threading.Event()
+
+    def draw() -> None:
+        begun.set()
+        budget.take(0.6)
+
+    with ThreadPoolExecutor(1) as pool:
+        with opened(budget.path) as database:
+            assert left_in(database) == 1.0
+            other = pool.submit(draw)
+            begun.wait()
+            # It has begun; where nothing holds it up it would have read what is left by now.
+            assert not wait([other], 0.3).done
+            enter(database, 0.6, "the first", "", None)
+        with pytest.raises(BudgetError, match=r"0\.4 is left"):
+            other.result()
+    assert [one.purpose for one in budget.log()] == ["the first"]
