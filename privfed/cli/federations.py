@@ -26,7 +26,17 @@ from privfed.cli.profiling import unlike_ranges
 from privfed.cli.progress import RoundProgress
 from privfed.cli.reading import edges_of, print_summary
 from privfed.cli.records import draw_record, record, write_csv
-from privfed.cli.run_folder import IN_UNITS, MODEL, SCHEMA, TABLE, Parameters, pretty, values_of
+from privfed.cli.run_folder import (
+    CLASSES,
+    IN_UNITS,
+    MODEL,
+    SCHEMA,
+    TABLE,
+    Classes,
+    Parameters,
+    pretty,
+    values_of,
+)
 from privfed.core.agreed.policy import Usage
 from privfed.core.stored.files import replaced, rewrite, write_new
 from privfed.data.described_clients import in_units
@@ -324,6 +334,9 @@ def _fit(
             for name, value in measured(model, parameters.metrics).items():
                 lines.append(f"{name} {'is not defined' if value is None else f'{value:.6g}'}")
         else:
+            rewrite(out / CLASSES, pretty(Classes(tuple(engine.file.columns), classes)))
+            if known is not None:
+                rewrite(out / SCHEMA, to_toml(known).encode())
             n_models, n_parameters = fitted.models_.shape
             lines = [f"{n_models} models of {n_parameters} parameters, after {fitted.n_iter_} rounds"]
         _print_fit(fitted, engine, out, lines)

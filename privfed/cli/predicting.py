@@ -18,12 +18,14 @@ from privfed.cli.described import check_own, models
 from privfed.cli.result import TrainedResult, holds_models, in_columns_units
 from privfed.cli.run_folder import (
     ASKED,
+    CLASSES,
     MODEL,
     RESULT_FORMAT,
     RUN,
     SCHEMA,
     SELECTION,
     Centroids,
+    Classes,
     Source,
     read_centroids,
     read_result,
@@ -95,22 +97,19 @@ def _predict(
         named = read_result(run_folder, TrainedResult).columns
         known_rows = _Read(source=run.source, declared=run.parameters.declared)
         rows, kept, beside = _numbers(data, named, known_rows, separator, keep)
-        _classes(run_folder, rows, kept, out, cluster, model, beside, told)
+        names = read_result(run_folder, TrainedResult).classes
+        _classes(run_folder, names, rows, kept, out, cluster, model, beside, told)
         return
     read = read_before(run_folder)
+    if (run_folder / CLASSES).exists():
+        of_nodes = read_result(run_folder, Classes, CLASSES)
+        rows, kept, beside = _rows(run_folder, data, of_nodes.columns, read, schema, separator, keep)
+        _classes(run_folder, of_nodes.classes, rows, kept, out, cluster, model, beside, told)
+        return
     if cluster is not None:
         raise ArgumentError("--cluster is for runs that trained models; leave it out.")
     known = centroids_of(run_folder)
-    described = schema_of(run_folder, read, known.columns, schema)
-    if described is None:
-        hint = "If the nodes have a schema, name it with --schema." if read is None else ""
-        with _with(hint):
-            rows, kept, beside = _numbers(data, known.columns, read, separator, keep)
-    else:
-        new = schema is None and stem(data) not in described.files
-        hint = f"A copy of the schema with [files.{stem(data)}] is named with --schema." if new else ""
-        with _with(hint):
-            rows, kept, beside = _described(data, described, keep)
+    rows, kept, beside = _rows(run_folder, data, known.columns, read, schema, separator, keep)
     scaling, centers = Scaling.from_dict(known.scaling), np.array(known.centroids, dtype=np.float64)
     if scaling is not None:
         rows, centers = scaling.scaled(rows), scaling.scaled(centers)
@@ -119,6 +118,26 @@ def _predict(
         line = known.privacy.line
         click.echo(f"privfed: for the centroids, not for the clusters of DATA's rows: {line}", err=True)
     _write(out, beside, "cluster", labels)
+
+
+def _rows(
+    run_folder: Path,
+    data: Path,
+    columns: tuple[str, ...],
+    read: _Read | None,
+    schema: Path | None,
+    separator: str | None,
+    keep: tuple[str, ...] | None,
+) -> tuple[FloatArray, NDArray[np.bool_], Beside]:
+    """Return rows as a run read its own, which of them are kept, and columns to keep."""
+    described = schema_of(run_folder, read, columns, schema)
+    if described is None:
+        with _with("If the nodes have a schema, name it with --schema." if read is None else ""):
+            return _numbers(data, columns, read, separator, keep)
+    new = schema is None and stem(data) not in described.files
+    hint = f"A copy of the schema with [files.{stem(data)}] is named with --schema." if new else ""
+    with _with(hint):
+        return _described(data, described, keep)
 
 
 @contextmanager
@@ -262,6 +281,7 @@ def centroids_of(folder: Path) -> Centroids:
 
 def _classes(
     run_folder: Path,
+    classes: tuple[str, ...],
     rows: FloatArray,
     kept: NDArray[np.bool_],
     out: Path | None,
@@ -270,17 +290,16 @@ def _classes(
     beside: Beside,
     told: bool,
 ) -> None:
-    known = read_result(run_folder, TrainedResult)
-    if cluster is None and known.n_clusters > 1:
-        raise ArgumentError(f"the run trained {known.n_clusters} models: name one with --cluster.")
-    model = load(run_folder / MODEL)
+    model: Any = load(run_folder / MODEL)
+    if cluster is None and len(model.models_) > 1:
+        raise ArgumentError(f"the run trained {len(model.models_)} models: name one with --cluster.")
     if own is not None:
         model.set_params(model=models().model_named(own))
     codes = model.predict(rows, cluster or 0)
     if model.privacy_claim_ is not None and not told:
         line = model.privacy_claim_.line
         click.echo(f"privfed: for the models, not for the classes of DATA's rows: {line}", err=True)
-    _write(out, beside, "class", np.where(kept, np.array(known.classes)[codes], ""))
+    _write(out, beside, "class", np.where(kept, np.array(classes)[codes], ""))
 
 
 def _write(out: Path | None, beside: Beside, name: str, found: NDArray[Any]) -> None:

@@ -24,6 +24,9 @@ RUN, RESULT, SELECTION, ASKED = "run.json", "result.json", "selection.json", "se
 TABLE, IN_UNITS, SCHEMA = "centroids.csv", "centroids-in-units.csv", "schema.toml"
 """Centroids, those that people read, and the schema of a run of nodes; otherwise `run.json` has it."""
 
+CLASSES = "classes.json"
+"""What models of nodes tell apart; otherwise `result.json` has it."""
+
 FORMAT = 1
 RESULT_FORMAT = 2
 """Format of `result.json` and similar files; format 1 named no format, no claim and no noised numbers."""
@@ -192,6 +195,13 @@ def read_result(folder: Path, kind: type[Known], file: str = RESULT) -> Known:
         f"{folder} holds no {RESULT}: the run is not finished; finish it with 'privfed resume {folder}'."
     )
     return _read(folder / file, kind, missing)
+
+
+class Classes(msgspec.Struct, frozen=True):
+    """Holds what models tell apart: their columns, and the classes in the order of their codes."""
+
+    columns: tuple[str, ...]
+    classes: tuple[str, ...]
 
 
 class _Measured(msgspec.Struct, frozen=True):

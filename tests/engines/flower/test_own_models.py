@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,13 @@ def test_models_are_trained_from_the_command_line(
     np.testing.assert_array_equal(model.models_, own.models_)
     assert f"{len(own.models_)} models of 15 parameters, after 2 rounds" in said
     assert all(line(node).closed for node in nodes_of(folder))
+    rows = np.random.default_rng(0).uniform(0.0, 1.0, (20, 4))
+    table, kept = tmp_path / "new.csv", json.loads((tmp_path / "run" / "classes.json").read_text())
+    np.savetxt(table, rows, delimiter=",", header=",".join(kept["columns"]), comments="", fmt="%.17g")
+    last = len(own.models_) - 1
+    given = run("predict", tmp_path / "run", table, *(("--cluster", last) if last else ())).stdout.split()
+    names = np.array(["red", "green", "blue"])
+    assert given == ["class", *names[own.predict(rows, last)].tolist()]
 
 
 @pytest.mark.parametrize(
