@@ -42,9 +42,10 @@ def test_help_and_errors_of_use_load_nothing_heavy(words: list[str]) -> None:
     assert loaded(f"from privfed.cli.main import main; main({words!r})") == set()
 
 
-def test_a_run_is_shown_without_scikit_learn(fit_once) -> None:
-    shown = loaded(f"from privfed.cli.main import main; main(['show', {str(fit_once())!r}])")
-    assert shown <= {"numpy", "msgspec", "cryptography"}
+def test_a_run_is_shown_without_scikit_learn_and_without_what_only_a_fit_needs(fit_once) -> None:
+    fits = {"privfed.core.agreed.policy", "privfed.core.asking.phases", "privfed.core.roles.engine"}
+    shown = f"from privfed.cli.main import main; main(['show', {str(fit_once())!r}])"
+    assert loaded(shown, HEAVY | fits) == {"numpy", "msgspec"}
 
 
 def test_a_fit_loads_one_algorithm_and_no_picture() -> None:
