@@ -19,6 +19,7 @@ from privfed.core.agreed.policy import Claim, Usage
 from privfed.core.agreed.program import AgreedProgram, Of
 from privfed.core.stored.encoding import CODE
 from privfed.core.values.domain import Ranges
+from privfed.core.values.guarantee import SampledSteps
 from privfed.errors import ArgumentError, PolicyError, RefusedError
 from privfed.metrics.asked import AskedMetric
 from privfed.metrics.named import ASKS, OF_LABELS, following
@@ -205,6 +206,14 @@ def test_a_claim_lifts_no_limit_of_an_owner_who_bounds_no_epsilon() -> None:
 def test_a_wrong_bound_is_an_error_that_names_it(words: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match=list(words)[-1].removesuffix("s")):
         ClientPolicy(**words)
+
+
+def test_a_training_by_dp_sgd_is_added_up_as_no_gaussian_release() -> None:
+    """Its epsilon is added to what Gaussian releases before it come to."""
+    steps = SampledSteps(noise_multiplier=1.0, sample_rate=0.1, max_grad_norm=1.0, steps=1, trainings=1)
+    policy = ClientPolicy(max_epsilon=1.9, max_delta=2e-5)
+    assert refuses_fit(policy, private(), BEFORE) is None
+    assert refuses_fit(policy, private(steps=steps), BEFORE) == "policy:max_epsilon"
 
 
 def test_the_hundredth_of_a_bound_may_be_spent_a_hundred_times() -> None:

@@ -124,6 +124,10 @@ def test_every_attempt_at_a_sum_is_paid_as_its_clients_pay_it() -> None:
     ledger.opened(question, Total(statistics, (0, 1, 2, 3), attempts=3))
     assert ledger.spent == pytest.approx(3 * cost(question, configuration))
     assert [payment.purpose for payment in ledger.payments] == ["round", "repeat", "repeat"]
+    # A run that goes on has paid for them, too.
+    again = BudgetLedger(configuration)
+    again.replayed(question, "round", Total(statistics, (0, 1, 2, 3), attempts=3))
+    assert again.payments == ledger.payments
 
 
 @pytest.mark.parametrize("stage", ["collect", "answering"])
