@@ -241,7 +241,14 @@ def test_coinciding_centers_have_no_number_in_json() -> None:
 @pytest.mark.parametrize(
     ("words", "match"),
     [
-        ({"metric": "silhouette"}, "with_interval takes privacy=Privacy"),
+        (
+            {"metric": "silhouette"},
+            "with_interval takes privacy=Privacy.*silhouette needs the distances between",
+        ),
+        ({"metric": "knowledge_gap"}, "No interval: knowledge_gap compares centers and asks nobody, so that"),
+        ({"metric": "labels_agreement"}, "labels_agreement is several scores"),
+        ({"metric": "profiles"}, "profiles has no bound"),
+        ({"metric": "mine"}, "mine is none of which the effect of noise is known"),
         ({"metric": "inertia", "privacy": None}, "with_interval takes privacy=Privacy"),
         ({"metric": "inertia", "level": 1.0}, "level must lie in"),
         ({"metric": "accuracy"}, "takes these options of numbers: n_labels"),
