@@ -202,8 +202,8 @@ class Propagating(Distances, Comparing, ModelParameters):
         default=None,
         bounds="[0, 1]",
         text="of affinity propagation: which quantile of the pairs' similarities is the preference: 0.5 for "
-        "the median, more for more clusters. None takes that of eight whose clusters have the highest Dunn "
-        "index; of running means the median.",
+        "the median, more for more clusters. None takes that of eight whose clusters are worth what few rows "
+        "explain, or with `cluster_after` have the highest Dunn index; of running means the median.",
     )
     damping: float = parameter(default=0.5, bounds="[0.5, 1)", text="of affinity propagation.")
     cluster_after: int | None = parameter(

@@ -297,11 +297,10 @@ class _Server:
         # Running means all start from the average of the models.
         starts = known[labels] if not self._rule.decay else np.broadcast_to(known.mean(axis=0), table.shape)
         weights = np.concatenate([one["rows"] for one in seen]) if self._training.by_rows else None
-        explained = 0.0
         if inner.redraws and len(self.models) == 1:
             self._spreads = self._spreads.followed(table, inner.redrawn)
-            explained = self._spreads.explained
-        updates = Updates(starts, table, labels, len(self.models), variance, weights, explained)
+        few_rows = self._spreads.few_rows if inner.redraws else None
+        updates = Updates(starts, table, labels, len(self.models), variance, weights, few_rows)
         return updates, self._algorithm.averages_itself(plan)
 
     def _variance(self, contributors: Sequence[int], number: int) -> float:

@@ -32,8 +32,8 @@ class Updates:
         n_clusters: number of clusters, those without an update included.
         variance: of the noise in each number, known to everybody; 0 without noise of clients' own.
         weights: of clients in averages, float64 of shape (n,); None for all alike.
-        explained: share of their spread that clients' few rows explain, where all start from one model; 0
-            where it is not asked for, infinite where it is not known yet.
+        few_rows: variance of an update over all numbers that clients' few rows explain, by the last round
+            with one model; None where it is not asked for, infinite where it is not known yet.
     """
 
     starts: FloatArray
@@ -42,7 +42,7 @@ class Updates:
     n_clusters: int
     variance: float = 0.0
     weights: FloatArray | None = None
-    explained: float = 0.0
+    few_rows: float | None = None
 
     @property
     def ends(self) -> FloatArray:
@@ -152,9 +152,10 @@ class PropagationRule(Propagation):
         resting = not outdated(distances, updates.labels, updates.n_clusters)
         if resting or round_number <= (self.cluster_after or 0):
             return Decision(index=index)
-        if updates.n_clusters == 1 and not differ(updates.updates, updates.explained):
+        few_rows = updates.few_rows
+        if few_rows is not None and updates.n_clusters == 1 and not differ(updates.updates, few_rows):
             return Decision(index=index)
-        found = self.cluster(distances, seed)
+        found = self.cluster(distances, seed, updates.ends, few_rows)
         if found is None:
             return Decision(index=index, converged=False)
         return Decision(found.labels, found.exemplars, len(found.exemplars), index)

@@ -49,33 +49,39 @@ class Spreads:
             updates: float64 of shape (n, size).
             redrawn: whether clients drew their rows with replacement.
         """
-        spread = float(np.square(updates - updates.mean(axis=0)).sum()) / max(1, len(updates) - 1)
+        found = spread(updates)
         if redrawn:
-            return Spreads((*self.drawn[: len(self.held)], spread), self.held)
-        return Spreads(self.drawn, (*self.held, spread)[: len(self.drawn)])
+            return Spreads((*self.drawn[: len(self.held)], found), self.held)
+        return Spreads(self.drawn, (*self.held, found)[: len(self.drawn)])
 
     @property
-    def explained(self) -> float:
-        """Share of the last held spread that few rows explain, 1 for alike clients; infinite if unknown."""
+    def few_rows(self) -> float:
+        """What few rows explain of the last held spread, all of it for alike clients; infinite if unknown."""
         n = len(self.held)
         if not n or n < len(self.drawn) or min(self.held + self.drawn) <= 0.0:
             return math.inf
         held = np.log(self.held)
         # Spreads change as models are trained: each drawn one is compared with those around it.
         between = (held + np.concatenate([held[:1], held[:-1]])) / 2.0
-        return max(0.0, math.exp(float(np.mean(np.log(self.drawn) - between))) - 1.0)
+        more = math.exp(float(np.mean(np.log(self.drawn) - between))) - 1.0
+        return max(0.0, more) * self.held[-1]
 
 
-def differ(updates: FloatArray, explained: float) -> bool:
+def spread(updates: FloatArray) -> float:
+    """Return the variance of updates, of shape (n, size), over all numbers."""
+    return float(np.square(updates - updates.mean(axis=0)).sum()) / max(1, len(updates) - 1)
+
+
+def differ(updates: FloatArray, few_rows: float) -> bool:
     """Say whether clients of one cluster are of different kinds.
 
     Args:
         updates: from one model, float64 of shape (n, size).
-        explained: share of their spread that few rows explain (`Spreads.explained`).
+        few_rows: variance of an update over all numbers that few rows explain (`Spreads.few_rows`).
     """
-    if explained * (1.0 + APART) < 1.0:
+    if few_rows * (1.0 + APART) < spread(updates):
         return True
-    return not math.isinf(explained) and len(updates) >= FEWEST and _one_strays(updates)
+    return not math.isinf(few_rows) and len(updates) >= FEWEST and _one_strays(updates)
 
 
 def _one_strays(updates: FloatArray) -> bool:

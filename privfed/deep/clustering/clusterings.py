@@ -12,9 +12,9 @@ Affinity propagation of updates: clusters without a number of clusters (Frey and
 
 The algorithm is scikit-learn's. Where the DCFL paper is silent: similarity is the negative distance
 ("negative"), or its negative square ("negative-squared", as Frey and Dueck take for points); the preference
-is that of some quantiles whose clusters have the highest Dunn index, by which the paper judges clusters;
-damping is 0.5. Runs that do not converge give no clustering, and the one before is
-kept; with updates that are all equally far apart, nothing tells clients apart, and all are one cluster.
+is one of some quantiles (`Propagation`); damping is 0.5. Runs that do not converge give no clustering, and
+the one before is kept; with updates that are all equally far apart, nothing tells clients apart, and all are
+one cluster.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sklearn.exceptions import ConvergenceWarning
 from privfed.core.stored.encoding import asdict
 from privfed.core.values.domain import FloatArray
 from privfed.deep.clustering.distances import dunn_index
-from privfed.deep.clustering.noise import explains_more, without_noise
+from privfed.deep.clustering.noise import explains_more, spread_within, without_noise
 from privfed.deep.parameters import Propagating, Splitting
 from privfed.errors import ArgumentError
 from privfed.estimators.checking import check_values
@@ -162,13 +162,19 @@ class Clustering:
 QUANTILES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
 """Preferences that are tried where none is given, from few clusters to many."""
 
+PRICE = 3.0
+"""Of a cluster, in variances of few rows: 2 for clusters chosen beforehand, and what choosing them saves."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Propagation:
     """Affinity propagation. Its fields are parameters of DCFL, of the same names and bounds.
 
-    Where neither a preference nor its quantile is given, that of `QUANTILES` is taken whose clusters have the
-    highest Dunn index, the lowest of several.
+    Where neither a preference nor its quantile is given, one of `QUANTILES` is taken, the lowest of several:
+    that whose clusters have the highest Dunn index, by which the paper judges clusters. The variance that few
+    rows explain, if known, says how many clusters are worth it, as in Mallows' C_p (1973). A cluster costs
+    `PRICE` variances, and saves squares within clusters. The highest index of no more clusters then counts if
+    it is at least 1, at which the paper leaves clusters as they are.
     """
 
     similarity: Literal["negative", "negative-squared"] = PROPAGATING.similarity
@@ -179,16 +185,26 @@ class Propagation:
     def __post_init__(self) -> None:
         check_values(parameters_of(Propagating), asdict(self))
 
-    def cluster(self, distances: FloatArray, seed: int = 0) -> Clustering | None:
+    def cluster(
+        self,
+        distances: FloatArray,
+        seed: int = 0,
+        ends: FloatArray | None = None,
+        few_rows: float | None = None,
+    ) -> Clustering | None:
         """Return the clusters of updates; None where the algorithm did not converge.
 
         Args:
             distances: of all pairs, float64 of shape (n, n), n >= 1.
             seed: breaks ties.
+            ends: where updates end, float64 of shape (n, size); where `few_rows` is given.
+            few_rows: variance of an update over all numbers that few rows explain; None if unknown.
         """
         if self.preference is None and self.preference_quantile is None:
             tried = (replace(self, preference_quantile=one).cluster(distances, seed) for one in QUANTILES)
             found = [one for one in tried if one is not None]
+            if ends is not None and few_rows is not None:
+                found = _worth_it(distances, found, ends, few_rows)
             return max(found, key=lambda one: _fit(distances, one), default=None)
         similarities = -distances if self.similarity == "negative" else -np.square(distances)
         pairs = similarities[~np.eye(len(distances), dtype=bool)]
@@ -215,6 +231,22 @@ class Propagation:
         if self.preference is not None or quantile is None:
             return self.preference or 0.0
         return float(np.median(similarities) if quantile == 0.5 else np.quantile(pairs, quantile))
+
+
+def _worth_it(
+    distances: FloatArray, found: list[Clustering], ends: FloatArray, few_rows: float
+) -> list[Clustering]:
+    """Return clusters of an index of at least 1 that are not more than are worth it; else those that are."""
+
+    def cost(one: Clustering) -> float:
+        return spread_within(ends, one.labels) + PRICE * few_rows * len(one.exemplars)
+
+    some = [one for one in found if len(one.exemplars) < len(distances)]
+    best = min(some, key=cost, default=None)
+    if best is None:
+        return found
+    fewer = [one for one in some if len(one.exemplars) <= len(best.exemplars)]
+    return [one for one in fewer if _fit(distances, one) >= 1.0] or [best]
 
 
 def _fit(distances: FloatArray, found: Clustering) -> float:

@@ -82,7 +82,7 @@ def explains_more(vectors: FloatArray, labels: IntArray, found: IntArray, varian
     more = max(0, len(np.unique(found)) - len(np.unique(labels)))
     mean = reach(*shape, variance) ** 2
     least = (more - 1) * mean + reach(*shape, variance, CHANCE) ** 2
-    return _spread(vectors, labels) - _spread(vectors, found) > least
+    return spread_within(vectors, labels) - spread_within(vectors, found) > least
 
 
 def shortest_decay(vectors: FloatArray, labels: IntArray, variance: float, of_one: float) -> float:
@@ -184,7 +184,12 @@ def _means(vectors: FloatArray, places: IntArray) -> FloatArray:
     return np.asarray(totals / np.bincount(places)[:, None])
 
 
-def _spread(vectors: FloatArray, labels: IntArray) -> float:
-    """Return the sum of squared distances of rows to their clusters' means."""
+def spread_within(vectors: FloatArray, labels: IntArray) -> float:
+    """Return the sum of squared distances of rows to their clusters' means.
+
+    Args:
+        vectors: float64 of shape (n, size).
+        labels: cluster of each, integers of shape (n,).
+    """
     places = np.unique(labels, return_inverse=True)[1]
     return float(np.square(vectors - _means(vectors, places)[places]).sum())

@@ -10,7 +10,7 @@ import pytest
 
 from privfed.core.values.domain import Ranges
 from privfed.deep import DCFL
-from privfed.deep.clustering.alike import Spreads, differ
+from privfed.deep.clustering.alike import Spreads, differ, spread
 from privfed.deep.training.local import Training
 from privfed.deep.training.rounds import SketchedUpdates
 from privfed.errors import ArgumentError
@@ -42,26 +42,26 @@ def test_alike_clients_do_not_differ_and_kinds_and_one_stray_client_do(seed: int
 
 def explained(kinds: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, float]:
     updates, spreads = seen(kinds, rng)
-    return updates, spreads.explained
+    return 0.9**8 * updates, spreads.few_rows
 
 
-def test_share_of_few_rows_is_known_after_a_round_of_each_sort_only() -> None:
-    updates, rng = np.eye(5), np.random.default_rng(0)
+def test_variance_of_few_rows_is_known_after_a_round_of_each_sort_only() -> None:
+    updates, rng = np.eye(5), np.random.default_rng(0)  # Of spread 1.
     first = Spreads().followed(2.0 * updates, True)
-    assert math.isinf(Spreads().explained) and math.isinf(first.explained)
-    assert first.followed(updates, False).explained == pytest.approx(3.0)
-    assert math.isinf(first.followed(updates, False).followed(updates, True).explained)
+    assert math.isinf(Spreads().few_rows) and math.isinf(first.few_rows)
+    assert first.followed(updates, False).few_rows == pytest.approx(3.0)
+    assert math.isinf(first.followed(updates, False).followed(updates, True).few_rows)
     # A round whose turn it is not changes nothing.
-    assert first.followed(updates, False).followed(updates, False).explained == pytest.approx(3.0)
+    assert first.followed(updates, False).followed(updates, False).few_rows == pytest.approx(3.0)
     assert not differ(rng.normal(size=(5, 3)), math.inf)
-    assert math.isinf(Spreads().followed(np.ones((3, 2)), True).followed(np.ones((3, 2)), False).explained)
+    assert math.isinf(Spreads().followed(np.ones((3, 2)), True).followed(np.ones((3, 2)), False).few_rows)
 
 
 def test_equal_updates_do_not_differ_by_what_rounding_leaves() -> None:
     equal = [
         np.tile(np.random.default_rng(seed).normal(size=size), (7, 1)) for seed, size in ((0, 3), (1, 19))
     ]
-    assert not any(differ(one, 0.9) for one in equal)
+    assert not any(differ(one, 0.9 * spread(one)) for one in equal)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -72,7 +72,7 @@ def test_one_strays_beyond_what_the_covariance_of_the_others_allows(seed: int) -
         rows = rng.normal(size=(12, 6)) * [4.0, 2.0, 1.0, 1.0, 1.0, 1.0]
         rows[3, 2] += far
         found.add(by_covariances(rows))
-        assert differ(rows, 0.9) == by_covariances(rows)
+        assert differ(rows, 0.9 * spread(rows)) == by_covariances(rows)
     assert found == {True, False}
 
 
