@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import privfed.protocols.setup.advertising as counters
-import privfed.protocols.setup.parties as setup_parties
 from privfed.core.agreed.agreement import Agreement, JournalCounter, Registry
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import ClientPolicy
@@ -315,7 +314,7 @@ def test_clients_refuse_such_a_counter_in_a_list(tmp_path: Path, monkeypatch: py
     def lax(agreement: Agreement, client: int, name: str, data: bytes, fit: bytes) -> Advertisement:
         return decode(data, Advertisement, sender=name, stage="advertise")
 
-    monkeypatch.setattr(setup_parties, "read_advertisement", lax)
+    monkeypatch.setattr(counters, "read_advertisement", lax)
     with pytest.raises(RefusedError) as caught:
         parties.fit(0)
     assert set(caught.value.codes.values()) == {"roster:counter"}
