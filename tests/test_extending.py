@@ -181,10 +181,32 @@ def test_every_part_works_in_the_commands(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_algorithm_runs_over_the_nodes_of_one_machine(folder: Path) -> None:
+def test_the_algorithm_runs_over_the_nodes_of_one_machine_and_its_metric_after_it(folder: Path) -> None:
     run(folder, *PRIVFED, "flower", "local", *TABLE[:3], "--module", "spherical", "--out", "federation")
-    said = run(folder, *PRIVFED, "flower", "simulate", "federation", *MINE, "--out", "over-nodes")
+    metric = ("--metrics", "cosine:mean_cosine")
+    said = run(folder, *PRIVFED, "flower", "simulate", "federation", *MINE, *metric, "--out", "over-nodes")
     assert "5 clients" in said and (folder / "over-nodes" / "model.npz").exists()
+    assert re.search(r"cosine:mean_cosine 0\.\d+", said)
+
+
+@pytest.mark.slow
+def test_nodes_of_one_machine_answer_a_metric_of_ones_own(folder: Path, tmp_path: Path) -> None:
+    """Nodes refused its question, which is agreed on alone: they approved names of algorithms only."""
+    run(
+        folder, *PRIVFED, "flower", "local", *TABLE[:3], "--module", "spherical", "--out", str(tmp_path / "f")
+    )
+    script = f"""
+from pathlib import Path
+import numpy as np
+from cosine import mean_cosine
+from privfed.deploy.local import nodes_of
+from privfed.engines.flower import FlowerEngine
+from tests.engines.flower.networks import Folders
+out = Path({str(tmp_path / "f")!r})
+with FlowerEngine(out, network=Folders(nodes_of(out))) as engine:
+    print("found", mean_cosine(None, np.eye(2), engine=engine, protocol="masked"))
+"""
+    assert re.search(r"found 0\.\d+", run(folder, "-c", script))
 
 
 def test_a_move_knows_what_was_asked() -> None:

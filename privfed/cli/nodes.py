@@ -17,6 +17,7 @@ from privfed.cli.parties import APPROVED
 from privfed.cli.run_folder import source_of
 from privfed.core.agreed.configuration import SLOTTED
 from privfed.core.agreed.policy import GROUP_SIZE, HIDING, MOST_FITS
+from privfed.core.asking.question import own_names
 from privfed.core.names import ALGORITHMS
 from privfed.core.stored.files import rewrite
 from privfed.data.schema import schema_text
@@ -180,7 +181,9 @@ def local(
     labels = {one.name: one.labels for one in tables.tables if one.labels is not None} or None
     n_classes = max(2, len(tables.label_names or ()))
     ids = {one.name: one.ids for one in tables.tables if one.ids is not None} or None
-    approved: dict[str, Any] = {"algorithms": ALGORITHMS.names(), "max_epsilon": max_epsilon}
+    # A metric of one's own is approved by its question.
+    runs = (*ALGORITHMS.names(), *own_names())
+    approved: dict[str, Any] = {"algorithms": runs, "max_epsilon": max_epsilon}
     if labels:
         # CFL and DCFL show sketches of updates, in slots.
         approved |= {"models": True, "protocols": sorted({*HIDING, *(f"{SLOTTED}{one}" for one in HIDING)})}

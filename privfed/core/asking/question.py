@@ -103,8 +103,7 @@ def wire_name(kind: type[Question | Part]) -> str:
     A class that is renamed declares its former name, `wire_name: ClassVar[str] = "Former"`, so that what was
     recorded is still read. A subclass does not inherit it, for it may ask something else.
     """
-    declared = vars(kind).get("wire_name", kind.__name__)
-    return str(declared)
+    return str(vars(kind).get("wire_name", kind.__name__))
 
 
 def register(kind: Registered) -> Registered:
@@ -117,8 +116,7 @@ def register(kind: Registered) -> Registered:
             holds what no form can declare.
     """
     name = wire_name(kind)
-    declared: Any = kind
-    hints: Mapping[str, Any] = types_of(declared)
+    hints: Mapping[str, Any] = types_of(cast(Any, kind))
     for one in fields_of(kind):
         if not all(
             isinstance(kind, type) and issubclass(kind, COMPARED) for kind in _allowed(hints[one.name])
@@ -165,6 +163,11 @@ def unknown_name(data: bytes) -> str | None:
     except msgspec.MsgspecError:
         return None
     return None if name in _REGISTRY or name in PLACES else name
+
+
+def own_names() -> tuple[str, ...]:
+    """Return the registered names that are not privfed's own."""
+    return tuple(sorted(_REGISTRY.keys() - PLACES.keys()))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
