@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
+from privfed.algorithms.private.scale import OUTERMOST
 from privfed.core.asking.question import Question
 from privfed.core.record.records import question_of
 from privfed.core.record.transcript import Transcript
@@ -35,6 +36,7 @@ from privfed.numerics.quotients import quotients
 from privfed.privacy.claim import Privacy
 from privfed.privacy.noised import Noised
 from privfed.questions.bounded.bounded_sums import OffsetSums
+from privfed.questions.bounded.shells import DistanceHistogram
 
 NEAR_AN_END = 0.05
 """A range is unfit if the intervals of all means lie so near to one end of it, in units of its width."""
@@ -187,6 +189,13 @@ class Doubted:
                 stacklevel=5,
             )
             return
+        if (clipped := clipped_rows(fitted.transcript_, fitted.cluster_centers_)) is not None:
+            warnings.warn(
+                f"about {clipped[0]} rows lie far from all centers, and offsets were clipped to "
+                f"{clipped[1]:.3g}: they may be clusters that this fit has no center for. Narrow the domain, "
+                "claim a larger epsilon, or take more clusters.",
+                stacklevel=5,
+            )
         sure = np.logical_not(found.mostly_noise)
         scaled: Any = (lambda rows: rows) if fitted.scaling_ is None else fitted.scaling_.scaled
         ends = scaled(found.low[sure]), scaled(found.high[sure])
@@ -203,6 +212,32 @@ class Doubted:
                 "rows, one that fits.",
                 stacklevel=5,
             )
+
+
+def clipped_rows(transcript: Transcript, centers: FloatArray) -> tuple[int, float] | None:
+    """Return about how many rows lie far from all centers, and the length that offsets were clipped to.
+
+    The search for a radius saw them farther from where it looked than any center is with such an offset. None
+    where noise shows no such rows.
+
+    Args:
+        transcript: of the run.
+        centers: that were released.
+    """
+    known = _asked_last(transcript, centers.shape)
+    if known is None:
+        return None
+    inner, found = known[1], 0.0
+    for asked, total in transcript.totals():
+        noised: Any = question_of(asked)
+        if not (isinstance(noised, Noised) and isinstance(noised.inner, DistanceHistogram)):
+            continue
+        near = np.append(noised.inner.edges()[1:], 0.0)
+        length = float(np.linalg.norm(inner.centers - noised.inner.center, axis=1).max()) + inner.radius
+        count = total.statistics["count"]
+        seen = count > OUTERMOST * noised.noise_std(len(total.contributors))["count"]
+        found = max(found, float(count[seen & (near >= length)].sum()))
+    return (round(found), float(inner.radius)) if found else None
 
 
 def unfit_columns(lows: FloatArray, highs: FloatArray, privacy: Privacy) -> list[int]:

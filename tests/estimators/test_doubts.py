@@ -115,6 +115,30 @@ def test_centers_of_noise_are_not_given_without_a_word() -> None:
     assert not sure.mostly_noise.any() and (sure.low < sure.means).all() and (sure.means < sure.high).all()
 
 
+def mostly_in_one_place(n_features: int) -> np.ndarray:
+    """Return rows of which one in twenty lies in three places far from all others."""
+    rng = np.random.default_rng(0)
+    far = rng.uniform(-0.9, 0.9, (3, n_features))
+    rows = np.where(rng.random((20_000, 1)) < 0.05, far[rng.integers(0, 3, 20_000)], 0.0)
+    return np.asarray(rows + 0.003 * rng.standard_normal((20_000, n_features)))
+
+
+def test_clusters_far_from_most_rows_are_found_by_a_grid() -> None:
+    """Later searches for the radius look at most rows alone, and forgot what the first had seen."""
+    rows = mostly_in_one_place(2)
+    for seed in range(3):
+        own = privacy(domain=Box(-1.0, 1.0), noise_seed=seed)
+        model = DPKMeans(4, protocol="plain", privacy=own, random_state=seed).fit(np.array_split(rows, 4))
+        assert np.square(rows - model.cluster_centers_[model.predict(rows)]).sum() < 10.0 * 0.36
+
+
+def test_rows_that_no_center_is_near_to_are_said() -> None:
+    own = privacy(epsilon=4.0, domain=Box(-1.0, 1.0), noise_seed=0)
+    model = DPKMeans(4, protocol="plain", privacy=own)
+    with pytest.warns(UserWarning, match=r"about (9\d\d|10\d\d) rows lie far from all centers"):
+        model.fit(np.array_split(mostly_in_one_place(6), 4))
+
+
 @pytest.mark.parametrize(("high", "unfit"), [((1.0, 1.0), False), ((1.0, -2.0), True), ((1.0, 60.0), True)])
 def test_a_range_that_does_not_fit_the_rows_is_named(high: tuple[float, float], unfit: bool) -> None:
     """As for values of up to 300 that are declared to lie between 18 and 100; only released centers tell."""

@@ -164,6 +164,15 @@ def test_a_few_rows_far_from_all_others_count_where_they_are_seen(epsilon: float
         assert (np.abs(found.std_**2 - rows.var(axis=0)) < 5.0 * found.var_error_).all()
 
 
+def test_rows_in_a_small_part_of_the_domain_have_no_others_far_away() -> None:
+    """The outermost shell of a later search holds the tail of these very rows."""
+    rows = 0.3 + 0.003 * np.random.default_rng(1).standard_normal((10_000, 1))
+    for seed in range(6):
+        claim = replace(private("record", 2.0, noise_seed=seed), domain=Box(-1.0, 1.0))
+        found = FederatedSummary(privacy=claim, protocol="plain", random_state=seed).fit([rows])
+        assert found.std_ == pytest.approx(rows.std(axis=0), rel=0.1)
+
+
 def test_half_the_budget_is_for_histograms_and_all_is_claimed_once() -> None:
     alone = FederatedSummary(privacy=private("record", noise_seed=1)).fit(CLIENTS)
     both = FederatedSummary(5, privacy=private("record", noise_seed=1)).fit(CLIENTS)

@@ -43,6 +43,9 @@ longer than this part of its radius."""
 SURE_SHELL, OUTERMOST = 2.5, 3.5
 """Least count of a shell, in standard deviations of its noise, to be used; and to be the outermost one."""
 
+_FAR = 3.0
+"""Radii from the center beyond which next to none of a Gaussian's rows lie."""
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:
@@ -306,30 +309,30 @@ def _with_radius(scale: Scale, cap: float, octaves: bool) -> Conversation[Scale]
     )
     noise, spent = _noise(total.noise_std), scale.spent + SHARES["shells"] + SHARES["distance"]
     radius, counts = min(0.7 * frame.radius, cap), total.statistics["count"]
-    seen = counts > OUTERMOST * noise["count"]
-    scale = replace(scale, shells=_together(scale.shells, question.edges(), np.where(seen, counts, 0.0)))
+    seen = np.where(counts > OUTERMOST * noise["count"], counts, 0.0)
     sure = np.where(counts > SURE_SHELL * noise["count"], counts, 0.0)
     if sure.sum() > 0.5 * n_rows and noise["count"] < 0.1 * n_rows:
         radius = _quantile(question.edges(), sure)
-        held = np.flatnonzero(seen)
-        extent = float(question.edges()[held[0]]) if held.size else cap
-        return replace(scale, radius=radius, extent=extent, spent=spent)
+        shells = _together(scale.shells, question.edges(), seen, radius)
+        extent = float(shells[0, shells[1] > 0.0].max(initial=0.0)) or cap
+        return replace(scale, radius=radius, extent=extent, spent=spent, shells=shells)
     if (unsure := noise["distance"] / n_rows) < 0.25 * cap:
         mean = float(total.statistics["distance"][0]) / n_rows
         least, most = max(0.1 * cap, 2.0 * unsure), min(cap, 0.7 * frame.radius)
         radius = float(np.clip(mean * min(chi_ratio(len(scale.center)), 1.3), least, max(least, most)))
-    return replace(scale, radius=radius, extent=min(cap, 2.0 * radius), spent=spent)
+    shells = _together(scale.shells, question.edges(), seen, radius)
+    return replace(scale, radius=radius, extent=min(cap, 2.0 * radius), spent=spent, shells=shells)
 
 
-def _together(before: FloatArray, edges: FloatArray, rows: FloatArray) -> FloatArray:
+def _together(before: FloatArray, edges: FloatArray, rows: FloatArray, radius: float) -> FloatArray:
     """Return the shells that a search has seen, and those beyond its cap that an earlier one did.
 
-    Its own outermost shell holds all rows beyond its cap. Those that no earlier search saw may lie as far as
-    that looked.
+    Its own outermost shell holds all rows beyond its cap. Where these lie far beyond the radius, those that
+    no earlier search saw may be as far away as that looked.
     """
     far = before[:, before[0] > edges[0]]
-    if not far.size:
-        return np.stack([edges, rows])
+    if not far.size or edges[1] < _FAR * radius:
+        return np.hstack([far, [edges, rows]])
     far[1, far[0].argmax()] += max(rows[0] - far[1].sum(), 0.0)
     return np.hstack([far, [edges[1:], rows[1:]]])
 
