@@ -207,6 +207,10 @@ with FlowerEngine(out, network=Folders(nodes_of(out))) as engine:
     print("found", mean_cosine(None, np.eye(2), engine=engine, protocol="masked"))
 """
     assert re.search(r"found 0\.\d+", run(folder, "-c", script))
+    named = ("--module", "spherical", "--algorithms", "Spherical,SphericalSums", "--group-size", "1")
+    join = ("flower", "join", str(tmp_path / "own"), "--data", "table.csv", "--columns", "x,y", *named)
+    run(folder, *PRIVFED, *join, "--max-fits", "3")
+    assert '"SphericalSums"' in (tmp_path / "own" / "node.toml").read_text()
 
 
 def test_a_move_knows_what_was_asked() -> None:

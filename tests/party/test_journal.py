@@ -22,6 +22,7 @@ from privfed.errors import ArgumentError, PolicyError, PrivacyError, StateError
 from privfed.party.client import Party
 from privfed.party.identity import IDENTITY, SIGNED_KEY, OwnIdentity
 from privfed.party.journal import FILE, Journal
+from privfed.party.journalled import JournalStore
 from privfed.protocols.plain import Plain, PlainAnswer
 from privfed.questions.cells import NestedCells
 from tests.owners import assert_the_owners, umask
@@ -77,6 +78,9 @@ def test_an_agreement_runs_once(tmp_path: Path) -> None:
         journal.begin(agreed, 0, "others", ClientPolicy())
     one = client(journal, agreed)
     assert answered(one.handle(request(1, 0)))
+    # Its owner's policy as it is now holds for it, too.
+    with pytest.raises(PolicyError, match="policy:min_clients"):
+        journal.begin(agreed, 0, "rows", ClientPolicy(min_clients=99))
     journal.end(fit.number)
     with pytest.raises(PolicyError, match="journal:ran"):
         journal.begin(agreed, 0, "rows", ClientPolicy())
@@ -85,7 +89,8 @@ def test_an_agreement_runs_once(tmp_path: Path) -> None:
     assert journal.begin(agreement(own, seed=1), 0, "rows", ClientPolicy()).number == 2
 
 
-def test_ended_fits_leave_no_keys(tmp_path: Path) -> None:
+@pytest.mark.parametrize("column", ["state", "program", "totals", "memory"])
+def test_ended_fits_leave_no_keys_and_no_memories(column: Any, tmp_path: Path) -> None:
     own, journal = new_party(tmp_path / "party")
     fit = journal.begin(agreement(own), 0, "rows", ClientPolicy())
 
@@ -96,7 +101,7 @@ def test_ended_fits_leave_no_keys(tmp_path: Path) -> None:
         from_bytes = to_bytes
 
     secret = b"a key of thirty-two bytes exactly"
-    with fit.state(Codec()).transaction() as stored:
+    with JournalStore(fit, column, Codec()).transaction() as stored:
         stored.save(secret)
     assert secret in (tmp_path / "party" / FILE).read_bytes()
     journal.end(fit.number)

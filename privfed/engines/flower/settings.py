@@ -19,7 +19,7 @@ import numpy as np
 from privfed.core.agreed.agreement import Agreement
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import ClientPolicy
-from privfed.core.asking.question import ClientData
+from privfed.core.asking.question import ClientData, own_names
 from privfed.core.names import ALGORITHMS, PLACES
 from privfed.core.values.domain import Ball, Box, Domain
 from privfed.core.values.numbers import check_whole
@@ -220,7 +220,7 @@ class NodeSettings:
         policy, path = self.policy, self.folder / SETTINGS
         self.register()
         for name in sorted(policy.algorithms or ()):
-            if name not in ALGORITHMS and name not in PLACES:
+            if name not in ALGORITHMS and name not in {*PLACES, *own_names()}:
                 raise ArgumentError(
                     f"{path}: no algorithm is called {name!r}; known are {', '.join(ALGORITHMS.names())}."
                 )
