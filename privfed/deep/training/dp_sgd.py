@@ -221,16 +221,14 @@ def _clipped_sum(
 ) -> Integers:
     """Return the sum of the rows' gradients, each clipped and truncated, in steps; exact below 2^24 rows."""
     n_features = features.shape[1]
-    size, of_block = _n_places(trainer, n_features), _of_blocks(trainer, model, n_features)
+    of_block = _of_blocks(trainer, model, n_features)
     added, total = np.zeros(len(model)), np.zeros(len(model), dtype=np.int64)
     n_added, noted = 0, [] if errors is None else errors
     waiting: list[Parts] = []
     in_blocks = blocks(places)
     for i, rows in enumerate(in_blocks):
-        # Places that stay empty hold zeros.
-        block, classes = np.zeros((size, n_features)), np.zeros(size, dtype=np.int64)
-        block[places[rows]], classes[places[rows]] = features[rows], labels[rows]
-        waiting += [found] if (found := _own_gradients(of_block, block, classes, places[rows])) else []
+        found = _own_gradients(of_block, features[rows], labels[rows], places[rows])
+        waiting += [found] if found else []
         n_waiting = sum(len(one[0][0]) for one in waiting)
         if not waiting or (n_waiting < TOGETHER and i + 1 < len(in_blocks)):
             continue
@@ -250,11 +248,14 @@ def _clipped_sum(
 
 
 def _of_blocks(trainer: Trainer, model: FloatArray, n_features: int) -> OfBlock:
-    """Return what computes the gradients of a block's rows at some places."""
+    """Return what computes the gradients of rows at their places in a block."""
     if isinstance(trainer, TakesBlocks):
         return trainer.of_blocks(model, n_features)
+    size = _n_places(trainer, n_features)
 
-    def of_block(block: FloatArray, classes: Labels, places: npt.NDArray[np.intp]) -> Parts:
+    def of_block(rows: FloatArray, labels: Labels, places: npt.NDArray[np.intp]) -> Parts:
+        block, classes = np.zeros((size, n_features)), np.zeros(size, dtype=np.int64)
+        block[places], classes[places] = rows, labels
         found = trainer.gradients(model, block, classes)
         parts = [(found,)] if isinstance(found, np.ndarray) else found
         return [tuple(one[places] for one in part) for part in parts]
@@ -327,21 +328,20 @@ def _of_directions(first: Numbers, second: Numbers) -> tuple[FloatArray, FloatAr
 
 
 def _own_gradients(
-    of_block: OfBlock, block: FloatArray, classes: Labels, places: npt.NDArray[np.intp]
+    of_block: OfBlock, rows: FloatArray, labels: Labels, places: npt.NDArray[np.intp]
 ) -> Parts:
     """Return gradients of a block's rows; where one makes an error, of each alone, and of that one none."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
-            return of_block(block, classes, places)
+            return of_block(rows, labels, places)
         except KeyboardInterrupt:
             raise
         except ERRORS:
             found: list[Parts] = []
-        for place in places.tolist() if len(places) > 1 else []:
+        each = [slice(i, i + 1) for i in range(len(rows))] if len(rows) > 1 else []
+        for one in each:
             # The others' places are empty, so that its gradient is the same to the last bit.
-            alone, own = np.zeros_like(block), np.zeros_like(classes)
-            alone[place], own[place] = block[place], classes[place]
-            if parts := _own_gradients(of_block, alone, own, np.array([place])):
+            if parts := _own_gradients(of_block, rows[one], labels[one], places[one]):
                 found.append(parts)
         return _together(found) if found else []

@@ -18,7 +18,6 @@ from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from opacus.validators import ModuleValidator
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -28,8 +27,6 @@ from privfed.errors import PrivacyError
 
 Values = Mapping[str, Any]
 """Tensors by the names of parameters and buffers."""
-
-Places = npt.NDArray[np.intp]
 
 Function = Callable[[Values, Any, Any], Any]
 """From values, rows and what is given with them to gradients and inputs, as `RowGradients._each`."""
@@ -106,9 +103,11 @@ class RowGradients:
             given: with each row, first axis n_rows.
         """
         with torch.no_grad():
-            return self._parts(self._each(self._values(trained), rows, given), np.arange(len(rows)))
+            return self._parts(
+                self._each(self._values(trained), rows, given), torch.arange(len(rows), device=rows.device)
+            )
 
-    def of_blocks(self, trained: Sequence[Any]) -> Callable[[Any, Any, Places], list[tuple[Numbers, ...]]]:
+    def of_blocks(self, trained: Sequence[Any]) -> Callable[[Any, Any, Any], list[tuple[Numbers, ...]]]:
         """Return what computes the parts of a block's rows at some places, from its rows and what is given.
 
         Args:
@@ -116,16 +115,19 @@ class RowGradients:
         """
         values = self._values(trained)
 
-        def of_block(rows: Any, given: Any, places: Places) -> list[tuple[Numbers, ...]]:
+        def of_block(rows: Any, given: Any, places: Any) -> list[tuple[Numbers, ...]]:
             with torch.no_grad():
                 return self._parts(self._record(values, rows, given)(values, rows, given), places)
 
         return of_block
 
-    def _values(self, trained: Sequence[Any]) -> dict[str, Any]:
+    @cached_property
+    def _fixed(self) -> dict[str, Any]:
         held = [*self._module.named_parameters(), *self._module.named_buffers()]
-        fixed = {name: one.detach() for name, one in held if name not in self._trained}
-        return {**dict(zip(self._trained, trained, strict=True)), **fixed}
+        return {name: one.detach() for name, one in held if name not in self._trained}
+
+    def _values(self, trained: Sequence[Any]) -> dict[str, Any]:
+        return {**dict(zip(self._trained, trained, strict=True)), **self._fixed}
 
     def _record(self, values: Values, rows: Any, given: Any) -> Function:
         """Return the operations of `_each` on a block of this shape, or itself if they cannot be recorded."""
@@ -173,10 +175,9 @@ class RowGradients:
 
         return torch.func.vmap(of_a_row)(rows, given)
 
-    def _parts(self, computed: Any, places: Places) -> list[tuple[Numbers, ...]]:
+    def _parts(self, computed: Any, at: Any) -> list[tuple[Numbers, ...]]:
         """Return the parts of the rows at some places."""
         found, outputs, inputs = computed
-        at = torch.as_tensor(places, device=next(iter(self._trained.values())).device)
         parts: dict[str, tuple[Numbers, ...]] = {name: (_flat(one[at]),) for name, one in found.items()}
         for name, layer in self._layers.items():
             output, taken = outputs[name][at], inputs[name][at]

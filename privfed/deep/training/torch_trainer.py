@@ -278,11 +278,13 @@ class TorchTrainer:
     def of_blocks(self, parameters: FloatArray, n_features: int) -> OfBlock:
         """Return what computes the gradients of rows of blocks, as `TakesBlocks` says."""
         self._set(parameters)
-        found = self._of_rows(n_features).of_blocks(self._own)
+        found, size = self._of_rows(n_features).of_blocks(self._own), self.size(n_features)
 
         def of_block(features: FloatArray, labels: Labels, places: npt.NDArray[np.intp]) -> Parts:
-            rows = self._rows(features)
-            return found(rows, self._given(rows, labels), places)
+            at, classes = torch.tensor(places, device=self._device), np.zeros(size, dtype=np.int64)
+            rows = torch.zeros(size, n_features, dtype=self._dtype, device=self._device)
+            rows[at], classes[places] = self._rows(features), labels
+            return found(rows, self._given(rows, classes), at)
 
         return of_block
 

@@ -88,12 +88,12 @@ class TrainsItself(Protocol):
 
 
 OfBlock = Callable[[FloatArray, Labels, npt.NDArray[np.intp]], Parts]
-"""From a block's rows, their classes and some places in it to the gradients of the rows there."""
+"""From rows, their classes and the places of a block where they stand, among zeros, to their gradients."""
 
 
 @runtime_checkable
 class TakesBlocks(Protocol):
-    """A trainer that computes the rows of a block of one shape at once, and returns some of them."""
+    """A trainer that computes blocks of one shape, whose empty places hold zeros."""
 
     def size(self, n_features: int) -> int:
         """Return how many rows a block has, a power of two: a function of the model alone."""

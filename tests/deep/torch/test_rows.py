@@ -66,18 +66,21 @@ def test_gradients_of_convolutions_are_those_of_each_row_alone(module: Any) -> N
 @pytest.mark.parametrize("loss", [None, squared])
 @pytest.mark.parametrize("module", [perceptron(), convolves(padding=1), convolves().float()])
 def test_what_blocks_record_computes_what_rows_do_to_the_last_bit(module: Any, loss: Any) -> None:
-    trainer, (rows, labels), places = TorchTrainer(module, loss), drawn(16), np.array([3, 0, 11])
+    trainer, (rows, labels), places = TorchTrainer(module, loss), drawn(3), np.array([3, 0, 11])
+    size = trainer.size(64)
+    block, classes = np.zeros((size, 64)), np.zeros(size, dtype=np.int64)
+    block[places], classes[places] = rows, labels
     for seed in (0, 1):
         at = trainer.initial(seed)
         found = trainer.of_blocks(at, 64)(rows, labels, places)
-        expected = [tuple(one[places] for one in part) for part in trainer.gradients(at, rows, labels)]
+        expected = [tuple(one[places] for one in part) for part in trainer.gradients(at, block, classes)]
         assert [len(part) for part in found] == [len(part) for part in expected]
         assert all(
             np.array_equal(one, other)
             for part, same in zip(found, expected, strict=True)
             for one, other in zip(part, same, strict=True)
         )
-    assert isinstance(trainer._of_rows(64)._recorded[(16, 64)], torch.fx.GraphModule)
+    assert isinstance(trainer._of_rows(64)._recorded[(size, 64)], torch.fx.GraphModule)
 
 
 def test_what_changes_from_call_to_call_is_not_recorded() -> None:
