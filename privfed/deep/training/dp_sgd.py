@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,6 +64,9 @@ CACHED = 1 << 17
 
 TOGETHER = 1 << 8
 """Least rows that are clipped together, of several blocks."""
+
+DRAWN = 1 << 16
+"""Most numbers of noise that are drawn at once, or one step's."""
 
 EXACT = 1 << 13
 """Most rows whose gradients float64 adds up exactly: whole numbers of at most 2^39 (1 + 2^-10) steps."""
@@ -180,15 +183,21 @@ def private_sgd(
     mean = step / (settings.rate * settings.rows_per_client)
     own_step = stepping(trainer, start, settings.decayed_rate)
     size = _n_places(trainer, features.shape[1])
-    for _ in range(settings.steps):
+    for noise in _noise(sigma, settings.steps, len(found), source):
         batch = _sampled(len(features), settings.rate, source)
         places = _places(int(batch.sum()), size, source)
         own = features[batch], labels[batch]
         total = _clipped_sum(trainer, found, *own, places, settings.max_grad_norm, step, errors)
-        noised = total + discrete_gaussian(sigma, len(found), source)
-        gradient = mean * noised.astype(np.float64)
+        gradient = mean * (total + noise).astype(np.float64)
         found = found - settings.decayed_rate * gradient if own_step is None else own_step(gradient)
     return found
+
+
+def _noise(sigma: float, steps: int, size: int, source: RandomBits) -> Iterator[Integers]:
+    """Yield the noise of each step, int64 of shape (size,): of small models many steps at once are drawn."""
+    together = max(1, DRAWN // size)
+    for start in range(0, steps, together):
+        yield from discrete_gaussian(sigma, (min(together, steps - start), size), source)
 
 
 def _sampled(n_rows: int, rate: float, source: RandomBits) -> npt.NDArray[np.bool_]:
@@ -292,15 +301,16 @@ def _add(
     not bridge.
     """
     pairs = [_of_directions(*one) if len(one) > 1 else (one[0], None) for one in gradients]
-    firsts, seconds = [one[0].astype(np.float64, copy=False) for one in pairs], [one[1] for one in pairs]
+    firsts, seconds = [one[0] for one in pairs], [one[1] for one in pairs]
     # A row whose gradient is no number adds nothing.
-    rows = shortened(firsts[0] if len(firsts) == 1 else np.concatenate(firsts, axis=1), limit)
+    rows = shortened(np.concatenate(firsts, axis=1, dtype=np.float64), limit)
     rows *= 1.0 / step  # A power of two, so that no digit is lost.
     ends = np.cumsum([one.shape[1] for one in firsts])
     parts = np.split(rows, ends[:-1], axis=1)
     squares = np.zeros(len(rows))
     for part, second in zip(parts, seconds, strict=True):
-        part *= 1.0 if second is None else 1.0 / FACTOR
+        if second is not None:
+            part *= 1.0 / FACTOR
         np.trunc(part, out=part)
         squares += np.vecdot(part, part) * (1.0 if second is None else np.vecdot(second, second))
     within = squares <= (limit / step) ** 2 * CHARGED

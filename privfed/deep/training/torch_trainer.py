@@ -40,7 +40,7 @@ Optimizer = Callable[..., Any]
 TYPES = (torch.float32, torch.float64)
 """Of a module's parameters."""
 
-LEAST, MOST, PRODUCTS, HELD = 16, 512, 1 << 23, 1 << 21
+LEAST, MOST, PRODUCTS, HELD = 16, 256, 1 << 23, 1 << 21
 """Least and most rows of a block; products of a block's scores, and numbers that it holds, at most."""
 
 
@@ -277,8 +277,9 @@ class TorchTrainer:
 
     def of_blocks(self, parameters: FloatArray, n_features: int) -> OfBlock:
         """Return what computes the gradients of rows of blocks, as `TakesBlocks` says."""
-        self._set(parameters)
-        found, size = self._of_rows(n_features).of_blocks(self._own), self.size(n_features)
+        if not self._is_cross_entropy:
+            self._set(parameters)
+        found, size = self._of_rows(n_features).of_blocks(self._parts(parameters)), self.size(n_features)
 
         def of_block(features: FloatArray, labels: Labels, places: npt.NDArray[np.intp]) -> Parts:
             at, classes = torch.tensor(places, device=self._device), np.zeros(size, dtype=np.int64)
@@ -294,7 +295,7 @@ class TorchTrainer:
         It is computed here since a user's loss may not allow `torch.func.grad`.
         """
         classes = self._classes(labels)
-        if self._loss is torch.nn.functional.cross_entropy:
+        if self._is_cross_entropy:
             return classes
         with torch.no_grad():
             scores = self._module(rows)
@@ -302,12 +303,16 @@ class TorchTrainer:
         return torch.autograd.grad(self._each(scores, classes).sum(), scores)[0]
 
     @property
+    def _is_cross_entropy(self) -> bool:
+        return self._loss is torch.nn.functional.cross_entropy
+
+    @property
     def _own(self) -> list[Any]:
         return [one.detach() for one in self._parameters]
 
     def _of_rows(self, n_features: int) -> RowGradients:
         if n_features not in self._known:
-            towards = _of_cross_entropy if self._loss is torch.nn.functional.cross_entropy else _as_given
+            towards = _of_cross_entropy if self._is_cross_entropy else _as_given
             rows = self._rows(np.zeros((1, n_features)))
             self._known[n_features] = RowGradients(self._module, rows, towards)
         return self._known[n_features]
