@@ -51,7 +51,8 @@ def test_the_claim_of_dp_sgd_is_not_refuted_and_is_no_idle_one(rate: float, nois
     training = Training(**{**WORDS, "sample_rate": rate, "epochs": 1, "noise_multiplier": noise})
     claimed = epsilon_of(noise, rate, training.steps, DELTA)
     found = audited(training, claimed)
-    assert found.verdict == "not refuted" and 0.3 * claimed < found.epsilon <= claimed
+    # Sampled, the lower bound was .23 to .47 of the claim in 16 seeds.
+    assert found.verdict == "not refuted" and 0.2 * claimed < found.epsilon <= claimed
 
 
 @pytest.mark.parametrize("fault", ["little noise", pytest.param("no clipping", marks=pytest.mark.slow)])
