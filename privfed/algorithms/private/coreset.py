@@ -123,7 +123,7 @@ def coreset(
     planned, per_axis = grids.grid_plan(scale, n_clusters)
     kept, total = yield from grids.gridded(scale, n_clusters, planned, per_axis)
     spent = replace(scale, spent=scale.spent + planned)
-    if (found := (yield from grids.cut(spent, n_clusters, kept, total))) is not None:
+    if (found := (yield from grids.cut(spent, n_clusters, total))) is not None:
         return found[0].coreset(scale, found[1], planned + grids.CUT_SHARE)
     return kept.coreset(scale, total, planned)
 

@@ -1,7 +1,8 @@
 """A coreset from a grid, for few features: cells over the domain, or over a box around all rows.
 
 The grid has few rows a cell where there are many clusters, and more where they allow it: a coarse grid also
-shows clusters that hold few rows. Where nearly all rows lie in a few cells, a second question cuts these.
+shows clusters that hold few rows. Where nearly all rows lie in a few cells, a second question cuts these,
+and counts the others again.
 
 Reveals to whoever opens the totals: noised counts and sums of rows in public cells.
 """
@@ -9,7 +10,7 @@ Reveals to whoever opens the totals: noised counts and sums of rows in public ce
 from __future__ import annotations
 
 from dataclasses import replace
-from math import floor
+from math import floor, sqrt
 
 import numpy as np
 from scipy.stats import norm
@@ -161,15 +162,18 @@ def gridded(
     total = yield from _counted(
         GridSums(ranges=ranges, per_axis=per_axis, radius=reach, low=low, high=high), share
     )
+    return _found(total, n_clusters), total
+
+
+def _found(total: Counted, n_clusters: int) -> Kept:
+    """Return the cells of an uncut grid that hold rows, with what windows of them show."""
     kept = np.flatnonzero(total.counts > max(_least(len(total.counts)) * total.count_noise, 1.0))
     if len(kept) < n_clusters:
         kept = np.sort(np.argsort(-total.counts, kind="stable")[: n_clusters + 1])
-    return with_neighbours(_kept(total, kept, len(total.counts)), total), total
+    return with_neighbours(_kept(total, kept, len(total.counts)), total)
 
 
-def cut(
-    scale: Scale, n_clusters: int, kept: Kept, total: Counted
-) -> Conversation[tuple[Kept, Counted] | None]:
+def cut(scale: Scale, n_clusters: int, total: Counted) -> Conversation[tuple[Kept, Counted] | None]:
     """Cut cells that hold many rows, if clusters may be smaller than cells; None where nothing is asked.
 
     Nothing is asked either where the rounds would get too little of the budget; `scale.spent` must include
@@ -181,11 +185,14 @@ def cut(
     more = (cuts ** len(scale.center)).sum() - len(cuts)
     if _many_full(total, n_clusters) or more <= LEAST_PARTS * n_clusters:
         return None
-    return (yield from _cut_into(kept, total, cuts))
+    return (yield from _cut_into(n_clusters, total, cuts))
 
 
-def _cut_into(kept: Kept, total: Counted, cuts: FloatArray) -> Conversation[tuple[Kept, Counted]]:
-    """Cut each cell of a grid into so many parts along each axis, and keep the parts that hold rows."""
+def _cut_into(n_clusters: int, total: Counted, cuts: FloatArray) -> Conversation[tuple[Kept, Counted]]:
+    """Cut each cell of a grid into so many parts along each axis, and keep the parts that hold rows.
+
+    Cells that are not cut are counted twice: both totals together show groups that one hides in noise.
+    """
     question = total.question
     finer = yield from _counted(replace(question, cuts=cuts), CUT_SHARE)
     owners = finer.question.owners()
@@ -205,8 +212,24 @@ def _cut_into(kept: Kept, total: Counted, cuts: FloatArray) -> Conversation[tupl
         np.zeros(len(left)),
         np.sqrt(noise[left]),
     )
-    others = kept[cuts[kept.cells] == 1.0]
+    others = _found(_twice(total, finer, cuts), n_clusters)
+    others = others[cuts[others.cells] == 1.0]
     return joined(small, whole, others), finer
+
+
+def _twice(total: Counted, finer: Counted, cuts: FloatArray) -> Counted:
+    """Return a grid's total, in which the cells that were not cut have the second total's rows also.
+
+    Both count and sum these cells' rows. Each has the weight that its noise gives it.
+    """
+    whole, again = cuts == 1.0, cuts[finer.question.owners()] == 1.0
+    counts, sums = total.counts.copy(), total.sums.copy()
+    part = finer.count_noise**2 / (finer.count_noise**2 + total.count_noise**2)
+    counts[whole] = part * counts[whole] + (1.0 - part) * finer.counts[again]
+    of_sums = finer.sum_noise**2 / (finer.sum_noise**2 + total.sum_noise**2)
+    sums[whole] = of_sums * sums[whole] + (1.0 - of_sums) * finer.sums[again]
+    noise, of_sum = sqrt(part) * total.count_noise, sqrt(of_sums) * total.sum_noise
+    return Counted(total.question, counts, sums, noise, of_sum)
 
 
 def cut_always(scale: Scale, n_clusters: int, per_axis: int) -> Conversation[Coreset]:
@@ -220,7 +243,7 @@ def cut_always(scale: Scale, n_clusters: int, per_axis: int) -> Conversation[Cor
         return found
     cuts, spent = np.ones(len(total.counts)), GRID_SHARE + CUT_SHARE
     cuts[np.argsort(-total.counts, kind="stable")[:n_clusters]] = parts
-    finer = yield from _cut_into(kept, total, cuts)
+    finer = yield from _cut_into(n_clusters, total, cuts)
     if _many_full(total, n_clusters) or len(finer[0].points) < n_clusters:
         return replace(found, spent=spent)
     return finer[0].coreset(scale, finer[1], spent)
