@@ -20,7 +20,7 @@ from privfed.attacks.base.reading import Reads
 from privfed.attacks.base.report import Report
 from privfed.attacks.base.results import NotRun, Result, Truth
 from privfed.core.record.records import View
-from privfed.deep.attacks.inversion import Seen, clients_of, one_step_of_softmax, rank_of, reads_of
+from privfed.deep.attacks.inversion import Seen, clients_of, likely_of, one_step_of_softmax, rank_of, reads_of
 from privfed.deep.attacks.linkage import labelled, with_labels
 from privfed.numerics.kernels.interpreted import IntArray
 
@@ -112,16 +112,8 @@ class ClassCounts(PassiveAttack[ClassesCounted]):
     def _counted(self, seen: Sequence[Seen]) -> IntArray | None:
         """Return a client's rows of each class; None where nothing fits, or too much would by chance."""
         first, known = seen[0], self.rows or seen[0].rows
-        n_classes, biases = len(first.model.T), first.gradient[-1]
-        # A class whose rows are as the others' has a gradient of the rows' mean times its bias': this is how
-        # the mean differs from the middle of the ranges, as far as classes are alike.
-        middle = np.append((first.ranges.low + first.ranges.high) / 2.0, 1.0)
-        mean = middle + (first.gradient - np.outer(middle, biases)) @ biases / (
-            biases @ biases + n_classes**-2.0
-        )
-        likely = np.exp(mean @ first.model - (mean @ first.model).max())
-        likely /= likely.sum()
-        shares = likely - biases
+        n_classes, likely = len(first.model.T), likely_of(first)
+        shares = likely - first.gradient[-1]
         # Two and a half deviations of means that are anywhere in their ranges.
         slopes = likely * (first.model[:-1] - (first.model[:-1] @ likely)[:, None])
         doubt = 2.5 * np.sqrt(first.ranges.width**2 / 12.0 @ slopes**2) + first.error

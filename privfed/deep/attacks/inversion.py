@@ -5,11 +5,12 @@ models that the server sent itself. Several rounds give more equations than a cl
 values. Without noise these have one solution, which is found by least squares (Zhu, Liu and Han, Deep Leakage
 from Gradients, NeurIPS 2019; the equations of several rounds together, the check and the links: ours).
 
-In the first round p is near 1 / C, so that the gradient of the biases tells the shares of the classes: these
-with a number of rows give whole counts. The rank of the gradients of all rounds is that number where rows are
-fewer than columns; then each row is found by itself (`_one_by_one`), and all are made exact together. Else
-numbers are tried, and the first that fits is taken. A wrong link between two rounds fits nothing, so that
-links are checked, too. Of a network the first layer is read (`privfed.deep.attacks.first_layer`).
+In the first rounds p is nearly the same on all rows, so that the gradient of the biases tells the shares of
+the classes (`likely_of`): these with a number of rows give whole counts. The rank of the gradients of all
+rounds is that number where rows are fewer than columns; then each row is found by itself (`_one_by_one`), and
+all are made exact together. Else numbers are tried, and the first that fits is taken. A wrong link between
+two rounds fits nothing, so that links are checked, too. Of a network the first layer is read
+(`privfed.deep.attacks.first_layer`).
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ class GradientInversion(PassiveAttack[Points]):
                 np.stack(two) for two in zip(*((one.model, one.gradient) for one in seen), strict=True)
             )
             return repeated_rows(models, gradients, first.ranges, first.rate, first.error)
-        shares = 1.0 / n_classes - first.gradient[-1]
+        shares = likely_of(first) - first.gradient[-1]
         rank = rank_of(seen)
         least, most = (first.rows, first.rows) if first.rows else (max(1, rank), self.most_rows)
         for n in range(least, min(most, self.most_rows) + 1):
@@ -181,6 +182,19 @@ def reads_of(use: Callable[[object], bool], what: str) -> tuple[Reads, ...]:
             noised=False,
         ),
     )
+
+
+def likely_of(seen: Seen) -> FloatArray:
+    """Return about what a model says of a client's mean row: probabilities, float64 of shape (n_classes,).
+
+    A class whose rows are as the others' has a gradient of the rows' mean times its bias': this is how the
+    mean differs from the middle of the ranges, as far as classes are alike.
+    """
+    biases, middle = seen.gradient[-1], np.append((seen.ranges.low + seen.ranges.high) / 2.0, 1.0)
+    apart = (seen.gradient - np.outer(middle, biases)) @ biases
+    scores = (middle + apart / (biases @ biases + len(biases) ** -2.0)) @ seen.model
+    likely = np.exp(scores - scores.max())
+    return np.asarray(likely / likely.sum())
 
 
 def rank_of(seen: Sequence[Seen]) -> int:

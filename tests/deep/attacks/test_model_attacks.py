@@ -170,9 +170,15 @@ def test_updates_of_few_rows_are_the_rows(kind: Any, way: dict[str, Any]) -> Non
 
 
 @pytest.mark.slow
-def test_all_rows_of_a_batch_of_24_are_found() -> None:
-    X, y = few_digits((24,))
-    fitted = FedAvg(n_classes=10, rounds=10, domain=Box(0, 1), protocol="plain").fit(X, y)
+@pytest.mark.parametrize(
+    ("kind", "way", "sizes"),
+    [(FedAvg, {}, (24,)), (DCFL, {"merge": "gathered"}, (12, 24, 28))],
+    ids=["fedavg", "dcfl"],
+)
+def test_all_rows_of_a_batch_of_24_are_found(kind: Any, way: dict[str, Any], sizes: tuple[int, ...]) -> None:
+    """In DCFL's first round clients draw their rows: classes are told from the second one."""
+    X, y = few_digits(sizes)
+    fitted = kind(n_classes=10, rounds=10, domain=Box(0, 1), protocol="plain", **way).fit(X, y)
     found = GradientInversion().run(fitted.transcript_.view("server"), Prior(), np.random.default_rng(0))
     report = evaluate(found, Truth(X, tolerance=1e-8))
     assert report.recovered == report.precision == 1.0 and report.linked
