@@ -46,8 +46,8 @@ def test_what_is_no_memory_is_an_error_that_quotes_nothing() -> None:
     stored = CODEC.to_bytes(Memory(update=np.array([1.5])))
     with pytest.raises(ArgumentError, match="these bytes are no memory of a client that trains"):
         CODEC.from_bytes(stored[:-1])
-    with pytest.raises(FormatError, match="of format 2 is not read"):
-        CODEC.from_bytes(stored.replace(b"trains\x03", b"trains\x02"))
+    with pytest.raises(FormatError, match="of format 3 is not read"):
+        CODEC.from_bytes(stored.replace(b"trains\x04", b"trains\x03"))
 
 
 def test_clipped_rows_share_their_clients_memory() -> None:
