@@ -4,7 +4,7 @@ Lloyd steps rest where two groups share a center while another group has two. No
 shows that: the mean of two groups is a mean like any other. So some rounds have two centers a cluster, close
 to each other, which cut it in halves. A record still falls into one cell, so that such a round costs what
 another does. Both halves together give the round's step, with noise sqrt(2) times as wide. Apart they show
-how far the cluster reaches across the cut.
+how far the cluster reaches across the cut. A center whose rows no round saw stays whole, after hyperplanes.
 
 Let halves have n and m rows, and the means a and b. With a center for each half, the cost falls by at least
 n m / (n + m) |a - b|^2. It rises by at most this for two whole clusters, if they get one center in place of
@@ -27,7 +27,6 @@ Reveals nothing: it looks at noised totals only.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import sqrt
 
 import numpy as np
 
@@ -70,14 +69,35 @@ class Seats:
     counted: FloatArray
     rounds: FloatArray
 
-    def counting(self, state: State, part: float) -> Seats:
+    def counting(self, state: State, part: FloatArray | float) -> Seats:
         """Return the same points, with the counts of one more round.
+
+        A center may have had rows elsewhere. After hyperplanes earlier counts are dropped once a round surely
+        finds fewer.
 
         Args:
             state: the state after that round.
             part: precision of its counts, in units of a round that asks of whole clusters.
         """
-        return replace(self, counted=self.counted + part * state.found, rounds=self.rounds + part)
+        counted, rounds = self.counted, self.rounds
+        if self.coreset.hashed:
+            unsure = state.count_noise * np.sqrt(rounds * (1.0 + rounds / part))
+            stays = counted - rounds * state.found <= SURELY_LESS * unsure
+            counted, rounds = np.where(stays, counted, 0.0), np.where(stays, rounds, 0.0)
+        return replace(self, counted=counted + part * state.found, rounds=rounds + part)
+
+    def spare(self, asked: FloatArray, noise: float) -> bool:
+        """Say whether, after hyperplanes, an empty center may go elsewhere; arguments as for `empty`."""
+        return self.coreset.hashed and bool(self.empty(asked, noise, FEW, LESS).any())
+
+    def cut(self, noise: float) -> BoolArray:
+        """Return which centers halves are asked of; after hyperplanes, not those where rounds saw no rows.
+
+        Their counts have less noise if they stay whole, and so say sooner whether they are empty.
+        """
+        seen = self.counted > SURELY_LESS * np.sqrt(self.rounds) * noise
+        chosen: BoolArray = seen | (self.rounds == 0.0) | (not self.coreset.hashed)
+        return chosen
 
     def doubtful(self, noise: float) -> bool:
         """Say whether rounds found no rows, beyond noise, for some center; or none asked about it yet.
@@ -207,12 +227,14 @@ class Halves:
         variance: of the noise in a coordinate of these, float64 of shape (2, n_clusters).
         gain: how much the cost falls with a center for each half, float64 of shape (n_clusters,).
         unsure: standard deviation of the noise in it, float64 of shape (n_clusters,).
+        part: precision of a cluster's count, in units of a round that asks of whole clusters, same shape.
     """
 
     means: FloatArray
     variance: FloatArray
     gain: FloatArray
     unsure: FloatArray
+    part: FloatArray
 
 
 def may(scale: Scale, rounds: int, n_clusters: int) -> bool:
@@ -248,7 +270,7 @@ def asked_in(number: int, rounds: int) -> bool:
 
 
 def halved_round(
-    scale: Scale, state: State, share: float, axes: FloatArray
+    scale: Scale, state: State, share: float, axes: FloatArray, cut: BoolArray
 ) -> Conversation[tuple[State, Halves]]:
     """Ask for one round, of clusters in halves, and move the centers.
 
@@ -257,38 +279,38 @@ def halved_round(
         state: the centers.
         share: share of the budget for this round.
         axes: unit vectors across which clusters are cut, float64 of shape (n_clusters, n_features).
+        cut: which clusters are cut; the others stay whole.
 
     Returns:
         The state as after a round of whole clusters, and what is known of the halves.
     """
     (k, d), ranges, off = state.centers.shape, scale.frame.ranges, 0.5 * CLOSE * state.radius * axes
-    both = ranges.clip(np.concatenate([state.centers - off, state.centers + off]))
-    question = RelativeSums(ranges=ranges, centers=both, radius=state.radius)
+    off = np.where(cut[:, None], off, 0.0)
+    both = ranges.clip(np.stack([state.centers - off, state.centers + off]))
+    asked = np.array([np.ones(k, dtype=np.bool_), cut])
+    question = RelativeSums(ranges=ranges, centers=both[asked], radius=state.radius)
     total = yield Ask(question, purpose="round", weights=weights_of(d, share, question.asks))
-    noise, found = dict(total.noise_std or {}), total.statistics
+    noise, found, sums = dict(total.noise_std or {}), np.zeros((2, k)), np.zeros((2, k, d))
+    found[asked], sums[asked] = total.statistics["count"], total.statistics["sum"]
     least = SEEN * noise["count"]
-    counts = np.maximum(found["count"], max(least, 1.0))
-    steps = clipped(found["sum"] / counts[:, None], state.radius)
-    variance = ((noise["sum"] / counts) ** 2).reshape(2, k)
-    seen = (found["count"].reshape(2, k) > least).all(axis=0)
-    counts, means = counts.reshape(2, k), (both + steps).reshape(2, k, d)
+    counts = np.maximum(found, max(least, 1.0))
+    means = both + clipped((sums / counts[:, :, None]).reshape(-1, d), state.radius).reshape(2, k, d)
+    variance = (noise["sum"] / counts) ** 2
+    seen = (found > least).all(axis=0)
     joint, twice = counts.prod(axis=0) / counts.sum(axis=0), variance.sum(axis=0)
-    square = np.square(means[1] - means[0]).sum(axis=1)
+    square, halved = np.square(means[1] - means[0]).sum(axis=1), np.where(cut, 2.0, 1.0)
     halves = Halves(
         means,
         variance,
         np.where(seen, joint * (square - d * twice), 0.0),
         joint * np.sqrt(4.0 * square * twice + 2.0 * d * twice**2),
+        1.0 / halved,
     )
     # Offsets from both centers of a cluster, as offsets from the one between them.
-    sums = found["sum"] + found["count"][:, None] * (both - np.concatenate([state.centers] * 2))
-    whole = {
-        "count": found["count"].reshape(2, k).sum(axis=0),
-        "sum": sums.reshape(2, k, d).sum(axis=0),
-        "distance": found["distance"],
-    }
-    wider = noise | {name: sqrt(2.0) * noise[name] for name in ("count", "sum")}
-    return stepped(scale, state, share, whole, wider), halves
+    sums += found[:, :, None] * (both - state.centers)
+    distance = total.statistics["distance"]
+    whole = {"count": found.sum(axis=0), "sum": sums.sum(axis=0), "distance": distance}
+    return stepped(scale, state, share, whole, noise, np.sqrt(halved)), halves
 
 
 def traded(
@@ -306,8 +328,8 @@ def traded(
     Returns:
         The seats and the state after that, and which centers are new.
     """
-    seats = seats.counting(state, 0.5)
-    empty = seats.empty(asked, state.count_noise / sqrt(2.0), FEW, LESS)
+    seats = seats.counting(state, halves.part)
+    empty = seats.empty(asked, state.count_noise, FEW, LESS)
     centers, variance, new = state.centers.copy(), state.variance.copy(), np.zeros(len(asked), dtype=np.bool_)
     rows, sure = state.counts, halves.gain - SURELY_MORE * halves.unsure
     squares = np.square(centers[:, None] - centers).sum(axis=2)

@@ -298,8 +298,9 @@ class NoisedKMeans(ABC):
             asks = start.doubts and number + PURE < rounds
             probed = wanted(seats, before, noise) if asks else np.empty(0, dtype=np.int64)
             last = not asked_in(number + 2, rounds)
-            if halving and asked_in(number, rounds) and pays(scale, seats, share, last):
-                state, halves = yield from halved_round(scale, before, share, axes)
+            spare = halving and number + 1 < rounds and seats.spare(before.centers, noise)
+            if halving and (spare or asked_in(number, rounds)) and pays(scale, seats, share, last):
+                state, halves = yield from halved_round(scale, before, share, axes, seats.cut(noise))
             elif len(probed):
                 seats, state, part = yield from doubting_round(scale, seats, before, share, probed)
             else:

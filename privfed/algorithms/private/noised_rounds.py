@@ -210,7 +210,12 @@ def lloyd_round(
 
 
 def stepped(
-    scale: Scale, state: State, share: float, found: Mapping[str, FloatArray], noise: Mapping[str, float]
+    scale: Scale,
+    state: State,
+    share: float,
+    found: Mapping[str, FloatArray],
+    noise: Mapping[str, float],
+    wider: FloatArray | float = 1.0,
 ) -> State:
     """Return the state after a round's total.
 
@@ -220,14 +225,15 @@ def stepped(
         share: share of the budget for the round.
         found: entry -> noised total.
         noise: entry -> standard deviation of the noise in each of its numbers.
+        wider: how many times wider it is in counts and sums, of all or of each center.
     """
-    radius, raw = state.radius, found["count"]
-    counts = np.maximum(raw, max(2.0 * noise["count"], 1.0))
-    of_noise = (noise["sum"] / counts) ** 2
+    radius, raw, least = state.radius, found["count"], 2.0 * wider * noise["count"]
+    counts = np.maximum(raw, np.maximum(least, 1.0))
+    of_noise = (wider * noise["sum"] / counts) ** 2
     step = clipped(found["sum"] / counts[:, None], radius)
     to_go = np.maximum(np.square(step).mean(axis=1) - of_noise - state.variance, 0.0)
     unsure = state.variance + to_go
-    gain = np.where(raw < 2.0 * noise["count"], 0.0, unsure / (unsure + of_noise))
+    gain = np.where(raw < least, 0.0, unsure / (unsure + of_noise))
     centers = scale.frame.ranges.clip(state.centers + gain[:, None] * step)
     if "distance" in noise and (error := noise["distance"] / scale.n_rows) <= 0.2 * radius:
         mean = float(found["distance"][0]) / scale.n_rows
