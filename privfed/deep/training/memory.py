@@ -31,6 +31,7 @@ class Memory:
         update: how far training moved that model, clipped.
         start: that model.
         sketch: size, seed and sketch of `update`, where it sent one.
+        first: its update of the first round.
         mean: of its updates, later ones weighing more.
         mass: sum of the weights in `mean`.
         shown: what stands for `update` in sketches, where that is `mean`.
@@ -45,6 +46,7 @@ class Memory:
     update: FloatArray | None = None
     start: FloatArray | None = None
     sketch: tuple[int, int, FloatArray] | None = None
+    first: FloatArray | None = None
     mean: FloatArray | None = None
     mass: float = 0.0
     shown: FloatArray | None = None
@@ -72,7 +74,7 @@ class Memory:
 
 
 TRAINED: Remembered[Memory] = Remembered(
-    "privfed.deep", Memory, Codec(Memory, "memory of a client that trains", 4)
+    "privfed.deep", Memory, Codec(Memory, "memory of a client that trains", 3)
 )
 """What questions that train have a client remember."""
 

@@ -124,6 +124,7 @@ class Round(Question):
         memory.start = self.models[memory.label]
         memory.update = self._update(client, memory, memory.start, generator)
         memory.round, memory.sketch, memory.shown = self.training.round, None, None
+        memory.first = memory.update if memory.round == 1 else memory.first
         memory.labels[memory.round] = memory.label
         return memory
 
