@@ -15,7 +15,8 @@ Of the others noise is drawn, from the released total and its standard deviation
   that is so many standard deviations away. It is drawn at the noised spreads, in place of the exact ones.
 - Scores of labels are quotients of sums over a table (`privfed.metrics.label_intervals`).
 - Calinski-Harabasz is a quotient of two scatters, which draws show to be normal and by how much noise shifts
-  them. Where the scatter within may be 0 the upper end is infinite.
+  them. Where the scatter within may be 0 the upper end is infinite. If it is 0, as where each row lies on
+  its center, the index is 1 by convention, which the interval of the quotient leaves out.
 
 All three cover in measurements (docs/measurements/validity.md), and have no proof: 96.5 to 100 % of 200 draws
 for Davies-Bouldin, at 1.1 to 2.2 times the width that 95 % of the values need, and 94.5 to 100 % for

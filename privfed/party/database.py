@@ -29,7 +29,7 @@ import msgspec
 
 from privfed.core.agreed.agreement import JournalCounter
 from privfed.core.stored.encoding import digest
-from privfed.errors import StateError
+from privfed.errors import PolicyError, StateError
 from privfed.protocols.crypto.keys import equal
 
 VERSION = 11
@@ -231,6 +231,17 @@ class Database:
             except sqlite3.Error as error:
                 self._failed = True
                 raise self._unusable(str(error)) from None
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Take back what is written within where a `PolicyError` leaves it, and nothing before."""
+        with self.transaction() as database:
+            database.execute("SAVEPOINT attempt")
+            try:
+                yield
+            except PolicyError:
+                database.execute("ROLLBACK TO attempt")
+                raise
 
     @contextmanager
     def _outermost(self) -> Iterator[sqlite3.Connection]:

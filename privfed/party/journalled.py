@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal
 
 from privfed.algorithms.starts import KeptStart, is_start
@@ -75,6 +75,10 @@ class JournalledFit:
         """Keep all that is written within, or nothing."""
         with self._database.transaction():
             yield
+
+    def attempt(self) -> AbstractContextManager[None]:
+        """Take back what is written within where it is refused, and nothing before."""
+        return self._database.attempt()
 
     def state(self, codec: StateCodec) -> JournalStore:
         """Return the store of the client's state."""
@@ -268,14 +272,19 @@ class JournalStore:
     def transaction(self) -> Iterator[StateTransaction]:
         """Lock the whole journal; what is saved is on disk once the outermost transaction has ended.
 
-        Where a state that counts too many losses is not kept, those in totals that were opened are.
+        Where a state that counts too many losses is not kept, those in totals that were opened are: in the
+        same transaction, so that no other process finds neither.
         """
-        try:
-            with self._fit.together():
-                yield self
-        except _Shown as error:
-            self._fit.lost(error.clients)
-            raise
+        shown: _Shown | None = None
+        with self._fit.together():
+            try:
+                with self._fit.attempt():
+                    yield self
+            except _Shown as error:
+                shown = error
+                self._fit.lost(error.clients)
+        if shown is not None:
+            raise shown
 
     def load(self) -> Any | None:
         """Return what is kept, or None before the first message.

@@ -183,7 +183,7 @@ class PrivacyBudget:
         if not 0.0 < epsilon < math.inf:
             raise ArgumentError(f"epsilon must lie in (0, inf), got epsilon={epsilon!r}.")
         self.epsilon, self.delta, self.order = float(epsilon), float(delta), order
-        self.path, self.mu_squared = Path(path), whole(self.epsilon, self.delta, order)
+        self.path, self.mu_squared = Path(path).absolute(), whole(self.epsilon, self.delta, order)
         self.domain = domain
         with budget_file.opened(self.path, create=True) as database:
             (version,) = database.execute("PRAGMA user_version").fetchone()

@@ -14,11 +14,12 @@ from dataclasses import replace
 from typing import Protocol
 
 import msgspec
+import numpy as np
 
 from privfed.core.agreed.agreement import Agreement, Signer
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import ClientPolicy
-from privfed.core.asking.question import Question
+from privfed.core.asking.question import Question, question_from_bytes
 from privfed.core.roles.conversation import Total, changed
 from privfed.core.roles.engine import ClientSide
 from privfed.core.roles.secure_sum import NextQuestion, Replay, Session, Steps, TotalReader
@@ -61,6 +62,7 @@ class Told:
 
     def __init__(self, configuration: Configuration, scheme: Scheme, totals: TotalReader | None) -> None:
         self._configuration, self._scheme, self._totals = configuration, scheme, totals
+        self._asked: tuple[int, NextQuestion] | None = None
 
     def announce(self, index: int, expected: NextQuestion) -> None:
         """Check that the total fits the grid; the clients' own replays pose the question.
@@ -74,14 +76,34 @@ class Told:
                 "coordinator totals=, or read the result where the clients are."
             )
         self._scheme.check(expected.question, len(self._configuration.cohort(expected.cohort)))
+        self._asked = index, expected
 
     def known(self, index: int) -> Total | None:
-        """Return the total of sum `index` where a client has passed it on already; None otherwise."""
-        return None if self._totals is None else self._totals.read(index)
+        """Return the total of sum `index` where a client has passed it on already; None otherwise.
+
+        Raises:
+            IntegrityError: it is no total of what is asked.
+        """
+        try:
+            total = None if self._totals is None else self._totals.read(index)
+            if total is not None and self._asked is not None and self._asked[0] == index:
+                self._check(total, self._asked[1])
+        except (ArgumentError, ValueError):
+            raise IntegrityError(
+                f"what a client passed on as the total of sum {index} is no total of what was asked; begin a "
+                "new fit."
+            ) from None
+        return total
 
     def open(self, sealed: Sealed) -> Total | None:
         """Return the total that the client passed on for this sum; None if it passed on none."""
-        return None if self._totals is None else self._totals.read(sealed.index)
+        return self.known(sealed.index)
+
+    def _check(self, total: Total, asked: NextQuestion) -> None:
+        question_from_bytes(asked.question).spec.check(total.statistics)
+        members = self._configuration.cohort(asked.cohort)
+        if not (np.isfinite(total.statistics.vector).all() and set(total.contributors) <= set(members)):
+            raise ArgumentError("a total of no numbers, or of others.")
 
 
 class CommonReplay(SimulatedReplay):
@@ -154,8 +176,9 @@ class GroupSession:
         """Pose a question on the clients' side, let the coordinator add, and open on the clients' side."""
         self.opener.announce(index, NextQuestion(question.to_bytes(), cohort))
         members = self._configuration.cohort(cohort)
-        known = self.opener.known(index)
-        if known is not None and index not in self._ahead:
+        # One client may say that it has any total: it takes as many as a sum needs.
+        known = self.opener.known(index) if index < self.relay.told else None
+        if known is not None:
             return known
         relayed = yield from self._relayed(index, members)
         total = self.opener.open(relayed.sealed)
@@ -186,7 +209,7 @@ class GroupSession:
         if known is not None:
             return known
         # The engine is told whose data will be asked; the coordinator does not know.
-        steps = changed(self.relay.sum(index), lambda exchange: replace(exchange, answering=members))
+        steps = changed(self._added(index), lambda exchange: replace(exchange, answering=members))
         relayed: Relayed = yield from steps
         return relayed
 
@@ -197,13 +220,26 @@ class GroupSession:
             IntegrityError: the clients' hash chains of totals differ.
         """
         try:
-            self._ahead[index] = yield from self.relay.sum(index)
+            self._ahead[index] = yield from self._added(index)
         except NothingAskedError:
             return
         except IntegrityError:
             raise
         except ProtocolError as error:
             self._ahead[index] = error
+
+    def _added(self, index: int) -> Steps[Relayed]:
+        """Ask a sum, of which no client can have had the total before.
+
+        Raises:
+            IntegrityError: one passed on a total, which nobody can contradict before it is read.
+        """
+        relayed = yield from self.relay.sum(index)
+        if self.opener.known(index) is not None:
+            raise IntegrityError(
+                f"a client passed on a total of sum {index} before there was one; begin a new fit."
+            )
+        return relayed
 
     def close(self) -> Steps[None]:
         """Deliver the last total."""

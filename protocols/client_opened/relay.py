@@ -138,6 +138,12 @@ class Relay(Coordinator):
         return self._session.hex()
 
     @property
+    def told(self) -> int:
+        """How many totals of earlier set-ups so many clients say they have as a sum needs."""
+        least = self._fewest(len(self._everyone), self._agreement.configuration.terms)
+        return next(iter(sorted(self._told.values(), reverse=True)[least - 1 :]), 0)
+
+    @property
     def invited(self) -> tuple[int, ...]:
         """Clients that have not yet confirmed that they opened the leader's box."""
         return tuple(self._invitations)

@@ -181,6 +181,8 @@ def test_a_claim_lifts_no_limit_of_an_owner_who_bounds_no_epsilon() -> None:
         training = EXAMPLES["SketchedUpdates"](Ranges(*ends, configuration.max_rows or 8), np.stack(ends))
         assert bounded.refuses_question(training, configuration) != "policy:models"
         assert unbounded.refuses_question(training, configuration) == "policy:models"
+        allowed = ClientPolicy.closed(group_size=1, models=True)
+        assert allowed.refuses_question(training, configuration) != "policy:models"
 
 
 @pytest.mark.parametrize(

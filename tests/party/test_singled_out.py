@@ -7,8 +7,9 @@ agreed without it or with cohorts without it. By default one client of a few is 
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,14 +27,15 @@ from privfed.core.roles.engine import Exchange, Replies
 from privfed.core.roles.secure_sum import Steps
 from privfed.errors import ArgumentError, PolicyError, PrivFedError, ProtocolError, RefusedError
 from privfed.party.client import Party
+from privfed.party.journalled import JournalledFit
 from privfed.party.signed import SignedSide
 from privfed.protocols import CKKS, GroupMasked, Masked
-from privfed.protocols.client_opened.scheme import Group, State, closed
+from privfed.protocols.client_opened.scheme import CODEC, Group, State, closed
 from privfed.protocols.plain import PlainClient
 from privfed.protocols.setup.losses import Losses
 from privfed.protocols.slotted import Slotted
 from tests.party.elsewhere import Elsewhere
-from tests.party.journals import SERVER, Asked, question
+from tests.party.journals import SERVER, Asked, agreement, new_party, question
 from tests.party.test_peers import NAMES, Parties, driven, silent
 from tests.undeclared import ANYTHING
 
@@ -315,6 +317,35 @@ def test_over_fits_clients_that_open_totals_count_those_that_they_opened(tmp_pat
     assert {engine.party(i).journal.usage("rows").losses for i in range(5)} == {2}
     with pytest.raises(PolicyError, match="policy:max_losses"):
         DWFKMeans(2, protocol=CKKS(), engine=engine, random_state=0).fit()
+
+
+def test_no_other_process_finds_neither_a_state_nor_its_losses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that began a fit in between found too few losses."""
+    own, journal = new_party(tmp_path)
+    agreed = agreement(own)
+    fit = journal.begin(agreed, 0, "rows", ClientPolicy(max_losses=1))
+    count, locked = JournalledFit.lost, list[str]()
+
+    def lost(self: JournalledFit, clients: int, most: int | None = None) -> None:
+        with closing(sqlite3.connect(tmp_path / "journal.sqlite", timeout=0.0)) as other:
+            try:
+                other.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                locked.append(str(error))
+        count(self, clients, most)
+
+    monkeypatch.setattr(JournalledFit, "lost", lost)
+    group = Group(session=b"", leader=0, channel=b"", pairs={}, head=b"", losses=Losses(count=2), shown=2)
+    store = fit.state(CODEC)
+    with pytest.raises(PolicyError, match="policy:max_losses"), store.transaction() as transaction:
+        transaction.save(State(fit=b"kept"))
+        transaction.save(State(group=group))
+    assert locked == ["database is locked"]
+    assert store.load() is None
+    assert journal.usage("rows").losses == 2
+    assert [one["kind"] for one in journal.entries()][-2:] == ["lost", "rows"]
 
 
 def test_a_fit_that_an_invalid_total_ends_keeps_what_the_one_before_it_showed() -> None:

@@ -70,6 +70,17 @@ def test_a_claim_spends_no_more_than_was_paid_and_hardly_less(share: float, tmp_
     assert (1 - 1e-9) * paid < budget_of(Mechanism.GAUSSIAN, taken.epsilon, taken.delta) <= paid
 
 
+def test_a_process_that_moves_to_another_folder_draws_from_the_same_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    budget = PrivacyBudget(1.0, 1e-6, "record", "add-remove", "b.db", domain=BOX)
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    budget.take(0.3)
+    assert budget.remaining().share == pytest.approx(0.7) and not list(Path().iterdir())
+
+
 def test_a_year_of_releases_spends_what_one_release_would(tmp_path: Path) -> None:
     budget = budget_in(tmp_path)
     taken = [budget.take(0.01) for _ in range(100)]

@@ -7,7 +7,7 @@ computed again, is never advised against it, whatever attacks found.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from html import escape
@@ -170,7 +170,7 @@ def measured(row: Row, adversary: Adversary) -> Measured | None:
         if any(one["status"] != Status.NOT_APPLICABLE for one in each.values())
     )
     leakage = row.stats.get(f"leakage: {adversary}")
-    left = unread(read_by({name: next(iter(each.values())) for name, each in tried.items()}))
+    left = _left(tried)
     if leakage is not None and leakage.mean > 0.0:
         evidence = Evidence.FOUND
     elif sees(row, adversary) is Sees.NOTHING:
@@ -179,6 +179,15 @@ def measured(row: Row, adversary: Adversary) -> Measured | None:
         # An attack that had nothing to read, or could not tell, says nothing of what was shown.
         evidence = Evidence.NOTHING if ran and not left else Evidence.IN_PART
     return Measured(evidence, leakage, in_words(left), ran, tuple(name for name in tried if name not in ran))
+
+
+def _left(tried: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
+    """Return what no attack read on the first seed on which something was left unread; nothing if on none."""
+    for seed in sorted({seed for each in tried.values() for seed in each}):
+        reports = {name: each[seed] for name, each in tried.items() if seed in each}
+        if found := unread(read_by(reports)):
+            return found
+    return []
 
 
 def advise(

@@ -254,6 +254,15 @@ def test_caveats_say_what_the_answer_rests_on(masked: Row) -> None:
     assert set(close) - set(sure) == {"its leakage exceeds the bound within one standard deviation"}
 
 
+def test_what_was_left_unread_on_any_seed_is_not_read(masked: Row) -> None:
+    row = attacked(masked, SERVER, 0.0)
+    ((label, first),) = row.reports.items()
+    kind = {"question": "LloydSums", "purpose": "round", "shown": "totals", "sums": [3]}
+    later = {**first[0], "status": "read in part", "not_read": [kind]}
+    found = measured(replace(row, reports={label: {0: first[0], 1: later}}), SERVER)
+    assert found is not None and found.evidence is Evidence.IN_PART and "LloydSums" in found.unread
+
+
 def test_answers_that_say_no_more_than_stricter_ones_are_left_out(masked: Row) -> None:
     good = attacked(masked, SERVER, 0.05, score_ratio=1.1, bytes=20.0)
     cheap = attacked(masked, SERVER, 0.3, score_ratio=1.0, bytes=1.0)
