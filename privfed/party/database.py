@@ -195,9 +195,8 @@ class Database:
             StateError: something was changed; the message says how to go on.
         """
         with self.transaction() as database:
-            found = fault(database, since)
-        if found is not None:
-            raise self._changed(found)
+            if (found := fault(database, since)) is not None:
+                raise self._changed(found)
 
     @property
     def head(self) -> JournalCounter:
@@ -242,6 +241,8 @@ class Database:
             except PolicyError:
                 database.execute("ROLLBACK TO attempt")
                 raise
+            finally:
+                database.execute("RELEASE attempt")  # Left standing, an attempt around it went back to it.
 
     @contextmanager
     def _outermost(self) -> Iterator[sqlite3.Connection]:

@@ -28,6 +28,7 @@ from privfed.core.roles.secure_sum import Steps
 from privfed.errors import ArgumentError, PolicyError, PrivFedError, ProtocolError, RefusedError
 from privfed.party.client import Party
 from privfed.party.journalled import JournalledFit
+from privfed.party.program import ProgramState
 from privfed.party.signed import SignedSide
 from privfed.protocols import CKKS, GroupMasked, Masked
 from privfed.protocols.client_opened.scheme import CODEC, Group, State, closed
@@ -341,9 +342,12 @@ def test_no_other_process_finds_neither_a_state_nor_its_losses(
     store = fit.state(CODEC)
     with pytest.raises(PolicyError, match="policy:max_losses"), store.transaction() as transaction:
         transaction.save(State(fit=b"kept"))
+        # Stores of one fit share their transactions: an inner one that ended well is taken back, too.
+        with fit.program_state.transaction() as inner:
+            inner.save(ProgramState(index=3))
         transaction.save(State(group=group))
     assert locked == ["database is locked"]
-    assert store.load() is None
+    assert (store.load(), fit.program_state.load()) == (None, None)
     assert journal.usage("rows").losses == 2
     assert [one["kind"] for one in journal.entries()][-2:] == ["lost", "rows"]
 
