@@ -101,7 +101,7 @@ def at(values: npt.NDArray[Number], places: Integers) -> npt.NDArray[Number]:
 
 def propose(proposals: Proposals, places: Integers, source: RandomBits) -> tuple[Integers, Integers]:
     """Make one proposal for each place; return the indices of those accepted, and their values."""
-    words, kept, values = source.words(3 * places.size).reshape(3, -1), list[Integers](), list[Integers]()
+    words, kept, values = source.words(3 * places.size).reshape(3, -1), [places[:0]], [places[:0]]
     for start in range(0, places.size, _PART):
         part = slice(start, start + _PART)
         value, accepted = _decided(proposals, places[part], words[:, part], source)

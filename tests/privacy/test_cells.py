@@ -92,8 +92,33 @@ def test_draws_have_the_asked_shape_and_differ(size: int | tuple[int, ...]) -> N
 
 
 def test_places_of_rejected_proposals_are_filled_with_independent_draws() -> None:
-    """Few proposals: the surplus does not always reach, and then more are drawn."""
     draws = np.concatenate([draw_wide(2.0**30, 40, seeded(i)) for i in range(3_000)]) / 2.0**30
     assert stats.kstest(draws, "norm").pvalue > 0.001
     lagged = [float(np.mean(draws[lag:] * draws[:-lag])) for lag in (1, 2, 3, 40)]
     assert np.abs(lagged).max() < 4.5 / np.sqrt(draws.size)
+
+
+class FirstOfTheRest(SeededBits):
+    """Bits whose first words all choose an entry of the rest: half of the proposals are rejected."""
+
+    first = True
+
+    def words(self, size: int) -> np.ndarray:
+        last = ((1 << 14) - 1) << cells_of(2.0**30).width if self.first else 0
+        self.first = False
+        return super().words(size) | np.uint64(last)
+
+
+def test_more_is_drawn_where_the_surplus_does_not_reach() -> None:
+    draws = np.concatenate(
+        [draw_wide(2.0**30, 500, FirstOfTheRest(np.random.default_rng(i))) for i in range(40)]
+    )
+    assert len(np.unique(draws)) == len(draws) == 20_000
+    # Places that were left as they were would lie in the first cell.
+    assert (np.abs(draws) < 1 << cells_of(2.0**30).width).mean() < 0.05
+
+
+def test_no_proposal_may_be_of_the_rest() -> None:
+    """Of the few draws that a surplus lacks, in one of fifty cases."""
+    draws = np.concatenate([draw_wide(2.0**30, 1, seeded(i)) for i in range(600)]) / 2.0**30
+    assert stats.kstest(draws, "norm").pvalue > 0.001
