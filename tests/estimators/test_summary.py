@@ -164,6 +164,22 @@ def test_a_few_rows_far_from_all_others_count_where_they_are_seen(epsilon: float
         assert (np.abs(found.std_**2 - rows.var(axis=0)) < 5.0 * found.var_error_).all()
 
 
+@pytest.mark.parametrize(("place", "share"), [((0.9, 0.9), 0.05), ((0.9, 0.0), 0.01), ((-1.0, 1.0), 0.1)])
+def test_rows_beyond_what_the_search_looks_at_may_lie_anywhere(
+    place: tuple[float, ...], share: float
+) -> None:
+    """Its outermost shell has all of them, and the error of the mean was said as if they lay within it."""
+    rng = np.random.default_rng(0)
+    rows = np.where(rng.random((20_000, 1)) < share, place, 0.0) + 0.02 * rng.standard_normal((20_000, 2))
+    rows = np.clip(rows, -1.0, 1.0)
+    for seed in range(4):
+        claim = replace(private("record", 2.0, noise_seed=seed), domain=Box(-1.0, 1.0))
+        found = FederatedSummary(privacy=claim, protocol="plain").fit(np.array_split(rows, 4))
+        assert (np.abs(found.mean_ - rows.mean(axis=0)) < 5.0 * found.mean_error_).all()
+        assert (np.abs(found.std_**2 - rows.var(axis=0)) < 5.0 * found.var_error_).all()
+        assert (found.mean_error_ < 0.01).all()
+
+
 def test_rows_in_a_small_part_of_the_domain_have_no_others_far_away() -> None:
     """The outermost shell of a later search holds the tail of these very rows."""
     rows = 0.3 + 0.003 * np.random.default_rng(1).standard_normal((10_000, 1))

@@ -87,7 +87,8 @@ class Scale:
         sum_length: largest L2 norm that one unit adds to sums in cells, in units of the radius; 1 for a
             record.
         rows_error: standard deviation of the noise in `n_rows`, as a share of it.
-        shells: distances from the center up to which rows are seen, and how many, float64 of shape (2, n).
+        shells: distances from the center up to which rows are seen, those up to which these may lie (infinite
+            in a search's outermost shell, which has all rows beyond its cap), and how many, (3, n).
     """
 
     frame: Frame
@@ -101,7 +102,7 @@ class Scale:
     count_length: float = 1.0
     sum_length: float = 1.0
     rows_error: float = 0.0
-    shells: FloatArray = field(default_factory=lambda: np.zeros((2, 0)))
+    shells: FloatArray = field(default_factory=lambda: np.zeros((3, 0)))
 
     def reach(self, usual: float, share: float, power: int = 1) -> tuple[float, float]:
         """Return how long powers of offsets may be, and what clipping to that takes of their mean, at most.
@@ -114,13 +115,32 @@ class Scale:
             share: the question's share of the budget.
             power: of the offsets.
         """
-        far = self.shells[:, self.shells[0] > 2.0 * self.radius]
-        lengths = np.minimum(far[0], 2.0 * self.frame.radius) ** power
+        ends, rows = self.ends(), self.shells[2]
+        far = ends > 2.0 * self.radius
+        lengths = ends[far] ** power
         tried = np.append(usual, lengths[lengths > usual])
-        lost = np.maximum(lengths - tried[:, None], 0.0) @ far[1]
+        lost = np.maximum(lengths - tried[:, None], 0.0) @ rows[far]
         noise = self.noise(share, 0.0) / sqrt(self.frame.ranges.n_features)
         best = int((np.square(noise * tried) + np.square(lost)).argmin())
         return float(tried[best]), float(lost[best]) / self.n_rows
+
+    def ends(self) -> FloatArray:
+        """Return up to which distance the rows of each shell lie, float64 of shape (n,).
+
+        Rows beyond a search's cap lie anywhere in the domain, unless the cap is that near to the radius that
+        they are the tail of the others.
+        """
+        beyond = self.shells[0] >= _FAR * 2.0 ** (1.0 / SHELLS_PER_OCTAVE) * self.radius
+        most = min(self.frame.radius + self._length(self.center - self.frame.middle), 2.0 * self.frame.radius)
+        return np.asarray(np.minimum(np.where(beyond, self.shells[1], self.shells[0]), most))
+
+    def moved(self, center: FloatArray) -> Scale:
+        """Return the same rows from another center, from which they may lie farther than they were seen."""
+        farther = self._length(center - self.center)
+        return replace(self, center=center, shells=self.shells + np.array([[0.0], [farther], [0.0]]))
+
+    def _length(self, offset: FloatArray) -> float:
+        return float(np.linalg.norm(offset if self.frame.widths is None else offset / self.frame.widths))
 
     def noise(self, share: float, counts: float) -> float:
         """Predict the L2 norm of the noise in a cell's sum, in units of the clipping radius.
@@ -292,7 +312,7 @@ def _centered(scale: Scale, octaves: bool) -> Conversation[tuple[Scale, float]]:
     offset = clipped(offset[None] * shrunk * prior / (prior + variance), cap)[0]
     offset = offset if frame.widths is None else offset * frame.widths
     center = np.clip(scale.center + offset, frame.ranges.low, frame.ranges.high)
-    return replace(scale, center=center, spent=scale.spent + SHARES["center"]), sqrt(d * variance)
+    return replace(scale.moved(center), spent=scale.spent + SHARES["center"]), sqrt(d * variance)
 
 
 def _with_radius(scale: Scale, cap: float, octaves: bool) -> Conversation[Scale]:
@@ -311,30 +331,31 @@ def _with_radius(scale: Scale, cap: float, octaves: bool) -> Conversation[Scale]
     radius, counts = min(0.7 * frame.radius, cap), total.statistics["count"]
     seen = np.where(counts > OUTERMOST * noise["count"], counts, 0.0)
     sure = np.where(counts > SURE_SHELL * noise["count"], counts, 0.0)
-    if sure.sum() > 0.5 * n_rows and noise["count"] < 0.1 * n_rows:
+    found = sure.sum() > 0.5 * n_rows and noise["count"] < 0.1 * n_rows
+    if found:
         radius = _quantile(question.edges(), sure)
-        shells = _together(scale.shells, question.edges(), seen, radius)
-        extent = float(shells[0, shells[1] > 0.0].max(initial=0.0)) or cap
-        return replace(scale, radius=radius, extent=extent, spent=spent, shells=shells)
-    if (unsure := noise["distance"] / n_rows) < 0.25 * cap:
+    elif (unsure := noise["distance"] / n_rows) < 0.25 * cap:
         mean = float(total.statistics["distance"][0]) / n_rows
         least, most = max(0.1 * cap, 2.0 * unsure), min(cap, 0.7 * frame.radius)
         radius = float(np.clip(mean * min(chi_ratio(len(scale.center)), 1.3), least, max(least, most)))
     shells = _together(scale.shells, question.edges(), seen, radius)
-    return replace(scale, radius=radius, extent=min(cap, 2.0 * radius), spent=spent, shells=shells)
+    scale = replace(scale, radius=radius, extent=min(cap, 2.0 * radius), spent=spent, shells=shells)
+    if not found:
+        return scale
+    return replace(scale, extent=float(scale.ends()[shells[2] > 0.0].max(initial=0.0)) or cap)
 
 
 def _together(before: FloatArray, edges: FloatArray, rows: FloatArray, radius: float) -> FloatArray:
     """Return the shells that a search has seen, and those beyond its cap that an earlier one did.
 
     Its own outermost shell holds all rows beyond its cap. Where these lie far beyond the radius, those that
-    no earlier search saw may be as far away as that looked.
+    an earlier search saw are not counted again.
     """
-    far = before[:, before[0] > edges[0]]
-    if not far.size or edges[1] < _FAR * radius:
-        return np.hstack([far, [edges, rows]])
-    far[1, far[0].argmax()] += max(rows[0] - far[1].sum(), 0.0)
-    return np.hstack([far, [edges[1:], rows[1:]]])
+    own, far = np.array([edges, edges, rows]), before[:, before[0] > edges[0]]
+    own[1, 0] = np.inf
+    if edges[1] >= _FAR * radius:
+        own[2, 0] = max(rows[0] - far[2].sum(), 0.0)
+    return np.hstack([far, own])
 
 
 def _quantile(edges: FloatArray, counts: FloatArray) -> float:
