@@ -154,8 +154,8 @@ REMEDIES = {
     ),
     "policy:cohorts": (
         "Totals of cohorts that differ by one client show that client's answers, and no count of losses "
-        "bounds that: ask all clients each round, or fixed groups, or claim differential privacy; or owners "
-        "allow it (fixed_cohorts = false in node.toml)"
+        "bounds that: ask all clients each round, or fixed groups; or owners allow it (fixed_cohorts = false "
+        "in node.toml), or bound epsilon (max_epsilon), and you claim differential privacy"
     ),
     "policy:min_honest": (
         "Clients want to be summed with more honest clients: agree on more, as Masked(honest=...)"

@@ -222,7 +222,7 @@ data = {data}  # table with this node's rows
 data_set = {data_set}  # your own name of these rows, for the journal
 {columns}{rows}{modules}{tells}
 # What this node answers, whatever the others agree on. What is not named here is refused (docs/party.md):
-# without algorithms all of them, over plain sums all, models that are trained without differential privacy.
+# without algorithms all of them, plain sums, cohorts that differ, models trained without a privacy claim.
 [policy]
 {policy}
 """

@@ -20,7 +20,7 @@ from privfed.core.agreed.program import AgreedProgram, Of
 from privfed.core.stored.encoding import CODE
 from privfed.core.values.domain import Ranges
 from privfed.core.values.guarantee import SampledSteps
-from privfed.errors import ArgumentError, PolicyError, RefusedError
+from privfed.errors import REMEDIES, ArgumentError, PolicyError, RefusedError
 from privfed.metrics.asked import AskedMetric
 from privfed.metrics.named import ASKS, OF_LABELS, following
 from privfed.party.identity import OwnIdentity
@@ -163,6 +163,17 @@ def test_a_claim_that_accounting_cannot_read_is_none_within_a_bound(unread: str)
     configuration = private(delta=1e-310) if unread == "agreed" else private()
     given = Usage(claims=(claim(1e-6, mechanism="of a later version" if unread == "given" else "gaussian"),))
     assert refuses_fit(ClientPolicy(max_epsilon=100.0), configuration, given) == "policy:max_epsilon"
+
+
+def test_a_claim_opens_cohorts_that_differ_where_an_owner_bounds_epsilon_and_nowhere_else() -> None:
+    """The refusal once named a claim alone as its remedy."""
+    private_one = private()
+    two = msgspec.structs.replace(private_one, clients=("a", "b"), cohorts=CohortRule(kind="sampled", size=1))
+    open_otherwise: dict[str, Any] = {"algorithms": None, "protocols": None, "group_size": 1}
+    assert refuses_fit(ClientPolicy.closed(**open_otherwise), two) == "policy:cohorts"
+    assert refuses_fit(ClientPolicy.closed(**open_otherwise, max_epsilon=1.0, max_delta=1e-3), two) is None
+    assert refuses_fit(ClientPolicy.closed(**open_otherwise, fixed_cohorts=False), two) is None
+    assert all(name in REMEDIES["policy:cohorts"] for name in ("max_epsilon", "fixed_cohorts = false"))
 
 
 @pytest.mark.parametrize(("words", "configuration", "given"), JOINED)
