@@ -234,12 +234,17 @@ class GroupSession:
         Raises:
             IntegrityError: one passed on a total, which nobody can contradict before it is read.
         """
+        self._check_new(index)  # Before anybody answers: a run that stopped may have left a total with some.
         relayed = yield from self.relay.sum(index)
+        self._check_new(index)
+        return relayed
+
+    def _check_new(self, index: int) -> None:
         if self.opener.known(index) is not None:
             raise IntegrityError(
-                f"a client passed on a total of sum {index} before there was one; begin a new fit."
+                f"a client has a total of sum {index} that too few others have: it is made up, or the "
+                "earlier run stopped before they got it; begin a new fit."
             )
-        return relayed
 
     def close(self) -> Steps[None]:
         """Deliver the last total."""

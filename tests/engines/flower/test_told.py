@@ -15,6 +15,7 @@ from privfed.deploy.local import nodes_of
 from privfed.engines.flower import FlowerEngine
 from privfed.engines.flower.node import Node
 from privfed.errors import IntegrityError, ProtocolError
+from privfed.party.client import Party
 from privfed.party.replay import TOTAL, OpenedTotal
 from tests.default_run import slow
 from tests.engines.flower.federations import WORDS, federation
@@ -69,7 +70,7 @@ def test_a_total_that_is_told_before_there_is_one_ends_the_run(
         node._totals += [(i, changed(known[i])) for i in range(first, 7) if index == first - 1]
         HONEST(node, index, total)
 
-    with pytest.raises(IntegrityError, match=f"a total of sum {first} before there was one"):
+    with pytest.raises(IntegrityError, match=f"a total of sum {first} that too few others have"):
         asked(federation(tmp_path / "fed"), protocol, lies, monkeypatch)
 
 
@@ -97,8 +98,30 @@ def test_a_resumed_run_takes_no_total_that_one_client_says_is_of_before(
         return (*told, *more) if self._folder.name == "c0" else told
 
     monkeypatch.setattr(Node, "_opened", lies)
-    with pytest.raises(IntegrityError, match="before there was one"):
+    with pytest.raises(IntegrityError, match="that too few others have"):
         over(folder, protocol, run_dir=tmp_path / "run").resume()
+
+
+@SUMS
+def test_a_resumed_run_asks_nobody_again_where_some_had_got_the_last_total(
+    protocol: str, tmp_path: Path
+) -> None:
+    """The others answered the same sum anew, without the one who has its total, before it was refused."""
+
+    class Lost(Folders):
+        def send(self, messages: Any, seconds: float) -> Any:
+            if self.trips != 5:
+                return super().send(messages, seconds)
+            super().send(dict(sorted(messages.items())[:1]), seconds)
+            raise ProtocolError("the Flower run ended")
+
+    folder = federation(tmp_path / "fed")
+    with pytest.raises(ProtocolError, match="the Flower run ended"):
+        over(folder, protocol, Lost(nodes_of(folder)), run_dir=tmp_path / "run").fit()
+    answers = [one.answered for node in nodes_of(folder) for one in Party(node).journal.fits]
+    with pytest.raises(IntegrityError, match="begin a new fit"):
+        over(folder, protocol, run_dir=tmp_path / "run").resume()
+    assert [one.answered for node in nodes_of(folder) for one in Party(node).journal.fits] == answers
 
 
 @SUMS
