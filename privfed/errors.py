@@ -152,6 +152,9 @@ REMEDIES = {
     "policy:min_clients": (
         "Clients want more clients in every sum (min_clients): take more, or draw more of them for a round"
     ),
+    "policy:privacy": (
+        "Clients take part under differential privacy alone (max_epsilon): claim it, with privacy=..."
+    ),
     "policy:cohorts": (
         "Totals of cohorts that differ by one client show that client's answers, and no count of losses "
         "bounds that: ask all clients each round, or fixed groups; or owners allow it (fixed_cohorts = false "
@@ -228,7 +231,8 @@ REMEDIES = {
         "or another one: begin a fit without it, or with a new identity for it"
     ),
     "agreement:parties": (
-        "A node's list of parties is another than the coordinator's: compare their digits (privfed keys show)"
+        "A node's list of parties is another than the coordinator's, or than when the fit began: compare "
+        "their digits (privfed keys show)"
     ),
     "policy:groups": (
         "A node answers from means of groups of rows, which no claim covers: its owner approves claims "

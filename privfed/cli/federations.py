@@ -316,9 +316,7 @@ def _fit(
     clients = Clients.elsewhere(engine.members)
     fitted: Any = model
     if isinstance(model, FederatedClusterer):
-        taken = model.get_params(deep=False)
-        rounds = RoundProgress(algorithm, taken.get("max_iter", 1), taken.get("n_init", 1))
-        with rounds as progress, in_results():
+        with RoundProgress(algorithm, model.max_iter, model.n_init) as progress, in_results():
             model.fit_clients(clients, resume=resume, watch=progress)
     else:
         models().train(model, algorithm, clients, resume, quiet=False)

@@ -255,7 +255,7 @@ def in_options(text: str, parameters: Iterable[str] = ()) -> str:
     if context is None or context.command.name in _WORDS_OF_FILES:
         return text
     options = _spelled(context)
-    text, python, rest = " ".join(text.split()).partition("in Python")
+    text, *python = re.split(r"(?=\bin Python\b)", " ".join(text.split()), maxsplit=1, flags=re.IGNORECASE)
     for name in parameters:
         text = re.sub(rf"(?<![\w.-]){name}(?![\w=])", options.get(name, name), text)
 
@@ -269,7 +269,7 @@ def in_options(text: str, parameters: Iterable[str] = ()) -> str:
         return f"{options[name]} {word}".rstrip()
 
     # An option says by itself what the attacker knows.
-    return re.sub(r"\bPrior\((--[a-z-]+)\)", r"\1", _ASSIGNED.sub(option, text)) + python + rest
+    return re.sub(r"\bPrior\((--[a-z-]+)\)", r"\1", _ASSIGNED.sub(option, text)) + "".join(python)
 
 
 def _spelled(context: click.Context) -> dict[str, str]:

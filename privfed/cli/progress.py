@@ -61,7 +61,8 @@ class Rounds:
         if len(self._ends) < 2 or self.restart > self.n_init:
             return None
         each = (self._ends[-1] - self._ends[0]) / (len(self._ends) - 1)
-        rounds = (self.n_init - self.restart + 1) * self.max_iter - self.round
+        # A private fit may have a wide round besides.
+        rounds = max(0, (self.n_init - self.restart + 1) * self.max_iter - self.round)
         return timedelta(seconds=round(each * rounds))
 
     def __str__(self) -> str:
@@ -114,7 +115,8 @@ class Progress:
             self._bar.update(self._bar.task_ids[0], description=text, left=left)
         elif not self._quiet and (now - self._last >= SECONDS_BETWEEN_LINES or last):
             self._last = now
-            self._console.print(f"{text}, {now - self._began:.0f} s, {left}", soft_wrap=True)
+            said = f"{text}, {now - self._began:.0f} s" + f", {left}" * bool(left)
+            self._console.print(said, soft_wrap=True)
 
     def count(self, what: str, done: int, of: int) -> None:
         """Show what is done of several alike, and the time that the others would take."""

@@ -23,7 +23,7 @@ from privfed.core.asking.question import Question, question_from_bytes
 from privfed.core.roles.conversation import Total, changed
 from privfed.core.roles.engine import ClientSide
 from privfed.core.roles.secure_sum import NextQuestion, Replay, Session, Steps, TotalReader
-from privfed.errors import ArgumentError, IntegrityError, ProtocolError
+from privfed.errors import ArgumentError, IntegrityError, ProtocolError, RefusedError
 from privfed.protocols.answering import check_promised
 from privfed.protocols.client_opened.group_client import GroupClient, total_of
 from privfed.protocols.client_opened.relay import NothingAskedError, Relay, Relayed
@@ -191,6 +191,8 @@ class GroupSession:
             yield from self.relay.close()
             total = self.opener.open(relayed.sealed)
         if total is None:
+            if isinstance(refused := self._ahead.get(index + 1), RefusedError):
+                raise refused
             raise ProtocolError(
                 f"only the clients have the total of sum {index}, and the one that passes totals on to this "
                 "run was lost; resume the run."

@@ -154,6 +154,11 @@ def test_an_option_is_called_like_its_parameter() -> None:
             [],
             "use --merge summed, or (in Python) protocol=Slotted(Masked(), sums=3).",
         ),
+        (
+            "give n_init=2. In Python: FederatedScaler(privacy=budget.take(.1)).",
+            [],
+            "give --n-init 2. In Python: FederatedScaler(privacy=budget.take(.1)).",
+        ),
     ],
 )
 def test_a_message_names_options(text: str, parameters: list[str], expected: str) -> None:

@@ -53,6 +53,9 @@ def test_rounds_and_movement_are_counted_from_the_questions() -> None:
     assert str(rounds) == "restart 2 of 2, starting"
     rounds.count(ask(0.1), 4)
     assert (rounds.round, rounds.movement) == (1, None)
+    for second in range(5, 17):
+        rounds.count(ask(0.1), second)
+    assert (rounds.round, rounds.left().total_seconds()) == (13, 0)
 
 
 def test_other_sums_are_no_rounds() -> None:

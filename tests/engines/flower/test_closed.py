@@ -57,7 +57,7 @@ def test_what_is_not_approved_is_refused(tmp_path: Path) -> None:
     assert "policy:groups" in refused(folder, DPKMeans(2, **words))
     private = federation(tmp_path / "private", approved={**APPROVED, "max_epsilon": 2.0, "max_delta": 1e-5})
     assert asked(private, DPKMeans(2, **words)).privacy_spent_.epsilon == 2.0
-    assert "policy:privacy" in refused(private, DWFKMeans(2, **WORDS))
+    assert "privacy alone (max_epsilon): claim it" in refused(private, DWFKMeans(2, **WORDS))
 
 
 LEFT_OUT = [[j for j in range(N) if j != i] for i in range(N)]
@@ -126,7 +126,7 @@ def test_what_an_owner_approves_no_more_is_answered_no_more(protocol: str, code:
     folder = federation(tmp_path / "fed")
     network = ChangedMinds(nodes_of(folder))
     network.change = MINDS[code]
-    with FlowerEngine(folder, network=network) as engine, pytest.raises(ProtocolError):
+    with FlowerEngine(folder, network=network) as engine, pytest.raises(ProtocolError, match=code):
         DWFKMeans(2, protocol=protocol, engine=engine, **WORDS).fit()
     assert network.change is None
     last = [read_up(reply, "a node") for reply in network.up[-N:]]
