@@ -16,7 +16,7 @@ sigma^2), and P(x) = H exp(-t) for a constant H.
 
 H is the largest of a list for which p <= 1. In a cell that holds if P(c w) - n_c <= M 2^-b, which is
 checked for 40 blocks. Beyond them P falls by more than half from block to block, as W > sigma. Rounded down
-and checked is with 2^-30 to spare for rounding. 94 % of proposals are of cells.
+and checked is with 2^-30 to spare for rounding. At least 93 % of proposals are of cells.
 
 Float error of p. Let e = 2^-53. The computed P is P (1 + d), |d| <= (6.2 t + 9.2) e, as in the sampler.
 Difference and quotient round once more each. As W > sigma, 2^b exp(-t) <= exp(0.694 s - s^2 / 2) for s =
