@@ -16,7 +16,7 @@ from privfed.audits import Audit, Claim, RunAudit, audit_one_run, audit_run, aud
 from privfed.audits.truth import unlike
 from privfed.cli.declared import Declared
 from privfed.cli.described import clipped, know_questions, load, models
-from privfed.cli.own_rows import audit_own_rows
+from privfed.cli.own_rows import audit_own_rows, other_columns
 from privfed.cli.result import claim_of_run
 from privfed.cli.run_folder import RUN, Source, read_run, values_of
 from privfed.cli.several_runs import without_rows
@@ -87,7 +87,7 @@ def audit(
         try:
             noise = audit_run(transcript, rows, labels, **options)
         except DataError as error:
-            raise DataError(_other_columns(subject, transcript, named) or str(error)) from None
+            raise DataError(other_columns(transcript, named) or str(error)) from None
         found = [noise, audit_units(transcript, trials=trials, **options)]
         plain = found[0].to_dict() | {"unit": found[1].to_dict(), "privacy": claim.to_dict()}
         lines = [str(claim), NOT_COVERED]
@@ -237,17 +237,6 @@ def target_of(
     return view, target, doubt
 
 
-def _other_columns(folder: Path, transcript: Transcript, columns: tuple[str, ...]) -> str | None:
-    """Return that rows were read from other columns than a run's; None where they were not."""
-    agreed = transcript.configuration.columns
-    if agreed is None or columns == agreed:
-        return None
-    return (
-        f"the rows are of the columns {', '.join(columns)}, and the run in {folder} is of "
-        f"{', '.join(agreed)}, in this order; name these with --columns."
-    )
-
-
 def doubt_of(
     folder: Path, transcript: Transcript, rows: list[FloatArray], columns: tuple[str, ...]
 ) -> str | None:
@@ -270,7 +259,7 @@ def doubt_of(
     differs = unlike(transcript, rows)
     if differs is None:
         return None
-    others = _other_columns(folder, transcript, columns)
+    others = other_columns(transcript, columns)
     if run is not None and (terms is None or terms.unit != Unit.USER):
         raise DataError(
             others

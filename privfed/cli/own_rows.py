@@ -73,8 +73,23 @@ def audit_own_rows(
         raise click.exceptions.Exit(1)
 
 
+def other_columns(transcript: Transcript, columns: tuple[str, ...]) -> str | None:
+    """Return that rows were read from other columns than a run's; None where not, or arrays have no names."""
+    agreed, of_arrays = transcript.configuration.columns, tuple(f"x{i}" for i in range(len(columns)))
+    if agreed is None or columns == agreed or (columns == of_arrays and len(columns) == len(agreed)):
+        return None
+    return (
+        f"the rows are of the columns {', '.join(columns)}, and the run is of {', '.join(agreed)}, in this "
+        "order; name these with --columns."
+    )
+
+
 def _own(transcript: Transcript, source: Source, client: str | None, grouped: bool) -> ClientData:
-    """Return the client's rows, scaled as the run's were."""
+    """Return the client's rows, scaled as the run's were.
+
+    Raises:
+        DataError: they are of other columns than the run's, or in another order, which no noised total shows.
+    """
     rows = Path(source.path)
     if client is None and (grouped or _has(rows, source.group)):
         raise ArgumentError(f"{rows} says whose rows are whose: name yours with --client.")
@@ -89,6 +104,8 @@ def _own(transcript: Transcript, source: Source, client: str | None, grouped: bo
         ),
         private=True,
     )
+    if (others := other_columns(transcript, tuple(tables.columns))) is not None:
+        raise DataError(others)
     own = tables.tables[0 if client is None else tables.names.index(client)]
     return ClientData(scaled_as(transcript)(np.asarray(own.features)), own.labels, users=own.ids)
 

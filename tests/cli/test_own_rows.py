@@ -66,6 +66,16 @@ def test_no_row_moved_a_total_further_than_was_charged(home: Path, neighbours: s
     assert FAR in {one["row"] for one in found["questions"]}
 
 
+def test_columns_in_another_order_are_not_the_run_s(home: Path) -> None:
+    """Noise leaves room for such rows, and what they would have moved was printed."""
+    named = ("--my-rows", home / "mine.csv", "--columns", "y,x")
+    said = run("audit", home / "add-remove", *named, exit_code=2).stderr
+    assert "columns y, x, and the run is of x, y, in this order" in said
+    shutil.copytree(home / "add-remove", home / "of-nodes", ignore=shutil.ignore_patterns("run.json"))
+    np.savez(home / "mine.npz", X=rows_of("a"))  # Arrays have no names.
+    assert found_in(home / "of-nodes", "--my-rows", home / "mine.npz")["verdict"] == "not refuted"
+
+
 def test_the_shift_is_that_of_answers_with_a_row_and_without_it(home: Path) -> None:
     transcript, rows = Transcript.load(home / "add-remove"), rows_of("a")
     asked = [question_from_bytes(one.question) for one in transcript.of(Asked)]
@@ -176,7 +186,7 @@ def test_of_a_client_the_unit_is_all_its_rows() -> None:
         (("--client", "a"), "name their file, --my-rows"),
         (("--id", "who"), "name their file, --my-rows"),
         (("--my-rows", "mine.csv", "--journal", "nowhere"), "nowhere"),
-        (("--my-rows", "mine.csv", "--columns", "x"), "the run has 2 columns"),
+        (("--my-rows", "mine.csv", "--columns", "x"), "the run is of x, y"),
     ],
 )
 def test_bad_input_is_one_line(
