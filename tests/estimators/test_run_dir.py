@@ -30,9 +30,6 @@ from privfed.errors import ArgumentError, ResumeError, RunFolderError
 from privfed.party.state import FileStore
 from tests.some import some
 
-# Noise that no seed repeats may clip 200 rows closely, in one of 25 fits of a client.
-pytestmark = pytest.mark.filterwarnings("ignore:about .* rows lie far from all centers")
-
 
 def rows_of(seed: int) -> list[np.ndarray]:
     """Return three clients' rows; those of two seeds lie apart."""
