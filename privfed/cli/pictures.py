@@ -196,7 +196,7 @@ def _draw_clusters(axes: Axes, counts: Sequence[int], decided: Sequence[Decided]
 
 
 def _finish(axes: Axes, legend: Literal["best", "lower left"] = "best") -> None:
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.grid(color="#dddddd", linewidth=0.5)
     axes.legend(loc=legend)
 
@@ -236,14 +236,16 @@ def draw_profile(path: Path, apart: FloatArray, sizes: FloatArray, columns: Sequ
         columns: names of the columns.
     """
     k, d = apart.shape
-    figure = Figure(figsize=(min(2.5 + 0.9 * k, 24.0), min(1.8 + 0.3 * d, 40.0)), layout="constrained")
+    figure = Figure(
+        figsize=(min(max(6.0, 2.5 + 0.9 * k), 24.0), min(1.8 + 0.3 * d, 40.0)), layout="constrained"
+    )
     axes = figure.subplots()
     image = axes.imshow(apart.T, cmap="RdBu_r", vmin=-2.0, vmax=2.0, aspect="auto")
     names = [f"{i}\n{size:.0f} rows" for i, size in enumerate(sizes)]
     axes.set_xticks(range(k), names)
     axes.set_yticks(range(d), list(columns))
     axes.set(title="Means of clusters beside those of all rows", xlabel="cluster")
-    figure.colorbar(image, label="standard deviations of all rows", extend="both")
+    figure.colorbar(image, label="standard deviations\nof all rows", extend="both")
     if k * d <= 400:
         for i, j in np.ndindex(k, d):
             shown = "" if np.isnan(apart[i, j]) else f"{apart[i, j]:+.1f}"
