@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
+from privfed.algorithms.private.clients import ClientLengths
 from privfed.algorithms.private.scale import OUTERMOST
-from privfed.core.asking.question import Question
+from privfed.core.asking.question import Question, parts_of
 from privfed.core.record.records import question_of
 from privfed.core.record.transcript import Transcript
 from privfed.core.roles.conversation import Total
@@ -190,10 +191,11 @@ class Doubted:
             )
             return
         if (clipped := clipped_rows(fitted.transcript_, fitted.cluster_centers_)) is not None:
+            units = "" if fitted.scaling_ is None else " in scaled units"
             warnings.warn(
                 f"about {clipped[0]} rows lie far from all centers, and offsets were clipped to "
-                f"{clipped[1]:.3g}: they may be clusters that this fit has no center for. Narrow the domain, "
-                "claim a larger epsilon, or take more clusters.",
+                f"{clipped[1]:.3g}{units}: they may be clusters that this fit has no center for. Narrow the "
+                "domain, claim a larger epsilon, or take more clusters.",
                 stacklevel=5,
             )
         sure = np.logical_not(found.mostly_noise)
@@ -230,13 +232,15 @@ def clipped_rows(transcript: Transcript, centers: FloatArray) -> tuple[int, floa
     inner, found = known[1], 0.0
     for asked, total in transcript.totals():
         noised: Any = question_of(asked)
-        if not (isinstance(noised, Noised) and isinstance(noised.inner, DistanceHistogram)):
+        shells = next((one for one in parts_of(noised) if isinstance(one, DistanceHistogram)), None)
+        if not isinstance(noised, Noised) or shells is None:
             continue
-        near = np.append(noised.inner.edges()[1:], 0.0)
-        length = float(np.linalg.norm(inner.centers - noised.inner.center, axis=1).max()) + inner.radius
+        near = np.append(shells.edges()[1:], 0.0)
+        length = float(np.linalg.norm(inner.centers - shells.center, axis=1).max()) + inner.radius
         count = total.statistics["count"]
         seen = count > OUTERMOST * noised.noise_std(len(total.contributors))["count"]
-        found = max(found, float(count[seen & (near >= length)].sum()))
+        rows = noised.inner.rows if isinstance(noised.inner, ClientLengths) else 1
+        found = max(found, float(count[seen & (near >= length)].sum()) * rows)
     return (round(found), float(inner.radius)) if found else None
 
 

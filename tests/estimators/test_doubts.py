@@ -139,6 +139,16 @@ def test_rows_that_no_center_is_near_to_are_said() -> None:
         model.fit(np.array_split(mostly_in_one_place(6), 4))
 
 
+@pytest.mark.slow
+def test_rows_that_no_center_is_near_to_are_said_at_unit_client() -> None:
+    """Where counts are in units of a client; 1000 clients have 20 rows each."""
+    with pytest.warns(UserWarning, match="promises very little"):
+        own = privacy(epsilon=400.0, unit="client", domain=Box(-1.0, 1.0, max_rows=21), noise_seed=1)
+    model = DPKMeans(4, protocol="plain", privacy=own, random_state=1)
+    with pytest.warns(UserWarning, match=r"about (9\d\d|10\d\d) rows lie far from all centers"):
+        model.fit(np.array_split(mostly_in_one_place(6), 1000))
+
+
 @pytest.mark.parametrize(("high", "unfit"), [((1.0, 1.0), False), ((1.0, -2.0), True), ((1.0, 60.0), True)])
 def test_a_range_that_does_not_fit_the_rows_is_named(high: tuple[float, float], unfit: bool) -> None:
     """As for values of up to 300 that are declared to lie between 18 and 100; only released centers tell."""
