@@ -42,7 +42,8 @@ ESTIMATORS: dict[str, Callable[..., Any]] = {
     ),
 }
 
-# Lower bounds that the audit must reach of a true epsilon of 1. Of 5,000 draws a side .65 is all there is.
+# Lower bounds that the audit must reach of a true epsilon of 1. What it reaches depends on the seed: with six
+# seeds .32 to .97 of local steps, and .17 to .34 of a fuzzy fit.
 REACHED = {
     ("DPKMeans", "record", "add-remove"): 0.45,
     ("DPKMeans", "record", "replace-one"): 0.25,
@@ -51,12 +52,12 @@ REACHED = {
     ("DWFKMeans", "record", "add-remove"): 0.4,
     ("DWFKMeans", "record", "replace-one"): 0.25,
     ("DWFKMeans", "client", "add-remove"): 0.4,
-    ("DWFKMeans, 5 local steps", "client", "add-remove"): 0.35,
+    ("DWFKMeans, 5 local steps", "client", "add-remove"): 0.3,
     ("EWFKMeans", "client", "add-remove"): 0.2,
     ("mini-batch", "record", "add-remove"): 0.4,
     ("mini-batch", "client", "add-remove"): 0.4,
     ("mini-batch, batches", "client", "add-remove"): 0.3,
-    ("fuzzy", "record", "add-remove"): 0.2,
+    ("fuzzy", "record", "add-remove"): 0.15,
     ("fuzzy", "client", "add-remove"): 0.2,
 }
 BY_DEFAULT = [

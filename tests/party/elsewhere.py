@@ -49,6 +49,7 @@ class Elsewhere(Engine):
         self.lies: Callable[[object], None] = lambda session: None
         self._clients: list[Client] = []
         self.told: dict[int, Total] = {}
+        self._agreed = b""
         for name in self.members.names:
             own = OwnIdentity.generate(name)
             Journal.create(folder / name, own)
@@ -66,6 +67,8 @@ class Elsewhere(Engine):
         parties = [self.party(i) for i in range(len(self._rows))]
         registry = Registry(tuple(one.own.key.public for one in parties), SERVER.public)
         agreement = Agreement(opening.configuration, registry)
+        if agreement.digest != self._agreed:  # Another fit than the one before, and not one that is resumed.
+            self.told, self._agreed = {}, agreement.digest
         self._clients = [
             one.join(
                 agreement,
