@@ -14,7 +14,15 @@ import numpy.typing as npt
 from scipy.stats import chi2
 
 from privfed.audits.units import without_noise
-from privfed.core.asking.question import AdditiveOver, ClientData, Question, parts_of, question_from_bytes
+from privfed.core.asking.question import (
+    AdditiveOver,
+    ClientData,
+    Question,
+    own_names,
+    parts_of,
+    question_from_bytes,
+    wire_name,
+)
 from privfed.core.record.records import Asked
 from privfed.core.record.transcript import Transcript
 from privfed.core.roles.conversation import Total
@@ -115,7 +123,7 @@ def _reads_labels(question: Question, data: Sequence[ClientData]) -> bool:
 
 def reads_labels_undeclared(question: Question, data: Sequence[ClientData]) -> bool:
     """Say whether a user's question fails without labels, or answers otherwise where these are others."""
-    if all(type(part).__module__.startswith("privfed.") for part in parts_of(question)):
+    if not any(wire_name(type(part)) in own_names() for part in parts_of(question)):
         return False
     names, tried = list(map(str, range(len(data)))), []
     for label in (None, 0, 1):

@@ -83,11 +83,11 @@ def audit(
         know_questions(subject, algorithm, "audit", model)
         source = source_of_rows(subject, transcript, truth, group, columns, label, missing)
         rows, named, labels = true_rows(subject, transcript, truth, source, counted=True)
+        # Noise may leave room for rows of other columns, which tell nothing of it.
+        if (others := other_columns(transcript, named)) is not None:
+            raise DataError(others)
         options: dict[str, Any] = values_of({"confidence": given["confidence"]})
-        try:
-            noise = audit_run(transcript, rows, labels, **options)
-        except DataError as error:
-            raise DataError(other_columns(transcript, named) or str(error)) from None
+        noise = audit_run(transcript, rows, labels, **options)
         found = [noise, audit_units(transcript, trials=trials, **options)]
         plain = found[0].to_dict() | {"unit": found[1].to_dict(), "privacy": claim.to_dict()}
         lines = [str(claim), NOT_COVERED]

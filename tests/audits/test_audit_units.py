@@ -42,8 +42,8 @@ ESTIMATORS: dict[str, Callable[..., Any]] = {
     ),
 }
 
-# Lower bounds that the audit must reach of a true epsilon of 1. What it reaches depends on the seed: with six
-# seeds .32 to .97 of local steps, and .17 to .34 of a fuzzy fit.
+# Lower bounds that the audit must reach of a true epsilon of 1, in the mean of five fits: what one reaches
+# depends on its noise. Of 5,000 draws a side .65 is all there is, but for chance.
 REACHED = {
     ("DPKMeans", "record", "add-remove"): 0.45,
     ("DPKMeans", "record", "replace-one"): 0.25,
@@ -52,12 +52,12 @@ REACHED = {
     ("DWFKMeans", "record", "add-remove"): 0.4,
     ("DWFKMeans", "record", "replace-one"): 0.25,
     ("DWFKMeans", "client", "add-remove"): 0.4,
-    ("DWFKMeans, 5 local steps", "client", "add-remove"): 0.3,
+    ("DWFKMeans, 5 local steps", "client", "add-remove"): 0.35,
     ("EWFKMeans", "client", "add-remove"): 0.2,
     ("mini-batch", "record", "add-remove"): 0.4,
     ("mini-batch", "client", "add-remove"): 0.4,
     ("mini-batch, batches", "client", "add-remove"): 0.3,
-    ("fuzzy", "record", "add-remove"): 0.15,
+    ("fuzzy", "record", "add-remove"): 0.2,
     ("fuzzy", "client", "add-remove"): 0.2,
 }
 BY_DEFAULT = [
@@ -82,7 +82,7 @@ def ran(
     estimator: str,
     unit: Any,
     neighbours: Any,
-    seeded: bool = True,
+    noise_seed: int | None = 1,
     protocol: str = "plain",
     **words: Any,
 ) -> Any:
@@ -95,7 +95,7 @@ def ran(
         unit=unit,
         domain=Box(-1, 1),
         neighbours=neighbours,
-        noise_seed=1 if seeded else None,
+        noise_seed=noise_seed,
         **words,
     )
     return ESTIMATORS[estimator](3, privacy=privacy, protocol=protocol, random_state=0).fit(clients), clients
@@ -106,10 +106,11 @@ def ran(
 def test_a_claim_that_is_kept_is_not_refuted_and_nearly_reached(
     estimator: str, unit: str, neighbours: str
 ) -> None:
-    found = audit_units(ran(estimator, unit, neighbours)[0].transcript_, trials=5_000)
-    assert found.verdict == "not refuted"
-    reached = REACHED[estimator, unit, neighbours]
-    assert found.epsilon_gdp is not None and reached < found.epsilon_gdp <= 1.0
+    fits = [ran(estimator, unit, neighbours, noise_seed=seed)[0] for seed in range(1, 6)]
+    found = [audit_units(one.transcript_, trials=5_000) for one in fits]
+    assert all(one.verdict == "not refuted" for one in found)
+    reached = np.array([one.epsilon_gdp for one in found], dtype=np.float64)
+    assert reached.mean() > REACHED[estimator, unit, neighbours] and reached.max() <= 1.0
 
 
 @pytest.mark.parametrize("unit", ["record", pytest.param("client", marks=pytest.mark.slow)])
@@ -167,9 +168,7 @@ def test_other_noises_are_audited_alike(words: dict[str, Any]) -> None:
 
 
 def test_an_audit_of_a_seeded_run_repeats_and_of_a_claim_does_not() -> None:
-    seeded, claimed = (
-        ran("DPKMeans", "record", "add-remove", seeded)[0].transcript_ for seeded in (True, False)
-    )
+    seeded, claimed = (ran("DPKMeans", "record", "add-remove", seed)[0].transcript_ for seed in (1, None))
     assert audit_units(seeded, trials=5000) == audit_units(seeded, trials=5000)
     first, second = (audit_units(claimed, trials=5000) for _ in range(2))
     assert first.epsilon_gdp != second.epsilon_gdp

@@ -1,5 +1,6 @@
 """Lower bounds on the true epsilon of DP-SGD and of noised updates, from a worst row and a worst client."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -38,21 +39,26 @@ def trained(n_rows: int, training: Training, rng: np.random.Generator) -> np.nda
     return private_sgd(model, start, row, label, training, bits) - start
 
 
-def audited(training: Training, epsilon: float) -> Any:
-    rng = np.random.default_rng(5)
+def audited(training: Training, epsilon: float, seed: int = 5) -> Any:
+    rng = np.random.default_rng(seed)
     inside, outside = (np.stack([trained(n, training, rng) for _ in range(TRIALS)]) for n in (1, 0))
     return audit_samples(inside, outside, claim=Claim(epsilon=epsilon, delta=DELTA))
 
 
 @pytest.mark.parametrize(
-    ("rate", "noise"), [(1.0, 1.0), pytest.param(0.5, 0.8, marks=pytest.mark.slow)], ids=["all", "sampled"]
+    ("rate", "noise", "seeds"),
+    [(1.0, 1.0, [5]), pytest.param(0.5, 0.8, range(5, 11), marks=pytest.mark.slow)],
+    ids=["all", "sampled"],
 )
-def test_the_claim_of_dp_sgd_is_not_refuted_and_is_no_idle_one(rate: float, noise: float) -> None:
+def test_the_claim_of_dp_sgd_is_not_refuted_and_is_no_idle_one(
+    rate: float, noise: float, seeds: Sequence[int]
+) -> None:
     training = Training(**{**WORDS, "sample_rate": rate, "epochs": 1, "noise_multiplier": noise})
     claimed = epsilon_of(noise, rate, training.steps, DELTA)
-    found = audited(training, claimed)
-    # Sampled, the lower bound was .23 to .47 of the claim in 16 seeds.
-    assert found.verdict == "not refuted" and 0.2 * claimed < found.epsilon <= claimed
+    found = [audited(training, claimed, seed) for seed in seeds]
+    assert all(one.verdict == "not refuted" and one.epsilon <= claimed for one in found)
+    # Sampled, the lower bound of a single seed was .23 to .47 of the claim in 16.
+    assert np.mean([one.epsilon for one in found]) > 0.3 * claimed
 
 
 @pytest.mark.parametrize("fault", ["little noise", pytest.param("no clipping", marks=pytest.mark.slow)])
