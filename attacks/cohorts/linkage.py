@@ -214,7 +214,8 @@ def _owners(one: Unlinked, truth: Truth) -> IntArray:
         [one.question.spec.flatten(answer) for answer in one.question.answer_all(data, [rng] * len(data))]
     )
     given = np.stack([one.question.spec.flatten(answer) for answer in one.answers])
-    scale = np.maximum(exact.std(axis=0), 1e-300)
+    spread = exact.std(axis=0)
+    scale = np.where(spread > 0.0, spread, np.inf)  # What all answer alike tells no client from another.
     clients, slots = linear_sum_assignment(cdist(exact / scale, given / scale))
     owners = np.full(len(given), -1, dtype=np.intp)
     owners[slots] = clients
