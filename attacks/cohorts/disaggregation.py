@@ -47,7 +47,7 @@ class Disaggregation(PassiveAttack[Counts]):
     paper: ClassVar[str] = "Lam et al., arXiv:2106.06089 (static); own (with the centroid response)"
     adversary: ClassVar[str] = "passive server"
     view: ClassVar[str] = "totals of many rounds, and who took part in each"
-    algorithms: ClassVar[tuple[str, ...]] = ("dwf", "lloyd")
+    algorithms: ClassVar[tuple[str, ...]] = ("dwf", "lloyd", "minibatch")
     prior: ClassVar[str] = "none"
     defence: ClassVar[str] = "fixed cohorts; differential privacy; noise of the size of the statistics"
 
@@ -116,8 +116,8 @@ def _rounds(view: View) -> _Rounds:
             continue
         inside, n_cells = np.zeros(len(view.clients)), counted.cells.n_cells
         inside[list(one.contributors or one.cohort)] = 1.0
-        names = (counted.count, counted.sum) if counted.sum else (counted.count,)
-        parts = [one.total[name].reshape(n_cells, -1) for name in names]
+        parts = [one.total[counted.count].reshape(n_cells, -1)]
+        parts += [counted.sums(one.total)] if counted.sum else []
         found.append((inside, np.hstack(parts).ravel(), np.asarray(counted.cells.centers)))
     last = found[-1]
     kept = [one for one in found if one[1].shape == last[1].shape and one[2].shape == last[2].shape]

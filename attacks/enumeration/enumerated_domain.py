@@ -253,7 +253,7 @@ def from_marginals(values: FloatArray, sums: Sequence[tuple[Equations, FloatArra
             continue
         parts = one.parts(total)
         n = max(1, round(float(parts[shown.count].sum())))
-        mean = parts[shown.sum].reshape(-1, values.shape[1]).sum(axis=0) / n
+        mean = shown.sums(parts).sum(axis=0) / n
         expected = n * _likeliest(values - mean)
         whole = np.floor(expected).astype(np.intp)
         whole[np.argsort(whole - expected)[: n - whole.sum()]] += 1

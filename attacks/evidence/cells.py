@@ -230,7 +230,7 @@ def _number_and_sum(seen: list[tuple[SumView, Statistics]]) -> tuple[float, Floa
         question = asked(one)
         found = None if question is None else counted_in(question)
         if found is not None and found.sum and found.cells.n_cells == 1:
-            return float(statistics[found.count].sum()), statistics[found.sum].ravel()
+            return float(statistics[found.count].sum()), found.sums(statistics).ravel()
     return float("nan"), None
 
 
@@ -239,7 +239,7 @@ def _observed(
 ) -> tuple[Cells, FloatArray, FloatArray] | None:
     found = None if question is None else counted_in(question)
     if found is not None and found.sum and found.cells.n_cells > 1:
-        return found.cells, statistics[found.count], statistics[found.sum]
+        return found.cells, statistics[found.count], found.sums(statistics)
     if isinstance(question, WeightedCentroids) and _is_of_steps(question) and row_sum is not None:
         return after_local_steps(question.centers, statistics, n_rows, row_sum)
     return None

@@ -3,7 +3,8 @@
 A question whose statistics are sums over rows shows s = sum of phi(x) over rows x, where phi(x) is what it
 answers of one row. Which entries are such sums, and which count rows, the question declares. What phi does is
 seen by asking: a count that is 1 for one cell and 0 elsewhere gives a row's cell. An entry that holds the row
-itself in that cell is the sum of the cell's rows. So no question is known by name here.
+itself in that cell, or how far it lies from the cell's center times one number, gives the sum of the cell's
+rows. So no question is known by name here.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Rows:
         added: what each row alone adds, by entry, (n_rows, *shape).
         rows: the rows as clients clip them, float64 of shape (n_rows, n_features).
         counts: names of the entries that count rows.
+        centers: points that the question names, float64 of shape (n_centers, n_features).
 
     Attributes:
         added: as given.
@@ -56,27 +58,46 @@ class Rows:
         cell: the cell of each row, (n_rows,); None if no count is 1 for one cell and 0 elsewhere.
         count: name of the entry that counts rows in cells.
         sum: name of the entry that adds up the rows of each cell; empty if there is none.
+        less: what it subtracts from each row of a cell, (n_cells, n_features): zeros, or the centers.
+        times: what it multiplies these differences by, not 0.
     """
 
-    def __init__(self, added: Mapping[str, FloatArray], rows: FloatArray, counts: Sequence[str]) -> None:
+    def __init__(
+        self,
+        added: Mapping[str, FloatArray],
+        rows: FloatArray,
+        counts: Sequence[str],
+        centers: FloatArray,
+    ) -> None:
         self.added, self.rows = added, rows
         self.counts = tuple(name for name in counts if name in added)
         self.cell: IntArray | None = None
         self.count = self.sum = ""
+        self.less, self.times = np.zeros((0, rows.shape[1])), 1.0
         for name in self.counts:
             values = added[name]
             if values.ndim == 2 and np.isin(values, (0.0, 1.0)).all() and (values.sum(axis=1) == 1.0).all():
                 self.count, self.cell = name, values.argmax(axis=1)
-                self.sum = next((other for other in added if self._sums(other)), "")
+                zeros = np.zeros((values.shape[1], rows.shape[1]))
+                tried = (zeros, centers) if centers.shape == zeros.shape else (zeros,)
+                found = ((one, less, by) for less in tried for one in added if (by := self._times(one, less)))
+                self.sum, self.less, self.times = next(found, ("", zeros, 1.0))
                 return
 
-    def _sums(self, name: str) -> bool:
-        """Say whether an entry adds up the rows of each cell."""
+    def _times(self, name: str, less: FloatArray) -> float:
+        """Return by what an entry multiplies rows less a point of their cell; 0 where it does not."""
         n_cells, (n, d) = self.added[self.count].shape[1], self.rows.shape
         if self.added[name][0].size != n_cells * d or name == self.count:
-            return False
+            return 0.0
         own = self.added[name].reshape(n, n_cells, d)[np.arange(n), self.cell]
-        return bool(np.allclose(own, self.rows, rtol=1e-9, atol=1e-12))
+        beyond = self.rows - less[self.cell]
+        length = float(np.square(beyond).sum())
+        times = float((own * beyond).sum()) / length if length > 0.0 else 1.0
+        return times if np.allclose(own, times * beyond, rtol=1e-9, atol=1e-12) else 0.0
+
+    def sums(self, statistics: Mapping[str, FloatArray]) -> FloatArray:
+        """Return the sum of the rows of each cell, (n_cells, n_features), of statistics that hold `sum`."""
+        return _sums(statistics, self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +154,7 @@ class Equations:
         ranges, declared = self.question.ranges, self.question.declaration
         added = self.parts(self.of_units([ClientData(row[None]) for row in rows]))
         counts = () if declared is None else declared.row_counts
-        return Rows(added, np.clip(rows, ranges.low, ranges.high), counts)
+        return Rows(added, np.clip(rows, ranges.low, ranges.high), counts, _centers(self.question))
 
 
 def equations_of(view: View, *, by_row: bool = True) -> Iterator[Equations]:
@@ -169,11 +190,33 @@ class Counted:
         cells: the cells.
         count: name of the entry that counts rows in each.
         sum: name of the entry that adds them up; empty if there is none.
+        less: what that entry subtracts from each row of a cell, (n_cells, n_features).
+        times: what it multiplies these differences by.
     """
 
     cells: Cells
     count: str
     sum: str
+    less: FloatArray = field(repr=False)
+    times: float
+
+    def sums(self, statistics: Mapping[str, FloatArray]) -> FloatArray:
+        """Return the sum of the rows of each cell, (n_cells, n_features), of statistics that hold `sum`."""
+        return _sums(statistics, self)
+
+
+def _sums(statistics: Mapping[str, FloatArray], of: Rows | Counted) -> FloatArray:
+    beyond = statistics[of.sum].reshape(of.less.shape) / of.times
+    found: FloatArray = beyond + statistics[of.count].reshape(-1, 1) * of.less
+    return found
+
+
+def _centers(question: Question) -> FloatArray:
+    """Return the first points that a question assigns rows to, (0, n_features) for none."""
+    declared = question.declaration
+    if declared is None or not declared.centers:
+        return np.empty((0, question.ranges.n_features))
+    return declared.centers[0]
 
 
 def counted_in(question: Question) -> Counted | None:
@@ -185,7 +228,7 @@ def counted_in(question: Question) -> Counted | None:
     names = summed(question)
     if declared is None or not names or not declared.row_counts:
         return None
-    centers = declared.centers[0] if declared.centers else np.empty((0, ranges.n_features))
+    centers = _centers(question)
     middle = ranges.low + 0.5 * ranges.width
     points = np.clip(np.vstack([centers, ranges.low, middle, ranges.high]), ranges.low, ranges.high)
     equations = Equations(0, question, names, (), np.empty(0))
@@ -195,16 +238,16 @@ def counted_in(question: Question) -> Counted | None:
     n_cells = found.added[found.count].shape[1]
     nearest = Cells.around(centers) if len(centers) == n_cells else None
     if nearest is not None and np.array_equal(nearest.place(points), found.cell):
-        return Counted(nearest, found.count, found.sum)
+        return Counted(nearest, found.count, found.sum, found.less, found.times)
     shown = np.ones(n_cells, dtype=np.bool_)
     if isinstance(question, SumsInPublicCells):
-        return Counted(Cells(question.cells, shown), found.count, found.sum)
+        return Counted(Cells(question.cells, shown), found.count, found.sum, found.less, found.times)
 
     def place(rows: FloatArray) -> IntArray:
         cell = equations.of_rows(rows).cell
         return np.zeros(len(rows), dtype=np.int64) if cell is None else cell
 
-    return Counted(Cells(place, shown), found.count, found.sum)
+    return Counted(Cells(place, shown), found.count, found.sum, found.less, found.times)
 
 
 def summed(question: Question, *, by_row: bool = True) -> tuple[str, ...]:

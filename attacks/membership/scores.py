@@ -237,7 +237,7 @@ def _misplaced(
     if not found.sum:
         return np.asarray(excluded)
     error = _ERROR * np.maximum(ranges.width, np.abs(ranges.low))
-    rest = totals[found.sum].reshape(-1, rows.shape[1])[place] - rows
+    rest = found.sums(totals)[place] - rows
     excluded |= (others == 0.0) & (np.abs(rest) > error).any(axis=1)
     more = np.flatnonzero(others > 0.0)
     if more.size:

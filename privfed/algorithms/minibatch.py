@@ -166,8 +166,12 @@ class MiniBatchMovements(AtCenters):
 
     @property
     def declaration(self) -> Declaration:
-        """Counts of the last epoch's rows, and movements, which are multiplied by these counts."""
-        return Declaration(("weight",), (self.centers,), movements=True)
+        """Counts of the last epoch's rows, and movements, which are multiplied by these counts.
+
+        Both are sums over rows where one batch of all rows moves the centers once.
+        """
+        sums = ("weight", "movement") if self.epochs == 1 and self.batch_size is None else ()
+        return Declaration(("weight",), (self.centers,), movements=True, row_sums=sums)
 
     @cached_property
     def spec(self) -> StatisticsSpec:

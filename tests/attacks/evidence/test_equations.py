@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from privfed import DWFKMeans, FederatedFuzzyCMeans
+from privfed.algorithms.minibatch import MiniBatchMovements
 from privfed.attacks.evidence.cells import evidence_of
 from privfed.attacks.evidence.equations import asked, counted_in, equations_of, summed
 from privfed.core.asking.declaration import Declaration
@@ -15,6 +16,7 @@ from privfed.core.asking.question import AdditiveOver, ClientData, Question, reg
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.record.records import SumView, View
 from privfed.core.values.domain import Ranges
+from privfed.questions.cluster_spread import ClusterProfiles
 from privfed.questions.lloyd import LloydSums, sums_entry
 from tests.attacks.figures import real
 from tests.some import some
@@ -95,3 +97,33 @@ def test_centers_whose_rows_are_not_counted_by_the_nearest_have_no_such_cells():
     nearest = counted_in(question).cells
     assert nearest.centers is question.centers
     assert summed(question) == ("count", "sum")
+
+
+@pytest.mark.parametrize(
+    "kind, options",
+    [
+        (ClusterProfiles, {}),
+        (MiniBatchMovements, {}),
+        (MiniBatchMovements, {"client_learning_rate": 0.25}),
+    ],
+)
+def test_how_far_rows_lie_from_their_centers_tells_what_lloyds_sums_tell(kind, options):
+    ranges, centers = Ranges([-4.0] * 4, [4.0] * 4, 1000), ROWS[:3]
+    shown = []
+    for question in (
+        LloydSums(ranges=ranges, centers=centers),
+        kind(ranges=ranges, centers=centers, **options),
+    ):
+        total = question.answer(ClientData(ROWS), np.random.default_rng(0))
+        view = View("server", (), ("a",), (SumView(0, "own", question, (0,), (0,), total, {}, {}),), {})
+        (one,) = evidence_of(view, None).observations
+        np.testing.assert_array_equal(one.cells.centers, centers)
+        shown.append(one)
+    np.testing.assert_array_equal(shown[1].counts, shown[0].counts)
+    np.testing.assert_allclose(shown[1].sums, shown[0].sums, atol=1e-9)
+
+
+@pytest.mark.parametrize("options", [{"epochs": 2}, {"batch_size": 20}])
+def test_movements_over_several_steps_are_no_sums_over_rows(options):
+    question = MiniBatchMovements(ranges=Ranges([-4.0] * 4, [4.0] * 4, 1000), centers=ROWS[:3], **options)
+    assert summed(question) == ()
