@@ -20,7 +20,7 @@ import numpy as np
 
 from privfed.core.agreed.agreement import Size
 from privfed.core.asking.phases import Phase, Phases
-from privfed.core.roles.conversation import Ask, Conversation, Setting
+from privfed.core.roles.conversation import Conversation, Setting
 from privfed.core.stored.encoding import asdict
 from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.deep.algorithms.plan import ModelsOutcome, Plan
@@ -29,24 +29,6 @@ from privfed.deep.training.local import Training
 from privfed.deep.training.rounds import AveragedUpdates
 from privfed.estimators.checking import check_values
 from privfed.estimators.declaring import parameters_of
-
-UPDATE_SHARE = 0.9
-"""Share of a round's budget for the updates; the rest is for how many clients they are of."""
-
-
-def shares(rounds: int, part: float = 1.0) -> dict[str, float]:
-    """Return the weights of `AveragedUpdates` in a run under differential privacy.
-
-    Args:
-        rounds: that the budget is divided by.
-        part: share of a round's budget that the question has.
-    """
-    return {"update": part * UPDATE_SHARE / rounds, "origin": part * (1.0 - UPDATE_SHARE) / rounds}
-
-
-def limits(max_update_norm: float) -> dict[str, float]:
-    """Return the L2 limits of a client's answer to `AveragedUpdates`."""
-    return {"update": max_update_norm, "origin": 1.0}
 
 
 def divided(models: FloatArray, before: FloatArray, weights: FloatArray, seed: int) -> FloatArray:
@@ -119,16 +101,9 @@ class Averaging:
         plan, rounds = Plan(self.training, setting), self.training.rounds
         yield from plan.find_ranges()
         history = [plan.starts(self.n_clusters)]
-        private = setting.privacy is not None
         for number in range(1, rounds + 1):
             question: AveragedUpdates = self._asked(plan.question, number, history[-1])
-            total = yield Ask(
-                question,
-                plan.label(number),
-                (plan.label(number + 1),),
-                weights=shares(rounds) if private else None,
-                limits=limits(self.training.max_update_norm) if private else None,
-            )
+            total = yield plan.ask_averages(question, number)
             models = question.averaged(total.statistics, history[-1])
             if self.empty == "divide" and number < rounds:
                 weights = total.statistics["origin"].sum(axis=1)

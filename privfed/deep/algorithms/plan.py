@@ -12,16 +12,19 @@ import numpy as np
 from privfed.core.agreed.agreement import Size
 from privfed.core.asking.phases import Form, Near, Phases, Shape
 from privfed.core.asking.question import Question
-from privfed.core.roles.conversation import EVERYONE, Conversation, Setting
+from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges, frozen, frozen_array
 from privfed.deep.training.local import TIMES, Training
-from privfed.deep.training.rounds import MOST_CLUSTERS
+from privfed.deep.training.rounds import MOST_CLUSTERS, AveragedUpdates
 from privfed.deep.training.trainer import HasParameters, trainer_of
 from privfed.errors import ArgumentError
 from privfed.questions.ranges import locate, range_phases
 
 ROWS = 1 << 20
 """Rows of a client where nothing depends on their number, and none is declared."""
+
+UPDATE_SHARE = 0.9
+"""Share of a round's budget for the updates; the rest is for how many clients they are of."""
 
 Asked = TypeVar("Asked", bound=Question)
 
@@ -92,6 +95,38 @@ class Plan:
     def form(self, kind: type[Question], **rules: Any) -> Form:
         """Return the form of such questions."""
         return Form(kind, **({} if self._ranges is None else {"ranges": self._ranges}), **rules)
+
+    def ask(
+        self,
+        question: Question,
+        number: int,
+        own: float,
+        origin: float,
+        longest: float,
+        purpose: str = "round",
+    ) -> Ask:
+        """Return how a round's question is asked.
+
+        Args:
+            question: for what is no longer than `longest`, in its first entry, and `origin`.
+            number: of the round.
+            own: weight of the first entry in the budget, under differential privacy.
+            origin: of the other one.
+            longest: L2 norm.
+            purpose: "sketches" where a second question follows in the same round.
+        """
+        name, label, following = question.spec.entries[0].name, self.label(number), self.label(number + 1)
+        upcoming = (label, following) if purpose == "sketches" and label != following else (following,)
+        if not self.private:
+            return Ask(question, label, upcoming, purpose)
+        weights, limits = {name: own, "origin": origin}, {name: longest, "origin": 1.0}
+        return Ask(question, label, upcoming, purpose, weights=weights, limits=limits)
+
+    def ask_averages(self, question: AveragedUpdates, number: int, part: float = 1.0) -> Ask:
+        """Return how averages are asked for, with a part of the round's budget."""
+        rounds, longest = self.training.rounds, self.training.max_update_norm
+        own, origin = part * UPDATE_SHARE / rounds, part * (1.0 - UPDATE_SHARE) / rounds
+        return self.ask(question, number, own, origin, longest)
 
     def models(self, number: int, n_clusters: int | None) -> Near | Shape:
         """Return the rule of a round's models: in the first those that the seed draws."""

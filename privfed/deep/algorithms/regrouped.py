@@ -28,9 +28,8 @@ clusters. Nothing here is protected but by DP-SGD, or by noise at unit "client".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -40,7 +39,6 @@ from privfed.core.asking.phases import Among, Cycle, Form, Phase, Phases, Same, 
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting, Total
 from privfed.core.values.domain import FloatArray, frozen_array
-from privfed.deep.algorithms.averaging import limits, shares
 from privfed.deep.algorithms.plan import ModelsOutcome, Plan, Regrouped
 from privfed.deep.algorithms.rules import Decision, Rule, Updates
 from privfed.deep.clustering.alike import Spreads
@@ -107,7 +105,12 @@ class RegroupedLearning:
     def tag_size(self, plan: Plan) -> int:
         """Return how many numbers a landmark has."""
         size = self.sketch_size(plan)
-        return min(TAG_SIZE, size) if self.rule.tags and size == plan.n_parameters else size
+        return min(TAG_SIZE, size) if self.rule.numbered and size == plan.n_parameters else size
+
+    @property
+    def landmark_metric(self) -> str:
+        """How a client's update is compared with landmarks: it finds its own, or the nearest exemplar."""
+        return "euclidean" if self.rule.numbered else self.rule.metric
 
     def size(self, setting: Setting) -> Size:
         """Return how large its models are, and all totals of its rounds."""
@@ -132,11 +135,6 @@ class RegroupedLearning:
         """Return the question for a round's averages, or its form."""
         rule = {"metric": self.rule.metric, "numbered": self.rule.numbered}
         return make(AveragedUpdates, training=self.training.at(number), after=after, **rule, **clusters)
-
-    def step(self, make: Make, **own: object) -> Any:
-        """Return the step to the next clustering, or its form."""
-        metric = self.rule.landmark_metric
-        return make(seed=self.training.public_seed, metric=metric, **own)
 
     def phases(self, setting: Setting) -> Phases:
         """Return what a run asks: ranges where none are declared, one or two questions a round, or sizes."""
@@ -165,8 +163,10 @@ class RegroupedLearning:
     def _steps(self, plan: Plan, number: object) -> Among:
         """Return the rule of steps that were decided in a round; there may be none."""
         n_clusters, landmarks = (1, MOST_CLUSTERS), (1, plan.n_clients)
-        step = self.step(
-            partial(Form, Regrouping),
+        step = Form(
+            Regrouping,
+            seed=self.training.public_seed,
+            metric=self.landmark_metric,
             before=Within(0, self.training.rounds),
             n_clusters=Within(*n_clusters),
             round=number,
@@ -277,18 +277,12 @@ class _Server:
 
     def _sketches(self, number: int) -> Conversation[tuple[Updates, bool]]:
         """Ask for sketches; return what is seen of them, and whether these are all there is to average."""
-        plan, label = self._plan, self._plan.label(number)
+        plan = self._plan
         question = self._algorithm.sketches(plan, plan.question, number, self._decay, **self._clusters)
         slots, inner = (question, question.inner) if self._algorithm.slotted else (None, question)
         share = SKETCH_SHARE / self._training.rounds
-        total = yield Ask(
-            question,
-            label,
-            tuple(dict.fromkeys((label, plan.label(number + 1)))),
-            "sketches",
-            weights=self._paid(sketch=share * (1.0 - ORIGIN_SHARE), origin=share * ORIGIN_SHARE),
-            limits=self._paid(sketch=inner.longest, origin=1.0),
-        )
+        own, origin = share * (1.0 - ORIGIN_SHARE), share * ORIGIN_SHARE
+        total = yield plan.ask(question, number, own, origin, inner.longest, "sketches")
         seen = contributions(slots, total, plan.private)
         labels = np.array([one["origin"].argmax() for one in seen], dtype=np.intp)
         known = sketched(self.models, self._size, self._training.public_seed)
@@ -330,9 +324,6 @@ class _Server:
         # What is clipped is no longer than its bound, noise included.
         return float(min(training.noise_variance, training.max_update_norm**2 / size) * size / self._size)
 
-    def _paid(self, **options: float) -> Mapping[str, float] | None:
-        return options if self._plan.private else None
-
     def _regrouping(self, seen: Updates, decision: Decision, number: int) -> Regrouping:
         if decision.labels is None or decision.landmarks is None:
             return Regrouping.none()
@@ -340,8 +331,9 @@ class _Server:
         tag = self._algorithm.tag_size(self._plan)
         if tag < self._size:
             landmarks = sketched(landmarks, tag, self._training.public_seed)
-        step: Regrouping = self._algorithm.step(
-            Regrouping,
+        return Regrouping(
+            seed=self._training.public_seed,
+            metric=self._algorithm.landmark_metric,
             before=self._structure,
             n_clusters=decision.n_clusters,
             round=number,
@@ -350,7 +342,6 @@ class _Server:
             origins=frozen_array(seen.labels[chosen]),
             labels=frozen_array(decision.labels[chosen]),
         )
-        return step
 
     def _otherwise(self, step: Regrouping) -> FloatArray:
         """Return the models of clusters that nobody is in: those they come from."""
@@ -388,11 +379,5 @@ class _Server:
     def _averages(self, number: int, step: Regrouping) -> Conversation[None]:
         """Ask for the averages, so that nobody sees an update."""
         question = self._algorithm.averages(self._plan.question, number, step, **self._clusters)
-        total = yield Ask(
-            question,
-            self._plan.label(number),
-            (self._plan.label(number + 1),),
-            weights=self._paid(**shares(self._training.rounds, 1.0 - SKETCH_SHARE)),
-            limits=self._paid(**limits(self._training.max_update_norm)),
-        )
+        total = yield self._plan.ask_averages(question, number, 1.0 - SKETCH_SHARE)
         self.models = frozen_array(question.averaged(total.statistics, self._otherwise(step)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 
@@ -69,41 +69,6 @@ class Decision:
     converged: bool = True
 
 
-class Rule(Protocol):
-    """When clients are clustered anew, and how."""
-
-    @property
-    def metric(self) -> Metric:
-        """How a newcomer's update is compared with clusters."""
-
-    @property
-    def landmark_metric(self) -> Metric:
-        """How a client's update is compared with landmarks."""
-
-    @property
-    def numbered(self) -> bool:
-        """Whether clusters keep their numbers: then clients keep theirs that missed a clustering."""
-
-    @property
-    def tags(self) -> bool:
-        """Whether landmarks are only for finding oneself, so that a few numbers of each will do."""
-
-    @property
-    def doubts(self) -> bool:
-        """Whether one cluster stays one unless clients differ by more than few rows explain."""
-
-    @property
-    def decay(self) -> float:
-        """By which running means of updates are compared (`SketchedUpdates.decay`); 0 for updates."""
-
-    @property
-    def least_decay(self) -> float:
-        """Least decay of a round, where clusters are told apart by shorter means, too."""
-
-    def decide(self, updates: Updates, round_number: int, seed: int) -> Decision:
-        """Return what becomes of the clusters."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class PropagationRule(Propagation):
     """DCFL: affinity propagation of all updates, where |C| = 1 or DI < 1.
@@ -120,27 +85,24 @@ class PropagationRule(Propagation):
 
     @property
     def numbered(self) -> bool:
-        """Among running means clusters are never joined, and keep their numbers."""
+        """Whether clusters keep their numbers, so that clients keep theirs that missed a clustering.
+
+        Running means are never joined. What is noisy may lie nearer to another cluster's exemplar, so that
+        each client finds itself among landmarks. Elsewhere exemplars stand for clusters, by the metric.
+        """
         return self.decay > 0.0
 
     @property
     def doubts(self) -> bool:
-        """Among running means the variance of noise says what one cluster is."""
+        """Whether one cluster stays one unless clients differ by more than few rows explain.
+
+        Among running means the variance of noise says what one cluster is.
+        """
         return not self.decay and self.cluster_after is None
 
     @property
-    def landmark_metric(self) -> Metric:
-        """The same: exemplars stand for clusters by it. Among running means each finds its own."""
-        return "euclidean" if self.decay else self.metric
-
-    @property
-    def tags(self) -> bool:
-        """What is noisy may lie nearer to another cluster's exemplar."""
-        return self.decay > 0.0
-
-    @property
     def least_decay(self) -> float:
-        """The shorter means are, the sooner a client that changes is moved."""
+        """Least decay of a round: the shorter means are, the sooner a client that changes is moved."""
         return min(self.decay, SHORTEST)
 
     def decide(self, updates: Updates, round_number: int, seed: int) -> Decision:
@@ -194,10 +156,8 @@ class BipartitionRule(SplitRule):
     """
 
     numbered: ClassVar[bool] = True
-    tags: ClassVar[bool] = True
     doubts: ClassVar[bool] = False
     metric: ClassVar[Metric] = "cosine"
-    landmark_metric: ClassVar[Metric] = "euclidean"
     decay: float = 0.0
 
     @property
@@ -219,3 +179,7 @@ class BipartitionRule(SplitRule):
         if n_clusters == updates.n_clusters:
             return Decision()
         return Decision(labels, np.arange(len(labels)), n_clusters)
+
+
+Rule = PropagationRule | BipartitionRule
+"""When clients are clustered anew, and how."""
