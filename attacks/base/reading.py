@@ -76,6 +76,26 @@ class Reads:
             yield (one.question.inner if isinstance(one.question, Noised) else one.question), noised
 
 
+def of_single_clients(
+    what: str, use: Callable[[Question], bool] = anything, noised: bool | None = None
+) -> tuple[Reads, ...]:
+    """Return how single clients' contributions are read: by name, or in slots.
+
+    Args:
+        what: the contributions in words.
+        use: says whether those to a question, without its noise and its slots, are of use.
+        noised: as `Reads` has it.
+    """
+
+    def in_slots(question: Question) -> bool:
+        return isinstance(question, Slots) and use(question.inner)
+
+    return (
+        Reads(what=what, shown=Shows.ANSWERS, use=use, noised=noised),
+        Reads(what=what, shown=Shows.TOTALS, use=in_slots, noised=noised),
+    )
+
+
 def own_or_total(client: int | None) -> Shows:
     """Return what an attack reads: single answers if it is on one client, totals if `client` is None."""
     return Shows.TOTALS if client is None else Shows.ANSWERS

@@ -20,7 +20,7 @@ from scipy.spatial.distance import cdist
 
 from privfed.attacks.base.interface import PassiveAttack
 from privfed.attacks.base.preparation import Prior
-from privfed.attacks.base.reading import Reads, Shows
+from privfed.attacks.base.reading import Reads, of_single_clients
 from privfed.attacks.base.report import IntArray, Report
 from privfed.attacks.base.results import NotRun, Result, Truth
 from privfed.core.asking.question import AdditiveOver, ClientData, Question
@@ -43,6 +43,10 @@ class Unlinked(NamedTuple):
 
     question: Question
     answers: Sequence[Statistics]
+
+    def column(self, name: str) -> FloatArray:
+        """Return one entry of all answers, float64 of shape (n, ...)."""
+        return np.stack([answer[name] for answer in self.answers])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,14 +126,10 @@ class Linkage(PassiveAttack[Links]):
     @property
     def reads(self) -> tuple[Reads, ...]:
         """Single contributions of all clients, with or without names."""
-        what = "every client's contribution by itself"
-        return (
-            Reads(what=what, shown=Shows.ANSWERS),
-            Reads(what=what, shown=Shows.TOTALS, use=lambda question: isinstance(question, Slots)),
-        )
+        return of_single_clients("every client's contribution by itself")
 
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Links | NotRun:
-        shown = [found for one in view.sums if (found := _unlinked(one, rng)) is not None]
+        shown = [found for one in view.sums if (found := unlinked(one, rng)) is not None]
         sums = [one for one in shown if signature(one.answers[0]) is not None]
         kinds = [type(one.question) for one in sums]
         if len(set(kinds)) == len(kinds):
@@ -138,7 +138,7 @@ class Linkage(PassiveAttack[Links]):
         return Links(attack=self.name, queries=len(sums), sums=sums, tracks=linked(sums))
 
 
-def _unlinked(one: SumView, rng: np.random.Generator) -> Unlinked | None:
+def unlinked(one: SumView, rng: np.random.Generator) -> Unlinked | None:
     """Return the contributions that a sum shows, without their names; None if it shows none."""
     if isinstance(one.question, Slots) and one.total is not None:
         answers, question = one.question.contributions(one.total), one.question.inner

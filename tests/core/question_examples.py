@@ -108,7 +108,7 @@ def _round(ranges: Ranges, n_models: int, **words: Any) -> dict[str, Any]:
         "choice": "kept",
         "metric": "complete",
         "numbered": False,
-        "before": Regrouping.none(),
+        "before": Regrouping(),
     }
     return shared | words
 
@@ -243,12 +243,12 @@ EXAMPLES: dict[str, Make] = {
     "BoundedScatter": lambda r, c: BoundedScatter(ranges=r, centers=c),
     "BoundedSpread": lambda r, c: BoundedSpread(ranges=r, centers=c),
     "BoundedTable": lambda r, c: BoundedTable(ranges=r, centers=c, n_labels=3),
-    "AveragedUpdates": lambda r, c: AveragedUpdates(**_round(r, 2), after=Regrouping.none()),
+    "AveragedUpdates": lambda r, c: AveragedUpdates(**_round(r, 2), after=Regrouping()),
     "AveragedUpdates-ifca-rows": lambda r, c: AveragedUpdates(
-        **_round(r, 3, choice="lowest-loss", weighting="rows"), after=Regrouping.none()
+        **_round(r, 3, choice="lowest-loss", weighting="rows"), after=Regrouping()
     ),
     "SketchedUpdates": lambda r, c: SketchedUpdates(**_round(r, 2), size=3, seed=1),
-    "ClusterSizes": lambda r, c: ClusterSizes(ranges=r, before=Regrouping.none(), structure=0, n_clusters=2),
+    "ClusterSizes": lambda r, c: ClusterSizes(ranges=r, before=Regrouping(), structure=0, n_clusters=2),
 }
 
 RECORD_WISE = {

@@ -175,7 +175,7 @@ class RegroupedLearning:
             origins=Shape(landmarks),
             labels=Shape(landmarks),
         )
-        return Among((Regrouping.none(), step))
+        return Among((Regrouping(), step))
 
     def run(self, setting: Setting) -> Conversation[ModelsOutcome]:
         """Train round by round."""
@@ -223,7 +223,7 @@ class _Server:
         self.models = plan.starts(1)
         self.history = [self.models]
         self.regrouped: list[Regrouped] = []
-        self._structure, self._step = 0, Regrouping.none()
+        self._structure, self._step = 0, Regrouping()
         self._noise: dict[int, MeanNoise] = {}
         self._spreads = Spreads()
         self._parents = [-1]
@@ -251,7 +251,7 @@ class _Server:
         if step.n_clusters:
             self._structure, self._step = self._structure + 1, step
         elif step is not self._step and number > self._step.round + 1:
-            self._step = Regrouping.none()
+            self._step = Regrouping()
         self._decay = self._next_decay(seen, decision, number)
         self.history.append(self.models)
         self.regrouped.append(
@@ -326,7 +326,7 @@ class _Server:
 
     def _regrouping(self, seen: Updates, decision: Decision, number: int) -> Regrouping:
         if decision.labels is None or decision.landmarks is None:
-            return Regrouping.none()
+            return Regrouping()
         chosen, landmarks = decision.landmarks, seen.updates[decision.landmarks]
         tag = self._algorithm.tag_size(self._plan)
         if tag < self._size:

@@ -8,20 +8,20 @@ fits is taken, as long as chance would hardly fit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
-from privfed.attacks.base.interface import PassiveAttack
-from privfed.attacks.base.preparation import Prepared, Prior, Target
-from privfed.attacks.base.reading import Reads
+from privfed.attacks.base.preparation import Prior
 from privfed.attacks.base.report import Report
 from privfed.attacks.base.results import NotRun, Result, Truth
+from privfed.core.asking.question import Question
 from privfed.core.record.records import View
-from privfed.deep.attacks.inversion import Seen, clients_of, likely_of, one_step_of_softmax, rank_of, reads_of
-from privfed.deep.attacks.linkage import labelled, with_labels
+from privfed.deep.attacks.inversion import OnOneStep, Seen, clients_of, likely_of, rank_of
+from privfed.deep.attacks.linkage import with_labels
+from privfed.deep.training.rounds import Round
 from privfed.numerics.kernels.interpreted import IntArray
 
 MOST_ROWS = 1000
@@ -71,7 +71,7 @@ class ClassesCounted(Result):
 
 
 @dataclass(frozen=True)
-class ClassCounts(PassiveAttack[ClassesCounted]):
+class ClassCounts(OnOneStep[ClassesCounted]):
     """Counts the rows of each class of clients that train a softmax regression in one step a round.
 
     Args:
@@ -82,25 +82,14 @@ class ClassCounts(PassiveAttack[ClassesCounted]):
 
     name: ClassVar[str] = "class-counts"
     paper: ClassVar[str] = "the gradient of biases: ours"
-    adversary: ClassVar[str] = "passive server"
-    view: ClassVar[str] = "updates of single clients, with or without names, and the models that were sent"
-    algorithms: ClassVar[tuple[str, ...]] = ("fedavg", "ifca", "cfl", "dcfl")
-    prior: ClassVar[str] = "none"
-    defence: ClassVar[str] = "FedAvg over secure sums, which show no single update; DP-SGD; sketches"
+    updates: ClassVar[str] = "updates of a softmax regression"
 
-    @classmethod
-    def prepare(cls, target: Target, parameters: Mapping[str, Any]) -> Prepared[Self]:
-        """Have the truth know the clients' labels."""
-        return Prepared(cls._made(parameters), target.prior, labelled(cls.name, target))
-
-    @property
-    def reads(self) -> tuple[Reads, ...]:
-        """Whole updates of single clients that train in one step."""
-        what = "whole updates of a softmax regression, trained in one step without noise"
-        return reads_of(one_step_of_softmax, what)
+    def use(self, question: Question) -> bool:
+        """Say whether answers are updates of one step of a softmax regression."""
+        return super().use(question) and isinstance(question, Round) and question.training.model == "softmax"
 
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> ClassesCounted | NotRun:
-        clients = list(clients_of(view, rng, one_step_of_softmax))
+        clients = list(clients_of(view, rng, self.use))
         told = [(found, who) for who, seen in clients if (found := self._counted(seen)) is not None]
         if not told:
             why = "no client's counts of classes fit beyond chance; who knows their rows may find more"

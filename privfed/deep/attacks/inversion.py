@@ -23,14 +23,15 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy.optimize import least_squares
 
-from privfed.attacks.base.interface import PassiveAttack
+from privfed.attacks.base.interface import Found
 from privfed.attacks.base.preparation import Prepared, Prior, Target
-from privfed.attacks.base.reading import Reads, Shows
+from privfed.attacks.base.reading import Reads, of_single_clients
 from privfed.attacks.base.results import NotRun, Points
+from privfed.core.asking.question import Question
 from privfed.core.record.records import SumView, View
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.deep.attacks.first_layer import first_layer, repeated_rows
-from privfed.deep.attacks.linkage import contributions, labelled, tracks
+from privfed.deep.attacks.linkage import OnUpdates, sketches_of, tracks
 from privfed.deep.attacks.membership import round_of
 from privfed.deep.training.rounds import AveragedUpdates, Round, SketchedUpdates
 from privfed.deep.training.trainer import Labels
@@ -74,8 +75,43 @@ class Seen:
     rate: float
 
 
+def one_step(question: Question) -> bool:
+    """Say whether answers to a question are whole updates, of one step on all rows."""
+    if not isinstance(question, Round):
+        return False
+    one = question.training
+    if one.private or one.epochs != 1 or one.timed:
+        return False
+    if isinstance(question, SketchedUpdates):
+        whole = question.size == question.models.shape[1]
+        return whole and not (question.decay or question.redrawn)
+    return isinstance(question, AveragedUpdates)
+
+
+class OnOneStep(OnUpdates[Found]):
+    """Base of attacks on updates of clients that train in one step.
+
+    Attributes:
+        updates: which updates are read, in words.
+    """
+
+    updates: ClassVar[str] = "updates"
+    view: ClassVar[str] = "updates of single clients, with or without names, and the models that were sent"
+    defence: ClassVar[str] = "FedAvg over secure sums, which show no single update; DP-SGD; sketches"
+
+    def use(self, question: Question) -> bool:
+        """Say whether answers to a question are of use."""
+        return one_step(question)
+
+    @property
+    def reads(self) -> tuple[Reads, ...]:
+        """Whole updates of single clients that train in one step."""
+        what = f"single clients' whole {self.updates}, trained in one step without noise"
+        return of_single_clients(what, self.use, noised=False)
+
+
 @dataclass(frozen=True)
-class GradientInversion(PassiveAttack[Points]):
+class GradientInversion(OnOneStep[Points]):
     """Finds the rows of clients that train a softmax regression, or a network, in one step a round.
 
     Args:
@@ -88,25 +124,15 @@ class GradientInversion(PassiveAttack[Points]):
 
     name: ClassVar[str] = "gradient-inversion"
     paper: ClassVar[str] = "Zhu, Liu and Han 2019; Geiping et al. 2020; rounds together, checked: ours"
-    adversary: ClassVar[str] = "passive server"
-    view: ClassVar[str] = "updates of single clients, with or without names, and the models that were sent"
-    algorithms: ClassVar[tuple[str, ...]] = ("fedavg", "ifca", "cfl", "dcfl")
-    prior: ClassVar[str] = "none"
-    defence: ClassVar[str] = "FedAvg over secure sums, which show no single update; DP-SGD; sketches"
 
     @classmethod
     def prepare(cls, target: Target, parameters: Mapping[str, Any]) -> Prepared[Self]:
         """Count rows that are found within `TOLERANCE`."""
-        truth = replace(labelled(cls.name, target), tolerance=TOLERANCE)
-        return Prepared(cls._made(parameters), target.prior, truth)
-
-    @property
-    def reads(self) -> tuple[Reads, ...]:
-        """Whole updates of single clients that train in one step."""
-        return reads_of(_one_step, "whole updates, trained in one step without noise")
+        made = super().prepare(target, parameters)
+        return replace(made, truth=replace(made.truth, tolerance=TOLERANCE))
 
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Points | NotRun:
-        clients = list(clients_of(view, rng, _one_step, self.units))
+        clients = list(clients_of(view, rng, self.use, self.units))
         if not clients:
             return NotRun(attack=self.name, why="it solves rounds together, and saw one of no client")
         solved = [(client, rows) for client, seen in clients if (rows := self._solved(seen, rng)) is not None]
@@ -153,37 +179,6 @@ class GradientInversion(PassiveAttack[Points]):
         return None
 
 
-def _one_step(question: object) -> bool:
-    """Say whether answers to a question are whole updates, of one step on all rows."""
-    if not isinstance(question, Round):
-        return False
-    one = question.training
-    if one.private or one.epochs != 1 or one.timed:
-        return False
-    if isinstance(question, SketchedUpdates):
-        whole = question.size == question.models.shape[1]
-        return whole and not (question.decay or question.redrawn)
-    return isinstance(question, AveragedUpdates)
-
-
-def one_step_of_softmax(question: object) -> bool:
-    """Say whether they are, and of a softmax regression."""
-    return _one_step(question) and isinstance(question, Round) and question.training.model == "softmax"
-
-
-def reads_of(use: Callable[[object], bool], what: str) -> tuple[Reads, ...]:
-    """Return how updates of single clients are shown: by name, or in slots."""
-    return (
-        Reads(what=f"single clients' {what}", shown=Shows.ANSWERS, use=use, noised=False),
-        Reads(
-            what=f"single clients' {what}",
-            shown=Shows.TOTALS,
-            use=lambda question: isinstance(question, Slots) and use(round_of(question)),
-            noised=False,
-        ),
-    )
-
-
 def likely_of(seen: Seen) -> FloatArray:
     """Return about what a model says of a client's mean row: probabilities, float64 of shape (n_classes,).
 
@@ -207,10 +202,10 @@ def rank_of(seen: Sequence[Seen]) -> int:
 
 
 def clients_of(
-    view: View, rng: np.random.Generator, use: Callable[[object], bool], units: int = 0
+    view: View, rng: np.random.Generator, use: Callable[[Question], bool], units: int = 0
 ) -> Iterator[tuple[int | None, list[Seen]]]:
     """Yield each client's rounds: by name where names are shown, else as updates are linked."""
-    sums = [one for one in view.sums if use(round_of(one.question))]
+    sums = [one for one in view.sums if (asked := round_of(one.question)) is not None and use(asked)]
     named: dict[int, dict[int, Seen]] = {}
     for one in sums:
         for client, answer in one.answers.items():
@@ -219,11 +214,11 @@ def clients_of(
     if named:
         yield from ((client, list(rounds.values())) for client, rounds in sorted(named.items()))
         return
-    held = [found for one in sums if (found := contributions(one, rng))]
-    linked = tracks([np.stack([answer["sketch"] for answer in answers]) for _, answers in held])
+    held = [(one, found) for one in sums if (found := sketches_of(one, rng)) is not None]
+    linked = tracks([found.column("sketch") for _, found in held])
     each: dict[int, list[Seen]] = {}
-    for (one, answers), numbers in zip(held, linked, strict=True):
-        for number, answer in zip([] if numbers is None else numbers.tolist(), answers, strict=True):
+    for (one, found), numbers in zip(held, linked, strict=True):
+        for number, answer in zip([] if numbers is None else numbers.tolist(), found.answers, strict=True):
             each.setdefault(number, []).extend(seen for _, seen in _of_answer(one, answer, units))
     yield from ((None, rounds) for rounds in each.values() if rounds)
 

@@ -15,12 +15,13 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
-from privfed.attacks.base.interface import PassiveAttack
+from privfed.attacks.base.interface import Found, PassiveAttack
 from privfed.attacks.base.preparation import Prepared, Prior, Target
-from privfed.attacks.base.reading import Reads, Shows
+from privfed.attacks.base.reading import Reads, of_single_clients
 from privfed.attacks.base.report import Report
 from privfed.attacks.base.results import NotRun, Result, Truth
-from privfed.core.asking.question import ClientData
+from privfed.attacks.cohorts.linkage import Unlinked, unlinked
+from privfed.core.asking.question import ClientData, Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.records import SumView, View
 from privfed.core.values.domain import FloatArray
@@ -29,7 +30,6 @@ from privfed.deep.training.rounds import Round, SketchedUpdates
 from privfed.deep.training.trainer import Labels
 from privfed.errors import ArgumentError
 from privfed.numerics.kernels.interpreted import IntArray
-from privfed.questions.gathered import Slots
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,21 @@ def _matched(answers: list[Statistics], cohort: tuple[int, ...], seen: FloatArra
     return [cohort[owners[i]] if i in owners else -1 for i in range(len(seen))]
 
 
+class OnUpdates(PassiveAttack[Found]):
+    """Base of attacks on single clients' updates or sketches, which labels of rows are needed to score."""
+
+    adversary: ClassVar[str] = "passive server"
+    algorithms: ClassVar[tuple[str, ...]] = ("fedavg", "ifca", "cfl", "dcfl")
+    prior: ClassVar[str] = "none"
+
+    @classmethod
+    def prepare(cls, target: Target, parameters: Mapping[str, Any]) -> Prepared[Self]:
+        """Have the truth know the clients' labels, so that it can train again."""
+        return Prepared(cls._made(parameters), target.prior, labelled(cls.name, target))
+
+
 @dataclass(frozen=True)
-class SketchLinkage(PassiveAttack[SketchLinks]):
+class SketchLinkage(OnUpdates[SketchLinks]):
     """Links the sketches of one client over the rounds, by their directions.
 
     Names in the view are not read: on one that has them, the attack measures how much hiding them would help.
@@ -142,33 +155,23 @@ class SketchLinkage(PassiveAttack[SketchLinks]):
 
     name: ClassVar[str] = "sketch-linkage"
     paper: ClassVar[str] = "updates of one client keep their direction: ours"
-    adversary: ClassVar[str] = "passive server"
     view: ClassVar[str] = "sketches without names, over several rounds"
     algorithms: ClassVar[tuple[str, ...]] = ("cfl", "dcfl")
-    prior: ClassVar[str] = "none"
     defence: ClassVar[str] = "noise: DP-SGD or noised updates; FedAvg or IFCA, which need no sketches"
     links: ClassVar[bool] = True
-
-    @classmethod
-    def prepare(cls, target: Target, parameters: Mapping[str, Any]) -> Prepared[Self]:
-        """Have the truth know the clients' labels, so that it can train again."""
-        return Prepared(cls._made(parameters), target.prior, labelled(cls.name, target))
 
     @property
     def reads(self) -> tuple[Reads, ...]:
         """Sketches of single clients, with or without names."""
-        what = "every client's sketch by itself"
-        return (
-            Reads(what=what, shown=Shows.ANSWERS, use=_has_sketches),
-            Reads(what=what, shown=Shows.TOTALS, use=lambda question: isinstance(question, Slots)),
-        )
+        return of_single_clients("every client's sketch by itself", _has_sketches)
 
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> SketchLinks | NotRun:
         rounds = [(found, one) for one in view.sums if (found := round_of(one.question)) is not None]
         if any(question.training.private for question, _ in rounds):
             why = "training by DP-SGD does not repeat, so that nobody can tell afterwards whose a sketch was"
             return NotRun(attack=self.name, why=why)
-        seen = [_sketches(one, rng) for _, one in rounds]
+        shown = [sketches_of(one, rng) for _, one in rounds]
+        seen = [None if one is None else one.column("sketch") for one in shown]
         if sum(one is not None for one in seen) < 2:
             return NotRun(attack=self.name, why="it links sketches of one round after another, and saw one")
         return SketchLinks(
@@ -181,24 +184,14 @@ class SketchLinkage(PassiveAttack[SketchLinks]):
         )
 
 
-def _has_sketches(question: object) -> bool:
+def _has_sketches(question: Question) -> bool:
     return isinstance(question, SketchedUpdates)
 
 
-def contributions(one: SumView, rng: np.random.Generator) -> tuple[SumView, list[Statistics]] | None:
+def sketches_of(one: SumView, rng: np.random.Generator) -> Unlinked | None:
     """Return a round's answers with sketches, in an order that tells nothing; None where it shows none."""
-    if isinstance(one.question, Slots) and one.total is not None:
-        held = one.question.contributions(one.total)
-    elif isinstance(one.question, SketchedUpdates):
-        held = list(one.answers.values())
-    else:
-        return None
-    return (one, [held[i] for i in rng.permutation(len(held))]) if held else None
-
-
-def _sketches(one: SumView, rng: np.random.Generator) -> FloatArray | None:
-    found = contributions(one, rng)
-    return None if found is None else np.stack([answer["sketch"] for answer in found[1]])
+    found = unlinked(one, rng)
+    return found if found is not None and _has_sketches(found.question) else None
 
 
 def tracks(seen: Sequence[FloatArray | None]) -> list[IntArray | None]:

@@ -11,7 +11,7 @@ whose.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -28,7 +28,7 @@ from privfed.errors import ArgumentError
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Regrouping(Part):
-    """The step from one clustering to the next; without landmarks none.
+    """The step from one clustering to the next; without landmarks none, as by default.
 
     Args:
         before: number of the clustering that clients leave.
@@ -42,15 +42,15 @@ class Regrouping(Part):
         metric: how updates are compared.
     """
 
-    before: int
-    n_clusters: int
-    round: int
-    models: FloatArray
-    landmarks: FloatArray
-    origins: FloatArray
-    labels: FloatArray
-    seed: int
-    metric: str
+    before: int = -1
+    n_clusters: int = 0
+    round: int = 0
+    models: FloatArray = field(default_factory=lambda: np.zeros((0, 1)))
+    landmarks: FloatArray = field(default_factory=lambda: np.zeros((0, 1)))
+    origins: FloatArray = field(default_factory=lambda: np.zeros(0))
+    labels: FloatArray = field(default_factory=lambda: np.zeros(0))
+    seed: int = 0
+    metric: str = "complete"
 
     def __post_init__(self) -> None:
         n = len(self.landmarks)
@@ -66,29 +66,10 @@ class Regrouping(Part):
             ("origins", self.origins, len(self.models)),
             ("labels", self.labels, self.n_clusters),
         ):
-            if n and not (values == np.floor(values)).all():
-                raise ArgumentError(f"{name} of landmarks must be whole numbers.")
-            if n and not (values.min() >= 0 and values.max() < most):
-                raise ArgumentError(f"{name} of landmarks must lie in [0, {most}).")
+            if not ((values == np.floor(values)) & (values >= 0) & (values < most)).all():
+                raise ArgumentError(f"{name} of landmarks must be whole numbers in [0, {most}).")
         if not (np.isfinite(self.landmarks).all() and np.isfinite(self.models).all()):
             raise ArgumentError("landmarks and models must be finite.")
-
-    @classmethod
-    def none(cls) -> Regrouping:
-        """Return no step."""
-        empty = np.zeros((0, 1))
-        none = np.zeros(0)
-        return cls(
-            before=-1,
-            n_clusters=0,
-            round=0,
-            models=empty,
-            landmarks=empty,
-            origins=none,
-            labels=none,
-            seed=0,
-            metric="complete",
-        )
 
     @property
     def declaration(self) -> Declaration:

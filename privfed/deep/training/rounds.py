@@ -24,6 +24,7 @@ from privfed.core.asking.declaration import STEP, Declaration, Effort, Remembere
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import FloatArray
+from privfed.core.values.numbers import check_share, check_whole
 from privfed.deep.clustering.distances import METRICS
 from privfed.deep.clustering.sketch import SKETCHED, sketched
 from privfed.deep.training.dp_sgd import BLOCK
@@ -42,7 +43,7 @@ LONGEST_SKETCH = 2.0
 
 MOST_CLUSTERS = 1 << 12
 
-NO_STEP = Regrouping.none()
+NO_STEP = Regrouping()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -214,8 +215,7 @@ class SketchedUpdates(Round):
                 f"size must lie in [1, {self.models.shape[1]}] and the seed in [0, 2**32), got {self.size} "
                 f"and {self.seed}."
             )
-        if not 0.0 <= self.decay < 1.0:
-            raise ArgumentError(f"decay must lie in [0, 1), got decay={self.decay}.", parameters=["decay"])
+        check_share("decay", self.decay)
         if self.redraws and self.training.private:
             raise ArgumentError("DP-SGD draws its own rows: ask without redraws.")
 
@@ -314,9 +314,8 @@ class AveragedUpdates(Round):
         if memory.update is not None:
             np.multiply(weight, memory.update, out=update[memory.label])
         origin[memory.label, memory.origin] = weight
-        if not self.training.by_rows:
-            return Statistics(update=update, origin=origin)
-        return Statistics(update=update, origin=origin, rows=origin.sum(axis=1))
+        rows = {name: origin.sum(axis=1) for name in self._counts}
+        return Statistics(update=update, origin=origin, **rows)
 
     def averaged(self, total: Statistics, otherwise: FloatArray) -> FloatArray:
         """Return the clusters' models after the round (`averaged`)."""
@@ -365,11 +364,7 @@ class ClusterSizes(Question):
     n_clusters: int
 
     def __post_init__(self) -> None:
-        if not 1 <= self.n_clusters <= MOST_CLUSTERS:
-            raise ArgumentError(
-                f"n_clusters must lie in [1, {MOST_CLUSTERS}], got {self.n_clusters}.",
-                parameters=["n_clusters"],
-            )
+        check_whole("n_clusters", self.n_clusters, 1, MOST_CLUSTERS)
 
     @property
     def asks_all_clients(self) -> bool:

@@ -78,7 +78,7 @@ def run() -> tuple[Program, list[Any]]:
 def test_another_round_training_or_model_is_refused(run: Any) -> None:
     program, asked = run
     sketches, averages, following = asked[:3]
-    step = averages.after if averages.after.n_clusters else Regrouping.none()
+    step = averages.after if averages.after.n_clusters else Regrouping()
     others = [
         following,
         averages,

@@ -108,7 +108,7 @@ def other_models(question: Any, number: int) -> Any:
     models = np.concatenate([question.models[:1], question.models[:1] + 1.0])
     training = replace(question.training, round=number)
     return replace(
-        question, models=models, training=training, structure=7, before=Regrouping.none(), numbered=False
+        question, models=models, training=training, structure=7, before=Regrouping(), numbered=False
     )
 
 
