@@ -12,7 +12,7 @@ import numpy as np
 
 from privfed.core.agreed.configuration import CohortRule, Configuration
 from privfed.core.agreed.program import to_agreed
-from privfed.core.asking.question import Question, cost_of
+from privfed.core.asking.question import ClientData, Question, cost_of
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.records import Ended
 from privfed.core.record.transcript import Transcript
@@ -79,6 +79,7 @@ class Federation:
         placed: returns an ask whose question states its position in the agreed program.
         unasked: returns in words what of a question the agreed program never asks.
         recording: entered before a question is recorded, and left before it is sent.
+        data: simulated clients' data, with what they remember of this fit; None where it lies elsewhere.
 
     Attributes:
         others: federations that were opened from this one (`again`), in order.
@@ -107,11 +108,12 @@ class Federation:
         placed: Callable[[Ask], Ask] = lambda ask: ask,
         unasked: Callable[[Question], str] = lambda question: "",
         recording: Callable[[], AbstractContextManager[None]] = nullcontext,
+        data: tuple[ClientData, ...] | None = None,
     ) -> None:
         if (ledger is None) != (configuration.privacy is None):
             raise ArgumentError("a configuration with privacy needs a ledger, and one without needs none.")
         self.configuration = configuration
-        self.transcript = transcript
+        self.transcript, self.data = transcript, data
         self.traffic = Traffic(0, {}, {})
         self._session, self._carrier, self._timeout = session, carrier, timeout
         self._domain, self.ledger, self._watch, self._logs, self._late = domain, ledger, watch, logs, late

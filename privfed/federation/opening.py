@@ -73,6 +73,9 @@ def open_federation(request: FederationRequest) -> Federation:
         configuration = msgspec.structs.replace(configuration, nonce=transcript.configuration.nonce)
         transcript.check_agreement(configuration)
     run = _pay(request, configuration)
+    seen = request.clients.answering(request.policy)
+    # Whose objects are passed again would answer from what they trained in another fit.
+    data = None if seen is None else tuple(one.anew() for one in seen)
     connection = engine.connect(
         Opening(
             configuration=configuration,
@@ -81,7 +84,7 @@ def open_federation(request: FederationRequest) -> Federation:
             algorithm=request.algorithm,
             domain=request.declared,
             policy=request.policy,
-            data=request.clients.answering(request.policy),
+            data=data,
             folder=folder,
         )
     )
@@ -105,6 +108,7 @@ def open_federation(request: FederationRequest) -> Federation:
         start=start_in(configuration, request.start),
         **_program(request, configuration),
         recording=_recording(request, transcript, run),
+        data=data,
     )
 
 

@@ -195,7 +195,7 @@ def own_client(
             f"group_size={policy.group_size} needs groups of the rows that outlast this fit: join with "
             "privfed.party.client.Party, whose journal keeps them."
         )
-    rows = rows_in_domain(data, configuration, domain, user_key)
+    rows = rows_in_domain(data, configuration, domain, user_key).anew()
     answerer = own_answerer(configuration.clients[position], rows, configuration.seed, log)
     if stores.memory is not None:
         answerer = RememberingAnswerer(answerer, rows.memory, stores.memory)

@@ -104,6 +104,10 @@ class ClientData:
         kept: tuple[ClientData, int] = self.cache[key]  # type: ignore[assignment]
         return kept
 
+    def anew(self) -> ClientData:
+        """Return the same client at the beginning of a fit: it remembers nothing of another one."""
+        return replace(self, memory={})
+
     def emptied(self) -> ClientData:
         """Return the same client, with what it remembers, but without rows."""
         labels = None if self.labels is None else self.labels[:0]

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from privfed.core.asking.question import ClientData
 from privfed.core.connection import Engine
 from privfed.core.roles.conversation import Algorithm
 from privfed.core.roles.secure_sum import SecureSum
@@ -223,8 +222,8 @@ class FederatedModel(Predicting, ModelParameters, Saved):
         )
         if resume and self._by_dp_sgd is not None and not self.federation_.finished:
             self._check_spare(self._by_dp_sgd, self.engine)
-        if resume and self._by_dp_sgd is None and clients.data is not None:
-            remembered(self.federation_, clients.names, self._data(clients), seed)
+        if resume and self._by_dp_sgd is None and self.federation_.data is not None:
+            remembered(self.federation_, clients.names, self.federation_.data, seed)
         self._keep(self.federation_.run(algorithm), training, clients)
         self._save_in(self.run_dir)
         return self
@@ -330,23 +329,20 @@ class FederatedModel(Predicting, ModelParameters, Saved):
         self._training_ = training
         self._kind_, self._trained_by_ = kind_of(training.trainer(clients.n_features))
         self.privacy_claim_ = claim_of(self.federation_, self._secure_sum())
-        self._remember(outcome, training.rounds, clients)
+        self._remember(outcome, training.rounds)
 
-    def _remember(self, outcome: ModelsOutcome, rounds: int, clients: Clients) -> None:
+    def _remember(self, outcome: ModelsOutcome, rounds: int) -> None:
         """Keep what clients in this process know of their own clusters."""
-        if clients.data is None:
+        data = self.federation_.data
+        if data is None:
             self.__dict__.pop("labels_", None)
             self.__dict__.pop("labels_history_", None)
             return
-        memories = [memory_of(data) for data in self._data(clients)]
+        memories = [memory_of(one) for one in data]
         known = [[one.labels.get(t, -1) for one in memories] for t in range(1, rounds + 1)]
         self.labels_history_ = np.array(known)
         current = [one.label if one.structure == outcome.structure else -1 for one in memories]
         self.labels_ = np.array(current, dtype=np.int64)
-
-    def _data(self, clients: Clients) -> tuple[ClientData, ...]:
-        """Return what clients in this process train on."""
-        return clients.answering(self.policy) or ()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy holds; under differential privacy nothing that clients know of their rows."""

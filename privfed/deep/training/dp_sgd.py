@@ -182,7 +182,7 @@ def private_sgd(
     sigma = max(LEAST_SIGMA, math.sqrt((settings.noise_multiplier * reach) ** 2 + ROUNDING_VARIANCE))
     mean = step / (settings.rate * settings.rows_per_client)
     own_step = stepping(trainer, start, settings.decayed_rate)
-    size = _n_places(trainer, features.shape[1])
+    size = n_places(trainer, features.shape[1])
     for noise in _noise(sigma, settings.steps, len(found), source):
         batch = _sampled(len(features), settings.rate, source)
         places = _places(int(batch.sum()), size, source)
@@ -206,7 +206,7 @@ def _sampled(n_rows: int, rate: float, source: RandomBits) -> npt.NDArray[np.boo
     return np.asarray(drawn < np.uint64(math.floor(rate * 2**53)), dtype=np.bool_)
 
 
-def _n_places(trainer: Trainer, n_features: int) -> int:
+def n_places(trainer: Trainer, n_features: int) -> int:
     """Return how many rows a block has, a power of two that follows from the model alone."""
     if isinstance(trainer, TakesBlocks):
         return trainer.size(n_features)
@@ -230,7 +230,7 @@ def _clipped_sum(
 ) -> Integers:
     """Return the sum of the rows' gradients, each clipped and truncated, in steps; exact below 2^24 rows."""
     n_features = features.shape[1]
-    of_block = _of_blocks(trainer, model, n_features)
+    of_block = of_blocks(trainer, model, n_features)
     added, total = np.zeros(len(model)), np.zeros(len(model), dtype=np.int64)
     n_added, noted = 0, [] if errors is None else errors
     waiting: list[Parts] = []
@@ -256,11 +256,11 @@ def _clipped_sum(
     return total
 
 
-def _of_blocks(trainer: Trainer, model: FloatArray, n_features: int) -> OfBlock:
+def of_blocks(trainer: Trainer, model: FloatArray, n_features: int) -> OfBlock:
     """Return what computes the gradients of rows at their places in a block."""
     if isinstance(trainer, TakesBlocks):
         return trainer.of_blocks(model, n_features)
-    size = _n_places(trainer, n_features)
+    size = n_places(trainer, n_features)
 
     def of_block(rows: FloatArray, labels: Labels, places: npt.NDArray[np.intp]) -> Parts:
         block, classes = np.zeros((size, n_features)), np.zeros(size, dtype=np.int64)

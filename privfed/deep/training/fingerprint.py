@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from contextlib import suppress
 from typing import Any
 
 PLAIN = (bool, int, float, str, bytes, tuple, list, dict, type(None))
@@ -41,6 +42,32 @@ def described(thing: Any, kind: type) -> bytes:
         return repr(thing).encode()  # Such as a function of torch's own, or nothing.
     # The text of another object holds its address, which is another one in each process.
     return _layer(thing, kind, type(thing).__call__) if callable(thing) else b"something"
+
+
+def kept(thing: Any, kind: type) -> str:
+    """Return the plain values that a module, a function or another object holds now, such as its counters.
+
+    Args:
+        thing: whose.
+        kind: class of all modules (torch.nn.Module).
+    """
+    own = list(thing.modules()) if isinstance(thing, kind) else [thing]  # type: ignore[attr-defined]
+    usual, found = vars(kind()), list[Any]()
+    for one in own:
+        with suppress(TypeError):  # Some have none, such as functions of torch's own.
+            found += [v for k, v in vars(one).items() if k not in usual]
+        if inspect.isfunction(one):
+            found += [cell.cell_contents for cell in one.__closure__ or ()]
+    return repr([_values(one) for one in found])
+
+
+def _values(held: Any) -> Any:
+    """Return a plain value, or those in a container; nothing of anything else."""
+    if isinstance(held, dict):
+        return [_values(one) for one in held.values()]
+    if isinstance(held, tuple | list):
+        return [_values(one) for one in held]
+    return held if isinstance(held, PLAIN) else None
 
 
 def bytes_of(tensor: Any) -> bytes:

@@ -13,8 +13,10 @@ from functools import lru_cache
 import numpy as np
 
 from privfed.core.values.domain import FloatArray
+from privfed.deep.training.dp_sgd import n_places, of_blocks
 from privfed.deep.training.trainer import (
     MODELS,
+    KeepsValues,
     Labels,
     Numbers,
     Trainer,
@@ -36,6 +38,12 @@ CLOSE = 1e-6
 
 ROUNDINGS = 256.0
 """The same for models that compute in less, in their `rounding`."""
+
+MIXES = (
+    "a row's gradient depends on the other rows of its batch, as with means over a batch, or is not that of "
+    "the row alone. One row would show in all the others' gradients, and DP-SGD's claim would not hold. "
+    "Normalise each row by itself (LayerNorm, GroupNorm)."
+)
 
 
 @lru_cache(maxsize=32)
@@ -136,27 +144,45 @@ def _check_mean(trainer: Trainer, at: FloatArray, rows: FloatArray, labels: Labe
 def _check_rows(trainer: Trainer, n_features: int, n_classes: int) -> None:
     at, rows, labels = _probe(trainer, n_features, n_classes)
     _gradient(trainer, at, rows, labels)
-    first = whole(trainer.gradients(at, rows, labels))
+    first, kept = whole(trainer.gradients(at, rows, labels)), _kept(trainer)
     others, classes = rows[::-1] ** 2, labels[::-1].copy()
     others[0], classes[0] = rows[0], labels[0]
     beside = whole(trainer.gradients(at, others, classes))
-    if not _same(first, whole(trainer.gradients(at, rows, labels))):
+    again = whole(trainer.gradients(at, rows, labels))
+    if not _same(first, again) or kept != _kept(trainer):
         raise PrivacyError(
-            "a row's gradient is another one when it is computed again: the model draws at random, or keeps "
-            "something from earlier rows, and DP-SGD's claim would not hold. A layer with parameters of its "
-            "own must not draw (dropout goes into a layer by itself), nor keep anything."
+            "a row's gradient is another one when it is computed again, or may be. The model draws at "
+            "random, or it or its loss keeps something from earlier calls, such as their number. DP-SGD's "
+            "claim would not hold. A layer with parameters of its own must not draw (dropout goes into a "
+            "layer by itself), nor keep anything."
         )
     alone = trainer.gradient(at, rows[:1], labels[:1])
     scored = [trainer.losses(at, rows[:n], labels[:n])[:1] for n in (1, ROWS)]
     by_itself = _near(first[0], alone, trainer) and _near(scored[1], scored[0], trainer)
     if not (by_itself and _same(first[0], beside[0])):
-        raise PrivacyError(
-            "a row's gradient depends on the other rows of its batch, as with means over a batch, or is not "
-            "that of the row alone. One row would show in all the others' gradients, and DP-SGD's claim "
-            "would not hold. Normalise each row by itself (LayerNorm, GroupNorm)."
-        )
+        raise PrivacyError(MIXES)
     _check_mean(trainer, at, rows, labels)
     _check_sum(trainer, at, n_features, n_classes)
+    _check_block(trainer, at, n_features, n_classes)
+
+
+def _kept(trainer: Trainer) -> str:
+    return trainer.kept if isinstance(trainer, KeepsValues) else ""
+
+
+def _check_block(trainer: Trainer, at: FloatArray, n_features: int, n_classes: int) -> None:
+    """Check that a row's gradient in a block full of others is that among zeros, to the last bit.
+
+    Raises:
+        PrivacyError: it is not, as with a mean over a batch of many rows.
+    """
+    size, of_block = n_places(trainer, n_features), of_blocks(trainer, at, n_features)
+    rows, labels = np.random.default_rng(2).uniform(size=(size, n_features)), np.arange(size) % n_classes
+    full = whole(of_block(rows, labels, np.arange(size)))
+    for place in {0, size - 1}:
+        own = np.array([place])
+        if not _same(full[own], whole(of_block(rows[own], labels[own], own))):
+            raise PrivacyError(MIXES)
 
 
 def _check_sum(trainer: Trainer, at: FloatArray, n_features: int, n_classes: int) -> None:

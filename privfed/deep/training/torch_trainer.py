@@ -26,7 +26,7 @@ import torch
 from opacus.validators import ModuleValidator
 
 from privfed.core.values.domain import FloatArray
-from privfed.deep.training.fingerprint import bytes_of, described
+from privfed.deep.training.fingerprint import bytes_of, described, kept
 from privfed.deep.training.rows import RowGradients
 from privfed.deep.training.trainer import MODELS, Labels, OfBlock, Parts, one_line
 from privfed.errors import ArgumentError
@@ -67,7 +67,13 @@ class TorchTrainer:
                 parameters=["model"],
             )
         _check_layers(module)
-        self._module = copy.deepcopy(module).eval()
+        try:
+            self._module = copy.deepcopy(module).eval()
+        except Exception as error:
+            raise ArgumentError(
+                f"the module cannot be copied: {one_line(error)} Pass one of plain layers, not scripted, and "
+                "torch.nn.utils.parametrizations in place of the former weight_norm and spectral_norm."
+            ) from error
         self._parameters = [one for one in self._module.parameters() if one.requires_grad]
         if not self._parameters:
             raise ArgumentError("the module has no parameter that requires a gradient.")
@@ -141,6 +147,11 @@ class TorchTrainer:
         """The loss and the optimizer as text in one line, each with a hash of what it computes."""
         own = self._loss is not torch.nn.functional.cross_entropy
         return f"{_called(self._loss) if own else 'cross-entropy'} and {_called(self._optimizer or 'SGD')}"
+
+    @property
+    def kept(self) -> str:
+        """Plain values that the module and its loss hold now, such as counters of calls."""
+        return " ".join(kept(one, torch.nn.Module) for one in (self._module, self._loss))
 
     @property
     def _held(self) -> list[Any]:
@@ -292,13 +303,13 @@ class TorchTrainer:
     def _given(self, rows: Any, labels: Labels) -> Any:
         """Return what is given with rows: classes, or the gradient of a user's loss by their scores.
 
-        It is computed here since a user's loss may not allow `torch.func.grad`.
+        It is computed here since a user's loss may not allow `torch.func.grad`; of each row alone, too.
         """
         classes = self._classes(labels)
         if self._is_cross_entropy:
             return classes
         with torch.no_grad():
-            scores = self._module(rows)
+            scores = torch.func.vmap(lambda row: self._module(row[None])[0])(rows)
         scores.requires_grad_()
         return torch.autograd.grad(self._each(scores, classes).sum(), scores)[0]
 

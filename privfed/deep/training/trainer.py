@@ -87,6 +87,15 @@ class TrainsItself(Protocol):
         """Return what DP-SGD takes its steps by: from noised gradients to parameters; None for SGD."""
 
 
+@runtime_checkable
+class KeepsValues(Protocol):
+    """A trainer of a user's code, which may keep something between calls."""
+
+    @property
+    def kept(self) -> str:
+        """Plain values that it keeps now, such as counters of calls, as text."""
+
+
 OfBlock = Callable[[FloatArray, Labels, npt.NDArray[np.intp]], Parts]
 """From rows, their classes and the places of a block where they stand, among zeros, to their gradients."""
 

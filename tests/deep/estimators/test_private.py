@@ -11,6 +11,7 @@ from privfed.core.values.guarantee import SampledSteps
 from privfed.deep import CFL, DCFL, IFCA, FedAvg
 from privfed.deep.training import local
 from privfed.errors import ArgumentError, BudgetError, PrivacyError, RefusedError, ResumeError
+from privfed.federation.clients import gather
 from privfed.federation.simulation import ledger_of
 from privfed.privacy.claim import Privacy
 from privfed.privacy.dp_sgd import epsilon_of, noise_of_fit
@@ -54,6 +55,18 @@ def test_the_noise_for_a_claim_is_the_least() -> None:
     assert epsilon_of(1.0, 0.1, 0, 1e-5) == 0.0
     with pytest.raises(PrivacyError, match="fewer rounds"):
         noise_for(1e-9, 1e-12, 1.0, 10**6)
+
+
+def test_the_same_clients_answer_a_later_fit_from_nothing_of_an_earlier_one() -> None:
+    """A fit by DP-SGD took the update of one without noise, of the same round, for its own."""
+    X, y = clients(4)
+    same_clients = gather(X, y=y)
+    words = {**WORDS, "rounds": 1}
+    plain = FedAvg(**words, domain=Box(0, 1)).fit_clients(same_clients)
+    private = FedAvg(**words, privacy=SEEDED).fit_clients(same_clients)
+    alone = FedAvg(**words, privacy=SEEDED).fit(X, y)
+    assert np.array_equal(private.models_, alone.models_)
+    assert not np.allclose(private.models_, plain.models_)
 
 
 def test_dp_sgd_at_every_client_is_claimed_against_everybody() -> None:

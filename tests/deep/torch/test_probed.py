@@ -92,6 +92,65 @@ def test_dropout_of_a_module_is_off_as_that_of_a_layer() -> None:
     assert FedAvg(Whole(), **DPSGD).fit(X, y).privacy_spent_ is not None
 
 
+class Later:
+    """A loss that turns after many calls, as one does that is warmed up."""
+
+    calls = 0
+
+    def __call__(self, scores: Any, labels: Any) -> Any:
+        self.calls += 1
+        return torch.nn.functional.cross_entropy(scores, labels) * (1.0 if self.calls < 500 else -1.0)
+
+
+def test_dp_sgd_refuses_what_counts_its_calls_before_it_shows() -> None:
+    """How many blocks there are depends on rows: one row more would turn the gradients of all others."""
+    with pytest.raises(PrivacyError, match="keeps something from earlier calls, such as their number"):
+        FedAvg(torch.nn.Linear(4, 3), loss=Later(), **DPSGD).fit(*clients(4))
+
+
+class InLargeBatches(torch.nn.Module):
+    """Takes a mean over a batch off each row, where a batch is larger than those that a model is tried on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 3)
+
+    def forward(self, rows: Any) -> Any:
+        found = self.linear(rows)
+        return found - found.mean(dim=0) if len(rows) > 12 else found
+
+
+def test_a_user_s_loss_is_taken_of_each_row_s_own_scores() -> None:
+    X, y = clients(1)
+    trainer = TorchTrainer(InLargeBatches(), loss=torch.nn.CrossEntropyLoss())
+    at, n = trainer.initial(0), trainer.size(4)
+    rows, labels = np.resize(X[0], (n, 4)), np.resize(y[0], n)
+    full, one = trainer.of_blocks(at, 4), np.array([0])
+    together = whole(full(rows, labels, np.arange(n)))
+    assert np.array_equal(together[:1], whole(full(rows[:1], labels[:1], one)))
+
+
+def test_a_module_that_cannot_be_copied_is_an_error_of_its_own() -> None:
+    layer = torch.nn.Linear(4, 3)
+    layer.kept = layer.weight * 2.0
+    with pytest.raises(ArgumentError, match="cannot be copied"):
+        TorchTrainer(layer)
+
+
+class MixingLarge(SoftmaxRegression):
+    """A model in numpy that takes the mean of all rows off each, of many rows only."""
+
+    def gradients(self, parameters: np.ndarray, features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        mean = features.mean(axis=0) if len(features) > 40 else 0.0
+        return super().gradients(parameters, features - mean, labels)
+
+
+def test_a_model_is_tried_on_as_many_rows_as_a_block_has() -> None:
+    MODELS.add("mixing-large", MixingLarge)
+    with pytest.raises(PrivacyError, match="other rows of its batch"):
+        FedAvg("mixing-large", **DPSGD).fit(*clients(4))
+
+
 class Mixing(SoftmaxRegression):
     """A model in numpy that takes the mean of all rows off each."""
 

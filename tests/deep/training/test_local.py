@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privfed.core.asking.question import ClientData
-from privfed.deep.training.dp_sgd import CHARGED, PLACES, STEPS, _clipped_sum, _n_places, private_sgd
+from privfed.deep.training.dp_sgd import CHARGED, PLACES, STEPS, _clipped_sum, n_places, private_sgd
 from privfed.deep.training.local import Training
 from privfed.deep.training.trainer import Parts, SoftmaxRegression, Trainer
 from privfed.errors import ArgumentError, DataError
@@ -204,7 +204,7 @@ def test_no_row_pushes_another_one_out_of_a_batch_however_large() -> None:
     [(2, 3, 64), ((1 << 16) - 1, 2, 16), ((1 << 17) - 1, 3, 4), (1 << 29, 2, 1)],
 )
 def test_blocks_of_large_models_have_fewer_rows(n_features: int, n_classes: int, size: int) -> None:
-    assert _n_places(SoftmaxRegression(n_features, n_classes), n_features) == size
+    assert n_places(SoftmaxRegression(n_features, n_classes), n_features) == size
 
 
 @pytest.mark.parametrize("factors", [False, True])
