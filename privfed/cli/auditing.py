@@ -82,10 +82,7 @@ def audit(
         claim = _claim(subject, transcript)
         know_questions(subject, algorithm, "audit", model)
         source = source_of_rows(subject, transcript, truth, group, columns, label, missing)
-        rows, named, labels = true_rows(subject, transcript, truth, source, counted=True)
-        # Noise may leave room for rows of other columns, which tell nothing of it.
-        if (others := other_columns(transcript, named)) is not None:
-            raise DataError(others)
+        rows, _, labels = true_rows(subject, transcript, truth, source, counted=True)
         options: dict[str, Any] = values_of({"confidence": given["confidence"]})
         noise = audit_run(transcript, rows, labels, **options)
         found = [noise, audit_units(transcript, trials=trials, **options)]
@@ -196,7 +193,7 @@ def target_of(
     domain = Declared(low=low, high=high).domain()
     source = source_of_rows(folder, transcript, truth, group, columns, label, missing)
     rows, features, labels = true_rows(folder, transcript, truth, source)
-    doubt, agreed = doubt_of(folder, transcript, rows, features), transcript.configuration
+    doubt, agreed = doubt_of(folder, transcript, rows), transcript.configuration
     positions = [_position(name, agreed.clients) for name in colluding]
     if party == "clients" and not positions:
         raise ArgumentError("clients attack by what they see: name them with --colluding.")
@@ -237,16 +234,13 @@ def target_of(
     return view, target, doubt
 
 
-def doubt_of(
-    folder: Path, transcript: Transcript, rows: list[FloatArray], columns: tuple[str, ...]
-) -> str | None:
+def doubt_of(folder: Path, transcript: Transcript, rows: list[FloatArray]) -> str | None:
     """Return why rows may be others than those that a run's sums are of; None where they give these sums.
 
     Args:
         folder: of the run.
         transcript: of the run.
         rows: of every client, by position.
-        columns: from which they were read.
 
     Raises:
         DataError: they give others, in a run of single rows.
@@ -259,15 +253,13 @@ def doubt_of(
     differs = unlike(transcript, rows)
     if differs is None:
         return None
-    others = other_columns(transcript, columns)
     if run is not None and (terms is None or terms.unit != Unit.USER):
         raise DataError(
-            others
-            or f"the rows are not those of the run in {folder}: they would give other totals, first of "
+            f"the rows are not those of the run in {folder}: they would give other totals, first of "
             f"{differs}. Their file has changed since, or --truth names another; name one that is as it was."
         )
     why = "nodes answered from groups of rows, users have more rows than count, or these are other rows"
-    return f"the rows do not give the run's totals, first of {differs}: {(others or why).removesuffix('.')}"
+    return f"the rows do not give the run's totals, first of {differs}: {why}"
 
 
 def _public(
@@ -331,7 +323,7 @@ def true_rows(
         counted: at unit "user", only those rows of a user that its client answered from.
 
     Raises:
-        DataError: the rows are not those of the run's clients.
+        DataError: the rows are not those of the run's clients, or of other columns than the run's.
     """
     run = read_run(folder) if truth is None or (folder / RUN).exists() else None
     # The run names its clients. Only under differential privacy may some of them have no rows.
@@ -344,6 +336,9 @@ def true_rows(
     names = transcript.configuration.clients
     # Of runs that trained models, the model says how many columns there are.
     _check_rows(tables, transcript.configuration, trained=bool(source.classes))
+    # Noise may leave room for rows of other columns, which tell nothing of the run.
+    if (others := other_columns(transcript, tuple(tables.columns))) is not None:
+        raise DataError(others)
     place = {name: i for i, name in enumerate(tables.names)}
     labels = models().labels_of(tables, source.classes) if source.classes else None
     scaled, terms = scaled_as(transcript), transcript.configuration.privacy

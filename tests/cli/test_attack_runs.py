@@ -76,6 +76,21 @@ def test_other_columns_than_the_runs_are_named_and_not_taken_for_another_file(fa
     assert f"the rows have 1 columns, the run has 4 ({own}); name those with --columns" in said
 
 
+def test_other_columns_than_those_of_a_noised_run_are_refused_and_no_doubt(failing, copied, iris, tmp_path):
+    """Noise may leave room for their rows, and figures scored against these were printed."""
+    claim = ("--epsilon", 0.1, "--delta", 1e-6, "--unit", "record", "--neighbours", "add-remove")
+    fit = ("--clients", "h1,h2,h3,h4,h5,h6", "--algorithm", "dp", "--low", 0, "--high", 9)
+    folder = copied(tmp_path / "run", *claim, *fit, "--protocol", "plain")
+    words = ("--attack", "noisy-differencing", "--quiet", "--columns")
+    others = "petal length,petal width,sepal length,sepal width"
+    rows = ("--truth", iris, "--group", "hospital", "--label", "species")
+    for more in ((), rows):  # The second is as of nodes, whose folder names no table.
+        said = " ".join(failing("attack", folder, *words, others, *more).split())
+        assert "the rows are of the columns petal length, petal width," in said
+        assert "the run is of sepal length, sepal width, petal length, petal width, in this order" in said
+        (folder / "run.json").unlink(missing_ok=True)
+
+
 def test_a_run_over_noised_centers_of_the_clients_is_attacked_and_a_doubt_is_said(invoke, iris, tmp_path):
     table = ("--group", "hospital", "--drop", "species", "--clients", "h1,h2,h3,h4,h5,h6")
     claim = ("--epsilon", 9, "--delta", 1e-6, "--unit", "record", "--neighbours", "add-remove")
