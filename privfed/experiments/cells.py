@@ -138,15 +138,16 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
             return []
         return [one for one in self.attacks if not issubclass(attack_class(one.kind), ActiveAttack)]
 
-    @property
-    def fits_of_a_cell(self) -> int:
-        """Number of times that a cell asks the same rows under its claim.
+    def asked(self, parts: Iterable[str]) -> int:
+        """Return how often the same rows are asked under a claim where a cell measures some of its parts.
 
-        These are its fit, the further ones that attacks read together, and active attacks, each of which
+        These are the fit, the further ones that attacks read together, and active attacks, each of which
         asks what a fit could have spent. An attack that no client would answer counts too.
         """
-        active = sum(issubclass(attack_class(one.kind), ActiveAttack) for one in self.attacks)
-        return (self.fits[-1] if self.pooling else 1) + active
+        measured = set(parts)
+        pooled = any(self.fits_id(one) in measured for one in self.pooling)
+        active = {attack_id(one) for one in self.attacks if issubclass(attack_class(one.kind), ActiveAttack)}
+        return (self.fits[-1] if pooled else 1) + len(active & measured)
 
     def further(self, number: int) -> Setup:
         """Return what the fit of a number after the first runs."""

@@ -39,7 +39,8 @@ CREATE TABLE IF NOT EXISTS parts (
     cell TEXT NOT NULL, part TEXT NOT NULL, content TEXT NOT NULL,
     result TEXT NOT NULL, timing TEXT NOT NULL, error TEXT NOT NULL,
     PRIMARY KEY (cell, part)
-)
+);
+CREATE TABLE IF NOT EXISTS asked (cell TEXT PRIMARY KEY, times INTEGER NOT NULL);
 """
 
 DIED = "the process of this cell died; it may have run out of memory"
@@ -105,7 +106,7 @@ def run(plan: Plan, store: Store, jobs: Sequence[Job], workers: int | str, watch
     def keep(job: Job, parts: dict[str, Part]) -> None:
         nonlocal finished
         finished += 1
-        store.keep(job.cell, job.setup.content | {"seed": job.seed}, parts)
+        store.keep(job.cell, job.setup.content | {"seed": job.seed}, parts, job.setup.asked(job.parts))
         watch(finished, len(jobs), job, not any(part.error for part in parts.values()))
 
     if isinstance(workers, str):
@@ -252,7 +253,7 @@ class Store:
             (version,) = database.execute("PRAGMA user_version").fetchone()
             if version:  # SQLite's own 0 is of a file that was just created.
                 CELLS.check(version, self.path)
-            database.execute(_SCHEMA)
+            database.executescript(_SCHEMA)
             database.execute(f"PRAGMA user_version = {CELLS.version}")
 
     @contextmanager
@@ -275,13 +276,14 @@ class Store:
         """
         return locked(self.path.with_name(".lock"))
 
-    def keep(self, cell: str, content: Mapping[str, object], parts: Mapping[str, Part]) -> None:
-        """Store parts of a cell, durably.
+    def keep(self, cell: str, content: Mapping[str, object], parts: Mapping[str, Part], asked: int) -> None:
+        """Store parts of a cell, durably, and that its rows were asked again.
 
         Args:
             cell: id of the cell.
             content: values that the id is a hash of.
             parts: name -> what was measured.
+            asked: number of times that the rows were asked for it.
         """
         text = msgspec.json.encode(content, order="deterministic").decode()
         rows = [
@@ -297,12 +299,22 @@ class Store:
         ]
         with self._open() as database:
             database.executemany("INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?, ?, ?)", rows)
+            database.execute(
+                "INSERT INTO asked VALUES (?, ?) "
+                "ON CONFLICT (cell) DO UPDATE SET times = times + excluded.times",
+                (cell, asked),
+            )
 
     def done(self) -> dict[tuple[str, str], bool]:
         """Return for all that is stored: (cell, part) -> whether it has values rather than an error."""
         with self._open() as database:
             rows = database.execute("SELECT cell, part, error FROM parts").fetchall()
         return {(cell, part): not error for cell, part, error in rows}
+
+    def asked(self) -> dict[str, int]:
+        """Return cell -> number of times that its rows were asked, for all parts that were ever measured."""
+        with self._open() as database:
+            return dict(database.execute("SELECT cell, times FROM asked").fetchall())
 
     def read(self, cells: Iterable[str]) -> dict[str, dict[str, Part]]:
         """Return what is stored for some cells: cell -> part -> what was measured."""

@@ -41,7 +41,8 @@ class ComposedBudget:
         data: name of the data set; at unit "client" with the partition, which defines the clients.
         unit: what is protected.
         neighbours: neighbouring relation of that unit.
-        fits: number of fits with a claim, seeded ones and active attacks in place of a fit among them.
+        fits: number of fits with a claim: seeded ones, active attacks in place of a fit, and fits that later
+            measurements of a cell needed.
         seeded: how many of them are seeded, which protect nobody.
         open_fits: number of those on the same data without a claim; for a reader of these, no claim holds.
         epsilon: epsilon of all claims together, rounded up.
@@ -80,7 +81,7 @@ def composed_budgets(rows: Sequence[Row]) -> list[ComposedBudget]:
     groups: dict[tuple[str, str, str, str], list[Row]] = {}
     for row in rows:
         claimed = row.setup.privacy
-        if claimed is not None and row.cells:
+        if claimed is not None and row.asked:
             where = row.setup.labels["partition"] if claimed.unit == Unit.CLIENT else ""
             key = (row.setup.digest, where, claimed.unit, claimed.neighbours)
             groups.setdefault(key, []).append(row)
@@ -89,11 +90,7 @@ def composed_budgets(rows: Sequence[Row]) -> list[ComposedBudget]:
 
 def _composed(key: tuple[str, str, str, str], own: Sequence[Row], rows: Sequence[Row]) -> ComposedBudget:
     digest, where, unit, neighbours = key
-    fits = [
-        (row.setup.privacy, len(row.cells) * row.setup.fits_of_a_cell, _by_steps(row))
-        for row in own
-        if row.setup.privacy is not None
-    ]
+    fits = [(row.setup.privacy, row.asked, _by_steps(row)) for row in own if row.setup.privacy is not None]
     stepped = [(claim, n) for claim, n, steps in fits if steps]
     claims = [(claim, n) for claim, n, steps in fits if not steps]
     delta, epsilon = max((claim.delta for claim, _ in claims), default=0.0), 0.0
@@ -112,7 +109,7 @@ def _composed(key: tuple[str, str, str, str], own: Sequence[Row], rows: Sequence
         fits=sum(n for _, n, _ in fits),
         seeded=sum(n for claim, n, _ in fits if claim.seeded),
         open_fits=sum(
-            len(row.cells) * row.setup.fits_of_a_cell
+            row.asked
             for row in rows
             if row.setup.privacy is None
             and row.setup.digest == digest

@@ -2,14 +2,17 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from privfed.experiments.cells import CellPrivacy
+from privfed.experiments.measuring import measure
 from privfed.experiments.planning import Plan
 from privfed.experiments.report.claims import composed_budgets
-from privfed.experiments.report.summary import Row
+from privfed.experiments.report.summary import Row, summarise
+from privfed.experiments.running import Store, missing
 from privfed.experiments.study import Attack
 from privfed.privacy.accounting import gdp_epsilon, gdp_mu
 
@@ -31,7 +34,7 @@ def claim(
 def row(small: Plan, privacy: CellPrivacy | None, fits: int, **labels: str) -> Row:
     setup = small.setups[0]
     setup = msgspec.structs.replace(setup, privacy=privacy, labels=setup.labels | labels)
-    return Row(f"{privacy} {labels}", setup, {seed: str(seed) for seed in range(fits)}, [], {})
+    return Row(f"{privacy} {labels}", setup, {seed: str(seed) for seed in range(fits)}, [], {}, fits)
 
 
 def test_one_fit_amounts_to_its_own_claim(small: Plan) -> None:
@@ -48,20 +51,28 @@ def test_the_costs_of_fits_add_up(small: Plan) -> None:
     assert one.epsilon >= gdp_epsilon(mu, 1e-6)
 
 
-def test_fits_that_attacks_read_together_pay_too(small: Plan) -> None:
-    alone = row(small, claim(1.0), 2)
-    several = replace(alone, setup=msgspec.structs.replace(alone.setup, fits=[1, 5]))
-    (one,) = composed_budgets([several])
-    assert one.fits == 10
-    assert one.epsilon == pytest.approx(gdp_epsilon(math.sqrt(10) * gdp_mu(1.0, 1e-6), 1e-6), rel=1e-9)
+def test_fits_that_attacks_read_together_pay_too_and_active_attacks_under_a_claim_of_their_own(
+    small: Plan,
+) -> None:
+    attacks = [*small.setups[0].attacks, Attack(kind="probing")]
+    setup = msgspec.structs.replace(small.setups[0], privacy=claim(1.0), fits=[1, 5], attacks=attacks)
+    membership, probing, several = setup.parts()[1:4]
+    for parts, times in ([], 1), ([membership], 1), ([several], 5), ([probing], 2), (setup.parts(), 6):
+        assert setup.asked(["fit", *parts]) == times
 
 
-def test_active_attacks_spend_a_claim_of_their_own(small: Plan) -> None:
-    alone = row(small, claim(1.0), 2)
-    probed = replace(alone, setup=msgspec.structs.replace(alone.setup, attacks=[Attack(kind="probing")]))
-    (one,) = composed_budgets([probed])
-    assert one.fits == 4
-    assert one.epsilon == pytest.approx(gdp_epsilon(2.0 * gdp_mu(1.0, 1e-6), 1e-6), rel=1e-9)
+def test_a_part_that_is_measured_later_asks_for_another_fit(small: Plan, tmp_path: Path) -> None:
+    """Its noise is drawn anew, and a reader of all results has seen both."""
+    setup = msgspec.structs.replace(small.setups[0], privacy=claim(1.0))
+    noised, store = replace(small, setups=[setup], seeds=[0]), Store(tmp_path)
+    for parts in (["fit"], setup.parts()[1:]):
+        assert missing(noised, store)[0].parts[0] == parts[0]
+        found = measure(setup, 0, parts, Path())
+        store.keep(setup.cell(0), setup.content, found, setup.asked(parts))
+    assert missing(noised, store) == []
+    (one,) = composed_budgets(summarise(noised, store))
+    assert one.fits == 2
+    assert one.epsilon == pytest.approx(gdp_epsilon(math.sqrt(2) * gdp_mu(1.0, 1e-6), 1e-6), rel=1e-9)
 
 
 def test_with_skellam_noise_the_bound_is_of_renyi_differential_privacy(small: Plan) -> None:

@@ -78,7 +78,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Plan, Store]:
     folder = tmp_path_factory.mktemp("study")
     checked, store = plan(parse_study(STUDY, "study.toml"), folder), Store(folder)
     for setup in checked.setups:
-        store.keep(setup.cell(0), setup.content, measure(setup, 0, setup.parts(), folder))
+        store.keep(setup.cell(0), setup.content, measure(setup, 0, setup.parts(), folder), 1)
     return folder, checked, store
 
 
@@ -153,7 +153,7 @@ kind = "sketch-linkage"
 def test_merge_asks_for_slots_which_masked_sums_then_have(tmp_path: Path) -> None:
     checked, store = plan(parse_study(HIDDEN, "study.toml"), tmp_path), Store(tmp_path)
     (setup,) = checked.setups
-    store.keep(setup.cell(0), setup.content, measure(setup, 0, setup.parts(), tmp_path))
+    store.keep(setup.cell(0), setup.content, measure(setup, 0, setup.parts(), tmp_path), 1)
     (row,) = write_report(tmp_path, checked, store)
     assert row.errors == [] and "sketch-linkage" in row.attacks
     seen = saw(row)

@@ -100,6 +100,7 @@ def test_a_failing_cell_is_recorded_and_the_others_go_on(tmp_path: Path) -> None
     store, told = Store(tmp_path), list[bool]()
     run(failing, store, missing(failing, store), 1, lambda done, of, job, well: told.append(well))
     assert told == [False] * 4
+    assert list(store.asked().values()) == [1] * 4  # What failed had asked, too.
     errors = {part: error for (_, part), (_, _, error) in results(tmp_path).items()}
     assert errors.pop("fit") == ""
     assert all("starts from public knowledge" in error for error in errors.values())
@@ -146,7 +147,7 @@ def test_a_job_knows_its_cell(small: Plan) -> None:
 
 def test_a_full_disk_keeps_what_is_stored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     store, connect = Store(tmp_path), sqlite3.connect
-    store.keep("a", {}, {"fit": Part(values={}, timing={})})
+    store.keep("a", {}, {"fit": Part(values={}, timing={})}, 1)
 
     def small(*words: object, **options: object) -> sqlite3.Connection:
         database = connect(*words, **options)
@@ -156,7 +157,7 @@ def test_a_full_disk_keeps_what_is_stored(monkeypatch: pytest.MonkeyPatch, tmp_p
     with monkeypatch.context() as patched:
         patched.setattr(sqlite3, "connect", small)
         with pytest.raises(RunFolderError, match=r"full.*; free some space .* cells in it are kept"):
-            store.keep("b", {}, {"fit": Part(values={"text": "x" * 100_000}, timing={})})
+            store.keep("b", {}, {"fit": Part(values={"text": "x" * 100_000}, timing={})}, 1)
     assert store.done() == {("a", "fit"): True}
-    store.keep("b", {}, {"fit": Part(values={}, timing={})})
+    store.keep("b", {}, {"fit": Part(values={}, timing={})}, 1)
     assert len(store.done()) == 2

@@ -53,7 +53,7 @@ def test_registered_metrics_and_own_ones_are_measured_on_the_clients_rows(mine: 
     (setup,) = study.setups
     store, parts = Store(mine / "out"), [one for one in setup.parts() if not one.startswith("attack")]
     assert len(parts) == 5  # The fit, and what is not measured anyway; attacks are not tried here.
-    store.keep(setup.cell(0), {}, measure(setup, 0, parts, Path()))
+    store.keep(setup.cell(0), {}, measure(setup, 0, parts, Path()), 1)
     (row,) = summarise(study, store)
     assert not row.errors
     shown = columns(study.file.study, [row])
@@ -71,7 +71,7 @@ def test_registered_metrics_and_own_ones_are_measured_on_the_clients_rows(mine: 
 def test_a_metric_in_an_old_study_is_the_only_part_that_is_missing(mine: Path) -> None:
     before, after = planned(["ari"]), planned(["ari", "inertia"])
     store, (setup,) = Store(mine / "out"), before.setups
-    store.keep(setup.cell(0), {}, measure(setup, 0, ["fit"], Path()))
+    store.keep(setup.cell(0), {}, measure(setup, 0, ["fit"], Path()), 1)
     left = [part for job in missing(after, store) for part in job.parts if not part.startswith("attack")]
     assert after.setups[0].cell(0) == setup.cell(0)
     assert left == ["metric:inertia"]
@@ -84,7 +84,7 @@ def test_a_metric_that_fails_or_needs_labels_says_so_and_spares_the_others(mine:
     study = planned(["my_metric_of_studies:failing", "v_measure", "homogeneity", "inertia"], unlabelled)
     (setup,) = study.setups
     store = Store(mine / "out")
-    store.keep(setup.cell(0), {}, measure(setup, 0, ["fit", *map(metric_id, setup.metrics)], Path()))
+    store.keep(setup.cell(0), {}, measure(setup, 0, ["fit", *map(metric_id, setup.metrics)], Path()), 1)
     (row,) = summarise(study, store)
     assert [(part, error) for _, part, error in row.errors] == [
         ("metric:my_metric_of_studies:failing", "ValueError: of no use")
