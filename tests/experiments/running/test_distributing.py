@@ -18,9 +18,10 @@ pytest.importorskip("distributed")
 from distributed import LocalCluster
 
 from privfed.errors import ArgumentError, PrivFedError
-from privfed.experiments import running
+from privfed.experiments import cluster as module
+from privfed.experiments.cluster import on_cluster
 from privfed.experiments.planning import Plan
-from privfed.experiments.running import DIED, Job, Store, missing, on_cluster, run
+from privfed.experiments.running import DIED, Job, Store, missing, run
 from tests.experiments.small import results, silent
 
 
@@ -58,14 +59,14 @@ def test_a_worker_must_be_as_the_study_is(monkeypatch: pytest.MonkeyPatch) -> No
     ):
         on_cluster(address, echoed, [("a",)], lambda place, found: None)
     # The study's version is read here, the worker's where it runs.
-    told = running._on_worker
-    monkeypatch.setattr(running, "_on_worker", lambda version, *rest: told("0.0.1", *rest))
+    told = module._on_worker
+    monkeypatch.setattr(module, "_on_worker", lambda version, *rest: told("0.0.1", *rest))
     with here() as address, pytest.raises(ArgumentError, match=r"install 0\.0\.1 there"):
         on_cluster(address, echoed, [("a",)], lambda place, found: None)
 
 
 def test_no_scheduler_is_an_error_that_says_how_to_start_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "_CONNECT", 0.5)
+    monkeypatch.setattr(module, "_CONNECT", 0.5)
     with pytest.raises(ArgumentError, match="start them with: dask scheduler"):
         on_cluster("tcp://127.0.0.1:9", echoed, [("a",)], lambda place, found: None)
 
