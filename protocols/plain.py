@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Literal
 
+import msgspec
 import numpy as np
 
 from privfed.core.agreed.agreement import Agreement, Signer
@@ -18,7 +19,7 @@ from privfed.core.asking.statistics import StatisticsSpec, StatisticsTable
 from privfed.core.roles.conversation import Contributions, Total
 from privfed.core.roles.engine import Answerer, ClientSide, Exchange, gather
 from privfed.core.roles.secure_sum import COLLECT, Assumptions, Replay, Session, Stage, Steps, TotalReader
-from privfed.core.stored.encoding import Array, Codec, Message, Refusal, decode, encode
+from privfed.core.stored.encoding import Codec, Message, Refusal, decode, encode
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.numbers import Count, Number
 from privfed.errors import (
@@ -41,11 +42,18 @@ class PlainRequest(Message, frozen=True):
     question: bytes
 
 
+class Vector(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """An `Array` of one axis on the wire; its bytes are read where they lie, without a copy."""
+
+    shape: tuple[Count]
+    data: memoryview
+
+
 class PlainAnswer(Message, frozen=True, gc=False):
     """Carries a client's statistics to the server, as one flat vector, and how much was clipped."""
 
     number: Number
-    vector: Array
+    vector: Vector
     clipped: Count
 
 
@@ -111,7 +119,10 @@ class PlainClient:
             own = answer(question, message.index, answerer)
         except PrivFedError as error:
             return message.number, encode(Refusal(refusal_code(error)))
-        return message.number, encode(PlainAnswer(message.number, Array.from_numpy(own.vector), own.clipped))
+        data = np.ascontiguousarray(own.vector, dtype="<f8").data
+        return message.number, encode(
+            PlainAnswer(message.number, Vector(own.vector.shape, data), own.clipped)
+        )
 
     def _admitted(self, state: int, request: bytes) -> tuple[PlainRequest, Question]:
         message = self._reader.read(request)
@@ -176,7 +187,7 @@ class PlainSession:
 
         Those that do not are taken out, and noted as rejected.
         """
-        wrong = [i for i, one in answers.items() if not spec.holds(one.vector.to_numpy())]
+        wrong = [i for i, one in answers.items() if not spec.holds(np.frombuffer(one.vector.data, "<f8"))]
         for client in wrong:
             del answers[client]
         rejected.update(dict.fromkeys(wrong, "statistics outside the question's ranges"))

@@ -1,12 +1,16 @@
 """Contributions come back as they were shown, to the last bit, in any order in which they are asked for."""
 
+from functools import partial
+from hashlib import sha256
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec, StatisticsTable
 from privfed.core.record.records import Tables
+from privfed.core.roles.conversation import Contributions
 from tests.some import some
 
 SPEC = StatisticsSpec(Entry("count", (2,), 0.0, 9.0, 1.0), Entry("sum", (2, 3), -1.0, 1.0, 0.1))
@@ -43,3 +47,14 @@ def test_a_sum_that_is_not_there_is_an_error() -> None:
     tables = Tables()
     with pytest.raises(KeyError):
         tables.unpack(1, {})
+
+
+def test_a_table_that_does_not_shrink_keeps_the_bytes_that_it_was_read_from() -> None:
+    data = np.random.default_rng(0).bytes(8 * 4 * 4000)
+    whole = np.frombuffer(data).reshape(4, 4000)
+    for vectors, as_they_are in ((whole, True), (whole[::-1], False), (whole[1:], False), (whole.T, False)):
+        layout = (("numbers", (vectors.shape[1],)),)
+        shown = Contributions(range(len(vectors)), partial(StatisticsTable, layout, vectors))
+        kept = Tables().pack(0, shown)
+        assert not kept.packed and (kept.data is data) == as_they_are
+        assert kept.data == vectors.tobytes() and kept.sha256 == sha256(kept.data).hexdigest()

@@ -220,6 +220,14 @@ def _shrinks(bits: npt.NDArray[np.int64], before: npt.NDArray[np.int64] | None) 
     return bool(len(zlib.compress(pieces.tobytes(), 1)) < _WORTH * pieces.nbytes)
 
 
+def _held(bits: npt.NDArray[np.int64]) -> bytes:
+    """Return the bytes of a table in C order: those that it is a view of, if they are all its own."""
+    owner: object = bits
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    return owner if isinstance(owner, bytes) and len(owner) == bits.nbytes else bits.tobytes()
+
+
 class Tables:
     """Packs tables of answers as they come, and unpacks those of a transcript.
 
@@ -241,9 +249,7 @@ class Tables:
         if self._packed is not None and self._packed[1].shape == bits.shape:
             follows, before = self._packed
         self._packed, packed = (index, bits), _shrinks(bits, before)
-        data = (
-            zlib.compress((bits if before is None else bits ^ before).data, 1) if packed else bits.tobytes()
-        )
+        data = zlib.compress((bits if before is None else bits ^ before).data, 1) if packed else _held(bits)
         follows, hashed = follows if packed else None, hashlib.sha256(data).hexdigest()
         kept = Table(tuple(answers), bits.shape[1], follows, len(data), hashed, data, packed=packed)
         if self.file is None or len(data) <= INLINE:

@@ -155,9 +155,9 @@ class Training(Descent):
     ) -> FloatArray:
         rng, n = np.random.default_rng([self.public_seed, self.round]), len(features)
         whole = self.first_rate != 0.0 and self.round == 1
-        size, found = n if whole or self.batch_size is None else self.batch_size, start.copy()
+        size = n if whole or self.batch_size is None else self.batch_size
         if not n:
-            return found
+            return start
         used = rng.integers(n, size=n) if redrawn else np.arange(n)
         orders = (used[rng.permutation(n)] for _ in range(self.epochs))
         # Equally large: a rest of few rows would weigh as much as any other batch.
@@ -165,6 +165,7 @@ class Training(Descent):
         with np.errstate(all="ignore"):  # What does not stay finite is no update.
             if isinstance(trainer, TrainsItself):
                 return trainer.trained(start, features, labels, batches, self.decayed_rate)
+            found = start.copy()
             for batch in batches:
                 found -= self.decayed_rate * trainer.gradient(found, features[batch], labels[batch])
         return found

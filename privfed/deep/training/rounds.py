@@ -23,7 +23,7 @@ import numpy as np
 from privfed.core.asking.declaration import STEP, Declaration, Effort, Remembered, Trained
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
-from privfed.core.values.domain import FloatArray
+from privfed.core.values.domain import FloatArray, frozen
 from privfed.core.values.numbers import check_share, check_whole
 from privfed.deep.clustering.distances import METRICS
 from privfed.deep.clustering.sketch import SKETCHED, sketched
@@ -309,13 +309,15 @@ class AveragedUpdates(Round):
     def _in_its_row(self, client: ClientData, memory: Memory) -> Statistics:
         self.after.apply(memory)
         weight = self._weight(client)
-        update = np.zeros((self.n_after, self.models.shape[1]))
-        origin = np.zeros((self.n_after, len(self.models)))
+        vector = np.zeros(self.spec.size)
+        found = Statistics.of(self.spec.layout, vector)  # Its arrays are views, so that nothing is copied.
         if memory.update is not None:
-            np.multiply(weight, memory.update, out=update[memory.label])
-        origin[memory.label, memory.origin] = weight
-        rows = {name: origin.sum(axis=1) for name in self._counts}
-        return Statistics(update=update, origin=origin, **rows)
+            np.multiply(weight, memory.update, out=found["update"][memory.label])
+        found["origin"][memory.label, memory.origin] = weight
+        for name in self._counts:
+            found[name][:] = found["origin"].sum(axis=1)
+        frozen(vector)
+        return found
 
     def averaged(self, total: Statistics, otherwise: FloatArray) -> FloatArray:
         """Return the clusters' models after the round (`averaged`)."""

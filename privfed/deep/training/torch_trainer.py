@@ -175,15 +175,18 @@ class TorchTrainer:
     def _classes(self, labels: Labels) -> Any:
         return torch.tensor(labels, device=self._device)
 
-    def _parts(self, flat: FloatArray) -> list[Any]:
+    def _parts(self, flat: Any) -> list[Any]:
         """Return numbers in the shapes of the parameters."""
-        parts = self._rows(flat).split([one.numel() for one in self._parameters])
+        parts = flat.split([one.numel() for one in self._parameters])
         return [part.reshape(one.shape) for part, one in zip(parts, self._parameters, strict=True)]
 
-    def _set(self, parameters: FloatArray) -> None:
+    def _set(self, parameters: FloatArray) -> Any:
+        """Set the parameters; return them as one tensor."""
+        flat = self._rows(parameters)
         with torch.no_grad():
-            for one, part in zip(self._parameters, self._parts(parameters), strict=True):
+            for one, part in zip(self._parameters, self._parts(flat), strict=True):
                 one.copy_(part)
+        return flat
 
     def initial(self, seed: int) -> FloatArray:
         """Return the module's parameters, with layers that can be reset drawn anew from the seed.
@@ -238,14 +241,14 @@ class TorchTrainer:
         learning_rate: float,
     ) -> FloatArray:
         """Return the parameters after a step for each batch, as `TrainsItself` says."""
-        self._set(start)
-        before, step = self._flat(self._parameters), self._step(learning_rate)
+        before, step = self._set(start), self._step(learning_rate)
         rows, classes = self._rows(features), self._classes(labels)
         for batch in batches:
             own = torch.tensor(batch, device=self._device)
             step(self._gradient(rows[own], classes[own]))
+        ends = (torch.cat([one.reshape(-1) for one in self._own]), before)
         # What the type of the module rounds off the start is no step.
-        return np.asarray(start + (self._flat(self._parameters) - before))
+        return np.asarray(start + np.subtract(*(one.cpu().numpy() for one in ends), dtype=np.float64))
 
     def stepping(self, start: FloatArray, learning_rate: float) -> Callable[[FloatArray], FloatArray] | None:
         """Return a step against a gradient, as `TrainsItself` says; None for SGD."""
@@ -256,7 +259,7 @@ class TorchTrainer:
         optimizer = self._optimizer(own, lr=learning_rate)
 
         def step(gradient: FloatArray) -> FloatArray:
-            for one, part in zip(own, self._parts(gradient), strict=True):
+            for one, part in zip(own, self._parts(self._rows(gradient)), strict=True):
                 one.grad = part
             optimizer.step()
             return self._flat(own)
@@ -290,7 +293,8 @@ class TorchTrainer:
         """Return what computes the gradients of rows of blocks, as `TakesBlocks` says."""
         if not self._is_cross_entropy:
             self._set(parameters)
-        found, size = self._of_rows(n_features).of_blocks(self._parts(parameters)), self.size(n_features)
+        found = self._of_rows(n_features).of_blocks(self._parts(self._rows(parameters)))
+        size = self.size(n_features)
 
         def of_block(features: FloatArray, labels: Labels, places: npt.NDArray[np.intp]) -> Parts:
             at, classes = torch.tensor(places, device=self._device), np.zeros(size, dtype=np.int64)
