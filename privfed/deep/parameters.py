@@ -136,16 +136,6 @@ class Comparing:
 
 
 @parameters
-class Distances:
-    """How updates are compared."""
-
-    metric: Literal["complete", "divergence", "cosine", "euclidean"] = parameter(
-        default="complete",
-        text='distance of updates; "complete" (equation 2), or alone "divergence", "cosine", "euclidean".',
-    )
-
-
-@parameters
 class KnownNumber(ModelParameters):
     """Declares how many models IFCA trains."""
 
@@ -187,9 +177,13 @@ class Splitting(Comparing, ModelParameters):
 
 
 @parameters
-class Propagating(Distances, Comparing, ModelParameters):
+class Propagating(Comparing, ModelParameters):
     """Declares how DCFL finds clusters."""
 
+    metric: Literal["complete", "divergence", "cosine", "euclidean"] = parameter(
+        default="complete",
+        text='distance of updates; "complete" (equation 2), or alone "divergence", "cosine", "euclidean".',
+    )
     similarity: Literal["negative", "negative-squared"] = parameter(
         default="negative", text='of affinity propagation; "negative" or "negative-squared" distances.'
     )

@@ -35,17 +35,6 @@ METRICS = ("complete", "divergence", "cosine", "euclidean")
 """Distances of updates, as in table II: equation 2, its factor, the angle alone, the end points alone."""
 
 
-def divergence(starts: FloatArray, ends: FloatArray) -> FloatArray:
-    """Return omega of all pairs (equation 1), float64 of shape (n, n); 0 where two updates end alike.
-
-    Args:
-        starts: models that clients received, float64 of shape (n, n_parameters).
-        ends: models that they found, of the same shape.
-    """
-    others = Others.of(starts, ends)
-    return np.stack([others.towards(*pair)[0] for pair in zip(ends, others.updates, strict=True)])
-
-
 def update_distances(starts: FloatArray, ends: FloatArray, metric: str = "complete") -> FloatArray:
     """Return the distances of all pairs of updates, float64 of shape (n, n), symmetric, zero on the diagonal.
 

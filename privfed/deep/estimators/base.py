@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from privfed.core.connection import Engine
+from privfed.core.asking.question import parts_of, question_from_bytes
 from privfed.core.roles.conversation import Algorithm
+from privfed.core.roles.engine import client_generator
 from privfed.core.roles.secure_sum import SecureSum
 from privfed.core.stored.encoding import Array, asdict
 from privfed.core.values.domain import Domain, FloatArray
 from privfed.core.values.guarantee import Unit
 from privfed.deep.algorithms.plan import ModelsOutcome, as_table, from_table
 from privfed.deep.estimators.predicting import Predicting, kind_of
-from privfed.deep.estimators.resuming import remembered
 from privfed.deep.estimators.training_plan import (
     check_labels,
     check_model,
@@ -33,6 +33,7 @@ from privfed.deep.parameters import ModelParameters
 from privfed.deep.training.joining import cheapest
 from privfed.deep.training.local import Training
 from privfed.deep.training.memory import memory_of
+from privfed.deep.training.rounds import ClusterSizes, Round
 from privfed.deep.training.trainer import MODELS
 from privfed.errors import ArgumentError, ResumeError
 from privfed.estimators.declaring import parameters
@@ -220,30 +221,32 @@ class FederatedModel(Predicting, ModelParameters, Saved):
         self.federation_: Federation = open_federation(
             self._request(clients, algorithm, training, seed, resume=resume, watch=watch)
         )
-        if resume and self._by_dp_sgd is not None and not self.federation_.finished:
-            self._check_spare(self._by_dp_sgd, self.engine)
-        if resume and self._by_dp_sgd is None and self.federation_.data is not None:
-            remembered(self.federation_, clients.names, self.federation_.data, seed)
-        self._keep(self.federation_.run(algorithm), training, clients)
-        self._save_in(self.run_dir)
-        return self
-
-    @staticmethod
-    def _check_spare(privacy: Privacy, engine: Engine | None) -> None:
-        """Check that trainings were kept for a resumed run, whose clients pay for what they train again.
-
-        Clients that remember what they trained do not train it again.
-
-        Raises:
-            ResumeError: none were.
-        """
-        members = None if engine is None else engine.members
-        if not privacy.spare and not (members is not None and members.remember):
+        private, members = self._by_dp_sgd, None if self.engine is None else self.engine.members
+        remember = members is not None and members.remember
+        if resume and private is None:
+            self._train_again(clients, seed)
+        elif resume and private and not (private.spare or remember or self.federation_.finished):
             raise ResumeError(
                 "a run by DP-SGD without spare trainings cannot be resumed: clients would train again with "
                 "fresh noise, which nothing pays for. Begin another one in another folder, with "
                 "Privacy(spare=...) if it may be stopped: each resuming takes up to two trainings of it."
             )
+        self._keep(self.federation_.run(algorithm), training, clients)
+        self._save_in(self.run_dir)
+        return self
+
+    def _train_again(self, clients: Clients, seed: int) -> None:
+        """Have each client in this process answer the recorded questions again, to itself: nothing is sent.
+
+        Training repeats to the last bit, so that a client remembers what it did before.
+        """
+        data = self.federation_.data or ()
+        for index, (asked, total) in enumerate(self.federation_.transcript.totals() if data else ()):
+            for question in parts_of(question_from_bytes(asked.question)):
+                if isinstance(question, Round | ClusterSizes):
+                    for i in total.contributors:
+                        own, _ = data[i].within(question.ranges)
+                        question.answer(own, client_generator(seed, clients.names[i], index))
 
     def _planned(self, n_columns: int, seed: int) -> tuple[Training, Algorithm[ModelsOutcome]]:
         """Check all options; return the training and the algorithm."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from importlib.util import find_spec
@@ -12,7 +13,7 @@ import msgspec
 import numpy as np
 
 from privfed.core.values.domain import Box, Domain
-from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, SampledSteps, Unit
+from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit
 from privfed.deep.parameters import DPSGD
 from privfed.deep.training.local import TIMES, Training
 from privfed.deep.training.probing import check_repeats, private_trainer_of
@@ -165,12 +166,15 @@ def noised_training_of(options: Mapping[str, Any], privacy: Privacy, seed: int, 
     own |= {name: float(value) for name, value in own.items() if name != "rows_per_client"}
     training = replace(plain, **own, trainings=math.ceil(plain.rounds / (1.0 - privacy.spare)))
     steps = training.sampled_steps
+
+    def epsilon_of_trainings(n: int) -> float:
+        return epsilon_of_fit(msgspec.structs.replace(steps, trainings=n), privacy.delta)
+
     if multiplier is None:
-        found = noise_of_fit(privacy.epsilon, privacy.delta, steps)
-        budget = privacy.paid_by
-        noise = found if budget is None else budget.noise(found, steps)
-        return replace(training, noise_multiplier=noise)
-    allowed = _affordable(steps, privacy)
+        noise = noise_of_fit(privacy.epsilon, privacy.delta, steps)
+        paid = noise if privacy.paid_by is None else privacy.paid_by.noise(noise, steps)
+        return replace(training, noise_multiplier=paid)
+    allowed = bisect_right(range(1, steps.trainings + 1), privacy.epsilon, key=epsilon_of_trainings)
     if allowed < steps.trainings:
         kept = f", of which {steps.trainings - training.rounds} are spare" if privacy.spare else ""
         raise BudgetError(
@@ -193,14 +197,3 @@ def check_model(training: Training, n_columns: int) -> None:
         private_trainer_of(*options)
     else:
         check_repeats(*options)
-
-
-def _affordable(steps: SampledSteps, privacy: Privacy) -> int:
-    """Return how many trainings, up to those planned, are within the claim."""
-    low, high = 0, steps.trainings
-    while low < high:
-        middle = (low + high + 1) // 2
-        fewer = msgspec.structs.replace(steps, trainings=middle)
-        within = epsilon_of_fit(fewer, privacy.delta) <= privacy.epsilon
-        low, high = (middle, high) if within else (low, middle - 1)
-    return low

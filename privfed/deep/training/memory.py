@@ -1,9 +1,8 @@
 """What a client remembers between the questions of a fit: its cluster and its last update. None of it leaves.
 
 Clients on machines of their own keep it on their disk (`privfed.core.asking.declaration`). A simulation that
-is resumed rebuilds it: each client answers the recorded questions again, to itself
-(`privfed.deep.estimators.resuming`). With DP-SGD that would be another, unpaid release: there a simulated
-client joins anew, and pays.
+is resumed rebuilds it: each client answers the recorded questions again, to itself. With DP-SGD that would be
+another, unpaid release: there a simulated client joins anew, and pays.
 """
 
 from __future__ import annotations

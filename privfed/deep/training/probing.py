@@ -8,7 +8,10 @@ show on ordinary rows; a model that does so for special rows only is not found.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -46,6 +49,17 @@ MIXES = (
 )
 
 
+@contextmanager
+def _users_code(kind: type[PrivFedError], what: str, remedy: str = "", **more: Any) -> Iterator[None]:
+    """Say of an error of a model's own code what cannot be done; privfed's own errors say it themselves."""
+    try:
+        yield
+    except PrivFedError:
+        raise
+    except Exception as error:
+        raise kind(f"{what}: {one_line(error)}{remedy}", **more) from error
+
+
 @lru_cache(maxsize=32)
 def private_trainer_of(model: str, n_features: int, n_classes: int) -> Trainer:
     """Return the trainer of a registered model whose gradients are each a row's own.
@@ -56,15 +70,9 @@ def private_trainer_of(model: str, n_features: int, n_classes: int) -> Trainer:
     """
     trainer = trainer_of(model, n_features, n_classes)
     if model in MODELS.added():
-        try:
+        why = "DP-SGD needs each row's gradient, and the model has none, as where it draws or keeps something"
+        with _users_code(PrivacyError, why):
             _check_rows(trainer, n_features, n_classes)
-        except PrivFedError:
-            raise
-        except Exception as error:
-            raise PrivacyError(
-                "DP-SGD needs each row's gradient, and the model has none, as where it draws or keeps "
-                f"something: {one_line(error)}"
-            ) from error
     return trainer
 
 
@@ -80,8 +88,7 @@ def check_repeats(model: str, n_features: int, n_classes: int) -> None:
     at, rows, labels = _probe(trainer, n_features, n_classes)
     first = _gradient(trainer, at, rows, labels)
     trainer.gradient(at, rows[::-1] ** 2, labels)
-    again = trainer.gradient(at, rows, labels)
-    if not (_same(first, again) and _trains_alike(trainer, at, rows, labels)):
+    if not (_same(first, trainer.gradient(at, rows, labels)) and _trains_alike(trainer, at, rows, labels)):
         raise ArgumentError(
             "the model computes two gradients of the same rows: it draws at random, or keeps something from "
             "earlier rows. A fit must repeat; draw with dropout that asks module.training, which is off."
@@ -90,49 +97,28 @@ def check_repeats(model: str, n_features: int, n_classes: int) -> None:
 
 
 def _gradient(trainer: Trainer, at: FloatArray, rows: FloatArray, labels: Labels) -> FloatArray:
-    """Return the gradient of the mean loss.
-
-    Raises:
-        ArgumentError: the model's own code fails.
-    """
-    try:
-        return trainer.gradient(at, rows, labels)
-    except PrivFedError:
-        raise
-    except Exception as error:
-        raise ArgumentError(
-            f"the model or its loss cannot be computed on rows of {rows.shape[1]} features: {one_line(error)}"
-        ) from error
+    what = f"the model or its loss cannot be computed on rows of {rows.shape[1]} features"
+    with _users_code(ArgumentError, what):
+        found = trainer.gradient(at, rows, labels)
+    return found
 
 
 def _trains_alike(trainer: Trainer, at: FloatArray, rows: FloatArray, labels: Labels) -> bool:
-    """Say whether training of the model's own repeats.
-
-    Raises:
-        ArgumentError: it fails, as an optimizer does that wants more than gradients.
-    """
+    """Say whether training of the model's own repeats; an optimizer that wants more than gradients fails."""
     if not isinstance(trainer, TrainsItself):
         return True
-    try:
+    how = "optimizer(parameters, lr=...) and steps by gradients alone, as torch.optim.SGD does."
+    failing = "the optimizer cannot take a step", f". It is made by {how}"
+    with _users_code(ArgumentError, *failing, parameters=["optimizer"]):
         one, other = (trainer.trained(at, rows, labels, [np.arange(ROWS)] * 2, 0.01) for _ in range(2))
         by_dp_sgd = trainer.stepping(at, 0.01)
         if by_dp_sgd is not None:
             by_dp_sgd(at)
-    except Exception as error:
-        raise ArgumentError(
-            f"the optimizer cannot take a step: {one_line(error)}. It is made by "
-            "optimizer(parameters, lr=...) and steps by gradients alone, as torch.optim.SGD does.",
-            parameters=["optimizer"],
-        ) from error
     return _same(one, other)
 
 
 def _check_mean(trainer: Trainer, at: FloatArray, rows: FloatArray, labels: Labels) -> None:
-    """Check that rows that stand twice have the same gradient: only then batches of all sizes count alike.
-
-    Raises:
-        ArgumentError: they have another one.
-    """
+    """Check that rows that stand twice have the same gradient: only then batches of all sizes count alike."""
     once = _gradient(trainer, at, rows, labels)
     if not _near(_gradient(trainer, at, np.tile(rows, (2, 1)), np.tile(labels, 2)), once, trainer):
         raise ArgumentError(
@@ -189,9 +175,6 @@ def _check_sum(trainer: Trainer, at: FloatArray, n_features: int, n_classes: int
     """Check that a gradient is the mean of each row's own, on a row of each class.
 
     That is seen for `CLASSES` classes drawn at random; of so many others, that they weigh as much as these.
-
-    Raises:
-        PrivacyError: it is not.
     """
     rng = np.random.default_rng(1)
     parts = np.split(rng.permutation(n_classes), range(CLASSES, n_classes, CLASSES))
