@@ -237,14 +237,14 @@ class _Server:
 
     def round(self, number: int) -> Conversation[None]:
         """Ask for sketches, decide, and average."""
-        seen, whole = yield from self._sketches(number)
+        seen = yield from self._sketches(number)
         decision = self._rule.decide(seen, number, self._training.seed + number)
-        step = self._regrouping(seen, decision, number)
-        self._parents += [
-            self._parent(seen, decision, new) for new in range(len(self._parents), step.n_clusters)
-        ]
-        if whole:
-            self._average(seen, seen.labels if decision.labels is None else decision.labels, step)
+        step, labels = self._regrouping(seen, decision, number), decision.after(seen)
+        for new in range(len(self._parents), step.n_clusters):
+            # A new cluster is split from that which most of its members come from.
+            self._parents.append(int(np.bincount(seen.labels[labels == new]).argmax()))
+        if self._algorithm.averages_itself(self._plan):
+            self._average(seen, labels, step)
         else:
             yield from self._averages(number, step)
             self._catch_up(seen, decision)
@@ -269,14 +269,8 @@ class _Server:
             self.models, tuple(self.history), tuple(self.regrouped), self._structure, parents
         )
 
-    @staticmethod
-    def _parent(seen: Updates, decision: Decision, new: int) -> int:
-        """Return the cluster that most members of a new one come from."""
-        assert decision.labels is not None
-        return int(np.bincount(seen.labels[decision.labels == new]).argmax())
-
-    def _sketches(self, number: int) -> Conversation[tuple[Updates, bool]]:
-        """Ask for sketches; return what is seen of them, and whether these are all there is to average."""
+    def _sketches(self, number: int) -> Conversation[Updates]:
+        """Ask for sketches, and return what is seen of them."""
         plan = self._plan
         question = self._algorithm.sketches(plan, plan.question, number, self._decay, **self._clusters)
         slots, inner = (question, question.inner) if self._algorithm.slotted else (None, question)
@@ -294,8 +288,7 @@ class _Server:
         if inner.redraws and len(self.models) == 1:
             self._spreads = self._spreads.followed(table, inner.redrawn)
         few_rows = self._spreads.few_rows if inner.redraws else None
-        updates = Updates(starts, table, labels, len(self.models), variance, weights, few_rows)
-        return updates, self._algorithm.averages_itself(plan)
+        return Updates(starts, table, labels, len(self.models), variance, weights, few_rows)
 
     def _variance(self, contributors: Sequence[int], number: int) -> float:
         """Return the variance of the noise in each number of a sketch: that of the noisiest client."""
@@ -314,8 +307,7 @@ class _Server:
             self._newest = number
         if not (seen.variance and most) or (number - self._newest) * (1.0 - most) < 1.0 - 1e-9:
             return most
-        labels = seen.labels if decision.labels is None else decision.labels
-        found = shortest_decay(seen.updates, labels, seen.variance, self._own_variance(number))
+        found = shortest_decay(seen.updates, decision.after(seen), seen.variance, self._own_variance(number))
         return min(most, max(self._rule.least_decay, found))
 
     def _own_variance(self, number: int) -> float:

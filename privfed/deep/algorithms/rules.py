@@ -68,6 +68,10 @@ class Decision:
     index: float = math.nan
     converged: bool = True
 
+    def after(self, updates: Updates) -> IntArray:
+        """Return the cluster of each update afterwards, integers of shape (n,)."""
+        return updates.labels if self.labels is None else self.labels
+
 
 @dataclass(frozen=True, kw_only=True)
 class PropagationRule(Propagation):

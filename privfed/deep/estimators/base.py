@@ -29,7 +29,6 @@ from privfed.deep.estimators.training_plan import (
     timed_domain,
     training_of,
 )
-from privfed.deep.parameters import ModelParameters
 from privfed.deep.training.joining import cheapest
 from privfed.deep.training.local import Training
 from privfed.deep.training.memory import memory_of
@@ -39,7 +38,7 @@ from privfed.errors import ArgumentError, ResumeError
 from privfed.estimators.declaring import parameters
 from privfed.estimators.fitting import check_declared, described, keep_columns
 from privfed.estimators.registry import stored_name
-from privfed.estimators.saving import NOT_PART_OF_THE_AGREEMENT, Arrays, Saved, check_fitted, plain_params
+from privfed.estimators.saving import NOT_PART_OF_THE_AGREEMENT, Arrays, check_fitted, plain_params
 from privfed.federation.clients import Clients, gather, gathered
 from privfed.federation.driver import Federation, Watcher
 from privfed.federation.opening import claim_of, open_federation
@@ -53,7 +52,7 @@ KEPT = ("model", "n_classes", "timed", "rounds")
 
 
 @parameters
-class FederatedModel(Predicting, ModelParameters, Saved):
+class FederatedModel(Predicting):
     """Base of the estimators of models. Subclasses name their algorithm, and may add parameters of their own.
 
     Attributes:

@@ -11,11 +11,12 @@ import numpy.typing as npt
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.numbers import as_numbers
 from privfed.deep.estimators.training_plan import model_name
+from privfed.deep.parameters import ModelParameters
 from privfed.deep.training.local import TIMES, Training
 from privfed.deep.training.trainer import MODELS, Labels, Trainer, trainer_of
 from privfed.errors import ArgumentError, DataError
 from privfed.estimators.fitting import check_order
-from privfed.estimators.saving import check_fitted
+from privfed.estimators.saving import Saved, check_fitted
 from privfed.federation.passed import check_one_table
 
 Metric = Callable[[npt.NDArray[Any], Labels], float]
@@ -27,14 +28,10 @@ def kind_of(trainer: Trainer) -> tuple[str, str]:
     return str(getattr(trainer, "kind", "")), str(getattr(trainer, "trained_by", ""))
 
 
-class Predicting:
+class Predicting(ModelParameters, Saved):
     """Base of the estimators of models: the classes that a fitted model gives."""
 
-    model: Any
-    loss: Any
-    optimizer: Any
     models_: FloatArray
-    n_features_in_: int
     _training_: Training
     _kind_: str
     _trained_by_: str
@@ -45,11 +42,7 @@ class Predicting:
         return self.n_features_in_ - TIMES * self._training_.timed
 
     def _registered(self) -> str:
-        """Return the name that the model has in this process.
-
-        Raises:
-            ArgumentError: it is a torch module of another process, and none was passed.
-        """
+        """Return the name that the model has in this process."""
         name = self._training_.model
         if name not in MODELS and isinstance(self.model, str):
             raise ArgumentError(
@@ -59,11 +52,7 @@ class Predicting:
         return name if name in MODELS else model_name(self.model, self.loss, self.optimizer)
 
     def _trainer(self) -> Trainer:
-        """Return the model.
-
-        Raises:
-            ArgumentError: a torch module of another process is not there, or another one is.
-        """
+        """Return the model, which is the one that was trained."""
         name = self._registered()
         trainer = trainer_of(name, self._width, self._training_.n_classes)
         kind, trained = kind_of(trainer)[0], self._kind_
@@ -76,11 +65,7 @@ class Predicting:
         return trainer
 
     def _check_trains_alike(self) -> None:
-        """Check that training here takes the loss and optimizer of the fit, which predictions do not need.
-
-        Raises:
-            ArgumentError: it takes others, or a file of an earlier version does not say which.
-        """
+        """Check that training here takes the loss and optimizer of the fit, which predictions do not need."""
         found, known = kind_of(self._trainer())[1], self._trained_by_
         if found != known:
             raise ArgumentError(
