@@ -88,7 +88,7 @@ ALLOWED = {
     ("privfed/estimators/moments.py", "FederatedScaler._unscaled"): FITTED,
     ("privfed/estimators/transformers.py", "FederatedImputer._find"): FOREIGN,
     ("privfed/estimators/transformers.py", "FederatedImputer._filled"): FOREIGN,
-    ("privfed/estimators/fitting.py", "check_surroundings"): SHOWN,
+    ("privfed/federation/request.py", "check_kinds"): SHOWN,
     ("privfed/estimators/local_centers.py", "_OverCenters._fit_clients"): OWN_WORDS,
     ("privfed/estimators/local_centers.py", "agreed_locally"): OWN_WORDS,
     ("privfed/cli/own_rows.py", "_answered"): "entries of a journal have kinds",

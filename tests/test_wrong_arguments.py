@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from privfed import Ball, Box, ClientPolicy, DWFKMeans, Privacy, metrics
-from privfed.attacks import Differencing, Prior, Truth
+from privfed.attacks import Differencing, Prior, Truth, evaluate
 from privfed.data import load_clients, load_features
 from privfed.errors import PrivFedError
 from privfed.protocols import CKKS, GroupMasked, Masked, Slotted
@@ -61,6 +61,14 @@ WRONG: dict[str, Callable[[], Any]] = {
     "centers must be": lambda: metrics.inertia(ROWS, [[1.0], [1.0, 2.0]]),
     "m must be": lambda: metrics.fuzzy_davies_bouldin(ROWS, CENTERS, m="a"),  # type: ignore[arg-type]
     "p must be": lambda: metrics.fuzzy_davies_bouldin(ROWS, CENTERS, p=None),  # type: ignore[arg-type]
+    "q must be": lambda: metrics.davies_bouldin(ROWS, CENTERS, q="a"),  # type: ignore[arg-type]
+    "p must be a number": lambda: metrics.davies_bouldin(ROWS, CENTERS, p=[]),  # type: ignore[arg-type]
+    "engine must be None or of type Engine": lambda: metrics.inertia(ROWS, CENTERS, engine=3),
+    "policy must be None or of type ClientPolicy": lambda: metrics.score(ROWS, CENTERS, policy="a"),
+    "domain must be None or of type Box or Ball": lambda: metrics.inertia(ROWS, CENTERS, domain=(0, 1)),
+    "privacy must be None or of type Privacy": lambda: metrics.inertia(ROWS, CENTERS, privacy=DWFKMeans),  # type: ignore[arg-type]
+    "a metric takes no polcy=; it takes protocol,": lambda: metrics.inertia(ROWS, CENTERS, polcy=None),
+    "result must be of type Result": lambda: evaluate(3, Truth(ROWS)),  # type: ignore[arg-type]
     "sample of the prior": lambda: Prior(sample="a"),  # type: ignore[arg-type]
     "list with the rows of each client": lambda: Truth("a"),
     "in place of the View": lambda: attacked(view="a"),

@@ -117,8 +117,11 @@ def evaluate(result: Result, truth: Truth) -> Report:
         The report.
 
     Raises:
-        ArgumentError: the truth lacks what this kind of result is scored on.
+        ArgumentError: the truth lacks what this kind of result is scored on, or one is of another type.
     """
+    for name, value, kind in (("result", result, Result), ("truth", truth, Truth)):
+        if not isinstance(value, kind):
+            raise ArgumentError(f"{name} must be of type {kind.__name__}, got {name}={value!r}.")
     return replace(result.score(truth), coverage=result.coverage)
 
 

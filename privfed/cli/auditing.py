@@ -65,10 +65,11 @@ def audit(
         raise ArgumentError("--client, --id and --journal are of your own rows: name their file, --my-rows.")
     found: list[Audit | RunAudit]
     if my_rows is not None:
-        if truth is not None or out is not None or not subject.is_dir():
+        if not subject.is_dir():
+            raise ArgumentError(f"--my-rows needs the folder of a run, and {subject} is none.")
+        if truth is not None or out is not None:
             raise ArgumentError(
-                "--my-rows reads a run's folder, and prints what it finds for whoever has the rows: leave "
-                "--truth and --out out."
+                "--my-rows prints what it finds, for whoever has the rows: leave out --truth and --out."
             )
         transcript = Transcript.load(subject)
         claim = _claim(subject, transcript)

@@ -336,8 +336,11 @@ def check_metrics(names: Sequence[str], n_clusters: int, *, private: bool, label
     known = [one for one in known if labels or one not in OF_LABELS]
     for name in names:
         if (name not in known and ":" not in name) or names.count(name) > 1:
+            twice = names.count(name) > 1
             raise ArgumentError(
-                f"--metrics takes each of {', '.join(known)}, or MODULE:NAME of your own, once, got {name!r}."
+                f"--metrics names {name!r} {names.count(name)} times; name it once."
+                if twice
+                else f"there is no metric {name!r}; take {', '.join(known)}, or MODULE:NAME of your own."
             )
         if not callable(METRICS.resolve(name)):
             raise ArgumentError(f"--metrics takes functions of clients and centers, and {name} is none.")

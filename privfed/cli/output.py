@@ -59,6 +59,9 @@ def write_results(folder: Path, result: Result, model: FederatedClusterer) -> No
     write_model(folder, model, result)
 
 
+_SIZES = 16
+"""Most sizes of clusters that are printed in one cell."""
+
 _UNBROKEN = 1_000_000
 """Width, in characters, of what is no terminal: no line of a table is broken, and no number is cut."""
 
@@ -171,6 +174,8 @@ def _sizes(result: Result) -> dict[str, str]:
         return {}
     sizes = zip(found["sizes"], found["sizes_low"], found["sizes_high"], found["mostly_noise"], strict=True)
     listed = [f"{one:.0f} ({low:.0f} to {high:.0f}){', mostly noise' * bad}" for one, low, high, bad in sizes]
+    if len(listed) > _SIZES:
+        listed[_SIZES:] = [f"and {len(listed) - _SIZES} more, which result.json has"]
     longest = max(found["noise"])
     return {
         f"{sizes_of(found)} ({found['level']:.0%} each)": "; ".join(listed),

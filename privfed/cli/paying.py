@@ -84,7 +84,7 @@ def plan(file: Path, as_json: bool) -> None:
         (f"{share:g}", str(left), f"{epsilon:.4g}", f"{noise:.3g} rows")
         for share, left, epsilon, noise in (one.values() for one in worth)
     )
-    head = ("share", "left", "epsilon of one", "noise (sd) of a count")
+    head = ("share", "times", "epsilon of one", "noise (sd) of a count")
     answer(worth, as_json, table(head, lines), str(left))
 
 

@@ -55,7 +55,8 @@ def predict(run_folder: Path, data: Path, out: Path | None, out_folder: Path | N
     """Do the work of `privfed predict`.
 
     Raises:
-        ArgumentError: there is no place for what is found in a folder's tables, or too many.
+        ArgumentError: there is no place for what is found in a folder's tables, or too many; or the place is
+            that of the rows.
     """
     several = data != STDIN and is_folder(data)
     if several != (out_folder is not None) or (several and out is not None):
@@ -63,8 +64,10 @@ def predict(run_folder: Path, data: Path, out: Path | None, out_folder: Path | N
             f"{data} is a folder with a table of each client; name a new folder for what is found with "
             "--out-folder, and leave --out out."
             if several
-            else f"--out-folder is for a folder of tables, and {data} is one; take --out."
+            else f"--out-folder is for a folder of tables, and {data} is one table; take --out."
         )
+    if out is not None and data != STDIN and out.exists() and out.samefile(data):
+        raise ArgumentError(f"--out {out} is the table of the rows, and would be lost; name another file.")
     if out_folder is None:
         return _predict(run_folder, data, out, **given)
     paths = sorted(files_of(data), key=lambda path: natural_key(stem(path)))

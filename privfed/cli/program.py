@@ -17,7 +17,7 @@ import click
 from privfed.cli.settings import Setting, of_algorithm, of_attacks, own_settings
 from privfed.core.names import Registry, imported
 from privfed.errors import ArgumentError, PrivFedError
-from privfed.estimators.registry import DECLARED, SHORT, TRAINED
+from privfed.estimators.registry import DECLARED, OWN, SHORT, TRAINED
 
 Decorator = Callable[[Any], Any]
 _BAD_INPUT, _STOPPED = 2, 130
@@ -237,6 +237,9 @@ PARTS = {
 }
 """Parameters that are objects in Python -> the options that describe them."""
 
+CALLED = {OWN[short].partition(":")[2]: f"--algorithm {short}" for short in SHORT if short != "lloyd"}
+"""Names of estimators' classes in messages -> the option that takes them."""
+
 _ASSIGNED = re.compile(r"""(?<![\w.\-/'"])([a-z]\w*)=(\.\.\.|"[\w.+-]+"|'[\w.+-]+'|(?=[\s,.;)]|$))?""")
 """`name=value` in a message: a plain word in quotes, dots for any value, nothing, or whatever follows."""
 
@@ -269,7 +272,9 @@ def in_options(text: str, parameters: Iterable[str] = ()) -> str:
         return f"{options[name]} {word}".rstrip()
 
     # An option says by itself what the attacker knows.
-    return re.sub(r"\bPrior\((--[a-z-]+)\)", r"\1", _ASSIGNED.sub(option, text)) + "".join(python)
+    text = re.sub(r"\bPrior\((--[a-z-]+)\)", r"\1", _ASSIGNED.sub(option, text))
+    text = re.sub(rf"(?<![\w./'])({'|'.join(CALLED)})(?![\w/']|\.\w)", lambda found: CALLED[found[0]], text)
+    return re.sub(r"\b([a-z]+)\((--[^()]*)\)", r"\1 with \2", text) + "".join(python)
 
 
 def _spelled(context: click.Context) -> dict[str, str]:
@@ -312,6 +317,9 @@ class Program(click.Group):
         """Run the command line."""
         try:
             code: Any = super().main(*args, **{**extra, "standalone_mode": False})
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.format_message())
+            code = 0
         except click.UsageError as error:
             where = f"; see '{error.ctx.command_path} --help'" if error.ctx else ""
             code = _print_error(error.format_message().rstrip(".") + where)

@@ -134,8 +134,8 @@ def create(folder: Path, run: Run) -> None:
     """
     if (folder / RUN).exists() or (folder / TRANSCRIPT).exists():
         raise RunFolderError(
-            f"{folder} already holds a run; finish it with 'privfed resume {folder}', "
-            "or name another folder with --out."
+            f"{folder} already holds a run; name another folder with --out, or go on with that run: "
+            f"privfed resume {folder}"
         )
     make_folder(folder)
     write_new(folder / RUN, pretty(run))

@@ -232,8 +232,8 @@ def _hint_thousands(path: str, name: str, text: pl.Series, file: File) -> None:
         other = "," if sign == "." else "."
         echo(
             f"privfed: {path}: column {name!r} has {sign!r} before three digits in all {len(signed)} rows "
-            f"that have it, read as a decimal sign; if it stands between thousands, draft with "
-            f"--decimal {other} --thousands {sign}.",
+            f"that have it, read as a decimal sign; if it stands between thousands, give "
+            f"--decimal '{other}' --thousands '{sign}'.",
             err=True,
         )
 

@@ -195,7 +195,11 @@ def _written(column: pl.Series) -> pl.Series:
 
 
 def _not_numeric(name: str, origin: str, reason: str, needed: bool) -> DataError:
-    others = "" if needed else ", drop it from the file, or choose the numeric columns with columns="
+    others = (
+        ""
+        if needed
+        else ", leave it out (drop=), choose others (columns=), or say what else it is (group=, label=, id=)"
+    )
     return DataError(f"column {name!r} of {origin} is not numeric ({reason}); write numbers in it{others}.")
 
 

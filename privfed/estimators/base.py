@@ -25,7 +25,6 @@ from privfed.errors import ArgumentError
 from privfed.estimators.declaring import parameters
 from privfed.estimators.doubts import Doubted
 from privfed.estimators.fitting import (
-    check_surroundings,
     clients_of,
     described,
     keep_columns,
@@ -42,7 +41,14 @@ from privfed.estimators.scaling import Scaling, fit_scaled
 from privfed.federation.clients import Clients
 from privfed.federation.driver import Federation, Watcher
 from privfed.federation.opening import claim_of
-from privfed.federation.request import FederationRequest, as_agreed, cohort_rule, protocol_of, seed_of_fit
+from privfed.federation.request import (
+    FederationRequest,
+    as_agreed,
+    check_kinds,
+    cohort_rule,
+    protocol_of,
+    seed_of_fit,
+)
 from privfed.metrics.asked import AskedMetric
 from privfed.metrics.named import checked, following
 from privfed.numerics.kernels.dispatch import assign
@@ -172,7 +178,7 @@ class FederatedClusterer(
             warnings.warn(message, ConvergenceWarning, stacklevel=4)
 
     def _fit_clients(self, clients: Clients, resume: bool, watch: Watcher | None) -> None:
-        check_surroundings(self.get_params(deep=False))
+        check_kinds(self.get_params(deep=False))
         clients = as_agreed(clients, self.run_dir) if resume else clients
         seed = self._seed(resume)
         self.scaling_ = clients.scaling

@@ -9,20 +9,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass, replace
-from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import validate_data
 
 from privfed.algorithms.rounds import stops
 from privfed.algorithms.starts import StartTotal
-from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.agreed.program import START_MISSING
-from privfed.core.connection import Engine
 from privfed.core.record.records import Asked, question_of
 from privfed.core.stored.encoding import asdict
-from privfed.core.values.domain import Ball, Box, FloatArray, frozen_array
+from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.data.table import ClientTables
 from privfed.errors import ArgumentError, DataError, RefusedError
 from privfed.estimators.checking import check_values
@@ -32,8 +29,7 @@ from privfed.federation.clients import Clients, gathered
 from privfed.federation.driver import Federation
 from privfed.federation.opening import open_federation
 from privfed.federation.passed import as_passed, check_given, is_client_list
-from privfed.federation.request import FederationRequest
-from privfed.privacy.claim import Privacy
+from privfed.federation.request import FederationRequest, check_kinds
 from privfed.questions.ranges import SMALLEST
 
 
@@ -75,27 +71,6 @@ def check_declared(estimator: Any) -> None:
     check_values(parameters_of(type(estimator)), estimator.get_params(deep=False))
 
 
-def check_surroundings(params: dict[str, Any]) -> None:
-    """Check the parameters that say where and how a fit runs.
-
-    Raises:
-        ArgumentError: one has another type.
-    """
-    kinds = {
-        "engine": Engine,
-        "policy": ClientPolicy,
-        "domain": Box | Ball,
-        "run_dir": str | Path,
-        "privacy": Privacy,
-    }
-    for name, kind in kinds.items():
-        if params[name] is not None and not isinstance(params[name], kind):
-            wanted = " or ".join(one.__name__ for one in get_args(kind) or (kind,))
-            raise ArgumentError(
-                f"{name} must be None or a {wanted}, got {name}={params[name]!r}.", parameters=[name]
-            )
-
-
 def clients_of(estimator: Any, X: Any, groups: Any, y: Any, names: Iterable[Any] | None) -> Clients:
     """Return the clients to fit, and record their columns in the estimator, as scikit-learn does.
 
@@ -104,7 +79,7 @@ def clients_of(estimator: Any, X: Any, groups: Any, y: Any, names: Iterable[Any]
         DataError: a client's data cannot be used.
     """
     params = estimator.get_params(deep=False)
-    check_surroundings(params)
+    check_kinds(params)
     private = params["privacy"] is not None
     plain = X is not None and not isinstance(X, ClientTables | Clients)
     if plain:

@@ -35,14 +35,14 @@ from privfed.core.values.guarantee import Noise, SampledSteps, Unit
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.declaring import parameter, parameters
-from privfed.estimators.fitting import check_declared, check_init, check_surroundings
+from privfed.estimators.fitting import check_declared, check_init
 from privfed.estimators.parameters import OneShot, OverCenters, VaryingCenters
 from privfed.estimators.private import DPKMeans
 from privfed.estimators.saving import plain_bounds
 from privfed.federation.clients import Clients
 from privfed.federation.driver import Watcher
 from privfed.federation.opening import PAYMENT
-from privfed.federation.request import check_one_domain, protocol_of, seed_from
+from privfed.federation.request import check_kinds, check_one_domain, protocol_of, seed_from
 from privfed.federation.simulation import check_fresh, check_no_privacy
 from privfed.privacy.claim import Paying, Privacy, PrivacySpent
 from privfed.privacy.derived import derived
@@ -134,7 +134,7 @@ class _OverCenters(OverCenters, FederatedClusterer):
         """Cluster named clients; with `privacy`, cluster the noised centers that each client finds."""
         if self.privacy is None:
             return super()._fit_clients(clients, resume, watch)
-        check_surroundings(self.get_params(deep=False))
+        check_kinds(self.get_params(deep=False))
         check_local(self.get_params(deep=False), self.privacy)
         if clients.data is None:
             raise PrivacyError(

@@ -76,9 +76,7 @@ class DPKMeans(Method, FederatedClusterer):
         """Check the parameters and return the algorithm."""
         check_declared(self)
         if self.privacy is None:
-            raise ArgumentError(
-                "DPKMeans needs privacy=Privacy(...); without differential privacy use DWFKMeans."
-            )
+            raise ArgumentError("DPKMeans needs privacy=...; without differential privacy use DWFKMeans.")
         if self.method in BASELINES and self.privacy.unit == Unit.CLIENT:
             raise PrivacyError(
                 f'method={self.method!r} is a baseline for unit="record"; use method="coreset".'
@@ -165,8 +163,8 @@ def private_minibatch(params: dict[str, Any], privacy: Privacy, n_features: int,
     full = params["epochs"] == 1 and params["batch_size"] is None
     if not full and Unit(privacy.unit).of_rows:
         raise PrivacyError(
-            "several epochs or batches have no useful bound for one record; use epochs=1 and "
-            'batch_size=None, DPKMeans, or unit="client".'
+            "several epochs or batches have no useful bound for one record; use epochs=1 and leave out "
+            'batch_size=, or use DPKMeans or unit="client".'
         )
     own = OwnSteps(MiniBatchMovements, _some(params, "epochs", "batch_size", "client_learning_rate"))
     # One full batch moves a client's centers by its rate times a Lloyd step; its rate is applied here.

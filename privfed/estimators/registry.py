@@ -20,34 +20,29 @@ SHORT = ("dp", "dwf", "ewf", "lloyd", "minibatch", "fkm", "kfed", "fuzzy")
 TRAINED = ("fedavg", "ifca", "cfl", "dcfl")
 """Short names of privfed's own estimators of models (`privfed.deep`)."""
 
+OWN = {
+    "dp": "privfed.estimators.private:DPKMeans",
+    "dwf": "privfed.estimators.local_steps:DWFKMeans",
+    "ewf": "privfed.estimators.local_steps:EWFKMeans",
+    "lloyd": "privfed.estimators.local_steps:lloyd",
+    "minibatch": "privfed.estimators.local_steps:FederatedMiniBatchKMeans",
+    "fkm": "privfed.estimators.local_centers:FKM",
+    "kfed": "privfed.estimators.local_centers:KFED",
+    "fuzzy": "privfed.estimators.local_steps:FederatedFuzzyCMeans",
+    "fedavg": "privfed.deep.estimators.clustered:FedAvg",
+    "ifca": "privfed.deep.estimators.clustered:IFCA",
+    "cfl": "privfed.deep.estimators.clustered:CFL",
+    "dcfl": "privfed.deep.estimators.clustered:DCFL",
+}
+"""Short name -> where the class, or the function that makes the estimator, is."""
+
 ESTIMATORS: Registry[Callable[..., Any]] = Registry(
     "estimator",
     "privfed.estimators",
     {
-        "DPKMeans": "privfed.estimators.private:DPKMeans",
-        "DWFKMeans": "privfed.estimators.local_steps:DWFKMeans",
-        "EWFKMeans": "privfed.estimators.local_steps:EWFKMeans",
         "WFKMeans": "privfed.estimators.local_steps:WFKMeans",
-        "FederatedMiniBatchKMeans": "privfed.estimators.local_steps:FederatedMiniBatchKMeans",
-        "FKM": "privfed.estimators.local_centers:FKM",
-        "KFED": "privfed.estimators.local_centers:KFED",
-        "FederatedFuzzyCMeans": "privfed.estimators.local_steps:FederatedFuzzyCMeans",
-        "FedAvg": "privfed.deep.estimators.clustered:FedAvg",
-        "IFCA": "privfed.deep.estimators.clustered:IFCA",
-        "CFL": "privfed.deep.estimators.clustered:CFL",
-        "DCFL": "privfed.deep.estimators.clustered:DCFL",
-        "dp": "privfed.estimators.private:DPKMeans",
-        "dwf": "privfed.estimators.local_steps:DWFKMeans",
-        "ewf": "privfed.estimators.local_steps:EWFKMeans",
-        "lloyd": "privfed.estimators.local_steps:lloyd",
-        "minibatch": "privfed.estimators.local_steps:FederatedMiniBatchKMeans",
-        "fkm": "privfed.estimators.local_centers:FKM",
-        "kfed": "privfed.estimators.local_centers:KFED",
-        "fuzzy": "privfed.estimators.local_steps:FederatedFuzzyCMeans",
-        "fedavg": "privfed.deep.estimators.clustered:FedAvg",
-        "ifca": "privfed.deep.estimators.clustered:IFCA",
-        "cfl": "privfed.deep.estimators.clustered:CFL",
-        "dcfl": "privfed.deep.estimators.clustered:DCFL",
+        **{place.partition(":")[2]: place for place in OWN.values()},
+        **OWN,
     },
 )
 """Estimators, by class name and short name. Packages add theirs by entry points of `privfed.estimators`."""

@@ -173,8 +173,8 @@ def _chosen_privately(
     clients = gathered(model)
     if isinstance(clients, Federation) or range is None:
         raise PrivacyError(
-            "under differential privacy pass clients, not a federation, and the range of numbers: "
-            "looking for one would cost budget."
+            "under differential privacy say which numbers to try, range=...: looking for them would cost "
+            "budget. Pass clients, not a federation."
         )
     index, candidates = str(index), _candidates(range, "minimum")
     if privacy.noise == Noise.SERVER:

@@ -26,7 +26,7 @@ from privfed.core.values.domain import Box, Domain, FloatArray
 from privfed.core.values.numbers import as_numbers
 from privfed.errors import ArgumentError, DataError, PrivacyError
 from privfed.estimators.declaring import parameter, parameters
-from privfed.estimators.fitting import check_declared, check_surroundings, rows_of
+from privfed.estimators.fitting import check_declared, rows_of
 from privfed.estimators.moments import FederatedSummary, FromSums
 from privfed.estimators.parameters import Surroundings
 from privfed.estimators.saving import (
@@ -38,6 +38,7 @@ from privfed.estimators.saving import (
 )
 from privfed.federation.clients import Clients
 from privfed.federation.passed import as_passed, check_given, is_client_list, on_each
+from privfed.federation.request import check_kinds
 from privfed.privacy.claim import Privacy
 from privfed.privacy.derived import derived
 from privfed.questions.moments import Covariances, FeatureProducts
@@ -208,7 +209,7 @@ class FederatedImputer(OneToOneFeatureMixin, TransformerMixin, Surroundings, Sav
     def _find(self, resume: bool, X: Any, groups: Any, names: Iterable[Any] | None) -> Self:
         check_declared(self)
         given = self.get_params(deep=False)
-        check_surroundings(given)
+        check_kinds(given)
         if X is None:
             raise ArgumentError("X is missing: rows elsewhere have a schema, which fills them (missing=).")
         X, groups, _, names = as_passed(X, groups, None, names)

@@ -35,7 +35,7 @@ from privfed.core.values.domain import Domain
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.federation.clients import gathered
 from privfed.federation.driver import Federation
-from privfed.federation.request import FederationRequest, seed_from, start_in
+from privfed.federation.request import FederationRequest, check_kinds, seed_from, start_in
 from privfed.federation.simulation import Simulation, check_fresh, folder_to_resume
 from privfed.party.program import Stated, agreed_program
 from privfed.privacy.claim import Privacy, PrivacySpent, claimed
@@ -253,6 +253,10 @@ def _ledger(
     return BudgetLedger(configuration, unopened=unopened(transcript))
 
 
+OPTIONS = ("protocol", "domain", "policy", "random_state", "groups", "client_names", "privacy", "engine")
+"""What a user may say of a federation outside a fit."""
+
+
 def open_over(
     X: Any,
     labels: Any = None,
@@ -277,8 +281,10 @@ def open_over(
     number of clusters is agreed on.
 
     Raises:
-        ArgumentError: the metric's centers have other columns than the rows; nothing was paid.
+        ArgumentError: an argument is of another type, or the metric's centers have other columns than the
+            rows; nothing was paid.
     """
+    check_kinds({"engine": engine, "policy": policy, "domain": domain, "privacy": privacy})
     options: dict[str, Any] = {"names": client_names, "domain": domain, "private": privacy is not None}
     clients, about = (
         gathered(engine, X, groups, labels, **options),
@@ -317,8 +323,11 @@ def federation_over(
         **options: of `open_over`.
 
     Raises:
-        ArgumentError: labels or options are passed with a federation, which has its own.
+        ArgumentError: an option is unknown; or labels or options are passed with a federation, which has its
+            own.
     """
+    if strange := sorted(options.keys() - {*OPTIONS, "n_clusters", "purpose", "algorithm"}):
+        raise ArgumentError(f"a metric takes no {strange[0]}=; it takes {', '.join(OPTIONS)}.")
     if not isinstance(clients, Federation):
         return open_over(clients, labels, metric=metric, **options)
     if labels is not None or options:

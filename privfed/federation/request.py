@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import index
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from privfed.core.record.transcript import Transcript
 from privfed.core.roles.conversation import Algorithm, Phased, Total
 from privfed.core.roles.secure_sum import DECLARED, SecureSum
 from privfed.core.stored.encoding import Array
-from privfed.core.values.domain import Domain
+from privfed.core.values.domain import Ball, Box, Domain
 from privfed.core.values.guarantee import Noise, SampledSteps
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.federation.clients import Clients
@@ -53,12 +54,37 @@ def protocol_of(protocol: str | SecureSum) -> SecureSum:
     missing = [name for name in DECLARED if not hasattr(found, name)]
     if missing:
         raise ArgumentError(
-            f"protocol must be a name or an object of privfed.protocols, got a {type(found).__name__}, which "
+            f"protocol must be a name or an object of privfed.protocols, got {found!r}, which "
             f"declares no {missing[0]}: all that a secure sum declares is in "
             "privfed.core.roles.secure_sum.SecureSum.",
             parameters=["protocol"],
         )
     return found
+
+
+KINDS: dict[str, type | UnionType] = {
+    "engine": Engine,
+    "policy": ClientPolicy,
+    "domain": Box | Ball,
+    "run_dir": str | Path,
+    "privacy": Privacy,
+}
+"""Parameters that say where and how something runs -> what each is, unless it is None."""
+
+
+def check_kinds(params: Mapping[str, Any]) -> None:
+    """Check the parameters that say where and how something runs; others are left alone.
+
+    Raises:
+        ArgumentError: one has another type.
+    """
+    for name in KINDS.keys() & params.keys():
+        kind = KINDS[name]
+        if params[name] is not None and not isinstance(params[name], kind):
+            wanted = " or ".join(one.__name__ for one in get_args(kind) or (kind,))
+            raise ArgumentError(
+                f"{name} must be None or of type {wanted}, got {name}={params[name]!r}.", parameters=[name]
+            )
 
 
 def cohort_rule(

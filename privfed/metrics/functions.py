@@ -31,6 +31,7 @@ from privfed.errors import ArgumentError, DataError, UndefinedIndexError
 from privfed.federation.clients import Clients
 from privfed.federation.driver import Federation
 from privfed.federation.opening import federation_over
+from privfed.federation.request import check_kinds
 from privfed.metrics.asked import AskedMetric
 from privfed.numerics.kernels.dispatch import assign
 from privfed.numerics.kernels.interpreted import IntArray
@@ -57,10 +58,7 @@ def measured(
     divisors: tuple[str, ...] = (),
 ) -> Statistics:
     """Ask a metric of a list of tables, or of a federation, and return its total."""
-    if privacy is not None and not isinstance(privacy, Privacy):
-        raise ArgumentError(
-            f"privacy must be None or a privfed.Privacy, got privacy={privacy!r}.", parameters=["privacy"]
-        )
+    check_kinds({"privacy": privacy})
     if privacy is not None:
         options = {**options, "privacy": privacy}
     if isinstance(claim := options.get("privacy"), Privacy):
@@ -203,7 +201,7 @@ def fuzzy_davies_bouldin(
     if centers.ndim != 2 or len(centers) < 2:
         raise ArgumentError(f"the index compares clusters: it needs at least 2 centers, got {centers.shape}.")
     m, p, q = as_number("m", m), as_number("p", p), as_number("q", q)
-    if not p >= 1.0:
+    if not as_number("p", p) >= 1.0:
         raise ArgumentError(f"p must be at least 1, got p={p}; the paper takes p=2.")
     metric = AskedMetric.about(FuzzySpread, centers, m=m, q=q)
     return index_from(measured(clients, None, privacy, options, metric), centers, p, q)
@@ -280,9 +278,9 @@ def davies_bouldin(
     Raises:
         UndefinedIndexError: fewer than two clusters hold rows.
     """
-    if not (np.isfinite(p) and p >= 1.0):
+    if not 1.0 <= as_number("p", p) < np.inf:
         raise ArgumentError(f"p must be a number of at least 1, got p={p}.")
-    if not 1.0 <= q <= LARGEST_POWER:
+    if not 1.0 <= as_number("q", q) <= LARGEST_POWER:
         raise ArgumentError(f"q must lie in [1, {LARGEST_POWER:g}], got q={q}.")
     total, checked = _measured(clients, centers, privacy, options, ClusterDistances, power=float(q))
     kept = _with_rows(total)

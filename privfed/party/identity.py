@@ -245,7 +245,7 @@ def _read_secret(path: Path) -> bytes:
                     "may be known: make a new identity, or close it with chmod 600 if nobody else was here."
                 )
             return file.read()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise ArgumentError(f"{path} is missing; make an identity with: privfed keys new") from None
 
 

@@ -79,7 +79,7 @@ class Paid:
 def opened(path: Path, *, create: bool = False) -> Iterator[sqlite3.Connection]:
     """Lock a budget's file; on leaving, all that was written is on disk, or after an error nothing."""
     if not create and not path.exists():
-        raise StateError(f"{path} is missing; a budget is made by PrivacyBudget(..., path={str(path)!r}).")
+        raise StateError(f"{path} is missing; make one by privfed budget new, or PrivacyBudget(...).")
     try:
         mode = "rwc" if create else "rw"
         address = f"{path.absolute().as_uri()}?mode={mode}"

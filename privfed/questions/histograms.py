@@ -128,8 +128,12 @@ def check_edges(edges: FloatArray, n_features: int) -> None:
         )
     check_sizes("edges", edges)
     ascends, ended = np.diff(edges, axis=1) > 0.0, edges[:, 1:] == edges[:, -1:]
-    if not (ascends[:, 0] & (ascends | ended).all(axis=1)).all():
-        raise ArgumentError("the edges of each feature must ascend, and only the last one may be repeated.")
+    good = ascends[:, 0] & (ascends | ended).all(axis=1)
+    if not good.all():
+        raise ArgumentError(
+            "the edges of each feature must ascend, and only the last one may be repeated, got "
+            f"{edges[~good][0].tolist()}."
+        )
 
 
 SIZE_SHARE = 0.01

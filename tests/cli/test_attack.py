@@ -350,7 +350,7 @@ def test_the_truth_of_a_run_from_python_has_its_columns_named(invoke, failing, i
     words = {"local_iter": 1, "protocol": "plain", "random_state": 0, "run_dir": tmp_path / "r"}
     DWFKMeans(3, **words).fit(tables.arrays, client_names=tables.names)
     truth = ["attack", tmp_path / "r", "--attack", "linkage", "--truth", iris, "--group", "hospital"]
-    assert "choose the numeric columns with --columns" in failing(*truth)
+    assert "choose others (--columns)" in failing(*truth)
     assert "the rows have 2 columns, the run has 4" in failing(
         *truth, "--columns", "petal length,petal width"
     )

@@ -18,7 +18,7 @@ BAD_WORDS = {
     "max-rows alone": ("--max-rows 8", "--max-rows goes with --low and --high"),
     "low is text": ("--low a --high 8", "'a' is no number"),
     "low is NaN": ("--low nan --high 8", "finite"),
-    "low above high": ("--low 8 --high 0", "--low must be below high in each feature"),
+    "low above high": ("--low 8 --high 0", "--low must be below --high in each feature"),
     "other number of bounds": ("--low 0,0 --high 8,8", "4 features"),
     "outside the domain": ("--low -1 --high 4", "outside the"),
     "too many rows": ("--low 0 --high 8 --max-rows 3", "--max-rows 3"),
@@ -52,6 +52,11 @@ def test_bad_words_are_one_line(failing, words, tmp_path, bad, message) -> None:
     said = failing(*words, "--protocol", "plain", "--out", tmp_path / "run", *bad.split())
     assert message in said
     assert not (tmp_path / "run").exists()
+
+
+def test_a_text_column_is_answered_with_what_it_may_be(failing, iris, tmp_path) -> None:
+    said = failing("fit", iris, "--label", "species", "--out", tmp_path / "run")
+    assert "'hospital'" in said and "(--drop)" in said and "(--group, --label, --id)" in said
 
 
 def test_a_table_without_a_group_is_one_client(failing, tmp_path) -> None:

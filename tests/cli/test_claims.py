@@ -183,6 +183,13 @@ def test_noised_numbers_are_marked(home: Path, ended: Callable[[str], Result]) -
     assert f"{chosen['rows']} rows (noised)" in table and "davies_bouldin (noised)" in table
 
 
+def test_of_many_sizes_the_first_are_printed(home: Path, tmp_path: Path) -> None:
+    words = ("fit", home / "t.csv", "--algorithm", "dp", "-k", 18, *PRIVATELY, "--out", tmp_path / "run")
+    line = next(one for one in run(*words).stdout.splitlines() if "sizes (95% each)" in one)
+    assert line.count(";") == 16 and "and 2 more, which result.json has" in line
+    assert len(json.loads((tmp_path / "run" / "result.json").read_text())["intervals"]["sizes"]) == 18
+
+
 def test_without_privacy_it_says_so_and_marks_nothing(home: Path, tmp_path: Path) -> None:
     said = run("fit", home / "t.csv", "--group", "g", "-k", 2, "--out", tmp_path / "r").stdout
     said += run("show", tmp_path / "r").stdout

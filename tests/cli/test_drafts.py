@@ -45,7 +45,7 @@ def test_a_sign_that_may_stand_between_thousands_is_a_question(
     path.write_text(f"a;b\n1{sign}100;1{sign}1\n12{sign}000;2{sign}125\n7;3\n")
     told = invoke(*words).stderr
     assert f"column 'a' has '{sign}' before three digits in all 2 rows" in told and "column 'b'" not in told
-    assert f"--decimal {other} --thousands {sign}" in told
+    assert f"--decimal '{other}' --thousands '{sign}'" in told
     assert "three digits" not in invoke(*words[:-1], other, "--thousands", sign).stderr
 
 

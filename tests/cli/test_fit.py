@@ -204,8 +204,8 @@ def test_metrics_are_agreed_on_asked_and_written(invoke, words, tmp_path) -> Non
 @pytest.mark.parametrize(
     ("bad", "text"),
     [
-        ("--metrics silhouette", "--metrics takes each of calinski_harabasz"),
-        ("--metrics inertia,inertia", "once, got 'inertia'"),
+        ("--metrics silhouette", "there is no metric 'silhouette'; take calinski_harabasz"),
+        ("--metrics inertia,inertia", "--metrics names 'inertia' 2 times"),
         ("--metrics davies_bouldin -k 1", "--metrics davies_bouldin compares clusters; take -k 2"),
         ("--metrics inertia --algorithm fedavg", "--metrics is for clusterings"),
         (

@@ -144,6 +144,12 @@ def test_an_option_is_called_like_its_parameter() -> None:
         ),
         ("one a client (columns=).", [], "one a client (--columns)."),
         ("it needs privacy=...", [], "it needs --epsilon, --delta, --unit and --neighbours"),
+        (
+            "use DWFKMeans(local_iter=1, tol=0), KFED, or DPKMeans.",
+            [],
+            "use --algorithm dwf with --local-iter 1, --tol 0, --algorithm kfed, or --algorithm dp.",
+        ),
+        ("runs/KFED.csv of 'FKM' has DWFKMeans2", [], "runs/KFED.csv of 'FKM' has DWFKMeans2"),
         ("keep a share with spare=....", [], "keep a share with --spare."),
         # What is no parameter stays what it is: files, columns, other words.
         ("/data/tol=0.1/n_init.csv has no 'max_iter'.", [], "/data/tol=0.1/n_init.csv has no 'max_iter'."),

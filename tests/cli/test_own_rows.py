@@ -184,7 +184,8 @@ def test_of_a_client_the_unit_is_all_its_rows() -> None:
     [
         (("--my-rows", "t.csv"), "name yours with --client"),
         (("--my-rows", "t.csv", "--client", "z"), "client 'z' is not in this run"),
-        (("--my-rows", "mine.csv", "--out", "o.json"), "leave --truth and --out out"),
+        (("--my-rows", "mine.csv", "--out", "o.json"), "leave out --truth and --out"),
+        (("--my-rows", "mine.csv", "--truth", "t.csv"), "leave out --truth and --out"),
         (("--client", "a"), "name their file, --my-rows"),
         (("--id", "who"), "name their file, --my-rows"),
         (("--my-rows", "mine.csv", "--journal", "nowhere"), "nowhere"),
@@ -196,6 +197,11 @@ def test_bad_input_is_one_line(
 ) -> None:
     monkeypatch.chdir(home)
     assert message in run("audit", "add-remove", *words, exit_code=2).stderr
+
+
+def test_a_run_that_is_not_there_is_named(home: Path, tmp_path: Path) -> None:
+    said = run("audit", tmp_path / "none", "--my-rows", home / "mine.csv", exit_code=2).stderr
+    assert f"--my-rows needs the folder of a run, and {tmp_path / 'none'} is none" in said
 
 
 def test_users_of_a_run_that_names_no_table_are_replayed_by_their_ids(tmp_path: Path) -> None:

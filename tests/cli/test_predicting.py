@@ -47,6 +47,17 @@ def test_rows_with_gaps_are_what_the_fit_made_of_them(missing: str, tmp_path: Pa
     assert "1 missing or infinite values in column 'a'" in said
 
 
+def test_the_table_of_the_rows_is_never_replaced(tmp_path: Path) -> None:
+    data = table(tmp_path / "t.csv")
+    run("fit", data, *WORDS, "--out", tmp_path / "run")
+    before = data.read_bytes()
+    said = run(
+        "predict", tmp_path / "run", data, "--out", tmp_path / "run" / ".." / "t.csv", exit_code=2
+    ).output
+    assert "would be lost; name another file" in said
+    assert data.read_bytes() == before
+
+
 def test_rows_outside_the_range_are_clipped_as_in_the_fit(tmp_path: Path) -> None:
     rows = [f"{site},{a},{b}" for site in "uvw" for a, b in [(0.5, 0), (90, 5)] * 6]
     (tmp_path / "t.csv").write_text("\n".join(["site,a,b", *rows]) + "\n")

@@ -4,6 +4,9 @@ import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
+
+from privfed.cli.main import main
 
 HEAVY = {
     "sklearn",
@@ -40,6 +43,13 @@ def loaded(code: str, watched: set[str] = HEAVY) -> set[str]:
 )
 def test_help_and_errors_of_use_load_nothing_heavy(words: list[str]) -> None:
     assert loaded(f"from privfed.cli.main import main; main({words!r})") == set()
+
+
+@pytest.mark.parametrize("group", ["", "budget", "flower", "journal", "keys", "schema"])
+def test_a_group_of_commands_alone_prints_its_help(group: str) -> None:
+    result = CliRunner().invoke(main, group.split())
+    assert result.exit_code == 0
+    assert result.stdout == CliRunner().invoke(main, [*group.split(), "--help"]).stdout
 
 
 def test_a_run_is_shown_without_scikit_learn_and_without_what_only_a_fit_needs(fit_once) -> None:

@@ -156,7 +156,7 @@ def test_rows_and_engine_that_do_not_fit_together_are_an_error(engine: ProcessEn
         DWFKMeans(3).fit()
     with pytest.raises(ArgumentError, match="have policies of their own; leave policy out"):
         DWFKMeans(3, engine=engine, policy=ClientPolicy(min_clients=3)).fit()
-    with pytest.raises(ArgumentError, match="engine must be None or a Engine, got engine='ray'"):
+    with pytest.raises(ArgumentError, match="engine must be None or of type Engine, got engine='ray'"):
         DWFKMeans(3, engine="ray").fit(rows())
 
 

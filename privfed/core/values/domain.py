@@ -126,7 +126,7 @@ class Box:
         if not (low < high).all():
             raise ArgumentError(
                 f"low must be below high in each feature, got low={self.low}, high={self.high}.",
-                parameters=["low"],
+                parameters=["low", "high"],
             )
         check_whole("max_rows", self.max_rows, 1, 2**40, or_none=True)
 
@@ -141,7 +141,8 @@ class Box:
             if value.ndim > 1 or (value.ndim == 1 and value.size != n_features):
                 raise ArgumentError(
                     f"low and high have {value.size} numbers, the data has {n_features} features; give one "
-                    "for all, or one a feature."
+                    "for all, or one a feature.",
+                    parameters=["low", "high"],
                 )
         return frozen_array(np.broadcast_to(low, n_features)), frozen_array(np.broadcast_to(high, n_features))
 
