@@ -101,7 +101,7 @@ def tradeoff(
         raise ArgumentError("--jobs counts processes here, and --scheduler has workers elsewhere; name one.")
     workers = scheduler or jobs or os.cpu_count() or 1
     rows = carry_out(checked, out, workers, retry=retry, quiet=quiet)
-    tell(checked, rows, out)
+    tell(checked, rows, out, Store(out))
 
 
 def _own() -> list[str]:
@@ -145,7 +145,7 @@ def carry_out(checked: Plan, out: Path, workers: int | str, *, retry: bool, quie
         return write_report(out, checked, store)
 
 
-def tell(checked: Plan, rows: list[Row], out: Path) -> None:
+def tell(checked: Plan, rows: list[Row], out: Path, store: Store) -> None:
     """Print the results in a few lines."""
     failed = sum(len(row.errors) for row in rows)
     for one in answers(checked, rows):
@@ -157,7 +157,7 @@ def tell(checked: Plan, rows: list[Row], out: Path) -> None:
         echo(f"Against {one.adversary}, with {within} on {one.data}: {found}")
     for line in lines_of(claims_of(rows)):
         echo(line)
-    for budget in composed_budgets(rows):
+    for budget in composed_budgets(checked.setups, store.asked()):
         echo(f"All fits together, {budget}")
     if claims_of(rows):
         echo(SCORED)
@@ -250,7 +250,7 @@ def demo(out: Path, random_state: int, study: bool) -> None:
         located, folder = load_study("digits")
         checked = plan(located, folder)
         rows = carry_out(checked, out / "study", os.cpu_count() or 1, retry=False, quiet=False)
-        tell(checked, rows, out / "study")
+        tell(checked, rows, out / "study", Store(out / "study"))
 
 
 def _digits(seed: int) -> Clients:

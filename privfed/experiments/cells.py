@@ -61,6 +61,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
         labels: axis -> name of this point in the report; not part of the hash.
         data: the data set to load.
         digest: hash of the data.
+        source: what the data are read from, however they are scaled then; not part of the hash.
         estimator: name of the class; `parameters` are its own, including those of the defence.
         protocol: name of the secure sum; `protocol_parameters` are its parameters.
         attacks: attacks that are run on each cell; not part of the hash.
@@ -74,6 +75,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str]
     data: Data
     digest: str
+    source: str
     partition: Partition
     estimator: str
     parameters: Parameters
@@ -105,6 +107,10 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
             "protocol_parameters": self.protocol_parameters,
             "privacy": None if self.privacy is None else msgspec.to_builtins(self.privacy),
         } | {name: value for name, value in later.items() if value}
+
+    def stored(self, seed: int) -> dict[str, Any]:
+        """Return what is kept beside one seed's cell, for JSON."""
+        return self.content | {"seed": seed, "source": self.source}
 
     @property
     def id(self) -> str:
@@ -300,6 +306,11 @@ def estimator(setup: Setup, scene: Scene, seed: int) -> Fitted:
     if asked is not None:
         if scene.domain is None:
             raise ArgumentError("epsilon needs a declared domain: give low and high in [[data]].")
+        if setup.data.standardise and not asked.seeded:
+            raise ArgumentError(
+                "standardise scales by the pooled rows, so that nothing is claimed: give center and unit in "
+                "[[data]], or take seeded = true."
+            )
         named = {k: v for k, v in msgspec.to_builtins(asked).items() if k != "seeded"}
         with warnings.catch_warnings():
             # Studies compare loose guarantees with tight ones on purpose, so the warning is suppressed.

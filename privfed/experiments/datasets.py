@@ -182,6 +182,20 @@ def load_table(data: Data, folder: Path) -> Table:
     return Table(rows, labels, owners, _digest(rows, labels, owners))
 
 
+def source_of(data: Data, folder: Path) -> str:
+    """Return what a data set is read from: two of one source are of the same rows, however they are scaled.
+
+    Args:
+        data: the data set.
+        folder: folder that relative paths start from.
+    """
+    path = folder / data.source
+    if data.source not in DATA_SETS and path.exists():
+        return str(path.resolve())
+    drawn = (data.rows, data.features, data.components, data.seed)
+    return f"mixture {drawn}" if data.source == "mixture" else data.source
+
+
 def _made(data: Data) -> Rows:
     try:
         made = DATA_SETS.resolve(data.source)

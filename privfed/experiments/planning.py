@@ -32,7 +32,7 @@ from privfed.experiments.cells import (
     privacy_title,
     secure_sum,
 )
-from privfed.experiments.datasets import Scene, Table, load_table, split
+from privfed.experiments.datasets import Scene, Table, load_table, source_of, split
 from privfed.experiments.reading import KeyPath, Mistakes, StudyFile
 from privfed.experiments.study import Attack, Guarantee, Study
 from privfed.federation.clients import gather
@@ -73,7 +73,7 @@ def plan(file: StudyFile, folder: Path) -> Plan:
     mistakes.check()
     tables = _named(study, folder, mistakes)
     mistakes.check()
-    setups = _checked(study, tables, mistakes)
+    setups = _checked(study, tables, folder, mistakes)
     mistakes.check()
     return Plan(file, setups, study.seed_numbers, folder)
 
@@ -140,12 +140,12 @@ def _check_attack_class(attack: Attack) -> None:
         raise ArgumentError(f"{word} is for passive attacks; {attack.kind} asks.")
 
 
-def _checked(study: Study, tables: list[Table], mistakes: Mistakes) -> list[Setup]:
+def _checked(study: Study, tables: list[Table], folder: Path, mistakes: Mistakes) -> list[Setup]:
     """Check every configuration and its attacks, and that no two are equal or have the same name."""
     setups, seed = list[Setup](), study.seed_numbers[0]
     scenes: dict[object, Scene] = {}
     seen: dict[str, tuple[Setup, tuple[KeyPath, ...]]] = {}
-    for setup, table, places in _product(study, tables):
+    for setup, table, places in _product(study, tables, folder):
         with mistakes.of(*places, configuration=setup.title):
             if (key := (setup.data, setup.partition, setup.joining)) not in scenes:
                 scenes[key] = _scene(setup, table, seed)
@@ -234,7 +234,9 @@ def _check_attack(attack: Attack, scene: Scene) -> None:
     prepared(attack, target_of(attack, scene, None, 0))
 
 
-def _product(study: Study, tables: list[Table]) -> Iterator[tuple[Setup, Table, tuple[KeyPath, ...]]]:
+def _product(
+    study: Study, tables: list[Table], folder: Path
+) -> Iterator[tuple[Setup, Table, tuple[KeyPath, ...]]]:
     """Yield each configuration with its rows, and with the tables of the study that it comes from."""
     for chosen in itertools.product(*(enumerate(getattr(study, axis)) for axis in AXES)):
         (d, data), (p, partition), (a, algorithm), (s, summed), (g, guarantee), (f, defence) = chosen
@@ -260,6 +262,7 @@ def _product(study: Study, tables: list[Table]) -> Iterator[tuple[Setup, Table, 
                     },
                     data=data,
                     digest=tables[d].digest,
+                    source=source_of(data, folder),
                     partition=partition,
                     estimator=algorithm.estimator,
                     parameters=algorithm.parameters | point | defence.parameters,

@@ -17,6 +17,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from threadpoolctl import threadpool_limits
@@ -29,7 +30,7 @@ from privfed.experiments.measuring import Part, measure
 from privfed.experiments.planning import Plan
 
 FILE = "cells.sqlite"
-CELLS = Format(name=FILE, version=1, again="name another folder with --out")
+CELLS = Format(name=FILE, version=2, again="name another folder with --out")
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS parts (
     cell TEXT NOT NULL, part TEXT NOT NULL, content TEXT NOT NULL,
@@ -102,7 +103,7 @@ def run(plan: Plan, store: Store, jobs: Sequence[Job], workers: int | str, watch
     def keep(job: Job, parts: dict[str, Part]) -> None:
         nonlocal finished
         finished += 1
-        store.keep(job.cell, job.setup.content | {"seed": job.seed}, parts, job.setup.asked(job.parts))
+        store.keep(job.cell, job.setup.stored(job.seed), parts, job.setup.asked(job.parts))
         watch(finished, len(jobs), job, not any(part.error for part in parts.values()))
 
     if isinstance(workers, str):
@@ -277,7 +278,7 @@ class Store:
 
         Args:
             cell: id of the cell.
-            content: values that the id is a hash of.
+            content: values that the id is a hash of, and what its data are read from.
             parts: name -> what was measured.
             asked: number of times that the rows were asked for it.
         """
@@ -307,10 +308,13 @@ class Store:
             rows = database.execute("SELECT cell, part, error FROM parts").fetchall()
         return {(cell, part): not error for cell, part, error in rows}
 
-    def asked(self) -> dict[str, int]:
-        """Return cell -> number of times that its rows were asked, for all parts that were ever measured."""
+    def asked(self) -> list[tuple[dict[str, Any], int]]:
+        """Return all cells that were ever measured here, and how often the rows of each were asked."""
         with self._open() as database:
-            return dict(database.execute("SELECT cell, times FROM asked").fetchall())
+            rows = database.execute(
+                "SELECT MIN(content), times FROM parts JOIN asked USING (cell) GROUP BY cell"
+            ).fetchall()
+        return [(msgspec.json.decode(content), times) for content, times in rows]
 
     def read(self, cells: Iterable[str]) -> dict[str, dict[str, Part]]:
         """Return what is stored for some cells: cell -> part -> what was measured."""

@@ -52,7 +52,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "study.toml").write_text(STUDY)
     checked, store = plan(parse_study(STUDY, "study.toml"), folder), Store(folder)
     for setup in checked.setups:
-        store.keep(setup.cell(0), setup.content, measure(setup, 0, setup.parts(), folder), 1)
+        store.keep(setup.cell(0), setup.stored(0), measure(setup, 0, setup.parts(), folder), 1)
     return folder
 
 

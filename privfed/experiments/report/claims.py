@@ -5,11 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from privfed.core.roles.secure_sum import SIGHTS, declared
 from privfed.core.values.guarantee import Mechanism, Noise, Unit
 from privfed.deep.estimators.base import FederatedModel
-from privfed.experiments.cells import estimator_class, secure_sum
+from privfed.errors import PrivFedError
+from privfed.experiments.cells import CellPrivacy, Setup, estimator_class, secure_sum
 from privfed.experiments.report.summary import Row
 from privfed.privacy.accounting import gdp_epsilon, renyi_epsilon
 from privfed.privacy.claim import PrivacySpent
@@ -38,13 +43,14 @@ class ComposedBudget:
     """Holds the budget of all fits under one unit and neighbouring relation on the same rows.
 
     Args:
-        data: name of the data set; at unit "client" with the partition, which defines the clients.
+        data: names of the data sets that are read from these rows; at unit "client" with the partition, which
+            defines the clients.
         unit: what is protected.
         neighbours: neighbouring relation of that unit.
-        fits: number of fits with a claim: seeded ones, active attacks in place of a fit, and fits that later
-            measurements of a cell needed.
+        fits: number of fits with a claim, seeded ones and active attacks in place of a fit among them.
         seeded: how many of them are seeded, which protect nobody.
-        open_fits: number of those on the same data without a claim; for a reader of these, no claim holds.
+        open_fits: number of those on the same rows without this kind of claim; for a reader of these, no
+            claim holds.
         epsilon: epsilon of all claims together, rounded up.
         delta: largest delta of the claims, and the sum of those of fits by DP-SGD.
     """
@@ -66,33 +72,58 @@ class ComposedBudget:
             "reader of all of them."
             + f" {self.seeded} are seeded runs: their noise repeats, and nobody is protected."
             * (self.seeded > 0)
-            + f" {self.open_fits} on the same rows have none: with these, nothing holds."
+            + f" {self.open_fits} on the same rows have none, or another kind: with these, nothing holds."
             * (self.open_fits > 0)
         )
 
 
-def composed_budgets(rows: Sequence[Row]) -> list[ComposedBudget]:
-    """Return the composed budget of a study's fits, for each data set, unit and neighbouring relation.
+Asked = Sequence[tuple[Mapping[str, Any], int]]
+"""The contents of cells (`Setup.stored`), and how often each was asked."""
+
+
+def composed_budgets(setups: Sequence[Setup], asked: Asked) -> list[ComposedBudget]:
+    """Return what was ever asked in a study's folder, for all rows, units and neighbouring relations.
+
+    Fits count that a study no longer has, that were made again for a part that came later, and whatever was
+    read from the same rows under another name or scale.
 
     Budgets of claims for one unit add up. Fits under Gaussian noise compose exactly
     (`privfed.privacy.accounting`). If one of them has Skellam noise, the bound is that of Renyi differential
     privacy (`privfed.privacy.accounting`). Epsilon and delta of fits by DP-SGD are added (basic composition).
+
+    Args:
+        setups: configurations of the study, which name data and partitions.
+        asked: from its store.
     """
-    groups: dict[tuple[str, str, str, str], list[Row]] = {}
-    for row in rows:
-        claimed = row.setup.privacy
-        if claimed is not None and row.asked:
-            where = row.setup.labels["partition"] if claimed.unit == Unit.CLIENT else ""
-            key = (row.setup.digest, where, claimed.unit, claimed.neighbours)
-            groups.setdefault(key, []).append(row)
-    return [_composed(key, own, rows) for key, own in groups.items()]
+    kinds = dict.fromkeys(filter(None, (_kind(content) for content, _ in asked)))
+    return [_composed(kind, setups, asked) for kind in kinds]
 
 
-def _composed(key: tuple[str, str, str, str], own: Sequence[Row], rows: Sequence[Row]) -> ComposedBudget:
-    digest, where, unit, neighbours = key
-    fits = [(row.setup.privacy, row.asked, _by_steps(row)) for row in own if row.setup.privacy is not None]
-    stepped = [(claim, n) for claim, n, steps in fits if steps]
-    claims = [(claim, n) for claim, n, steps in fits if not steps]
+_Kind = tuple[str, str, str, str]
+
+
+def _kind(content: Mapping[str, Any]) -> _Kind | None:
+    """Return source, clients, unit and neighbours of a claim; None without one."""
+    if content["privacy"] is None:
+        return None
+    claim = msgspec.convert(content["privacy"], CellPrivacy)
+    clients = _text(content["partition"]) if claim.unit == Unit.CLIENT else ""
+    return content["source"], clients, claim.unit, claim.neighbours
+
+
+def _text(partition: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in partition.items() if value not in (None, 0, ""))
+
+
+def _composed(kind: _Kind, setups: Sequence[Setup], asked: Asked) -> ComposedBudget:
+    source, clients, unit, neighbours = kind
+    own = [
+        (msgspec.convert(content["privacy"], CellPrivacy), n, _by_steps(content))
+        for content, n in asked
+        if _kind(content) == kind
+    ]
+    stepped = [(claim, n) for claim, n, steps in own if steps]
+    claims = [(claim, n) for claim, n, steps in own if not steps]
     delta, epsilon = max((claim.delta for claim, _ in claims), default=0.0), 0.0
     # Slightly increased, to cover float64 rounding of the sum.
     cost = math.fsum(n * budget_of(one.mechanism, one.epsilon, one.delta) for one, n in claims) * (
@@ -101,29 +132,28 @@ def _composed(key: tuple[str, str, str, str], own: Sequence[Row], rows: Sequence
     if claims:
         gaussian = all(claim.mechanism == Mechanism.GAUSSIAN for claim, _ in claims)
         epsilon = gdp_epsilon(math.sqrt(cost), delta) if gaussian else renyi_epsilon(cost, delta)
-    name = own[0].setup.labels["data"]
+    alike = [one for one in setups if one.source == source]
+    data = ", ".join(dict.fromkeys(one.labels["data"] for one in alike)) or Path(source).name
+    named = {_text(one.content["partition"]): one.labels["partition"] for one in alike}
     return ComposedBudget(
-        data=f"{name} / {where}" if where else name,
+        data=f"{data} / {named.get(clients, clients)}" if clients else data,
         unit=unit,
         neighbours=neighbours,
-        fits=sum(n for _, n, _ in fits),
-        seeded=sum(n for claim, n, _ in fits if claim.seeded),
-        open_fits=sum(
-            row.asked
-            for row in rows
-            if row.setup.privacy is None
-            and row.setup.digest == digest
-            and where in ("", row.setup.labels["partition"])
-        ),
+        fits=sum(n for _, n, _ in own),
+        seeded=sum(n for claim, n, _ in own if claim.seeded),
+        open_fits=sum(n for content, n in asked if content["source"] == source and _kind(content) != kind),
         epsilon=epsilon + math.fsum(n * claim.epsilon for claim, n in stepped),
         delta=delta + math.fsum(n * claim.delta for claim, n in stepped),
     )
 
 
-def _by_steps(row: Row) -> bool:
-    """Return whether the fits of a configuration are by DP-SGD."""
-    trains = issubclass(estimator_class(row.setup.estimator), FederatedModel)
-    return trains and row.setup.privacy is not None and row.setup.privacy.unit == Unit.RECORD
+def _by_steps(content: Mapping[str, Any]) -> bool:
+    """Return whether a fit is by DP-SGD; so is one whose class is gone, as what holds then holds always."""
+    try:
+        trains = issubclass(estimator_class(content["estimator"]), FederatedModel)
+    except PrivFedError:
+        return True
+    return trains and content["privacy"]["unit"] == Unit.RECORD
 
 
 def saw(row: Row) -> dict[str, str]:

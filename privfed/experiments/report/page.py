@@ -22,7 +22,7 @@ from privfed.core.stored.files import rewrite
 from privfed.experiments.planning import Plan
 from privfed.experiments.report import pictures
 from privfed.experiments.report.advice import Advice, advised, answers
-from privfed.experiments.report.claims import SCORED, composed_budgets, saw
+from privfed.experiments.report.claims import SCORED, ComposedBudget, composed_budgets, saw
 from privfed.experiments.report.curves import shown
 from privfed.experiments.report.summary import Row, claims_of, summarise
 from privfed.experiments.report.tables import (
@@ -73,19 +73,21 @@ def write_report(folder: Path, plan: Plan, store: Store) -> list[Row]:
     """
     rows = summarise(plan, store)
     advice = answers(plan, rows)
-    write_tables(folder, plan, rows, [one.plain() for one in advice])
-    for name, text in ((PAGE, page(plan, rows, advice)), (STUDY, plan.file.text)):
+    budgets = composed_budgets(plan.setups, store.asked())
+    write_tables(folder, plan, rows, [one.plain() for one in advice], budgets)
+    for name, text in ((PAGE, page(plan, rows, advice, budgets)), (STUDY, plan.file.text)):
         rewrite(folder / name, text.encode())
     return rows
 
 
-def page(plan: Plan, rows: Sequence[Row], advice: Sequence[Advice]) -> str:
+def page(plan: Plan, rows: Sequence[Row], advice: Sequence[Advice], budgets: Sequence[ComposedBudget]) -> str:
     """Return the report as HTML.
 
     Args:
         plan: plan of the study.
         rows: configurations of the study.
         advice: the answers to "What should I use?".
+        budgets: what all fits of its folder amount to.
     """
     study, groups = plan.file.study, by_data(rows)
     sections = [
@@ -109,7 +111,7 @@ def page(plan: Plan, rows: Sequence[Row], advice: Sequence[Advice]) -> str:
             _figures((pictures.frontier(*one) for one in groups), rows),
         ),
         ("clients", "Number of clients", _figures(pictures.scaling(rows), rows)),
-        ("together", "All fits together", _composed_budgets(rows)),
+        ("together", "All fits together", _composed_budgets(budgets)),
         ("cost", "Cost", _figures((each for one in groups for each in pictures.costs(*one)), rows)),
         (
             "convergence",
@@ -252,12 +254,13 @@ def _unread(rows: Sequence[Row]) -> str:
     return scrolled(("configurations", "sums"), lines, about=text)
 
 
-def _composed_budgets(rows: Sequence[Row]) -> str:
-    budgets = "".join(f"<li>{escape(str(one))}</li>" for one in composed_budgets(rows))
+def _composed_budgets(budgets: Sequence[ComposedBudget]) -> str:
+    listed = "".join(f"<li>{escape(str(one))}</li>" for one in budgets)
     text = (
-        "<p>Each fit keeps its own budget. A reader of this report sees all of them, and claims add up:</p>"
+        "<p>Each fit keeps its own budget. A reader of all that this folder ever reported sees all of them, "
+        "and claims add up:</p>"
     )
-    return f"{text}<ul>{budgets}</ul>" if budgets else ""
+    return f"{text}<ul>{listed}</ul>" if listed else ""
 
 
 def _table(plan: Plan, rows: Sequence[Row]) -> str:

@@ -85,8 +85,6 @@ class Row:
         setup: the configuration.
         cells: seed -> id of its cell, for cells with values.
         errors: (cell, part, error) for each measurement that failed.
-        asked: number of times that the rows were asked for all of its cells; those that were measured in part
-            were asked again for the rest.
         stats: name -> figures. "leakage" is the mean over seeds of the largest advantage of any attack. With
             the name of an adversary after it, it is that of any attack by this adversary.
         reports: label of each attack -> its report on each seed, from `attacks.Report.to_dict`.
@@ -111,7 +109,6 @@ class Row:
     cells: dict[int, str]
     errors: list[tuple[str, str, str]]
     stats: dict[str, Stat]
-    asked: int = 0
     reports: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict, repr=False)
     attacks: list[str] = field(default_factory=list)
     not_applicable: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -155,19 +152,13 @@ class Row:
 def summarise(plan: Plan, store: Store) -> list[Row]:
     """Return one row for each configuration with a stored part, in the plan's order, and mark equal ones."""
     stored = store.read(setup.cell(seed) for setup in plan.setups for seed in plan.seeds)
-    asked = store.asked()
     rows = [
-        _row(
-            setup,
-            {seed: stored.get(setup.cell(seed), {}) for seed in plan.seeds},
-            sum(asked.get(setup.cell(seed), 0) for seed in plan.seeds),
-        )
-        for setup in plan.setups
+        _row(setup, {seed: stored.get(setup.cell(seed), {}) for seed in plan.seeds}) for setup in plan.setups
     ]
     return marked([row for row in rows if row.cells or row.errors])
 
 
-def _row(setup: Setup, parts: Mapping[int, Mapping[str, Part]], asked: int) -> Row:
+def _row(setup: Setup, parts: Mapping[int, Mapping[str, Part]]) -> Row:
     known = {
         seed: {name: one.values for name, one in own.items() if not one.error} for seed, own in parts.items()
     }
@@ -209,7 +200,6 @@ def _row(setup: Setup, parts: Mapping[int, Mapping[str, Part]], asked: int) -> R
             if part.error and name in setup.parts()
         ],
         {name: Stat.of(values) for name, values in measured.items()},
-        asked,
         reports=reports,
         attacks=[title for title in reports if f"{title}: advantage" in measured],
         not_applicable=not_applicable,

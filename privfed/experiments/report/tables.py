@@ -18,7 +18,7 @@ from privfed.core.stored.files import Format, replaced, rewrite
 from privfed.errors import RunFolderError
 from privfed.experiments.cells import AXES
 from privfed.experiments.planning import Plan
-from privfed.experiments.report.claims import SCORED, composed_budgets
+from privfed.experiments.report.claims import SCORED, ComposedBudget
 from privfed.experiments.report.curves import Stat, shown
 from privfed.experiments.report.summary import COSTS, Row, claims_of, metric_column, plain
 from privfed.experiments.study import MEASURES, Study
@@ -145,7 +145,13 @@ def name_of(column: str) -> str:
     return NAMES.get(column, column)
 
 
-def write_tables(folder: Path, plan: Plan, rows: Sequence[Row], advice: Sequence[Mapping[str, Any]]) -> None:
+def write_tables(
+    folder: Path,
+    plan: Plan,
+    rows: Sequence[Row],
+    advice: Sequence[Mapping[str, Any]],
+    budgets: Sequence[ComposedBudget],
+) -> None:
     """Write results.{csv,parquet,json}, table.md and table.tex, each atomically.
 
     Args:
@@ -153,6 +159,7 @@ def write_tables(folder: Path, plan: Plan, rows: Sequence[Row], advice: Sequence
         plan: plan of the study.
         rows: its configurations.
         advice: the answers of the report, as values for JSON.
+        budgets: what all fits of its folder amount to.
     """
     study, frame = plan.file.study, _frame(rows)
     with replaced(folder / "results.csv") as path:
@@ -167,7 +174,7 @@ def write_tables(folder: Path, plan: Plan, rows: Sequence[Row], advice: Sequence
         "seeds": plan.seeds,
         "configurations": [plain(row) for row in rows],
         "scored": SCORED,
-        "together": [asdict(one) for one in composed_budgets(rows)],
+        "together": [asdict(one) for one in budgets],
         "advice": advice,
     }
     head = [*axes(rows), *map(name_of, columns(study, rows))]

@@ -98,7 +98,7 @@ def written(text: str, folder: Path) -> tuple[Plan, list[Row]]:
     checked, store = plan(parse_study(text, "study.toml"), folder), Store(folder)
     for setup in checked.setups:
         for seed in checked.seeds:
-            store.keep(setup.cell(seed), setup.content, measure(setup, seed, setup.parts(), folder))
+            store.keep(setup.cell(seed), setup.stored(seed), measure(setup, seed, setup.parts(), folder), 1)
     return checked, write_report(folder, checked, store)
 
 

@@ -83,7 +83,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Row]]:
     store = Store(folder)
     for setup in checked.setups:
         for seed in checked.seeds:
-            store.keep(setup.cell(seed), setup.content, measure(setup, seed, setup.parts(), Path()))
+            store.keep(setup.cell(seed), setup.stored(seed), measure(setup, seed, setup.parts(), Path()), 1)
     return folder, write_report(folder, checked, store)
 
 

@@ -104,7 +104,7 @@ def test_numbers_of_several_fits_are_those_of_their_cells_and_advice_says_what_t
     text = SMALL.replace("seeds = 2", "seeds = 1\nfits = [1, 2]").replace("n_init = [1, 2]", "n_init = [1]")
     several, store = plan(parse_study(text, "study.toml"), tmp_path), Store(tmp_path)
     for setup in several.setups:
-        store.keep(setup.cell(0), setup.content, measure(setup, 0, setup.parts(), tmp_path))
+        store.keep(setup.cell(0), setup.stored(0), measure(setup, 0, setup.parts(), tmp_path), 1)
     write_report(tmp_path, several, store)
     page, reader = (tmp_path / PAGE).read_text(encoding="utf-8"), Reader()
     reader.feed(page)

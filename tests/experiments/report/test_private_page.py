@@ -58,9 +58,9 @@ def private(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Plan, list[
     folder = tmp_path_factory.mktemp("private")
     checked, store = plan(parse_study(STUDY, "study.toml"), Path()), Store(folder)
     for setup in checked.setups:
-        store.keep(setup.cell(0), setup.content, measure(setup, 0, setup.parts(), Path()))
+        store.keep(setup.cell(0), setup.stored(0), measure(setup, 0, setup.parts(), Path()), 1)
     failed = {attack_id(setup.attacks[1]): Part(values={}, timing={}, error="OSError: out of luck")}
-    store.keep(setup.cell(0), setup.content, failed)
+    store.keep(setup.cell(0), setup.stored(0), failed, 1)
     return folder, checked, write_report(folder, checked, store)
 
 
@@ -138,8 +138,8 @@ def test_published_curves_are_shown_for_their_own_data_only(
 
 
 def test_what_all_fits_amount_to_is_said(private: tuple[Path, Plan, list[Row]]) -> None:
-    folder, _, rows = private
-    (one,) = composed_budgets(rows)
+    folder, checked, _ = private
+    (one,) = composed_budgets(checked.setups, Store(folder).asked())
     assert one.epsilon > 10.0
     assert str(one) in (folder / "report.html").read_text("utf-8")
     assert json.loads((folder / "results.json").read_text("utf-8"))["together"] == [dataclasses.asdict(one)]

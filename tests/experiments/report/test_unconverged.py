@@ -28,7 +28,9 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Plan, list[Ro
     for setup in checked.setups:
         if setup.protocol == "masked":
             for seed in checked.seeds:
-                store.keep(setup.cell(seed), setup.content, measure(setup, seed, setup.parts(), Path()))
+                store.keep(
+                    setup.cell(seed), setup.stored(seed), measure(setup, seed, setup.parts(), Path()), 1
+                )
     return folder, checked, write_report(folder, checked, store)
 
 

@@ -78,7 +78,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Plan, Store]:
     folder = tmp_path_factory.mktemp("study")
     checked, store = plan(parse_study(STUDY, "study.toml"), folder), Store(folder)
     for setup in checked.setups:
-        store.keep(setup.cell(0), setup.content, measure(setup, 0, setup.parts(), folder), 1)
+        store.keep(setup.cell(0), setup.stored(0), measure(setup, 0, setup.parts(), folder), 1)
     return folder, checked, store
 
 
@@ -153,7 +153,7 @@ kind = "sketch-linkage"
 def test_merge_asks_for_slots_which_masked_sums_then_have(tmp_path: Path) -> None:
     checked, store = plan(parse_study(HIDDEN, "study.toml"), tmp_path), Store(tmp_path)
     (setup,) = checked.setups
-    store.keep(setup.cell(0), setup.content, measure(setup, 0, setup.parts(), tmp_path), 1)
+    store.keep(setup.cell(0), setup.stored(0), measure(setup, 0, setup.parts(), tmp_path), 1)
     (row,) = write_report(tmp_path, checked, store)
     assert row.errors == [] and "sketch-linkage" in row.attacks
     seen = saw(row)
@@ -174,8 +174,8 @@ def test_local_centers_get_slots_for_the_sums_that_gather(name: str, tmp_path: P
 
 
 def test_fits_by_dp_sgd_compose_by_adding_up(run: tuple[Path, Plan, Store]) -> None:
-    folder, checked, store = run
-    (together,) = composed_budgets(write_report(folder, checked, store))
+    _, checked, store = run
+    (together,) = composed_budgets(checked.setups, store.asked())
     assert (together.epsilon, together.delta, together.fits) == (12.0, 2e-5, 2)
     assert together.seeded == 2 and together.open_fits == 3
 
