@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import chain, count
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -50,7 +50,45 @@ class Unlinked(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Links(Result):
+class TrackClaims(Result):
+    """Base of claims about which contributions come from the same client."""
+
+    def _report(
+        self, what: str, tracks: Sequence[IntArray], owners: Sequence[Sequence[int]], later: int | None = None
+    ) -> Report:
+        """Compare each contribution's client with the client whose contribution began its track.
+
+        Args:
+            what: the contributions, in words.
+            tracks: claimed client of each contribution, for each sum.
+            owners: true ones.
+            later: how many could be linked; None for all that are claimed.
+        """
+        began: dict[int, int] = {}
+        right = claims = 0
+        for track, owner in zip(np.concatenate([[], *tracks]).tolist(), chain(*owners), strict=True):
+            # What begins a track claims nothing.
+            if track in began:
+                claims, right = claims + 1, right + (began[track] == owner)
+            began.setdefault(track, owner)
+        most, later = max(map(len, owners), default=0), claims if later is None else later
+        return Report(
+            attack=self.attack,
+            goal=f"{what} linked to an earlier one of their client",
+            recovered=right / later if later else 0.0,
+            precision=right / claims if claims else float("nan"),
+            claims=claims,
+            linked=False,
+            baseline=1.0 / most if most else float("nan"),
+            bound=1.0,
+            bound_of="all of them",
+            queries=self.queries,
+            seconds=self.seconds,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Links(TrackClaims):
     """Holds claims about which contributions come from the same client.
 
     Args:
@@ -63,34 +101,15 @@ class Links(Result):
 
     def score(self, truth: Truth) -> Report:
         """Compare each contribution's client with the client whose contribution began its track."""
-        owners = [_owners(one, truth) for one in self.sums]
+        owners = [_owners(one, truth).tolist() for one in self.sums]
         asked: dict[type[Question], set[int]] = {}
-        began: dict[int, int] = {}
-        right = claims = later = 0
-        for one, tracks, own in zip(self.sums, self.tracks, owners, strict=True):
+        later = 0
+        for one, own in zip(self.sums, owners, strict=True):
             known = asked.setdefault(type(one.question), set())
-            for track, owner in zip(tracks.tolist(), own.tolist(), strict=True):
-                # A client's first contribution has no earlier one that it could be linked to.
-                later += owner in known
-                if track in began:
-                    claims, right = claims + 1, right + (began[track] == owner)
-                else:
-                    began[track] = owner
-            known.update(own.tolist())
-        most = max((len(own) for own in owners), default=0)
-        return Report(
-            attack=self.attack,
-            goal="contributions linked to an earlier one of their client",
-            recovered=right / later if later else 0.0,
-            precision=right / claims if claims else float("nan"),
-            claims=claims,
-            linked=False,
-            baseline=1.0 / most if most else float("nan"),
-            bound=1.0,
-            bound_of="all of them",
-            queries=self.queries,
-            seconds=self.seconds,
-        )
+            # A client's first contribution has no earlier one that it could be linked to.
+            later += sum(owner in known for owner in own)
+            known.update(own)
+        return self._report("contributions", self.tracks, owners, later)
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,7 @@ cluster, unless clients are clustered anew in that round; then they join the nea
 newcomers do (equation 6); a cluster that nobody was in when clients were clustered anew is gone; in other
 rounds its model stays.
 
-Without noise DCFL leaves clients in one cluster that may be alike (`privfed.deep.clustering.alike`).
 With a rule's `decay` clients send sketches of their running means in place of updates (docs/decisions/046).
-The variance of DP-SGD's noise in them is public: clients are clustered where noise does not explain it, every
-mean is a landmark, and the first clusters' models catch up with what set their members apart before.
 
 Reveals to whoever opens the totals: a sketch of the update of every client that takes part, and the cluster
 that it started from. Over slots these come under no name, but sketches of one client look alike from round to

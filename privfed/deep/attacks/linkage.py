@@ -6,7 +6,6 @@ to one). With the public projection, sketches are as alike as updates are.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
@@ -19,8 +18,8 @@ from privfed.attacks.base.interface import Found, PassiveAttack
 from privfed.attacks.base.preparation import Prepared, Prior, Target
 from privfed.attacks.base.reading import Reads, of_single_clients
 from privfed.attacks.base.report import Report
-from privfed.attacks.base.results import NotRun, Result, Truth
-from privfed.attacks.cohorts.linkage import Unlinked, unlinked
+from privfed.attacks.base.results import NotRun, Truth
+from privfed.attacks.cohorts.linkage import TrackClaims, Unlinked, unlinked
 from privfed.core.asking.question import ClientData, Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.records import SumView, View
@@ -70,7 +69,7 @@ def with_labels(what: str, truth: Truth) -> LabelledTruth:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SketchLinks(Result):
+class SketchLinks(TrackClaims):
     """Claims about which sketches are of one client.
 
     Args:
@@ -91,29 +90,8 @@ class SketchLinks(Result):
         Raises:
             ArgumentError: the truth has no labels: whose a sketch is, is found by training again.
         """
-        truth = with_labels("links of sketches", truth)
-        began: dict[int, int] = {}
-        right = claims = 0
-        for tracks, owners in zip(self.tracks, self._owners(truth), strict=True):
-            for track, owner in [] if tracks is None else zip(tracks.tolist(), owners, strict=True):
-                # What begins a track claims nothing.
-                if track in began:
-                    claims, right = claims + 1, right + (began[track] == owner)
-                began.setdefault(track, owner)
-        most = max((len(one) for one in self.seen if one is not None), default=0)
-        return Report(
-            attack=self.attack,
-            goal="sketches linked to an earlier one of their client",
-            recovered=right / claims if claims else 0.0,
-            precision=right / claims if claims else math.nan,
-            claims=claims,
-            linked=False,
-            baseline=1.0 / most if most else math.nan,
-            bound=1.0,
-            bound_of="all of them",
-            queries=self.queries,
-            seconds=self.seconds,
-        )
+        owners = self._owners(with_labels("links of sketches", truth))
+        return self._report("sketches", [one for one in self.tracks if one is not None], owners)
 
     def _owners(self, truth: LabelledTruth) -> list[list[int]]:
         """Return the client of each sketch, by matching it with what each client's training gives."""

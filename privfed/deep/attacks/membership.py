@@ -25,6 +25,7 @@ from privfed.core.asking.question import Question, parts_of
 from privfed.core.record.records import View
 from privfed.core.values.domain import FloatArray
 from privfed.deep.attacks.shadows import Shadow, scored, shadows_of
+from privfed.deep.training.local import TIMES
 from privfed.deep.training.rounds import Round
 from privfed.deep.training.trainer import Labels
 from privfed.errors import ArgumentError
@@ -44,11 +45,6 @@ def check_alone(name: str, target: Target) -> None:
     """
     if target.helping:
         raise ArgumentError(f"{name} is for a server alone; name no colluding clients.")
-
-
-def _beside(rows: FloatArray, labels: Labels) -> FloatArray:
-    """Return rows with their labels as a last column."""
-    return np.column_stack([rows, labels.astype(np.float64)])
 
 
 @dataclass(frozen=True)
@@ -89,9 +85,10 @@ class ModelMembership(PassiveAttack[MembershipScores]):
                 "model membership compares with public rows that were not trained on: pass some with labels."
             )
         check_alone(cls.name, target)
-        # Rows without a class train nothing.
-        rows = [_beside(own[y >= 0], y[y >= 0]) for own, y in zip(target.clients, target.labels, strict=True)]
-        public = _beside(target.public, target.public_labels)
+        # Labels are a last column. Rows without a class train nothing.
+        beside = (np.column_stack(one) for one in zip(target.clients, target.labels, strict=True))
+        rows = [np.asarray(own[own[:, -1] >= 0], dtype=np.float64) for own in beside]
+        public = np.column_stack([target.public, target.public_labels])
         members, others, _ = candidates_of(replace(target, clients=rows), public)
         both = np.concatenate([members, others])
         made = cls._made({**parameters, "candidates": both[:, :-1], "labels": both[:, -1].astype(np.int64)})
@@ -121,24 +118,19 @@ class ModelMembership(PassiveAttack[MembershipScores]):
         if self.statistic not in ("lira", "rmia"):
             raise ArgumentError(f'statistic must be "lira" or "rmia", got {self.statistic!r}.')
         shadows = self.shadows
+        first, last = rounds[0], rounds[-1]
+        trainer = first.training.trainer(first.ranges.n_features)
+        rows = self.candidates[:, : first.ranges.n_features - TIMES * first.training.timed]
+
+        def losses(models: FloatArray) -> FloatArray:
+            return np.stack([trainer.losses(model, rows, self.labels) for model in models])
+
         if isinstance(shadows, int):
-            width = rounds[0].ranges.n_features - 2 * rounds[0].training.timed
-            known = self.candidates[:, :width], self.labels
             plain = [replace(one, training=replace(one.training, timed=False)) for one in rounds]
-            shadows = shadows_of(plain, *known, shadows, max(len(view.clients), 1), rng)
+            shadows = shadows_of(plain, rows, self.labels, shadows, max(len(view.clients), 1), rng)
         if shadows:
-            scores = scored(
-                self.statistic, lambda models: self._losses(rounds[-1], models), rounds[-1].models, shadows
-            )
+            scores = scored(self.statistic, losses, last.models, shadows)
         else:
-            before = self._losses(rounds[0], rounds[0].models).mean(axis=0)
-            scores = before - self._losses(rounds[-1], rounds[-1].models).min(axis=0)
+            scores = losses(first.models).mean(axis=0) - losses(last.models).min(axis=0)
         unknown = np.full(len(self.candidates), np.nan)
         return MembershipScores(attack=self.name, queries=len(rounds), scores=scores, mu=unknown)
-
-    def _losses(self, one: Round, models: FloatArray) -> FloatArray:
-        """Return the candidates' losses under models, float64 of shape (n_models, n_candidates)."""
-        trainer = one.training.trainer(one.ranges.n_features)
-        width = one.ranges.n_features - 2 * one.training.timed
-        rows = self.candidates[:, :width]
-        return np.stack([trainer.losses(model, rows, self.labels) for model in models])

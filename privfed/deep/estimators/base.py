@@ -215,11 +215,10 @@ class FederatedModel(Predicting):
     ) -> FederatedModel:
         """Train on named clients; `watch` is called after every sum with its index, question and total."""
         clients = as_agreed(clients, self.run_dir) if resume else clients
-        seed = self._seed(resume)
+        seed = seed_of_fit(self.random_state, self.privacy, self.run_dir, resume)
         training, algorithm = self._planned(clients.n_features, seed)
-        self.federation_: Federation = open_federation(
-            self._request(clients, algorithm, training, seed, resume=resume, watch=watch)
-        )
+        request = self._request(clients, algorithm, training, seed)
+        self.federation_: Federation = open_federation(replace(request, resume=resume, watch=watch))
         private, members = self._by_dp_sgd, None if self.engine is None else self.engine.members
         remember = members is not None and members.remember
         if resume and private is None:
@@ -268,9 +267,6 @@ class FederatedModel(Predicting):
         """Return the algorithm that ran, as text; equal texts under equal settings are equal computations."""
         return described(self.make_algorithm(self._training_))
 
-    def _seed(self, resume: bool) -> int:
-        return seed_of_fit(self.random_state, self.privacy, self.run_dir, resume)
-
     def _training(self, seed: int) -> Training:
         options = self._options
         if self._by_dp_sgd is None:
@@ -283,11 +279,14 @@ class FederatedModel(Predicting):
         algorithm: Algorithm[ModelsOutcome],
         training: Training,
         seed: int,
-        *,
-        resume: bool = False,
-        watch: Watcher | None = None,
     ) -> FederationRequest:
-        """Return what a fit asks the federation builder for."""
+        """Return what a fit asks the federation builder for.
+
+        The description, for the agreement, is the algorithm and its options as canonical text.
+        """
+        options = {k: v for k, v in plain_params(self).items() if k not in NOT_PART_OF_THE_AGREEMENT}
+        options |= {"algorithm": stored_name(type(self)), "n_features": clients.n_features}
+        options |= {"model": training.model}
         domain = self._declared(clients.n_features)
         privacy = self.privacy
         if privacy is not None and domain is not None and domain is not privacy.domain:
@@ -296,7 +295,7 @@ class FederatedModel(Predicting):
         steps = None if self._by_dp_sgd is None else training.sampled_steps
         return FederationRequest(
             clients=clients,
-            description=self._described(training, clients.n_features),
+            description=json.dumps(options, sort_keys=True),
             max_sums=algorithm.max_sums,
             protocol=self._secure_sum(),
             algorithm=algorithm,
@@ -308,15 +307,7 @@ class FederatedModel(Predicting):
             engine=self.engine,
             policy=self.policy,
             run_dir=self.run_dir,
-            resume=resume,
-            watch=watch,
         )
-
-    def _described(self, training: Training, n_features: int) -> str:
-        """Return the algorithm and its options as canonical text, for the agreement."""
-        options = {k: v for k, v in plain_params(self).items() if k not in NOT_PART_OF_THE_AGREEMENT}
-        options |= {"algorithm": stored_name(type(self)), "n_features": n_features, "model": training.model}
-        return json.dumps(options, sort_keys=True)
 
     def _keep(self, outcome: ModelsOutcome, training: Training, clients: Clients) -> None:
         if not self.federation_.finished:

@@ -157,11 +157,7 @@ def _kept(trainer: Trainer) -> str:
 
 
 def _check_block(trainer: Trainer, at: FloatArray, n_features: int, n_classes: int) -> None:
-    """Check that a row's gradient in a block full of others is that among zeros, to the last bit.
-
-    Raises:
-        PrivacyError: it is not, as with a mean over a batch of many rows.
-    """
+    """Check that a row's gradient in a block full of others is that among zeros, to the last bit."""
     size, of_block = n_places(trainer, n_features), of_blocks(trainer, at, n_features)
     rows, labels = np.random.default_rng(2).uniform(size=(size, n_features)), np.arange(size) % n_classes
     full = whole(of_block(rows, labels, np.arange(size)))

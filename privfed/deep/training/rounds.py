@@ -137,31 +137,18 @@ class Round(Question):
             return cheapest(self.training, self.models, client)
         if memory.structure == self.structure or (self.numbered and 0 <= memory.label < len(self.models)):
             return memory.label
-        self._check_joins(memory)
+        # Joining trains twice, which is paid for only in a round that a client was not asked in
+        # (`privfed.privacy.dp_sgd`). One that trained in the round before is told of every new clustering.
+        if self.training.private and self.training.round <= max(memory.round, 0) + 1:
+            raise PolicyError("policy:budget")
         return nearest(
             self.models, self.metric, lambda average: self._update(client, memory, average, generator)
         )
 
-    def _check_joins(self, memory: Memory) -> None:
-        """Check that a client that trains by DP-SGD joins only after a round that it was not asked in.
-
-        Joining trains twice, which it pays for in such a round only (`privfed.privacy.dp_sgd`). A client
-        that trained in the round before is told of every new clustering, so that it need not join.
-
-        Raises:
-            PolicyError: the server claims clusters that it did not tell of.
-        """
-        if self.training.private and self.training.round <= max(memory.round, 0) + 1:
-            raise PolicyError("policy:budget")
-
     def _update(
         self, client: ClientData, memory: Memory, start: FloatArray, generator: np.random.Generator
     ) -> FloatArray:
-        """Train, and with DP-SGD pay for it first.
-
-        Raises:
-            PolicyError: it would be more often than was planned; that depends on messages only.
-        """
+        """Train, and with DP-SGD pay for it first: at most as often as was planned, by messages alone."""
         if self.training.private:
             if memory.trainings >= self.training.trainings:
                 raise PolicyError("policy:budget")

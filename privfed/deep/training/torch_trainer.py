@@ -3,10 +3,9 @@
 The module is given rows of flat features (n_rows, n_features), as numbers of its own type and on its own
 device: begin with `torch.nn.Unflatten` where it wants images. It runs in evaluation mode, so that equal
 arguments give equal results: dropout is off. What leaves it is float64. A module that draws all the same, or
-carries one row into another one's gradient, is refused before a fit (`privfed.deep.training.probing`).
-Statistics over a batch (BatchNorm) are refused: they would carry one row into another one's gradient, and are
-no parameters; the error names what Opacus puts in their place. Each row's own gradient is computed from that
-row alone (`torch.func.vmap`).
+carries one row into another one's gradient, is refused before a fit (`privfed.deep.training.probing`): with
+statistics over a batch, too, which are no parameters. Each row's own gradient is computed from that row alone
+(`torch.func.vmap`).
 
 Steps are SGD's, or those of an optimizer of the user, whose state lasts for one training of one client.
 """
@@ -116,11 +115,7 @@ class TorchTrainer:
         return self.name
 
     def _of(self, n_features: int, n_classes: int) -> TorchTrainer:
-        """Return this trainer, whose module takes so many features and gives a score for each class.
-
-        Raises:
-            ArgumentError: it does not.
-        """
+        """Return this trainer, whose module takes so many features and gives a score for each class."""
         try:
             with torch.no_grad():
                 scores = self._module(self._rows(np.zeros((2, n_features))))
@@ -367,14 +362,7 @@ def _called(thing: Any) -> str:
 
 
 def _check_layers(module: Any) -> None:
-    """Check that all layers know their sizes, and that none computes statistics of its batches.
-
-    Raises:
-        ArgumentError: one does not.
-
-    Warns:
-        UserWarning: some drop out, which is off.
-    """
+    """Check that all layers know their sizes, and that none computes statistics of its batches."""
     if any(map(torch.nn.parameter.is_lazy, module.parameters())):
         raise ArgumentError("the module has lazy layers, of no size yet: call it on a row first.")
     for name, layer in module.named_modules():
