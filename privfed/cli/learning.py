@@ -44,7 +44,7 @@ def fill(data: Path, out: Path, fill: tuple[str, ...] | None, **given: Any) -> N
     imputer = FederatedImputer(**surroundings_of({**declared.parameters(), **values_of(given)}))
     named = [pl.DataFrame(one, schema=list(tables.columns)) for one in _gaps(tables, others)]
     imputer.fit(named, client_names=tables.names)
-    filled = _written(out, schema, dict(_filled(schema, chosen, imputer.statistics_)))
+    filled = _written(out, schema, dict(_filled(schema, chosen, imputer)))
     for name in chosen:
         known = float(imputer.known_[_places(schema, name)].min())
         echo(f"{name}: missing = {filled.columns[name].missing} ({known:.1%} of all rows have a value)")
@@ -75,7 +75,8 @@ def write_scales(out: Path, schema: Schema, scaler: FederatedScaler) -> None:
         shift, spread = (values[_places(schema, name)[0]] for values in (found.shift, found.scale))
         category = own.kind == CATEGORY
         changed = {"weight": own.weight / spread} if category else {"shift": shift, "spread": spread}
-        columns[name] = msgspec.structs.replace(own, **changed)
+        exact = own.exact or scaler.privacy is None
+        columns[name] = msgspec.structs.replace(own, **changed, exact=exact)
     for name, own in _written(out, schema, columns).columns.items():
         if own.kind == CATEGORY:
             echo(f"{name}: weight = {own.weight:.6g}")
@@ -179,9 +180,10 @@ def _gaps(tables: ClientTables, others: ClientTables) -> Iterator[FloatArray]:
         yield np.where(gap, np.nan, one)
 
 
-def _filled(schema: Schema, chosen: Sequence[str], means: FloatArray) -> Iterator[tuple[str, Column]]:
+def _filled(schema: Schema, chosen: Sequence[str], imputer: FederatedImputer) -> Iterator[tuple[str, Column]]:
     for name, own in _of(schema, chosen):
-        yield name, msgspec.structs.replace(own, missing=_value(own, means[_places(schema, name)]))
+        value = _value(own, imputer.statistics_[_places(schema, name)])
+        yield name, msgspec.structs.replace(own, missing=value, exact=own.exact or imputer.privacy is None)
 
 
 def _value(own: Column, means: FloatArray) -> Any:

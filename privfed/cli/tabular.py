@@ -118,6 +118,7 @@ def _merged(name: str, a: Column, b: Column) -> Column:
         units={**a.units, **b.units},
         categories=tuple(dict.fromkeys((*a.categories, *b.categories))),
         codes=tuple(dict.fromkeys((*a.codes, *b.codes))),
+        exact=a.exact or b.exact,
         low=None if a.low is None or b.low is None else min(a.low, b.low, key=a.number),
         high=None if a.high is None or b.high is None else max(a.high, b.high, key=a.number),
     )

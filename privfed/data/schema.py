@@ -34,11 +34,9 @@ LABEL: Final[Kind] = "label"
 FEATURES: Final = (NUMBER, CATEGORY, ORDINAL, DATE)
 """Kinds of columns by which rows are clustered."""
 WEIGHT = math.sqrt(0.5)
-"""Value of a row's own category: two rows of different categories then have distance 1.
+"""Value of a row's own category: two rows of different ones have distance 1, as the ends of a scaled number.
 
-That is the distance of the ends of a number that is scaled to its range, as in Gower's similarity (Gower, A
-General Coefficient of Similarity and Some of Its Properties, Biometrics 27, 1971).
-"""
+Source: Gower, A General Coefficient of Similarity and Some of Its Properties, Biometrics 27, 1971."""
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -60,6 +58,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         origin: day 0 of a date.
         shift: what is subtracted of a number, a date's days, or a position, once gaps are filled.
         spread: what the rest is divided by. Of a category it is `weight` that is scaled.
+        exact: whether sums over rows without noise gave its `missing`, `shift`, `spread` or `weight`.
     """
 
     kind: Kind
@@ -76,6 +75,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     origin: datetime.date = datetime.date(2000, 1, 1)
     shift: float = 0.0
     spread: float = 1.0
+    exact: bool = False
 
     @property
     def is_feature(self) -> bool:
@@ -240,7 +240,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Check that no row can cause an error, as differential privacy needs it.
 
         Raises:
-            PrivacyError: a column has no range, or a rule that is an error.
+            PrivacyError: a column has no range, a rule that is an error, or numbers of exact sums.
         """
         features = {name: own for name, own in self.columns.items() if own.is_feature}
         lacking = {
@@ -249,9 +249,9 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             'outside = "clip" or "missing"': [
                 name for name, own in features.items() if own.outside == ERROR and not own.named
             ],
+            "what --epsilon has learnt, not exact sums,": [n for n, own in features.items() if own.exact],
         }
-        said = [f"{what} to {', '.join(map(repr, names))}" for what, names in lacking.items() if names]
-        if said:
+        if said := [f"{what} to {', '.join(map(repr, names))}" for what, names in lacking.items() if names]:
             raise PrivacyError(
                 "under differential privacy no row may cause an error, and each feature needs a range: in "
                 f"the schema give {'; '.join(said)}."

@@ -100,6 +100,27 @@ def test_under_privacy_a_claim_is_made_and_values_stay_in_their_ranges(
     assert 0 <= filled.columns["age"].missing <= 120 and filled.columns["ward"].missing in ("eye", "heart")
 
 
+@pytest.mark.parametrize("command", ["fill", "scale"])
+def test_what_exact_sums_have_told_is_in_no_claim(
+    command: str, mixed: Any, invoke: Any, failing: Any, tmp_path: Path
+) -> None:
+    """Whoever fits under privacy by it would claim an epsilon that these sums are not in."""
+    folder, written, _ = mixed
+    ranged = MIXED.replace('"number"', '"number"\nlow = 0\nhigh = 200000\noutside = "clip"\nmissing = 50')
+    written.write_text(ranged.replace('"category"', '"category"\nmissing = "eye"'))
+    claim = ("--epsilon", 2, "--delta", 1e-6, "--unit", "record", "--neighbours", "add-remove")
+    fit = ("fit", folder, "--algorithm", "dp", "-k", 2, *claim, "--clients", "a,b,c", "--max-rows", 200)
+    read_schema(written).check_private()
+    learnt, merged = tmp_path / "learnt.toml", tmp_path / "merged.toml"
+    which = ("--fill", "age") if command == "fill" else ()
+    invoke("schema", command, folder, "--schema", written, "--out", learnt, *which)
+    invoke("schema", "merge", learnt, learnt, "--out", merged)
+    for schema in (learnt, merged):
+        said = failing(*fit, "--schema", schema, "--out", tmp_path / "after")
+        assert "give what --epsilon has learnt, not exact sums, to 'age'" in said
+    invoke("fit", folder, "--schema", merged, "-k", 2, "--out", tmp_path / "open", "--quiet", "--no-picture")
+
+
 def test_what_cannot_be_filled_is_one_line(tables: Any, failing: Any, invoke: Any, tmp_path: Path) -> None:
     folder, schema, _ = tables
     out = tmp_path / "filled.toml"
@@ -255,6 +276,7 @@ def test_under_privacy_scales_are_paid_and_the_domain_follows(mixed: Any, invoke
     said = invoke(*words, "--out", out, *claim, "--clients", "a,b,c", "--max-rows", 200).stdout
     assert "differential privacy: epsilon 2" in said
     schema = read_schema(out)
+    schema.check_private()
     ends, own = schema.domain(), schema.columns["cost"]
     assert ends is not None and own.spread != 1.0
     assert (ends[0][1], ends[1][1]) == ((0 - own.shift) / own.spread, (200000 - own.shift) / own.spread)
