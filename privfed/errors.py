@@ -261,6 +261,10 @@ REMEDIES = {
         "what they hold: give missing a number in node.toml or a value in the schema, and no id; or claim "
         'neighbours="add-remove"'
     ),
+    "agreement:exact": (
+        "Under differential privacy a node reads its table by no schema whose numbers exact sums gave "
+        "(exact in it): learn them under --epsilon"
+    ),
     "agreement:times": "A node's owner declares no columns that are times of rows (times in node.toml)",
     "agreement:unknown": "A node has lost what it joined: begin a new fit",
     **{

@@ -208,6 +208,11 @@ class DescribedFile(OwnFile):
         """Whether rows are left out for what they hold: where the schema says so, or without an id."""
         return leaves_out(self.schema) or self.id is not None
 
+    @property
+    def exact(self) -> bool:
+        """Whether exact sums over rows gave numbers of the schema, so that noise protects none of them."""
+        return any(one.exact for one in self.schema.columns.values())
+
     def read(self, agreed: Sequence[str] | None = None) -> ReadRows:
         """Read the rows, as `OwnFile` does; what the schema does not read is missing."""
         roles, names = [one for one in (self.label, self.id) if one is not None], self.schema.features

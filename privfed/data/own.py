@@ -69,6 +69,11 @@ class OwnFile:
         return self.missing == LEAVE_OUT or self.id is not None
 
     @property
+    def exact(self) -> bool:
+        """Whether exact sums over rows say how it is read, so that noise protects none of them."""
+        return False
+
+    @property
     def named(self) -> bool:
         """Whether the file names its columns; arrays do not."""
         return suffix(self.path) != ".npz"

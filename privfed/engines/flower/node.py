@@ -198,6 +198,8 @@ class Node:
             raise PolicyError("agreement:ids")
         if terms is not None and terms.rows_are_public and self._settings.table.leaves_out:
             raise PolicyError("agreement:missing")
+        if terms is not None and self._settings.table.exact:
+            raise PolicyError("agreement:exact")
 
     def _opened(self, agreement: Agreement, position: int) -> messages.Totals:
         """Return the totals that clients have opened of a resumed fit, where this node passes them on."""

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privfed import Box, DWFKMeans, FederatedScaler, load
+from privfed import Box, DWFKMeans, FederatedScaler, Privacy, load
 from privfed.cli import federations
 from privfed.data import read_schema
 from privfed.deploy.local import nodes_of
 from privfed.engines.flower import FlowerEngine
+from privfed.errors import ProtocolError
 from privfed.party.identity import read_identity
 from privfed.party.journal import Journal
 from tests.cli.wide import run
@@ -121,3 +122,23 @@ def test_a_scale_that_nodes_learn_under_a_claim_ends_with_it(
     exact = here(FederatedScaler())
     assert found.shift != exact.mean_[1] and found.shift == pytest.approx(exact.mean_[1], abs=3.0)
     assert 0 < found.spread < 24
+
+
+def test_nodes_join_no_claim_by_a_schema_that_exact_sums_gave(folder: Path, tmp_path: Path) -> None:
+    """Their journals know only what they answered themselves."""
+    column = 'kind = "number"\nlow = -12\nhigh = 12\noutside = "clip"\nmissing = 0\n'
+    schema, text = tmp_path / "s.toml", f"[columns.x0]\n{column}[columns.x1]\n{column}"
+    for name, table in zip(("c0", "c1", "c2", "c3"), rows(), strict=True):
+        home = folder / "nodes" / name
+        lines = [",".join(map(repr, row)) for row in table.tolist()]
+        (home / "rows.csv").write_text("\n".join(["x0,x1", *lines]))
+        settings = (home / "node.toml").read_text().replace("rows.npz", "rows.csv")
+        (home / "node.toml").write_text(f'schema = "{schema}"\n{settings}')
+    domain = Box(-12, 12, max_rows=100)
+    claim = Privacy(epsilon=5, delta=1e-6, unit="record", domain=domain, neighbours="add-remove")
+    schema.write_text(f"{text}exact = true\n")
+    with pytest.raises(ProtocolError, match=r"agreement:exact.*learn them under --epsilon"):
+        FederatedScaler("range", privacy=claim, engine=over(folder)[0]).fit()
+    assert [fits(node) for node in nodes_of(folder)] == [0] * N
+    schema.write_text(text)
+    FederatedScaler("range", privacy=claim, engine=over(folder)[0]).fit()
