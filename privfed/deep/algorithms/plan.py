@@ -96,37 +96,28 @@ class Plan:
         """Return the form of such questions."""
         return Form(kind, **({} if self._ranges is None else {"ranges": self._ranges}), **rules)
 
-    def ask(
-        self,
-        question: Question,
-        number: int,
-        own: float,
-        origin: float,
-        longest: float,
-        purpose: str = "round",
-    ) -> Ask:
+    def ask(self, question: Question, number: int, shares: Sequence[float], sketches: bool = False) -> Ask:
         """Return how a round's question is asked.
 
         Args:
-            question: for what is no longer than `longest`, in its first entry, and `origin`.
+            question: whose answers are no longer than their values may be.
             number: of the round.
-            own: weight of the first entry in the budget, under differential privacy.
-            origin: of the other one.
-            longest: L2 norm.
-            purpose: "sketches" where a second question follows in the same round.
+            shares: of the budget, for each entry, under differential privacy.
+            sketches: whether another question may follow in the same round.
         """
-        name, label, following = question.spec.entries[0].name, self.label(number), self.label(number + 1)
-        upcoming = (label, following) if purpose == "sketches" and label != following else (following,)
+        label, following = self.label(number), self.label(number + 1)
+        upcoming = tuple(dict.fromkeys((label, following) if sketches else (following,)))
+        purpose = "sketches" if sketches else "round"
         if not self.private:
             return Ask(question, label, upcoming, purpose)
-        weights, limits = {name: own, "origin": origin}, {name: longest, "origin": 1.0}
+        limits = {one.name: float(np.max(one.high)) for one in question.spec.entries}
+        weights = dict(zip(limits, shares, strict=True))
         return Ask(question, label, upcoming, purpose, weights=weights, limits=limits)
 
     def ask_averages(self, question: AveragedUpdates, number: int, part: float = 1.0) -> Ask:
         """Return how averages are asked for, with a part of the round's budget."""
-        rounds, longest = self.training.rounds, self.training.max_update_norm
-        own, origin = part * UPDATE_SHARE / rounds, part * (1.0 - UPDATE_SHARE) / rounds
-        return self.ask(question, number, own, origin, longest)
+        each = UPDATE_SHARE, 1.0 - UPDATE_SHARE
+        return self.ask(question, number, [part * one / self.training.rounds for one in each])
 
     def models(self, number: int, n_clusters: int | None) -> Near | Shape:
         """Return the rule of a round's models: in the first those that the seed draws."""

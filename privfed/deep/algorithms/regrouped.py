@@ -272,8 +272,8 @@ class _Server:
         question = self._algorithm.sketches(plan, plan.question, number, self._decay, **self._clusters)
         slots, inner = (question, question.inner) if self._algorithm.slotted else (None, question)
         share = SKETCH_SHARE / self._training.rounds
-        own, origin = share * (1.0 - ORIGIN_SHARE), share * ORIGIN_SHARE
-        total = yield plan.ask(question, number, own, origin, inner.longest, "sketches")
+        shares = share * (1.0 - ORIGIN_SHARE), share * ORIGIN_SHARE
+        total = yield plan.ask(question, number, shares, sketches=True)
         seen = contributions(slots, total, plan.private)
         labels = np.array([one["origin"].argmax() for one in seen], dtype=np.intp)
         known = sketched(self.models, self._size, self._training.public_seed)

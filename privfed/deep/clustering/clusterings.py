@@ -26,6 +26,7 @@ from typing import Literal
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage as agglomerate
+from scipy.cluster.hierarchy import to_tree
 from scipy.spatial.distance import squareform
 from sklearn.cluster import AffinityPropagation
 from sklearn.exceptions import ConvergenceWarning
@@ -126,23 +127,9 @@ def bipartition(similarities: FloatArray, linkage: str = "complete") -> IntArray
     apart = 1.0 - (similarities + similarities.T) / 2.0
     np.fill_diagonal(apart, 0.0)
     merges = agglomerate(squareform(apart, checks=False), method=linkage)
-    halves = _two(merges, len(similarities))
+    # The two last clusters: where heights are tied, a cut at one may give one or three.
+    halves = np.isin(np.arange(len(similarities)), to_tree(merges).get_left().pre_order())
     return np.asarray(halves != halves[0], dtype=np.intp)
-
-
-def _two(merges: FloatArray, n: int) -> IntArray:
-    """Return which of the two last clusters each item is in; ties in height must not give one or three."""
-    if n == 2:
-        return np.array([0, 1])
-    first = int(merges[-1, 0])
-    return np.isin(np.arange(n), _members(merges, first, n)).astype(np.intp)
-
-
-def _members(merges: FloatArray, node: int, n: int) -> list[int]:
-    if node < n:
-        return [node]
-    left, right = merges[node - n, :2].astype(int)
-    return _members(merges, int(left), n) + _members(merges, int(right), n)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
