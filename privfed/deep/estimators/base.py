@@ -29,9 +29,9 @@ from privfed.deep.estimators.training_plan import (
     timed_domain,
     training_of,
 )
-from privfed.deep.training.joining import cheapest
 from privfed.deep.training.local import Training
 from privfed.deep.training.memory import memory_of
+from privfed.deep.training.regrouping import cheapest
 from privfed.deep.training.rounds import ClusterSizes, Round
 from privfed.deep.training.trainer import MODELS
 from privfed.errors import ArgumentError, ResumeError

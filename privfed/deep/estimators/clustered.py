@@ -14,8 +14,8 @@ from privfed.deep.algorithms.rules import BipartitionRule, PropagationRule, Rule
 from privfed.deep.estimators.base import FederatedModel
 from privfed.deep.estimators.training_plan import named
 from privfed.deep.parameters import Comparing, KnownNumber, Propagating, Splitting
-from privfed.deep.training.joining import descended, nearest
 from privfed.deep.training.local import Training
+from privfed.deep.training.regrouping import descended, nearest
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.estimators.declaring import parameters
 from privfed.protocols.slotted import Slotted

@@ -28,10 +28,9 @@ from privfed.core.values.numbers import check_share, check_whole
 from privfed.deep.clustering.distances import METRICS
 from privfed.deep.clustering.sketch import SKETCHED, sketched
 from privfed.deep.training.dp_sgd import BLOCK
-from privfed.deep.training.joining import cheapest, nearest
 from privfed.deep.training.local import Training
 from privfed.deep.training.memory import TRAINED, Memory, memory_of
-from privfed.deep.training.regrouping import Regrouping
+from privfed.deep.training.regrouping import Regrouping, cheapest, nearest
 from privfed.errors import ArgumentError, PolicyError
 from privfed.privacy.bounds import shortened
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from privfed.core.values.domain import Box
 from privfed.deep import CFL
-from privfed.deep.training.joining import descended
+from privfed.deep.training.regrouping import descended
 from tests.deep.population import clients, kinds
 
 ENDS = {0: (9.0, 9.0), 1: (-9.0, 9.0), 2: (9.0, -9.0), 3: (-9.0, -9.0)}
