@@ -218,7 +218,7 @@ def clients_of(
     linked = tracks([found.column("sketch") for _, found in held])
     each: dict[int, list[Seen]] = {}
     for (one, found), numbers in zip(held, linked, strict=True):
-        for number, answer in zip([] if numbers is None else numbers.tolist(), found.answers, strict=True):
+        for number, answer in zip(numbers.tolist(), found.answers, strict=True):
             each.setdefault(number, []).extend(seen for _, seen in _of_answer(one, answer, units))
     yield from ((None, rounds) for rounds in each.values() if rounds)
 

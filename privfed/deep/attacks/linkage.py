@@ -76,13 +76,13 @@ class SketchLinks(TrackClaims):
         questions: all rounds that the attack saw, in order, so that the truth can train again.
         cohorts: who was asked in each.
         seen: for each round the sketches, float64 of shape (n, size), or None where it showed none.
-        tracks: for each of these the claimed client of each sketch, integers of shape (n,).
+        tracks: for each that showed some the claimed client of each sketch, integers of shape (n,).
     """
 
     questions: Sequence[Round] = field(repr=False)
     cohorts: Sequence[tuple[int, ...]] = field(repr=False)
     seen: Sequence[FloatArray | None] = field(repr=False)
-    tracks: Sequence[IntArray | None] = field(repr=False)
+    tracks: Sequence[IntArray] = field(repr=False)
 
     def score(self, truth: Truth) -> Report:
         """Compare each sketch's client with the client whose sketch began its track.
@@ -91,7 +91,7 @@ class SketchLinks(TrackClaims):
             ArgumentError: the truth has no labels: whose a sketch is, is found by training again.
         """
         owners = self._owners(with_labels("links of sketches", truth))
-        return self._report("sketches", [one for one in self.tracks if one is not None], owners)
+        return self._report("sketches", self.tracks, owners)
 
     def _owners(self, truth: LabelledTruth) -> list[list[int]]:
         """Return the client of each sketch, by matching it with what each client's training gives."""
@@ -100,7 +100,7 @@ class SketchLinks(TrackClaims):
         for question, cohort, seen in zip(self.questions, self.cohorts, self.seen, strict=True):
             rng = np.random.default_rng(0)
             answers = [question.answer(data[i].within(question.ranges)[0], rng) for i in cohort]
-            found.append([] if seen is None else _matched(answers, cohort, seen))
+            found += [] if seen is None else [_matched(answers, cohort, seen)]
         return found
 
 
@@ -150,7 +150,8 @@ class SketchLinkage(OnUpdates[SketchLinks]):
             return NotRun(attack=self.name, why=why)
         shown = [sketches_of(one, rng) for _, one in rounds]
         seen = [None if one is None else one.column("sketch") for one in shown]
-        if sum(one is not None for one in seen) < 2:
+        linked = tracks([one for one in seen if one is not None])
+        if len(linked) < 2:
             return NotRun(attack=self.name, why="it links sketches of one round after another, and saw one")
         return SketchLinks(
             attack=self.name,
@@ -158,7 +159,7 @@ class SketchLinkage(OnUpdates[SketchLinks]):
             questions=[question for question, _ in rounds],
             cohorts=[one.contributors or one.cohort for _, one in rounds],
             seen=seen,
-            tracks=tracks(seen),
+            tracks=linked,
         )
 
 
@@ -172,21 +173,18 @@ def sketches_of(one: SumView, rng: np.random.Generator) -> Unlinked | None:
     return found if found is not None and _has_sketches(found.question) else None
 
 
-def tracks(seen: Sequence[FloatArray | None]) -> list[IntArray | None]:
+def tracks(seen: Sequence[FloatArray]) -> list[IntArray]:
     """Link sketches of one round after another, by their directions.
 
     Args:
-        seen: the sketches of each round, float64 of shape (n, size); None for a round that shows none.
+        seen: the sketches of each round, float64 of shape (n, size).
 
     Returns:
-        The number of each sketch's track, integers of shape (n,), or None, for each round.
+        The number of each sketch's track, integers of shape (n,), for each round.
     """
     last: dict[int, FloatArray] = {}
-    found: list[IntArray | None] = []
+    found: list[IntArray] = []
     for sketches in seen:
-        if sketches is None:
-            found.append(None)
-            continue
         own = np.full(len(sketches), -1, dtype=np.intp)
         if last:
             names = list(last)
