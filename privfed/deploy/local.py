@@ -12,7 +12,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -100,7 +102,10 @@ def nodes_of(folder: Path) -> tuple[Path, ...]:
     return tuple(sorted(one for one in (folder / NODES).glob("*") if one.is_dir()))
 
 
-_START, _GRACE = 180.0, 30.0
+_LOOK, _START, _GRACE = 0.5, 180.0, 30.0
+"""Seconds between two looks at a process that starts, and until it must have started, and have ended."""
+
+_LOG = "simulation.log"
 
 
 class SimulatedRun(DrivenRun):
@@ -133,23 +138,42 @@ class SimulatedRun(DrivenRun):
                 path = Path(folder) / "relay"
                 listening.bind(str(path))
                 listening.listen(1)
-                listening.settimeout(_START)
+                listening.settimeout(_LOOK)
                 self._process = self._start(path)
-                connected, _ = listening.accept()
+                connected = self._accepted(listening)
             connected.settimeout(None)
             return Connection(connected.detach())
-        except TimeoutError:
-            raise ProtocolError(f"the simulation did not start within {_START:.0f} s; see its log.") from None
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+    def _accepted(self, listening: socket.socket) -> socket.socket:
+        """Return the connection of the process, once it is there.
+
+        Raises:
+            ProtocolError: the process has ended, or takes too long.
+        """
+        late = time.monotonic() + _START
+        while True:
+            try:
+                return listening.accept()[0]
+            except TimeoutError:
+                ended = self._process is not None and self._process.poll() is not None
+                if ended or time.monotonic() > late:
+                    why = "ended before it connected" if ended else f"did not connect within {_START:.0f} s"
+                    raise ProtocolError(
+                        f"the simulation {why}; {HOME}/{_LOG} in the federation's folder says more."
+                    ) from None
 
 
 def simulated(file: FederationFile) -> Callable[[Path], subprocess.Popen[bytes]]:
     """Return what starts a simulation of a federation, given the path of the driving process's socket.
 
     Raises:
-        ArgumentError: it has no nodes on this machine.
+        ArgumentError: Flower or Ray is not installed, or the federation has no nodes on this machine.
     """
+    for needed in ("flwr", "ray"):
+        if find_spec(needed) is None:
+            raise ArgumentError(f"{needed} is not installed: pip install 'privfed[flower]'.")
     if not nodes_of(file.folder):
         raise ArgumentError(
             f"{file.folder} has no nodes on this machine to simulate: privfed flower local makes some."
@@ -165,7 +189,7 @@ def simulated(file: FederationFile) -> Callable[[Path], subprocess.Popen[bytes]]
             str(file.folder.absolute()),
             str(path),
         ]
-        with open_file(home / "simulation.log", "ab") as log:
+        with open_file(home / _LOG, "ab") as log:
             return subprocess.Popen(
                 arguments, env=environment(home), cwd=home, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )

@@ -260,6 +260,11 @@ def _terms(clients: Clients, protocol: SecureSum, rule: CohortRule, max_sums: in
     except ArgumentError:
         if n_clients > 1:
             raise
+    if clients.data is None:
+        raise ArgumentError(
+            f"{clients.names[0]!r} is the only client: protocol {protocol.name!r} cannot protect a single "
+            "one. Add further ones first."
+        )
     of_one, without = (
         "a list of one array was given",
         "one array was given, without groups of several clients",

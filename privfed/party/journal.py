@@ -278,7 +278,7 @@ class Journal:
         with self._database.transaction():
             running = [one.number for one in self.fits if not one.closed]
             if number not in running:
-                raise ArgumentError(f"fit must be a running one, of {running}, got {number}.")
+                raise ArgumentError(f"there is no open fit {number}; open are {running or 'none'}.")
             JournalledFit(self._database, number).end()
 
     def _begun(

@@ -258,7 +258,7 @@ def test_a_fit_is_ended_once_by_its_number(tmp_path: Path) -> None:
     journal.end(2)
     assert [line.closed for line in journal.fits] == [False, True, False]
     for number in (2, 4):
-        with pytest.raises(ArgumentError, match=rf"of \[1, 3\], got {number}"):
+        with pytest.raises(ArgumentError, match=rf"no open fit {number}; open are \[1, 3\]"):
             journal.end(number)
     with pytest.raises(PolicyError, match="journal:ran"):
         journal.begin(agreement(own, 1), 0, "a", ClientPolicy())

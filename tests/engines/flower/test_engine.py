@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from privfed.core.agreed.agreement import Agreement, Registry
 from privfed.core.record.records import Summed, question_of
 from privfed.core.stored.encoding import Refusal, encode
 from privfed.deploy.folders import new_party
-from privfed.deploy.local import nodes_of
+from privfed.deploy.local import SimulatedRun, make_local, nodes_of
 from privfed.engines.flower import FlowerEngine
 from privfed.engines.flower.network import Heard, RunLostError
 from privfed.engines.flower.node import answered
@@ -109,6 +111,26 @@ def test_a_run_from_the_command_line_ends_with_the_claim_that_python_makes(
     predicted = run("predict", tmp_path / "run", table)
     assert predicted.stdout.splitlines()[0] == "cluster" and len(predicted.stdout.splitlines()) == 3
     assert spent.line in predicted.stderr
+
+
+def test_a_simulation_without_flower_says_so_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "flwr", None)
+    said = run("flower", "simulate", folder, "-k", 3, "--out", folder / "run", exit_code=2).stderr
+    assert "flwr is not installed: pip install 'privfed[flower]'" in said
+
+
+def test_a_simulation_whose_process_ends_is_not_waited_for() -> None:
+    dead = SimulatedRun(lambda _: subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"]))
+    with pytest.raises(ProtocolError, match=r"ended before it connected; flwr/simulation\.log"):
+        dead.nodes()
+    dead.close()
+
+
+def test_one_node_alone_is_told_to_wait_for_others(tmp_path: Path) -> None:
+    make_local(tmp_path / "fed", {"ward": np.eye(9)}, [f"x{i}" for i in range(9)])
+    engine, _ = over(tmp_path / "fed")
+    with pytest.raises(ArgumentError, match=r"'ward' is the only client: .* Add further ones"):
+        DWFKMeans(2, engine=engine).fit()
 
 
 def test_a_summary_from_the_command_line_ends_with_its_claim_in_both_forms(
