@@ -221,7 +221,7 @@ def unread(shown: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 def in_words(groups: Sequence[Mapping[str, Any]]) -> str:
     """Say in words which sums groups hold, such as "FuzzySums (round), sums 2 to 9: totals"."""
     return "; ".join(
-        f"{one['question']} ({one['purpose']}), {_spans(one['sums'])}: {one['shown']}"
+        f"{one['question']} ({one['purpose']}){_spans(one['sums'])}: {one['shown']}"
         + (f" (only linked, by {', '.join(one['linked_by'])})" if one.get("linked_by") else "")
         for one in groups
     )
@@ -235,7 +235,7 @@ def _spans(indices: Sequence[int]) -> str:
         else:
             spans.append([index, index])
     named = ", ".join(f"{low} to {high}" if low < high else str(low) for low, high in spans)
-    return f"sum{'s' * (len(indices) > 1)} {named}"
+    return f", sum{'s' * (len(indices) > 1)} {named}" if spans else ""
 
 
 def watched(view: View, *, links: bool = False) -> tuple[View, Callable[[], Coverage]]:

@@ -42,7 +42,7 @@ from privfed.experiments.report.claims import SCORED, composed_budgets, lines_of
 from privfed.experiments.report.curves import shown
 from privfed.experiments.report.page import PAGE, write_report
 from privfed.experiments.report.summary import Row, claims_of
-from privfed.experiments.report.tables import Comparison, name_of, read_claims, read_results
+from privfed.experiments.report.tables import Comparison, name_of, read_claims, read_data, read_results
 from privfed.experiments.report.tables import compare as compared
 from privfed.experiments.running import Store, missing, run
 from privfed.federation.clients import Clients, gather
@@ -173,10 +173,14 @@ def compare(first: Path, second: Path, as_json: bool) -> None:
     """Do the work of `privfed compare`."""
     found = compared(read_results(first), read_results(second))
     claims = {str(folder): read_claims(folder) for folder in (first, second)}
+    before, after = read_data(first), read_data(second)
+    others = sorted(name for name in before.keys() & after.keys() if before[name] != after[name])
     if as_json:
-        answer({**asdict(found), "claims": claims}, as_json)
+        answer({**asdict(found), "other_data": others, "claims": claims}, as_json)
         return
     _tell(found, first, second)
+    for name in others:
+        click.echo(f"of other data in {second} than in {first}: {name}")
     _tell_claims(claims)
 
 

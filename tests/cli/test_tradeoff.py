@@ -53,7 +53,11 @@ def test_a_study_runs_resumes_and_is_compared_with_a_grown_one(invoke, study: Pa
     same = invoke("compare", tmp_path / "a", tmp_path / "a").stdout
     assert same.strip() == "1 configurations agree in everything but seconds."
     found = json.loads(invoke("compare", tmp_path / "a", tmp_path / "b", "--json").stdout)
-    assert len(found["only_first"]) == 1 and len(found["only_second"]) == 2
+    assert len(found["only_first"]) == 1 and len(found["only_second"]) == 2 and found["other_data"] == []
+    study.write_text(STUDY.replace("standardise = true", "unit = 2.0"))
+    invoke("tradeoff", study, "--out", tmp_path / "c", "--jobs", 1, "--quiet")
+    other = invoke("compare", tmp_path / "a", tmp_path / "c").stdout
+    assert f"of other data in {tmp_path / 'c'} than in {tmp_path / 'a'}: wine / 4 iid" in other
 
 
 def test_check_runs_nothing(invoke, study: Path, tmp_path: Path) -> None:

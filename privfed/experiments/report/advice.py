@@ -19,7 +19,7 @@ from privfed.attacks.base.reading import in_words, read_by, unread
 from privfed.experiments.cells import secure_sum
 from privfed.experiments.planning import Plan
 from privfed.experiments.report.curves import Stat
-from privfed.experiments.report.summary import Adversary, Row, adversary_of, attacks_by
+from privfed.experiments.report.summary import Adversary, Row, adversary_of, attacks_by, scaled
 from privfed.experiments.report.tables import Cell, by_data, scrolled, short, stat
 from privfed.protocols.secure_sums import by_author
 
@@ -158,11 +158,15 @@ def barred(row: Row, adversary: Adversary) -> str:
 
 
 def measured(row: Row, adversary: Adversary) -> Measured | None:
-    """Return what attacks by an adversary came to; None where no attack by it was tried, or all failed."""
+    """Return what attacks by an adversary came to; None where no attack by it was tried, or all failed.
+
+    A server with colluding clients has the attacks of one without, but it takes their answers out of totals.
+    So one of its own must have been tried.
+    """
     tried = {
         name: each for name in attacks_by(adversary, row.setup.attacks) if (each := row.reports.get(name))
     }
-    if not tried:
+    if not any(one.title in tried for one in row.setup.attacks if adversary_of(one) is adversary):
         return None
     ran = tuple(
         name
@@ -171,13 +175,16 @@ def measured(row: Row, adversary: Adversary) -> Measured | None:
     )
     leakage = row.stats.get(f"leakage: {adversary}")
     left = _left(tried)
+    if sees(row, adversary) in (Sees.TOTALS, Sees.ANSWERS):
+        left = [*left, *scaled(row.setup)]
     if leakage is not None and leakage.mean > 0.0:
         evidence = Evidence.FOUND
     elif sees(row, adversary) is Sees.NOTHING:
         evidence = Evidence.NOTHING_SHOWN
     else:
-        # An attack that had nothing to read, or could not tell, says nothing of what was shown.
-        evidence = Evidence.NOTHING if ran and not left else Evidence.IN_PART
+        # An attack that had nothing to read, failed or could not tell says nothing of what was shown.
+        failed = any(name in attacks_by(adversary, row.setup.attacks) for _, name, _ in row.errors)
+        evidence = Evidence.NOTHING if ran and not left and not failed else Evidence.IN_PART
     return Measured(evidence, leakage, in_words(left), ran, tuple(name for name in tried if name not in ran))
 
 

@@ -146,7 +146,18 @@ class Row:
         """What was shown and read by no attack on it, on the first seed that was attacked."""
         seed = next((seed for each in self.reports.values() for seed in each), None)
         said = {name: each[seed] for name, each in self.reports.items() if seed in each}
-        return unread(read_by(said))
+        return [*unread(read_by(said)), *scaled(self.setup)] if said else []
+
+
+def scaled(setup: Setup) -> list[Mapping[str, Any]]:
+    """Return the sums that found a configuration's scale, as `unread` does: attacks read the fit alone.
+
+    Where ranges are declared, "range" asks none.
+    """
+    how = setup.parameters.get("scale")
+    if how is None or (how == "range" and setup.data.low is not None):
+        return []
+    return [{"question": "FederatedScaler", "purpose": "before the fit", "sums": [], "shown": "all its sums"}]
 
 
 def summarise(plan: Plan, store: Store) -> list[Row]:
@@ -308,6 +319,7 @@ def plain(row: Row) -> dict[str, Any]:
     return {
         "id": row.id,
         "labels": row.setup.labels,
+        "data": row.setup.digest,
         "cells": {str(seed): cell for seed, cell in row.cells.items()},
         "stats": {
             name: {"mean": stat.mean, "sd": None if math.isnan(stat.sd) else stat.sd, "n": stat.n}

@@ -286,7 +286,16 @@ def read_results(folder: Path) -> Configurations:
     Raises:
         RunFolderError: the folder holds no finished study, or its results are damaged or of another format.
     """
-    return {labels: stats for labels, (stats, _) in _read(folder).items()}
+    return {labels: stats for labels, (stats, _, _) in _read(folder).items()}
+
+
+def read_data(folder: Path) -> dict[str, str]:
+    """Return the hash of each configuration's data, by its labels in one line; none where no hash is kept.
+
+    Raises:
+        RunFolderError: as `read_results`.
+    """
+    return {" / ".join(labels): digest for labels, (_, _, digest) in _read(folder).items() if digest}
 
 
 def read_claims(folder: Path) -> dict[str, str]:
@@ -295,10 +304,10 @@ def read_claims(folder: Path) -> dict[str, str]:
     Raises:
         RunFolderError: as `read_results`.
     """
-    return {" / ".join(labels): one_line(claim) for labels, (_, claim) in _read(folder).items()}
+    return {" / ".join(labels): one_line(claim) for labels, (_, claim, _) in _read(folder).items()}
 
 
-def _read(folder: Path) -> dict[tuple[str, ...], tuple[dict[str, Any], PrivacySpent | None]]:
+def _read(folder: Path) -> dict[tuple[str, ...], tuple[dict[str, Any], PrivacySpent | None, str]]:
     try:
         document = msgspec.json.decode((folder / RESULTS_FILE).read_bytes())
         RESULTS.check(document.get("format", 1), folder / RESULTS_FILE)
@@ -306,6 +315,7 @@ def _read(folder: Path) -> dict[tuple[str, ...], tuple[dict[str, Any], PrivacySp
             tuple(one["labels"].values()): (
                 dict(one["stats"]),
                 None if one["privacy"] is None else PrivacySpent.from_dict(one["privacy"]),
+                str(one.get("data", "")),
             )
             for one in document["configurations"]
         }

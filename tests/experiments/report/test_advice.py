@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from privfed.experiments.measuring import measure
@@ -274,3 +275,43 @@ def test_answers_that_say_no_more_than_stricter_ones_are_left_out(masked: Row) -
     # What holds against one adversary says nothing of another.
     other = [replace(one, adversary=OBSERVER) for one in told[3:4]]
     assert len(without_implied([*told[:1], *other])) == 2
+
+
+def test_a_helped_server_is_judged_by_attacks_of_its_own(masked: Row) -> None:
+    """One without help reads other totals: nothing found in these says nothing of what is left of them."""
+    alone = [one for one in masked.setup.attacks if not one.colluding]
+    unhelped = replace(masked, setup=msgspec.structs.replace(masked.setup, attacks=alone))
+    assert measured(unhelped, HELPED) is None and measured(unhelped, SERVER) is not None
+    assert measured(masked, HELPED) is not None
+    assert advise([unhelped], HELPED, 1.0, 1e9).row is None
+
+
+@pytest.mark.parametrize(
+    ("options", "low", "asked"),
+    [
+        ({}, 0.0, False),
+        ({"scale": "range"}, 0.0, False),
+        ({"scale": "range"}, None, True),
+        ({"scale": "standard"}, 0.0, True),
+    ],
+)
+def test_sums_that_found_a_scale_are_read_by_no_attack(
+    options: dict[str, Any], low: float | None, asked: bool, masked: Row
+) -> None:
+    row = attacked(masked, SERVER, 0.0)
+    data = msgspec.structs.replace(row.setup.data, low=low, high=None if low is None else 8.0)
+    parameters = {**row.setup.parameters, **options}
+    row = replace(row, setup=msgspec.structs.replace(row.setup, data=data, parameters=parameters))
+    found = measured(row, SERVER)
+    assert found is not None and ("FederatedScaler" in found.unread) is asked
+    assert (found.evidence is Evidence.IN_PART) is asked
+    assert any("FederatedScaler" in one["question"] for one in row.unread) is asked
+
+
+def test_an_attack_that_failed_did_not_find_nothing(masked: Row) -> None:
+    row = attacked(masked, SERVER, 0.0)
+    found = measured(row, SERVER)
+    assert found is not None and found.evidence is Evidence.NOTHING
+    (label,) = row.reports
+    failed = measured(replace(row, errors=[("cell", label, "MemoryError: ")]), SERVER)
+    assert failed is not None and failed.evidence is Evidence.IN_PART
