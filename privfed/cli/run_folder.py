@@ -6,7 +6,7 @@ Trust: with the protocol "plain" the transcript holds every client's statistics;
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -204,6 +204,11 @@ class Classes(msgspec.Struct, frozen=True):
     classes: tuple[str, ...]
 
 
+class _OfModels(msgspec.Struct, frozen=True):
+    n_parameters: int
+    classes: tuple[str, ...]
+
+
 class _Measured(msgspec.Struct, frozen=True):
     traffic: dict[str, Any]
 
@@ -224,6 +229,12 @@ def _read(path: Path, kind: type[Known], missing: str) -> Known:
     try:
         return msgspec.json.decode(content, type=kind)
     except (msgspec.MsgspecError, ValueError):
+        with suppress(msgspec.MsgspecError, ValueError):
+            msgspec.json.decode(content, type=_OfModels)
+            raise RunFolderError(
+                f"{path.parent} trained models of labels, and has no clusters of rows: 'privfed show' prints "
+                "what ran, 'privfed predict' the classes of rows."
+            ) from None
         raise RunFolderError(f"{path} is damaged; restore it, or start anew in another folder.") from None
 
 

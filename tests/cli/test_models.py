@@ -84,6 +84,12 @@ def test_the_picture_shows_movements_and_numbers_of_models(home: Path, tmp_path:
     assert (tmp_path / "one.png").stat().st_size > 1000
 
 
+@pytest.mark.parametrize("command", [["profile"], ["measure", "t.csv", "--metrics", "inertia"]])
+def test_what_asks_for_clusters_of_rows_says_that_models_have_none(home: Path, command: list[str]) -> None:
+    name, *others = (home / one if one == "t.csv" else one for one in command)
+    assert "has no clusters of rows" in " ".join(run(name, home / "run", *others, exit_code=2).stderr.split())
+
+
 def test_it_says_what_was_found_and_show_what_ran(home: Path) -> None:
     said = run("resume", home / "run").stdout
     assert "3, found anew in" in said and "15 parameters, 3 classes" in said and "none claimed" in said

@@ -90,7 +90,8 @@ SIGHTS = {
         "totals only", "totals over the clients that answered, and who they were; no single client's answer"
     ),
     "unlinked contributions": Sight(
-        "every answer, but not whose", "every client's answer, but not whose it was"
+        "every answer, under no name",
+        "every client's answer, under no name; answers of one client that look alike are linked",
     ),
     "contributions": Sight("every answer", "every single client's answer, in clear"),
 }

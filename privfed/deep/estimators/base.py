@@ -122,7 +122,7 @@ class FederatedModel(Predicting):
 
         By DP-SGD none does, as that would be another release: clients have forgotten their clusters, join the
         nearest again, and pay for what they train out of `Privacy(spare=...)`. Each keeps in the run's folder
-        what it has spent, so that it never trains more often than was agreed, however often a run is killed.
+        what it has spent: no more trainings leave it than were agreed, however often a run is killed.
         Clients on machines of their own (over Flower) remember all of it, and train nothing again.
 
         Raises:

@@ -157,7 +157,7 @@ def test_merge_asks_for_slots_which_masked_sums_then_have(tmp_path: Path) -> Non
     (row,) = write_report(tmp_path, checked, store)
     assert row.errors == [] and "sketch-linkage" in row.attacks
     seen = saw(row)
-    assert "not whose it was" in seen["the server"] and "whose every contribution" in seen["assumed"]
+    assert "under no name" in seen["the server"] and "whose every contribution" in seen["assumed"]
     assert "models" in seen["a client"] and seen["an observer"] == "the final models"
     assert answers(checked, [row]) == []  # A model has no cost ratio to advise by.
 
