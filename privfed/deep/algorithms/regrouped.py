@@ -243,7 +243,10 @@ class _Server:
         if self._algorithm.averages_itself(self._plan):
             self._average(seen, labels, step)
         else:
-            yield from self._averages(number, step)
+            # A second sum, so that nobody sees an update.
+            question = self._algorithm.averages(self._plan.question, number, step, **self._clusters)
+            total = yield self._plan.ask_averages(question, number, 1.0 - SKETCH_SHARE)
+            self.models = frozen_array(question.averaged(total.statistics, self._otherwise(step)))
             self._catch_up(seen, decision)
         if step.n_clusters:
             self._structure, self._step = self._structure + 1, step
@@ -364,9 +367,3 @@ class _Server:
         apart = seen.updates - seen.updates.mean(axis=0)
         means = [apart[decision.labels == label].mean(axis=0) for label in range(decision.n_clusters)]
         self.models = frozen_array(self.models + before * np.stack(means))
-
-    def _averages(self, number: int, step: Regrouping) -> Conversation[None]:
-        """Ask for the averages, so that nobody sees an update."""
-        question = self._algorithm.averages(self._plan.question, number, step, **self._clusters)
-        total = yield self._plan.ask_averages(question, number, 1.0 - SKETCH_SHARE)
-        self.models = frozen_array(question.averaged(total.statistics, self._otherwise(step)))

@@ -22,15 +22,14 @@ from privfed.deep.algorithms.plan import ModelsOutcome, as_table, from_table
 from privfed.deep.estimators.predicting import Predicting, kind_of
 from privfed.deep.estimators.training_plan import (
     check_labels,
-    check_model,
     check_private,
-    check_travels,
     noised_training_of,
     timed_domain,
     training_of,
 )
-from privfed.deep.training.local import Training
+from privfed.deep.training.local import TIMES, Training
 from privfed.deep.training.memory import memory_of
+from privfed.deep.training.probing import check_repeats
 from privfed.deep.training.regrouping import cheapest
 from privfed.deep.training.rounds import ClusterSizes, Round
 from privfed.deep.training.trainer import MODELS
@@ -192,9 +191,14 @@ class FederatedModel(Predicting):
                 "training needs labels: pass y and X as lists, an array of integers and a table for each "
                 "client, or ClientTables with labels."
             )
-        if clients.data is None:
-            check_travels(self.model)
-        elif not private:
+        if clients.data is None and not isinstance(self.model, str):
+            raise ArgumentError(
+                f"model={type(self.model).__name__} is code of this process, and the engine's clients are "
+                "elsewhere: code does not travel. Give it a name in a module that all of them have "
+                "(privfed.deep.MODELS.add(name, factory)), which each node's owner names in its node.toml "
+                '(modules = ["..."]), and pass model=name.'
+            )
+        if clients.data is not None and not private:
             self._planned(clients.n_features, 0)  # Its errors come before those of rows.
             check_labels(clients, self.n_classes)
         domain = self._declared(clients.n_features)
@@ -247,10 +251,13 @@ class FederatedModel(Predicting):
                         question.answer(own, client_generator(seed, clients.names[i], index))
 
     def _planned(self, n_columns: int, seed: int) -> tuple[Training, Algorithm[ModelsOutcome]]:
-        """Check all options; return the training and the algorithm."""
+        """Check all options, and the model on nobody's rows; return the training and the algorithm."""
         self._check()
         training = self._training(seed)
-        check_model(training, n_columns)
+        if training.private:
+            training.trainer(n_columns)  # It checks that each row has a gradient of its own.
+        else:
+            check_repeats(training.model, n_columns - TIMES * training.timed, training.n_classes)
         return training, self.make_algorithm(training)
 
     def request(self, clients: Clients, seed: int) -> FederationRequest:

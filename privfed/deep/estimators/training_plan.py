@@ -16,7 +16,6 @@ from privfed.core.values.domain import Box, Domain
 from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit
 from privfed.deep.parameters import DPSGD
 from privfed.deep.training.local import TIMES, Training
-from privfed.deep.training.probing import check_repeats, private_trainer_of
 from privfed.deep.training.trainer import MODELS
 from privfed.errors import ArgumentError, BudgetError, DataError, PrivacyError
 from privfed.estimators.declaring import parameters_of
@@ -54,21 +53,6 @@ def model_name(model: Any, loss: Any, optimizer: Any) -> str:
     from privfed.deep.training.torch_trainer import TorchTrainer
 
     return TorchTrainer(model, loss, optimizer).register()
-
-
-def check_travels(model: Any) -> None:
-    """Check that clients on other machines can train a model: code does not travel, names do.
-
-    Raises:
-        ArgumentError: it is a torch module of this process.
-    """
-    if not isinstance(model, str):
-        raise ArgumentError(
-            f"model={type(model).__name__} is code of this process, and the engine's clients are elsewhere: "
-            "code does not travel. Give it a name in a module that all of them have "
-            "(privfed.deep.MODELS.add(name, factory)), which each node's owner names in its node.toml "
-            '(modules = ["..."]), and pass model=name.'
-        )
 
 
 def check_private(options: Mapping[str, Any], privacy: Privacy) -> None:
@@ -183,17 +167,3 @@ def noised_training_of(options: Mapping[str, Any], privacy: Privacy, seed: int, 
             "rounds, more noise, or noise_multiplier=None for as much as is needed."
         )
     return training
-
-
-def check_model(training: Training, n_columns: int) -> None:
-    """Check, on rows that nobody holds, that training repeats, and that a row's gradient is its own.
-
-    Raises:
-        ArgumentError: training does not repeat.
-        PrivacyError: with DP-SGD, a row has no gradient of its own.
-    """
-    options = training.model, n_columns - TIMES * training.timed, training.n_classes
-    if training.private:
-        private_trainer_of(*options)
-    else:
-        check_repeats(*options)
