@@ -222,7 +222,8 @@ data = {data}  # table with this node's rows
 data_set = {data_set}  # your own name of these rows, for the journal
 {columns}{rows}{modules}{tells}
 # What this node answers, whatever the others agree on. What is not named here is refused (docs/party.md):
-# without algorithms all of them, plain sums, cohorts that differ, models trained without a privacy claim.
+# without algorithms all of them, plain sums, cohorts that differ, models trained without a privacy claim,
+# noise of the server.
 [policy]
 {policy}
 """

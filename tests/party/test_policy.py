@@ -181,6 +181,21 @@ def test_what_a_policy_accepts(words: dict[str, Any], configuration: Configurati
     assert refuses_fit(ClientPolicy(**words), configuration, given) is None
 
 
+def test_noise_of_the_server_bounds_nothing_against_the_server() -> None:
+    """With a client that tells it totals it takes its noise off; a bound on epsilon had lifted all others."""
+    theirs = private(noise="server")
+    assert theirs.noised_by_server
+    words: dict[str, Any] = {"max_epsilon": 1.0, "max_delta": 1e-3, "algorithms": None, "protocols": None}
+    own = ClientPolicy.closed(**words)
+    assert refuses_fit(own, theirs) == "policy:noise"
+    assert refuses_fit(own, private()) is refuses_fit(own, private(noise="local")) is None
+    for noise in (["server"], {"server", "local"}, None):
+        named = ClientPolicy.closed(**words, noise=noise)
+        assert refuses_fit(named, theirs) is None
+        assert named.fixed_cohorts and named.most_losses(theirs) == 1
+    assert not own.fixed_cohorts and own.most_losses(private()) is None
+
+
 def test_a_claim_lifts_no_limit_of_an_owner_who_bounds_no_epsilon() -> None:
     """Of 12 sums with noise of a hundredth row each lost another client, and none was refused."""
     bounded, unbounded = ClientPolicy.closed(max_epsilon=1.0), ClientPolicy.closed(group_size=1)

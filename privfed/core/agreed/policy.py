@@ -209,18 +209,21 @@ the same in each fit, up to their number and the ranges |
 
         Without a word it answers no algorithm. It answers over sums that hide answers, in ten fits, from
         groups of 5, and in cohorts that are fixed. Where privacy is required it answers from rows as they
-        are, since groups would void the noise, and in any cohorts, since each total is noised and paid for.
-        It trains models under differential privacy only.
+        are, since groups would void the noise, and in any cohorts, since each total is noised and paid for,
+        by noise of clients. The server's, which it can take off again, is for owners who name it in `noise`;
+        cohorts are fixed then. It trains models under differential privacy only.
 
         Args:
             **approved: what the owner approves, as parameters of a policy.
         """
         private = approved.get("require_privacy") or approved.get("max_epsilon") is not None
+        noise = approved.get("noise", frozenset({Noise.DISTRIBUTED, Noise.LOCAL}))
         closed: dict[str, Any] = {
             "protocols": HIDING,
             "algorithms": frozenset(),
             "group_size": 1 if private else GROUP_SIZE,
-            "fixed_cohorts": not private,
+            "fixed_cohorts": not private or Noise.SERVER in (noise or Noise),
+            "noise": noise,
             "models": False,
             "max_fits": MOST_FITS,
         }
@@ -249,8 +252,12 @@ the same in each fit, up to their number and the ranges |
         return None if self._bounds(configuration) else default_losses(len(configuration.clients))
 
     def _bounds(self, configuration: Configuration) -> bool:
-        """Say whether differential privacy bounds a fit: a claim of any epsilon protects nobody."""
-        return configuration.privacy is not None and self.max_epsilon is not None
+        """Say whether differential privacy bounds a fit against all: a claim of any epsilon protects nobody.
+
+        Noise of the server bounds nothing against the server with a client that tells it totals.
+        """
+        claimed = configuration.privacy is not None and not configuration.noised_by_server
+        return claimed and self.max_epsilon is not None
 
     def refuses_configuration(self, configuration: Configuration, usage: Usage | None = None) -> str | None:
         """Return the code of the refusal to join, or None. See `privfed.privacy.ledger.refuses_fit`.
