@@ -104,7 +104,7 @@ def test_rows_get_the_classes_of_a_clusters_model(home: Path) -> None:
     assert said == ["class", *("xyz"[code] for code in expected)]
     assert "name one with --cluster" in run("predict", home / "run", home / "public.csv", exit_code=2).stderr
     assert (
-        "cluster must lie"
+        "cluster must be"
         in run("predict", home / "run", home / "public.csv", "--cluster", 7, exit_code=2).stderr
     )
 

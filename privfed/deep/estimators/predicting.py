@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privfed.core.values.domain import FloatArray
-from privfed.core.values.numbers import as_numbers
+from privfed.core.values.numbers import as_numbers, check_whole
 from privfed.deep.estimators.training_plan import model_name
 from privfed.deep.parameters import ModelParameters
 from privfed.deep.training.local import TIMES, Training
@@ -80,10 +80,7 @@ class Predicting(ModelParameters, Saved):
                 f"there are {n_models} models, one for each cluster of clients: name one, as predict(X, "
                 "cluster=0). The cluster of each client of the fit is in labels_, if clients were simulated."
             )
-        if cluster is not None and not 0 <= cluster < n_models:
-            raise ArgumentError(
-                f"cluster must lie in [0, {n_models - 1}], got cluster={cluster}.", parameters=["cluster"]
-            )
+        check_whole("cluster", cluster, 0, n_models - 1, or_none=True)
         return np.asarray(self.models_[cluster or 0])
 
     def predict(self, X: npt.ArrayLike, cluster: int | None = None) -> Labels:

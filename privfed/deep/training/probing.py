@@ -130,6 +130,7 @@ def _check_mean(trainer: Trainer, at: FloatArray, rows: FloatArray, labels: Labe
 def _check_rows(trainer: Trainer, n_features: int, n_classes: int) -> None:
     at, rows, labels = _probe(trainer, n_features, n_classes)
     _gradient(trainer, at, rows, labels)
+    _trains_alike(trainer, at, rows, labels)  # An optimizer that cannot step is an error before anybody pays.
     first, kept = whole(trainer.gradients(at, rows, labels)), _kept(trainer)
     others, classes = rows[::-1] ** 2, labels[::-1].copy()
     others[0], classes[0] = rows[0], labels[0]

@@ -236,8 +236,10 @@ def test_what_is_not_fitted_or_has_no_labels_is_said() -> None:
         FedAvg(**WORDS).fit(X, None)
     with pytest.raises(Exception, match="not fitted"):
         FedAvg(**WORDS).predict(X[0])
-    with pytest.raises(ArgumentError, match="cluster must lie"):
-        FedAvg(**WORDS, protocol="plain").fit(X, y).predict(X[0], cluster=3)
+    fitted = FedAvg(**WORDS, protocol="plain").fit(X, y)
+    for cluster in (3, -1, 0.5, False):
+        with pytest.raises(ArgumentError, match=r"cluster must be a whole number in \[0, 0\]"):
+            fitted.predict(X[0], cluster=cluster)
     odd = [int((own > 1).sum()) for own in y]
     first = next(i for i, n in enumerate(odd) if n)
     with pytest.raises(

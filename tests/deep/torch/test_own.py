@@ -139,10 +139,11 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.parametrize("training", [WORDS, DPSGD], ids=["plain", "dp-sgd"])
 @pytest.mark.parametrize("name", WRONG)
-def test_what_does_not_fit_is_said_before_anybody_trains(name: str) -> None:
+def test_what_does_not_fit_is_said_before_anybody_trains(name: str, training: dict[str, Any]) -> None:
     module, words, said = WRONG[name]
-    model = FedAvg(module, **words, **WORDS)
+    model = FedAvg(module, **words, **training)
     with pytest.raises(ArgumentError, match=said):
         model.fit(*clients(2))
     assert not hasattr(model, "federation_")
