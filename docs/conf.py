@@ -60,7 +60,13 @@ for _name in MODULES:
     _module = import_module(f"privfed.{_name}".rstrip("."))
     public[_module.__name__], elsewhere[_module.__name__] = [], []
     for _one in getattr(_module, "__all__", dir(_module)):
-        _value = getattr(_module, _one)
+        try:
+            _value = getattr(_module, _one)
+        except ModuleNotFoundError as missing:
+            # Without torch the site has no page of what needs it.
+            if missing.name != "torch":
+                raise
+            continue
         if isinstance(_value, ModuleType) or _one.startswith("_"):
             continue
         (elsewhere if id(_value) in _shown else public)[_module.__name__].append(_one)

@@ -18,7 +18,7 @@ from privfed.version import __version__
 def main(context: click.Context) -> None:
     """Cluster the data of several clients through sums over the clients.
 
-    Clients are simulated in this process.
+    Clients are simulated in this process, but those of `flower`.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

@@ -355,7 +355,8 @@ declared_options = stacked(
     click.option(
         "--epsilon",
         type=float,
-        help="Claim differential privacy; needs the next three options, --low and --high; or see --budget.",
+        help="Claim differential privacy: with --delta, --unit, --neighbours, --low, --high, and beside "
+        "--group with --clients. Or see --budget.",
     ),
     click.option("--delta", type=float, help="Delta of the claim, far below one over the number of units."),
     click.option(

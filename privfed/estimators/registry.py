@@ -41,7 +41,7 @@ ESTIMATORS: Registry[Callable[..., Any]] = Registry(
     "privfed.estimators",
     {
         "WFKMeans": "privfed.estimators.local_steps:WFKMeans",
-        **{place.partition(":")[2]: place for place in OWN.values()},
+        **{place.partition(":")[2]: place for short, place in OWN.items() if not place.endswith(short)},
         **OWN,
     },
 )
