@@ -297,8 +297,9 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def most_losses(self) -> int | None:
-        """How often clients may be lost; None for no limit, and under differential privacy."""
-        return None if self.privacy is not None else self.terms.losses
+        """How often clients may be lost; None for no limit, and under noise that clients add."""
+        noised = self.privacy is not None and not self.noised_by_server
+        return None if noised else self.terms.losses
 
     @property
     def noised_by_server(self) -> bool:

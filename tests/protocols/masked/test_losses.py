@@ -201,6 +201,20 @@ def test_a_client_that_is_lost_for_good_counts_once_in_whatever_cohorts(
     assert counted.count == gone
 
 
+def test_noise_of_the_server_lifts_no_limit() -> None:
+    """It takes its noise off the totals that a client tells it, and the difference of two is one client's."""
+    claim: dict[str, Any] = {
+        "epsilon": 1.0,
+        "delta": 1e-6,
+        "unit": "record",
+        "neighbours": "add-remove",
+        "domain": Box(-1, 1),
+    }
+    for noise, most in (("server", AGREED.terms.losses), ("distributed", None), ("local", None)):
+        claimed = msgspec.structs.replace(AGREED, privacy=Privacy(**claim, noise=noise).terms())
+        assert claimed.most_losses == most
+
+
 def test_privacy_has_no_limit() -> None:
     claim = Privacy(
         epsilon=5.0,
