@@ -219,8 +219,9 @@ class Doubted:
 def clipped_rows(transcript: Transcript, centers: FloatArray) -> tuple[int, float] | None:
     """Return about how many rows lie far from all centers, and the length that offsets were clipped to.
 
-    The search for a radius saw them farther from where it looked than any center is with such an offset. None
-    where noise shows no such rows.
+    The searches for a radius saw more rows beyond some distance than the last round counted at centers from
+    which this length reaches beyond it: the others are farther from their center. None where noise alone
+    explains them. Memberships and clipped counts explain no rows, so that there all centers are nearer.
 
     Args:
         transcript: of the run.
@@ -229,18 +230,21 @@ def clipped_rows(transcript: Transcript, centers: FloatArray) -> tuple[int, floa
     known = _asked_last(transcript, centers.shape)
     if known is None:
         return None
-    inner, found = known[1], 0.0
+    last, inner, counted = known
+    held = counted.statistics["count"] if inner is last.inner and isinstance(inner, OffsetSums) else np.inf
+    noise, found = last.noise_std(len(counted.contributors))["count"], 0.0
     for asked, total in transcript.totals():
         noised: Any = question_of(asked)
         shells = next((one for one in parts_of(noised) if isinstance(one, DistanceHistogram)), None)
         if not isinstance(noised, Noised) or shells is None:
             continue
-        near = np.append(shells.edges()[1:], 0.0)
-        length = float(np.linalg.norm(inner.centers - shells.center, axis=1).max()) + inner.radius
-        count = total.statistics["count"]
-        seen = count > OUTERMOST * noised.noise_std(len(total.contributors))["count"]
         rows = noised.inner.rows if isinstance(noised.inner, ClientLengths) else 1
-        found = max(found, float(count[seen & (near >= length)].sum()) * rows)
+        reached = np.linalg.norm(inner.centers - shells.center, axis=1) + inner.radius
+        served = reached >= shells.edges()[1:, None]
+        beyond = total.statistics["count"].cumsum()[:-1] - np.where(served, held, 0.0).sum(axis=1)
+        own = noised.noise_std(len(total.contributors))["count"] ** 2 * np.arange(1, len(served) + 1)
+        seen = beyond > OUTERMOST * np.sqrt(own + noise**2 * served.sum(axis=1))
+        found = max(found, float(beyond[seen].max(initial=0.0)) * rows)
     return (round(found), float(inner.radius)) if found else None
 
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from privfed.algorithms.private import grids
 from privfed.algorithms.private.points import Coreset
-from privfed.algorithms.private.scale import Frame, Scale, clipped, radius_rule
+from privfed.algorithms.private.scale import FAR, Frame, Scale, clipped, radius_rule
 from privfed.core.asking.phases import Among, Form, Phase, Phases, Shape, Within
 from privfed.core.roles.conversation import Ask, Conversation
 from privfed.core.values.domain import FloatArray
@@ -85,6 +85,26 @@ def wide_clusters(scale: Scale, n_clusters: int) -> bool:
     held = scale.n_rows / scale.noise(WIDE_SHARE, count_share(d))
     cells = scale.n_rows / _least_rows(scale, HASH_SHARE_IF_WIDE) / CELLS_PER_CENTER
     return d > GRID_FEATURES and min(held, cells) >= LEAST_WIDE * n_clusters
+
+
+FAR_SHELL = 4.5
+"""Least count of a shell that offsets are clipped by, in deviations of its noise, of up to 120 shells."""
+
+
+def reaching(scale: Scale, n_clusters: int) -> Scale:
+    """Return the scale with a radius that reaches rows far from most others, where that costs less."""
+    # Clipped to the radius they would lie among the others. Grids are laid over all rows that were seen.
+    d = len(scale.center)
+    far = (scale.ends() > FAR * scale.radius) & (scale.shells[2] > FAR_SHELL * scale.shell_noise)
+    if d <= GRID_FEATURES or not far.any():
+        return scale
+    ends, rows = scale.ends()[far], scale.shells[2][far]
+    tried = np.append(scale.radius, ends)
+    lost = np.square(np.maximum(ends - tried[:, None], 0.0)) @ rows
+    noise = np.square(n_clusters * scale.noise(HASH_SHARE, _cell_share(d)) * tried) / scale.n_rows
+    # A center less for the others costs at most what one of their clusters does.
+    center = np.where(tried > scale.radius, scale.radius**2 * scale.n_rows / n_clusters, 0.0)
+    return replace(scale, radius=float(tried[np.argmin(lost + noise + center)]))
 
 
 def _least_rows(scale: Scale, share: float) -> float:

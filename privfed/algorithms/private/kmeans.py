@@ -48,6 +48,7 @@ from privfed.algorithms.private.coreset import (
     coreset_always_phases,
     coreset_phases,
     count_share,
+    reaching,
     slabbed,
     wide_clusters,
 )
@@ -164,6 +165,7 @@ def begun(scale: Scale, found: Coreset, n_clusters: int) -> Start:
 
 def begin(scale: Scale, n_clusters: int, rng: np.random.Generator) -> Conversation[Start]:
     """Find a coreset and, where a wide round is worthwhile, refine it."""
+    scale = reaching(scale, n_clusters)
     found = yield from coreset(scale, n_clusters, rng)
     start = begun(scale, found, n_clusters)
     wide = found.hashed and wide_clusters(scale, n_clusters)

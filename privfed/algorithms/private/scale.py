@@ -43,7 +43,7 @@ longer than this part of its radius."""
 SURE_SHELL, OUTERMOST = 2.5, 3.5
 """Least count of a shell, in standard deviations of its noise, to be used; and to be the outermost one."""
 
-_FAR = 3.0
+FAR = 3.0
 """Radii from the center beyond which next to none of a Gaussian's rows lie."""
 
 
@@ -89,6 +89,7 @@ class Scale:
         rows_error: standard deviation of the noise in `n_rows`, as a share of it.
         shells: distances from the center up to which rows are seen, those up to which these may lie (infinite
             in a search's outermost shell, which has all rows beyond its cap), and how many, (3, n).
+        shell_noise: standard deviation of the noise in such a number.
     """
 
     frame: Frame
@@ -103,6 +104,7 @@ class Scale:
     sum_length: float = 1.0
     rows_error: float = 0.0
     shells: FloatArray = field(default_factory=lambda: np.zeros((3, 0)))
+    shell_noise: float = 0.0
 
     def reach(self, usual: float, share: float, power: int = 1) -> tuple[float, float]:
         """Return how long powers of offsets may be, and what clipping to that takes of their mean, at most.
@@ -130,7 +132,7 @@ class Scale:
         Rows beyond a search's cap lie anywhere in the domain, unless the cap is that near to the radius that
         they are the tail of the others.
         """
-        beyond = self.shells[0] >= _FAR * 2.0 ** (1.0 / SHELLS_PER_OCTAVE) * self.radius
+        beyond = self.shells[0] >= FAR * 2.0 ** (1.0 / SHELLS_PER_OCTAVE) * self.radius
         most = min(self.frame.radius + self._length(self.center - self.frame.middle), 2.0 * self.frame.radius)
         return np.asarray(np.minimum(np.where(beyond, self.shells[1], self.shells[0]), most))
 
@@ -339,7 +341,10 @@ def _with_radius(scale: Scale, cap: float, octaves: bool) -> Conversation[Scale]
         least, most = max(0.1 * cap, 2.0 * unsure), min(cap, 0.7 * frame.radius)
         radius = float(np.clip(mean * min(chi_ratio(len(scale.center)), 1.3), least, max(least, most)))
     shells = _together(scale.shells, question.edges(), seen, radius)
-    scale = replace(scale, radius=radius, extent=min(cap, 2.0 * radius), spent=spent, shells=shells)
+    extent = min(cap, 2.0 * radius)
+    scale = replace(
+        scale, radius=radius, extent=extent, spent=spent, shells=shells, shell_noise=noise["count"]
+    )
     if not found:
         return scale
     return replace(scale, extent=float(scale.ends()[shells[2] > 0.0].max(initial=0.0)) or cap)
@@ -353,7 +358,7 @@ def _together(before: FloatArray, edges: FloatArray, rows: FloatArray, radius: f
     """
     own, far = np.array([edges, edges, rows]), before[:, before[0] > edges[0]]
     own[1, 0] = np.inf
-    if edges[1] >= _FAR * radius:
+    if edges[1] >= FAR * radius:
         own[2, 0] = max(rows[0] - far[2].sum(), 0.0)
     return np.hstack([far, own])
 

@@ -15,7 +15,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from privfed.algorithms.private.coreset import WIDE_SHARE, clustered, coreset, coreset_phases, slabbed
+from privfed.algorithms.private.coreset import (
+    WIDE_SHARE,
+    clustered,
+    coreset,
+    coreset_phases,
+    reaching,
+    slabbed,
+)
 from privfed.algorithms.private.grids import ROUNDS_SHARE
 from privfed.algorithms.private.kmeans import PrivateKMeans, begun
 from privfed.algorithms.private.noised_rounds import round_phase
@@ -130,7 +137,7 @@ class PrivateSelection:
             raise PrivacyError(ROWS_ONLY)
         rng = np.random.default_rng(self.algorithm.seed)
         most = max(self.candidates)
-        scale = yield from scaled(setting, most)
+        scale = reaching((yield from scaled(setting, most)), most)
         found = yield from self._coreset(scale, rng)
         fits = [clustered(scale, found, k, rng) for k in self.candidates]
         tried = [self._tried(found, centers) for centers in fits]

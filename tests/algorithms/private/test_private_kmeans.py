@@ -9,7 +9,14 @@ import pytest
 
 from privfed.algorithms.private.baselines import packed
 from privfed.algorithms.private.clients import by_client
-from privfed.algorithms.private.coreset import clustered, count_share, denoised, slabbed, wide_clusters
+from privfed.algorithms.private.coreset import (
+    clustered,
+    count_share,
+    denoised,
+    reaching,
+    slabbed,
+    wide_clusters,
+)
 from privfed.algorithms.private.halves import Seats
 from privfed.algorithms.private.kmeans import PrivateKMeans
 from privfed.algorithms.private.noised_rounds import lloyd_round, started, wanted_radius
@@ -44,6 +51,24 @@ def scale_of(d: int = 2, n_rows: float = 4000.0, budget: float = 1.0, **words: A
     ranges = Ranges(np.full(d, -1.0), np.full(d, 1.0), 1 << 20)
     frame = Frame(ranges, np.zeros(d), float(np.sqrt(d)))
     return replace(Scale(frame, budget, False, n_rows, np.zeros(d), 1.0, 0.065), **words)
+
+
+@pytest.mark.parametrize(
+    ("end", "far", "budget", "noise", "radius"),
+    [
+        (0.9, 1000.0, 1.0, 50.0, 0.9),
+        (0.9, 1000.0, 1e-6, 50.0, 0.01),  # Noise is dearer than what these rows cost.
+        (0.9, 1000.0, 1.0, 250.0, 0.01),  # They may be noise.
+        (0.025, 1000.0, 1.0, 50.0, 0.01),  # They are the tail of the others.
+        (0.031, 500.0, 1.0, 50.0, 0.01),  # They cost less than a center of the others saves.
+    ],
+)
+def test_far_rows_that_were_seen_lengthen_the_radius_where_they_cost_more_than_noise_and_a_center(
+    end: float, far: float, budget: float, noise: float, radius: float
+) -> None:
+    shells = np.array([[end, 0.01], [end, 0.01], [far, 19_000.0]])
+    scale = scale_of(6, 20_000.0, budget, radius=0.01, shells=shells, shell_noise=noise)
+    assert reaching(scale, 4).radius == radius
 
 
 def total_of(ask: Ask, rows: np.ndarray, std: float = 1e-6) -> Total:
