@@ -37,6 +37,10 @@ def round_of(question: Question | None) -> Round | None:
     return next((one for one in parts if isinstance(one, Round)), None)
 
 
+def _trains(question: Question) -> bool:
+    return round_of(question) is not None
+
+
 def check_alone(name: str, target: Target) -> None:
     """Check that nobody helps: what colluders trained is no sum that could be taken out of a total.
 
@@ -98,13 +102,7 @@ class ModelMembership(PassiveAttack[MembershipScores]):
     @property
     def reads(self) -> tuple[Reads, ...]:
         """Rounds of training, whose questions hold the models."""
-        return (
-            Reads(
-                what="rounds of training",
-                shown=Shows.TOTALS,
-                use=lambda question: round_of(question) is not None,
-            ),
-        )
+        return (Reads(what="rounds of training", shown=Shows.TOTALS, use=_trains),)
 
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> MembershipScores | NotRun:
         rounds = [found for one in view.sums if (found := round_of(one.question)) is not None]
