@@ -16,7 +16,7 @@ from privfed.core.roles.conversation import Algorithm
 from privfed.core.roles.engine import client_generator
 from privfed.core.roles.secure_sum import SecureSum
 from privfed.core.stored.encoding import Array, asdict
-from privfed.core.values.domain import Domain, FloatArray
+from privfed.core.values.domain import Box, Domain, FloatArray
 from privfed.core.values.guarantee import Unit
 from privfed.deep.algorithms.plan import ModelsOutcome, as_table, from_table
 from privfed.deep.estimators.predicting import Predicting, kind_of
@@ -24,7 +24,6 @@ from privfed.deep.estimators.training_plan import (
     check_labels,
     check_private,
     noised_training_of,
-    timed_domain,
     training_of,
 )
 from privfed.deep.training.local import TIMES, Training
@@ -45,6 +44,9 @@ from privfed.federation.request import FederationRequest, as_agreed, cohort_rule
 from privfed.privacy.claim import Privacy
 from privfed.privacy.derived import derived
 from privfed.protocols.slotted import Slotted
+
+LAST_ROUND = 2.0**20
+"""Latest time of a row."""
 
 KEPT = ("model", "n_classes", "timed", "rounds")
 """What files hold of a training."""
@@ -210,9 +212,14 @@ class FederatedModel(Predicting):
         return replace(clients, data=tuple(data.inside(domain) for data in clients.data))
 
     def _declared(self, n_columns: int) -> Domain | None:
-        """Return the declared domain, of all columns."""
+        """Return the declared domain, of all columns: rows' times lie up to `LAST_ROUND`."""
         domain = self.domain if self.privacy is None else self.privacy.domain
-        return timed_domain(domain, self.timed, n_columns)
+        if domain is None or not self.timed:
+            return domain
+        if not isinstance(domain, Box):
+            raise ArgumentError("rows with times need a Box for a domain, got a Ball.")
+        low, high = domain.bounds(n_columns - TIMES)
+        return Box(np.append(low, [0.0, 0.0]), np.append(high, [LAST_ROUND, LAST_ROUND]), domain.max_rows)
 
     def fit_clients(
         self, clients: Clients, *, resume: bool = False, watch: Watcher | None = None

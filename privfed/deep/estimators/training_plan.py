@@ -12,19 +12,15 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from privfed.core.values.domain import Box, Domain
 from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit
 from privfed.deep.parameters import DPSGD
-from privfed.deep.training.local import TIMES, Training
+from privfed.deep.training.local import Training
 from privfed.deep.training.trainer import MODELS
 from privfed.errors import ArgumentError, BudgetError, DataError, PrivacyError
 from privfed.estimators.declaring import parameters_of
 from privfed.federation.clients import Clients
 from privfed.privacy.claim import Privacy
 from privfed.privacy.dp_sgd import epsilon_of_fit, noise_of_fit
-
-LAST_ROUND = 2.0**20
-"""Latest time of a row."""
 
 SHOWN = 8
 """Most labels that an error lists."""
@@ -106,20 +102,6 @@ def check_labels(clients: Clients, n_classes: int) -> None:
                 f"{n_classes - 1}, but {listed}; pass n_classes= (by default 2), encode the labels, "
                 "or leave these rows out."
             )
-
-
-def timed_domain(domain: Domain | None, timed: bool, n_columns: int) -> Domain | None:
-    """Return a domain of the features as one of all columns: times lie in [0, 2^20].
-
-    Raises:
-        ArgumentError: times are columns of a ball.
-    """
-    if domain is None or not timed:
-        return domain
-    if not isinstance(domain, Box):
-        raise ArgumentError("rows with times need a Box for a domain, got a Ball.")
-    low, high = domain.bounds(n_columns - TIMES)
-    return Box(np.append(low, [0.0, 0.0]), np.append(high, [LAST_ROUND, LAST_ROUND]), domain.max_rows)
 
 
 def named(kind: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
