@@ -162,10 +162,11 @@ def write_exports(folder: Path, n_rows: int) -> dict[str, np.ndarray]:
 
 
 def run(*words: object) -> None:
-    """Print a command as one would type it, and run it."""
+    """Print a command as one would type it, and run it; end where it fails."""
     typed = [str(word) for word in words]
     print(f"\n$ privfed {shlex.join(typed)}")
-    privfed(typed, standalone_mode=False)
+    if code := privfed(typed, standalone_mode=False):
+        raise SystemExit(code)
 
 
 def agreement(folder: Path, exports: Path, kinds: dict[str, np.ndarray]) -> float:
@@ -201,6 +202,8 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     parser.add_argument("--weight", type=float, default=0.3, help="of a ward beside numbers from 0 to 1")
     parser.add_argument("--nodes", action="store_true", help="cluster over three nodes of Flower, too")
     given = parser.parse_args(arguments)
+    if given.out.exists():
+        parser.error(f"{given.out} exists; name another folder with --out")
     out, exports, schema = given.out, given.out / "exports", given.out / "schema.toml"
     kinds = write_exports(exports, given.rows)
     schema.write_text(SCHEMA.replace("WEIGHT", str(given.weight)), encoding="utf-8")

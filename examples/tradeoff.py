@@ -1,6 +1,6 @@
 """Draw what privacy costs, and what totals of several fits give away: the picture of the README.
 
-python examples/tradeoff.py docs/_static/tradeoff.png
+python examples/tradeoff.py [PICTURE.png]
 """
 
 import sys
@@ -82,4 +82,4 @@ def main(path):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1] if len(sys.argv) > 1 else "tradeoff.png")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from privfed import Ball, Box, ClientPolicy, DWFKMeans, Privacy, metrics
-from privfed.attacks import Differencing, Prior, Truth, evaluate
+from privfed.attacks import Differencing, Prior, Truth, evaluate, pooled
 from privfed.data import load_clients, load_features
 from privfed.errors import PrivFedError
 from privfed.protocols import CKKS, GroupMasked, Masked, Slotted
@@ -68,6 +68,9 @@ WRONG: dict[str, Callable[[], Any]] = {
     "domain must be None or of type Box or Ball": lambda: metrics.inertia(ROWS, CENTERS, domain=(0, 1)),
     "privacy must be None or of type Privacy": lambda: metrics.inertia(ROWS, CENTERS, privacy=DWFKMeans),  # type: ignore[arg-type]
     "a metric takes no polcy=; it takes protocol,": lambda: metrics.inertia(ROWS, CENTERS, polcy=None),
+    "views must be a list of one View or more": lambda: pooled([3]),  # type: ignore[list-item]
+    "views must be": lambda: pooled([]),
+    "a file; name a folder": lambda: DWFKMeans(2, run_dir=__file__).fit(ROWS),
     "result must be of type Result": lambda: evaluate(3, Truth(ROWS)),  # type: ignore[arg-type]
     "sample of the prior": lambda: Prior(sample="a"),  # type: ignore[arg-type]
     "list with the rows of each client": lambda: Truth("a"),

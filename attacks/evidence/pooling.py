@@ -144,8 +144,8 @@ def pooled(views: Sequence[View]) -> View:
     Raises:
         ArgumentError: there is no view, or they differ in party or colluders.
     """
-    if not views:
-        raise ArgumentError("views must hold at least one view.")
+    if not isinstance(views, Sequence) or not views or not all(isinstance(one, View) for one in views):
+        raise ArgumentError(f"views must be a list of one View or more, got {views!r}.")
     for name, found in (
         ("party", {view.party for view in views}),
         ("colluding", {frozenset(view.clients[i] for i in view.colluding) for view in views}),

@@ -32,7 +32,7 @@ from privfed.core.roles.conversation import Algorithm, Metric
 from privfed.core.roles.secure_sum import SecureSum, answer_stages
 from privfed.core.stored.files import make_folder
 from privfed.core.values.domain import Domain
-from privfed.errors import ArgumentError, PrivacyError
+from privfed.errors import ArgumentError, PrivacyError, RefusedError
 from privfed.federation.clients import gathered
 from privfed.federation.driver import Federation
 from privfed.federation.request import FederationRequest, check_kinds, seed_from, start_in
@@ -41,7 +41,7 @@ from privfed.party.program import Stated, agreed_program
 from privfed.privacy.claim import Privacy, PrivacySpent, claimed
 from privfed.privacy.derived import origin_of
 from privfed.privacy.dp_sgd import SteppedLedger
-from privfed.privacy.ledger import BudgetLedger, unopened
+from privfed.privacy.ledger import BudgetLedger, refuses_fit, unopened
 from privfed.privacy.noised import Noised
 from privfed.protocols.secure_sums import by_author
 
@@ -61,6 +61,7 @@ def open_federation(request: FederationRequest) -> Federation:
         ArgumentError: see `FederationRequest.agreed`; or the rows and the engine do not fit together.
         RunFolderError: the folder holds another run, or none that can be resumed.
         ResumeError: the run there is of other clients or parameters.
+        RefusedError: the policy of clients in this process forbids a fit under differential privacy.
     """
     engine: Engine = Simulation() if request.engine is None else request.engine
     _check_rows_lie_where(engine, request)
@@ -72,6 +73,7 @@ def open_federation(request: FederationRequest) -> Federation:
     if request.resume:
         configuration = msgspec.structs.replace(configuration, nonce=transcript.configuration.nonce)
         transcript.check_agreement(configuration)
+    _check_policy(engine, request, configuration)
     run = _pay(request, configuration)
     seen = request.clients.answering(request.policy)
     # Whose objects are passed again would answer from what they trained in another fit.
@@ -205,6 +207,19 @@ def _again(request: FederationRequest, parameters: Mapping[str, Any]) -> Federat
             "the clients' arrays and privacy=, which is another claim on the same rows."
         )
     return open_federation(replace(request, **parameters, run_dir=None, resume=False, watch=None))
+
+
+def _check_policy(engine: Engine, request: FederationRequest, configuration: Configuration) -> None:
+    """Check that clients in this process will join a fit that a budget pays for.
+
+    Raises:
+        RefusedError: their policy forbids it; nothing was paid.
+    """
+    if engine.members is not None or request.policy is None or request.privacy is None:
+        return
+    if (code := refuses_fit(request.policy, configuration)) is not None:
+        names = dict.fromkeys(configuration.clients, code)
+        raise RefusedError(names, stage="join", note=", and nothing was paid")
 
 
 def _check_rows_lie_where(engine: Engine, request: FederationRequest) -> None:

@@ -199,8 +199,10 @@ def check_fresh(folder: Path) -> None:
     """Check that a fit may begin in a folder.
 
     Raises:
-        RunFolderError: it holds a run, or clients' ledgers or local runs of another fit.
+        RunFolderError: it is a file, or holds a run, or clients' ledgers or local runs of another fit.
     """
+    if folder.exists() and not folder.is_dir():
+        raise RunFolderError(f"{folder} is a file; name a folder.")
     if has_begun(folder):
         raise RunFolderError(f"{folder} already holds a run; resume it or name another folder.")
     for left in (folder / CLIENTS, folder / LOCAL):

@@ -13,10 +13,11 @@ from privfed import (
     FKM,
     KFED,
     Box,
+    ClientPolicy,
     DPKMeans,
 )
 from privfed.core.record.records import LOCAL
-from privfed.errors import ArgumentError, BudgetError, PrivacyError
+from privfed.errors import ArgumentError, BudgetError, PrivacyError, RefusedError
 from privfed.privacy.budget_file import enter, left_in, opened, recording
 from privfed.privacy.noised import Noised
 from tests.privacy.test_budget import budget_in, clients, fit
@@ -99,6 +100,25 @@ def test_a_fit_over_own_centers_that_cannot_be_is_refused_before_it_is_paid(
     model = kind(2, privacy=budget.take(0.5, reserve=False), **{"protocol": "plain"} | words)
     with pytest.raises((ArgumentError, PrivacyError)):
         model.fit(clients())
+    assert not budget.log()
+
+
+@pytest.mark.parametrize(
+    ("limits", "code"),
+    [
+        ({"min_clients": 50}, "policy:min_clients"),
+        ({"max_sums": 2}, "policy:max_sums"),
+        ({"max_epsilon": 1e-4, "max_delta": 1e-9}, "policy:max_epsilon"),
+    ],
+)
+def test_a_fit_that_clients_policy_forbids_is_refused_before_it_is_paid(
+    limits: dict[str, Any], code: str, tmp_path: Path
+) -> None:
+    budget = budget_in(tmp_path)
+    model = DPKMeans(2, privacy=budget.take(0.5, reserve=False), policy=ClientPolicy(**limits))
+    with pytest.raises(RefusedError, match="nothing was paid") as refused:
+        model.fit(clients())
+    assert set(refused.value.codes.values()) == {code}
     assert not budget.log()
 
 

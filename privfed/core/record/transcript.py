@@ -25,6 +25,7 @@ from privfed.core.roles.secure_sum import COLLECT
 from privfed.core.stored.encoding import Array
 from privfed.core.stored.files import make_folder, open_file
 from privfed.core.values.domain import FloatArray
+from privfed.core.values.numbers import check_whole
 from privfed.errors import ArgumentError, ResumeError, RunFolderError
 
 if TYPE_CHECKING:
@@ -319,12 +320,10 @@ class Transcript:
             raise ArgumentError(
                 f'party must be "server", "observer" or "clients", got {party!r}.', parameters=["party"]
             )
-        began, colluders = self._began(), tuple(sorted(set(colluding)))
-        unknown = [i for i in colluders if not 0 <= i < len(began.configuration.clients)]
-        if unknown:
-            raise ArgumentError(
-                f"clients {unknown} are not in this run of {len(began.configuration.clients)}."
-            )
+        began, given = self._began(), list(colluding)
+        for i, one in enumerate(given):
+            check_whole(f"colluding[{i}]", one, 0, len(began.configuration.clients) - 1)
+        colluders = tuple(sorted(set(given)))
         ended = self.of(records.Ended)
         result = {name: array.to_numpy() for name, array in ended[-1].result.items()} if ended else {}
         if party == "observer" and not colluders:
