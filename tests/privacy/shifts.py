@@ -140,7 +140,7 @@ def answers(
         )
         read = [decode(replies[i], PlainAnswer, sender="", stage="") for i in range(len(variants))]
         std = question._per_value(np.sqrt(question.sigma**2 - ROUNDING_VARIANCE) * question.steps)
-        found.append(np.stack([one.vector.to_numpy() for one in read]) / (std * np.sqrt(counted)))
+        found.append(np.stack([np.frombuffer(one.vector.data) for one in read]) / (std * np.sqrt(counted)))
     return np.concatenate(found, axis=1)
 
 
