@@ -19,7 +19,7 @@ import numpy as np
 
 from privfed.algorithms.private.coreset import count_share
 from privfed.algorithms.private.halves import Seats
-from privfed.algorithms.private.noised_rounds import DISTANCE_SHARE, State, stepped
+from privfed.algorithms.private.noised_rounds import State, stepped, weights_of
 from privfed.algorithms.private.points import BoolArray, Coreset, Doubts
 from privfed.algorithms.private.scale import Scale, clipped
 from privfed.core.roles.conversation import Ask, Conversation
@@ -118,10 +118,7 @@ def doubting_round(
     assert doubts is not None
     every = ranges.clip(np.concatenate([state.centers, doubts.points[asked]]))
     question = RelativeSums(ranges=ranges, centers=every, radius=state.radius)
-    parts = {"count": COUNTS, "sum": 1.0 - COUNTS}
-    weights = {name: share * (1.0 - DISTANCE_SHARE) * part for name, part in parts.items()}
-    weights["distance"] = share * DISTANCE_SHARE
-    total = yield Ask(question, purpose="round", weights=weights)
+    total = yield Ask(question, purpose="round", weights=weights_of(d, share, question.asks, COUNTS))
     noise, found = dict(total.noise_std or {}), total.statistics
     whole = {"count": found["count"][:k], "sum": found["sum"][:k], "distance": found["distance"]}
     normal, counts = scale.count_noise(share, count_share(d)), found["count"][k:]

@@ -27,6 +27,7 @@ Reveals nothing: it looks at noised totals only.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import sqrt
 
 import numpy as np
 
@@ -270,7 +271,7 @@ def asked_in(number: int, rounds: int) -> bool:
 
 
 def halved_round(
-    scale: Scale, state: State, share: float, axes: FloatArray, cut: BoolArray
+    scale: Scale, state: State, share: float, axes: FloatArray, cut: BoolArray, spare: bool = False
 ) -> Conversation[tuple[State, Halves]]:
     """Ask for one round, of clusters in halves, and move the centers.
 
@@ -280,6 +281,7 @@ def halved_round(
         share: share of the budget for this round.
         axes: unit vectors across which clusters are cut, float64 of shape (n_clusters, n_features).
         cut: which clusters are cut; the others stay whole.
+        spare: whether a center is empty. Then sums get only sqrt(d) times as much of the share as counts.
 
     Returns:
         The state as after a round of whole clusters, and what is known of the halves.
@@ -289,7 +291,9 @@ def halved_round(
     both = ranges.clip(np.stack([state.centers - off, state.centers + off]))
     asked = np.array([np.ones(k, dtype=np.bool_), cut])
     question = RelativeSums(ranges=ranges, centers=both[asked], radius=state.radius)
-    total = yield Ask(question, purpose="round", weights=weights_of(d, share, question.asks))
+    usual = count_share(d)
+    counted = 1.0 / (1.0 + sqrt(d)) if spare else usual
+    total = yield Ask(question, purpose="round", weights=weights_of(d, share, question.asks, counted))
     noise, found, sums = dict(total.noise_std or {}), np.zeros((2, k)), np.zeros((2, k, d))
     found[asked], sums[asked] = total.statistics["count"], total.statistics["sum"]
     least = SEEN * noise["count"]
@@ -304,13 +308,14 @@ def halved_round(
         variance,
         np.where(seen, joint * (square - d * twice), 0.0),
         joint * np.sqrt(4.0 * square * twice + 2.0 * d * twice**2),
-        1.0 / halved,
+        counted / usual / halved,
     )
     # Offsets from both centers of a cluster, as offsets from the one between them.
     sums += found[:, :, None] * (both - state.centers)
     distance = total.statistics["distance"]
     whole = {"count": found.sum(axis=0), "sum": sums.sum(axis=0), "distance": distance}
-    return stepped(scale, state, share, whole, noise, np.sqrt(halved)), halves
+    after = stepped(scale, state, share, whole, noise, np.sqrt(halved))
+    return replace(after, count_noise=noise["count"] * sqrt(counted / usual)), halves
 
 
 def traded(

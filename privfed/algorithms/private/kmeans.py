@@ -302,7 +302,8 @@ class NoisedKMeans(ABC):
             last = not asked_in(number + 2, rounds)
             spare = halving and number + 1 < rounds and seats.spare(before.centers, noise)
             if halving and (spare or asked_in(number, rounds)) and pays(scale, seats, share, last):
-                state, halves = yield from halved_round(scale, before, share, axes, seats.cut(noise))
+                cut = seats.cut(noise)
+                state, halves = yield from halved_round(scale, before, share, axes, cut, spare)
             elif len(probed):
                 seats, state, part = yield from doubting_round(scale, seats, before, share, probed)
             else:

@@ -105,9 +105,15 @@ def started(centers: FloatArray, radius: float, variance: float) -> State:
     return State(centers, radius, np.full(k, variance), np.ones(k), np.zeros(k), np.zeros(k), 0.0)
 
 
-def weights_of(n_features: int, share: float, asks: tuple[str, ...]) -> dict[str, float]:
-    """Return entry -> share of the budget, for a round with this share in all."""
-    counts, distances = count_share(n_features), DISTANCE_SHARE if "distance" in asks else 0.0
+def weights_of(
+    n_features: int, share: float, asks: tuple[str, ...], counts: float | None = None
+) -> dict[str, float]:
+    """Return entry -> share of the budget, for a round with this share in all.
+
+    Counts have the part `counts` of what counts and sums have together; None for `count_share`.
+    """
+    distances = DISTANCE_SHARE if "distance" in asks else 0.0
+    counts = count_share(n_features) if counts is None else counts
     parts = {"count": counts * (1.0 - distances), "sum": (1.0 - counts) * (1.0 - distances)}
     return {name: share * (parts | {"distance": distances})[name] for name in asks}
 

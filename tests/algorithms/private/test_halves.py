@@ -129,6 +129,28 @@ def test_a_cluster_that_is_not_cut_has_one_cell_and_its_count_the_noise_of_one()
         np.testing.assert_allclose(getattr(alone[0], name), getattr(again, name))
 
 
+def test_where_a_center_is_empty_counts_get_more_of_the_same_share() -> None:
+    (rows, centers, axes), cut = (
+        (np.pad(one, ((0, 0), (0, 2))) for one in (three_groups(), SHARED[:2], ACROSS[:2])),
+        np.array([True, False]),
+    )
+    scale, state = scale_of(5, len(rows)), started(centers, 4.0, 1.0)
+
+    def answer(ask: Ask) -> Total:
+        exact = ask.question.answer(ClientData(rows), np.random.default_rng(0))
+        return Total(exact, (0,), noise_std={name: (ask.weights or {})[name] ** -0.5 for name in exact})
+
+    found = [answered(halved_round(scale, state, 0.1, axes, cut, spare), answer) for spare in (False, True)]
+    usual, more = (dict(asks[0].weights or {}) for _, asks in found)
+    assert sum(more.values()) == pytest.approx(sum(usual.values())) == pytest.approx(0.1)
+    assert more["count"] > 1.5 * usual["count"] and more["distance"] == usual["distance"]
+    # Counts are so much surer, in units of a usual round's noise.
+    (before, whole), (after, halves) = (one for one, _ in found)
+    assert after.count_noise == pytest.approx(before.count_noise) == pytest.approx(usual["count"] ** -0.5)
+    np.testing.assert_allclose(halves.part, more["count"] / usual["count"] * whole.part)
+    np.testing.assert_allclose(whole.part, [0.5, 1.0])
+
+
 def test_only_after_hyperplanes_a_center_stays_whole_where_rounds_saw_no_rows() -> None:
     hashed, grid = (seats_of(scale_of(3, 900), SHARED, 4, hashed=one) for one in (True, False))
     counted, rounds = np.array([4e3, 50.0, 70.0, 0.0]), np.array([4.0, 4.0, 4.0, 0.0])
