@@ -24,9 +24,8 @@ def described(thing: Any, kind: type) -> bytes:
         kind: class of all modules (torch.nn.Module), which is not imported here.
     """
     if isinstance(thing, kind):
-        held = [*(one for one in thing.parameters() if not one.requires_grad), *thing.buffers()]  # type: ignore[attr-defined]
         layers = [_layer(one, kind, type(one).forward) for one in thing.modules()]  # type: ignore[attr-defined]
-        return b"".join([repr(thing).encode(), *layers, *map(bytes_of, held)])
+        return b"".join([repr(thing).encode(), *layers, fixed_numbers(thing)])
     if isinstance(thing, functools.partial):
         texts = [_plain(one, kind) for one in (thing.args, *sorted(thing.keywords.items()))]
         return described(thing.func, kind) + "\n".join(texts).encode()
@@ -70,8 +69,14 @@ def _values(held: Any) -> Any:
     return held if isinstance(held, PLAIN) else None
 
 
+def fixed_numbers(module: Any) -> bytes:
+    """Return what of a module is never trained: parameters without a gradient, and buffers."""
+    held = [*(one for one in module.parameters() if not one.requires_grad), *module.buffers()]
+    return b"".join(map(bytes_of, held))
+
+
 def bytes_of(tensor: Any) -> bytes:
-    """Return what is never trained: parameters without a gradient, and a loss's buffers, such as weights."""
+    """Return a tensor's numbers, as float64."""
     return bytes(tensor.detach().cpu().contiguous().double().numpy().tobytes())
 
 

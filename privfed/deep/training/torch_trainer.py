@@ -25,7 +25,7 @@ import torch
 from opacus.validators import ModuleValidator
 
 from privfed.core.values.domain import FloatArray
-from privfed.deep.training.fingerprint import bytes_of, described, kept
+from privfed.deep.training.fingerprint import described, fixed_numbers, kept
 from privfed.deep.training.rows import RowGradients
 from privfed.deep.training.trainer import MODELS, Labels, OfBlock, Parts, one_line
 from privfed.errors import ArgumentError
@@ -134,8 +134,8 @@ class TorchTrainer:
     @property
     def kind(self) -> str:
         """The module's layers and their sizes, as text in one line, with a hash of what is never trained."""
-        layers, held = " ".join(repr(self._module).split()), b"".join(map(bytes_of, self._held))
-        return f"{layers} beside fixed numbers {hashlib.sha256(held).hexdigest()[:8]}" if held else layers
+        layers, fixed = " ".join(repr(self._module).split()), fixed_numbers(self._module)
+        return f"{layers} beside fixed numbers {hashlib.sha256(fixed).hexdigest()[:8]}" if fixed else layers
 
     @property
     def trained_by(self) -> str:
@@ -147,12 +147,6 @@ class TorchTrainer:
     def kept(self) -> str:
         """Plain values that the module and its loss hold now, such as counters of calls."""
         return " ".join(kept(one, torch.nn.Module) for one in (self._module, self._loss))
-
-    @property
-    def _held(self) -> list[Any]:
-        """What is never trained: parameters without a gradient, and buffers."""
-        frozen = (one for one in self._module.parameters() if not one.requires_grad)
-        return [*frozen, *self._module.buffers()]
 
     @property
     def given(self) -> FloatArray:
@@ -207,20 +201,20 @@ class TorchTrainer:
         self._set(parameters)
         return self._flat(self._gradient(self._rows(features), self._classes(labels)))
 
-    def _step(self, learning_rate: float) -> Callable[[Sequence[Any]], None]:
-        """Return what takes a step against gradients of the parameters, with a state of its own."""
+    def _step(self, own: Sequence[Any], learning_rate: float) -> Callable[[Sequence[Any]], None]:
+        """Return what takes a step against gradients of parameters, with a state of its own."""
         if self._optimizer is None:
 
             def descend(gradients: Sequence[Any]) -> None:
                 with torch.no_grad():
-                    for one, gradient in zip(self._parameters, gradients, strict=True):
+                    for one, gradient in zip(own, gradients, strict=True):
                         one.sub_(learning_rate * gradient)
 
             return descend
-        optimizer = self._optimizer(self._parameters, lr=learning_rate)
+        optimizer = self._optimizer(own, lr=learning_rate)
 
         def step(gradients: Sequence[Any]) -> None:
-            for one, gradient in zip(self._parameters, gradients, strict=True):
+            for one, gradient in zip(own, gradients, strict=True):
                 one.grad = gradient
             optimizer.step()
             optimizer.zero_grad()
@@ -236,7 +230,7 @@ class TorchTrainer:
         learning_rate: float,
     ) -> FloatArray:
         """Return the parameters after a step for each batch, as `TrainsItself` says."""
-        before, step = self._set(start), self._step(learning_rate)
+        before, step = self._set(start), self._step(self._parameters, learning_rate)
         rows, classes = self._rows(features), self._classes(labels)
         for batch in batches:
             own = torch.tensor(batch, device=self._device)
@@ -251,15 +245,13 @@ class TorchTrainer:
             return None
         self._set(start)
         own = [one.detach().clone().requires_grad_() for one in self._parameters]
-        optimizer = self._optimizer(own, lr=learning_rate)
+        step = self._step(own, learning_rate)
 
-        def step(gradient: FloatArray) -> FloatArray:
-            for one, part in zip(own, self._parts(self._rows(gradient)), strict=True):
-                one.grad = part
-            optimizer.step()
+        def stepped(gradient: FloatArray) -> FloatArray:
+            step(self._parts(self._rows(gradient)))
             return self._flat(own)
 
-        return step
+        return stepped
 
     def _each(self, scores: Any, labels: Any) -> Any:
         """Return the loss of each row by itself."""
