@@ -135,10 +135,10 @@ def classes() -> None:
 def counted(way: str, data: str, number: int, seed: int) -> int:
     """Return of how many clients with 30 rows the rows of all classes are counted, after one round with all.
 
-    In DCFL's first round clients draw rows with replacement.
+    DCFL's first rounds are of halves.
     """
     sites, attack = dealt(data, [30] * number, seed), ClassCounts()
-    rounds = 1 if way == PLAIN else 2
+    rounds = 1 if way == PLAIN else 3
     found = attack.run(seen(way, sites, rounds=rounds), Prior(), np.random.default_rng(0))
     report = evaluate(found, LabelledTruth(sites.rows, labels=sites.labels))
     return 0 if np.isnan(report.recovered) else round(report.recovered * number)

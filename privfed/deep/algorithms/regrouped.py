@@ -123,7 +123,7 @@ class RegroupedLearning:
             size=self.sketch_size(plan),
             seed=self.training.public_seed,
             decay=decay,
-            redraws=self.rule.doubts and not (plan.private or self.training.private),
+            halves=self.rule.doubts and not (plan.private or self.training.private),
             **clusters,
         )
         return make(Slots, inner=inner, slots=plan.n_clients) if self.slotted else inner
@@ -285,9 +285,9 @@ class _Server:
         # Running means all start from the average of the models.
         starts = known[labels] if not self._rule.decay else np.broadcast_to(known.mean(axis=0), table.shape)
         weights = np.concatenate([one["rows"] for one in seen]) if self._training.by_rows else None
-        if inner.redraws and len(self.models) == 1:
-            self._spreads = self._spreads.followed(table, inner.redrawn)
-        few_rows = self._spreads.few_rows if inner.redraws else None
+        if inner.halves and len(self.models) == 1:
+            self._spreads = self._spreads.followed(table, inner.half)
+        few_rows = self._spreads.few_rows if inner.halves else None
         return Updates(starts, table, labels, len(self.models), variance, weights, few_rows)
 
     def _variance(self, contributors: Sequence[int], number: int) -> float:

@@ -84,7 +84,7 @@ def one_step(question: Question) -> bool:
         return False
     if isinstance(question, SketchedUpdates):
         whole = question.size == question.models.shape[1]
-        return whole and not (question.decay or question.redrawn)
+        return whole and not (question.decay or question.half)
     return isinstance(question, AveragedUpdates)
 
 

@@ -148,7 +148,8 @@ class SketchLinkage(OnUpdates[SketchLinks]):
         if any(question.training.private for question, _ in rounds):
             why = "training by DP-SGD does not repeat, so that nobody can tell afterwards whose a sketch was"
             return NotRun(attack=self.name, why=why)
-        shown = [sketches_of(one, rng) for _, one in rounds]
+        # Updates by half of a client's rows are no links between those by all of them.
+        shown = [None if question.half else sketches_of(one, rng) for question, one in rounds]
         seen = [None if one is None else one.column("sketch") for one in shown]
         linked = tracks([one for one in seen if one is not None])
         if len(linked) < 2:

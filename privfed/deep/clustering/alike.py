@@ -1,9 +1,10 @@
 """Whether clients differ by more than the few rows that they hold, by updates that start from one model.
 
-Clients of one kind send different updates, since each knows its kind by few rows. One that draws as many of
-its rows with replacement adds the variance of few rows once more (Efron 1979, the bootstrap). So the spread
-of updates doubles where clients are alike, and hardly grows where they are of different kinds. Rounds of both
-sorts take turns. Spreads are of all clients together, so that nobody has to know whose an update is.
+Clients of one kind send different updates, since each knows its kind by few rows. One that trains on half of
+them adds the variance of few rows once more, and as much the other way by the other half: in the mean of both
+spreads what the halves have in common drops out (McCarthy 1969, balanced half-samples). So the spread of
+updates doubles where clients are alike, and hardly grows where they are of different kinds. One half, the
+other one and all rows take turns. Spreads are of all clients together: nobody has to know whose an update is.
 
 A single client of another kind hardly widens the spread. It is found by its distance from the others. Were it
 of their kind, the square of that would be about a chi-square variable of p degrees of freedom times the mean
@@ -35,35 +36,36 @@ class Spreads:
     """Spreads of the updates of rounds that took turns.
 
     Args:
-        drawn: of rounds in which clients drew their rows with replacement.
-        held: of the rounds after each of these, in which all rows were used.
+        halves: of rounds in which clients trained on half of their rows, two for each pair of halves.
+        held: of the round after each pair, in which all rows were used.
     """
 
-    drawn: tuple[float, ...] = ()
+    halves: tuple[float, ...] = ()
     held: tuple[float, ...] = ()
 
-    def followed(self, updates: FloatArray, redrawn: bool) -> Spreads:
+    def followed(self, updates: FloatArray, half: int) -> Spreads:
         """Return spreads with those of one more round.
 
         Args:
             updates: float64 of shape (n, size).
-            redrawn: whether clients drew their rows with replacement.
+            half: 1 or 2 where clients trained on that half of their rows, else 0.
         """
         found = spread(updates)
-        if redrawn:
-            return Spreads((*self.drawn[: len(self.held)], found), self.held)
-        return Spreads(self.drawn, (*self.held, found)[: len(self.drawn)])
+        if half:
+            return Spreads((*self.halves[: 2 * len(self.held) + half - 1], found), self.held)
+        return Spreads(self.halves, (*self.held, found)[: len(self.halves) // 2])
 
     @property
     def few_rows(self) -> float:
         """What few rows explain of the last held spread, all of it for alike clients; infinite if unknown."""
         n = len(self.held)
-        if not n or n < len(self.drawn) or min(self.held + self.drawn) <= 0.0:
+        if not n or len(self.halves) != 2 * n or min(self.held + self.halves) <= 0.0:
             return math.inf
         held = np.log(self.held)
-        # Spreads change as models are trained: each drawn one is compared with those around it.
+        # Spreads change as models are trained: each pair is compared with those around it.
         between = (held + np.concatenate([held[:1], held[:-1]])) / 2.0
-        more = math.exp(float(np.mean(np.log(self.drawn) - between))) - 1.0
+        pairs = np.reshape(self.halves, (n, 2)).mean(axis=1)
+        more = math.exp(float(np.mean(np.log(pairs) - between))) - 1.0
         return max(0.0, more) * self.held[-1]
 
 

@@ -124,7 +124,7 @@ class Training(Descent):
         return features[known], labels[known]
 
     def update(
-        self, client: ClientData, start: FloatArray, generator: np.random.Generator, redrawn: bool = False
+        self, client: ClientData, start: FloatArray, generator: np.random.Generator, half: int = 0
     ) -> FloatArray:
         """Return how far training moves a model, clipped, float64 of shape (n_parameters,).
 
@@ -135,7 +135,7 @@ class Training(Descent):
             client: with its rows.
             start: the model, float64 of shape (n_parameters,).
             generator: the client's; it names where noise comes from.
-            redrawn: whether it trains on as many of its rows drawn with replacement; not with DP-SGD.
+            half: 1 or 2 for training on this half of its rows, each twice; 0 for all rows, and with DP-SGD.
         """
         trainer = self.trainer(client.n_features)
         features, labels = self.rows_of(client)
@@ -143,7 +143,7 @@ class Training(Descent):
             source = noise_source(generator)
             moved = private_sgd(trainer, start, features, labels, self, source, client.errors) - start
         else:
-            moved = self._sgd(trainer, start, features, labels, redrawn) - start
+            moved = self._sgd(trainer, start, features, labels, half) - start
         if not np.isfinite(moved).all():
             client.errors.append(
                 ArgumentError(f"training in round {self.round} did not stay finite: lower the learning rate.")
@@ -151,14 +151,17 @@ class Training(Descent):
         return np.asarray(shortened(moved[None], self.max_update_norm)[0])
 
     def _sgd(
-        self, trainer: Trainer, start: FloatArray, features: FloatArray, labels: Labels, redrawn: bool
+        self, trainer: Trainer, start: FloatArray, features: FloatArray, labels: Labels, half: int
     ) -> FloatArray:
         rng, n = np.random.default_rng([self.public_seed, self.round]), len(features)
         whole = self.first_rate != 0.0 and self.round == 1
         size = n if whole or self.batch_size is None else self.batch_size
         if not n:
             return start
-        used = rng.integers(n, size=n) if redrawn else np.arange(n)
+        used = np.arange(n)
+        if half:  # The other half has the other row of each pair, and the last one of an odd number, too.
+            paired = np.random.default_rng([self.public_seed, self.round - half]).permutation(n)
+            used = paired[np.minimum(used // 2 * 2 + half - 1, n - 1)]
         orders = (used[rng.permutation(n)] for _ in range(self.epochs))
         # Equally large: a rest of few rows would weigh as much as any other batch.
         batches = (part for order in orders for part in np.array_split(order, -(-n // size)))

@@ -152,12 +152,12 @@ class Round(Question):
             if memory.trainings >= self.training.trainings:
                 raise PolicyError("policy:budget")
             memory.trainings += 1
-        return self.training.update(client, start, generator, self.redrawn)
+        return self.training.update(client, start, generator, self.half)
 
     @property
-    def redrawn(self) -> bool:
-        """Whether clients draw the rows of this round with replacement."""
-        return False
+    def half(self) -> int:
+        """Which half of their rows clients train on (`Training.update`); 0 for all."""
+        return 0
 
     def _weight(self, client: ClientData) -> float:
         return float(len(self.training.rows_of(client)[1])) if self.training.by_rows else 1.0
@@ -185,14 +185,14 @@ class SketchedUpdates(Round):
         seed: of the projection, public.
         decay: 0 for the update itself; else the client's running mean (`Memory.averages`), which is made of
             earlier updates: under DP-SGD it costs nothing, and its noise falls from round to round.
-        redraws: whether rows are drawn with replacement in each odd round with one model. Their spread
-            tells what few rows explain (`privfed.deep.clustering.alike`).
+        halves: whether clients with one model train on one half of their rows, then on the other, then on
+            all. Spreads tell what few rows explain (`privfed.deep.clustering.alike`).
     """
 
     size: int
     seed: int
     decay: float = 0.0
-    redraws: bool = False
+    halves: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -202,13 +202,13 @@ class SketchedUpdates(Round):
                 f"and {self.seed}."
             )
         check_share("decay", self.decay)
-        if self.redraws and self.training.private:
-            raise ArgumentError("DP-SGD draws its own rows: ask without redraws.")
+        if self.halves and self.training.private:
+            raise ArgumentError("DP-SGD draws its own rows: ask without halves.")
 
     @property
-    def redrawn(self) -> bool:
-        """In odd rounds, as long as there is one model."""
-        return self.redraws and len(self.models) == 1 and self.training.round % 2 == 1
+    def half(self) -> int:
+        """In two of three rounds, as long as there is one model."""
+        return self.training.round % 3 if self.halves and len(self.models) == 1 else 0
 
     def effort(self, n_features: int) -> Effort:
         """A projection besides."""

@@ -18,14 +18,14 @@ from privfed.errors import ArgumentError
 N, SIZE = 20, 40
 
 
-def seen(kinds: np.ndarray, rng: np.random.Generator, rounds: int = 8) -> tuple[np.ndarray, Spreads]:
+def seen(kinds: np.ndarray, rng: np.random.Generator, rounds: int = 9) -> tuple[np.ndarray, Spreads]:
     """Return updates of clients that know their kinds' goals by few rows, and the spreads of rounds."""
     rows = kinds + rng.normal(size=kinds.shape)
-    spreads = Spreads()
+    spreads, apart = Spreads(), np.zeros_like(rows)
     for number in range(1, rounds + 1):
-        redrawn = number % 2 == 1
-        updates = rows + rng.normal(size=rows.shape) if redrawn else rows
-        spreads = spreads.followed(0.9**number * updates, redrawn)
+        half = number % 3
+        apart = rng.normal(size=rows.shape) if half == 1 else -apart
+        spreads = spreads.followed(0.9**number * (rows + apart if half else rows), half)
     return rows, spreads
 
 
@@ -42,19 +42,32 @@ def test_alike_clients_do_not_differ_and_kinds_and_one_stray_client_do(seed: int
 
 def explained(kinds: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, float]:
     updates, spreads = seen(kinds, rng)
-    return 0.9**8 * updates, spreads.few_rows
+    return 0.9**9 * updates, spreads.few_rows
 
 
-def test_variance_of_few_rows_is_known_after_a_round_of_each_sort_only() -> None:
+def test_variance_of_few_rows_is_known_after_both_halves_and_all_rows_only() -> None:
     updates, rng = np.eye(5), np.random.default_rng(0)  # Of spread 1.
-    first = Spreads().followed(2.0 * updates, True)
-    assert math.isinf(Spreads().few_rows) and math.isinf(first.few_rows)
-    assert first.followed(updates, False).few_rows == pytest.approx(3.0)
-    assert math.isinf(first.followed(updates, False).followed(updates, True).few_rows)
+    one = Spreads().followed(2.0 * updates, 1)
+    both = one.followed(math.sqrt(6.0) * updates, 2)
+    assert all(math.isinf(early.few_rows) for early in (Spreads(), one, both, one.followed(updates, 0)))
+    known = both.followed(updates, 0)
+    assert known.few_rows == pytest.approx(4.0)
+    assert math.isinf(known.followed(updates, 1).few_rows)
     # A round whose turn it is not changes nothing.
-    assert first.followed(updates, False).followed(updates, False).few_rows == pytest.approx(3.0)
+    assert known.followed(updates, 0).few_rows == pytest.approx(4.0)
+    assert both.followed(math.sqrt(6.0) * updates, 2).followed(updates, 0) == known
     assert not differ(rng.normal(size=(5, 3)), math.inf)
-    assert math.isinf(Spreads().followed(np.ones((3, 2)), True).followed(np.ones((3, 2)), False).few_rows)
+    equal = np.ones((3, 2))
+    assert math.isinf(Spreads().followed(equal, 1).followed(equal, 2).followed(equal, 0).few_rows)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_halves_have_in_common_is_no_variance_of_few_rows(seed: int) -> None:
+    """The mean of both spreads tells it exactly, of a few clients, too."""
+    rng = np.random.default_rng(seed)
+    rows, apart = 5.0 * rng.normal(size=(4, 3)), rng.normal(size=(4, 3))
+    found = Spreads().followed(rows + apart, 1).followed(rows - apart, 2).followed(rows, 0)
+    assert found.few_rows == pytest.approx(spread(apart))
 
 
 def test_equal_updates_do_not_differ_by_what_rounding_leaves() -> None:
@@ -100,16 +113,15 @@ def test_dcfl_leaves_alike_clients_one_cluster(way: dict[str, Any]) -> None:
     assert model.set_params(cluster_after=0, rounds=1).fit(X, y).labels_.any()
 
 
-def asked(training: Training, n_models: int, redraws: bool = True) -> SketchedUpdates:
+def asked(training: Training, n_models: int, halves: bool = True) -> SketchedUpdates:
     ranges, models = Ranges(np.zeros(4), np.ones(4), 40), np.zeros((n_models, 15))
-    return SketchedUpdates(ranges=ranges, training=training, models=models, size=15, seed=0, redraws=redraws)
+    return SketchedUpdates(ranges=ranges, training=training, models=models, size=15, seed=0, halves=halves)
 
 
-def test_rows_are_drawn_with_replacement_in_odd_rounds_with_one_model() -> None:
+def test_halves_and_all_rows_take_turns_with_one_model() -> None:
     training = Training(model="softmax", n_classes=3)
-    assert asked(training.at(1), 1).redrawn and asked(training.at(3), 1).redrawn
-    assert not (asked(training.at(2), 1).redrawn or asked(training.at(3), 2).redrawn)
-    assert not asked(training.at(3), 1, redraws=False).redrawn
+    assert [asked(training.at(number), 1).half for number in range(1, 8)] == [1, 2, 0, 1, 2, 0, 1]
+    assert not (asked(training.at(1), 2).half or asked(training.at(1), 1, halves=False).half)
     noised: dict[str, Any] = {"noise_multiplier": 1.0, "rows_per_client": 9, "trainings": 1}
-    with pytest.raises(ArgumentError, match="without redraws"):
+    with pytest.raises(ArgumentError, match="without halves"):
         asked(Training(model="softmax", n_classes=3, **noised), 1)

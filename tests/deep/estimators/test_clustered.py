@@ -73,7 +73,7 @@ def test_clustered_learning_finds_the_kinds_of_clients_and_gains_by_it(model: An
 def test_dcfl_is_algorithm_1_client_by_client() -> None:
     """Newcomers in round 3, one that is away in rounds 3 and 4, all compared with a second evaluation.
 
-    In round 1 clients draw their rows with replacement, and are not clustered.
+    In rounds 1 and 2 clients train on half of their rows, and are not clustered.
     """
     X, y = clients(8, seed=3)
     cohorts = [
@@ -92,9 +92,9 @@ def test_dcfl_is_algorithm_1_client_by_client() -> None:
 
         training = fitted._training_.at(number)
         own = ClientData(X[client], y[client])
-        return training.update(own, model, np.random.default_rng(0), redrawn=number == 1)
+        return training.update(own, model, np.random.default_rng(0), half=number if number < 3 else 0)
 
-    expected = reference.algorithm_1(update, fitted.history_[0][0], cohorts, first=2)
+    expected = reference.algorithm_1(update, fitted.history_[0][0], cohorts, first=3)
     for number, own in enumerate(expected, start=1):
         for client, model in own.items():
             label = fitted.labels_history_[number - 1, client]

@@ -24,7 +24,7 @@ def test_the_server_holds_no_update_by_name_and_no_update_at_all_outside_slots()
 def test_questions_name_no_client() -> None:
     """Every client is sent the same: the models and landmarks, and nobody's position or name."""
     X, y = clients(6)
-    fitted = DCFL(n_classes=3, rounds=3, learning_rate=0.5, domain=Box(0, 1)).fit(X, y)
+    fitted = DCFL(n_classes=3, rounds=4, learning_rate=0.5, domain=Box(0, 1)).fit(X, y)
     sent = [question_from_bytes(asked.question) for asked, _ in fitted.transcript_.totals()]
     landmarks = [
         one.before.landmarks

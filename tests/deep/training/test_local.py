@@ -65,6 +65,20 @@ def test_training_is_sgd_step_by_step_in_batches_that_are_equally_large() -> Non
     assert np.array_equal(update(client), expected)
 
 
+@pytest.mark.parametrize("n", [1, 2, 9, 10])
+def test_two_rounds_of_halves_train_on_each_row_twice(n: int) -> None:
+    """Steps on whole batches at the same model: their mean is that of all rows, whatever the halves."""
+    client = rows(n)
+    training = Training(**{**WORDS, "epochs": 1, "batch_size": None, "learning_rate": 1.0})  # type: ignore[arg-type]
+    whole, *halves, other = (
+        training.at(number).update(client, np.zeros(9), np.random.default_rng(0), number % 3)
+        for number in (3, 4, 5, 7)
+    )
+    assert np.allclose(np.mean(halves, axis=0), whole)
+    assert np.allclose(*halves) == (n == 1)
+    assert n < 3 or not np.allclose(other, halves[0])
+
+
 def test_an_update_is_clipped_and_one_that_is_no_number_is_none() -> None:
     assert np.linalg.norm(update(rows(10), max_update_norm=0.01)) <= 0.01
     assert not update(ClientData(np.empty((0, 2)), np.empty(0, dtype=np.int64))).any()
