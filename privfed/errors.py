@@ -167,6 +167,8 @@ REMEDIES = {
         "Clients want sums that withstand more colluding clients: agree on more, as Masked(colluders=...)"
     ),
     "policy:protocol": "Clients list the secure sums over which they answer (protocols): take one of these",
+    "policy:ranges": "Clients answer in the ranges of their domain, which are those agreed: declare these",
+    "policy:question": "Clients list the questions that they answer (questions): owners may add this one",
     "policy:max_sums": "Clients answer fewer sums than agreed (max_sums): take fewer rounds or restarts",
     "policy:max_fits": "Clients take part in no more fits on these rows than their journals allow (max_fits)",
     "policy:budget": "A sum asked again is paid again: keep a share for that with Privacy(spare=...)",

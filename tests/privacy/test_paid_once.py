@@ -108,6 +108,7 @@ def test_a_fit_over_own_centers_that_cannot_be_is_refused_before_it_is_paid(
     [
         ({"min_clients": 50}, "policy:min_clients"),
         ({"max_sums": 2}, "policy:max_sums"),
+        ({"domain": Box(-2, 2)}, "policy:ranges"),
         ({"max_epsilon": 1e-4, "max_delta": 1e-9}, "policy:max_epsilon"),
     ],
 )

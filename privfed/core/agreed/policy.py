@@ -293,7 +293,11 @@ the same in each fit, up to their number and the ranges |
 
     def _refuses_program(self, configuration: Configuration) -> str | None:
         """Return the code of the refusal of what runs and of its guarantee, or of their absence, or None."""
-        terms = configuration.privacy
+        terms, low, high = configuration.privacy, configuration.low, configuration.high
+        if self.domain is not None and low is not None and high is not None:
+            own = [ends.tolist() for ends in self.domain.bounds(configuration.n_features)]
+            if own != [low.to_numpy().tolist(), high.to_numpy().tolist()]:
+                return "policy:ranges"
         if self.algorithms is not None and not _runs_only(self.algorithms, configuration.program):
             return "policy:algorithm"
         if terms is None:
