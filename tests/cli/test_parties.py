@@ -80,7 +80,7 @@ def test_a_journal_is_shown_and_exported_without_keys(
     assert [one["epsilon"] for one in some(found["data_sets"]["ward 3"]["claims"])] == [0.5]
     assert "ended fit 1" in invoke("journal", "end", folders["a"], 1).stdout
     assert "fit 1 (ended" in invoke("journal", "show", folders["a"]).stdout
-    assert "got 1" in failing("journal", "end", folders["a"], 1)
+    assert "there is no open fit 1" in failing("journal", "end", folders["a"], 1)
     (folders["a"] / FILE).unlink()
     assert "is missing" in failing("journal", "show", folders["a"])
 
