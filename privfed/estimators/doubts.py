@@ -24,7 +24,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from privfed.algorithms.private.clients import ClientLengths
-from privfed.algorithms.private.scale import OUTERMOST
+from privfed.algorithms.private.coreset import FAR_SHELL
 from privfed.core.asking.question import Question, parts_of
 from privfed.core.record.records import question_of
 from privfed.core.record.transcript import Transcript
@@ -243,7 +243,7 @@ def clipped_rows(transcript: Transcript, centers: FloatArray) -> tuple[int, floa
         served = reached >= shells.edges()[1:, None]
         beyond = total.statistics["count"].cumsum()[:-1] - np.where(served, held, 0.0).sum(axis=1)
         own = noised.noise_std(len(total.contributors))["count"] ** 2 * np.arange(1, len(served) + 1)
-        seen = beyond > OUTERMOST * np.sqrt(own + noise**2 * served.sum(axis=1))
+        seen = beyond > FAR_SHELL * np.sqrt(own + noise**2 * served.sum(axis=1))
         found = max(found, float(beyond[seen].max(initial=0.0)) * rows)
     return (round(found), float(inner.radius)) if found else None
 
