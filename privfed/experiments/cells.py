@@ -318,6 +318,11 @@ def estimator(setup: Setup, scene: Scene, seed: int) -> Fitted:
             privacy = Privacy(**named, domain=scene.domain, noise_seed=seed if asked.seeded else None)
     made: Fitted = make(estimator_class(setup.estimator), setup.parameters)
     if isinstance(made, FederatedModel):
+        if asked is not None and not asked.seeded:
+            raise ArgumentError(
+                "a study finds the classes of labels in the rows, so that nothing is claimed of models: take "
+                "seeded = true."
+            )
         made.set_params(**_of_models(made, setup, scene))
     elif made.scale is not None and made.policy is not None and made.policy.group_size > 1:
         # Groups are those of rows before scaling, which attacks and scores here would form anew.

@@ -189,6 +189,7 @@ def test_fits_by_dp_sgd_compose_by_adding_up(run: tuple[Path, Plan, Store]) -> N
         (('merge = "gathered"', 'merge = "slotted"'), "slots"),
         (("noise_multiplier = 4.0", "noise_multiplier = 0.6"), "pays for"),
         (("public = 0.3", "public = 0.0"), "public"),
+        (('noise = "local"', 'noise = "local"\nseeded = false'), "finds the classes of labels in the rows"),
     ],
 )
 def test_mistakes_are_told_before_anything_runs(
