@@ -49,6 +49,12 @@ MOST_VALUES = 156
 ATTEMPTS = 40
 """Searches for single rows, for each row of a client."""
 
+EARLY, UNEXPLAINED = 50, 0.01
+"""Evaluations after which a search ends that leaves more than this share of the gradients.
+
+On iris, wine and digits (seeds 0 to 2) it finds what searches without this end found. Where clients took two
+steps, no search left less than 3 %."""
+
 EXACT: Any = {"xtol": 1e-15, "ftol": 1e-15, "gtol": 1e-15}
 
 
@@ -364,9 +370,13 @@ def _fitted(seen: Sequence[Seen], labels: Labels, start: FloatArray) -> FloatArr
         ones = np.kron(np.eye(n), axes[-1])
         return np.concatenate([found.reshape(gradients.size, -1) / n, ones])
 
-    with np.errstate(all="ignore"):
-        end = least_squares(residuals, (start @ axes).ravel(), jacobian, method="lm", max_nfev=400, **EXACT)
-    remains = math.sqrt(float(np.mean(np.square(end.fun))))
+    at, most = (start @ axes).ravel(), UNEXPLAINED * math.sqrt(float(np.mean(np.square(gradients))))
+    for evaluations in (EARLY, 400):
+        with np.errstate(all="ignore"):
+            end = least_squares(residuals, at, jacobian, method="lm", max_nfev=evaluations, **EXACT)
+        at, remains = end.x, math.sqrt(float(np.mean(np.square(end.fun))))
+        if not remains <= most:
+            return None
     if not np.isfinite(end.x).all() or remains > 2.0 * max(one.error for one in seen):
         return None
     rows = end.x.reshape(shape) @ axes.T
