@@ -41,7 +41,7 @@ learning_rate = 0.05
 name = "DCFL"
 estimator = "dcfl"
 merge = "gathered"
-rounds = 2
+rounds = 6
 learning_rate = 0.05
 sample_rate = 0.5
 noise_multiplier = 4.0
@@ -135,7 +135,7 @@ clients = 6
 
 [[algorithm]]
 estimator = "DCFL"
-rounds = 2
+rounds = 6
 learning_rate = 0.05
 
 [[sum]]
@@ -165,7 +165,7 @@ def test_merge_asks_for_slots_which_masked_sums_then_have(tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", ["FKM", "KFED"])
 def test_local_centers_get_slots_for_the_sums_that_gather(name: str, tmp_path: Path) -> None:
     words = HIDDEN.replace(
-        '"DCFL"\nrounds = 2\nlearning_rate = 0.05', f'"{name}"\nn_clusters = 3\nmerge = "slotted"'
+        '"DCFL"\nrounds = 6\nlearning_rate = 0.05', f'"{name}"\nn_clusters = 3\nmerge = "slotted"'
     )
     attack = words.index("[[attack]]")
     checked = plan(parse_study(words[:attack].replace("accuracy", "score_ratio"), "study.toml"), tmp_path)
