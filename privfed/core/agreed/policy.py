@@ -209,9 +209,9 @@ the same in each fit, up to their number and the ranges |
 
         Without a word it answers no algorithm. It answers over sums that hide answers, in ten fits, from
         groups of 5, and in cohorts that are fixed. Where privacy is required it answers from rows as they
-        are, since groups would void the noise, and in any cohorts, since each total is noised and paid for,
-        by noise of clients. The server's, which it can take off again, is for owners who name it in `noise`;
-        cohorts are fixed then. It trains models under differential privacy only.
+        are, since groups would void the noise, and in any cohorts, since each total is noised and paid for.
+        That noise is the clients'. Noise of the server, which can take it off again, is for owners who name
+        it in `noise`; cohorts are fixed then. It trains models under differential privacy only.
 
         Args:
             **approved: what the owner approves, as parameters of a policy.

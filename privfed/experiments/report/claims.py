@@ -84,8 +84,8 @@ Asked = Sequence[tuple[Mapping[str, Any], int]]
 def composed_budgets(setups: Sequence[Setup], asked: Asked) -> list[ComposedBudget]:
     """Return what was ever asked in a study's folder, for all rows, units and neighbouring relations.
 
-    Fits count that a study no longer has, that were made again for a part that came later, and whatever was
-    read from the same rows under another name or scale.
+    Fits count that a study no longer has, and those that were made again for a part that came later. So does
+    whatever was read from the same rows under another name or scale.
 
     Budgets of claims for one unit add up. Fits under Gaussian noise compose exactly
     (`privfed.privacy.accounting`). If one of them has Skellam noise, the bound is that of Renyi differential
