@@ -180,6 +180,16 @@ def test_rows_beyond_what_the_search_looks_at_may_lie_anywhere(
         assert (found.mean_error_ < 0.01).all()
 
 
+def test_errors_say_what_clipping_takes_of_a_long_tail() -> None:
+    """Rows of a tail that are too few to be seen are clipped, and a mean was off by 11 of its errors."""
+    rows = np.random.default_rng(0).lognormal(0.0, 1.0, (20_000, 1))
+    for seed in range(4):
+        claim = replace(private("record", 4.0, noise_seed=seed), domain=Box(0.0, 1000.0))
+        found = FederatedSummary(privacy=claim, protocol="plain").fit([rows])
+        assert (np.abs(found.mean_ - rows.mean(axis=0)) < 4.0 * found.mean_error_).all()
+        assert (np.abs(found.std_**2 - rows.var(axis=0)) < 4.0 * found.var_error_).all()
+
+
 def test_rows_in_a_small_part_of_the_domain_have_no_others_far_away() -> None:
     """The outermost shell of a later search holds the tail of these very rows."""
     rows = 0.3 + 0.003 * np.random.default_rng(1).standard_normal((10_000, 1))
