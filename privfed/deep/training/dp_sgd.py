@@ -63,7 +63,7 @@ CACHED = 1 << 17
 """Most numbers of gradients that are clipped at a time, or one row's."""
 
 TOGETHER = 1 << 8
-"""Least rows that are clipped together, of several blocks."""
+"""Most rows that are clipped together, of several blocks."""
 
 DRAWN = 1 << 16
 """Most numbers of noise that are drawn at once, or one step's."""
@@ -233,23 +233,16 @@ def _clipped_sum(
     of_block = of_blocks(trainer, model, n_features)
     added, total = np.zeros(len(model)), np.zeros(len(model), dtype=np.int64)
     n_added, noted = 0, [] if errors is None else errors
-    waiting: list[Parts] = []
-    in_blocks = blocks(places)
-    for i, rows in enumerate(in_blocks):
-        found = _own_gradients(of_block, features[rows], labels[rows], places[rows])
-        waiting += [found] if found else []
-        n_waiting = sum(len(one[0][0]) for one in waiting)
-        if not waiting or (n_waiting < TOGETHER and i + 1 < len(in_blocks)):
-            continue
-        if n_added + n_waiting > EXACT:
+    order = np.argsort(_turns(places), kind="stable")
+    for rows in np.split(order, range(TOGETHER, len(order), TOGETHER)):
+        own = _own_gradients(of_block, features[rows], labels[rows], places[rows])
+        if n_added + len(rows) > EXACT:
             total += added.astype(np.int64)
             added[:], n_added = 0.0, 0
-        n_added += n_waiting
-        own = _together(waiting)
-        waiting = []
+        n_added += len(rows)
         # A part at a time, so that it stays in the processor's cache.
-        height = max(1, CACHED // sum(one.shape[1] for factors in own for one in factors))
-        for start in range(0, n_waiting, height):
+        height = max(1, CACHED // max(1, sum(one.shape[1] for factors in own for one in factors)))
+        for start in range(0, len(own[0][0]) if own else 0, height):
             part = [tuple(one[start : start + height] for one in factors) for factors in own]
             _add(added, trainer, part, limit, step, noted)
     total += added.astype(np.int64)
@@ -262,12 +255,15 @@ def of_blocks(trainer: Trainer, model: FloatArray, n_features: int) -> OfBlock:
         return trainer.of_blocks(model, n_features)
     size = n_places(trainer, n_features)
 
-    def of_block(rows: FloatArray, labels: Labels, places: npt.NDArray[np.intp]) -> Parts:
+    def of_one(rows: FloatArray, labels: Labels, places: npt.NDArray[np.intp]) -> Parts:
         block, classes = np.zeros((size, n_features)), np.zeros(size, dtype=np.int64)
         block[places], classes[places] = rows, labels
         found = trainer.gradients(model, block, classes)
         parts = [(found,)] if isinstance(found, np.ndarray) else found
         return [tuple(one[places] for one in part) for part in parts]
+
+    def of_block(rows: FloatArray, labels: Labels, places: npt.NDArray[np.intp]) -> Parts:
+        return _together([of_one(rows[own], labels[own], places[own]) for own in blocks(places)])
 
     return of_block
 
@@ -281,10 +277,15 @@ def _together(found: Sequence[Parts]) -> Parts:
 
 def blocks(places: npt.NDArray[np.intp]) -> list[npt.NDArray[np.intp]]:
     """Return the rows of each block: of each place the first rows, then the second ones, and so on."""
-    order = np.argsort(places, kind="stable")
-    begins = np.searchsorted(places[order], places[order], side="left")
-    turn = np.arange(len(places)) - begins
-    return [order[turn == number] for number in range(int(turn.max(initial=-1)) + 1)]
+    turns = _turns(places)
+    return [np.flatnonzero(turns == number) for number in range(int(turns.max(initial=-1)) + 1)]
+
+
+def _turns(places: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """Return how many rows before each one have its place."""
+    order, turns = np.argsort(places, kind="stable"), np.empty(len(places), dtype=np.intp)
+    turns[order] = np.arange(len(places)) - np.searchsorted(places[order], places[order])
+    return turns
 
 
 def _add(
@@ -340,7 +341,9 @@ def _of_directions(first: Numbers, second: Numbers) -> tuple[FloatArray, FloatAr
 def _own_gradients(
     of_block: OfBlock, rows: FloatArray, labels: Labels, places: npt.NDArray[np.intp]
 ) -> Parts:
-    """Return gradients of a block's rows; where one makes an error, of each alone, and of that one none."""
+    """Return gradients of blocks' rows; where one makes an error, of each alone, and of that one none."""
+    if not len(rows):
+        return []
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property, partial
 from math import prod
@@ -19,17 +19,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.lib.stride_tricks import sliding_window_view
 from opacus.validators import ModuleValidator
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from privfed.deep.training.trainer import Numbers, one_line
+from privfed.deep.training.trainer import Numbers, Parts, one_line
 from privfed.errors import PrivacyError
 
-Values = Mapping[str, Any]
-"""Tensors by the names of parameters and buffers."""
-
-Function = Callable[[Values, Any, Any], Any]
-"""From values, rows and what is given with them to gradients and inputs, as `RowGradients._each`."""
+Function = Callable[..., Sequence[Any]]
+"""From rows, what is given with them and values to gradients and inputs, as `RowGradients._each`."""
 
 
 class Layer(NamedTuple):
@@ -94,7 +92,7 @@ class RowGradients:
         often = {one.weight: prod(one.given[2:]) for one in self._layers.values()}
         return sum(int(one.numel()) * often.get(name, 1) for name, one in self._trained.items())
 
-    def __call__(self, trained: Sequence[Any], rows: Any, given: Any) -> list[tuple[Numbers, ...]]:
+    def __call__(self, trained: Sequence[Any], rows: Any, given: Any) -> Parts:
         """Return the parts of gradients, as `Parts` says.
 
         Args:
@@ -103,56 +101,51 @@ class RowGradients:
             given: with each row, first axis n_rows.
         """
         with torch.no_grad():
-            return self._parts(
-                self._each(self._values(trained), rows, given), torch.arange(len(rows), device=rows.device)
-            )
+            return self._parts(self._each(rows, given, *trained, *self._fixed.values()))
 
-    def of_blocks(self, trained: Sequence[Any]) -> Callable[[Any, Any, Any], list[tuple[Numbers, ...]]]:
-        """Return what computes the parts of a block's rows at some places, from its rows and what is given.
+    def of_blocks(self, trained: Sequence[Any]) -> Callable[[Iterable[tuple[Any, Any, Any]]], Parts]:
+        """Return what computes the parts of blocks' rows: of each block all rows, what is given, and places.
 
         Args:
             trained: values of the parameters that are trained.
         """
-        values = self._values(trained)
+        values = [*trained, *self._fixed.values()]
 
-        def of_block(rows: Any, given: Any, places: Any) -> list[tuple[Numbers, ...]]:
+        def of_several(several: Iterable[tuple[Any, Any, Any]]) -> Parts:
+            found = []
             with torch.no_grad():
-                return self._parts(self._record(values, rows, given)(values, rows, given), places)
+                for rows, given, places in several:
+                    computed = self._record(rows, given, *values)(rows, given, *values)
+                    found.append([one[places] for one in computed])
+                return self._parts(list(map(torch.cat, zip(*found, strict=True))))
 
-        return of_block
+        return of_several
 
     @cached_property
     def _fixed(self) -> dict[str, Any]:
         held = [*self._module.named_parameters(), *self._module.named_buffers()]
         return {name: one.detach() for name, one in held if name not in self._trained}
 
-    def _values(self, trained: Sequence[Any]) -> dict[str, Any]:
-        return {**dict(zip(self._trained, trained, strict=True)), **self._fixed}
-
-    def _record(self, values: Values, rows: Any, given: Any) -> Function:
+    def _record(self, rows: Any, given: Any, *values: Any) -> Function:
         """Return the operations of `_each` on a block of this shape, or itself if they cannot be recorded."""
         if rows.shape not in self._recorded:
-            drawn = torch.Generator().manual_seed(0)
-
-            def tried(one: Any) -> Any:
-                return torch.rand(one.shape, generator=drawn, dtype=one.dtype).to(one.device)
-
-            values = {name: tried(one) if name in self._trained else one for name, one in values.items()}
-            start = values, tried(rows), torch.zeros_like(given)
+            drawn, n = torch.Generator().manual_seed(0), len(self._trained)
+            shown = [(one.shape, one.dtype, one.device) for one in (rows, *values[:n])]
+            tried = [torch.rand(one, generator=drawn, dtype=what).to(at) for one, what, at in shown]
+            start = tried[0], torch.zeros_like(given), *tried[1:], *values[n:]
             self._recorded[rows.shape] = self._each
             # A user's module may take what cannot be recorded, and then computes as before.
             with suppress(Exception):
-                found = make_fx(lambda values, rows, given: self._each(values, rows, given))(*start)
-                both = (torch.utils._pytree.tree_leaves(one(*start)) for one in (found, self._each))
-                if all(map(torch.equal, *both)):
-                    self._recorded[rows.shape] = found
+                found = _lean(make_fx(lambda *words: self._each(*words))(*start))
+                if all(map(torch.equal, found(*start), self._each(*start))):
+                    self._recorded[rows.shape] = found.forward
         return self._recorded[rows.shape]
 
-    def _each(self, values: Values, rows: Any, given: Any) -> Any:
-        """Return gradients of others and biases, and of layers' outputs; and these layers' inputs."""
+    def _each(self, rows: Any, given: Any, *values: Any) -> tuple[Any, ...]:
+        """Return each row's gradients of others and of layers' outputs; and these layers' inputs."""
+        named = dict(zip([*self._trained, *self._fixed], values, strict=True))
         nothing = {name: rows.new_zeros(one.given) for name, one in self._layers.items()}
-        others = {name: values[name] for name in self._others}
-        fixed = {name: one for name, one in values.items() if name not in others}
+        others = {name: named.pop(name) for name in self._others}
 
         def along(own: Any, added: Any, row: Any, given: Any) -> Any:
             inputs = {}
@@ -162,29 +155,28 @@ class RowGradients:
                 return found + added[name]
 
             with self._watched(seen):
-                scores = torch.func.functional_call(self._module, {**fixed, **own}, (row[None],))
+                scores = torch.func.functional_call(self._module, {**named, **own}, (row[None],))
             return (scores[0] * self._towards(scores[0].detach(), given)).sum(), inputs
 
-        def of_a_row(row: Any, given: Any) -> Any:
+        def of_a_row(row: Any, given: Any) -> tuple[Any, ...]:
             gradient = torch.func.grad(along, argnums=(0, 1), has_aux=True)
             (found, outputs), inputs = gradient(others, nothing, row, given)
-            for name, layer in self._layers.items():
-                if layer.bias in self._trained:
-                    found[layer.bias] = outputs[name].sum((0, *range(2, len(layer.given))))
-            return found, outputs, inputs
+            return *found.values(), *outputs.values(), *(inputs[name] for name in outputs)
 
-        return torch.func.vmap(of_a_row)(rows, given)
+        return tuple(torch.func.vmap(of_a_row)(rows, given))
 
-    def _parts(self, computed: Any, at: Any) -> list[tuple[Numbers, ...]]:
-        """Return the parts of the rows at some places."""
-        found, outputs, inputs = computed
-        parts: dict[str, tuple[Numbers, ...]] = {name: (_flat(one[at]),) for name, one in found.items()}
-        for name, layer in self._layers.items():
-            output, taken = outputs[name][at], inputs[name][at]
+    def _parts(self, computed: Sequence[Any]) -> Parts:
+        """Return the parts of rows, from what `_each` returns of them."""
+        k, n = len(self._others), len(self._layers)
+        parts: dict[str, tuple[Numbers, ...]] = {
+            name: (_flat(one),) for name, one in zip(self._others, computed[:k], strict=True)
+        }
+        ends = zip(self._layers.values(), computed[k : k + n], computed[k + n :], strict=True)
+        for layer, output, taken in ends:
             if layer.convolves:
-                parts[layer.weight] = (_of_convolution(layer.module, output[:, 0], taken[:, 0]),)
+                parts[layer.weight], parts[layer.bias] = _of_convolution(layer.module, output, taken)
             else:
-                parts[layer.weight] = (_flat(output), _flat(taken))
+                parts[layer.weight], parts[layer.bias] = (_flat(output), _flat(taken)), (_flat(output),)
         return [parts[name] for name in self._trained]
 
     @contextmanager
@@ -249,13 +241,37 @@ def _plain_convolution(layer: Any) -> bool:
     return plain and not isinstance(layer.padding, str)
 
 
-def _of_convolution(layer: Any, output: Any, taken: Any) -> Numbers:
-    """Return the gradient of a convolution's weights, of each row, shape (n_rows, size)."""
-    where = layer.kernel_size, layer.dilation, layer.padding, layer.stride
-    windows = torch.nn.functional.unfold(taken, *where)
-    left, right = output.flatten(2).cpu().numpy(), windows.cpu().numpy()
+def _lean(recorded: Any) -> Any:
+    """Return recorded operations without those that change nothing, or lead nowhere."""
+    known = torch.ops.aten
+
+    def is_of(node: Any, what: Any) -> bool:
+        while isinstance(node, torch.fx.Node) and node.target in (known.expand.default, known.view.default):
+            node = node.args[0]
+        return isinstance(node, torch.fx.Node) and node.target is what
+
+    for node in recorded.graph.nodes:
+        if node.target is known.add.Tensor and is_of(node.args[1], known.new_zeros.default):
+            node.replace_all_uses_with(node.args[0])
+        elif node.target is known.mul.Tensor and is_of(node.args[0], known.ones_like.default):
+            node.replace_all_uses_with(node.args[1])
+    recorded.graph.eliminate_dead_code()
+    recorded.recompile()
+    return recorded
+
+
+def _of_convolution(layer: Any, output: Any, taken: Any) -> tuple[tuple[Numbers], tuple[Numbers]]:
+    """Return the gradients of a convolution's weights and biases, of each row, shape (n_rows, size)."""
+    left, inputs = output[:, 0].flatten(2).cpu().numpy(), taken[:, 0].cpu().numpy()
+    aside = ((0, 0), (0, 0), *((one, one) for one in layer.padding))
+    reach = [apart * (size - 1) + 1 for apart, size in zip(layer.dilation, layer.kernel_size, strict=True)]
+    steps = [slice(None, None, one) for one in (*layer.stride, *layer.dilation)]
+    windows = sliding_window_view(np.pad(inputs, aside), reach, axis=(2, 3))[:, :, *steps]
+    right = windows.transpose(0, 1, 4, 5, 2, 3).reshape(len(left), -1, left.shape[2])
     # numpy takes one product after the other, all of one shape.
-    return np.asarray(np.matmul(left, right.transpose(0, 2, 1)).reshape(len(left), -1))
+    both = (right.transpose(0, 2, 1), np.ones((left.shape[2], 1), left.dtype))
+    weights, biases = (np.matmul(left, one).reshape(len(left), -1) for one in both)
+    return (weights,), (biases,)
 
 
 def _flat(tensor: Any) -> Numbers:

@@ -25,6 +25,7 @@ import torch
 from opacus.validators import ModuleValidator
 
 from privfed.core.values.domain import FloatArray
+from privfed.deep.training.dp_sgd import blocks
 from privfed.deep.training.fingerprint import described, fixed_numbers, kept
 from privfed.deep.training.rows import RowGradients
 from privfed.deep.training.trainer import MODELS, Labels, OfBlock, Parts, one_line
@@ -39,7 +40,7 @@ Optimizer = Callable[..., Any]
 TYPES = (torch.float32, torch.float64)
 """Of a module's parameters."""
 
-LEAST, MOST, PRODUCTS, HELD = 16, 256, 1 << 23, 1 << 21
+LEAST, MOST, PRODUCTS, HELD = 16, 128, 1 << 23, 1 << 21
 """Least and most rows of a block; products of a block's scores, and numbers that it holds, at most."""
 
 
@@ -268,7 +269,7 @@ class TorchTrainer:
             return [(np.zeros((0, self.n_parameters)),)]
         self._set(parameters)
         rows = self._rows(features)
-        return self._of_rows(features.shape[1])(self._own, rows, self._given(rows, labels))
+        return self._of_rows(features.shape[1])(self._own, rows, self._given(rows, self._classes(labels)))
 
     def size(self, n_features: int) -> int:
         """Return how many rows a block has: where rows are long, calls cost less than places left empty."""
@@ -284,25 +285,33 @@ class TorchTrainer:
         size = self.size(n_features)
 
         def of_block(features: FloatArray, labels: Labels, places: npt.NDArray[np.intp]) -> Parts:
-            at, classes = torch.tensor(places, device=self._device), np.zeros(size, dtype=np.int64)
+            in_blocks = blocks(places)
+            order, ends = np.concatenate(in_blocks), [len(own) for own in in_blocks]
+            at, classes = (
+                torch.tensor(one[order], device=self._device).split(ends) for one in (places, labels)
+            )
+            return found(map(placed, self._rows(features[order]).split(ends), classes, at))
+
+        def placed(own: Any, classes: Any, at: Any) -> tuple[Any, Any, Any]:
             rows = torch.zeros(size, n_features, dtype=self._dtype, device=self._device)
-            rows[at], classes[places] = self._rows(features), labels
-            return found(rows, self._given(rows, classes), at)
+            labels = torch.zeros(size, dtype=torch.int64, device=self._device)
+            rows[at], labels[at] = own, classes
+            return rows, self._given(rows, labels), at
 
         return of_block
 
-    def _given(self, rows: Any, labels: Labels) -> Any:
+    def _given(self, rows: Any, classes: Any) -> Any:
         """Return what is given with rows: classes, or the gradient of a user's loss by their scores.
 
         It is computed here since a user's loss may not allow `torch.func.grad`; of each row alone, too.
         """
-        classes = self._classes(labels)
         if self._is_cross_entropy:
             return classes
         with torch.no_grad():
             scores = torch.func.vmap(lambda row: self._module(row[None])[0])(rows)
         scores.requires_grad_()
-        return torch.autograd.grad(self._each(scores, classes).sum(), scores)[0]
+        with torch.enable_grad():
+            return torch.autograd.grad(self._each(scores, classes).sum(), scores)[0]
 
     @property
     def _is_cross_entropy(self) -> bool:

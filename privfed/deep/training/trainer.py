@@ -97,7 +97,8 @@ class KeepsValues(Protocol):
 
 
 OfBlock = Callable[[FloatArray, Labels, npt.NDArray[np.intp]], Parts]
-"""From rows, their classes and the places of a block where they stand, among zeros, to their gradients."""
+"""From rows, their classes and their places among zeros to their gradients, block after block. Of rows of one
+place the first is in the first block (`privfed.deep.training.dp_sgd.blocks`)."""
 
 
 @runtime_checkable
