@@ -41,6 +41,8 @@ nitpicky = False
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
 
+# Quotes of the text's own; options keep both their hyphens.
+smartquotes_action = "q"
 # A word between single backticks is code, in docstrings as on the pages.
 default_role = "code"
 napoleon_google_docstring, napoleon_numpy_docstring = True, False

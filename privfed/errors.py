@@ -26,6 +26,8 @@ No message of these errors quotes a row of data, a key or a single client's stat
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterable, Mapping
 
 FAILED = "error"
@@ -342,3 +344,11 @@ class StateError(OSError):
 
 class ResumeError(PrivFedError):
     """A transcript does not belong to the run that is to be resumed."""
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line that called privfed, however deep within privfed the warning is found."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] == "privfed":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)

@@ -11,6 +11,7 @@ from privfed.attacks import Differencing, Prior, Truth, evaluate, pooled
 from privfed.data import load_clients, load_features
 from privfed.errors import PrivFedError
 from privfed.protocols import CKKS, GroupMasked, Masked, Slotted
+from tests.some import some
 
 ROWS = [np.random.default_rng(seed).normal(size=(9, 2)) for seed in range(3)]
 CENTERS = np.eye(2)
@@ -78,6 +79,20 @@ WRONG: dict[str, Callable[[], Any]] = {
     "in place of the Generator": lambda: attacked(rng=3),
     "client must lie in": lambda: attacked(client="a"),
 }
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: DWFKMeans(2, max_iter=1, init=CENTERS + 9).fit(ROWS),
+        lambda: DWFKMeans(2, policy=ClientPolicy(group_size=3)).fit(ROWS),
+        lambda: private(epsilon=100.0),
+    ],
+)
+def test_a_warning_stands_at_the_line_that_called_privfed(call: Callable[[], Any]) -> None:
+    with pytest.warns(UserWarning) as told:
+        call()
+    assert {one.filename for one in some(told)} == {__file__}
 
 
 @pytest.mark.parametrize("words", WRONG)

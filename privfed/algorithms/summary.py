@@ -19,7 +19,6 @@ means.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
@@ -42,6 +41,7 @@ from privfed.core.asking.question import register
 from privfed.core.roles.conversation import Ask, Conversation, Setting, changed
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.core.values.guarantee import Unit
+from privfed.errors import warn
 from privfed.numerics.kernels.interpreted import IntArray
 from privfed.questions.bounded.bounded_metrics import AsOneRecord
 from privfed.questions.bounded.bounded_sums import CenterSum, SizeSums
@@ -339,9 +339,8 @@ def warn_of_variances(var: FloatArray, error: FloatArray, columns: Sequence[str]
     if doubtful:
         named = ", ".join(str(one) if columns is None else columns[one] for one in doubtful[:8])
         more = f" and {len(doubtful) - 8} more" if len(doubtful) > 8 else ""
-        warnings.warn(
+        warn(
             f"the variances of {len(doubtful)} of {len(var)} columns are mostly noise "
             f"({'from 0: ' * (columns is None)}{named}{more}), and so is whatever is scaled by them. Claim a "
             "larger epsilon, narrow the domain, or scale by the declared range.",
-            stacklevel=2,
         )

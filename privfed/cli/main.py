@@ -154,8 +154,8 @@ def show() -> None:
     click.option(
         "--out",
         type=options.PATH,
-        callback=options.out_file(".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".xlsx", ".svg"),
-        help="Table to write, too: .csv, .tsv (and .gz), .parquet, .xlsx; or the heat map as .svg.",
+        callback=options.out_file(".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".xlsx", ".svg", ".png"),
+        help="Table to write, too: .csv, .tsv (and .gz), .parquet, .xlsx; or the heat map as .svg or .png.",
     ),
     options.picture_option,
     options.json_option,

@@ -70,7 +70,7 @@ def profile(run_folder: Path, out: Path | None, picture: bool, as_json: bool) ->
             f"{run_folder} has no profile: its clients were not asked for it; fit again in another folder "
             "with --profile."
         )
-    if out is not None and out.suffix.lower() == ".svg":
+    if out is not None and out.suffix.lower() in (".svg", ".png"):
         if known is None:
             raise RunFolderError(
                 f"{run_folder} has no exact profile to draw in {out}; name a table with --out."

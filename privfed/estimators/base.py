@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from abc import abstractmethod
 from collections.abc import Iterable
 from itertools import pairwise
@@ -21,7 +20,7 @@ from privfed.core.roles.conversation import Algorithm, Phased
 from privfed.core.stored.encoding import Array
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Noise
-from privfed.errors import ArgumentError
+from privfed.errors import ArgumentError, warn
 from privfed.estimators.declaring import parameters
 from privfed.estimators.doubts import Doubted
 from privfed.estimators.fitting import (
@@ -175,7 +174,7 @@ class FederatedClusterer(
             what = f"{type(self).__name__}(n_clusters={len(self.cluster_centers_)})"
             message = f"{what} did not converge in {rounds}: {self.remedy()}"
             # This level is usually the caller of `fit`, which called `fit_clients`.
-            warnings.warn(message, ConvergenceWarning, stacklevel=4)
+            warn(message, ConvergenceWarning)
 
     def _fit_clients(self, clients: Clients, resume: bool, watch: Watcher | None) -> None:
         check_kinds(self.get_params(deep=False))

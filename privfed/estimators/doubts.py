@@ -15,7 +15,6 @@ the count may be 0, that is the whole radius.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -30,7 +29,7 @@ from privfed.core.record.records import question_of
 from privfed.core.record.transcript import Transcript
 from privfed.core.roles.conversation import Total
 from privfed.core.values.domain import Box, FloatArray
-from privfed.errors import ArgumentError
+from privfed.errors import ArgumentError, warn
 from privfed.estimators.scaling import scaling_of_run
 from privfed.numerics.kernels.interpreted import squared_distances
 from privfed.numerics.quotients import quotients
@@ -183,20 +182,18 @@ class Doubted:
             return
         bad, k = int(found.mostly_noise.sum()), len(found.noise)
         if 2 * bad > k:
-            warnings.warn(
+            warn(
                 f"the centers are mostly noise: {bad} of {k} clusters may have no rows, or have noise in "
                 "their mean that is as long as the distance to the nearest center. Claim a larger epsilon, "
                 "take fewer clusters, or narrow the domain; intervals() says what is known.",
-                stacklevel=5,
             )
             return
         if (clipped := clipped_rows(fitted.transcript_, fitted.cluster_centers_)) is not None:
             units = "" if fitted.scaling_ is None else " in scaled units"
-            warnings.warn(
+            warn(
                 f"about {clipped[0]} rows lie far from all centers, and offsets were clipped to "
                 f"{clipped[1]:.3g}{units}: they may be clusters that this fit has no center for. Narrow the "
                 "domain, claim a larger epsilon, or take more clusters.",
-                stacklevel=5,
             )
         sure = np.logical_not(found.mostly_noise)
         scaled: Any = (lambda rows: rows) if fitted.scaling_ is None else fitted.scaling_.scaled
@@ -208,11 +205,10 @@ class Doubted:
             listed = [
                 f"{'column ' if names is None else ''}{j if names is None else names[j]}" for j in columns
             ]
-            warnings.warn(
+            warn(
                 f"all centers lie at one end of the declared range of {', '.join(listed)}: values beyond "
                 "it are clipped to that end, or the range is far too wide. Declare, without looking at "
                 "rows, one that fits.",
-                stacklevel=5,
             )
 
 

@@ -21,7 +21,7 @@ from privfed.core.record.records import Asked, question_of
 from privfed.core.stored.encoding import asdict
 from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.data.table import ClientTables
-from privfed.errors import ArgumentError, DataError, RefusedError
+from privfed.errors import ArgumentError, DataError, RefusedError, warn
 from privfed.estimators.checking import check_values
 from privfed.estimators.declaring import parameters_of
 from privfed.estimators.saving import BaseEstimator
@@ -151,7 +151,7 @@ def warn_tiny(model: Any) -> None:
             f"all values lie within {SMALLEST:.2g} of zero, below which no ranges are found, so that "
             "the start and the grid of sums are coarse: declare domain=, or scale rows (FederatedScaler)."
         )
-        warnings.warn(message, stacklevel=4)
+        warn(message)
 
 
 def open_fit(request: FederationRequest) -> tuple[Federation, Any]:
@@ -169,10 +169,9 @@ def open_fit(request: FederationRequest) -> tuple[Federation, Any]:
         if request.start is None or not lacking:
             raise
     algorithm: Any = request.algorithm
-    warnings.warn(
+    warn(
         f"{', '.join(lacking)} lack the start total of the earlier fit: this one asks anew "
         f"(init={request.start.otherwise!r}), which clients count as a start.",
-        stacklevel=5,
     )
     algorithm = replace(algorithm, init=request.start.otherwise)
     return open_federation(replace(request, algorithm=algorithm, start=None)), algorithm

@@ -40,8 +40,8 @@ ESTIMATORS: Registry[Callable[..., Any]] = Registry(
     "estimator",
     "privfed.estimators",
     {
-        "WFKMeans": "privfed.estimators.local_steps:WFKMeans",
         **{place.partition(":")[2]: place for short, place in OWN.items() if not place.endswith(short)},
+        "WFKMeans": "privfed.estimators.local_steps:WFKMeans",
         **OWN,
     },
 )

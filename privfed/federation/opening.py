@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -32,7 +31,7 @@ from privfed.core.roles.conversation import Algorithm, Metric
 from privfed.core.roles.secure_sum import SecureSum, answer_stages
 from privfed.core.stored.files import make_folder
 from privfed.core.values.domain import Domain
-from privfed.errors import ArgumentError, PrivacyError, RefusedError
+from privfed.errors import ArgumentError, PrivacyError, RefusedError, warn
 from privfed.federation.clients import gathered
 from privfed.federation.driver import Federation
 from privfed.federation.request import FederationRequest, check_kinds, seed_from, start_in
@@ -164,10 +163,9 @@ def _pay(request: FederationRequest, configuration: Configuration) -> str:
             "of that budget and share, which does not pay again."
         )
     elif origin_of(privacy) in _USED and privacy.noise_seed is None and not request.resume:
-        warnings.warn(
+        warn(
             f"this Privacy was used before: on the same rows, both runs together spend more than epsilon="
             f"{privacy.epsilon:g}. Draw each from a PrivacyBudget, which adds them up.",
-            stacklevel=6,
         )
     else:
         _USED.add(origin_of(privacy))

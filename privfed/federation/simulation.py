@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,7 +40,15 @@ from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Unit
 from privfed.data.table import ClientTables
 from privfed.engines.in_process import ClientLogs, Fault, InProcessEngine, Pool
-from privfed.errors import ArgumentError, PolicyError, PrivacyError, ResumeError, RunFolderError, StateError
+from privfed.errors import (
+    ArgumentError,
+    PolicyError,
+    PrivacyError,
+    ResumeError,
+    RunFolderError,
+    StateError,
+    warn,
+)
 from privfed.party.answerer import KEY_BYTES, check_named
 from privfed.party.client import Stores, assembled, ledger_in, rows_in_domain
 from privfed.party.groups import Groups, RawTable
@@ -287,10 +294,9 @@ class KeptGroups:
         elif m > self.size:
             self._groups = tuple(one.updated(None, m) for one in self._groups)
         elif m < self.size:
-            warnings.warn(
+            warn(
                 f"these rows are in groups of {self.size}: group_size={m} changes nothing; "
                 "load them anew for another data set.",
-                stacklevel=2,
             )
         return self._groups
 
@@ -345,26 +351,23 @@ def answering(
     """
     if m == 1:
         if groups is not None and groups.size > 1:
-            warnings.warn(
+            warn(
                 f"these rows were in groups of {groups.size}, and this call reads single rows: nothing is "
                 f"claimed of both. Pass policy=ClientPolicy(group_size={groups.size}), or load them anew.",
-                stacklevel=4,
             )
         return tuple(data)
     if groups is None:
-        warnings.warn(
+        warn(
             "arrays are grouped anew in each call, so nothing is claimed of several calls together: pass "
             "privfed.data.ClientTables (load_clients), which keep their groups.",
-            stacklevel=4,
         )
         groups = KeptGroups([RawTable(own.features, own.labels) for own in data])
     seen = tuple(one.expanded() for one in groups.grouped(m))
     silent = sum(own.n_rows > 0 == one.n_rows for own, one in zip(data, seen, strict=True))
     if silent:
-        warnings.warn(
+        warn(
             f"{silent} of {len(data)} clients have too few rows for a group of {m}, and answer as clients "
             "without rows: take a smaller group_size, or leave them out.",
-            stacklevel=4,
         )
     return seen
 

@@ -7,7 +7,6 @@ that they all state the same claim.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
@@ -31,7 +30,7 @@ from privfed.core.values.guarantee import (
     Word,
 )
 from privfed.core.values.numbers import check_share, check_whole
-from privfed.errors import ArgumentError
+from privfed.errors import ArgumentError, warn
 from privfed.privacy.accounting import Curve, Payment, gdp_mu
 from privfed.privacy.adversaries import PAGE, SEEDED, against_whom, lemmas_of
 from privfed.privacy.plan import Plan
@@ -313,11 +312,11 @@ class Privacy:
             said = (
                 f"share=... is worth epsilon {self.epsilon:g}, which" if drawn else f"epsilon={self.epsilon}"
             )
-            warnings.warn(f"{said} promises very little; usual are 0.1 to 10.", stacklevel=3)
+            warn(f"{said} promises very little; usual are 0.1 to 10.")
         if self.delta > 1e-5:
             said = f"the budget's delta, {self.delta:g}," if drawn else f"delta={self.delta}"
             much = "choose it far below one over the number of units"
-            warnings.warn(f"{said} lets a unit be exposed with that probability; {much}.", stacklevel=3)
+            warn(f"{said} lets a unit be exposed with that probability; {much}.")
 
     def seeded(self, seed: int) -> int:
         """Return the seed of the clients' randomness, which also determines a seeded run's noise."""
@@ -339,10 +338,9 @@ class Privacy:
         public = (self.unit, self.neighbours) == (Unit.RECORD, Neighbours.REPLACE_ONE)
         noised = " (noised)" if Unit(self.unit).of_rows and not public else ""
         if self.delta * n_units >= 1.0:
-            warnings.warn(
+            warn(
                 f"delta={self.delta:g} times about {n_units:.0f} units{noised} is at least 1: the claim "
                 f"allows that every fit exposes one; choose delta far below {1.0 / n_units:.2g}.",
-                stacklevel=2,
             )
 
     def plan(

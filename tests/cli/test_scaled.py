@@ -139,6 +139,8 @@ def test_a_profile_is_in_the_columns_units(table: Path, tmp_path: Path) -> None:
     for path in (folder / "one.svg", tmp_path / "one.svg"):
         run("profile", folder, "--out", path, "--no-picture")
     drawn = (tmp_path / "one.svg").read_bytes()
+    run("profile", folder, "--out", tmp_path / "one.png", "--no-picture")
+    assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
     assert b"<svg" in drawn and drawn == (folder / "one.svg").read_bytes()
     known = json.loads(run("profile", folder, "--json").stdout)
     assert len(known["profile"]["sizes"]) == 3 and known["privacy"] is None

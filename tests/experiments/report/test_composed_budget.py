@@ -162,8 +162,8 @@ def test_whatever_a_folder_ever_asked_of_the_same_rows_is_counted(tmp_path: Path
         run(study, store, missing(study, store), 1, silent)
         (one,) = composed_budgets(study.setups, store.asked())
         assert one.fits == fits
-        write_report(tmp_path / "out", study, store)
-        assert str(one) in (tmp_path / "out" / "report.html").read_text("utf-8")
+    write_report(tmp_path / "out", study, store)
+    assert str(one) in (tmp_path / "out" / "report.html").read_text("utf-8")
     mu = math.sqrt(3 * gdp_mu(1.0, 1e-6) ** 2 + gdp_mu(1.5, 1e-6) ** 2)
     assert one.epsilon == pytest.approx(gdp_epsilon(mu, 1e-6), rel=1e-9)
 
