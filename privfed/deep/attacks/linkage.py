@@ -135,7 +135,9 @@ class SketchLinkage(OnUpdates[SketchLinks]):
     paper: ClassVar[str] = "updates of one client keep their direction: ours"
     view: ClassVar[str] = "sketches without names, over several rounds"
     algorithms: ClassVar[tuple[str, ...]] = ("cfl", "dcfl")
-    defence: ClassVar[str] = "noise: DP-SGD or noised updates; FedAvg or IFCA, which need no sketches"
+    defence: ClassVar[str] = (
+        "FedAvg or IFCA, which need no sketches; noise on updates (DP-SGD with decay=0), not on running means"
+    )
     links: ClassVar[bool] = True
 
     @property
@@ -146,7 +148,10 @@ class SketchLinkage(OnUpdates[SketchLinks]):
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> SketchLinks | NotRun:
         rounds = [(found, one) for one in view.sums if (found := round_of(one.question)) is not None]
         if any(question.training.private for question, _ in rounds):
-            why = "training by DP-SGD does not repeat, so that nobody can tell afterwards whose a sketch was"
+            why = (
+                "training by DP-SGD does not repeat, so that links cannot be scored; running means of one "
+                "client are linked all the same"
+            )
             return NotRun(attack=self.name, why=why)
         # Updates by half of a client's rows are no links between those by all of them.
         shown = [None if question.half else sketches_of(one, rng) for question, one in rounds]

@@ -13,7 +13,7 @@ from privfed.deep import DCFL, FedAvg
 from privfed.deep.attacks import inversion
 from privfed.deep.attacks.counts import ClassCounts
 from privfed.deep.attacks.inversion import GradientInversion
-from privfed.deep.attacks.linkage import LabelledTruth, SketchLinkage
+from privfed.deep.attacks.linkage import LabelledTruth, SketchLinkage, tracks
 from privfed.deep.attacks.membership import ModelMembership
 from privfed.deep.attacks.shadows import Shadow
 from privfed.errors import ArgumentError
@@ -222,6 +222,40 @@ def test_nothing_is_claimed_of_updates_that_are_no_gradients(attack: Any, words:
     fitted = FedAvg(**{"n_classes": 10, "rounds": 5, **words}, protocol="plain").fit(X, y)
     found = attack.run(fitted.transcript_.view("server"), Prior(), np.random.default_rng(0))
     assert isinstance(found, NotRun) and not found.coverage.read
+
+
+def linked_under_noise(**words: Any) -> float:
+    """Return how many sketches of later rounds are linked to the right ones of the first; all have names."""
+    fitted = DCFL(
+        **{**WORDS, "rounds": 8, "domain": None, "learning_rate": 1.0, **words},
+        privacy=Privacy(
+            epsilon=4.0, delta=1e-6, unit="record", domain=Box(0, 1), neighbours="add-remove", noise="local"
+        ),
+        rows_per_client=40,
+        protocol="plain",
+        merge="gathered",
+    ).fit(*clients(9))
+    shown = [one.answers for one in fitted.transcript_.view("server").sums]
+    rng = np.random.default_rng(0)
+    orders = [rng.permutation(9) for answers in shown if "sketch" in answers[0]]
+    seen = [answers for answers in shown if "sketch" in answers[0]]
+    found = tracks(
+        [np.stack([own[i]["sketch"] for i in order]) for own, order in zip(seen, orders, strict=True)]
+    )
+    whose = dict(zip(found[0].tolist(), orders[0].tolist(), strict=True))
+    right = [
+        whose[track] == owner
+        for own, order in zip(found[1:], orders[1:], strict=True)
+        for track, owner in zip(own.tolist(), order.tolist(), strict=True)
+    ]
+    return float(np.mean(right))
+
+
+def test_noise_hides_whose_an_update_is_and_not_whose_a_running_mean_is() -> None:
+    """What the attack names as defences: it named DP-SGD, whose running means it links."""
+    assert linked_under_noise() > 0.9
+    assert linked_under_noise(decay=0.0) < 0.5
+    assert "not on running means" in SketchLinkage.defence
 
 
 def test_a_search_for_rows_that_explain_little_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
