@@ -37,7 +37,7 @@ def views() -> dict[str, View]:
     for name in TRAINED:
         kind = ESTIMATORS.find(name)
         compared = {"merge": "gathered"} if name in ("cfl", "dcfl") else {}
-        trained = kind(n_classes=2, rounds=2, protocol="plain", domain=PRIVATE.domain, **compared)
+        trained = kind(n_classes=2, rounds=3, protocol="plain", domain=PRIVATE.domain, **compared)
         found[name] = trained.fit(POPULATION.clients, LABELS).transcript_.view("server")
     return found
 
