@@ -221,7 +221,8 @@ def clients_of(
         yield from ((client, list(rounds.values())) for client, rounds in sorted(named.items()))
         return
     held = [(one, found) for one in sums if (found := sketches_of(one, rng)) is not None]
-    linked = tracks([found.column("sketch") for _, found in held])
+    whole = [not asked.half for one, _ in held if (asked := round_of(one.question)) is not None]
+    linked = tracks([found.column("sketch") for _, found in held], whole)
     each: dict[int, list[Seen]] = {}
     for (one, found), numbers in zip(held, linked, strict=True):
         for number, answer in zip(numbers.tolist(), found.answers, strict=True):

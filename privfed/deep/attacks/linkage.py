@@ -153,10 +153,12 @@ class SketchLinkage(OnUpdates[SketchLinks]):
                 "client are linked all the same"
             )
             return NotRun(attack=self.name, why=why)
-        # Updates by half of a client's rows are no links between those by all of them.
-        shown = [None if question.half else sketches_of(one, rng) for question, one in rounds]
+        shown = [sketches_of(one, rng) for _, one in rounds]
         seen = [None if one is None else one.column("sketch") for one in shown]
-        linked = tracks([one for one in seen if one is not None])
+        whole = [
+            not question.half for (question, _), one in zip(rounds, seen, strict=True) if one is not None
+        ]
+        linked = tracks([one for one in seen if one is not None], whole)
         if len(linked) < 2:
             return NotRun(attack=self.name, why="it links sketches of one round after another, and saw one")
         return SketchLinks(
@@ -179,28 +181,41 @@ def sketches_of(one: SumView, rng: np.random.Generator) -> Unlinked | None:
     return found if found is not None and _has_sketches(found.question) else None
 
 
-def tracks(seen: Sequence[FloatArray]) -> list[IntArray]:
+def tracks(seen: Sequence[FloatArray], whole: Sequence[bool]) -> list[IntArray]:
     """Link sketches of one round after another, by their directions.
+
+    Two halves of a client's rows have little in common, and each has much with all of them. So rounds of all
+    rows are linked first, and those of halves to the round of all rows before them, or else after.
 
     Args:
         seen: the sketches of each round, float64 of shape (n, size).
+        whole: whether each round's are of all rows of a client; otherwise of half of them.
 
     Returns:
         The number of each sketch's track, integers of shape (n,), for each round.
     """
     last: dict[int, FloatArray] = {}
-    found: list[IntArray] = []
-    for sketches in seen:
-        own = np.full(len(sketches), -1, dtype=np.intp)
-        if last:
-            names = list(last)
-            apart = np.nan_to_num(
-                cdist(np.stack([last[name] for name in names]), sketches, "cosine"), nan=1.0
-            )
-            for place, name in zip(*reversed(linear_sum_assignment(apart)), strict=True):
-                own[place] = names[name]
-        fresh = len(last) + np.cumsum(own < 0) - 1
-        own = np.where(own < 0, fresh, own)
-        last |= {int(name): sketch for name, sketch in zip(own, sketches, strict=True)}
-        found.append(own)
-    return found
+    found: dict[int, IntArray] = {}
+    known: dict[int, dict[int, FloatArray]] = {}
+    every = range(len(seen))
+    for place in [i for i in every if whole[i]] or every:
+        found[place] = _joined(seen[place], last, len(last))
+        last |= dict(zip(found[place].tolist(), seen[place], strict=True))
+        known[place] = dict(last)
+    number = len(last)
+    for place in [i for i in every if i not in found]:
+        near = max((i for i in known if i < place), default=min(known))
+        found[place] = _joined(seen[place], known[near], number)
+        number = max(number, 1 + int(found[place].max(initial=-1)))
+    return [found[place] for place in every]
+
+
+def _joined(sketches: FloatArray, last: Mapping[int, FloatArray], number: int) -> IntArray:
+    """Return the track of each sketch: the likest of those known, or new ones from a number on."""
+    own = np.full(len(sketches), -1, dtype=np.intp)
+    if last:
+        names = list(last)
+        apart = np.nan_to_num(cdist(np.stack([last[name] for name in names]), sketches, "cosine"), nan=1.0)
+        for place, name in zip(*reversed(linear_sum_assignment(apart)), strict=True):
+            own[place] = names[name]
+    return np.where(own < 0, number + np.cumsum(own < 0) - 1, own)
