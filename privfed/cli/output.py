@@ -84,7 +84,12 @@ def echo(*what: Table | str, err: bool = False) -> None:
         else:
             width = None if sys.stdout.isatty() else _UNBROKEN
             # Names of columns and clients are data: brackets and colons in them must not be read as markup.
-            Console(width=width, markup=False, emoji=False, highlight=False).print(one)
+            console = Console(width=width, markup=False, emoji=False, highlight=False)
+            if one.title is not None:
+                # A path in it stays whole, however narrow the table is.
+                console.print(one.title, style="table.title", soft_wrap=True)
+                one.title = None
+            console.print(one)
 
 
 def answer(found: Any, as_json: bool, *what: Table | str) -> None:

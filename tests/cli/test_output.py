@@ -125,7 +125,9 @@ def test_on_a_terminal_tables_fit_its_width(home):
     os.close(leader)
     assert process.returncode == 0
     lines = re.sub(r"\x1b\[[\d;]*m", "", text.decode()).splitlines()
-    assert any("│" in line for line in lines) and max(map(len, lines)) == 60
+    first, *others = lines
+    assert first == f"Run in {home / 'run'}"
+    assert any("│" in line for line in others) and max(map(len, others)) == 60
 
 
 def test_without_privacy_no_budget_is_spoken_of(home, invoke, monkeypatch):

@@ -144,7 +144,8 @@ def test_a_file_of_another_version_is_refused_by_name(
     FILES[name](tmp_path, form.version)
     for other in some({99, max(form.version - 1, 1)} - {form.version}):
         with pytest.raises(RunFolderError, match=rf"{name} has format {other}.*reads format {form.version};"):
-            FILES[name](tmp_path, other)
+            (tmp_path / str(other)).mkdir()
+            FILES[name](tmp_path / str(other), other)
 
 
 @pytest.mark.parametrize(
