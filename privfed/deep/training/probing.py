@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from privfed.core.values.domain import FloatArray
-from privfed.deep.training.dp_sgd import n_places, of_blocks
+from privfed.deep.training.dp_sgd import PLACES, n_places, of_blocks
 from privfed.deep.training.trainer import (
     MODELS,
     KeepsValues,
@@ -160,11 +160,15 @@ def _kept(trainer: Trainer) -> str:
 def _check_block(trainer: Trainer, at: FloatArray, n_features: int, n_classes: int) -> None:
     """Check that a row's gradient in a block full of others is that among zeros, to the last bit."""
     size, of_block = n_places(trainer, n_features), of_blocks(trainer, at, n_features)
-    rows, labels = np.random.default_rng(2).uniform(size=(size, n_features)), np.arange(size) % n_classes
-    full = whole(of_block(rows, labels, np.arange(size)))
+    many = max(size, PLACES)
+    rows, labels = np.random.default_rng(2).uniform(size=(many, n_features)), np.arange(many) % n_classes
+    full = whole(of_block(rows[:size], labels[:size], np.arange(size)))
+    # Choices among models are of scores in blocks.
+    losses = trainer.losses(at, rows, labels)
     for place in {0, size - 1}:
         own = np.array([place])
-        if not _same(full[own], whole(of_block(rows[own], labels[own], own))):
+        scored = _near(losses[own], trainer.losses(at, rows[own], labels[own]), trainer)
+        if not scored or not _same(full[own], whole(of_block(rows[own], labels[own], own))):
             raise PrivacyError(MIXES)
 
 

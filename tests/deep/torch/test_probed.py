@@ -120,6 +120,12 @@ class InLargeBatches(torch.nn.Module):
         return found - found.mean(dim=0) if len(rows) > 12 else found
 
 
+def test_scores_that_mix_many_rows_are_refused() -> None:
+    """Rows are trained on alone; an algorithm of one's own may choose among models by scores in blocks."""
+    with pytest.raises(PrivacyError, match="other rows of its batch"):
+        FedAvg(InLargeBatches(), **DPSGD).fit(*clients(4))
+
+
 def test_a_user_s_loss_is_taken_of_each_row_s_own_scores() -> None:
     X, y = clients(1)
     trainer = TorchTrainer(InLargeBatches(), loss=torch.nn.CrossEntropyLoss())
