@@ -28,7 +28,7 @@ from privfed.deep.estimators.training_plan import (
 )
 from privfed.deep.training.local import TIMES, Training
 from privfed.deep.training.memory import memory_of
-from privfed.deep.training.probing import check_repeats
+from privfed.deep.training.probing import check_repeats, private_trainer_of
 from privfed.deep.training.regrouping import cheapest
 from privfed.deep.training.rounds import ClusterSizes, Round
 from privfed.deep.training.trainer import MODELS
@@ -262,6 +262,8 @@ class FederatedModel(Predicting):
         self._check()
         training = self._training(seed)
         if training.private:
+            # In each fit: in a notebook a function that the model calls may be another one by now.
+            private_trainer_of.cache_clear()
             training.trainer(n_columns)  # It checks that each row has a gradient of its own.
         else:
             check_repeats(training.model, n_columns - TIMES * training.timed, training.n_classes)

@@ -157,6 +157,25 @@ def test_a_model_is_tried_on_as_many_rows_as_a_block_has() -> None:
         FedAvg("mixing-large", **DPSGD).fit(*clients(4))
 
 
+def untouched(features: np.ndarray) -> np.ndarray:
+    return features
+
+
+class Calling(SoftmaxRegression):
+    """A model in numpy that calls a function by its name, which a notebook may define anew."""
+
+    def gradients(self, parameters: np.ndarray, features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return super().gradients(parameters, untouched(features), labels)
+
+
+def test_a_model_is_tried_in_each_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    MODELS.add("calling", Calling)
+    assert FedAvg("calling", **DPSGD).fit(*clients(4)).privacy_spent_ is not None
+    monkeypatch.setattr(f"{__name__}.untouched", lambda features: features - features.mean(axis=0))
+    with pytest.raises(PrivacyError, match="other rows of its batch"):
+        FedAvg("calling", **DPSGD).fit(*clients(4))
+
+
 class Mixing(SoftmaxRegression):
     """A model in numpy that takes the mean of all rows off each."""
 
