@@ -263,12 +263,12 @@ def of_blocks(trainer: Trainer, model: FloatArray, n_features: int) -> OfBlock:
         return [tuple(one[places] for one in part) for part in parts]
 
     def of_block(rows: FloatArray, labels: Labels, places: npt.NDArray[np.intp]) -> Parts:
-        return _together([of_one(rows[own], labels[own], places[own]) for own in blocks(places)])
+        return joined([of_one(rows[own], labels[own], places[own]) for own in blocks(places)])
 
     return of_block
 
 
-def _together(found: Sequence[Parts]) -> Parts:
+def joined(found: Sequence[Parts]) -> Parts:
     """Return parts of several blocks' rows as one."""
     if len(found) == 1:
         return found[0]
@@ -357,4 +357,4 @@ def _own_gradients(
             # The others' places are empty, so that its gradient is the same to the last bit.
             if parts := _own_gradients(of_block, rows[one], labels[one], places[one]):
                 found.append(parts)
-        return _together(found) if found else []
+        return joined(found) if found else []

@@ -25,7 +25,7 @@ import torch
 from opacus.validators import ModuleValidator
 
 from privfed.core.values.domain import FloatArray
-from privfed.deep.training.dp_sgd import blocks
+from privfed.deep.training.dp_sgd import blocks, joined
 from privfed.deep.training.fingerprint import described, fixed_numbers, kept
 from privfed.deep.training.rows import RowGradients
 from privfed.deep.training.trainer import MODELS, Labels, OfBlock, Parts, one_line
@@ -41,7 +41,7 @@ TYPES = (torch.float32, torch.float64)
 """Of a module's parameters."""
 
 LEAST, MOST, PRODUCTS, HELD = 16, 128, 1 << 23, 1 << 21
-"""Least and most rows of a block; products of a block's scores, and numbers that it holds, at most."""
+"""Least and most rows of a block; products of its scores, and numbers held of blocks at once, at most."""
 
 
 class TorchTrainer:
@@ -281,12 +281,19 @@ class TorchTrainer:
         """Return what computes the gradients of rows of blocks, as `TakesBlocks` says."""
         if not self._is_cross_entropy:
             self._set(parameters)
-        found = self._of_rows(n_features).of_blocks(self._parts(self._rows(parameters)))
-        size = self.size(n_features)
+        of_rows, size = self._of_rows(n_features), self.size(n_features)
+        found = of_rows.of_blocks(self._parts(self._rows(parameters)))
+        most = max(1, HELD // (of_rows.held * size))
 
         def of_block(features: FloatArray, labels: Labels, places: npt.NDArray[np.intp]) -> Parts:
-            in_blocks = blocks(places)
-            order, ends = np.concatenate(in_blocks), [len(own) for own in in_blocks]
+            each = blocks(places)
+            several = [each[start : start + most] for start in range(0, len(each), most)]
+            return joined([of_several(features, labels, places, one) for one in several])
+
+        def of_several(
+            features: FloatArray, labels: Labels, places: npt.NDArray[np.intp], several: Sequence[Any]
+        ) -> Parts:
+            order, ends = np.concatenate(several), [len(own) for own in several]
             at, classes = (
                 torch.tensor(one[order], device=self._device).split(ends) for one in (places, labels)
             )

@@ -8,7 +8,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra deep: make install-deep")
 pytest.importorskip("opacus", reason="needs the extra deep: make install-deep")
 
-from privfed.deep.training.torch_trainer import TorchTrainer  # noqa: E402
+from privfed.deep.training.rows import RowGradients  # noqa: E402
+from privfed.deep.training.torch_trainer import HELD, TorchTrainer  # noqa: E402
 from privfed.deep.training.trainer import whole  # noqa: E402
 
 
@@ -116,3 +117,20 @@ def test_a_block_has_fewer_places_where_rows_take_longer() -> None:
     large = torch.nn.Sequential(torch.nn.Linear(784, 200), torch.nn.ReLU(), torch.nn.Linear(200, 10))
     sizes = [TorchTrainer(module).size(n) for module, n in ((torch.nn.Linear(20, 3), 20), (large, 784))]
     assert sizes == [128, 32]
+
+
+def test_rows_of_several_blocks_hold_no_more_numbers_than_one_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows of 256 rows of two convolutions of small images took a gigabyte."""
+    held, parts = list[int](), RowGradients._parts
+
+    def counting(rows: RowGradients, computed: Any) -> Any:
+        held.append(len(computed[0]) * rows.held)
+        return parts(rows, computed)
+
+    monkeypatch.setattr(RowGradients, "_parts", counting)
+    layers = torch.nn.Unflatten(1, (1, 60, 60)), torch.nn.Conv2d(1, 12, 3), torch.nn.Flatten()
+    trainer = TorchTrainer(torch.nn.Sequential(*layers, torch.nn.Linear(12 * 58 * 58, 2)))
+    n = 2 * trainer.size(3600)
+    of_block, rows = trainer.of_blocks(trainer.initial(0), 3600), np.zeros((n, 3600))
+    of_block(rows, np.zeros(n, dtype=np.int64), np.arange(n) // 2)
+    assert len(held) > 1 and max(held) <= HELD
