@@ -201,7 +201,8 @@ def fuzzy_davies_bouldin(
     if centers.ndim != 2 or len(centers) < 2:
         raise ArgumentError(f"the index compares clusters: it needs at least 2 centers, got {centers.shape}.")
     m, p, q = as_number("m", m), as_number("p", p), as_number("q", q)
-    if not as_number("p", p) >= 1.0:
+    p = as_number("p", p)
+    if not p >= 1.0:
         raise ArgumentError(f"p must be at least 1, got p={p}; the paper takes p=2.")
     metric = AskedMetric.about(FuzzySpread, centers, m=m, q=q)
     return index_from(measured(clients, None, privacy, options, metric), centers, p, q)
@@ -278,9 +279,10 @@ def davies_bouldin(
     Raises:
         UndefinedIndexError: fewer than two clusters hold rows.
     """
-    if not 1.0 <= as_number("p", p) < np.inf:
+    p, q = as_number("p", p), as_number("q", q)
+    if not 1.0 <= p < np.inf:
         raise ArgumentError(f"p must be a number of at least 1, got p={p}.")
-    if not 1.0 <= as_number("q", q) <= LARGEST_POWER:
+    if not 1.0 <= q <= LARGEST_POWER:
         raise ArgumentError(f"q must lie in [1, {LARGEST_POWER:g}], got q={q}.")
     total, checked = _measured(clients, centers, privacy, options, ClusterDistances, power=float(q))
     kept = _with_rows(total)
