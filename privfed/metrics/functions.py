@@ -201,7 +201,6 @@ def fuzzy_davies_bouldin(
     if centers.ndim != 2 or len(centers) < 2:
         raise ArgumentError(f"the index compares clusters: it needs at least 2 centers, got {centers.shape}.")
     m, p, q = as_number("m", m), as_number("p", p), as_number("q", q)
-    p = as_number("p", p)
     if not p >= 1.0:
         raise ArgumentError(f"p must be at least 1, got p={p}; the paper takes p=2.")
     metric = AskedMetric.about(FuzzySpread, centers, m=m, q=q)
