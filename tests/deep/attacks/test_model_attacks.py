@@ -239,9 +239,8 @@ def linked_under_noise(**words: Any) -> float:
     rng = np.random.default_rng(0)
     orders = [rng.permutation(9) for answers in shown if "sketch" in answers[0]]
     seen = [answers for answers in shown if "sketch" in answers[0]]
-    found = tracks(
-        [np.stack([own[i]["sketch"] for i in order]) for own, order in zip(seen, orders, strict=True)]
-    )
+    tables = [np.stack([own[i]["sketch"] for i in order]) for own, order in zip(seen, orders, strict=True)]
+    found = tracks(tables, [True] * len(seen))  # DP-SGD trains on no halves.
     whose = dict(zip(found[0].tolist(), orders[0].tolist(), strict=True))
     right = [
         whose[track] == owner
