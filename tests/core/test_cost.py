@@ -227,6 +227,24 @@ def test_options_that_nobody_checks_make_nothing_cheaper(turns: float) -> None:
             cost_of(question)
 
 
+@pytest.mark.parametrize("name", ASKED)
+def test_whole_numbers_of_many_digits_are_no_cheap_way_to_much_memory(name: str) -> None:
+    """A fraction that is written as a whole number was raised to a round's power: 2^(2^31) took hours."""
+    example = ASKED[name](Ranges(-np.ones(2), np.ones(2), N_ROWS), np.eye(2))
+    message = msgspec.msgpack.decode(example.to_bytes(), type=QuestionMessage)
+    fractions = [option for option, value in message.options.items() if type(value) is float]
+    free = {option: 1 << 24 for option, value in message.options.items() if option.endswith("round")}
+    written = [
+        msgspec.structs.replace(message, options=message.options | free | {one: 2}) for one in fractions
+    ]
+    encoded = [msgspec.msgpack.encode(one) for one in written]
+    with peak_memory() as memory:
+        for data in encoded:
+            with suppress(MessageError, PolicyError):
+                question_from_bytes(data)
+    assert memory[0] < 16 * len(example.to_bytes()) + 2 * FIXED
+
+
 FREE = ("seed", "rows", "rows_per_client", "rounds", "round", "structure", "min_cluster_size", "before")
 FREE += ("batch_size", "trainings")
 """Whole numbers that multiply nothing: a larger batch takes fewer steps, and a client pays for trainings."""

@@ -114,7 +114,8 @@ class Descent(Part):
     def decayed_rate(self) -> float:
         """Learning rate of this round."""
         try:
-            return self.learning_rate * self.learning_rate_decay ** (self.round - 1)
+            # Whole numbers have no bound: a power of 2 in round 2^31 takes hours.
+            return self.learning_rate * float(self.learning_rate_decay) ** (self.round - 1)
         except OverflowError:
             return math.inf
 
