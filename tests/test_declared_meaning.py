@@ -51,6 +51,7 @@ ALLOWED = {
     ("privfed/deep/training/torch_trainer.py", "_called"): SHOWN,
     ("privfed/deep/training/fingerprint.py", "described"): FOREIGN,
     ("privfed/deep/training/fingerprint.py", "_plain"): FOREIGN,
+    ("privfed/deep/training/fingerprint.py", "_values"): FOREIGN,
     ("privfed/deep/training/trainer.py", "one_line"): SHOWN,
     ("attacks/posterior/evidence.py", "Release.block"): ASKS,
     ("attacks/posterior/evidence.py", "Release.length"): ASKS,

@@ -12,6 +12,8 @@ import inspect
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
+
 PLAIN = (bool, int, float, str, bytes, tuple, list, dict, type(None))
 """Values that a text describes."""
 
@@ -44,29 +46,42 @@ def described(thing: Any, kind: type) -> bytes:
 
 
 def kept(thing: Any, kind: type) -> str:
-    """Return the plain values that a module, a function or another object holds now, such as its counters.
+    """Return plain values and numbers that a module, a function or another object holds, such as counters.
+
+    Those of objects that it holds, too; variables of a whole Python module are not seen.
 
     Args:
         thing: whose.
         kind: class of all modules (torch.nn.Module).
     """
     own = list(thing.modules()) if isinstance(thing, kind) else [thing]  # type: ignore[attr-defined]
-    usual, found = vars(kind()), list[Any]()
-    for one in own:
-        with suppress(TypeError):  # Some have none, such as functions of torch's own.
-            found += [v for k, v in vars(one).items() if k not in usual]
-        if inspect.isfunction(one):
-            found += [cell.cell_contents for cell in one.__closure__ or ()]
-    return repr([_values(one) for one in found])
+    return repr([_values(one, frozenset(vars(kind())), set()) for one in own])
 
 
-def _values(held: Any) -> Any:
-    """Return a plain value, or those in a container; nothing of anything else."""
-    if isinstance(held, dict):
-        return [_values(one) for one in held.values()]
-    if isinstance(held, tuple | list):
-        return [_values(one) for one in held]
-    return held if isinstance(held, PLAIN) else None
+def _values(held: Any, usual: frozenset[str], seen: set[int]) -> Any:
+    """Return a plain value, or those within another one, without attributes that all modules have."""
+    if isinstance(held, PLAIN) and not isinstance(held, dict | tuple | list):
+        return held
+    if id(held) in seen or isinstance(held, type) or inspect.ismodule(held):
+        return None
+    seen.add(id(held))
+    if hasattr(held, "detach"):
+        return bytes_of(held)
+    if isinstance(held, np.ndarray):
+        return held.tolist()
+    within: list[Any] = list(held.values()) if isinstance(held, dict) else []
+    within += held if isinstance(held, tuple | list) else []
+    if isinstance(held, functools.partial):
+        within += [held.func, held.args, held.keywords]
+    elif inspect.ismethod(held):
+        within += [held.__self__, held.__func__]
+    elif inspect.isfunction(held):
+        within += [held.__defaults__, held.__kwdefaults__]
+        with suppress(ValueError):  # Some variables around a function are not set yet.
+            within += [cell.cell_contents for cell in held.__closure__ or ()]
+    with suppress(TypeError):  # Some have no attributes, such as functions of torch's own.
+        within += [v for k, v in vars(held).items() if k not in usual]
+    return [_values(one, usual, seen) for one in within]
 
 
 def fixed_numbers(module: Any) -> bytes:

@@ -146,7 +146,7 @@ class TorchTrainer:
 
     @property
     def kept(self) -> str:
-        """Plain values that the module and its loss hold now, such as counters of calls."""
+        """Values that the module and its loss hold now, such as counters of calls."""
         return " ".join(kept(one, torch.nn.Module) for one in (self._module, self._loss))
 
     @property

@@ -1,5 +1,6 @@
 """Modules whose gradients depend on draws, other rows or earlier ones are refused before anybody trains."""
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -102,10 +103,39 @@ class Later:
         return torch.nn.functional.cross_entropy(scores, labels) * (1.0 if self.calls < 500 else -1.0)
 
 
-def test_dp_sgd_refuses_what_counts_its_calls_before_it_shows() -> None:
+def counting_by_default(scores: Any, labels: Any, later: Later = Later()) -> Any:  # noqa: B008
+    return later(scores, labels)
+
+
+class CountsInAnother(torch.nn.Module):
+    """Counts its calls in an object that it holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.later = torch.nn.Linear(4, 3), Later()
+
+    def forward(self, rows: Any) -> Any:
+        self.later.calls += 1
+        return self.linear(rows) * (1.0 if self.later.calls < 500 else -1.0)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        Later(),
+        Later().__call__,
+        functools.partial(Later()),
+        (lambda later: lambda scores, labels: later(scores, labels))(Later()),
+        counting_by_default,
+        None,
+    ],
+    ids=["object", "method", "partial", "closure", "default", "module"],
+)
+def test_dp_sgd_refuses_what_counts_its_calls_before_it_shows(loss: Any) -> None:
     """How many blocks there are depends on rows: one row more would turn the gradients of all others."""
+    module = torch.nn.Linear(4, 3) if loss else CountsInAnother()
     with pytest.raises(PrivacyError, match="keeps something from earlier calls, such as their number"):
-        FedAvg(torch.nn.Linear(4, 3), loss=Later(), **DPSGD).fit(*clients(4))
+        FedAvg(module, loss=loss, **DPSGD).fit(*clients(4))
 
 
 class InLargeBatches(torch.nn.Module):
