@@ -281,26 +281,31 @@ def reach(scale: Scale, usual: float, share: float, power: int = 1) -> tuple[flo
     lengths = ends[far] ** power
     further = usual * 2.0 ** (power * np.arange(1, 3 * 20) / SHELLS_PER_OCTAVE)
     tried = np.concatenate([[usual], lengths[lengths > usual], further[further < scale.longest() ** power]])
-    lost = np.maximum(lengths - tried[:, None], 0.0) @ rows[far] + _unseen(scale, tried, power)
+    seen = np.maximum(lengths - tried[:, None], 0.0) @ rows[far]
+    likely, lost = (seen + _unseen(scale, tried, power, errors) for errors in (0.0, 2.0))
     noise = scale.noise(share, 0.0) / np.sqrt(scale.frame.ranges.n_features)
-    best = int((np.square(noise * tried) + np.square(lost)).argmin())
+    # By what is likely: where noise hides tails, lengths for all that it may hide cost ordinary columns most.
+    best = int((np.square(noise * tried) + np.square(likely)).argmin())
     return float(tried[best]), float(lost[best]) / scale.n_rows
 
 
-def _unseen(scale: Scale, tried: FloatArray, power: int) -> FloatArray:
+def _unseen(scale: Scale, tried: FloatArray, power: int, errors: float) -> FloatArray:
     """Return about how much clipping powers to some lengths takes of rows too few to be seen, summed.
 
-    Beyond the outermost two shells that are seen side by side, rows are taken to become fewer by the power of
-    the length as between these, less two errors of it. Tails of normal or lognormal rows fall faster still.
+    Beyond the outermost two shells of a search that are seen side by side, rows are taken to become fewer by
+    the power of the length as between these, less some errors of it. Tails of normal or lognormal rows fall
+    faster still.
     """
     ends, rows = scale.shells[0], scale.shells[2]
-    seen = np.flatnonzero((rows[:-2] > 0.0) & (rows[1:-1] > 0.0))
+    # Shells of two searches overlap: the same rows in both looked like a tail that hardly falls.
+    adjoin = np.isclose(ends[:-2], ends[1:-1] * 2.0 ** (1.0 / SHELLS_PER_OCTAVE), atol=0.0)
+    seen = np.flatnonzero((rows[:-2] > 0.0) & (rows[1:-1] > 0.0) & adjoin)
     if not len(seen):
         return np.zeros(len(tried))
     last = int(seen[0])
     outer, inner = rows[last], rows[last + 1]
     error = scale.shell_noise * np.hypot(1.0 / outer, 1.0 / inner) * inner / (outer + inner)
-    falls = np.log1p(inner / outer) - 2.0 * error
+    falls = np.log1p(inner / outer) - errors * error
     falls /= np.log(ends[last + 1] / ends[last + 2])
     exponent = power - falls if abs(power - falls) > 1e-6 else 1e-6
     start = np.clip(tried ** (1.0 / power), scale.ends()[last], max(scale.longest(), scale.ends()[last]))
