@@ -349,6 +349,6 @@ class ResumeError(PrivFedError):
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the line that called privfed, however deep within privfed the warning is found."""
     frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] == "privfed":
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "privfed":
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)

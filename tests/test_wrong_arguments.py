@@ -95,6 +95,12 @@ def test_a_warning_stands_at_the_line_that_called_privfed(call: Callable[[], Any
     assert {one.filename for one in some(told)} == {__file__}
 
 
+def test_code_of_no_module_is_warned() -> None:
+    words = {"epsilon": 100.0, "delta": 1e-6, "unit": "record", "neighbours": "replace-one"}
+    with pytest.warns(UserWarning, match="promises very little"):
+        exec("Privacy(domain=domain, **words)", {"Privacy": Privacy, "domain": Box(-5, 5), "words": words})
+
+
 @pytest.mark.parametrize("words", WRONG)
 def test_an_argument_of_a_wrong_kind_is_named(words: str) -> None:
     with pytest.raises(PrivFedError) as found:
