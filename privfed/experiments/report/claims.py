@@ -95,33 +95,48 @@ def composed_budgets(setups: Sequence[Setup], asked: Asked) -> list[ComposedBudg
         setups: configurations of the study, which name data and partitions.
         asked: from its store.
     """
-    kinds = dict.fromkeys(filter(None, (_kind(content) for content, _ in asked)))
-    return [_composed(kind, setups, asked) for kind in kinds]
+    rows = _same_rows(asked)
+    kinds = dict.fromkeys(filter(None, (_kind(content, rows) for content, _ in asked)))
+    return [_composed(kind, setups, asked, rows) for kind in kinds]
 
 
-_Kind = tuple[str, str, str, str]
+_Rows = Mapping[str, frozenset[str]]
+"""Source -> all sources and hashes of data that are of the same rows."""
 
 
-def _kind(content: Mapping[str, Any]) -> _Kind | None:
-    """Return source, clients, unit and neighbours of a claim; None without one."""
+def _same_rows(asked: Asked) -> _Rows:
+    """Return which sources are of the same rows: those that gave equal data, as where a folder was moved."""
+    groups = list[frozenset[str]]()
+    for content, _ in asked:
+        own = frozenset((content["source"], content["data"]))
+        groups = [one for one in groups if not one & own] + [own.union(*(one for one in groups if one & own))]
+    return {name: group for group in groups for name in group}
+
+
+_Kind = tuple[frozenset[str], str, str, str]
+
+
+def _kind(content: Mapping[str, Any], rows: _Rows) -> _Kind | None:
+    """Return rows, clients, unit and neighbours of a claim; None without one."""
     if content["privacy"] is None:
         return None
     claim = msgspec.convert(content["privacy"], CellPrivacy)
     clients = _text(content["partition"]) if claim.unit == Unit.CLIENT else ""
-    return content["source"], clients, claim.unit, claim.neighbours
+    return rows[content["source"]], clients, claim.unit, claim.neighbours
 
 
 def _text(partition: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in partition.items() if value not in (None, 0, ""))
 
 
-def _composed(kind: _Kind, setups: Sequence[Setup], asked: Asked) -> ComposedBudget:
-    source, clients, unit, neighbours = kind
+def _composed(kind: _Kind, setups: Sequence[Setup], asked: Asked, rows: _Rows) -> ComposedBudget:
+    same, clients, unit, neighbours = kind
     own = [
         (msgspec.convert(content["privacy"], CellPrivacy), n, _by_steps(content))
         for content, n in asked
-        if _kind(content) == kind
+        if _kind(content, rows) == kind
     ]
+    others = [(content, n) for content, n in asked if _kind(content, rows) != kind]
     stepped = [(claim, n) for claim, n, steps in own if steps]
     claims = [(claim, n) for claim, n, steps in own if not steps]
     delta, epsilon = max((claim.delta for claim, _ in claims), default=0.0), 0.0
@@ -132,8 +147,9 @@ def _composed(kind: _Kind, setups: Sequence[Setup], asked: Asked) -> ComposedBud
     if claims:
         gaussian = all(claim.mechanism == Mechanism.GAUSSIAN for claim, _ in claims)
         epsilon = gdp_epsilon(math.sqrt(cost), delta) if gaussian else renyi_epsilon(cost, delta)
-    alike = [one for one in setups if one.source == source]
-    data = ", ".join(dict.fromkeys(one.labels["data"] for one in alike)) or Path(source).name
+    alike = [one for one in setups if same & {one.source, one.digest}]
+    files = (Path(content["source"]).name for content, _ in asked if content["source"] in same)
+    data = ", ".join(dict.fromkeys(one.labels["data"] for one in alike)) or next(files)
     named = {_text(one.content["partition"]): one.labels["partition"] for one in alike}
     return ComposedBudget(
         data=f"{data} / {named.get(clients, clients)}" if clients else data,
@@ -141,7 +157,7 @@ def _composed(kind: _Kind, setups: Sequence[Setup], asked: Asked) -> ComposedBud
         neighbours=neighbours,
         fits=sum(n for _, n, _ in own),
         seeded=sum(n for claim, n, _ in own if claim.seeded),
-        open_fits=sum(n for content, n in asked if content["source"] == source and _kind(content) != kind),
+        open_fits=sum(n for content, n in others if content["source"] in same),
         epsilon=epsilon + math.fsum(n * claim.epsilon for claim, n in stepped),
         delta=delta + math.fsum(n * claim.delta for claim, n in stepped),
     )

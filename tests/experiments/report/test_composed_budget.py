@@ -168,6 +168,15 @@ def test_whatever_a_folder_ever_asked_of_the_same_rows_is_counted(tmp_path: Path
     assert one.epsilon == pytest.approx(gdp_epsilon(mu, 1e-6), rel=1e-9)
 
 
+def test_a_folder_that_was_moved_is_of_the_same_rows(small: Plan) -> None:
+    before, after = row(small, claim(1.0), 1), row(small, claim(1.5), 1)
+    moved = msgspec.structs.replace(after[0], source="/elsewhere/rows.csv")
+    (one,) = composed(before, (moved, 1), row(small, None, 1))
+    mu = math.hypot(gdp_mu(1.0, 1e-6), gdp_mu(1.5, 1e-6))
+    assert one.epsilon == pytest.approx(gdp_epsilon(mu, 1e-6), rel=1e-9)
+    assert (one.data, one.open_fits) == (small.setups[0].labels["data"], 1)
+
+
 def test_a_part_that_failed_was_asked_all_the_same(small: Plan, tmp_path: Path) -> None:
     store, (setup, _) = Store(tmp_path), row(small, claim(), 1)
     store.keep(setup.cell(0), setup.stored(0), {"fit": Part(values={}, timing={}, error="it failed")}, 1)
