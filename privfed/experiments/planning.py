@@ -17,6 +17,7 @@ import msgspec
 from privfed.attacks import ActiveAttack
 from privfed.attacks.base.interface import attack_class
 from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit
+from privfed.data import read_schema
 from privfed.deep.estimators.base import FederatedModel
 from privfed.errors import ArgumentError, PrivFedError
 from privfed.experiments.attacking import prepared, target_of
@@ -140,6 +141,18 @@ def _check_attack_class(attack: Attack) -> None:
         raise ArgumentError(f"{word} is for passive attacks; {attack.kind} asks.")
 
 
+def _check_schema(setup: Setup, folder: Path) -> None:
+    """Check that no claim rests on a schema whose numbers exact sums gave."""
+    if setup.privacy is None or setup.privacy.seeded or setup.data.schema is None:
+        return
+    exact = [name for name, own in read_schema(folder / setup.data.schema).columns.items() if own.exact]
+    if exact:
+        raise ArgumentError(
+            f"exact sums gave numbers of {', '.join(map(repr, exact))} in {setup.data.schema}, so that "
+            "nothing is claimed: learn them under --epsilon, or take seeded = true."
+        )
+
+
 def _checked(study: Study, tables: list[Table], folder: Path, mistakes: Mistakes) -> list[Setup]:
     """Check every configuration and its attacks, and that no two are equal or have the same name."""
     setups, seed = list[Setup](), study.seed_numbers[0]
@@ -152,6 +165,7 @@ def _checked(study: Study, tables: list[Table], folder: Path, mistakes: Mistakes
             for attack in setup.attacks:
                 with mistakes.of(("attack", study.attack.index(attack))):
                     _check_attack(attack, scenes[key])
+            _check_schema(setup, folder)
             if setup.joining and secure_sum(setup).reveals == "contributions":
                 raise ArgumentError(
                     "row_joins is measured on totals: take a sum that does not show single answers."

@@ -189,3 +189,18 @@ def test_what_is_scaled_by_its_own_rows_is_claimed_by_no_study(tmp_path: Path) -
     with pytest.raises(StudyError, match="standardise scales by the pooled rows"):
         plan(parse_study(text, "study.toml"), tmp_path)
     plan(parse_study(text.replace("seeded = false", "seeded = true"), "study.toml"), tmp_path)
+
+
+def test_what_exact_sums_told_a_schema_is_claimed_by_no_study(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("\n".join(["x,y", *(f"{i % 7},{i % 3}" for i in range(60))]))
+    text, column = (
+        STUDY.replace('"rows.csv"', '"rows.csv"\nschema = "s.toml"'),
+        'kind = "number"\nmissing = 3\n',
+    )
+    schema = tmp_path / "s.toml"
+    schema.write_text(f"[columns.x]\n{column}[columns.y]\n{column}")
+    plan(parse_study(text, "study.toml"), tmp_path)
+    schema.write_text(f"[columns.x]\n{column}[columns.y]\n{column}exact = true\n")
+    with pytest.raises(StudyError, match=r"exact sums gave numbers of 'y' in s\.toml"):
+        plan(parse_study(text, "study.toml"), tmp_path)
+    plan(parse_study(text.replace("seeded = false", "seeded = true"), "study.toml"), tmp_path)
