@@ -27,13 +27,16 @@ _CHANCE = 1e-3
 """Most sets of whole numbers that may be expected to fit by chance."""
 
 
-def sizes_of(means: FloatArray, targets: FloatArray, likely: FloatArray) -> tuple[int, FloatArray] | None:
+def sizes_of(
+    means: FloatArray, targets: FloatArray, likely: FloatArray, rounding: float = 0.0
+) -> tuple[int, FloatArray] | None:
     """Return the first target that is a combination of means, and the number of rows of each mean.
 
     Args:
         means: float64 of shape (n_means, n_features).
         targets: sum and, last, number of all rows, float64 of shape (n_targets, n_features + 1).
         likely: likely numbers, from which the search starts, (n_targets, n_means).
+        rounding: largest error of a combination by the grid of a secure sum, in the data's units.
 
     Returns:
         The target's place and the numbers, whole and not negative, of shape (n_means,). None if none fit, or
@@ -42,17 +45,19 @@ def sizes_of(means: FloatArray, targets: FloatArray, likely: FloatArray) -> tupl
     largest = np.abs(means).max(axis=0)
     units = np.append(np.maximum(largest, max(1e-3 * float(largest.max()), np.finfo(np.float64).tiny)), 1.0)
     vectors, totals = np.hstack([means, np.ones((len(means), 1))]) / units, targets / units
-    error = _ERROR * float(targets[:, -1].max())
+    error = _ERROR * float(targets[:, -1].max()) + rounding / units
+    error[-1] = _ERROR * float(targets[:, -1].max())
     solved, _, rank, _ = np.linalg.lstsq(vectors.T, totals.T, rcond=1e-9)
     short = np.empty((0, len(means)))
     if rank < len(means):
         if len(means) > _MOST:
             return None
-        weight = min(_DIGITS, (_ROOM * max(1.0, float(totals[:, -1].max()))) ** (len(means) / rank))
+        digits = min(_DIGITS, 1.0 / rounding) if rounding else _DIGITS
+        weight = min(digits, (_ROOM * max(1.0, float(totals[:, -1].max()))) ** (len(means) / rank))
         solved, short = _whole_combinations(vectors, totals, likely, weight)
     sizes = np.rint(solved.T)
-    errors = np.abs(sizes @ vectors - totals).max(axis=1)
-    fits = (sizes >= 0).all(axis=1) & (errors <= error)
+    errors = np.abs(sizes @ vectors - totals)
+    fits = (sizes >= 0).all(axis=1) & (errors <= error).all(axis=1)
     if not fits.any():
         return None
     which = int(fits.argmax())
@@ -60,7 +65,7 @@ def sizes_of(means: FloatArray, targets: FloatArray, likely: FloatArray) -> tupl
     idle = short[(np.abs(short @ vectors) <= 2.0 * error).all(axis=1)]
     others = np.concatenate([sizes[which] + idle, sizes[which] - idle])
     if (others >= 0).all(axis=1).any() or (
-        rank < len(means) and _by_chance(vectors, totals, float(errors[which])) > _CHANCE
+        rank < len(means) and _by_chance(vectors, totals, float(errors[which].max())) > _CHANCE
     ):
         return None
     return which, sizes[which]

@@ -154,7 +154,7 @@ def evidence_of(view: View, client: int | None) -> Evidence:
     are used if the counts of the last step can be derived (`privfed.attacks.evidence.cells`).
     """
     seen = list(answers_of(view, client))
-    n_rows, row_sum = _number_and_sum(seen)
+    n_rows, row_sum, rounding = _number_and_sum(seen)
     observations: list[Observation] = []
     scored: list[Scored] = []
     sequence = 0
@@ -164,7 +164,7 @@ def evidence_of(view: View, client: int | None) -> Evidence:
             rows = max(float(statistics["rows"][0]), 1.0)
             scored.append(Scored(question.centers, float(statistics["inertia"][0]) / rows))
             sequence += 1
-        found = _observed(question, statistics, n_rows, row_sum)
+        found = _observed(one, statistics, n_rows, row_sum, rounding)
         if found is not None:
             place, counts, sums = found
             # The cells of a start do not follow the rounds' clusters, so they form a sequence of their own.
@@ -225,23 +225,36 @@ def _decimal(values: FloatArray) -> float | None:
     return next((one for one in units if (np.abs(values - one * np.rint(values / one)) <= error).all()), None)
 
 
-def _number_and_sum(seen: list[tuple[SumView, Statistics]]) -> tuple[float, FloatArray | None]:
+def _rounding(one: SumView, statistics: Statistics, entry: str) -> float:
+    """Return by how much a secure sum's grid, no coarser than the question's, may move a total's entry."""
+    question = asked(one) if statistics is one.total else None
+    steps = [] if question is None else [e.resolution for e in question.spec.entries if e.name == entry]
+    return len(one.contributors or one.cohort) * max((float(np.max(step)) for step in steps), default=0.0)
+
+
+def _number_and_sum(seen: list[tuple[SumView, Statistics]]) -> tuple[float, FloatArray | None, float]:
+    """Return number and sum of all rows, and by how much a grid may have moved the sum."""
     for one, statistics in seen:
         question = asked(one)
         found = None if question is None else counted_in(question)
         if found is not None and found.sum and found.cells.n_cells == 1:
-            return float(statistics[found.count].sum()), found.sums(statistics).ravel()
-    return float("nan"), None
+            rounding = _rounding(one, statistics, found.sum) / abs(found.times)
+            return float(statistics[found.count].sum()), found.sums(statistics).ravel(), rounding
+    return float("nan"), None, 0.0
 
 
 def _observed(
-    question: Question | None, statistics: Statistics, n_rows: float, row_sum: FloatArray | None
+    one: SumView, statistics: Statistics, n_rows: float, row_sum: FloatArray | None, rounding: float
 ) -> tuple[Cells, FloatArray, FloatArray] | None:
+    question = asked(one)
     found = None if question is None else counted_in(question)
     if found is not None and found.sum and found.cells.n_cells > 1:
         return found.cells, statistics[found.count], found.sums(statistics)
     if isinstance(question, WeightedCentroids) and _is_of_steps(question) and row_sum is not None:
-        return after_local_steps(question.centers, statistics, n_rows, row_sum)
+        # A sum is divided by the first step's count, and multiplied by the last one's.
+        fewest = float(np.min(statistics["weight"], where=statistics["weight"] > 0, initial=max(n_rows, 1.0)))
+        rounding += n_rows / fewest * _rounding(one, statistics, "weighted")
+        return after_local_steps(question.centers, statistics, n_rows, row_sum, rounding)
     return None
 
 
@@ -303,7 +316,11 @@ _DOUBT, _MOST_DOUBT = 8.0, 4.0
 
 
 def after_local_steps(
-    received: FloatArray, statistics: Statistics, n_rows: float, row_sum: FloatArray
+    received: FloatArray,
+    statistics: Statistics,
+    n_rows: float,
+    row_sum: FloatArray,
+    rounding: float = 0.0,
 ) -> tuple[Cells, FloatArray, FloatArray] | None:
     """Return likely cells, counts and sums of the last local step, from integer counts that fit its means.
 
@@ -316,6 +333,7 @@ def after_local_steps(
         statistics: `weight` and `weighted` of a client.
         n_rows: n, the number of its rows.
         row_sum: S, the sum of its rows, float64 of shape (n_features,).
+        rounding: largest error of sum_j n_j c_j - S by the grid of a secure sum.
 
     Returns:
         Cells, counts and sums; None if no integer counts were found.
@@ -324,10 +342,10 @@ def after_local_steps(
     held = weight > 0
     means = np.where(held[:, None], weighted / np.where(held, weight, 1.0)[:, None], received)
     right = np.append(row_sum, n_rows)
-    error = 1e-9 * (np.abs(weighted).sum() + np.abs(row_sum).sum() + n_rows)
+    error = 1e-9 * (np.abs(weighted).sum() + np.abs(row_sum).sum() + n_rows) + rounding
     if np.abs(np.append((weight[:, None] * means).sum(axis=0), weight.sum()) - right).max() <= error:
         return Cells.around(received), weight, weighted
-    solved = sizes_of(means[held], right[None], weight[None, held])
+    solved = sizes_of(means[held], right[None], weight[None, held], rounding)
     if solved is None:
         return None
     counts = np.zeros(len(means))

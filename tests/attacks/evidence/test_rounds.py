@@ -1,10 +1,17 @@
 """Runs of other programs: a k-means of a few lines, and what attacks get of its rounds."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.cluster import kmeans_plusplus
 
+from privfed import DWFKMeans
+from privfed.algorithms.wf_kmeans import WeightedCentroids
 from privfed.attacks import Differencing, Membership, Prior, Truth, evaluate, pooled, view_from_rounds
+from privfed.attacks.evidence.cells import evidence_of
+from privfed.core.asking.statistics import Statistics
+from privfed.core.record.records import SumView
 from privfed.errors import ArgumentError
 from tests.attacks.figures import real
 
@@ -60,3 +67,30 @@ def test_totals_give_rows_and_who_did_not_take_part():
 def test_what_does_not_fit_together_is_refused(change, message):
     with pytest.raises(ArgumentError, match=message):
         view_from_rounds(*change(*rounds(real("iris", 0), 0, n=2)))
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_totals_on_the_coarsest_grid_that_a_question_takes_tell_what_exact_ones_tell(seed: int) -> None:
+    """As `ckks` opens them: attacks on local steps found less there than over `masked`."""
+    rng = np.random.default_rng(seed)
+    clients = [rng.normal(rng.integers(3, size=(10, 1)) * 5.0, 1.0, (10, 2)) for _ in range(6)]
+    model = DWFKMeans(4, local_iter=3, max_iter=4, tol=0, protocol="masked", random_state=0).fit(clients)
+    view = model.transcript_.view("server")
+
+    def on_a_grid(one: SumView) -> SumView:
+        assert one.question is not None and one.total is not None
+        # Each of six clients rounds to half a step at most.
+        off = {entry.name: 3.0 * np.asarray(entry.resolution) for entry in one.question.spec.entries}
+        moved = {
+            name: value
+            + rng.choice([-1.0, 1.0], value.shape) * off[name] * name.endswith(("sum", "weighted"))
+            for name, value in one.total.items()
+        }
+        return replace(one, total=Statistics(**moved))
+
+    exact = evidence_of(view, None).observations
+    coarse = evidence_of(replace(view, sums=tuple(map(on_a_grid, view.sums))), None).observations
+    # The start, and each round.
+    assert len(exact) == 1 + sum(isinstance(one.question, WeightedCentroids) for one in view.sums)
+    assert [one.local for one in exact] == [one.local for one in coarse]
+    np.testing.assert_array_equal(*([np.concatenate([o.counts for o in seen]) for seen in (exact, coarse)]))
