@@ -141,7 +141,8 @@ REMEDIES = {
         "More clients were lost in this fit than its terms allow: in so many sums the lost were others than "
         "before. Whoever reads a total with a client and one without learns that client's answer. Agree on "
         "as many as the fit may have sums with losses, as Masked(losses=...), and resume it. docs/party.md "
-        "has the calculation. Or claim differential privacy, under which there is no limit"
+        "has the calculation. Or claim differential privacy by noise of the clients, under which there is no "
+        "limit"
     ),
     "totals:missed": (
         "These clients lack totals of earlier set-ups of this fit. Only clients could read them, and the "
@@ -156,6 +157,10 @@ REMEDIES = {
     ),
     "policy:privacy": (
         "Clients take part under differential privacy alone (max_epsilon): claim it, with privacy=..."
+    ),
+    "policy:noise": (
+        "Clients list whose noise they take part under (noise), a node's owner by default that of clients: "
+        "claim with that, or owners name noise of the server in node.toml"
     ),
     "policy:cohorts": (
         "Totals of cohorts that differ by one client show that client's answers, and no count of losses "

@@ -188,6 +188,7 @@ def test_noise_of_the_server_bounds_nothing_against_the_server() -> None:
     words: dict[str, Any] = {"max_epsilon": 1.0, "max_delta": 1e-3, "algorithms": None, "protocols": None}
     own = ClientPolicy.closed(**words)
     assert refuses_fit(own, theirs) == "policy:noise"
+    assert "owners name noise of the server" in str(RefusedError({"a": "policy:noise"}, stage="join"))
     assert refuses_fit(own, private()) is refuses_fit(own, private(noise="local")) is None
     for noise in (["server"], {"server", "local"}, None):
         named = ClientPolicy.closed(**words, noise=noise)

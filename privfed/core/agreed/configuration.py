@@ -109,7 +109,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         slot_contributors: fewest clients in such a sum.
         losses: in how many sums of a fit other clients may be lost than before, over all its set-ups, counted
             by each client from the messages that it gets. Whoever reads two totals that differ by one client
-            learns that client's answer. None for no limit; none holds under differential privacy, where both
+            learns that client's answer. None for no limit; none holds under noise of clients, where both
             totals are noised and paid for.
         dropouts: share of a large cohort that may drop out of one sum; it determines the degree of sparse
             mask graphs.
