@@ -178,6 +178,25 @@ REMEDIES = {
     "policy:question": "Clients list the questions that they answer (questions): owners may add this one",
     "policy:max_sums": "Clients answer fewer sums than agreed (max_sums): take fewer rounds or restarts",
     "policy:max_fits": "Clients take part in no more fits on these rows than their journals allow (max_fits)",
+    "policy:unit": "Clients list the units of claims that they take part in (units): claim one of these",
+    "policy:neighbours": "Clients list which data sets a claim may compare (neighbours): claim one of these",
+    "policy:seeded": (
+        "A client that takes part under differential privacy alone (max_epsilon) adds no noise that follows "
+        "from a seed, since whoever knows the seed subtracts it: leave out Privacy(noise_seed=...)"
+    ),
+    "policy:terms": (
+        "The agreement's terms are not those of its secure sum, which adds up three clients at least, two of "
+        "them honest: take a secure sum as privfed makes it, over more clients"
+    ),
+    "policy:slots": (
+        "A fit has only as many sums with slots as were agreed, each over all clients, and at a threshold of "
+        "as many as must contribute: agree on more of them, as Slotted(sums=...)"
+    ),
+    "policy:repeats": (
+        "Clients dropped out of more sums than may be asked again: begin a new fit without them, or agree on "
+        "more repeats"
+    ),
+    "policy:cohort": "A drawn cohort has a number beyond the fit's sums: begin a new fit",
     "policy:budget": "A sum asked again is paid again: keep a share for that with Privacy(spare=...)",
     "policy:domain": (
         "A domain must be declared, as domain=Box(...): differential privacy needs one whose squares float64 "
@@ -275,6 +294,7 @@ REMEDIES = {
         "(exact in it): learn them under --epsilon"
     ),
     "agreement:times": "A node's owner declares no columns that are times of rows (times in node.toml)",
+    "agreement:position": "A node has another place in the agreement than it was asked for: begin a new fit",
     "agreement:unknown": "A node has lost what it joined: begin a new fit",
     **{
         f"journal:{one}": (
@@ -283,16 +303,30 @@ REMEDIES = {
         )
         for one in ("exact", "grouped", "private")
     },
+    "journal:ran": "A client has closed this fit in its journal and answers no more in it: begin a new fit",
     "journal:index": "A client answers no sum again that came before the last one: begin a new fit",
     "journal:question": "A client answers a sum again with the same question only: begin a new fit",
+    "message": (
+        "A client got a message that does not belong there: an old or altered one, or another version's. "
+        "Give all parties the same version of privfed, and begin a new fit"
+    ),
+    "total": "A total that a client got fails its check, since it was altered or one lied: begin a new fit",
 }
 """Code of a refusal -> remedy, for codes that do not suggest it."""
 
 
-def _remedied(code: str) -> str:
-    """Return the code whose remedy is that of `code`, which may name a client by its position."""
+_OF_MESSAGES = frozenset(
+    ("agreement", "box", "invitation", "key", "members", "prepared", "receipts", "reports", "roster", "setup")
+)
+"""Kinds of codes of messages that no party as agreed sends."""
+
+
+def remedied(code: str) -> str:
+    """Return the code in `REMEDIES` whose remedy is that of `code`, which may name a client's position."""
     kind, _, rest = code.partition(":")
-    return "journal:peer" if kind == "journal" and rest.isdecimal() else code
+    if kind == "journal" and rest.isdecimal():
+        return "journal:peer"
+    return "message" if kind in _OF_MESSAGES and code not in REMEDIES else code
 
 
 class RefusedError(ProtocolError):
@@ -307,7 +341,7 @@ class RefusedError(ProtocolError):
         self.codes = dict(codes)
         self.stage = stage
         listed = ", ".join(f"{name}: {code}" for name, code in self.codes.items())
-        known = {_remedied(code) for code in self.codes.values()}
+        known = {remedied(code) for code in self.codes.values()}
         remedies = "".join(f". {REMEDIES[code]}" for code in sorted(known & set(REMEDIES)))
         here = f". Logs of simulated clients: {logs}" if logs and FAILED in self.codes.values() else ""
         said = f"clients refused in stage {stage!r} ({listed}); nothing was opened{note}"

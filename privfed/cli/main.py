@@ -204,7 +204,7 @@ def summary() -> None:
         type=int,
         help="Most clusters.  [default: clients are asked how many each finds on its own]",
     ),
-    options.algorithm_option,
+    options.clustering_option,
     click.option(
         "--index",
         type=Registered("privfed.estimators.choosing:INDICES", also="privfed.metrics.named:METRICS"),

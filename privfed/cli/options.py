@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from privfed.cli.program import ALGORITHM, CONFIG, Decorator, Registered, existing, stacked
+from privfed.cli.program import ALGORITHM, CLUSTERING, CONFIG, Decorator, Registered, existing, stacked
 from privfed.errors import ArgumentError
 
 
@@ -310,15 +310,17 @@ profile_option = click.option(
     "privfed profile prints them.",
 )
 
-algorithm_option = click.option(
-    "--algorithm",
-    type=ALGORITHM,
-    default="dwf",
-    show_default=True,
-    help="dp: k-means under differential privacy; dwf, ewf: dynamically or equally weighted federated "
+_CLUSTERING = (
+    "dp: k-means under differential privacy; dwf, ewf: dynamically or equally weighted federated "
     "k-means; lloyd: dwf with one local step; minibatch: federated mini-batch k-means; fkm, kfed; fuzzy: "
-    "federated fuzzy c-means. Models of the --label: fedavg; ifca, cfl, dcfl for "
-    "clusters of clients.",
+    "federated fuzzy c-means."
+)
+algorithm_option, clustering_option = (
+    click.option("--algorithm", type=kind, default="dwf", show_default=True, help=text)
+    for kind, text in (
+        (ALGORITHM, f"{_CLUSTERING} Models of the --label: fedavg; ifca, cfl, dcfl for clusters of clients."),
+        (CLUSTERING, _CLUSTERING),
+    )
 )
 n_clusters_option = click.option(
     "-k", "--n-clusters", type=int, default=5, show_default=True, help="Number of clusters."

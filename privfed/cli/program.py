@@ -96,6 +96,9 @@ class Registered(click.ParamType):  # type: ignore[type-arg]  # Generic since 8.
 ALGORITHM = Registered("privfed.estimators.registry:ESTIMATORS", (*SHORT, *TRAINED))
 """The type of the option --algorithm."""
 
+CLUSTERING = Registered("privfed.estimators.registry:ESTIMATORS", SHORT)
+"""The same where rows alone are clustered."""
+
 
 class Command(click.Command):
     """A command whose work is imported when it is invoked, so that help and errors of use are quick.
@@ -145,7 +148,7 @@ class Command(click.Command):
             taken = {word for one in declared for word in one.opts}
             named = of_attacks(ctx.meta.get("attack", ""))
             return [*declared, *(one for one in named if taken.isdisjoint(one.opts))]
-        if all(one.type is not ALGORITHM for one in declared):
+        if all(one.type not in (ALGORITHM, CLUSTERING) for one in declared):
             return declared
         algorithm = ctx.meta.get("algorithm", "dwf")
         # Those of privfed's other algorithms are known, too, so that an error can say whose they are not.
@@ -160,7 +163,8 @@ class Command(click.Command):
         if attacks:
             named = [one for one in options if isinstance(one, Setting)]
         else:
-            named = [*(of_algorithm(algorithm) if algorithm else own_settings())]
+            models = all(one.type is not CLUSTERING for one in options)
+            named = [*(of_algorithm(algorithm) if algorithm else own_settings(models=models))]
         for one in options:
             if not isinstance(one, Setting):
                 sections.setdefault(_HEADINGS.get(one, "Options"), []).append(one)
@@ -234,6 +238,7 @@ PARTS = {
     "client_names": "--clients",
     "n_classes": "--classes",
     "range": "--min-k and --max-k",
+    "order": "privfed budget new --order",
 }
 """Parameters that are objects in Python -> the options that describe them."""
 

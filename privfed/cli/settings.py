@@ -96,12 +96,18 @@ def settings_of(kind: type) -> list[Setting]:
     ]
 
 
-@lru_cache(maxsize=1)
-def own_settings() -> tuple[Setting, ...]:
-    """Return the options of all of privfed's own estimators, whose help says which of them have an option."""
+@lru_cache
+def own_settings(*, models: bool = True) -> tuple[Setting, ...]:
+    """Return the options of all of privfed's own estimators, whose help says which of them have an option.
+
+    Args:
+        models: whether of those that train models, too.
+    """
     texts: dict[str, dict[str, list[str]]] = {}
     found: dict[str, Setting] = {}
     for algorithm, place in DECLARED.items():
+        if not models and algorithm in TRAINED:
+            continue
         for one in settings_of(imported(place)):  # type: ignore[arg-type]
             name, summary = str(one.name), str(one.help).rstrip(".")
             texts.setdefault(name, {}).setdefault(summary, []).append(algorithm)

@@ -142,8 +142,8 @@ class KnownNumber(ModelParameters):
     n_clusters: int = parameter(default=2, bounds="[1, inf)", text="number of models.")
     empty: Literal["divide", "keep"] = parameter(
         default="divide",
-        text='a model that no client takes; "divide" puts it beside the one that most take, so that these '
-        'may part; "keep" leaves it, as published.',
+        text='what becomes of a model that no client takes: "divide" puts it beside the one that most take, '
+        'so that these may part, and "keep" leaves it, as published.',
     )
 
 

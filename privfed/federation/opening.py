@@ -130,8 +130,8 @@ def _recording(
 def _pay(request: FederationRequest, configuration: Configuration) -> str:
     """Pay for a run from the budget that its privacy was taken from, before any client is asked.
 
-    Return by what the budget knows the run. A run in a folder is known by the folder and by what is drawn for
-    it: a later run there is another one.
+    Return by what the budget knows the run. A run in a folder is known by what is drawn for it, and kept
+    there, wherever the folder is moved. Of copies one alone goes on, since the budget counts questions.
 
     Raises:
         PrivacyError: a run that was paid from a budget goes on without it.
@@ -148,8 +148,9 @@ def _pay(request: FederationRequest, configuration: Configuration) -> str:
     if kept is not None and not request.resume:
         kept.unlink(missing_ok=True)
     elif kept is not None and kept.exists():
-        name, _, shown = kept.read_text(encoding="ascii").partition(" ")
-    run = configuration.nonce.hex() or f"{kept} {name}"
+        found, _, shown = kept.read_text(encoding="ascii").partition(" ")
+        name = found or name
+    run = configuration.nonce.hex() or name
     if privacy.paid_by is not None:
         asked, resume = _asked(request), request.resume
         shown = privacy.paid_by.pay(privacy, request.steps, asked, run, resumed=resume, shown=shown)

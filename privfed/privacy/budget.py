@@ -348,7 +348,7 @@ class PrivacyBudget:
         share = draw.share if steps is None else share
         claim = budget_file.claim_in_words(privacy)
         with budget_file.opened(self.path) as database:
-            budget_file.check_shown(database, self.path, shown)
+            budget_file.check_shown(database, self.path, shown, run)
             # A run that was begun without this budget is paid when it goes on with it.
             if resumed and database.execute("SELECT 1 FROM payments WHERE run = ?", (run,)).fetchone():
                 return budget_file.shown_of(database, run)
@@ -381,8 +381,8 @@ class PrivacyBudget:
         if self.order is None:
             raise PrivacyError(
                 f"{what} composes by a Renyi filter; this budget's is for Gaussian noise, fixed before the "
-                "first release: begin another one, as PrivacyBudget(..., "
-                f"order={suggested_order(self.epsilon, self.delta)})."
+                "first release: begin another one, with "
+                f"order={suggested_order(self.epsilon, self.delta)}."
             )
         return self.order
 

@@ -162,27 +162,34 @@ def shown_of(database: sqlite3.Connection, run: str) -> str:
     return f"{found[0]} {found[1]} {_hashed(run)}"
 
 
-def check_shown(database: sqlite3.Connection, path: Path, shown: str) -> None:
+def check_shown(database: sqlite3.Connection, path: Path, shown: str, run: str = "") -> None:
     """Check that a budget has the payment that a run's folder shows, if that is of this budget.
 
     Args:
         database: the budget.
         path: of its file.
         shown: what the folder keeps.
+        run: as which the folder goes on; empty where none does.
 
     Raises:
         BudgetError: it has not: the file is an older copy, from which more would be released than it knows.
+            Or the payment is for another name, as earlier versions gave it.
     """
     name_it(database)
     if len(parts := shown.split()) != 3 or not parts[1].isdecimal():
         return  # Folders of earlier versions show nothing, nor does a file that was cut short.
-    own, number, run = parts
+    own, number, hashed = parts
     (known,) = database.execute("SELECT id FROM identity").fetchone()
     paid = database.execute("SELECT run FROM payments WHERE number = ?", (int(number),)).fetchone()
-    if own == known and (paid is None or _hashed(paid[0] or "") != run):
+    if own == known and (paid is None or _hashed(paid[0] or "") != hashed):
         raise BudgetError(
             f"{path} lacks payment {number}, which the run's folder shows: it is an older copy, and does not "
             "know what was released since; nothing was released now. Use the file that was paid from."
+        )
+    if run and own == known and hashed != _hashed(run):
+        raise BudgetError(
+            f"payment {number} of {path.name} is for this folder as an earlier version of privfed named it; "
+            "nothing was paid again. Begin a new run, or go on with that version."
         )
 
 

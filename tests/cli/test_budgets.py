@@ -1,6 +1,7 @@
 """Budgets on the command line: what is made, drawn, shown, and refused before anything is asked."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -60,7 +61,7 @@ def test_commands_draw_from_a_budget_until_it_is_spent(home: Path) -> None:
         (("--budget", "b.db", "--share", 0.1, "--epsilon", 1), "leave them out"),
         (("--budget", "b.db", "--share", 1.1), "--share must lie in (0, 1]"),
         (("--budget", "none.db", "--share", 0.1), "none.db is missing"),
-        (("--budget", "b.db", "--share", 0.1, "--mechanism", "skellam"), "order="),
+        (("--budget", "b.db", "--share", 0.1, "--mechanism", "skellam"), "privfed budget new --order 7"),
     ],
 )
 def test_what_is_wrong_costs_nothing(
@@ -135,3 +136,20 @@ def test_a_command_that_goes_on_is_paid_once(home: Path, name: str, monkeypatch:
     assert budget.remaining().share == 0.0
     run(*(("resume", home / "r") if name == "fit" else (*words, "--out", home / "r")))
     assert [one.used for one in budget.log()] == [True]
+
+
+def test_a_run_whose_folder_was_moved_is_not_paid_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("fit", home / "t.csv", *DOMAIN, "--algorithm", "dp", "-k", 2, "--budget", home / "b.db")
+    with monkeypatch.context() as stopped:
+        stopped.setattr("privfed.estimators.fitting.open_federation", stopping(2, LOST))
+        run(*words, "--share", 0.3, "--out", home / "r", exit_code=2)
+    shutil.copytree(home / "r", home / "copy")
+    (home / "r").rename(home / "moved")
+    run("resume", home / "moved")
+    assert [one.share for one in PrivacyBudget.of(home / "b.db").log()] == [0.3]
+    # What a copy asked would be a second release.
+    assert "it is an older copy" in run("resume", home / "copy", exit_code=2).stderr
+    kept = home / "copy" / "payment"
+    kept.write_text("named" + kept.read_text())
+    assert "nothing was paid again. Begin a new run" in run("resume", home / "copy", exit_code=2).stderr
+    assert len(PrivacyBudget.of(home / "b.db").log()) == 1

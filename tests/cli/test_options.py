@@ -120,7 +120,7 @@ def test_an_option_is_called_like_its_parameter() -> None:
         name for one in (*SHORT, *TRAINED) for name in ESTIMATORS.find(one)().get_params(deep=False)
     }
     assert {one.name for one in fit.get_params(click.Context(fit)) if isinstance(one, Setting)} <= parameters
-    assert PARTS.keys() - {"client_names", "range"} <= parameters
+    assert PARTS.keys() - {"client_names", "range", "order"} <= parameters
     assert "client_names" in inspect.signature(DPKMeans.fit).parameters
 
 

@@ -308,10 +308,13 @@ the same in each fit, up to their number and the ranges |
             return "policy:domain"
         if self.claims and terms.seeded:
             return "policy:seeded"
-        for name, word in (("unit", terms.unit), ("neighbours", terms.neighbours), ("noise", terms.noise)):
-            listed = getattr(self, "units" if name == "unit" else name)
+        for code, listed, word in (
+            ("policy:unit", self.units, terms.unit),
+            ("policy:neighbours", self.neighbours, terms.neighbours),
+            ("policy:noise", self.noise, terms.noise),
+        ):
             if listed is not None and word not in listed:
-                return f"policy:{name}"
+                return code
         return None
 
     def _refuses_after(self, configuration: Configuration, usage: Usage) -> str | None:
