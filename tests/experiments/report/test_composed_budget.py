@@ -146,6 +146,7 @@ kind = "membership"
 """
 
 
+@pytest.mark.slow
 def test_whatever_a_folder_ever_asked_of_the_same_rows_is_counted(tmp_path: Path) -> None:
     """A part that comes later fits anew. Another scale, and what was taken out, are of the same rows."""
     numbers = [f"{i % 7},{i % 3}" for i in range(60)]
