@@ -247,7 +247,7 @@ def side_by_side(folder: Path, d: int = 2) -> list[Heard]:
 
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES.keys() - {"Noised"}))
-@pytest.mark.few(25)
+@pytest.mark.few(8)
 def test_parties_with_one_group_table_send_the_same_bytes_whatever_is_asked(
     name: str, tmp_path: Path
 ) -> None:

@@ -51,7 +51,7 @@ def is_joined(reply: bytes) -> bool:
     return isinstance(decode(reply, Joining | Refusal, sender="a", stage="agree"), Joining)
 
 
-@pytest.mark.parametrize("stride", [3, slow(1)])
+@pytest.mark.parametrize("stride", [7, slow(1)])
 @pytest.mark.parametrize(
     "met", [pytest.param(False, id="first met", marks=pytest.mark.slow), pytest.param(True, id="met before")]
 )
