@@ -24,7 +24,8 @@ from privfed.attacks.base.report import matched_rmse, nearest_rows
 from privfed.core.record.records import View
 from privfed.deep import DCFL, FedAvg
 from privfed.deep.attacks.counts import ClassCounts
-from privfed.deep.attacks.inversion import TOLERANCE, GradientInversion
+from privfed.deep.attacks.first_layer import TOLERANCE
+from privfed.deep.attacks.inversion import GradientInversion
 from privfed.deep.attacks.linkage import LabelledTruth, SketchLinkage
 
 WAYS: dict[str, tuple[Any, dict[str, Any]]] = {

@@ -19,8 +19,8 @@ from privfed.attacks.base.report import Report
 from privfed.attacks.base.results import NotRun, Result, Truth
 from privfed.core.asking.question import Question
 from privfed.core.record.records import View
-from privfed.deep.attacks.inversion import OnOneStep, Seen, clients_of, likely_of, rank_of
 from privfed.deep.attacks.linkage import with_labels
+from privfed.deep.attacks.updates import OnOneStep, Seen, clients_of, likely_of, rank_of
 from privfed.deep.training.rounds import Round
 from privfed.numerics.kernels.interpreted import IntArray
 
@@ -85,11 +85,16 @@ class ClassCounts(OnOneStep[ClassesCounted]):
     updates: ClassVar[str] = "updates of a softmax regression"
 
     def use(self, question: Question) -> bool:
-        """Say whether answers are updates of one step of a softmax regression."""
-        return super().use(question) and isinstance(question, Round) and question.training.model == "softmax"
+        """Say whether answers are updates of one step of a softmax regression, on all rows."""
+        if not super().use(question) or not isinstance(question, Round):
+            return False
+        return question.training.model == "softmax" and not question.half
 
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> ClassesCounted | NotRun:
-        clients = list(clients_of(view, rng, self.use))
+        every = (
+            (who, [one for one in seen if not one.half]) for who, seen in clients_of(view, rng, self.use)
+        )
+        clients = [(who, seen) for who, seen in every if seen]
         told = [(found, who) for who, seen in clients if (found := self._counted(seen)) is not None]
         if not told:
             why = "no client's counts of classes fit beyond chance; who knows their rows may find more"

@@ -9,11 +9,15 @@ their own, so that only rows come twice. What follows behind the first layer nee
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
 from privfed.core.values.domain import FloatArray, Ranges
+
+TOLERANCE = 0.01
+"""Claims are right within so many standard deviations of the rows."""
 
 SMALL = 0.01
 """Biases' gradients below this share of the largest are left out: rounding would show in quotients."""
@@ -41,14 +45,25 @@ def first_layer(values: FloatArray, n_features: int, n_classes: int, units: int)
     return np.vstack([weights.reshape(units, n_features).T, biases])
 
 
+def near_of(rows: FloatArray) -> float:
+    """Return how near claims must be to rows like these."""
+    return TOLERANCE * max(float(rows.std(axis=0).mean()), 1e-9)
+
+
 def repeated_rows(
-    models: FloatArray, gradients: FloatArray, ranges: Ranges, rate: float, error: float
+    models: FloatArray,
+    gradients: FloatArray,
+    whole: npt.NDArray[np.bool_],
+    ranges: Ranges,
+    rate: float,
+    error: float,
 ) -> FloatArray | None:
     """Return rows that quotients of several units agree on, float64 of shape (n, n_features); None without.
 
     Args:
         models: first layers of one or more rounds, float64 of shape (n_rounds, n_features + 1, n_units).
         gradients: of the same shape.
+        whole: whether each round's are of all rows of a client, bool of shape (n_rounds,); else of half.
         ranges: of the columns; rows lie within.
         rate: that gradients were multiplied with.
         error: largest error of each number of a gradient, from the grid of a sum.
@@ -56,6 +71,7 @@ def repeated_rows(
     # A module of single precision begins with such numbers.
     single = np.array_equal(models[0], models[0].astype(np.float32))
     rounding = max(error, (2.0**-25 if single else 2.0**-52) * float(np.abs(models).max()) / rate)
+    of = np.repeat(np.arange(len(models)), models.shape[2])
     models, gradients = np.concatenate(models, axis=1), np.concatenate(gradients, axis=1)
     biases = np.abs(gradients[-1])
     large = np.flatnonzero(biases > SMALL * biases.max())
@@ -74,17 +90,22 @@ def repeated_rows(
     table = coo_array((np.ones(same.sum()), (one[same], other[same])), shape=(len(large), len(large)))
     group = connected_components(table, directed=False)[1]
     off, found = (np.abs(gradients) <= rounding).all(axis=0), np.empty((0, len(gradients)))
+    told = list[float]()
     sizes = np.bincount(group)
     for number in np.argsort(-sizes, kind="stable")[: int((sizes > 1).sum())]:
         own = np.flatnonzero(group == number)
         best = own[moved[own].argmin()]
         row, slack = np.append(quotients[best], 1.0), 10.0 * moved[best]
-        # Its units are active on it, and units without a gradient are active on no row.
-        scores = row @ models
-        fits = (scores[large][own] > -slack).all() and (scores[off] < slack).all()
+        # Its units are active on it, and units without a gradient are active on no row of their round.
+        scores, its = row @ models, whole[of] | np.isin(of, of[large[own]])
+        fits = (scores[large[own]] > -slack).all() and (scores[off & its] < slack).all()
         within = (row[:-1] >= ranges.low - slack).all() and (row[:-1] <= ranges.high + slack).all()
         # Units that are active on the same two rows of one class come near each other, between these.
         left = row - np.linalg.lstsq(found.T, row, rcond=None)[0] @ found
         if fits and within and np.linalg.norm(left) > 0.02 * np.linalg.norm(row):
             found = np.vstack([found, row])
-    return found[:, :-1] if len(found) else None
+            told.append(moved[best])
+    if not told:
+        return None
+    kept = found[np.array(told) <= near_of(found[:, :-1]) * np.sqrt(len(gradients))]
+    return kept[:, :-1] if len(kept) else None

@@ -5,6 +5,9 @@ models that the server sent itself. Several rounds give more equations than a cl
 values. Without noise these have one solution, which is found by least squares (Zhu, Liu and Han, Deep Leakage
 from Gradients, NeurIPS 2019; the equations of several rounds together, the check and the links: ours).
 
+DCFL's clients train on halves of their rows in some rounds (`Training.update`). Each half is solved by itself
+where rounds of all rows do not tell these, and two halves together must explain such rounds.
+
 In the first rounds p is nearly the same on all rows, so that the gradient of the biases tells the shares of
 the classes (`likely_of`): these with a number of rows give whole counts. The rank of the gradients of all
 rounds is that number where rows are fewer than columns; then each row is found by itself (`_one_by_one`), and
@@ -16,32 +19,24 @@ two rounds fits nothing, so that links are checked, too. Of a network the first 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.optimize import least_squares
+from scipy.spatial.distance import cdist
 
-from privfed.attacks.base.interface import Found
 from privfed.attacks.base.preparation import Prepared, Prior, Target
-from privfed.attacks.base.reading import Reads, of_single_clients
 from privfed.attacks.base.results import NotRun, Points
-from privfed.core.asking.question import Question
-from privfed.core.record.records import SumView, View
-from privfed.core.values.domain import FloatArray, Ranges
-from privfed.deep.attacks.first_layer import first_layer, repeated_rows
-from privfed.deep.attacks.linkage import OnUpdates, sketches_of, tracks
-from privfed.deep.attacks.membership import round_of
-from privfed.deep.training.rounds import AveragedUpdates, Round, SketchedUpdates
+from privfed.core.record.records import View
+from privfed.core.values.domain import FloatArray
+from privfed.deep.attacks.first_layer import TOLERANCE, near_of, repeated_rows
+from privfed.deep.attacks.updates import OnOneStep, Seen, clients_of, likely_of, rank_of
 from privfed.deep.training.trainer import Labels
-from privfed.questions.gathered import Slots
-
-TOLERANCE = 0.01
-"""Claims are right within so many standard deviations of the rows."""
 
 STARTS = 3
-"""Random rows to start from that are tried for each number of rows."""
+"""Random rows to start from that are tried for each number of rows; of a half five times as many."""
 
 MOST_VALUES = 156
 """Most values of a client that are sought from random rows: time grows with their cube."""
@@ -56,64 +51,6 @@ On iris, wine and digits (seeds 0 to 2) it finds what searches without this end 
 steps, no search left less than 3 %."""
 
 EXACT: Any = {"xtol": 1e-15, "ftol": 1e-15, "gtol": 1e-15}
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What one round shows of one client.
-
-    Args:
-        model: that it trained, float64 of shape (n_features + 1, n_classes), the biases last.
-        gradient: of its mean loss there, of the same shape.
-        error: largest error of each number, from the grid of the sum.
-        rows: number of its rows, where these weigh its update; else 0.
-        ranges: of the columns.
-        whole: whether these are all parameters, of a softmax regression; else they are a first layer's.
-        rate: of learning.
-    """
-
-    model: FloatArray
-    gradient: FloatArray
-    error: float
-    rows: int
-    ranges: Ranges
-    whole: bool
-    rate: float
-
-
-def one_step(question: Question) -> bool:
-    """Say whether answers to a question are whole updates, of one step on all rows."""
-    if not isinstance(question, Round):
-        return False
-    one = question.training
-    if one.private or one.epochs != 1 or one.timed:
-        return False
-    if isinstance(question, SketchedUpdates):
-        whole = question.size == question.models.shape[1]
-        return whole and not (question.decay or question.half)
-    return isinstance(question, AveragedUpdates)
-
-
-class OnOneStep(OnUpdates[Found]):
-    """Base of attacks on updates of clients that train in one step.
-
-    Attributes:
-        updates: which updates are read, in words.
-    """
-
-    updates: ClassVar[str] = "updates"
-    view: ClassVar[str] = "updates of single clients, with or without names, and the models that were sent"
-    defence: ClassVar[str] = "FedAvg over secure sums, which show no single update; DP-SGD; sketches"
-
-    def use(self, question: Question) -> bool:
-        """Say whether answers to a question are of use."""
-        return one_step(question)
-
-    @property
-    def reads(self) -> tuple[Reads, ...]:
-        """Whole updates of single clients that train in one step."""
-        what = f"single clients' whole {self.updates}, trained in one step without noise"
-        return of_single_clients(what, self.use, noised=False)
 
 
 @dataclass(frozen=True)
@@ -159,104 +96,118 @@ class GradientInversion(OnOneStep[Points]):
         )
 
     def _solved(self, seen: Sequence[Seen], rng: np.random.Generator) -> FloatArray | None:
-        """Return the rows of the least number of rows that explain all rounds; None without."""
-        (width, n_classes), first = seen[0].model.shape, seen[0]
+        """Return a client's rows that all rounds of all rows tell, or else those of halves; None without."""
+        first = seen[0]
         if not first.whole:
             models, gradients = (
                 np.stack(two) for two in zip(*((one.model, one.gradient) for one in seen), strict=True)
             )
-            return repeated_rows(models, gradients, first.ranges, first.rate, first.error)
+            whole = np.array([not one.half for one in seen])
+            return repeated_rows(models, gradients, whole, first.ranges, first.rate, first.error)
+        every = [one for one in seen if not one.half]
+        if every and (found := self._explained(every, rng)):
+            return found[0].rows
+        pairs: dict[int, list[tuple[Seen, list[Solved]]]] = {}
+        for one in seen:
+            if one.half and (found := self._explained([one], rng)):
+                pairs.setdefault(one.round - one.half, []).append((one, found))
+        rows = np.empty((0, len(first.model) - 1))
+        for pair in pairs.values():
+            told = [half.rows for half in pair[0][1]]
+            if len(pair) == 2:
+                (one, some), (other, others) = pair
+                both = (_joined(every, (one, half), (other, rest)) for half in some for rest in others)
+                told = [joined for joined in both if joined is not None]
+            # Rows of a single class can fit an even and an odd number.
+            if len(told) != 1:
+                continue
+            if every and len(pair) == 2:
+                return told[0]
+            # Halves of other pairs have some rows of this one.
+            new = cdist(told[0], rows, "chebyshev").min(axis=1, initial=np.inf) > 3.0 * near_of(told[0])
+            rows = np.vstack([rows, told[0][new]])
+        return rows if len(rows) else None
+
+    def _explained(self, seen: Sequence[Seen], rng: np.random.Generator) -> list[Solved]:
+        """Return the least number of rows that explain rounds of all rows, or all that explain a half."""
+        (width, n_classes), first = seen[0].model.shape, seen[0]
         shares = likely_of(first) - first.gradient[-1]
         rank = rank_of(seen)
-        least, most = (first.rows, first.rows) if first.rows else (max(1, rank), self.most_rows)
-        for n in range(least, min(most, self.most_rows) + 1):
+        least, most = max(1, rank), self.most_rows
+        if first.half:
+            # Fewer rows than one gradient has axes show their number; more fit several numbers.
+            if rank >= min(width, n_classes - 1):
+                return []
+            least, most = max(2, 2 * rank - 1), 2 * rank
+        if first.rows:
+            least = most = first.rows
+        found = list[Solved]()
+        for total in range(least, min(most, self.most_rows) + 1):
+            n = (total + 1) // 2 if first.half else total
             values = n * (min(n, width) - 1)
             # A third more equations than values: what fits then, fits by no chance.
             if 3 * len(seen) * min(n, width) * (n_classes - 1) < 4 * values:
-                return None
-            counts = np.rint(n * shares).astype(np.intp)
-            if counts.sum() != n or counts.min() < 0 or np.abs(n * shares - counts).max() > 0.4:
+                break
+            labels, weights = _labels(shares, total, first.half > 0)
+            if len(labels) != n:
                 continue
-            labels = np.repeat(np.arange(n_classes), counts)
             for start in _starts(seen, labels, rank, rng):
-                rows = _fitted(seen, labels, start)
+                rows = _fitted(seen, labels, np.tile(weights, (len(seen), 1)), start)
                 if rows is not None:
-                    return rows
-        return None
+                    found.append(Solved(total, rows, labels))
+                    break
+            if found and not first.half:
+                break
+        return found
 
 
-def likely_of(seen: Seen) -> FloatArray:
-    """Return about what a model says of a client's mean row: probabilities, float64 of shape (n_classes,).
+@dataclass(frozen=True)
+class Solved:
+    """Rows that explain what was seen.
 
-    A class whose rows are as the others' has a gradient of the rows' mean times its bias': this is how the
-    mean differs from the middle of the ranges, as far as classes are alike.
+    Args:
+        total: number of all rows of the client, where these are of a half of them.
+        rows: float64 of shape (n, n_features), the last in both halves where the total is odd.
+        labels: of these.
     """
-    biases, middle = seen.gradient[-1], np.append((seen.ranges.low + seen.ranges.high) / 2.0, 1.0)
-    apart = (seen.gradient - np.outer(middle, biases)) @ biases
-    scores = (middle + apart / (biases @ biases + len(biases) ** -2.0)) @ seen.model
-    likely = np.exp(scores - scores.max())
-    return np.asarray(likely / likely.sum())
+
+    total: int
+    rows: FloatArray
+    labels: Labels
 
 
-def rank_of(seen: Sequence[Seen]) -> int:
-    """Return how many independent rows gradients are made of: a client has at least as many."""
-    stacked = np.stack([one.gradient for one in seen], axis=1)
-    # A row's errors of all classes cancel out: what their sums hold is rounding.
-    rounding = float(np.abs(stacked.sum(axis=2)).max()) + 1e-16
-    table = stacked.reshape(len(stacked), -1)
-    return int(np.linalg.matrix_rank(table, tol=10.0 * rounding * math.sqrt(len(table))))
+def _labels(shares: FloatArray, total: int, half: bool) -> tuple[Labels, FloatArray]:
+    """Return the labels of so many rows, or of a half of them, and weights; no labels where none fit.
 
-
-def clients_of(
-    view: View, rng: np.random.Generator, use: Callable[[Question], bool], units: int = 0
-) -> Iterator[tuple[int | None, list[Seen]]]:
-    """Yield each client's rounds: by name where names are shown, else as updates are linked."""
-    sums = [one for one in view.sums if (asked := round_of(one.question)) is not None and use(asked)]
-    named: dict[int, dict[int, Seen]] = {}
-    for one in sums:
-        for client, answer in one.answers.items():
-            for number, seen in _of_answer(one, answer, units):
-                named.setdefault(client, {}).setdefault(number, seen)
-    if named:
-        yield from ((client, list(rounds.values())) for client, rounds in sorted(named.items()))
-        return
-    held = [(one, found) for one in sums if (found := sketches_of(one, rng)) is not None]
-    whole = [not asked.half for one, _ in held if (asked := round_of(one.question)) is not None]
-    linked = tracks([found.column("sketch") for _, found in held], whole)
-    each: dict[int, list[Seen]] = {}
-    for (one, found), numbers in zip(held, linked, strict=True):
-        for number, answer in zip(numbers.tolist(), found.answers, strict=True):
-            each.setdefault(number, []).extend(seen for _, seen in _of_answer(one, answer, units))
-    yield from ((None, rounds) for rounds in each.values() if rounds)
-
-
-def _of_answer(one: SumView, answer: Mapping[str, FloatArray], units: int) -> Iterator[tuple[int, Seen]]:
-    """Yield the round and what it shows; nothing where an update was clipped, or is nobody's."""
-    question = round_of(one.question)
-    assert question is not None
-    training, models = question.training, question.models
-    if isinstance(question, SketchedUpdates):
-        update, start = answer["sketch"], models[int(answer["origin"].argmax())]
-    else:
-        cluster, before = np.unravel_index(int(answer["origin"].argmax()), answer["origin"].shape)
-        weight = answer["origin"][cluster, before]
-        if weight <= 0.5:
-            return
-        update, start = answer["update"][cluster] / weight, models[before]
-    if np.linalg.norm(update) >= training.max_update_norm * (1.0 - 1e-6) or not update.any():
-        return
-    # Answers in clear are on no grid; that of a total has at most the resolution.
-    slotted = isinstance(one.question, Slots)
-    step = float(np.max(question.spec.entries[0].resolution)) if slotted else 0.0
-    whole, width, rate = training.model == "softmax", question.ranges.n_features, training.decayed_rate
-    rows = int(answer["rows"].sum()) if training.by_rows else 0
-    model, moved = (
-        one.reshape(width + 1, -1) if whole else first_layer(one, width, training.n_classes, units)
-        for one in (start, update)
+    A half has its rows twice, but for the last one of an odd number, which is in both halves.
+    """
+    wanted, alone = shares * total / (1 + half), half and total % 2 == 1
+    last = [np.abs(wanted - np.rint(wanted)).argmax()] if alone else []
+    wanted[last] -= 0.5
+    counts = np.rint(wanted).astype(np.intp)
+    fits = counts.min() >= 0 and np.abs(wanted - counts).max() <= 0.4
+    labels = (
+        np.append(np.repeat(np.arange(len(counts)), counts), last).astype(np.intp) if fits else counts[:0]
     )
-    if model is not None and moved is not None:
-        seen = Seen(model, -moved / rate, (step + 1e-14) / rate, rows, question.ranges, whole, rate)
-        yield training.round, seen
+    weights = np.full(len(labels), (1 + half) / total)
+    weights[len(labels) - len(last) :] /= 2.0
+    return labels, weights
+
+
+def _joined(every: Sequence[Seen], half: tuple[Seen, Solved], rest: tuple[Seen, Solved]) -> FloatArray | None:
+    """Return the rows of both halves of a client; None where they do not explain rounds of all rows, too."""
+    (one, first), (other, second) = half, rest
+    total, own = first.total, first.total // 2
+    if second.total != total:
+        return None
+    weights = np.full((len(every) + 2, total), 1.0 / total)
+    weights[-2:] *= [
+        [2.0] * own + [0.0] * own + [1.0] * (total % 2),
+        [0.0] * own + [2.0] * own + [1.0] * (total % 2),
+    ]
+    labels = np.append(first.labels[:own], second.labels)
+    start = np.column_stack([np.vstack([first.rows[:own], second.rows]), np.ones(total)])
+    return _fitted([*every, one, other], labels, weights, start)
 
 
 def _starts(
@@ -269,7 +220,7 @@ def _starts(
         if found is not None:
             yield found
     if n * min(n, width) <= MOST_VALUES:
-        for _ in range(STARTS):
+        for _ in range(STARTS * (1 + 4 * (seen[0].half > 0))):
             yield np.column_stack([rng.normal(0.5, 0.5, (n, width - 1)), np.ones(n)])
 
 
@@ -344,8 +295,12 @@ def _slopes(likely: FloatArray, models: FloatArray) -> FloatArray:
     return np.asarray(likely[..., None] * (slopes[:, None] - (likely @ slopes)[:, :, None, :]))
 
 
-def _fitted(seen: Sequence[Seen], labels: Labels, start: FloatArray) -> FloatArray | None:
+def _fitted(
+    seen: Sequence[Seen], labels: Labels, weights: FloatArray, start: FloatArray
+) -> FloatArray | None:
     """Solve for the rows of these labels; None where nothing fits, or values are not told well enough.
+
+    Each round has its weights of rows in the mean loss, float64 of shape (n_rounds, n).
 
     All gradients are combinations of the rows, with a one for the biases: n rows are sought in the plane of
     the gradients' first n principal axes.
@@ -360,16 +315,16 @@ def _fitted(seen: Sequence[Seen], labels: Labels, start: FloatArray) -> FloatArr
 
     def residuals(values: FloatArray) -> FloatArray:
         rows = values.reshape(shape)
-        missed = rows.T @ (_likely(rows, models) - wanted) / n - gradients
+        missed = rows.T @ (weights[..., None] * (_likely(rows, models) - wanted)) - gradients
         return np.append(missed, rows @ axes[-1] - 1.0)
 
     def jacobian(values: FloatArray) -> FloatArray:
         rows = values.reshape(shape)
         likely = _likely(rows, models)
-        found = np.einsum("ik,ricj->rkcij", rows, _slopes(likely, models))
-        found[:, own, :, :, own] += np.transpose(likely - wanted, (0, 2, 1))[None]
+        found = np.einsum("ri,ik,ricj->rkcij", weights, rows, _slopes(likely, models))
+        found[:, own, :, :, own] += np.transpose(weights[..., None] * (likely - wanted), (0, 2, 1))[None]
         ones = np.kron(np.eye(n), axes[-1])
-        return np.concatenate([found.reshape(gradients.size, -1) / n, ones])
+        return np.concatenate([found.reshape(gradients.size, -1), ones])
 
     at, most = (start @ axes).ravel(), UNEXPLAINED * math.sqrt(float(np.mean(np.square(gradients))))
     for evaluations in (EARLY, 400):
@@ -385,5 +340,5 @@ def _fitted(seen: Sequence[Seen], labels: Labels, start: FloatArray) -> FloatArr
     sizes, ways = np.linalg.svd(end.jac, full_matrices=False)[1:]
     with np.errstate(all="ignore"):
         spread = float(np.sqrt(np.square(ways.T / sizes).sum(axis=1).max()))
-    near = TOLERANCE * max(float(rows[:, :-1].std(axis=0).mean()), 1e-9)
-    return rows[:, :-1] if near > 3.0 * max(remains, *(one.error for one in seen)) * spread else None
+    rows = rows[:, :-1]
+    return rows if near_of(rows) > 3.0 * max(remains, *(one.error for one in seen)) * spread else None

@@ -1,0 +1,161 @@
+"""What updates of one step show: gradients of single clients, by name or linked over rounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from privfed.attacks.base.interface import Found
+from privfed.attacks.base.reading import Reads, of_single_clients
+from privfed.core.asking.question import Question
+from privfed.core.record.records import SumView, View
+from privfed.core.values.domain import FloatArray, Ranges
+from privfed.deep.attacks.first_layer import first_layer
+from privfed.deep.attacks.linkage import OnUpdates, sketches_of, tracks
+from privfed.deep.attacks.membership import round_of
+from privfed.deep.training.rounds import AveragedUpdates, Round, SketchedUpdates
+from privfed.questions.gathered import Slots
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one round shows of one client.
+
+    Args:
+        model: that it trained, float64 of shape (n_features + 1, n_classes), the biases last.
+        gradient: of its mean loss there, of the same shape.
+        error: largest error of each number, from the grid of the sum.
+        rows: number of its rows, where these weigh its update; else 0.
+        ranges: of the columns.
+        whole: whether these are all parameters, of a softmax regression; else they are a first layer's.
+        rate: of learning.
+        half: 1 or 2 where it trained on this half of its rows (`Training.update`); 0 for all.
+        round: its number.
+    """
+
+    model: FloatArray
+    gradient: FloatArray
+    error: float
+    rows: int
+    ranges: Ranges
+    whole: bool
+    rate: float
+    half: int
+    round: int
+
+
+def one_step(question: Question) -> bool:
+    """Say whether answers to a question are whole updates, of one step on all rows, or on a half of them."""
+    if not isinstance(question, Round):
+        return False
+    one = question.training
+    if one.private or one.epochs != 1 or one.timed:
+        return False
+    if isinstance(question, SketchedUpdates):
+        whole = question.size == question.models.shape[1]
+        return whole and not question.decay
+    return isinstance(question, AveragedUpdates)
+
+
+class OnOneStep(OnUpdates[Found]):
+    """Base of attacks on updates of clients that train in one step.
+
+    Attributes:
+        updates: which updates are read, in words.
+    """
+
+    updates: ClassVar[str] = "updates"
+    view: ClassVar[str] = "updates of single clients, with or without names, and the models that were sent"
+    defence: ClassVar[str] = "FedAvg over secure sums, which show no single update; DP-SGD; sketches"
+
+    def use(self, question: Question) -> bool:
+        """Say whether answers to a question are of use."""
+        return one_step(question)
+
+    @property
+    def reads(self) -> tuple[Reads, ...]:
+        """Whole updates of single clients that train in one step."""
+        what = f"single clients' whole {self.updates}, trained in one step without noise"
+        return of_single_clients(what, self.use, noised=False)
+
+
+def likely_of(seen: Seen) -> FloatArray:
+    """Return about what a model says of a client's mean row: probabilities, float64 of shape (n_classes,).
+
+    A class whose rows are as the others' has a gradient of the rows' mean times its bias': this is how the
+    mean differs from the middle of the ranges, as far as classes are alike.
+    """
+    biases, middle = seen.gradient[-1], np.append((seen.ranges.low + seen.ranges.high) / 2.0, 1.0)
+    apart = (seen.gradient - np.outer(middle, biases)) @ biases
+    scores = (middle + apart / (biases @ biases + len(biases) ** -2.0)) @ seen.model
+    likely = np.exp(scores - scores.max())
+    return np.asarray(likely / likely.sum())
+
+
+def rank_of(seen: Sequence[Seen]) -> int:
+    """Return how many independent rows gradients are made of: a client has at least as many."""
+    stacked = np.stack([one.gradient for one in seen], axis=1)
+    # A row's errors of all classes cancel out: what their sums hold is rounding.
+    rounding = float(np.abs(stacked.sum(axis=2)).max()) + 1e-16
+    table = stacked.reshape(len(stacked), -1)
+    return int(np.linalg.matrix_rank(table, tol=10.0 * rounding * math.sqrt(len(table))))
+
+
+def clients_of(
+    view: View, rng: np.random.Generator, use: Callable[[Question], bool], units: int = 0
+) -> Iterator[tuple[int | None, list[Seen]]]:
+    """Yield each client's rounds: by name where names are shown, else as updates are linked."""
+    sums = [one for one in view.sums if (asked := round_of(one.question)) is not None and use(asked)]
+    named: dict[int, dict[int, Seen]] = {}
+    # Averages are of the same updates as the sketches of their round.
+    every = [asked for one in view.sums if (asked := round_of(one.question)) is not None]
+    halves = {asked.training.round: asked.half for asked in every if asked.half}
+    for one in sums:
+        for client, answer in one.answers.items():
+            for seen in _of_answer(one, answer, units):
+                of_half = replace(seen, half=halves.get(seen.round, 0))
+                named.setdefault(client, {}).setdefault(seen.round, of_half)
+    if named:
+        yield from ((client, list(rounds.values())) for client, rounds in sorted(named.items()))
+        return
+    held = [(one, found) for one in sums if (found := sketches_of(one, rng)) is not None]
+    whole = [not asked.half for one, _ in held if (asked := round_of(one.question)) is not None]
+    linked = tracks([found.column("sketch") for _, found in held], whole)
+    each: dict[int, list[Seen]] = {}
+    for (one, found), numbers in zip(held, linked, strict=True):
+        for number, answer in zip(numbers.tolist(), found.answers, strict=True):
+            each.setdefault(number, []).extend(_of_answer(one, answer, units))
+    yield from ((None, rounds) for rounds in each.values() if rounds)
+
+
+def _of_answer(one: SumView, answer: Mapping[str, FloatArray], units: int) -> Iterator[Seen]:
+    """Yield what it shows; nothing where an update was clipped, or is nobody's."""
+    question = round_of(one.question)
+    assert question is not None
+    training, models = question.training, question.models
+    if isinstance(question, SketchedUpdates):
+        update, start = answer["sketch"], models[int(answer["origin"].argmax())]
+    else:
+        cluster, before = np.unravel_index(int(answer["origin"].argmax()), answer["origin"].shape)
+        weight = answer["origin"][cluster, before]
+        if weight <= 0.5:
+            return
+        update, start = answer["update"][cluster] / weight, models[before]
+    if np.linalg.norm(update) >= training.max_update_norm * (1.0 - 1e-6) or not update.any():
+        return
+    # Answers in clear are on no grid; that of a total has at most the resolution.
+    slotted = isinstance(one.question, Slots)
+    step = float(np.max(question.spec.entries[0].resolution)) if slotted else 0.0
+    whole, width, rate = training.model == "softmax", question.ranges.n_features, training.decayed_rate
+    rows = int(answer["rows"].sum()) if training.by_rows else 0
+    model, moved = (
+        one.reshape(width + 1, -1) if whole else first_layer(one, width, training.n_classes, units)
+        for one in (start, update)
+    )
+    if model is not None and moved is not None:
+        error, half, number = (step + 1e-14) / rate, question.half, training.round
+        yield Seen(model, -moved / rate, error, rows, question.ranges, whole, rate, half, number)
