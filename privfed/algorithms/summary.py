@@ -292,9 +292,9 @@ def reach(scale: Scale, usual: float, share: float, power: int = 1) -> tuple[flo
 def _unseen(scale: Scale, tried: FloatArray, power: int, errors: float) -> FloatArray:
     """Return about how much clipping powers to some lengths takes of rows too few to be seen, summed.
 
-    Beyond the outermost two shells of a search that are seen side by side, rows are taken to become fewer by
-    the power of the length as between these, less some errors of it. Tails of normal or lognormal rows fall
-    faster still.
+    Beyond the outermost two shells of a search that are seen side by side, rows become fewer by a power of
+    the length. Taken is the power between these shells, less some errors of it. Tails of normal or lognormal
+    rows fall faster still.
     """
     ends, rows = scale.shells[0], scale.shells[2]
     # Shells of two searches overlap: the same rows in both looked like a tail that hardly falls.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import Field, dataclass, fields
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Self, TypeVar, cast, get_args, get_origin
@@ -89,6 +89,7 @@ class Part:
 _REGISTRY: dict[str, type[Question | Part]] = {}
 BOUNDED_FORMS: dict[type[Question], Callable[..., Question]] = {}
 """Class of a question -> class of its bounded form (`privfed.privacy.bounds.bounded_form_of`)."""
+_malformed = partial(MessageError, sender="the coordinator", stage="question")
 _DECODER = msgspec.msgpack.Decoder(QuestionMessage)
 Registered = TypeVar("Registered", bound="type[Question | Part]")
 
@@ -391,10 +392,8 @@ def question_from_bytes(data: bytes) -> Question:
     except CostError:
         raise PolicyError(TOO_LARGE) from None
     except (msgspec.MsgspecError, ArgumentError, KeyError, TypeError, ValueError, RecursionError):
-        raise MessageError("not a well-formed question", sender="the coordinator", stage="question") from None
+        raise _malformed("not a well-formed question of this version: read it with its own") from None
     if question.to_bytes() != data:
-        raise MessageError(
-            "question is not in its canonical encoding", sender="the coordinator", stage="question"
-        )
+        raise _malformed("question is not in its canonical encoding")
     question.__dict__["_encoded"] = data
     return question
