@@ -20,7 +20,7 @@ help: ## Print this list
 
 install: $(STAMP) ## Create .venv and install the locked packages and privfed itself, editable
 
-$(STAMP): pyproject.toml requirements-dev.txt
+$(STAMP): pyproject.toml requirements-dev.txt privfed/version.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	    || { echo "privfed needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
