@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -29,7 +29,7 @@ from privfed.core.record.records import Asked
 from privfed.core.record.transcript import Kept, Transcript
 from privfed.core.roles.conversation import Algorithm, Metric
 from privfed.core.roles.secure_sum import SecureSum, answer_stages
-from privfed.core.stored.files import make_folder
+from privfed.core.stored.files import make_folder, replaced
 from privfed.core.values.domain import Domain
 from privfed.errors import ArgumentError, PrivacyError, RefusedError, warn
 from privfed.federation.clients import gathered
@@ -153,11 +153,11 @@ def _pay(request: FederationRequest, configuration: Configuration) -> str:
     run = configuration.nonce.hex() or name
     if privacy.paid_by is not None:
         asked, resume = _asked(request), request.resume
-        shown = privacy.paid_by.pay(privacy, request.steps, asked, run, resumed=resume, shown=shown)
-        # Written last: no run is resumed that has not come further than this.
-        if kept is not None:
-            make_folder(kept.parent)
-            kept.write_text(f"{name} {shown}".rstrip(), encoding="ascii")
+        with nullcontext() if kept is None else _written(kept) as fresh:
+            shown = privacy.paid_by.pay(privacy, request.steps, asked, run, resumed=resume, shown=shown)
+            # Written last: no run is resumed that has not come further than this.
+            if fresh is not None:
+                fresh.write_text(f"{name} {shown}".rstrip(), encoding="ascii")
     elif request.resume and kept is not None and kept.exists():
         raise PrivacyError(
             f"{kept.parent} was begun on a budget: resume it with privacy=budget.take(share, reserve=False) "
@@ -171,6 +171,20 @@ def _pay(request: FederationRequest, configuration: Configuration) -> str:
     else:
         _USED.add(origin_of(privacy))
     return run
+
+
+@contextmanager
+def _written(kept: Path) -> Iterator[Path]:
+    """Yield a path whose file replaces `kept`. A folder that cannot be written to fails before it is paid."""
+    new = not kept.parent.exists()
+    make_folder(kept.parent)
+    try:
+        with replaced(kept) as fresh:
+            yield fresh
+    except BaseException:
+        if new and not any(kept.parent.iterdir()):
+            kept.parent.rmdir()
+        raise
 
 
 def _asked(request: FederationRequest) -> str:

@@ -350,7 +350,7 @@ class PrivacyBudget:
         with budget_file.opened(self.path) as database:
             budget_file.check_shown(database, self.path, shown, run)
             # A run that was begun without this budget is paid when it goes on with it.
-            if resumed and database.execute("SELECT 1 FROM payments WHERE run = ?", (run,)).fetchone():
+            if resumed and budget_file.has_paid(database, run, share):
                 return budget_file.shown_of(database, run)
             own = database.execute(
                 "SELECT share FROM payments WHERE number IS ? AND run IS NULL", (draw.number,)

@@ -155,6 +155,21 @@ def _check_asked(database: sqlite3.Connection, path: Path, run: str, asked: int)
         )
 
 
+def has_paid(database: sqlite3.Connection, run: str, share: float) -> bool:
+    """Say whether a run was paid.
+
+    Raises:
+        BudgetError: it was, for less than the share that it claims: its folder has another run's payment.
+    """
+    found = database.execute("SELECT share FROM payments WHERE run = ?", (run,)).fetchone()
+    if found is not None and share > found[0] * (1.0 + ROUNDING):
+        raise BudgetError(
+            f"the payment that this folder shows is for {found[0]:.4g} of the budget, and {share:.4g} is "
+            "claimed: it is another run's; nothing was released. Put its own file back, or begin a new run."
+        )
+    return found is not None
+
+
 def shown_of(database: sqlite3.Connection, run: str) -> str:
     """Return what a run's folder keeps of its payment: the budget's id, the payment's number, and its run."""
     name_it(database)

@@ -153,3 +153,17 @@ def test_a_run_whose_folder_was_moved_is_not_paid_again(home: Path, monkeypatch:
     kept.write_text("named" + kept.read_text())
     assert "nothing was paid again. Begin a new run" in run("resume", home / "copy", exit_code=2).stderr
     assert len(PrivacyBudget.of(home / "b.db").log()) == 1
+
+
+def test_another_runs_payment_does_not_pay_for_a_larger_share(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("fit", home / "t.csv", *DOMAIN, "--algorithm", "dp", "-k", 2, "--budget", home / "b.db")
+    with monkeypatch.context() as stopped:
+        stopped.setattr("privfed.estimators.fitting.open_federation", stopping(2, LOST))
+        for name, share in (("large", 0.3), ("small", 0.1)):
+            run(*words, "--share", share, "--out", home / name, exit_code=2)
+    shutil.copy(home / "small" / "payment", home / "large" / "payment")
+    assert "it is another run's" in run("resume", home / "large", exit_code=2).stderr
+    run("resume", home / "small")
+    assert [one.share for one in PrivacyBudget.of(home / "b.db").log()] == [0.3, 0.1]

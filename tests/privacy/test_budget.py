@@ -126,6 +126,15 @@ def test_who_uses_a_privacy_twice_pays_twice(tmp_path: Path) -> None:
     assert len(budget.log()) == 2
 
 
+def test_a_folder_that_cannot_be_written_to_costs_nothing(tmp_path: Path) -> None:
+    budget = budget_in(tmp_path)
+    # A folder in the way of the payment's file, as a folder without the right to write: root has it in any.
+    (tmp_path / "r" / ".new-payment").mkdir(parents=True)
+    with pytest.raises(OSError, match=r"\.new-payment"):
+        fit(budget.take(1.0, reserve=False), run_dir=tmp_path / "r")
+    assert budget.log() == []
+
+
 def test_what_is_not_reserved_is_paid_when_a_run_begins(tmp_path: Path) -> None:
     budget = budget_in(tmp_path)
     later = budget.take(1.0, reserve=False)
