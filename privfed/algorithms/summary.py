@@ -45,7 +45,6 @@ from privfed.errors import warn
 from privfed.numerics.kernels.interpreted import IntArray
 from privfed.questions.bounded.bounded_metrics import AsOneRecord
 from privfed.questions.bounded.bounded_sums import CenterSum, SizeSums
-from privfed.questions.bounded.shells import SHELLS_PER_OCTAVE
 from privfed.questions.histograms import SIZE_SHARE, ClientSizes, FeatureHistograms, typical_size
 from privfed.questions.moments import ClientMeans, FeatureMoments, Moments, between_clients, check_between
 
@@ -241,14 +240,14 @@ class PrivateMoments:
         share, ranges, d = (1.0 - scale.spent) / 2.0, scale.frame.ranges, setting.n_features
         # Four in five rows lie within the radius, and almost all Gaussian rows within twice the radius.
         radius = min(2.0 * scale.radius, 2.0 * scale.frame.radius)
-        most, lost = reach(scale, radius, share)
+        most, lost = scale.reach(radius, share)
         asked = CenterSum(ranges=ranges, center=scale.center, radius=most, widths=widths)
         shift, mean_error = yield from _mean(asked, scale, share, "mean")
         center = ranges.clip(scale.center + shift * unit)
         # For d similar features, the vector of squares is sqrt(d) times shorter than their sum.
         usual = radius**2 / min(np.sqrt(d), 4.0)
-        long, lost_squares = reach(scale.moved(center), usual, share, power=2)
-        square = SquareSum(ranges=ranges, center=center, radius=long, widths=widths)
+        reach, lost_squares = scale.moved(center).reach(usual, share, power=2)
+        square = SquareSum(ranges=ranges, center=center, radius=reach, widths=widths)
         variance, var_error = yield from _mean(square, scale, share, "variance")
         # Noise may make a small variance negative: it is at least that of a thousandth of the range.
         least = (1e-3 * ranges.width) ** 2
@@ -262,57 +261,6 @@ class PrivateMoments:
         )
         rows_error = scale.rows_error * scale.n_rows
         return Moments(ranges, round(scale.n_rows), center, variance, *errors, rows_error)
-
-
-def reach(scale: Scale, usual: float, share: float, power: int = 1) -> tuple[float, float]:
-    """Return how long powers of offsets may be, and about how much clipping to that takes of their mean.
-
-    Rows beyond are clipped where the noise of longer ones costs more. They may lie along one axis, so that a
-    power of their whole length is an entry of its own.
-
-    Args:
-        scale: the rows.
-        usual: the least length, to which offsets of that power are clipped.
-        share: the question's share of the budget.
-        power: of the offsets.
-    """
-    ends, rows = scale.ends(), scale.shells[2]
-    far = ends > 2.0 * scale.radius
-    lengths = ends[far] ** power
-    further = usual * 2.0 ** (power * np.arange(1, 3 * 20) / SHELLS_PER_OCTAVE)
-    tried = np.concatenate([[usual], lengths[lengths > usual], further[further < scale.longest() ** power]])
-    seen = np.maximum(lengths - tried[:, None], 0.0) @ rows[far]
-    likely, lost = (seen + _unseen(scale, tried, power, errors) for errors in (0.0, 2.0))
-    noise = scale.noise(share, 0.0) / np.sqrt(scale.frame.ranges.n_features)
-    # By what is likely: where noise hides tails, lengths for all that it may hide cost ordinary columns most.
-    best = int((np.square(noise * tried) + np.square(likely)).argmin())
-    return float(tried[best]), float(lost[best]) / scale.n_rows
-
-
-def _unseen(scale: Scale, tried: FloatArray, power: int, errors: float) -> FloatArray:
-    """Return about how much clipping powers to some lengths takes of rows too few to be seen, summed.
-
-    Beyond the outermost two shells of a search that are seen side by side, rows become fewer by a power of
-    the length. Taken is the power between these shells, less some errors of it. Tails of normal or lognormal
-    rows fall faster still.
-    """
-    ends, rows = scale.shells[0], scale.shells[2]
-    # Shells of two searches overlap: the same rows in both looked like a tail that hardly falls.
-    adjoin = np.isclose(ends[:-2], ends[1:-1] * 2.0 ** (1.0 / SHELLS_PER_OCTAVE), atol=0.0)
-    seen = np.flatnonzero((rows[:-2] > 0.0) & (rows[1:-1] > 0.0) & adjoin)
-    if not len(seen):
-        return np.zeros(len(tried))
-    last = int(seen[0])
-    outer, inner = rows[last], rows[last + 1]
-    error = scale.shell_noise * np.hypot(1.0 / outer, 1.0 / inner) * inner / (outer + inner)
-    falls = np.log1p(inner / outer) - errors * error
-    falls /= np.log(ends[last + 1] / ends[last + 2])
-    exponent = power - falls if abs(power - falls) > 1e-6 else 1e-6
-    start = np.clip(tried ** (1.0 / power), scale.ends()[last], max(scale.longest(), scale.ends()[last]))
-    # The integral of power L^(power - 1) times the rows beyond L, up to the longest that there may be.
-    whole = scale.longest() ** exponent - np.minimum(start, scale.longest()) ** exponent
-    found: FloatArray = outer * power / exponent * ends[last + 1] ** falls * whole
-    return found
 
 
 def _mean(

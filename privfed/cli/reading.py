@@ -55,7 +55,7 @@ FEW = 10
 
 ENDS = "lowest, highest: ends of the declared domain, else of public bins around all rows"
 
-NOISE = "; \u00b1: standard deviation of the noise, with about what clipping takes of rows too few to be seen"
+NOISE = "; \u00b1: standard deviation of the noise; far rows too few to be seen above it are clipped"
 
 
 class Histogram(msgspec.Struct, frozen=True, kw_only=True):

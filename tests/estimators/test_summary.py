@@ -180,31 +180,6 @@ def test_rows_beyond_what_the_search_looks_at_may_lie_anywhere(
         assert (found.mean_error_ < 0.01).all()
 
 
-def test_errors_say_what_clipping_takes_of_a_long_tail() -> None:
-    """Rows of a tail that are too few to be seen are clipped, and a mean was off by 11 of its errors."""
-    rows = np.random.default_rng(0).lognormal(0.0, 1.0, (20_000, 1))
-    for seed in range(4):
-        claim = replace(private("record", 4.0, noise_seed=seed), domain=Box(0.0, 1000.0))
-        found = FederatedSummary(privacy=claim, protocol="plain").fit([rows])
-        assert (np.abs(found.mean_ - rows.mean(axis=0)) < 4.0 * found.mean_error_).all()
-        assert (np.abs(found.std_**2 - rows.var(axis=0)) < 4.0 * found.var_error_).all()
-
-
-@pytest.mark.parametrize(
-    ("n", "spread", "high", "most"), [(20_000, 3.0, 1000.0, 0.005), (900, 1.0, 100.0, 0.08)]
-)
-def test_columns_without_a_tail_pay_little_for_what_noise_may_hide(
-    n: int, spread: float, high: float, most: float
-) -> None:
-    """Shells of two searches were taken for one tail, and lengths were chosen for the longest that may be."""
-    rows, wrong = np.random.default_rng(0).normal(0.05 * high, spread, (n, 2)), []
-    for seed in range(8):
-        claim = replace(private("record", 4.0, noise_seed=seed), domain=Box(0.0, high))
-        found = FederatedSummary(privacy=claim, protocol="plain").fit([rows])
-        wrong.append(found.std_**2 / rows.var(axis=0) - 1.0)
-    assert np.sqrt(np.mean(np.square(wrong))) < most
-
-
 def test_rows_in_a_small_part_of_the_domain_have_no_others_far_away() -> None:
     """The outermost shell of a later search holds the tail of these very rows."""
     rows = 0.3 + 0.003 * np.random.default_rng(1).standard_normal((10_000, 1))

@@ -106,6 +106,26 @@ class Scale:
     shells: FloatArray = field(default_factory=lambda: np.zeros((3, 0)))
     shell_noise: float = 0.0
 
+    def reach(self, usual: float, share: float, power: int = 1) -> tuple[float, float]:
+        """Return how long powers of offsets may be, and what clipping to that takes of their mean, at most.
+
+        Rows that are seen beyond twice the radius are clipped where the noise of longer ones costs more. They
+        may lie along one axis, so that a power of their whole length is an entry of its own.
+
+        Args:
+            usual: the least length, to which offsets of that power are clipped.
+            share: the question's share of the budget.
+            power: of the offsets.
+        """
+        ends, rows = self.ends(), self.shells[2]
+        far = ends > 2.0 * self.radius
+        lengths = ends[far] ** power
+        tried = np.append(usual, lengths[lengths > usual])
+        lost = np.maximum(lengths - tried[:, None], 0.0) @ rows[far]
+        noise = self.noise(share, 0.0) / sqrt(self.frame.ranges.n_features)
+        best = int((np.square(noise * tried) + np.square(lost)).argmin())
+        return float(tried[best]), float(lost[best]) / self.n_rows
+
     def ends(self) -> FloatArray:
         """Return up to which distance the rows of each shell lie, float64 of shape (n,).
 
@@ -113,11 +133,8 @@ class Scale:
         they are the tail of the others.
         """
         beyond = self.shells[0] >= FAR * 2.0 ** (1.0 / SHELLS_PER_OCTAVE) * self.radius
-        return np.asarray(np.minimum(np.where(beyond, self.shells[1], self.shells[0]), self.longest()))
-
-    def longest(self) -> float:
-        """Return how far from the center rows may lie, at most."""
-        return min(self.frame.radius + self._length(self.center - self.frame.middle), 2.0 * self.frame.radius)
+        most = min(self.frame.radius + self._length(self.center - self.frame.middle), 2.0 * self.frame.radius)
+        return np.asarray(np.minimum(np.where(beyond, self.shells[1], self.shells[0]), most))
 
     def moved(self, center: FloatArray) -> Scale:
         """Return the same rows from another center, from which they may lie farther than they were seen."""
