@@ -123,9 +123,11 @@ class GradientInversion(OnOneStep[Points]):
                 continue
             if every and len(pair) == 2:
                 return told[0]
-            # Halves of other pairs have some rows of this one.
-            new = cdist(told[0], rows, "chebyshev").min(axis=1, initial=np.inf) > 3.0 * near_of(told[0])
-            rows = np.vstack([rows, told[0][new]])
+            # Halves of other pairs have some rows of this one. Those of one row alone fit two that are equal.
+            known = np.vstack([rows, told[0]])
+            near = cdist(told[0], known, "chebyshev") <= 3.0 * TOLERANCE * told[0].std()
+            before = np.tri(len(near), len(known), len(rows) - 1, dtype=np.bool_)
+            rows = np.vstack([rows, told[0][~(near & before).any(axis=1)]])
         return rows if len(rows) else None
 
     def _explained(self, seen: Sequence[Seen], rng: np.random.Generator) -> list[Solved]:

@@ -180,6 +180,16 @@ def test_rounds_of_halves_tell_rows(rounds: int, claims: int) -> None:
     assert report.claims == claims == 21 * report.recovered and report.precision == 1.0
 
 
+def test_one_row_in_both_halves_is_claimed_once() -> None:
+    """Of halves alone, a client with one row looks like one with two that are equal."""
+    X, y = few_digits((1, 1, 1, 2, 12))
+    fitted = DCFL(n_classes=10, rounds=2, domain=Box(0, 1), protocol="plain", merge="gathered")
+    fitted.fit(X, [one % 2 for one in y])
+    found = GradientInversion().run(fitted.transcript_.view("server"), Prior(), np.random.default_rng(0))
+    report = evaluate(found, Truth(X, tolerance=1e-6))
+    assert report.precision == 1.0 and report.claims > 0
+
+
 def test_halves_of_few_classes_fit_several_numbers_of_rows_and_are_not_claimed() -> None:
     """Two rows of one class with other weights, or three, have the same gradient up to rounding."""
     features, labels = load_wine(return_X_y=True)
