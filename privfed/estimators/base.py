@@ -173,7 +173,6 @@ class FederatedClusterer(
             rounds = f"{self.n_iter_} round{'s' * (self.n_iter_ != 1)}"
             what = f"{type(self).__name__}(n_clusters={len(self.cluster_centers_)})"
             message = f"{what} did not converge in {rounds}: {self.remedy()}"
-            # This level is usually the caller of `fit`, which called `fit_clients`.
             warn(message, ConvergenceWarning)
 
     def _fit_clients(self, clients: Clients, resume: bool, watch: Watcher | None) -> None:
