@@ -72,10 +72,10 @@ test-slow: install ## Run the slow tests, and properties with all their examples
 
 # One after the other: each starts a deployment of its own, with processes on this machine only.
 test-flower: ## Fits over Flower deployments, and the commands of its page (after install-flower)
-	$(TESTING) $(BIN)/pytest -p no:xdist -q -m "flower and not slow" --timeout=600 tests/engines/flower tests/examples
+	$(TESTING) $(BIN)/pytest -p no:xdist -q -m "flower and not slow" --timeout=600 tests/nodes/flower tests/examples
 
 test-flower-faults: ## Lose nodes and the server of a Flower deployment in each stage; takes an hour
-	$(TESTING) $(BIN)/pytest -p no:xdist -q -m "faults or flower" --timeout=1800 tests/engines/flower
+	$(TESTING) $(BIN)/pytest -p no:xdist -q -m "faults or flower" --timeout=1800 tests/nodes/flower
 
 test-all: test test-slow ## Run everything that test runs, and the slow tests
 

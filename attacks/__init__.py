@@ -14,6 +14,7 @@ from privfed.core.names import lazily
 
 if TYPE_CHECKING:
     from privfed.attacks.attributes.attribute_inference import AttributeInference
+    from privfed.attacks.audits import audit
     from privfed.attacks.base.interface import ActiveAttack, Attack, PassiveAttack
     from privfed.attacks.base.oracle import Oracle
     from privfed.attacks.base.preparation import Prior
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from privfed.attacks.cohorts.disaggregation import Disaggregation
     from privfed.attacks.cohorts.linkage import Linkage
     from privfed.attacks.enumeration.enumerated_domain import EnumeratedDomain
+    from privfed.attacks.evidence.mapped import LinearMap
     from privfed.attacks.evidence.pooling import joined, pooled, view_from_rounds, without_known
     from privfed.attacks.inversion.fuzzy_inversion import FuzzyInversion
     from privfed.attacks.membership.membership import Membership
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from privfed.attacks.reconstruction.differencing import Differencing
     from privfed.attacks.reconstruction.hidden_counts import EqualWeightCounts
     from privfed.attacks.reconstruction.tomography import Tomography
-    from privfed.audits import audit
 
 __all__ = [
     "ActiveAttack",
@@ -43,6 +44,7 @@ __all__ = [
     "EnumeratedDomain",
     "EqualWeightCounts",
     "FuzzyInversion",
+    "LinearMap",
     "Linkage",
     "Membership",
     "NoisyDifferencing",
@@ -80,6 +82,7 @@ __getattr__ = lazily(
         "EnumeratedDomain": "privfed.attacks.enumeration.enumerated_domain",
         "EqualWeightCounts": "privfed.attacks.reconstruction.hidden_counts",
         "FuzzyInversion": "privfed.attacks.inversion.fuzzy_inversion",
+        "LinearMap": "privfed.attacks.evidence.mapped",
         "Linkage": "privfed.attacks.cohorts.linkage",
         "Membership": "privfed.attacks.membership.membership",
         "NoisyDifferencing": "privfed.attacks.posterior.noisy_differencing",
@@ -97,7 +100,7 @@ __getattr__ = lazily(
         "Status": "privfed.attacks.base.report",
         "Tomography": "privfed.attacks.reconstruction.tomography",
         "Truth": "privfed.attacks.base.results",
-        "audit": "privfed.audits",
+        "audit": "privfed.attacks.audits",
         "evaluate": "privfed.attacks.base.results",
         "joined": "privfed.attacks.evidence.pooling",
         "pooled": "privfed.attacks.evidence.pooling",

@@ -20,8 +20,8 @@ import numpy as np
 from scipy.stats import binomtest
 
 from benchmarks.dp_sets import SETS, Made, fitted, gaussians, nested, sizes
+from benchmarks.private_baselines import PrivateEvolution
 from benchmarks.utility import cost, scaled
-from privfed.algorithms.private.baselines import PrivateEvolution
 from privfed.algorithms.private.kmeans import PrivateKMeans
 
 FAR = 1.5

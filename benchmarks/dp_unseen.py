@@ -20,8 +20,8 @@ import numpy as np
 from scipy.stats import wilcoxon
 
 from benchmarks.dp_sets import Made, fitted
+from benchmarks.private_baselines import LloydBaseline, PrivateEvolution
 from benchmarks.utility import cost, scaled
-from privfed.algorithms.private.baselines import LloydBaseline, PrivateEvolution
 from privfed.algorithms.private.kmeans import PrivateKMeans
 
 FIRST_SEED, LEVEL = 9_000, 0.05

@@ -134,13 +134,9 @@ def classes() -> None:
 
 
 def counted(way: str, data: str, number: int, seed: int) -> int:
-    """Return of how many clients with 30 rows the rows of all classes are counted, after one round with all.
-
-    DCFL's first rounds are of halves.
-    """
+    """Return of how many clients with 30 rows the rows of all classes are counted, after one round."""
     sites, attack = dealt(data, [30] * number, seed), ClassCounts()
-    rounds = 1 if way == PLAIN else 3
-    found = attack.run(seen(way, sites, rounds=rounds), Prior(), np.random.default_rng(0))
+    found = attack.run(seen(way, sites, rounds=1), Prior(), np.random.default_rng(0))
     report = evaluate(found, LabelledTruth(sites.rows, labels=sites.labels))
     return 0 if np.isnan(report.recovered) else round(report.recovered * number)
 

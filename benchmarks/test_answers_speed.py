@@ -24,13 +24,8 @@ from privfed.core.asking.question import ClientData
 from privfed.core.values.domain import Ranges
 from privfed.numerics.kernels.dispatch import step
 from privfed.numerics.kmeans import seeds
-from privfed.questions.cluster_spread import (
-    ClusterDistances,
-    ClusterScatter,
-    ClusterSilhouettes,
-    FuzzyObjective,
-    FuzzySpread,
-)
+from privfed.questions.cluster_spread import ClusterDistances, ClusterScatter, ClusterSilhouettes
+from privfed.questions.fuzzy_spread import FuzzyObjective, FuzzySpread
 from privfed.questions.lloyd import Inertia
 
 pytestmark = pytest.mark.benchmark

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from benchmarks.dp_sets import SETS, fitted
+from benchmarks.private_baselines import LloydBaseline, PrivateEvolution
 from benchmarks.utility import cost, shown
-from privfed.algorithms.private.baselines import LloydBaseline, PrivateEvolution
 from privfed.algorithms.private.kmeans import PrivateKMeans
 
 pytestmark = [pytest.mark.benchmark, pytest.mark.timeout(0)]

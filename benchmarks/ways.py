@@ -1,41 +1,49 @@
-"""How many functions of ours a round passes: what a stranger would have to read to follow one sum.
+"""How many functions of ours three ways pass: what a stranger would have to read to follow them.
 
-A fit with five simulated clients is run over a sum; in its second round each named function that is called
-is noted by its file and name (comprehensions and lambdas are not), from the round's question to the next
-one's. The first round is left out, since it fills caches.
+- The second round of a masked fit with five simulated clients, from the round's question to the next one's.
+  The first round is left out, since it fills caches.
+- A fit under differential privacy: `DPKMeans` over masked sums.
+- The command `privfed fit` on a small table.
 
-    python benchmarks/ways.py [--protocol masked] [--list]
+Each named function that is called is noted by its file and name; comprehensions and lambdas are not. Each way
+runs in a process of its own, since caches shorten the second one.
 
-prints the number of functions and of files, and the functions of each top folder or package of `privfed`.
-On 2026-11-23 a masked round passed 316 functions in 52 files. On 2026-11-27 it passed 269 in 44:
-123 in 19 are in `protocols`, and 80 in 12 in `core`. Of the 44 files five have one reader, each longer than
-400 lines together with it; 39 have several.
+    python -m benchmarks.ways [--list]
+
+prints the number of functions and of files of each way. On 2026-11-28, at version 0.4.0, they were 269 in
+44, 851 in 95, and 1,045 in 110.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import sys
-from collections import Counter
+import tempfile
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from types import CodeType, FrameType
 
 import numpy as np
 
-from privfed import DWFKMeans
+from privfed import Box, DPKMeans, DWFKMeans, Privacy
 from privfed.core.roles.conversation import ROUND
 from privfed.federation.driver import Federation
 
 ROOT = Path(__file__).resolve().parents[1]
 OURS = tuple(ROOT / name for name in ("privfed", "protocols", "attacks"))
 
+Found = set[tuple[Path, str]]
+
 
 class Way:
-    """Notes the code that runs in the second round of a fit."""
+    """Notes the code that runs: all of it, or that of the second round of a fit."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, second_round: bool) -> None:
         self.codes: set[CodeType] = set()
-        self._rounds = 0
+        self._round, self._rounds = second_round, 0
 
     def note(self, frame: FrameType, event: str, _: object) -> None:
         """Note a call; a profile function of `sys.setprofile`."""
@@ -43,10 +51,10 @@ class Way:
             code = frame.f_code
             if code is Federation.ask.__code__ and frame.f_locals["ask"].purpose == ROUND:
                 self._rounds += 1
-            if self._rounds == 2:
+            if not self._round or self._rounds == 2:
                 self.codes.add(code)
 
-    def functions(self) -> set[tuple[Path, str]]:
+    def functions(self) -> Found:
         """Return the file, below the root, and the qualified name of each named function of ours."""
         found = ((Path(code.co_filename).resolve(), code.co_qualname) for code in self.codes)
         return {
@@ -56,39 +64,64 @@ class Way:
         }
 
 
-def way(protocol: str) -> set[tuple[Path, str]]:
-    """Return the functions that the second round of a fit over a sum passes."""
-    rng, seen = np.random.default_rng(0), Way()
-    clients = [rng.normal(size=(40, 3)) for _ in range(5)]
-    model = DWFKMeans(3, n_init=1, max_iter=4, tol=0.0, protocol=protocol)
+def passed(work: Callable[[], object], *, second_round: bool = False) -> Found:
+    """Return the functions that some work passes."""
+    seen = Way(second_round=second_round)
     sys.setprofile(seen.note)
     try:
-        model.fit(clients)
+        work()
     finally:
         sys.setprofile(None)
     return seen.functions()
 
 
-def package(file: Path) -> str:
-    """Return the package of a file: `privfed/core`, `protocols`."""
-    return "/".join(file.parts[: 2 if file.parts[0] == "privfed" else 1])
+def clients() -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.normal(size=(40, 3)) for _ in range(5)]
+
+
+def masked_round() -> Found:
+    model = DWFKMeans(3, n_init=1, max_iter=4, tol=0.0, protocol="masked")
+    return passed(lambda: model.fit(clients()), second_round=True)
+
+
+def private_fit() -> Found:
+    privacy = Privacy(epsilon=1.0, delta=1e-6, unit="record", domain=Box(-5, 5), neighbours="add-remove")
+    return passed(lambda: DPKMeans(3, privacy=privacy).fit(clients()))
+
+
+def command() -> Found:
+    from privfed.cli.main import main as program
+
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder) / "t.csv"
+        rows = [f"h{i},{a:.3f},{b:.3f},{c:.3f}" for i, own in enumerate(clients()) for a, b, c in own]
+        table.write_text("\n".join(["hospital,a,b,c", *rows]), encoding="utf-8")
+        words = ["fit", str(table), "--group", "hospital", "-k", "3", "--scale", "standard", "--profile"]
+        words += ["--quiet", "--out", str(Path(folder) / "run")]
+        return passed(lambda: program.main(words, standalone_mode=False))
+
+
+WAYS = {"masked round": masked_round, "private fit": private_fit, "privfed fit": command}
+
+
+def sorted_functions(name: str) -> list[tuple[Path, str]]:
+    warnings.simplefilter("ignore")
+    return sorted(WAYS[name]())
 
 
 def main() -> None:
     """Print the figures."""
     reading = argparse.ArgumentParser(description=__doc__)
-    reading.add_argument("--protocol", default="masked")
     reading.add_argument("--list", action="store_true", help="print every function")
     options = reading.parse_args()
-    found = sorted(way(options.protocol))
-    files = {file for file, _ in found}
-    print(f"{options.protocol}: {len(found)} functions in {len(files)} files")
-    functions, places = Counter(package(file) for file, _ in found), Counter(map(package, files))
-    for name, number in sorted(functions.items()):
-        print(f"  {name}: {number} in {places[name]}")
-    if options.list:
-        for file, name in found:
-            print(f"{file} {name}")
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as process:
+        ways = dict(zip(WAYS, process.map(sorted_functions, WAYS), strict=True))
+    for name, found in ways.items():
+        print(f"{name}: {len(found):,} functions in {len({file for file, _ in found})} files")
+        if options.list:
+            for file, function in found:
+                print(f"  {file} {function}")
 
 
 if __name__ == "__main__":

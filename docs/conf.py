@@ -54,7 +54,19 @@ maximum_signature_line_length = 90
 autodoc_default_options = {"members": True, "show-inheritance": True}
 
 # Each public name has one page, in the first of these modules that exports it.
-MODULES = "errors", "", "metrics", "attacks", "audits", "data", "deep", "testing", "extend"
+MODULES = (
+    "errors",
+    "",
+    "metrics",
+    "plot",
+    "attacks",
+    "attacks.audits",
+    "data",
+    "tables",
+    "deep",
+    "testing",
+    "extend",
+)
 _shown: set[int] = set()
 public: dict[str, list[str]] = {}
 elsewhere: dict[str, list[str]] = {}
@@ -71,10 +83,12 @@ for _name in MODULES:
             continue
         if isinstance(_value, ModuleType) or _one.startswith("_"):
             continue
-        (elsewhere if id(_value) in _shown else public)[_module.__name__].append(_one)
+        # A dictionary has no page: its docstring would be that of `dict`.
+        told = id(_value) in _shown or isinstance(_value, dict)
+        (elsewhere if told else public)[_module.__name__].append(_one)
         _shown.add(id(_value))
 # What is sent has no public name: its page is made of all subclasses, wherever they stand.
-WIRED = "core.stored.encoding", "protocols.secure_sums", "party.signed"
+WIRED = "core.stored.encoding", "protocols.secure_sums", "nodes.signed"
 _sent: dict[str, list[str]] = {}
 for _name in WIRED:
     import_module(f"privfed.{_name}")

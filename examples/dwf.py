@@ -228,6 +228,7 @@ def centers_of(job: Job, clients: Sequence[np.ndarray], most_rounds: int) -> np.
         tol=1e-8,
         min_iter=16,
         patience=300,
+        plateau=None,
         max_iter=most_rounds,
         init="kfed",
         clients_per_round=cohort,

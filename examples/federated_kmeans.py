@@ -116,6 +116,7 @@ def fitted(
         client_learning_rate=one.rate,
         momentum=0.0 if central else 0.5,
         max_iter=rounds,
+        plateau=None,
         init="random",
         # m = max(C * M, 1) of Algorithm 1, rounded down as in the authors' code.
         clients_per_round=None if central else max(1, int(float(one.fraction) * len(train))),

@@ -36,7 +36,7 @@ import polars as pl
 from matplotlib.figure import Figure
 from sklearn.exceptions import ConvergenceWarning
 
-from privfed.data import by_column, iid
+from privfed.data import iid
 from privfed.estimators.local_steps import FederatedFuzzyCMeans
 from privfed.metrics.functions import fuzzy_davies_bouldin
 
@@ -83,11 +83,11 @@ FULL = Scale(10, (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024), tuple(range(10, 101
 
 def fitted(clients: Clients, k: int, method: str, seed: int, protocol: str = "plain") -> FederatedFuzzyCMeans:
     """Fit k clusters, centrally or federated with one of the two kinds of averaging."""
-    parameters: dict[str, Any] = {"averaging": "kmeans", "max_iter": ROUNDS}
+    parameters: dict[str, Any] = {"averaging": "kmeans", "max_iter": ROUNDS, "plateau": None}
     if method == "central":
         clients, parameters = [np.concatenate(clients)], {"averaging": "weighted", "max_iter": 1, "tol": 0}
     if method == "weighted":
-        parameters = {"averaging": "weighted", "weight": "u", "max_iter": ROUNDS}
+        parameters = {"averaging": "weighted", "weight": "u", "max_iter": ROUNDS, "plateau": None}
     with warnings.catch_warnings():
         # If local steps end in a cycle, its best state is used; the paper's code uses the last one.
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -246,8 +246,9 @@ def bank(data: Path) -> tuple[Clients, list[str]] | None:
     schooling = pl.col("education").replace_strict({"primary": 1, "secondary": 2, "tertiary": 3})
     rows = table.select("age", "balance", schooling).to_numpy().astype(np.float64)
     rows = (rows - rows.mean(axis=0)) / rows.std(axis=0)
-    split = by_column(table["job"].to_numpy())
-    return [rows[own] for own in split.values()], list(split)
+    job = table["job"].to_numpy()
+    # Each job is a client, as in section 3.2.3 of Stallmann and Wilbik 2022.
+    return [rows[job == one] for one in np.unique(job)], np.unique(job).tolist()
 
 
 def run_bank(clients: Clients, numbers: range) -> tuple[pl.DataFrame, np.ndarray]:

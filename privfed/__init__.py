@@ -8,7 +8,7 @@ from privfed.core.names import lazily
 from privfed.version import __version__
 
 if TYPE_CHECKING:
-    from privfed import attacks, metrics, protocols
+    from privfed import attacks, metrics, plot, protocols
     from privfed.algorithms.weightings import weighting
     from privfed.core.agreed.policy import ClientPolicy
     from privfed.core.values.domain import Ball, Box
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         FederatedMiniBatchKMeans,
         WFKMeans,
     )
+    from privfed.estimators.merged import MergedClusters
     from privfed.estimators.moments import FederatedScaler, FederatedSummary
     from privfed.estimators.private import DPKMeans
     from privfed.estimators.saving import load
@@ -40,11 +41,13 @@ __all__ = [
     "DWFKMeans",
     "EWFKMeans",
     "FederatedFuzzyCMeans",
+    "FederatedGaussianMixture",
     "FederatedImputer",
     "FederatedMiniBatchKMeans",
     "FederatedPCA",
     "FederatedScaler",
     "FederatedSummary",
+    "MergedClusters",
     "Privacy",
     "PrivacyBudget",
     "PrivacySpent",
@@ -55,6 +58,7 @@ __all__ = [
     "attacks",
     "load",
     "metrics",
+    "plot",
     "protocols",
     "select_n_clusters",
     "weighting",
@@ -71,12 +75,14 @@ __getattr__ = lazily(
         "EWFKMeans": "privfed.estimators.local_steps",
         "FKM": "privfed.estimators.local_centers",
         "FederatedFuzzyCMeans": "privfed.estimators.local_steps",
+        "FederatedGaussianMixture": "privfed.estimators.mixtures",
         "FederatedImputer": "privfed.estimators.transformers",
         "FederatedMiniBatchKMeans": "privfed.estimators.local_steps",
         "FederatedPCA": "privfed.estimators.transformers",
         "FederatedScaler": "privfed.estimators.moments",
         "FederatedSummary": "privfed.estimators.moments",
         "KFED": "privfed.estimators.local_centers",
+        "MergedClusters": "privfed.estimators.merged",
         "Privacy": "privfed.privacy.claim",
         "PrivacyBudget": "privfed.privacy.budget",
         "PrivacySpent": "privfed.privacy.claim",
@@ -86,6 +92,7 @@ __getattr__ = lazily(
         "attacks": "privfed.attacks",
         "load": "privfed.estimators.saving",
         "metrics": "privfed.metrics",
+        "plot": "privfed.plot",
         "protocols": "privfed.protocols",
         "select_n_clusters": "privfed.estimators.selection",
         "weighting": "privfed.algorithms.weightings",

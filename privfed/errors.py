@@ -1,8 +1,10 @@
 """The tree of errors: everything that privfed raises on purpose.
 
     PrivFedError
-    |-- ArgumentError (ValueError)        a parameter is out of its bounds
+    |-- ArgumentError (ValueError)        a parameter has a value that it cannot have
+    |   |-- BoundsError                   a parameter is no number within its bounds
     |   |-- UndefinedIndexError           a validity index has no value for these clusters
+    |   |-- CoarseTotalError              a total is too near the step of the secure sum's grid
     |   `-- FormatError                   bytes were written in another version of their form
     |-- DataError (ValueError)            a client's data cannot be used
     |   `-- ColumnsError                  a party's table has other columns than were agreed
@@ -11,10 +13,11 @@
     |-- PrivacyError (ValueError)         a differential privacy guarantee cannot be given
     |   `-- BudgetError                   a question costs more than the rest of the budget
     |-- MessageError                      a message is malformed, foreign, repeated or out of order
-    |-- ProtocolError                     a secure sum failed; no total was opened
+    |-- ProtocolError                     a secure sum failed, and no result is made of it
     |   |-- NotEnoughClientsError         too few clients are left to open it
     |   |-- RefusedError                  clients refused to answer
     |   |-- RepeatsSpentError             clients dropped out of more sums than may be asked again
+    |   |-- ImpossibleTotalError          no honest clients could give the total that was opened
     |   `-- IntegrityError                the result is not the sum of the contributions
     |-- RunFolderError                    a run folder is missing, damaged or in use by another run
     `-- ResumeError                       a transcript does not belong to the run that is to be resumed
@@ -32,6 +35,10 @@ from collections.abc import Iterable, Mapping
 
 FAILED = "error"
 """Code of the refusal of a client whose own code failed; it carries no further information."""
+
+
+FEWEST_QUANTA = 1 << 10
+"""Fewest steps of a secure sum's grid that a total of distances needs, for three digits of an index."""
 
 
 class PrivFedError(Exception):
@@ -53,8 +60,46 @@ class ArgumentError(PrivFedError, ValueError):
     """A parameter is out of its bounds; the message names it, its value, the bound and the remedy."""
 
 
+class BoundsError(ArgumentError):
+    """A parameter is no number within its bounds.
+
+    Attributes:
+        parameter: its name.
+        value: the value that was passed.
+        bounds: the interval in which it must lie, such as "(0, 1]".
+    """
+
+    def __init__(
+        self, parameter: str, value: object, bounds: str, *, kind: str = "a number", remedy: str = ""
+    ) -> None:
+        self.parameter, self.value, self.bounds = parameter, value, bounds
+        super().__init__(
+            f"{parameter} must be {kind} in {bounds}, got {parameter}={value!r}{remedy}.",
+            parameters=[parameter],
+        )
+
+
 class UndefinedIndexError(ArgumentError):
     """A validity index has no value: fewer than two clusters hold rows, or each holds one."""
+
+
+class CoarseTotalError(ArgumentError):
+    """A total has too few steps of the secure sum's grid for an index: one column outweighs all others.
+
+    Attributes:
+        entry: name of the total.
+        quanta: the total in steps of the grid.
+        column: name or number of the column with the widest range, whose square sets the step.
+    """
+
+    def __init__(self, entry: str, quanta: float, column: str) -> None:
+        self.entry, self.quanta, self.column = entry, quanta, column
+        super().__init__(
+            f"the total {entry!r} has {quanta:.3g} steps of the secure sum's grid, and an index needs "
+            f"{FEWEST_QUANTA}: the range of column {column} is too wide for how close the rows lie to their "
+            'centers. Fit with scale="standard", or take fewer clusters.',
+            parameters=["scale"],
+        )
 
 
 class FormatError(ArgumentError):
@@ -97,7 +142,7 @@ class MessageError(PrivFedError):
 
 
 class ProtocolError(PrivFedError):
-    """A secure sum failed; no total was opened."""
+    """A secure sum failed: no total was opened, or one that no honest clients could give."""
 
 
 class NotEnoughClientsError(ProtocolError):
@@ -144,6 +189,11 @@ REMEDIES = {
         "has the calculation. Or claim differential privacy by noise of the clients, under which there is no "
         "limit"
     ),
+    "history": (
+        "These clients heard of other sums of this agreement than the coordinator knows: it went on without "
+        "the run's folder, or told clients different things. Resume the run from its folder, or agree on a "
+        "new fit"
+    ),
     "totals:missed": (
         "These clients lack totals of earlier set-ups of this fit. Only clients could read them, and the "
         "keys are erased, so that these clients cannot follow it any more: begin a new fit"
@@ -176,6 +226,7 @@ REMEDIES = {
     "policy:protocol": "Clients list the secure sums over which they answer (protocols): take one of these",
     "policy:ranges": "Clients answer in the ranges of their domain, which are those agreed: declare these",
     "policy:question": "Clients list the questions that they answer (questions): owners may add this one",
+    "policy:max_clusters": "Clients answer about fewer clusters than agreed (max_clusters): take fewer",
     "policy:max_sums": "Clients answer fewer sums than agreed (max_sums): take fewer rounds or restarts",
     "policy:max_fits": "Clients take part in no more fits on these rows than their journals allow (max_fits)",
     "policy:unit": "Clients list the units of claims that they take part in (units): claim one of these",
@@ -215,8 +266,12 @@ REMEDIES = {
         "questions of metrics that are asked alone or are not privfed's own"
     ),
     "policy:max_epsilon": (
-        "The fits on a client's rows would spend more epsilon together than it allows, or claim for several "
-        "units or neighbours, which have no epsilon together: agree on a smaller one, or on the claim before"
+        "The fits on a client's rows would spend more epsilon together than it allows: agree on a smaller one"
+    ),
+    "policy:filter": (
+        "Claims on a client's rows have no epsilon together: they are for several units or neighbours, or of "
+        "noise that its filter does not bound. DP-SGD and Skellam noise need a Renyi filter, which the owner "
+        "fixes before the first fit (order = 16 in node.toml, or privfed flower join --order)"
     ),
     "policy:max_starts": (
         "Starts of several fits in other cells show the rows that lie between them. A client counts how many "
@@ -245,10 +300,7 @@ REMEDIES = {
     "policy:max_losses": (
         "In the fits on a client's rows others were lost or left out more often than it allows, by its "
         "journal. Each further list of clients, or rule of cohorts, counts as a loss: take those of earlier "
-        "fits, or its owner allows more (max_losses in node.toml)"
-    ),
-    "policy:max_delta": (
-        "The fits on a client's rows would spend more delta together than it allows: agree on a smaller one"
+        "fits, or its owner allows more (max_losses in node.toml; privfed flower status says what is left)"
     ),
     "policy:unprotected": (
         "A client promised its rows differential privacy, and an earlier fit on them had none: only rows "
@@ -256,7 +308,7 @@ REMEDIES = {
     ),
     "journal:peer": (
         "The client whose position the code names shows an older copy of its journal than others met, "
-        "or another one: begin a fit without it, or with a new identity for it"
+        "or another one, and is left out: its owner makes a new identity (privfed keys new)"
     ),
     "agreement:parties": (
         "A node's list of parties is another than the coordinator's, or than when the fit began: compare "
@@ -316,7 +368,19 @@ REMEDIES = {
 
 
 _OF_MESSAGES = frozenset(
-    ("agreement", "box", "invitation", "key", "members", "prepared", "receipts", "reports", "roster", "setup")
+    (
+        "agreement",
+        "box",
+        "invitation",
+        "key",
+        "leaf",
+        "members",
+        "prepared",
+        "receipts",
+        "reports",
+        "roster",
+        "setup",
+    )
 )
 """Kinds of codes of messages that no party as agreed sends."""
 
@@ -362,6 +426,27 @@ class RepeatsSpentError(ProtocolError):
         super().__init__(
             f"clients were lost in a sum ({', '.join(self.missing)}), and the fit has used all {repeats} "
             "repeats; nothing was opened. Begin a new fit without them, or agree on more repeats."
+        )
+
+
+class ImpossibleTotalError(ProtocolError):
+    """A total lies where no answers of honest clients could add up to: some client's answer is wrong.
+
+    Attributes:
+        entry: name of the total.
+        value: the total, or the sum over its values where these count rows.
+        low: the lowest value that honest clients could give.
+        high: the highest one.
+        clients: how many clients answered.
+    """
+
+    def __init__(self, entry: str, value: float, low: float, high: float, *, clients: int) -> None:
+        self.entry, self.value, self.low, self.high, self.clients = entry, value, low, high, clients
+        super().__init__(
+            f"the total {entry!r} has the value {value:.6g}, and answers of {clients} honest clients add up "
+            f"to at least {low:.6g} and at most {high:.6g}. Some client's answer is wrong, and a secure sum "
+            "does not show whose. Ask the clients to check their programs and tables, or fit without one "
+            "part of them after the other."
         )
 
 

@@ -8,7 +8,7 @@ A question and its answer
     Statistics: the arrays of an answer or of a total, by name.
     Ranges: range of each feature, and a bound on a client's rows. Rows are clipped to them.
     check_centers: refuses centers that are not finite or have a wrong shape.
-    LloydSums: privfed's own question for counts and sums about centers.
+    LloydSums, Inertia: privfed's own questions about centers: counts and sums, and squared distances.
     RecordBounded, Contribution, counted: a question with a bound on one record's contribution, what each row
         adds, and the bound of a count.
 
@@ -26,7 +26,7 @@ An estimator
     RoundsClusterer: base of estimators of a `RoundsAlgorithm`. Name its class as `algorithm`.
     FederatedClusterer: base of all clustering estimators. Write `make_algorithm`.
     parameter, parameters: declare parameters with default and text.
-    check_init, check_integer, check_number: checks of parameters.
+    check_init, check_number, check_whole: checks of parameters.
 
 A secure sum
     Terms, Assumptions, Stage, COLLECT: what a sum declares of itself.
@@ -39,7 +39,8 @@ A secure sum
 An attack
     PassiveAttack: base of attacks on a recorded view. Write `_attack`.
     Aim, Reads, Shows: what an attack is about, and what it reads of a view.
-    Points: a result: claimed rows.
+    Points, MembershipScores: results: claimed rows, and scores of candidates.
+    equations_of, System: what each sum of a view says of rows, and all of it as one system of equations.
     evaluate: scores a result by the truth.
 
 A metric
@@ -59,13 +60,9 @@ To try a part
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
 from privfed.algorithms.rounds import ClusteringOutcome, Restart, Restarts, RoundsAlgorithm
-from privfed.attacks.base.interface import PassiveAttack
-from privfed.attacks.base.preparation import Aim
-from privfed.attacks.base.reading import Reads, Shows
-from privfed.attacks.base.results import Points, evaluate
 from privfed.core.agreed.configuration import Terms
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.agreed.program import check_parameters
@@ -73,13 +70,13 @@ from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.phases import Cycle, Form, Phase, Same, Shape, Within
 from privfed.core.asking.question import AdditiveOver, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
-from privfed.core.names import ALGORITHMS
+from privfed.core.names import ALGORITHMS, lazily
 from privfed.core.roles.conversation import Ask, Setting, Total
 from privfed.core.roles.engine import Exchange, gather
 from privfed.core.roles.secure_sum import COLLECT, Assumptions, Stage
 from privfed.core.stored.encoding import Codec, Message, Refusal, decode, encode, types_of
 from privfed.core.values.domain import Box, Ranges
-from privfed.core.values.numbers import as_numbers
+from privfed.core.values.numbers import as_numbers, check_number, check_whole
 from privfed.errors import (
     ArgumentError,
     DataError,
@@ -91,7 +88,6 @@ from privfed.errors import (
     RefusedError,
 )
 from privfed.estimators.base import FederatedClusterer
-from privfed.estimators.checking import check_integer, check_number
 from privfed.estimators.choosing import Index
 from privfed.estimators.declaring import Parameter, parameter, parameters
 from privfed.estimators.fitting import check_declared, check_init
@@ -106,8 +102,17 @@ from privfed.protocols.answering import admit, answer, refusal_code
 from privfed.protocols.crypto.fixed_point import grid_of
 from privfed.protocols.crypto.keys import bound_prefix, expand, with_numbers
 from privfed.protocols.crypto.keystream import Masker
-from privfed.questions.lloyd import LloydSums, check_centers
+from privfed.questions.lloyd import Inertia, LloydSums, check_centers
 from privfed.questions.ranges import locate, range_phases
+
+if TYPE_CHECKING:
+    from privfed.attacks.base.interface import PassiveAttack
+    from privfed.attacks.base.preparation import Aim
+    from privfed.attacks.base.reading import Reads, Shows
+    from privfed.attacks.base.results import Points, evaluate
+    from privfed.attacks.evidence.equations import equations_of
+    from privfed.attacks.evidence.system import System
+    from privfed.attacks.membership.scores import MembershipScores
 
 __all__ = [
     "COLLECT",
@@ -131,8 +136,10 @@ __all__ = [
     "FederatedClusterer",
     "Form",
     "Index",
+    "Inertia",
     "LloydSums",
     "Masker",
+    "MembershipScores",
     "Message",
     "MessageError",
     "NotEnoughClientsError",
@@ -160,6 +167,7 @@ __all__ = [
     "Stage",
     "Statistics",
     "StatisticsSpec",
+    "System",
     "Terms",
     "Total",
     "Within",
@@ -169,11 +177,12 @@ __all__ = [
     "bound_prefix",
     "check_centers",
     "check_init",
-    "check_integer",
     "check_number",
+    "check_whole",
     "counted",
     "decode",
     "encode",
+    "equations_of",
     "evaluate",
     "expand",
     "federation_over",
@@ -189,6 +198,22 @@ __all__ = [
     "register_algorithm",
     "with_numbers",
 ]
+
+# Who writes no attack imports none.
+__getattr__ = lazily(
+    __name__,
+    {
+        "Aim": "privfed.attacks.base.preparation",
+        "MembershipScores": "privfed.attacks.membership.scores",
+        "PassiveAttack": "privfed.attacks.base.interface",
+        "Points": "privfed.attacks.base.results",
+        "Reads": "privfed.attacks.base.reading",
+        "Shows": "privfed.attacks.base.reading",
+        "System": "privfed.attacks.evidence.system",
+        "equations_of": "privfed.attacks.evidence.equations",
+        "evaluate": "privfed.attacks.base.results",
+    },
+)
 
 Kind = TypeVar("Kind", bound=type[Any])
 
@@ -249,7 +274,4 @@ class RoundsClusterer(Rounds, Patience, Starts, Cohorts, FederatedClusterer):
         if self.privacy is not None:
             raise PrivacyError(f"{type(self).__name__} asks for sums without noise; use DPKMeans.")
         check_declared(self)
-        params = self.get_params(deep=False)
-        params["init"] = check_init(self.init, self.n_clusters, n_features)
-        own = {one.name: params[one.name] for one in fields(self.algorithm) if one.name in params}
-        return self.algorithm(**own, sampled=self._sampled, seed=seed)
+        return self._made(self.algorithm, n_features, seed)

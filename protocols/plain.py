@@ -14,13 +14,14 @@ import numpy as np
 from privfed.core.agreed.agreement import Agreement, Signer
 from privfed.core.agreed.configuration import Configuration, Terms
 from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking.possible_totals import impossible
 from privfed.core.asking.question import Question
-from privfed.core.asking.statistics import StatisticsSpec, StatisticsTable
+from privfed.core.asking.statistics import StatisticsTable
 from privfed.core.roles.conversation import Contributions, Total
 from privfed.core.roles.engine import Answerer, ClientSide, Exchange, gather
 from privfed.core.roles.secure_sum import COLLECT, Assumptions, Replay, Session, Stage, Steps, TotalReader
 from privfed.core.stored.encoding import Codec, Message, Refusal, decode, encode
-from privfed.core.values.domain import FloatArray
+from privfed.core.values.domain import FloatArray, frozen
 from privfed.core.values.numbers import Count, Number
 from privfed.errors import (
     ArgumentError,
@@ -112,7 +113,13 @@ class PlainClient:
     def step(self, state: int, request: bytes, answerer: Answerer) -> tuple[int, bytes]:
         """Answer one question, each sum number once."""
         try:
-            message, question = self._admitted(state, request)
+            message = self._reader.read(request)
+            if not state < message.number <= self._configuration.terms.max_sums:
+                reason = f"sum {message.number} after {state}"
+                raise MessageError(reason, sender="the coordinator", stage=COLLECT)
+            if self._reader.refusal is not None:
+                raise PolicyError(self._reader.refusal)
+            question = self._reader.admit(message)
         except PrivFedError as error:
             return state, encode(Refusal(refusal_code(error)))
         try:
@@ -123,14 +130,6 @@ class PlainClient:
         return message.number, encode(
             PlainAnswer(message.number, Vector(own.vector.shape, data), own.clipped)
         )
-
-    def _admitted(self, state: int, request: bytes) -> tuple[PlainRequest, Question]:
-        message = self._reader.read(request)
-        if not state < message.number <= self._configuration.terms.max_sums:
-            raise MessageError(f"sum {message.number} after {state}", sender="the coordinator", stage=COLLECT)
-        if self._reader.refusal is not None:
-            raise PolicyError(self._reader.refusal)
-        return message, self._reader.admit(message)
 
 
 _TRIES = 4
@@ -162,15 +161,14 @@ class PlainSession:
             read, rejected = {**read, **again}, {**rejected, **odd}
         answers = {i: reply for i in members if isinstance(reply := read.get(i), PlainAnswer)}
         refused = {i: reply.code for i, reply in read.items() if isinstance(reply, Refusal)}
-        vectors = self._in_range(question.spec, answers, rejected)
+        vectors = self._possible(question, answers, rejected)
         return self._total(question, members, answers, vectors, refused, rejected)
 
     def _asked(
         self, clients: Collection[int], question: Question, index: int
     ) -> Steps[tuple[dict[int, PlainAnswer | Refusal], dict[int, str]]]:
         """Ask some clients; return what each replied, and why replies were rejected."""
-        request = encode(PlainRequest(self._number, index, question.to_bytes()))
-        requests = dict.fromkeys(clients, request)
+        requests = dict.fromkeys(clients, encode(PlainRequest(self._number, index, question.to_bytes())))
         replies = yield Exchange(COLLECT, self._number, requests)
         size = question.spec.size
         return gather(replies, requests, lambda client, data: self._read(client, data, size))
@@ -180,19 +178,26 @@ class PlainSession:
         yield from ()
 
     @staticmethod
-    def _in_range(
-        spec: StatisticsSpec, answers: dict[int, PlainAnswer], rejected: dict[int, str]
+    def _possible(
+        question: Question, answers: dict[int, PlainAnswer], rejected: dict[int, str]
     ) -> FloatArray:
-        """Return the answers that keep to the question's ranges, read-only float64 of shape (n, size).
+        """Return the answers that an honest client could give, read-only float64 of shape (n, size).
 
-        Those that do not are taken out, and noted as rejected.
+        Those outside the question's ranges are taken out, and noted as rejected. So are those that no honest
+        client could give (`impossible`), where the total shows that there is one.
         """
-        wrong = [i for i, one in answers.items() if not spec.holds(np.frombuffer(one.vector.data, "<f8"))]
-        for client in wrong:
+        spec = question.spec
+        joined = b"".join([one.vector.data for one in answers.values()])
+        vectors = np.frombuffer(joined, dtype="<f8").reshape(len(answers), spec.size)
+        # All at once, and one by one only where somebody is wrong.
+        every = spec.holds(vectors)
+        held = np.array([every or spec.holds(one) for one in vectors], dtype=np.bool_)
+        if impossible(question, spec.unflatten(vectors[held].sum(axis=0)), int(held.sum())) is not None:
+            held &= [impossible(question, spec.unflatten(one), 1) is None for one in vectors]
+        for client in [i for i, kept in zip(answers, held, strict=True) if not kept]:
             del answers[client]
-        rejected.update(dict.fromkeys(wrong, "statistics outside the question's ranges"))
-        data = b"".join([one.vector.data for one in answers.values()])
-        return np.frombuffer(data, dtype="<f8").reshape(len(answers), spec.size)
+            rejected[client] = "statistics that no honest client gives"
+        return vectors if held.all() else frozen(vectors[held])
 
     def _read(self, client: int, data: bytes, size: int) -> PlainAnswer | Refusal:
         name = self._name(client)

@@ -1,6 +1,6 @@
 """Sums that show contributions, but not whose they are: slots over another secure sum.
 
-Each client answers a question with slots (`privfed.questions.gathered`) in one slot and leaves the others
+Each client answers a question with slots (`privfed.questions.slots`) in one slot and leaves the others
 zero. A permutation from PRG(G, sum) says which slot; G is a secret that all clients share and the server
 does not know. The clients agree on G in a set-up of their own, beside that of the inner sum. Sums whose
 totals the clients open cannot have slots: every client knows G, and so whose each contribution is.
@@ -23,22 +23,31 @@ from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Total, changed
 from privfed.core.roles.engine import Answerer, ClientSide, Exchange, Replies
-from privfed.core.roles.secure_sum import Assumptions, Replay, SecureSum, Session, Stage, Steps, TotalReader
+from privfed.core.roles.secure_sum import (
+    Assumptions,
+    Relays,
+    Replay,
+    SecureSum,
+    Session,
+    Stage,
+    Steps,
+    TotalReader,
+)
 from privfed.core.stored.encoding import Codec, Message, Refusal, StateCodec, decode, encode
 from privfed.core.values.domain import frozen
-from privfed.core.values.numbers import Items, check_whole
+from privfed.core.values.numbers import check_whole
 from privfed.errors import ArgumentError, MessageError, PolicyError, PrivFedError
 from privfed.privacy.noised import Noised
 from privfed.protocols.answering import refusal_code
 from privfed.protocols.client_opened.group_client import GroupSetup
 from privfed.protocols.client_opened.relay import Relay
-from privfed.protocols.client_opened.scheme import State
+from privfed.protocols.client_opened.scheme import Invited, State
 from privfed.protocols.crypto.keys import CryptographyError, bound, digest, expand
 from privfed.protocols.crypto.keystream import keystream
 from privfed.protocols.group_masked.group_masked import MaskScheme
-from privfed.protocols.setup.setup_messages import Capsule, Channel, Envelope
+from privfed.protocols.setup.setup_messages import Channel, Envelope
 from privfed.protocols.setup.simulated import simulated
-from privfed.questions.gathered import Slots, in_group
+from privfed.questions.slots import Slots, in_group
 
 PART = "slots"
 """Part of the agreement for the group's set-up, so that no signature for the inner sum is valid in it."""
@@ -99,9 +108,14 @@ class Slotted:
     def stages(self) -> tuple[Stage, ...]:
         """Stages of the inner sum, and the one that brings clients the secret of the slots."""
         known = {one.name for one in self.inner.stages}
-        own = ("advertise", "it is out of the fit"), ("prepare", "it refuses sums with slots")
-        invite = Stage("invite", "it refuses sums with slots")
-        return (*(Stage(*one) for one in own if one[0] not in known), invite, *self.inner.stages)
+        refuses = "it refuses sums with slots"
+        own = ("advertise", "it is out of the fit"), ("prepare", refuses), ("invite", refuses)
+        return (*(Stage(*one) for one in own if one[0] not in known), *self.inner.stages)
+
+    @property
+    def steps(self) -> Any:
+        """The inner sum's `steps`; None where it has no grid."""
+        return getattr(self.inner, "steps", None)
 
     def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:
         """Return the inner sum's terms, and how many sums may have slots.
@@ -170,13 +184,6 @@ class ForGroup(Message, frozen=True):
     data: bytes
 
 
-class Invited(Message, frozen=True):
-    """Carries the leader's sealed secret to one client, and what that opens with, in an envelope."""
-
-    box: bytes
-    capsules: Items[Capsule]
-
-
 class SlottedState(msgspec.Struct, frozen=True):
     """Holds a client's state in the group, and its state in the inner sum."""
 
@@ -187,9 +194,6 @@ class SlottedState(msgspec.Struct, frozen=True):
     def losses_so_far(self) -> int:
         """How often clients were lost so far: as the inner sum counts, since the group sums nothing."""
         return int(self.inner.losses_so_far)
-
-    def __repr__(self) -> str:
-        return "SlottedState(...)"
 
 
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -240,8 +244,11 @@ def check_slots(question: Question, configuration: Configuration, answered: int)
     if not isinstance(question, Slots):
         return None
     terms = configuration.terms
-    few = terms.threshold < terms.slot_contributors
-    if few or answered >= terms.slotted or question.slots != len(configuration.clients):
+    if (
+        terms.threshold < terms.slot_contributors
+        or answered >= terms.slotted
+        or question.slots != len(configuration.clients)
+    ):
         raise PolicyError("policy:slots")
     return question
 
@@ -309,9 +316,10 @@ class SlottedClient:
         if state.group is None:
             raise MessageError("before the set-up", sender="the coordinator", stage="collect")
         channel = Channel(state.group.channel, state.group.session, self._me)
-        invited: Invited = channel.down.open(message, Invited)
-        group = self._setup.accept(state.group, invited.box, invited.capsules)
-        return msgspec.structs.replace(state, group=group), b""
+        invited: Invited = self._setup.ceiling.unsealed(channel.down, message, Invited)
+        group, confirmed = self._setup.confirm(state.group, invited)
+        reply = channel.up.seal(0, "collect", confirmed)
+        return msgspec.structs.replace(state, group=group), reply
 
 
 class _SlotAnswerer:
@@ -356,6 +364,8 @@ class SlottedSession:
 
     def __init__(self, relay: Relay, inner: Session) -> None:
         self._relay, self._inner = relay, inner
+        if isinstance(inner, Relays):
+            self.relayed, self.recall = inner.relayed, inner.recall
 
     def open(self) -> Steps[None]:
         """Set up the group and the inner sum. A client that never gets the secret refuses sums with slots."""
@@ -365,8 +375,6 @@ class SlottedSession:
     def found(self) -> Steps[None]:
         """Set up the group whose clients share the secret."""
         yield from changed(self._relay.open(), _wrapped, _unwrapped)
-        requests = {i: self._relay.invitation(i, Invited) for i in self._relay.invited}
-        yield _wrapped(Exchange("invite", 0, requests))
 
     def sum(self, question: Question, index: int, cohort: int, upcoming: tuple[int, ...]) -> Steps[Total]:
         """Open a total of the inner sum, whose question names the group."""

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from tests.command_line import copied, failing, fit_once, invoke, iris, words, write_iris  # noqa: F401
 from tests.default_run import mark_further_cases
 
 # The same examples in every run, and no deadline: a loaded machine must not turn a test red. By default laws

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -12,14 +13,18 @@ import numpy as np
 from privfed import Privacy
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.program import AgreedProgram
+from privfed.core.asking.phases import Among, Form, Origin, Same, each, origin_of
+from privfed.core.asking.question import Question, wire_name
 from privfed.core.stored.encoding import Array
 from privfed.errors import PrivacyError
 from privfed.metrics.asked import AskedMetric
 from privfed.party.program import Program, agreed_program
-from privfed.questions.cluster_spread import ClusterDistances, ClusterScatter, ClusterSilhouettes, FuzzySpread
+from privfed.questions.cluster_spread import ClusterDistances, ClusterScatter, ClusterSilhouettes
+from privfed.questions.fuzzy_spread import FuzzySpread
 from privfed.questions.lloyd import Contingency, Inertia
-from privfed.questions.local_points import LocalClusterCounts
-from tests.party.journals import DOMAIN
+from privfed.questions.local_cluster_counts import LocalClusterCounts
+from privfed.questions.ranges import Found
+from tests.nodes.journals import DOMAIN
 from tests.party.test_largest import EXAMPLES, agreed
 
 UNITS = ("", "record", "client")
@@ -68,3 +73,29 @@ def programs(unit: str) -> tuple[tuple[str, Program], ...]:
         assert program is not None
         found.append((name, program))
     return tuple(found)
+
+
+def origins(rule: object, name: str = "") -> Iterator[tuple[str, Origin]]:
+    """Yield where each value comes from that a rule allows, by question.field or question.field.of_a_part."""
+    inner = rule
+    while isinstance(inner, Same) and inner.rule is not None:
+        inner = inner.rule
+    forms = [one for one in inner.rules if isinstance(one, Form)] if isinstance(inner, Among) else [inner]
+    for form in forms:
+        if isinstance(form, Form):
+            where = wire_name(form.kind) if issubclass(form.kind, Question) else name
+            for field_name, one in form.rules.items():
+                yield from origins(one, f"{where}.{field_name}")
+    if not any(isinstance(form, Form) for form in forms):
+        yield name, origin_of(rule, name)
+
+
+def values_of(program: Program) -> dict[str, Origin]:
+    """Return where each value comes from that questions bring to a client, by question and field."""
+    found: dict[str, Origin] = {}
+    for phase in chain.from_iterable(map(each, (program.phases, *program.metrics))):
+        for name, origin in origins(program._asked(phase)):
+            if name.endswith(".ranges") and origin is Origin.ANY:
+                origin = Found(program.setting).origin
+            found[name] = Origin.weakest((origin, found.get(name, origin)))
+    return found

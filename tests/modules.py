@@ -10,12 +10,13 @@ NEED_EXTRAS = frozenset(
     {
         "privfed.deep.training.rows",
         "privfed.deep.training.torch_trainer",
-        "privfed.deploy.superlink",
-        "privfed.deploy.supernode",
-        "privfed.engines.flower.apps",
+        "privfed.nodes.deploy.superlink",
+        "privfed.nodes.deploy.supernode",
+        "privfed.nodes.flower.apps",
+        "privfed.nodes.flower.mod",
     }
 )
-"""They hold no question, no registry and no stored format."""
+"""They hold no registry, no stored format, and one question, of apps that import its module."""
 
 
 def importable() -> list[str]:

@@ -13,6 +13,7 @@ import pytest
 from privfed.cli.main import main
 from privfed.experiments.planning import plan
 from privfed.experiments.reading import parse_study
+from tests.command_line import subcommands
 from tests.some import some
 
 ROOT = Path(__file__).parents[1]
@@ -139,13 +140,13 @@ def command_of(words: list[str], where: str) -> tuple[click.Command, list[str]]:
     """Return the command that words begin with, in a group where there is one, and the words after it."""
     found: click.Command = main
     while isinstance(found, click.Group) and words and not words[0].startswith("-"):
-        assert words[0] in found.commands, f"{where}: no command {words[0]!r}"
-        found, words = found.commands[words[0]], words[1:]
+        assert words[0] in subcommands(found), f"{where}: no command {words[0]!r}"
+        found, words = subcommands(found)[words[0]], words[1:]
     return found, words
 
 
 def all_commands(group: click.Group) -> Iterator[click.Command]:
-    for one in group.commands.values():
+    for one in subcommands(group).values():
         yield one
         if isinstance(one, click.Group):
             yield from all_commands(one)
@@ -178,7 +179,7 @@ def test_options_on_pages_exist() -> None:
         (named(page), option)
         for page in PAGES
         for code in re.findall(r"`([^`\n]*)`", page.read_text(encoding="utf-8"))
-        if not code.startswith(("pip", "make", "git", "uv", "examples/", "python benchmarks/"))
+        if not code.startswith(("pip", "make", "git", "uv", "examples/", "python -m benchmarks"))
         for option in re.findall(r"(?<!\S)--[a-z][\w-]+", code)
     ]
     assert shown

@@ -8,7 +8,14 @@ import pytest
 import privfed
 from tests.some import some
 
-PACKAGES = ["privfed", "privfed.data", "privfed.engines", "privfed.protocols"]
+PACKAGES = [
+    "privfed",
+    "privfed.data",
+    "privfed.engines",
+    "privfed.plot",
+    "privfed.protocols",
+    "privfed.tables",
+]
 
 
 @pytest.mark.parametrize("name", PACKAGES)

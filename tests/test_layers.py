@@ -45,16 +45,3 @@ def test_every_package_is_in_a_layer() -> None:
     packages = {one.parent.name for one in (ROOT / "privfed").glob("*/__init__.py")}
     modules = {one.stem for one in (ROOT / "privfed").glob("*.py")} - {"__init__"}
     assert packages | modules == {name for level in layers() for name in level}
-
-
-def test_no_module_is_longer_than_contributing_allows() -> None:
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    found = re.search(r"has at most (\d+) lines", text)
-    assert found is not None
-    every = {path for name in ("privfed", "protocols", "attacks") for path in (ROOT / name).rglob("*.py")}
-    long = {
-        str(path.relative_to(ROOT))
-        for path in every
-        if len(path.read_text("utf-8").splitlines()) > int(found[1])
-    }
-    assert len(every) > 300 and not long

@@ -32,11 +32,11 @@ WRONG: dict[str, Callable[[], Any]] = {
     "low": lambda: Box("a", "b"),  # type: ignore[arg-type]
     "high": lambda: Box(1, 1j),  # type: ignore[arg-type]
     "radius": lambda: Ball("a"),  # type: ignore[arg-type]
-    "positive finite radius": lambda: Ball([1.0, 2.0]),  # type: ignore[arg-type]
+    "radius must be a number in (0, inf)": lambda: Ball([1.0, 2.0]),  # type: ignore[arg-type]
     "center": lambda: Ball(1, "x"),
     "one center, or one a feature": lambda: Ball(1, np.eye(2)),
     "max_rows": lambda: Box(-1, 1, max_rows="x"),  # type: ignore[arg-type]
-    "max_rows must be a whole number in [1, 1099511627776], or None": lambda: Ball(1, max_rows=1.5),  # type: ignore[arg-type]
+    "max_rows must be None or a whole number in [1, 1099511627776]": lambda: Ball(1, max_rows=1.5),  # type: ignore[arg-type]
     "threshold": lambda: Masked(threshold="a"),  # type: ignore[arg-type]
     "colluders": lambda: Masked(colluders=1.5),  # type: ignore[arg-type]
     "dropouts": lambda: Masked(dropouts="a"),  # type: ignore[arg-type]

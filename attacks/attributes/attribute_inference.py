@@ -4,10 +4,11 @@ The attacker knows all but one column of some rows that took part. Three things 
 first:
 
 1. a row that `Differencing` recovers, and whose other values are the known ones;
-2. the values with which the row contradicts no sum (`privfed.attacks.membership.scores`);
+2. the values with which the row contradicts no sum (`privfed.attacks.membership.scores`), weighed by what all
+   sums say of all rows together, if each takes one of its values (`privfed.attacks.evidence.system.choices`);
 3. a regression on public rows, which needs no access. Alone it is the baseline; it weighs the values of 2.
 
-The same is done for control rows, which took no part: what is found of these is the population's.
+The same is done for control rows, as if they had taken part: what is found of these is the population's.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.report import IntArray, Report, risk, spread
 from privfed.attacks.base.results import Result, Truth
 from privfed.attacks.evidence.equations import equations_of, summed
+from privfed.attacks.evidence.system import System, choices
 from privfed.attacks.membership.membership import candidates_of
 from privfed.attacks.membership.scores import contradictions
 from privfed.attacks.reconstruction.differencing import Differencing
+from privfed.core.asking.question import ClientData
 from privfed.core.record.records import View
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
@@ -111,16 +114,6 @@ class AttributeInference(PassiveAttack[Attributes]):
     )
     adversary: ClassVar[str] = "passive server, alone or with colluding clients"
     view: ClassVar[str] = "totals that add up over rows, without noise"
-    algorithms: ClassVar[tuple[str, ...]] = (
-        "dwf",
-        "ewf",
-        "lloyd",
-        "minibatch",
-        "fkm",
-        "kfed",
-        "fuzzy",
-        "fedavg",
-    )
     prior: ClassVar[str] = "all but one value of the rows; public rows of the same kind"
     defence: ClassVar[str] = "differential privacy; groups of rows; few fits"
     public_rows: ClassVar[int] = 4
@@ -181,26 +174,30 @@ class AttributeInference(PassiveAttack[Attributes]):
     ) -> tuple[FloatArray, np.ndarray[Any, np.dtype[np.bool_]]]:
         """Return a guess for each row, and whether it is that of a recovered row."""
         likely, deviation = regressed(rows, sample, self.column)
-        claimed, guess = np.zeros(len(rows), dtype=np.bool_), likely.copy()
+        claimed = np.zeros(len(rows), dtype=np.bool_)
+        guess = self._weighed(rows, likely, deviation, view, sample) if len(rows) else likely
         others = np.arange(rows.shape[1]) != self.column
         if len(points) and len(rows):
             scale = np.maximum(sample[:, others].std(axis=0), 1e-12)
             off, place = cKDTree(points[:, others] / scale).query(rows[:, others] / scale, p=np.inf)
             claimed = off <= _SAME
             guess[claimed] = points[place[claimed], self.column]
-        left = np.flatnonzero(~claimed)
-        if left.size:
-            guess[left] = self._weighed(rows[left], likely[left], deviation, view)
         return guess, claimed
 
-    def _weighed(self, rows: FloatArray, likely: FloatArray, deviation: float, view: View) -> FloatArray:
-        """Return the mean of the values that contradict least, weighed by the regression's density."""
+    def _weighed(
+        self, rows: FloatArray, likely: FloatArray, deviation: float, view: View, sample: FloatArray
+    ) -> FloatArray:
+        """Return the mean of the values that contradict least, weighed by what all sums say of all rows."""
         steps = np.linspace(-3.0, 3.0, _GRID)
         tried = np.repeat(rows, _GRID, axis=0)
         tried[:, self.column] = (likely[:, None] + deviation * steps).ravel()
         against = contradictions(tried, equations_of(view), len(view.clients)).reshape(-1, _GRID)
         weight = np.exp(-np.square(steps) / 2.0) * (against == against.min(axis=1, keepdims=True))
-        return np.asarray(likely + deviation * (weight @ steps) / weight.sum(axis=1))
+        weight /= weight.sum(axis=1, keepdims=True)
+        system = System.of(view, [ClientData(row[None]) for row in (*tried, *sample)])
+        if system is not None and np.isfinite(system.units):
+            weight = choices(system, weight)
+        return np.asarray(likely + deviation * np.clip(weight @ steps, steps[0], steps[-1]))
 
 
 def regressed(rows: FloatArray, sample: FloatArray, column: int) -> tuple[FloatArray, float]:

@@ -16,11 +16,11 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 import numpy as np
 
 from privfed.algorithms.rounds import RoundsAlgorithm
+from privfed.attacks.base.names import ATTACKS
 from privfed.attacks.base.preparation import Aim, Prepared, Prior, Target, without_colluders
 from privfed.attacks.base.reading import Coverage, Reads, missing, watched
 from privfed.attacks.base.results import NotRun, Result
 from privfed.core.asking.question import Question
-from privfed.core.names import Registry
 from privfed.core.record.records import SumView, View
 from privfed.core.roles.conversation import Setting
 from privfed.errors import ArgumentError
@@ -36,20 +36,6 @@ def timed(attack: Callable[[], Ended]) -> Ended:
     return replace(found, seconds=time.perf_counter() - began)
 
 
-def check_kinds(**given: tuple[object, type]) -> None:
-    """Check that each value has its type.
-
-    Raises:
-        ArgumentError: one has not.
-    """
-    for name, (value, kind) in given.items():
-        if not isinstance(value, kind):
-            raise ArgumentError(
-                f"an attack is run on a view (`transcript_.view(...)`), a Prior and a numpy Generator; got "
-                f"{type(value).__name__} in place of the {name}."
-            )
-
-
 class Attack(ABC):
     """Describes an attack, for reports and documentation, and sets it up on a run.
 
@@ -58,9 +44,6 @@ class Attack(ABC):
         paper: source of the idea.
         adversary: who attacks: "passive server", "active server", ...
         view: what the adversary sees.
-        algorithms: short names of the estimators whose questions the attack reads, with default parameters,
-            over a sum that shows every answer, and with the fuzzy index asked after the fit. This is a
-            summary; `reads` is exact.
         prior: what else it must know.
         defence: what stops the attack.
         aim: which clients it targets.
@@ -72,7 +55,6 @@ class Attack(ABC):
     paper: ClassVar[str]
     adversary: ClassVar[str]
     view: ClassVar[str]
-    algorithms: ClassVar[tuple[str, ...]]
     prior: ClassVar[str]
     defence: ClassVar[str]
     aim: ClassVar[Aim] = Aim.EVERYONE
@@ -125,7 +107,12 @@ class PassiveAttack(Attack, Generic[Found]):
             ArgumentError: the prior does not hold the rows of exactly the view's colluders, or the target
                 is not in the view.
         """
-        check_kinds(View=(view, View), Prior=(prior, Prior), Generator=(rng, np.random.Generator))
+        for value, kind in ((view, View), (prior, Prior), (rng, np.random.Generator)):
+            if not isinstance(value, kind):
+                raise ArgumentError(
+                    "an attack is run on a view (`transcript_.view(...)`), a Prior and a numpy Generator; "
+                    f"got {type(value).__name__} in place of the {kind.__name__}."
+                )
         left = without_colluders(view, prior.colluders)
         why = missing(self.reads, left)
         if why:
@@ -238,32 +225,7 @@ class ActiveAttack(Attack, Generic[Found]):
         """Carry out the attack."""
 
 
-_OWN = {
-    "attribute-inference": "privfed.attacks.attributes.attribute_inference:AttributeInference",
-    "class-counts": "privfed.deep.attacks.counts:ClassCounts",
-    "differencing": "privfed.attacks.reconstruction.differencing:Differencing",
-    "disaggregation": "privfed.attacks.cohorts.disaggregation:Disaggregation",
-    "enumerated-domain": "privfed.attacks.enumeration.enumerated_domain:EnumeratedDomain",
-    "equal-weight-counts": "privfed.attacks.reconstruction.hidden_counts:EqualWeightCounts",
-    "fuzzy-inversion": "privfed.attacks.inversion.fuzzy_inversion:FuzzyInversion",
-    "gradient-inversion": "privfed.deep.attacks.inversion:GradientInversion",
-    "linkage": "privfed.attacks.cohorts.linkage:Linkage",
-    "membership": "privfed.attacks.membership.membership:Membership",
-    "model-membership": "privfed.deep.attacks.membership:ModelMembership",
-    "noisy-differencing": "privfed.attacks.posterior.noisy_differencing:NoisyDifferencing",
-    "probing": "privfed.attacks.probing.probing:Probing",
-    "sketch-linkage": "privfed.deep.attacks.linkage:SketchLinkage",
-    "tomography": "privfed.attacks.reconstruction.tomography:Tomography",
-}
-ATTACKS: Registry[type[Attack]] = Registry(
-    "attack",
-    "privfed.attacks",
-    _OWN,
-    also={place.partition(":")[2]: name for name, place in _OWN.items()},
-)
-"""Attacks by name, ours by class name too. Packages add theirs by entry points of `privfed.attacks`."""
-
-_DECLARED = ("name", "paper", "adversary", "view", "algorithms", "prior", "defence")
+_DECLARED = ("name", "paper", "adversary", "view", "prior", "defence")
 
 
 def attack_class(name: str) -> type[Attack]:

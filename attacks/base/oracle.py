@@ -133,17 +133,24 @@ class Oracle:
         honest, ledger = federation._session, federation.ledger
         if federation.configuration.privacy is not None:
             # The attacker's own ledger starts afresh with every question.
-            asks = [self._ledger().price(ask) for ask in asks]
+            asks = [BudgetLedger(self._federation.configuration).price(ask) for ask in asks]
             federation.ledger = None
         # The attacker is the coordinator, so the session and its keys are the attacker's own.
         federation._session = honest if decoy is None else _TwoFaced(honest, asks[1].question, target)
         try:
-            return _seen(self.asked, asks[0].question, federation.ask(asks[0]))
+            total = federation.ask(asks[0])
+            return SumView(
+                index=self.asked,
+                purpose="probe",
+                question=asks[0].question,
+                cohort=total.contributors,
+                contributors=total.contributors,
+                total=total.statistics,
+                answers=total.contributions or {},
+                upload_bytes={},
+            )
         finally:
             federation._session, federation.ledger = honest, ledger
-
-    def _ledger(self) -> BudgetLedger:
-        return BudgetLedger(self._federation.configuration)
 
     def _ask(
         self, question: Question, weights: Mapping[str, float] | None, limits: Mapping[str, float] | None
@@ -152,19 +159,6 @@ class Oracle:
         parts = dict.fromkeys(names, 1.0 / len(names)) if weights is None else weights
         shares = {name: part / self._budget for name, part in parts.items()}
         return Ask(question, purpose="probe", weights=shares, limits=limits)
-
-
-def _seen(index: int, question: Question, total: Total) -> SumView:
-    return SumView(
-        index=index,
-        purpose="probe",
-        question=question,
-        cohort=total.contributors,
-        contributors=total.contributors,
-        total=total.statistics,
-        answers=total.contributions or {},
-        upload_bytes={},
-    )
 
 
 class _TwoFaced:

@@ -116,6 +116,8 @@ class Target:
         client: position of the target of attacks on one client; None leaves it to their parameters.
         public: public rows of the same kind, float64 of shape (n, n_features); None without.
         public_labels: theirs, integers of shape (n,); None without.
+        candidates: rows of which some took part, as the attacker lists them, (n, n_features); None takes the
+            clients' rows and public ones.
         ends: lowest and highest value of each feature, if they are known; None without.
         gdp_mu: mu of the run's differential privacy; None without.
         most_candidates: most candidates of membership inference, half of them members; None for all rows.
@@ -130,6 +132,7 @@ class Target:
     client: int | None = None
     public: FloatArray | None = None
     public_labels: IntArray | None = None
+    candidates: FloatArray | None = None
     ends: tuple[FloatArray, FloatArray] | None = None
     gdp_mu: float | None = None
     most_candidates: int | None = None
@@ -199,7 +202,8 @@ def _others(one: SumView, data: Mapping[int, ClientData]) -> SumView:
     if total is not None and one.question is not None:
         for client in inside:
             own = one.answers.get(client)
-            total = _difference(total, _answer(one.question, data[client]) if own is None else own)
+            own = _answer(one.question, data[client]) if own is None else own
+            total = Statistics(**{name: total[name] - own[name] for name in total})
     return replace(
         one,
         cohort=tuple(i for i in one.cohort if i not in data),
@@ -212,7 +216,3 @@ def _others(one: SumView, data: Mapping[int, ClientData]) -> SumView:
 def _answer(question: Question, data: ClientData) -> Statistics:
     question = question.inner if isinstance(question, Noised) else question
     return question.answer(data.within(question.ranges)[0], np.random.default_rng(0))
-
-
-def _difference(total: Statistics, own: Statistics) -> Statistics:
-    return Statistics(**{name: total[name] - own[name] for name in total})

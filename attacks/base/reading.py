@@ -21,7 +21,7 @@ from privfed.core.record.records import SumView, View
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.privacy.noised import Noised
-from privfed.questions.gathered import Slots
+from privfed.questions.slots import Slots
 
 
 class Shows(StrEnum):

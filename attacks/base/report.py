@@ -14,6 +14,7 @@ features are 0 or 1, a cell whose sum equals its count shows all of its rows.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -30,17 +31,21 @@ from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
 from privfed.attacks.base.reading import Coverage, in_words
-from privfed.core.stored.files import replaced
 from privfed.core.values.domain import FloatArray
 
 
 class Status(StrEnum):
-    """Says how an attack ended: what was not read was not found to be safe."""
+    """Says how an attack ended. None of them says that a view is safe.
+
+    "not certain": a witness was shown, other rows that give every total that the view shows, for each target.
+    "may be determined": the attack read all that was shown, found nothing, and has no witness.
+    "not read": it found nothing, and left something unread.
+    """
 
     NOT_APPLICABLE = "not applicable"
     NOT_READ = "not read"
-    IN_PART = "read in part"
-    NOTHING = "found nothing"
+    NOT_CERTAIN = "not certain"
+    OPEN = "may be determined"
     FOUND = "found"
 
 
@@ -62,6 +67,9 @@ class Report:
         bound: the largest headline that the reasoning in `bound_of` could reach on the same view; NaN
             without one.
         bound_of: the reasoning that `bound` limits, in words. Other reasoning may exceed it.
+        given: what the attacker was given beside the view, in words; empty where that is the prior alone.
+        witness: share of the targets for which other rows are shown that give every total; NaN if unknown.
+        statuses: status of each target by itself, where it has one: found if something is claimed of it.
         queries: questions asked by an active attack, sums seen by a passive one.
         seconds: run time of the attack.
         coverage: which of the sums that the view showed were read.
@@ -80,6 +88,9 @@ class Report:
     baseline: float = math.nan
     bound: float = math.nan
     bound_of: str = ""
+    given: str = ""
+    witness: float = math.nan
+    statuses: Sequence[Status] = field(default=(), repr=False)
     queries: int = 0
     seconds: float = math.nan
     coverage: Coverage = field(default=Coverage(), repr=False)
@@ -101,34 +112,33 @@ class Report:
 
     @property
     def status(self) -> Status:
-        """Whether the attack was run, found more than without access, and else read all that was shown."""
+        """Whether the attack was run, found more than without access, and else what its failure says."""
         if self.why:
             return Status.NOT_APPLICABLE
         if self.advantage > 0.0:
             return Status.FOUND
-        if not self.coverage.unread:
-            return Status.NOTHING
-        return Status.IN_PART if self.coverage.read else Status.NOT_READ
+        if self.coverage.unread:
+            return Status.NOT_READ
+        return Status.NOT_CERTAIN if self.witness == 1.0 else Status.OPEN
 
     def to_dict(self) -> dict[str, Any]:
         """Return all but the scenes as plain values for JSON, with None for NaN and infinity."""
         names = ("attack", "goal", "status", "why", "recovered", "precision", "claims", "linked", "baseline")
         flat = {
-            name: _plain(getattr(self, name)) for name in (*names, "advantage", "bound", "queries", "seconds")
+            name: _plain(getattr(self, name))
+            for name in (*names, "advantage", "bound", "witness", "queries", "seconds")
         }
         texts = {
             "bound_of": self.bound_of if math.isfinite(self.bound) else None,
-            "remark": self.remark or None,
+            "given": self.given or None,
+            # `recovered` above `bound` is no error: the attack used more.
+            "remark": f"the attack used more than {self.bound_of}"
+            if self.recovered > self.bound + 1e-9
+            else None,
         }
         details = {name: _plain(value) for name, value in self.details.items()}
+        details |= {f"targets, {one}": n for one, n in Counter(map(str, self.statuses)).items()}
         return {**flat, **texts, **self.coverage.to_dict(), "details": details}
-
-    @property
-    def remark(self) -> str:
-        """Warning to show if `recovered` lies above `bound`; empty otherwise."""
-        if not self.recovered > self.bound + 1e-9:
-            return ""
-        return f"recovered lies above bound, which limits no reasoning but this: {self.bound_of}"
 
     def __str__(self) -> str:
         """Return the report as a table of two columns."""
@@ -148,43 +158,13 @@ class Report:
 
         The scenes may contain rows, so only its owner may read the file.
         """
-        from matplotlib.figure import Figure
+        # Imported here, as matplotlib takes long to load.
+        from privfed.attacks.base.displays import ReportDisplay, RocDisplay, SceneDisplay
+        from privfed.plot import figure_of, save
 
-        # All labels are known, so the margins are given: to search for a layout takes as long as to draw.
-        margins = {"left": 0.06, "right": 0.99, "bottom": 0.13, "top": 0.87, "wspace": 0.23}
-        figure = Figure(figsize=(10, 4))
-        left, right = figure.subplots(1, 2, width_ratios=(1, 2), gridspec_kw=margins)
-        bars = {
-            "no access": self.baseline,
-            "recovered": self.recovered,
-            "precision": self.precision,
-            "bound": self.bound,
-        }
-        known = {name: value for name, value in bars.items() if math.isfinite(value)}
-        left.bar(list(known), list(known.values()), color="tab:blue")
-        left.set_ylim(min([0.0, *known.values()]), 1.0)
-        figure.suptitle(f"{self.attack}: {self.goal}", x=margins["left"], ha="left")
-        left.tick_params(axis="x", labelsize="small")
-        marks = {"rows": ("o", "0.75"), "claims": ("x", "tab:red")}
-        for name, points in self.scenes.items():
-            if name in marks:
-                marker, color = marks[name]
-                right.scatter(*points.T, s=24, marker=marker, color=color, label=name)
-                right.set(xlabel="first principal direction", ylabel="second principal direction")
-                # Large and small coordinates are written with one power of ten, as the margin is given.
-                right.ticklabel_format(scilimits=(-2, 3))
-            else:
-                right.plot(*points.T, label=name)
-        if self.scenes:
-            right.legend()
-        else:
-            right.set_axis_off()
-        if self.why:
-            right.text(0.0, 0.5, f"{self.status}: {self.why}", wrap=True, transform=right.transAxes)
-        # A path without an extension becomes a PNG file, as in matplotlib.
-        path = Path(path) if Path(path).suffix else Path(path).with_suffix(".png")
-        with replaced(path) as fresh:
-            figure.savefig(fresh)
+        scene = [(RocDisplay if "ROC" in self.scenes else SceneDisplay)(self)] if self.scenes else []
+        title = f"{self.attack}: {self.why or self.goal}"
+        save(figure_of(ReportDisplay(self), *scene, title=title), path)
 
 
 def projected(*tables: FloatArray) -> list[FloatArray]:
@@ -252,15 +232,11 @@ def matched_rmse(claims: FloatArray, rows: FloatArray) -> float:
 
 def nearest_rows(claims: FloatArray, rows: FloatArray) -> FloatArray:
     """Return how far the nearest row is from each claim, in the feature where they differ most."""
-    if not len(claims) or not len(rows):
-        return np.empty(0)
     return np.asarray(cKDTree(rows).query(claims, p=np.inf)[0])
 
 
 def singled_out(claims: FloatArray, rows: FloatArray, within: float) -> npt.NDArray[np.bool_]:
     """Say of each claim whether exactly one row is like it, within a distance in every feature."""
-    if not len(claims) or not len(rows):
-        return np.zeros(0, dtype=np.bool_)
     return np.asarray(cKDTree(rows).query_ball_point(claims, within, p=np.inf, return_length=True) == 1)
 
 
@@ -314,7 +290,7 @@ def wasserstein(atoms: FloatArray, weights: FloatArray, rows: FloatArray, rng: n
     return float(cost[linear_sum_assignment(cost)].mean())
 
 
-LINEAR = "linear algebra on the counts and sums that were read, if the cell of every row were known"
+LINEAR = "what linear equations alone determine: counts and sums, if the cell of every row were known"
 """The reasoning that `linear_bound` bounds, in words for a report."""
 
 

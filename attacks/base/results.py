@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -34,6 +34,8 @@ from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.numerics.kernels.interpreted import cell_sums
 
+_MEASURED = 20
+"""Most values of a column that may be a category or an answer on a scale, and cannot move by a little."""
 NEAR = 0.05
 """A claim is near a row if it lies within this many standard deviations in every feature."""
 
@@ -136,6 +138,8 @@ class Points(Result):
         confidence: confidence in each claim, in [0, 1], shape (n_claims,); None if all count alike.
         evidence: the partitions whose counts and sums were seen, for the bound; empty without one.
         without_access: rows guessed from the prior alone, as many as the target may have.
+        others: says of which rows others give all that was shown, bool of shape (n_rows,), given the truth;
+            None leaves it to linear algebra.
     """
 
     points: FloatArray
@@ -144,6 +148,7 @@ class Points(Result):
     confidence: FloatArray | None = None
     evidence: Sequence[Cells] = field(default=(), repr=False)
     without_access: FloatArray | None = field(default=None, repr=False)
+    others: Callable[[Truth], npt.NDArray[np.bool_]] | None = field(default=None, repr=False)
 
     def score(self, truth: Truth) -> Report:
         """Match claims to rows one to one, within the tolerance and within `NEAR`.
@@ -168,6 +173,10 @@ class Points(Result):
         alone, control = (singled_out(one, rows, NEAR * unit) for one in (self.points, guesses))
         apart, before = (nearest_rows(one, rows) / unit for one in (self.points, guesses))
         scene = projected(rows, self.points) if len(self.points) else projected(rows)
+        bound = linear_bound(self.evidence, rows) if self.evidence else math.nan
+        # Of a row that linear algebra leaves open, others of its cells give way: all totals stay.
+        witness = 1.0 - bound if all(len(np.unique(column)) > _MEASURED for column in rows.T) else math.nan
+        witness = witness if self.others is None else float(self.others(truth).mean())
         return Report(
             attack=self.attack,
             goal="rows",
@@ -176,8 +185,10 @@ class Points(Result):
             claims=len(self.points),
             linked=self.client is not None or self.owners is not None,
             baseline=guessed,
-            bound=linear_bound(self.evidence, rows) if self.evidence else math.nan,
+            bound=bound,
             bound_of=LINEAR,
+            given="no list of rows",
+            witness=witness,
             queries=self.queries,
             seconds=self.seconds,
             details={

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from privfed.attacks.base.interface import PassiveAttack
-from privfed.attacks.base.preparation import Prior, without_colluders
+from privfed.attacks.base.preparation import Prior
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.report import Cells
 from privfed.attacks.base.results import Counts
@@ -47,7 +47,6 @@ class Disaggregation(PassiveAttack[Counts]):
     paper: ClassVar[str] = "Lam et al., arXiv:2106.06089 (static); own (with the centroid response)"
     adversary: ClassVar[str] = "passive server"
     view: ClassVar[str] = "totals of many rounds, and who took part in each"
-    algorithms: ClassVar[tuple[str, ...]] = ("dwf", "lloyd", "minibatch")
     prior: ClassVar[str] = "none"
     defence: ClassVar[str] = "fixed cohorts; differential privacy; noise of the size of the statistics"
 
@@ -58,10 +57,10 @@ class Disaggregation(PassiveAttack[Counts]):
         return (Reads(what=what, shown=totals, use=lambda one: _counted(one) is not None, noised=False),)
 
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Counts:
-        if prior.colluders:
-            view = without_colluders(view, prior.colluders)
         rounds = _rounds(view)
-        totals, mean = rounds.totals, _shared(rounds)
+        totals = rounds.totals
+        # The baseline is a client's equal share of the totals, averaged over the rounds.
+        mean = (totals / rounds.took_part.sum(axis=1)[:, None]).mean(axis=0)
         estimates = disaggregated(rounds.took_part, totals, rounds.centers)
         n_clusters = rounds.centers.shape[1]
         clients = np.flatnonzero(rounds.took_part.any(axis=0))
@@ -83,7 +82,7 @@ class Disaggregation(PassiveAttack[Counts]):
             without_access=guessed,
             sums_without_access=guessed_sums if sums.size else None,
             bound=float(np.mean(separable(rounds.took_part)[clients])),
-            bound_of="linear algebra on totals of statistics that do not change",
+            bound_of="what linear equations alone determine, of clients whose statistics do not change",
         )
 
 
@@ -124,12 +123,6 @@ def _rounds(view: View) -> _Rounds:
     return _Rounds(*(np.stack(part) for part in zip(*kept, strict=True)))
 
 
-def _shared(rounds: _Rounds) -> FloatArray:
-    """Return the baseline: a client's equal share of the totals, averaged over the rounds."""
-    shared: FloatArray = (rounds.totals / rounds.took_part.sum(axis=1)[:, None]).mean(axis=0)
-    return shared
-
-
 def disaggregated(took_part: FloatArray, totals: FloatArray, centers: FloatArray) -> FloatArray:
     """Return each client's statistics at the last round's centroids.
 
@@ -149,12 +142,10 @@ def disaggregated(took_part: FloatArray, totals: FloatArray, centers: FloatArray
         return np.asarray(np.linalg.lstsq(took_part, totals, rcond=1e-10)[0])
     # The mean over clients is subtracted first; the process models how clients differ from it.
     n_inside = took_part.sum(axis=1)[:, None]
-    shared = totals / n_inside
-    mean = shared.mean(axis=0)
+    mean = (totals / n_inside).mean(axis=0)
     rest = totals - n_inside * mean
     distances = np.square(moved[:, None] - moved[None]).sum(axis=2) / size**2
-    best = max(_candidates(together, distances, rest), key=lambda one: one[0])
-    _, weights, response, length = best
+    _, weights, response, length = max(_candidates(together, distances, rest), key=lambda one: one[0])
     now = 1.0 + response * np.exp(-distances[-1] / (2 * length**2))
     return np.asarray(mean + took_part.T @ (now[:, None] * weights))
 

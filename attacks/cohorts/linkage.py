@@ -27,7 +27,7 @@ from privfed.core.asking.question import AdditiveOver, ClientData, Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.records import SumView, View
 from privfed.core.values.domain import FloatArray
-from privfed.questions.gathered import Slots
+from privfed.questions.slots import Slots
 
 _EXACT = 1e-6
 """Largest difference of equal signatures, for rounding, in units of their spread between clients."""
@@ -124,20 +124,6 @@ class Linkage(PassiveAttack[Links]):
     paper: ClassVar[str] = "invariants of counts and sums: ours"
     adversary: ClassVar[str] = "passive server"
     view: ClassVar[str] = "contributions without names (slotted or shuffled), over several sums"
-    algorithms: ClassVar[tuple[str, ...]] = (
-        "dp",
-        "dwf",
-        "ewf",
-        "lloyd",
-        "minibatch",
-        "fkm",
-        "kfed",
-        "fuzzy",
-        "fedavg",
-        "ifca",
-        "cfl",
-        "dcfl",
-    )
     prior: ClassVar[str] = "none"
     defence: ClassVar[str] = "sums that show totals only; one slotted sum a fit; differential privacy"
     links: ClassVar[bool] = True

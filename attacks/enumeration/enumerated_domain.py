@@ -13,59 +13,37 @@ that are not negative. A row is claimed as often as it occurs in every solution.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, linprog, milp, minimize, nnls
+import numpy.typing as npt
+from scipy.optimize import Bounds, LinearConstraint, milp, nnls
 from scipy.sparse import csr_array
-from scipy.special import logsumexp, softmax
 
 from privfed.attacks.base.interface import PassiveAttack
 from privfed.attacks.base.preparation import Aim, Prepared, Prior, Target
 from privfed.attacks.base.reading import Reads, own_or_total
-from privfed.attacks.base.results import NotRun, Points
-from privfed.attacks.evidence.equations import Equations, equations_of, summed
+from privfed.attacks.base.results import NotRun, Points, Truth
+from privfed.attacks.evidence.cells import answers_of
+from privfed.attacks.evidence.equations import equations_of, summed
+from privfed.attacks.evidence.exchanges import exchanged
+from privfed.attacks.evidence.system import System
 from privfed.attacks.membership.scores import contradictions
 from privfed.core.asking.question import ClientData
 from privfed.core.record.records import View
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.numbers import as_numbers
 from privfed.errors import ArgumentError
+from privfed.privacy.noised import Noised
 
 _ERROR = 1e-6
 """Largest error of a sum, as a share of the largest value of its kind."""
 _WHOLE = 1e-4
 """A solution this near to a whole number is one."""
-_RANK = 1e-9
-"""Least singular value of an equation, as a share of the largest."""
-
-
-def system(values: FloatArray, sums: Sequence[tuple[Equations, FloatArray]]) -> tuple[FloatArray, FloatArray]:
-    """Return A and b of A m = b, without equations that repeat others.
-
-    Args:
-        values: the possible rows, float64 of shape (n_values, n_features).
-        sums: what was asked, and the sums over the target's rows.
-
-    Returns:
-        A of shape (n_equations, n_values) and b, (n_equations,).
-    """
-    units = [ClientData(value[None]) for value in values]
-    rows, right = [], []
-    for one, total in sums:
-        added = one.of_units(units).T
-        # Sums of whole numbers are whole: what they lack is rounding in a masked sum.
-        whole = (added == np.rint(added)).all(axis=1)
-        rows.append(added)
-        right.append(np.where(whole, np.rint(total), total))
-    left, b = np.concatenate(rows), np.concatenate(right)
-    # Rows of one direction and length are one equation.
-    _, kept = np.unique(np.round(left @ np.sin(np.arange(1.0, len(values) + 1.0)), 9), return_index=True)
-    kept = np.sort(kept[left[kept].any(axis=1)])
-    return left[kept], b[kept]
 
 
 def least(left: FloatArray, right: FloatArray, most_exact: int = 400, nodes: int = 200) -> FloatArray:
@@ -74,30 +52,17 @@ def least(left: FloatArray, right: FloatArray, most_exact: int = 400, nodes: int
     Args:
         left: A, float64 of shape (n_equations, n_values).
         right: b, (n_equations,).
-        most_exact: most values for which whole numbers are searched, where linear bounds leave rows open.
+        most_exact: most values for which whole numbers are searched; of more, linear bounds are claimed.
         nodes: most nodes of such a search.
     """
     found = np.zeros(left.shape[1])
     start, missed = nnls(left, right, maxiter=100 * max(left.shape))
     if missed > _ERROR * (1.0 + np.linalg.norm(right)):
         return found
-    _, spread, directions = np.linalg.svd(left, full_matrices=True)
-    rank = int((spread > _RANK * spread[0]).sum())
-    free = directions[rank:].T
     # Any solution is above the least one, so only rows that this one holds are asked about.
     for value in np.flatnonzero(start > 1.0 - _WHOLE).tolist():
-        found[value] = _least_of(start, free, value)
-        if found[value] < np.floor(start[value] + _WHOLE) and len(found) <= most_exact:
-            found[value] = max(found[value], _least_whole(left, right, value, nodes))
+        found[value] = _least_whole(left, right, value, nodes if len(found) <= most_exact else 1)
     return found
-
-
-def _least_of(start: FloatArray, free: FloatArray, value: int) -> float:
-    """Return the least number of one row over the solutions start + free z that are not negative."""
-    if np.abs(free[value]).max(initial=0.0) < _WHOLE / 10:
-        return float(np.floor(start[value] + _WHOLE))
-    solved = linprog(free[value], A_ub=-free, b_ub=start, bounds=(None, None), method="highs")
-    return max(0.0, float(np.ceil(start[value] + solved.fun - _WHOLE))) if solved.status == 0 else 0.0
 
 
 def _least_whole(left: FloatArray, right: FloatArray, value: int, nodes: int) -> float:
@@ -133,16 +98,6 @@ class EnumeratedDomain(PassiveAttack[Points]):
     )
     adversary: ClassVar[str] = "passive server (honest but curious), alone or with colluding clients"
     view: ClassVar[str] = "any sums over rows, without noise: totals, or a client's own answers"
-    algorithms: ClassVar[tuple[str, ...]] = (
-        "dwf",
-        "ewf",
-        "lloyd",
-        "minibatch",
-        "fkm",
-        "kfed",
-        "fuzzy",
-        "fedavg",
-    )
     prior: ClassVar[str] = "all rows that are possible"
     defence: ClassVar[str] = "differential privacy; groups of rows; columns with many values"
     aim: ClassVar[Aim] = Aim.SHOWN_CLIENT
@@ -159,6 +114,8 @@ class EnumeratedDomain(PassiveAttack[Points]):
     def prepare(cls, target: Target, parameters: Mapping[str, Any]) -> Prepared[Self]:
         """Take as possible all that the columns of the public rows can be combined to."""
         given = dict(parameters)
+        if target.candidates is not None:
+            given = {"values": target.candidates, **given}
         if "values" not in given:
             if target.public is None:
                 raise ArgumentError("enumerated-domain lists all possible rows: pass public rows, or values.")
@@ -179,35 +136,42 @@ class EnumeratedDomain(PassiveAttack[Points]):
         )
 
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Points | NotRun:
-        every = [one for one in equations_of(view) if one.exact]
-        wanted = [
-            (one, shown)
-            for one in every
-            for shown in one.shown
-            if self._is_of_target(shown.own, shown.clients)
-        ]
-        if not wanted:
-            return NotRun(attack=self.name, why="no sum is of the target's rows alone")
-        whose = Counter(shown.clients for _, shown in wanted).most_common(1)[0][0]
-        sums = [(one, shown.values) for one, shown in wanted if shown.clients == whose]
-        if self.values.shape[1] != sums[0][0].question.ranges.n_features:
+        exact = tuple(one for one, _ in answers_of(view, self.client) if not isinstance(one.question, Noised))
+        every = list(equations_of(view))
+        n_features = every[0].question.ranges.n_features
+        if self.values.shape[1] != n_features:
             raise ArgumentError(
-                f"values have {self.values.shape[1]} columns, the run has "
-                f"{sums[0][0].question.ranges.n_features}.",
+                f"values have {self.values.shape[1]} columns, the run has {n_features}.",
                 parameters=["values"],
             )
-        possible = self.values[contradictions(self.values, every, len(view.clients)) == 0.0]
-        numbers = least(*system(possible, sums)).astype(np.intp) if len(possible) else np.zeros(0, np.intp)
+        against = contradictions(self.values, every, len(view.clients))
+        possible = self.values[against == 0.0]
+        units = [ClientData(value[None]) for value in possible]
+        system = System.of(replace(view, sums=exact, result={}), units, client=self.client)
+        if system is None:
+            return NotRun(attack=self.name, why="no sum is of the target's rows alone")
+        numbers = least(*system.whole()).astype(np.intp) if len(possible) else np.zeros(0, np.intp)
         return Points(
             attack=self.name,
-            queries=len(sums),
+            queries=system.n_sums,
             points=np.repeat(possible, numbers, axis=0),
             client=self.client,
-            without_access=from_marginals(self.values, sums),
+            without_access=prior.guesses(int(numbers.sum()), rng),
+            others=partial(_others, view, possible, system.left, self.client),
         )
 
-    def _is_of_target(self, own: bool, clients: tuple[int, ...]) -> bool:
-        return clients == (self.client,) if own else self.client is None
+
+def _others(
+    view: View, possible: FloatArray, left: csr_array, client: int | None, truth: Truth
+) -> npt.NDArray[np.bool_]:
+    """Say of which true rows possible ones give all that a view shows."""
+    rows, _ = truth.rows(client)
+    places = {value.tobytes(): i for i, value in enumerate(possible)}
+    which = np.array([places[row.tobytes()] for row in rows if row.tobytes() in places], dtype=np.intp)
+    taken = np.bincount(which, minlength=len(possible)).astype(np.float64)
+    shown = np.zeros(len(rows), dtype=np.bool_)
+    shown[: len(which)] = exchanged(view, truth.clients, possible, taken, left, float(len(rows)))[which]
+    return shown
 
 
 def possible_rows(public: FloatArray) -> FloatArray:
@@ -236,36 +200,3 @@ def possible_rows(public: FloatArray) -> FloatArray:
             f"the public rows' columns combine to {n_values:.3g} possible rows, more than {MOST_VALUES}."
         )
     return np.array([np.concatenate(one) for one in product(*blocks)])
-
-
-def from_marginals(values: FloatArray, sums: Sequence[tuple[Equations, FloatArray]]) -> FloatArray | None:
-    """Return what guessing from the number and the mean of the rows gives: rows of greatest entropy.
-
-    For one-hot columns this is the product of the true marginals. Each row is guessed as often as it is
-    expected, rounded by largest remainders.
-
-    Returns:
-        float64 of shape (n_rows, n_features); None if the sums show no number and mean.
-    """
-    for one, total in sums:
-        shown = one.of_rows(values[:1])
-        if not shown.sum:
-            continue
-        parts = one.parts(total)
-        n = max(1, round(float(parts[shown.count].sum())))
-        mean = shown.sums(parts).sum(axis=0) / n
-        expected = n * _likeliest(values - mean)
-        whole = np.floor(expected).astype(np.intp)
-        whole[np.argsort(whole - expected)[: n - whole.sum()]] += 1
-        return np.repeat(values, whole, axis=0)
-    return None
-
-
-def _likeliest(centred: FloatArray) -> FloatArray:
-    """Return the distribution of greatest entropy over rows whose mean is 0, (n_rows,)."""
-
-    def dual(at: FloatArray) -> tuple[float, FloatArray]:
-        return float(logsumexp(centred @ at)), softmax(centred @ at) @ centred
-
-    found = minimize(dual, np.zeros(centred.shape[1]), jac=True, method="L-BFGS-B")
-    return np.asarray(softmax(centred @ found.x))

@@ -11,7 +11,7 @@ more the fewer the steps, and a round that contradicts a claimed row is left out
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,13 +22,15 @@ from privfed.attacks.base.reading import Reads, own_or_total
 from privfed.attacks.base.report import Cells, IntArray
 from privfed.attacks.base.whole_numbers import sizes_of
 from privfed.attacks.evidence.equations import asked, counted_in
+from privfed.attacks.evidence.mapped import LinearMap, Mapped
 from privfed.core.asking.data import Stacked
 from privfed.core.asking.question import Question, centers_of
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.records import SumView, View
-from privfed.core.values.domain import FloatArray
+from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError
 from privfed.numerics.kernels.dispatch import assign
+from privfed.numerics.kernels.interpreted import squared_distances
 from privfed.numerics.kmeans import local_updates
 from privfed.questions.lloyd import Inertia
 from privfed.questions.ranges import FeatureRanges
@@ -59,10 +61,20 @@ class Observation:
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """Holds a restart's last centroids, and the target's mean squared distance to the nearest of them."""
+    """Holds a restart's last centroids, and the target's mean squared distance to the nearest of them.
+
+    Both are of rows after the run's map.
+    """
 
     centers: FloatArray
     mean_squared: float
+    map: LinearMap | None = None
+
+    def squared(self, rows: FloatArray) -> FloatArray:
+        """Return squared distances of rows to the nearest centroid, in units of that mean, (n_rows,)."""
+        after = rows if self.map is None else self.map.after(rows)
+        least = max(self.mean_squared, float(np.finfo(np.float64).tiny))
+        return np.asarray(squared_distances(after, self.centers).min(axis=1) / least)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,21 +120,18 @@ def read_in_cells(client: int | None, what: str, noised: bool | None = None) -> 
     """
     shown = own_or_total(client)
     return (
-        Reads(what=what, shown=shown, client=client, use=_is_of_cells, noised=noised),
+        Reads(
+            what=what, shown=shown, client=client, use=lambda question: cells_of(question) > 1, noised=noised
+        ),
         # After several local steps the counts can only be derived if number and sum of the rows are known.
         Reads(what=what, shown=shown, client=client, use=_is_of_steps, noised=noised, beside=FeatureRanges),
     )
 
 
-def _is_of_cells(question: Question) -> bool:
+def cells_of(question: Question) -> int:
+    """Return in how many cells a question asks for the number and the sum of rows; 0 if it does not."""
     found = counted_in(question)
-    return found is not None and bool(found.sum) and found.cells.n_cells > 1
-
-
-def is_of_all(question: Question) -> bool:
-    """Say whether a question asks for the number and the sum of all rows."""
-    found = counted_in(question)
-    return found is not None and bool(found.sum) and found.cells.n_cells == 1
+    return found.cells.n_cells if found is not None and found.sum else 0
 
 
 def _is_of_steps(question: Question) -> bool:
@@ -153,6 +162,10 @@ def evidence_of(view: View, client: int | None) -> Evidence:
     These are rounds with one local step and the cells of a coreset start. Rounds with more local steps
     are used if the counts of the last step can be derived (`privfed.attacks.evidence.cells`).
     """
+    if maps := {
+        id(one.question.map): one.question.map for one in view.sums if isinstance(one.question, Mapped)
+    }:
+        return _joined([_before(view, client, of) for of in maps.values() if of.inverts])
     seen = list(answers_of(view, client))
     n_rows, row_sum, rounding = _number_and_sum(seen)
     observations: list[Observation] = []
@@ -172,8 +185,15 @@ def evidence_of(view: View, client: int | None) -> Evidence:
             local = place.centers is not None and not any(place.centers is one for one in asked_about)
             sequence += bool(observations) and len(counts) != len(observations[-1].counts)
             own = -1 - one.index if local or place.centers is None else sequence
-            cells = _shown(place, counts, n_rows)
-            observations.append(_with_doubt(Observation(own, cells, counts, sums, local), question))
+            # Empty cells are hidden if the counts miss rows: clients may be missing from the total.
+            if np.isfinite(n_rows) and abs(counts.sum() - n_rows) > 0.5:
+                place = Cells(place.place, counts > 0.5, place.centers)
+            made = Observation(own, place, counts, sums, local)
+            if local and isinstance(question, WeightedCentroids):
+                true = replace(last_step(question), shown=made.cells.shown)
+                doubt = min(_MOST_DOUBT, _DOUBT / max(question.local_iter - 1, 1))
+                made = replace(made, doubt=doubt, true=true)
+            observations.append(made)
     if not observations and row_sum is not None and round(n_rows) == 1:
         # The number and the sum of one row are that row: all of space is its cell, beside an empty one.
         everywhere = Cells(lambda rows: np.zeros(len(rows), dtype=np.int64), np.ones(2, dtype=np.bool_))
@@ -181,6 +201,49 @@ def evidence_of(view: View, client: int | None) -> Evidence:
         observations.append(Observation(sequence, everywhere, np.array([1.0, 0.0]), sums))
     low, high = _box(view)
     return Evidence(client, _at_rest(observations), tuple(scored), n_rows, row_sum, low, high)
+
+
+def _before(view: View, client: int | None, of: LinearMap) -> Evidence:
+    """Return the evidence of the sums after one map, about the rows before it."""
+    own = [(one, one.question) for one in view.sums]
+    sums = [replace(one, question=q.inner) for one, q in own if isinstance(q, Mapped) and q.map is of]
+    found = evidence_of(replace(view, sums=tuple(sums)), client)
+
+    def cells(one: Cells) -> Cells:
+        return Cells(lambda rows: one.place(of.after(rows)), one.shown)
+
+    moved = [
+        replace(
+            one,
+            cells=cells(one.cells),
+            true=one.true and cells(one.true),
+            sums=of.before(one.sums, one.counts),
+        )
+        for one in found.observations
+    ]
+    whole = found.row_sum
+    known = None if whole is None else of.before(whole[None], np.array([found.n_rows]))[0]
+    ranges = of.ranges(Ranges(found.low, found.high, 1))
+    return replace(
+        found,
+        observations=tuple(moved),
+        scored=tuple(replace(one, map=of) for one in found.scored),
+        row_sum=known,
+        low=ranges.low,
+        high=ranges.high,
+    )
+
+
+def _joined(found: Sequence[Evidence]) -> Evidence:
+    """Return all evidence together, whose sequences stay apart."""
+    each = [(i, one) for i, own in enumerate(found) for one in own.observations]
+    moved = [
+        replace(one, sequence=one.sequence + (_APART if one.sequence >= 0 else -_APART) * i)
+        for i, one in each
+    ]
+    low, high = np.max([one.low for one in found], axis=0), np.min([one.high for one in found], axis=0)
+    scored = tuple(one for own in found for one in own.scored)
+    return replace(found[0], observations=tuple(moved), scored=scored, low=low, high=high)
 
 
 def on_grid(evidence: Evidence, step: FloatArray) -> Evidence:
@@ -258,14 +321,6 @@ def _observed(
     return None
 
 
-def _with_doubt(one: Observation, question: Question | None) -> Observation:
-    """Record the doubt and the true partition of a round of local steps."""
-    if not (one.local and isinstance(question, WeightedCentroids)):
-        return one
-    true = replace(last_step(question), shown=one.cells.shown)
-    return replace(one, doubt=doubt_of(question), true=true)
-
-
 def _at_rest(observations: list[Observation]) -> tuple[Observation, ...]:
     """Remove the doubt from rounds that ended at the same local centroids as another round.
 
@@ -293,24 +348,15 @@ def _repeated(table: FloatArray) -> npt.NDArray[np.bool_]:
     return repeated
 
 
-def _shown(cells: Cells, counts: FloatArray, n_rows: float) -> Cells:
-    """Hide empty cells if the counts miss rows: clients may be missing from the total."""
-    missing = np.isfinite(n_rows) and abs(counts.sum() - n_rows) > 0.5
-    return Cells(cells.place, counts > 0.5, cells.centers) if missing else cells
-
-
 def _box(view: View) -> tuple[FloatArray, FloatArray]:
     """Return the narrowest ranges that the view's questions name."""
     named = [question.ranges for question in map(asked, view.sums) if question is not None]
-    if not named:
-        raise ArgumentError(
-            f"the view of {view.party!r} shows no question, so there is nothing to attack. Use the view "
-            "of a client, or of a server that opens the totals."
-        )
     narrow = min(named, key=lambda ranges: float(ranges.width.sum()))
     return narrow.low, narrow.high
 
 
+_APART = 100_000
+"""Distance between the sequences of two runs."""
 # Chosen on breast_cancer for two, three and five steps, where .2, .5 and .9 of the rounds had converged.
 _DOUBT, _MOST_DOUBT = 8.0, 4.0
 
@@ -351,11 +397,6 @@ def after_local_steps(
     counts = np.zeros(len(means))
     counts[held] = solved[1]
     return Cells.around(means), counts, counts[:, None] * means
-
-
-def doubt_of(question: WeightedCentroids) -> float:
-    """Return what to subtract from the log-odds of a row that appears only in rounds of this question."""
-    return min(_MOST_DOUBT, _DOUBT / max(question.local_iter - 1, 1))
 
 
 def last_step(question: WeightedCentroids) -> Cells:

@@ -10,12 +10,13 @@ rows. So no question is known by name here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from privfed.attacks.audits.truth import reads_labels_undeclared
 from privfed.attacks.base.report import Cells, IntArray
-from privfed.audits.truth import reads_labels_undeclared
+from privfed.attacks.evidence.mapped import LinearMap, Mapped
 from privfed.core.asking.question import AdditiveOver, ClientData, Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.records import SumView, View
@@ -35,11 +36,13 @@ class Shown:
         clients: positions of the clients whose rows are in it.
         values: the entries that are sums over rows, float64 of shape (n_values,).
         own: whether it is the answer of one client.
+        noise: variance of the noise in each value, (n_values,).
     """
 
     clients: tuple[int, ...]
     values: FloatArray
     own: bool
+    noise: FloatArray
 
 
 class Rows:
@@ -109,19 +112,17 @@ class Equations:
         question: what was asked, without noise.
         names: entries that are sums over rows.
         shown: whose sums were shown.
-        noise: variance of the noise in each value, float64 of shape (n_values,).
     """
 
     index: int
     question: Question
     names: tuple[str, ...]
     shown: tuple[Shown, ...]
-    noise: FloatArray = field(repr=False)
 
     @property
     def exact(self) -> bool:
         """Whether the sums carry no noise."""
-        return not self.noise.any()
+        return not any(shown.noise.any() for shown in self.shown)
 
     def parts(self, values: FloatArray) -> dict[str, FloatArray]:
         """Cut values, (..., n_values), into entries, (..., *shape)."""
@@ -170,11 +171,15 @@ def equations_of(view: View, *, by_row: bool = True) -> Iterator[Equations]:
             continue
         # A party that does not see who contributed assumes that the whole cohort did.
         whole = one.contributors or one.cohort
-        shown = [Shown((client,), _vector(own, names), True) for client, own in one.answers.items()]
+        shown = [
+            Shown((client,), _vector(own, names), True, noise_of(view, one, names, own=True))
+            for client, own in one.answers.items()
+        ]
         if one.total is not None:
-            shown.append(Shown(whole, _vector(one.total, names), False))
+            noise = noise_of(view, one, names, own=False)
+            shown.append(Shown(whole, _vector(one.total, names), False, noise))
         if shown:
-            yield Equations(one.index, question, names, tuple(shown), _noise(one.question, names, len(whole)))
+            yield Equations(one.index, question, names, tuple(shown))
 
 
 def asked(one: SumView) -> Question | None:
@@ -192,6 +197,7 @@ class Counted:
         sum: name of the entry that adds them up; empty if there is none.
         less: what that entry subtracts from each row of a cell, (n_cells, n_features).
         times: what it multiplies these differences by.
+        map: how the rows were mapped before; None if they were not.
     """
 
     cells: Cells
@@ -199,10 +205,12 @@ class Counted:
     sum: str
     less: FloatArray = field(repr=False)
     times: float
+    map: LinearMap | None = None
 
     def sums(self, statistics: Mapping[str, FloatArray]) -> FloatArray:
         """Return the sum of the rows of each cell, (n_cells, n_features), of statistics that hold `sum`."""
-        return _sums(statistics, self)
+        found = _sums(statistics, self)
+        return found if self.map is None else self.map.before(found, statistics[self.count].ravel())
 
 
 def _sums(statistics: Mapping[str, FloatArray], of: Rows | Counted) -> FloatArray:
@@ -224,6 +232,14 @@ def counted_in(question: Question) -> Counted | None:
 
     This follows from what it answers of a few points, so that it holds for questions of users, too.
     """
+    if isinstance(question, Mapped):
+        of, inner = question.map, counted_in(question.inner)
+        return inner and replace(
+            inner,
+            cells=Cells(lambda rows: inner.cells.place(of.after(rows)), inner.cells.shown),
+            sum=inner.sum * of.inverts,
+            map=of,
+        )
     declared, ranges = question.declaration, question.ranges
     names = summed(question)
     if declared is None or not names or not declared.row_counts:
@@ -231,7 +247,7 @@ def counted_in(question: Question) -> Counted | None:
     centers = _centers(question)
     middle = ranges.low + 0.5 * ranges.width
     points = np.clip(np.vstack([centers, ranges.low, middle, ranges.high]), ranges.low, ranges.high)
-    equations = Equations(0, question, names, (), np.empty(0))
+    equations = Equations(0, question, names, ())
     found = equations.of_rows(points)
     if found.cell is None:
         return None
@@ -264,15 +280,30 @@ def summed(question: Question, *, by_row: bool = True) -> tuple[str, ...]:
     return () if declared is None else declared.row_sums
 
 
+def adds_up(one: SumView, *, by_row: bool = True) -> bool:
+    """Say whether all that a sum shows adds up over the units."""
+    question = asked(one)
+    return question is not None and set(summed(question, by_row=by_row)) == set(dict(question.spec.layout))
+
+
 def _vector(statistics: Statistics, names: Sequence[str]) -> FloatArray:
     return np.concatenate([statistics[name].ravel() for name in names])
 
 
-def _noise(question: Question | None, names: Sequence[str], n_clients: int) -> FloatArray:
-    if question is None:
-        return np.empty(0)
-    deviation = dict(question.noise_std(n_clients)) if isinstance(question, Noised) else {}
-    shapes = dict((question.inner if isinstance(question, Noised) else question).spec.layout)
+def noise_of(view: View, one: SumView, names: Sequence[str], *, own: bool) -> FloatArray:
+    """Return the variance of the noise in each value of some entries, (n_values,).
+
+    Args:
+        view: what a party saw.
+        one: a sum of it.
+        names: of the entries.
+        own: whether the values are one client's answer, and not the total.
+    """
+    # A colluder's share of the noise stays in a total, but if answers are seen it left with its answer.
+    many = 1 if own else len(one.contributors or one.cohort) + (0 if one.answers else len(view.colluding))
+    question = one.question
+    deviation = dict(question.noise_std(many)) if isinstance(question, Noised) else {}
+    shapes = {} if question is None else dict(question.spec.layout)
     return np.concatenate(
         [np.full(int(np.prod(shapes[name])), deviation.get(name, 0.0) ** 2) for name in names]
     )

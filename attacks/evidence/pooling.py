@@ -25,7 +25,8 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from privfed.attacks.evidence.equations import asked, summed
+from privfed.attacks.evidence.equations import adds_up, asked
+from privfed.attacks.evidence.mapped import LinearMap, before
 from privfed.core.asking.question import ClientData
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.records import SumView, View
@@ -54,9 +55,9 @@ def with_answers(view: View) -> View:
             groups[one.question.at(None).to_bytes()].append(one)
     sums = {one.index: one for one in view.sums}
     for group in groups.values():
-        if len({frozenset(_inside(one)) for one in group}) > 1:
+        if len({frozenset(one.contributors or one.cohort) for one in group}) > 1:
             for client, answer in _solved(group, len(view.clients)).items():
-                first = next(one.index for one in group if client in _inside(one))
+                first = next(one.index for one in group if client in (one.contributors or one.cohort))
                 sums[first] = replace(sums[first], answers={client: answer, **sums[first].answers})
     return replace(view, sums=tuple(sums.values()))
 
@@ -74,16 +75,11 @@ def separable(took_part: FloatArray) -> FloatArray:
     return np.asarray(np.diag(projection) > 1.0 - _IN_SPAN)
 
 
-def _inside(one: SumView) -> tuple[int, ...]:
-    # A party that does not see who contributed assumes that the whole cohort did.
-    return one.contributors or one.cohort
-
-
 def _solved(group: list[SumView], n_clients: int) -> dict[int, Statistics]:
     """Return the answers that follow, by client, of those that were not shown."""
     took_part = np.zeros((len(group), n_clients))
     for row, one in zip(took_part, group, strict=True):
-        row[list(_inside(one))] = 1.0
+        row[list(one.contributors or one.cohort)] = 1.0
     weights = np.linalg.pinv(took_part)
     shown = {client for one in group for client in one.answers}
     totals = [one.total for one in group if one.total is not None]
@@ -115,7 +111,10 @@ def joined(before: View, after: View) -> View:
 
     def of(view: View) -> dict[tuple[bytes, frozenset[str]], SumView]:
         return {
-            (one.question.at(None).to_bytes(), frozenset(view.clients[i] for i in _inside(one))): one
+            (
+                one.question.at(None).to_bytes(),
+                frozenset(view.clients[i] for i in (one.contributors or one.cohort)),
+            ): one
             for one in view.sums
             if one.question is not None and one.total is not None and not isinstance(one.question, Noised)
         }
@@ -128,13 +127,14 @@ def joined(before: View, after: View) -> View:
     return View(after.party, (), ("rows that joined",), tuple(sums), {})
 
 
-def pooled(views: Sequence[View]) -> View:
+def pooled(views: Sequence[View], maps: Sequence[LinearMap] = ()) -> View:
     """Join views of the same rows into one that any passive attack can run on.
 
     Args:
         views: views of one party, with the same colluders by name. The rows of a client must be the same in
-            all runs that it was in, and preprocessed alike, as scaling moves them. Clients are told apart by
-            name.
+            all runs that it was in. Clients are told apart by name.
+        maps: of each view, how the rows became those of its run, so that the rows before are attacked; empty
+            where they are the same in all runs.
 
     Returns:
         A view of all clients and all sums, with the last view's result. Clients stand in the order in which
@@ -146,6 +146,7 @@ def pooled(views: Sequence[View]) -> View:
     """
     if not isinstance(views, Sequence) or not views or not all(isinstance(one, View) for one in views):
         raise ArgumentError(f"views must be a list of one View or more, got {views!r}.")
+    views = [before(*each) for each in zip(views, maps, strict=True)] if maps else views
     for name, found in (
         ("party", {view.party for view in views}),
         ("colluding", {frozenset(view.clients[i] for i in view.colluding) for view in views}),
@@ -164,8 +165,6 @@ def pooled(views: Sequence[View]) -> View:
 
 def _moved(one: SumView, to: Sequence[int], view: View) -> SumView:
     """Return a sum with the clients' new positions."""
-    if list(to) == list(range(len(view.clients))):
-        return one
     return replace(
         one,
         cohort=tuple(to[i] for i in one.cohort),
@@ -196,8 +195,7 @@ def _others(one: SumView, known: ClientData) -> SumView:
     question, total = asked(one), one.total
     if question is None:
         return one
-    whole = set(summed(question)) == {name for name, _ in question.spec.layout}
-    if total is None or not whole:
+    if total is None or not adds_up(one):
         return replace(one, total=None, answers={})
     if known.features.shape[1] != question.ranges.n_features:
         raise ArgumentError(
@@ -209,8 +207,9 @@ def _others(one: SumView, known: ClientData) -> SumView:
     counts = () if question.declaration is None else question.declaration.row_counts
     if asked(one) is one.question and any(left[name].min() < -1e-3 for name in counts if name in left):
         raise ArgumentError(
-            f"some of the {len(known.features)} known rows did not take part: sum {one.index} counts fewer "
-            "rows in their cells. Pass rows that did, as they were fitted."
+            f"sum {one.index} does not hold the {len(known.features)} known rows one by one: some did "
+            "not take part, or clients answered from groups of rows. Pass rows that took part, as they were "
+            "fitted, in a run of single rows; members of groups are named by Membership (--candidates)."
         )
     return replace(one, total=left, answers={})
 
@@ -263,10 +262,10 @@ def view_from_rounds(
                 f"round {t} has centers {center.shape}, counts {count.shape} and sums {total.shape}; they "
                 "need (k, d), (k,) or (clients, k), and the shape of the counts with d at the end."
             )
-        if not all(np.isfinite(one).all() for one in (center, count, total)):
-            raise ArgumentError(f"centers, counts and sums of round {t} must be finite.")
-        if (count < 0).any():
-            raise ArgumentError(f"counts of round {t} must not be negative, got {count.min():g}.")
+        if not all(np.isfinite(one).all() for one in (center, count, total)) or (count < 0).any():
+            raise ArgumentError(
+                f"centers, counts and sums of round {t} must be finite, and no count below 0."
+            )
     if len(n_clients) > 1 or (max(n_clients) and clients and len(clients) != max(n_clients)):
         raise ArgumentError(
             f"all rounds need the same clients, got {sorted(n_clients)}, named {list(clients)}."

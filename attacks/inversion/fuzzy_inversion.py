@@ -44,7 +44,7 @@ from privfed.core.record.records import View
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.numerics.memberships import shares
-from privfed.questions.cluster_spread import FuzzySpread
+from privfed.questions.fuzzy_spread import FuzzySpread
 
 _NEAR = 1e-24
 """Least squared distance used, as memberships have no derivative at a center itself."""
@@ -144,7 +144,6 @@ class FuzzyInversion(PassiveAttack[Points]):
     paper: ClassVar[str] = "Stallmann and Wilbik 2022 name the equations; solving them: ours"
     adversary: ClassVar[str] = "passive server"
     view: ClassVar[str] = "one client's fuzzy statistics over several questions, or totals of few rows"
-    algorithms: ClassVar[tuple[str, ...]] = ("dwf", "ewf", "lloyd", "minibatch", "fkm", "kfed", "fuzzy")
     prior: ClassVar[str] = "a public sample, or the box of the data, to start from"
     defence: ClassVar[str] = "a secure sum over many rows; differential privacy"
     aim: ClassVar[Aim] = Aim.SHOWN_CLIENT
@@ -220,15 +219,11 @@ class Search:
         self._scale = np.maximum(raw.std(axis=0), 1e-12 * np.abs(raw).max(axis=0) + 1e-300)
         self._known = raw / self._scale
         self._target = np.concatenate([part.observed for part in parts]) / self._scale
-        self._weights = self._reproducing()
+        # Weights of the public rows whose answers add up to the target.
+        self._weights = nnls(self._known.T, self._target, maxiter=20 * len(self._known))[0]
 
     def _phi(self, rows: FloatArray) -> FloatArray:
         return np.hstack([part.phi(rows) for part in self._parts])
-
-    def _reproducing(self) -> FloatArray:
-        """Return nonnegative weights of the public rows whose weighted answers add up to the target."""
-        weights, _ = nnls(self._known.T, self._target, maxiter=20 * len(self._known))
-        return np.asarray(weights, dtype=np.float64)
 
     def run(self, starts: int, moves: int) -> tuple[FloatArray, float]:
         """Return the best rows found, (n, n_features), and the root mean square of their residuals."""

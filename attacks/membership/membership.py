@@ -1,16 +1,17 @@
-"""Membership inference from totals alone: a likelihood-ratio test of whether a row or a client took part.
+"""Membership inference from totals: what all sums say of all candidates together.
 
-A total is s = sum of phi(x) over n units, where phi is the answer of a single unit; this is exact for
-questions that add up over records. Given the distribution of the units, s is nearly Gaussian, so the best
-test of "x is in" against "another unit is in its place" is linear (the whitened matched filter)
+All totals are one system of equations in the candidates' shares (`privfed.attacks.evidence.system`). A row
+that contradicts a sum without noise is excluded first (`privfed.attacks.membership.scores`). One that must be
+in a total of few rows is named (`privfed.attacks.evidence.subsets`). The others are solved for together.
 
-    z = (phi(x) - m)' M^-1 (s - n m) / mu,  mu^2 = (phi(x) - m)' M^-1 (phi(x) - m),  M = n C + N,
+Alone, a row's ratio is the whitened matched filter, so that AUC = Phi(mu / sqrt(2)) and TPR = Phi(Phi^-1(FPR)
++ mu). Without noise mu = sqrt(leverage of x / n): in D observed dimensions the average unit has leverage D,
+so more different partitions give more power, however many clients are in the sum. Together, candidates
+explain each other: where the list holds all members, and there are more equations than candidates, nothing is
+left open.
 
-where m and C are mean and covariance of phi, and N is the covariance of the noise of differential privacy. z
-is normal with standard deviation 1, around 0 without x and around mu with it: AUC = Phi(mu / sqrt(2)),
-TPR = Phi(Phi^-1(FPR) + mu). Without noise mu = sqrt(leverage of x / n). In D observed dimensions the
-average unit has leverage D, so more different partitions give more power, however many clients are in the
-sum.
+How much of the members the list holds (`listed`) is what the attacker is given. Where it is unknown, it is
+taken as the share under which the totals are likeliest, of a few.
 
 Sources: Homer et al. 2008 and Sankararaman et al. 2009 (membership inference from totals); Dong, Roth, Su
 2022 (the curve that differential privacy allows).
@@ -19,60 +20,35 @@ Sources: Homer et al. 2008 and Sankararaman et al. 2009 (membership inference fr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from functools import partial
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from privfed.attacks.base.interface import PassiveAttack
 from privfed.attacks.base.preparation import Prepared, Prior, Target
 from privfed.attacks.base.reading import Reads, Shows
-from privfed.attacks.base.results import NotRun
-from privfed.attacks.evidence.equations import Equations, equations_of, summed
-from privfed.attacks.membership.scores import MembershipScores, contradictions
+from privfed.attacks.base.results import NotRun, Truth
+from privfed.attacks.evidence.equations import equations_of, summed
+from privfed.attacks.evidence.exchanges import exchanged
+from privfed.attacks.evidence.subsets import named
+from privfed.attacks.evidence.system import MOST_UNITS, System
+from privfed.attacks.membership.scores import BoolArray, MembershipScores, contradictions
 from privfed.core.asking.question import ClientData
 from privfed.core.record.records import View
-from privfed.core.values.domain import FloatArray, Ranges
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
-from privfed.questions.lloyd import LloydSums
 
-_UNITS_A_DIMENSION = 5
-"""Least reference units for each dimension used; a covariance estimated from fewer is mostly noise."""
-_LEADING = 1e-4
-"""Least share of the largest variance. Weaker directions come from a few rare cells, far from Gaussian."""
-_AGREE, _MOST = 2.0, 0.9
-"""Ratio of two estimates of a variance, and the share of the candidates within it that a theory needs."""
-_FLAT = 1e-7
-"""Least share of the largest standard deviation; values that vary less show only rounding."""
-
-
-class Observed(NamedTuple):
-    """Holds what one or more sums show, and what single units would have answered.
-
-    Attributes:
-        total: the totals, float64 of shape (n_values,).
-        units: how many units each value is a sum of, float64 of shape (n_values,); NaN if unknown.
-        noise: variance of the noise in each value, float64 of shape (n_values,).
-        candidates: answers of the candidates, (n_candidates, n_values).
-        reference: answers of the reference units, (n_reference, n_values).
-    """
-
-    total: FloatArray
-    units: FloatArray
-    noise: FloatArray
-    candidates: FloatArray
-    reference: FloatArray
-
-    @classmethod
-    def together(cls, parts: Sequence[Observed]) -> Observed:
-        """Return several sums as one."""
-        return cls(*(np.concatenate(arrays, axis=-1) for arrays in zip(*parts, strict=True)))
+_SHARES = (1.0, 0.9, 0.75, 0.5, 0.1)
+"""Shares of the members that a list may hold, where the attacker does not know."""
 
 
 @dataclass(frozen=True)
 class Membership(PassiveAttack[MembershipScores]):
-    """Scores candidates by the likelihood ratio on the totals of a run, or on its final centroids.
+    """Scores candidates by what the totals of a run, or its final centroids, say of all of them together.
 
     Args:
         candidates: rows, (n_candidates, n_features), or clients: a list of tables (n_i, n_features).
@@ -82,6 +58,7 @@ class Membership(PassiveAttack[MembershipScores]):
             totals. Final centroids do not show it, so without it `mu` is NaN there.
         sums: indices of the sums to use; None for all.
         gdp_mu: mu of the run's differential privacy, shown beside the curve; None without.
+        listed: share of the members that the candidates hold, in (0, 1]; None if the attacker does not know.
     """
 
     candidates: FloatArray | Sequence[FloatArray]
@@ -89,22 +66,16 @@ class Membership(PassiveAttack[MembershipScores]):
     units: int | None = None
     sums: Sequence[int] | None = None
     gdp_mu: float | None = None
+    listed: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.listed is not None and not 0.0 < self.listed <= 1.0:
+            raise ArgumentError(f"listed must lie in (0, 1], got {self.listed}.", parameters=["listed"])
 
     name: ClassVar[str] = "membership"
     paper: ClassVar[str] = "Homer et al. 2008; Sankararaman et al. 2009; whitened over partitions: ours"
     adversary: ClassVar[str] = "passive server, colluding clients, or observer of the final centroids"
     view: ClassVar[str] = "totals, or the final centroids"
-    algorithms: ClassVar[tuple[str, ...]] = (
-        "dp",
-        "dwf",
-        "ewf",
-        "lloyd",
-        "minibatch",
-        "fkm",
-        "kfed",
-        "fuzzy",
-        "fedavg",
-    )
     prior: ClassVar[str] = "the distribution of rows (or of clients)"
     defence: ClassVar[str] = "differential privacy; a secure sum alone only dilutes it as 1/sqrt(n)"
 
@@ -114,14 +85,16 @@ class Membership(PassiveAttack[MembershipScores]):
     @classmethod
     def prepare(cls, target: Target, parameters: Mapping[str, Any]) -> Prepared[Self]:
         """Take half of the public rows for candidates that took no part, the other half as known."""
-        if target.public is None or len(target.public) < cls.public_rows:
+        public = target.candidates if target.public is None else target.public
+        if public is None or len(public) < cls.public_rows:
             raise ArgumentError(
                 f"membership compares with public rows: pass at least {cls.public_rows}, Prior(sample=...)."
             )
-        members, others, known = candidates_of(target, target.public)
-        made = cls._made(
-            {"gdp_mu": target.gdp_mu, **parameters, "candidates": np.concatenate([members, others])}
-        )
+        members, others, known = candidates_of(target, public)
+        n_members = sum(len(own) for i, own in enumerate(target.clients) if i not in target.colluding)
+        share = len(members) / n_members if target.candidates is None else None
+        given = {"gdp_mu": target.gdp_mu, "listed": share, **parameters}
+        made = cls._made({**given, "candidates": np.concatenate([members, others])})
         inside = np.arange(len(members) + len(others)) < len(members)
         return Prepared(made, replace(target.prior, sample=known), replace(target.truth, members=inside))
 
@@ -141,33 +114,51 @@ class Membership(PassiveAttack[MembershipScores]):
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> MembershipScores | NotRun:
         candidates, reference = self._units(prior)
         alone = view.party == "observer" and not view.colluding
-        by_row = isinstance(self.candidates, np.ndarray)
-        sums = [] if alone else list(equations_of(self._chosen(view), by_row=by_row))
-        parts = list(self._observed(sums, candidates, reference))
-        if not parts and "centers" in view.result:
-            parts = [_converged(view, candidates, reference, self.units)]
-        name = self.name
-        if not parts:
-            return NotRun(attack=name, why=f"none of the sums {list(self.sums or ())} adds up over units")
-        likelihood, mu = matched_filter(Observed.together(parts))
-        contradicted = np.zeros(len(candidates))
+        by_row, n = isinstance(self.candidates, np.ndarray), len(candidates)
+        chosen = (one for one in view.sums if self.sums is None or one.index in self.sums)
+        seen = replace(view, sums=() if alone else tuple(chosen))
+        system = System.of(seen, [*candidates, *reference], by_row=by_row)
+        if system is None:
+            return NotRun(
+                attack=self.name, why=f"none of the sums {list(self.sums or ())} adds up over units"
+            )
+        contradicted, known = np.zeros(n), np.zeros(n, dtype=np.bool_)
         if isinstance(self.candidates, np.ndarray):
-            contradicted = contradictions(self.candidates, sums, len(view.clients))
+            contradicted = contradictions(self.candidates, equations_of(seen), len(view.clients))
+            known = named(seen, self.candidates) > 0.0
+        # Whoever is named is taken out of the totals.
+        every, system = system, system.without(np.flatnonzero(known))
+        given = float(self.units - known.sum() if self.units else system.units)
+        counted = math.isfinite(given)
+        shares = _SHARES[not counted :] if self.listed is None else (self.listed,)
+        possible = np.flatnonzero((contradicted == 0.0) & ~known)
+        scores, mu = np.full(n, -np.inf), np.full(n, np.nan)
+        # More candidates than can be solved for together are solved for in parts.
+        for part in np.array_split(possible, -(-len(possible) // MOST_UNITS) or 1):
+            whole = len(part) / max(len(possible), 1)
+            found = max(
+                (system.posterior(part, share * whole, given if counted else n / 2, n) for share in shares),
+                key=lambda one: one.evidence,
+            )
+            # A ratio rests on how many took part.
+            scores[part] = found.ratio if counted else found.mean
+            mu[part] = found.mu if counted else np.nan
+        least, most = (float(one(scores[possible], initial=0.0)) for one in (np.min, np.max))
+        scores = np.where(contradicted > 0.0, least - 1.0 - contradicted, np.where(known, most + 1.0, scores))
         return MembershipScores(
-            attack=name,
-            queries=len(parts),
-            scores=likelihood - contradicted * (np.ptp(likelihood) + 1.0),
-            likelihood=likelihood,
+            attack=self.name,
+            queries=system.n_sums,
+            scores=scores,
             contradicted=contradicted,
             mu=mu,
-            by_sum=np.stack([matched_filter(part)[0] for part in parts]),
             gdp_mu=self.gdp_mu,
-        )
-
-    def _chosen(self, view: View) -> View:
-        """Return the view of the sums to use; of those with single answers, totals too."""
-        return replace(
-            view, sums=tuple(one for one in view.sums if self.sums is None or one.index in self.sums)
+            named=known,
+            given=f"{n} candidates, which hold "
+            f"{f'{self.listed:.3g}' if self.listed else 'an unknown share'} of the members; "
+            f"{len(reference)} public units; {'n' if self.units else 'n as the totals show it'}",
+            others=partial(_others, view, self.candidates, every)
+            if isinstance(self.candidates, np.ndarray)
+            else None,
         )
 
     def _units(self, prior: Prior) -> tuple[list[ClientData], list[ClientData]]:
@@ -180,33 +171,30 @@ class Membership(PassiveAttack[MembershipScores]):
                 "membership compares candidates with a population: pass Prior(sample=...) for rows, "
                 "reference=[...] for clients."
             )
-        return _as_units(self.candidates), _as_units(reference)
+        made = ([ClientData(np.atleast_2d(one)) for one in own] for own in (self.candidates, reference))
+        return next(made), next(made)
 
-    def _observed(
-        self, sums: Sequence[Equations], candidates: list[ClientData], reference: list[ClientData]
-    ) -> Iterator[Observed]:
-        by_row, seen = isinstance(self.candidates, np.ndarray), set[bytes]()
-        for one in sums:
-            total = next((shown for shown in one.shown if not shown.own), None)
-            if total is None:
-                continue
-            # Without noise, the same question to the same clients has the same answer and adds nothing.
-            key = one.question.to_bytes() + repr(total.clients).encode()
-            if one.exact and key in seen:
-                continue
-            seen.add(key)
-            own, others = one.of_units(candidates), one.of_units(reference)
-            n = float("nan") if self.units is None else float(self.units)
-            if self.units is None:
-                known = np.concatenate([own, others])
-                n = _count(one, total.values, known) if by_row else len(total.clients)
-            yield Observed(total.values, np.full(total.values.size, n), one.noise, own, others)
+
+def _others(view: View, candidates: FloatArray, system: System, truth: Truth) -> BoolArray:
+    """Say of which candidates other rows are shown that give all that a view shows."""
+    members, exact = np.asarray(truth.members), np.flatnonzero(system.noise == 0.0)
+    if not exact.size:
+        # Any others give the same totals, with other noise.
+        return np.ones(len(members), dtype=np.bool_)
+    # Final centers follow from rows by all of a fit, so that only equal rows are known to give the same.
+    shown = any(one.total is not None for one in view.sums)
+    left = system.left[exact][:, : len(members)] if shown else csr_array(candidates.T)
+    return exchanged(view, truth.clients, candidates, members * 1.0, left, 1.0)
 
 
 def candidates_of(target: Target, public: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return rows that took part, public rows that did not, and public rows that the attacker knows."""
     honest = [rows for i, rows in enumerate(target.clients) if i not in target.colluding]
     members, most = np.concatenate(honest), target.most_candidates
+    if target.candidates is not None:
+        rows = {row.tobytes() for row in members}
+        took_part = np.array([row.tobytes() in rows for row in target.candidates])
+        return target.candidates[took_part], target.candidates[~took_part], public
     if most is None:
         return members, public[::2], public[1::2]
     # As many of one kind as of the other: then half of all guesses are right without any access.
@@ -214,93 +202,3 @@ def candidates_of(target: Target, public: FloatArray) -> tuple[FloatArray, Float
     n = min(len(others), most // 2, len(members))
     chosen = np.random.default_rng([target.seed, 3]).choice(len(members), n, replace=False)
     return members[chosen], others[:n], known
-
-
-def matched_filter(seen: Observed) -> tuple[FloatArray, FloatArray]:
-    """Return z and mu of each candidate, each float64 of shape (n_candidates,).
-
-    The filter is estimated on two thirds of the reference units, and the variance of its score on the rest.
-    So overfitting to few units does not overstate the score. The mean of the reference units has variance C /
-    n_reference, which adds that of n^2 / n_reference further units.
-
-    If the number of units is unknown, z is right up to a factor and mu is NaN. So is mu if both parts do not
-    agree on the variance within a factor of two, for nine candidates in ten: then there are too few reference
-    units for theory, or some are too far out. If the sums are over different
-    cohorts, the covariance is computed for their mean size.
-    """
-    mean, scale = seen.reference.mean(axis=0), seen.reference.std(axis=0)
-    varies = scale > _FLAT * max(1.0, float(scale.max()))
-    known = bool(np.isfinite(seen.units).all())
-    units = seen.units if known else np.ones_like(seen.units)
-    if not varies.any():
-        return np.zeros(len(seen.candidates)), np.zeros(len(seen.candidates))
-    offsets = (seen.reference[:, varies] - mean[varies]) / scale[varies]
-    behind = float(units.mean()) * (1.0 + float(units.mean()) / len(offsets) * known)
-    noise = seen.noise[varies] / np.square(scale[varies])
-    making = np.arange(len(offsets)) % 3 > 0
-    candidates = (seen.candidates - mean)[:, varies] / scale[varies]
-    filters = _filters(offsets[making], candidates, behind, noise)
-    # What a filter picks out may be rare, and so in none of the other units: the larger variance counts.
-    first, second = (np.square(offsets[part] @ filters.T).mean(axis=0) for part in (making, ~making))
-    variance = behind * np.maximum(first, second) + np.square(filters) @ noise
-    alike = (first <= _AGREE * second) & (second <= _AGREE * first)
-    known &= bool(alike.mean() >= _MOST)
-    deviation = np.sqrt(np.maximum(variance, np.finfo(np.float64).tiny))
-    residual = (seen.total - units * mean)[varies] / scale[varies]
-    mu = np.einsum("ij,ij->i", filters, candidates) / deviation
-    return (filters @ residual) / deviation, mu if known else np.full(len(mu), np.nan)
-
-
-def _filters(offsets: FloatArray, candidates: FloatArray, behind: float, noise: FloatArray) -> FloatArray:
-    """Return M^-1 (phi - m) of each candidate in the leading directions, (n_candidates, n_values).
-
-    Args:
-        offsets: offsets of the reference units from their mean, (n_units, n_values).
-        candidates: offsets of the candidates, (n_candidates, n_values).
-        behind: number of units whose covariance is in the total.
-        noise: variance of the noise in each value, (n_values,).
-    """
-    _, spread, directions = np.linalg.svd(offsets, full_matrices=False)
-    values = np.square(spread) / len(offsets)
-    kept = np.flatnonzero(values > _LEADING * values[0])[: max(1, len(offsets) // _UNITS_A_DIMENSION)]
-    basis = directions[kept]
-    covariance = behind * np.diag(values[kept]) + (basis * noise) @ basis.T
-    found: FloatArray = np.linalg.solve(covariance, basis @ candidates.T).T @ basis
-    return found
-
-
-def _count(one: Equations, total: FloatArray, units: FloatArray) -> float:
-    """Return how many units a total is over, from an array whose entries add up to one for every unit.
-
-    Counts over all cells do, a count of rows does, and so do memberships. NaN if there is none: a combination
-    of values that is one for the known units alone would say nothing of the others.
-    """
-    totals = one.parts(total)
-    for name, values in one.parts(units).items():
-        if np.allclose(values.reshape(len(units), -1).sum(axis=1), 1.0, rtol=0.0, atol=1e-6):
-            return float(max(1.0, np.rint(totals[name].sum())))
-    return math.nan
-
-
-def _as_units(units: FloatArray | Sequence[FloatArray]) -> list[ClientData]:
-    """Return each row, or each table, as the data of one unit."""
-    if isinstance(units, np.ndarray):
-        return [ClientData(row[None]) for row in units]
-    return [ClientData(table) for table in units]
-
-
-def _converged(
-    view: View, candidates: list[ClientData], reference: list[ClientData], units: int | None
-) -> Observed:
-    """Return what final centroids show: the offsets of a cluster's rows from its centroid add up to zero."""
-    centers = view.result["centers"]
-    rows = np.concatenate([unit.features for unit in (*candidates, *reference)])
-    question = LloydSums(ranges=Ranges(rows.min(axis=0), rows.max(axis=0), len(rows)), centers=centers)
-
-    def offsets(units: list[ClientData]) -> FloatArray:
-        answers = question.answer_all(units, [np.random.default_rng(0)] * len(units))
-        return np.stack([(one["sum"] - one["count"][:, None] * centers).ravel() for one in answers])
-
-    nothing = np.zeros(centers.size)
-    n = np.full(centers.size, np.nan if units is None else float(units))
-    return Observed(nothing, n, nothing, offsets(candidates), offsets(reference))

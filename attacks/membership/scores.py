@@ -10,24 +10,24 @@ the mean of the others lies in another cell: cells are convex, so a mean of rows
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import norm
+from sklearn.metrics import roc_curve
 
-from privfed.attacks.base.report import IntArray, Report
+from privfed.attacks.base.report import IntArray, Report, Status
 from privfed.attacks.base.results import Result, Truth
-from privfed.attacks.evidence.equations import Counted, Equations, Rows, counted_in
-from privfed.audits.confidence import Rate, mu_bound
+from privfed.attacks.evidence.equations import Counted, Equations, counted_in
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError
 
 FALSE_ALARMS = (0.01, 0.001, 0.0)
 """False-positive rates at which the true-positive rate is reported."""
-_ALPHA = 0.05
 _GRID = 400
+BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,27 +36,28 @@ class MembershipScores(Result):
 
     Args:
         scores: float64 of shape (n_candidates,).
-        likelihood: the likelihood ratio alone, (n_candidates,); None where it is the score.
         contradicted: in how many sums the candidate contradicts what was shown, (n_candidates,); None where
             this was not asked. One or more excludes it.
         mu: theoretical distance between the likelihood ratio's distributions with and without the candidate,
             in standard deviations, (n_candidates,); NaN if unknown.
-        by_sum: scores from each sum alone, (n_sums, n_candidates).
         gdp_mu: mu of the run's differential privacy; None without.
+        named: whether a total determines that the candidate took part, bool of shape (n_candidates,); None
+            where this was not asked.
+        given: what the attacker was given, in words.
+        others: says of which candidates other rows give all that was shown, bool of shape (n_candidates,),
+            given the truth (`privfed.attacks.evidence.exchanges`); None if that is unknown.
     """
 
     scores: FloatArray
     mu: FloatArray
-    likelihood: FloatArray | None = None
     contradicted: FloatArray | None = None
-    by_sum: FloatArray = field(default_factory=lambda: np.empty((0, 0)), repr=False)
     gdp_mu: float | None = None
+    named: BoolArray | None = None
+    given: str = ""
+    others: Callable[[Truth], BoolArray] | None = field(default=None, repr=False)
 
     def score(self, truth: Truth) -> Report:
-        """Compare members' scores with the others'.
-
-        Confidence limits treat candidates as independent draws. Candidates of one run share its totals, so
-        for valid limits pool one candidate from each of many runs.
+        """Compare members' scores with the others', and what is claimed: who is named, and who excluded.
 
         Raises:
             ArgumentError: the truth does not say which of these candidates are members, or all are, or none.
@@ -68,57 +69,58 @@ class MembershipScores(Result):
             raise ArgumentError("membership is scored on candidates of both kinds, members and others.")
         auc = area(inside, outside)
         alarms = np.linspace(0.0, 1.0, _GRID + 1)
-        curves = {"ROC": np.column_stack([alarms, _roc(inside, outside, alarms)])}
-        details = {"auc": auc, "auc, standard error": _standard_error(auc, len(inside), len(outside))}
-        details |= self._rates(inside, outside)
-        excluded = (np.zeros(len(self.scores)) if self.contradicted is None else self.contradicted) > 0.0
+        false, true, _ = roc_curve(truth.members, self.scores)
+        curves, details = {"ROC": np.column_stack([false, true])}, {"auc": auc}
+        for alarm in FALSE_ALARMS:
+            details[f"tpr at fpr {alarm:g}"] = float(true[false <= alarm].max())
+        nobody = np.zeros(len(self.scores), dtype=np.bool_)
+        excluded = nobody if self.contradicted is None else self.contradicted > 0.0
+        named = nobody if self.named is None else self.named
         if excluded.any():
             details["others excluded"] = float(excluded[~truth.members].mean())
             details["members excluded"] = float(excluded[truth.members].mean())
-        ratio = self.scores if self.likelihood is None else self.likelihood
-        details["auc, likelihood ratio"] = area(ratio[truth.members], ratio[~truth.members])
-        bound = math.nan
+        if named.any():
+            details["members named"] = float(named[truth.members].mean())
+        claimed, bound = named | excluded, math.nan
+        open_ = nobody if self.others is None else self.others(truth)
         if np.isfinite(self.mu).all():
             details["auc, theory"] = float(norm.cdf(self.mu / math.sqrt(2.0)).mean())
+            details |= {
+                f"tpr at fpr {alarm:g}, theory": float(theory_curve(self.mu, np.array([alarm]))[0])
+                for alarm in FALSE_ALARMS
+                if alarm
+            }
             curves["theory"] = np.column_stack([alarms, theory_curve(self.mu, alarms)])
         if self.gdp_mu is not None:
-            details["auc, most that privacy allows"] = bound = float(norm.cdf(self.gdp_mu / math.sqrt(2.0)))
-            details["mu, at least"] = largest_mu(inside, outside)
-            details["mu of the claim"] = self.gdp_mu
+            details["auc, most that privacy allows one record"] = float(
+                norm.cdf(self.gdp_mu / math.sqrt(2.0))
+            )
+            bound = float(norm.cdf(self.gdp_mu))
             curves["privacy allows"] = np.column_stack(
                 [alarms, theory_curve(np.array([self.gdp_mu]), alarms)]
             )
-        if len(self.by_sum):
-            each = [area(one[truth.members], one[~truth.members]) for one in self.by_sum]
-            details["auc, best single sum"] = max(each)
         return Report(
             attack=self.attack,
             goal="area under the ROC curve",
             recovered=auc,
-            precision=float((~truth.members)[excluded].mean()) if excluded.any() else math.nan,
-            claims=int(excluded.sum()) if excluded.any() else len(self.scores),
+            precision=float((truth.members == named)[claimed].mean()) if claimed.any() else math.nan,
+            claims=int(claimed.sum()),
             linked=True,
             baseline=0.5,
             chance=chance(truth.members),
             bound=bound,
-            bound_of="any test under the noise that gdp_mu names, but for chance",
+            bound_of="the largest area of any test under this noise, of pairs of which one took part",
+            given=self.given,
+            witness=float(open_.mean()) if self.others else math.nan,
+            statuses=[
+                Status.FOUND if told else Status.NOT_CERTAIN if other else Status.OPEN
+                for told, other in zip(claimed, open_, strict=True)
+            ],
             queries=self.queries,
             seconds=self.seconds,
             details=details,
             scenes=curves,
         )
-
-    def _rates(self, inside: FloatArray, outside: FloatArray) -> dict[str, float]:
-        """Return true-positive rates at few false alarms, with confidence limits and theoretical values."""
-        found: dict[str, float] = {}
-        for alarm in FALSE_ALARMS:
-            at = np.quantile(outside, 1.0 - alarm, method="higher")
-            rate, name = Rate(int((inside > at).sum()), len(inside)), f"tpr at fpr {alarm:g}"
-            found[name] = rate.hits / rate.trials
-            found[f"{name}, low"], found[f"{name}, high"] = rate.low(_ALPHA / 2), rate.high(_ALPHA / 2)
-            if alarm and np.isfinite(self.mu).all():
-                found[f"{name}, theory"] = float(theory_curve(self.mu, np.array([alarm]))[0])
-        return found
 
 
 def chance(members: npt.NDArray[np.bool_]) -> float:
@@ -148,36 +150,6 @@ def theory_curve(mu: FloatArray, alarms: FloatArray) -> FloatArray:
     rates: FloatArray = norm.cdf(norm.ppf(alarms)[:, None] + mu).mean(axis=1)
     return rates
 
-
-def largest_mu(inside: FloatArray, outside: FloatArray, alpha: float = _ALPHA) -> float:
-    """Return a lower bound on mu: the best over several thresholds, with a Bonferroni correction."""
-    thresholds = np.quantile(outside, [0.5, 0.75, 0.9, 0.99, 0.999], method="higher")
-    return max(
-        mu_bound(
-            Rate(int((inside > at).sum()), len(inside)),
-            Rate(int((outside > at).sum()), len(outside)),
-            alpha / len(thresholds),
-        )
-        for at in thresholds
-    )
-
-
-def _roc(inside: FloatArray, outside: FloatArray, alarms: FloatArray) -> FloatArray:
-    thresholds = np.quantile(outside, 1.0 - alarms, method="higher")
-    ordered = np.sort(inside)
-    rates: FloatArray = 1.0 - np.searchsorted(ordered, thresholds, "right") / len(inside)
-    rates[-1] = 1.0
-    return rates
-
-
-def _standard_error(auc: float, n_inside: int, n_outside: int) -> float:
-    """Return the standard error of an area (Hanley and McNeil 1982, equation 1)."""
-    both_in, both_out = auc / (2.0 - auc), 2.0 * auc**2 / (1.0 + auc)
-    spread = auc * (1.0 - auc) + (n_inside - 1) * (both_in - auc**2) + (n_outside - 1) * (both_out - auc**2)
-    return math.sqrt(max(0.0, spread) / (n_inside * n_outside))
-
-
-BoolArray = npt.NDArray[np.bool_]
 
 _ERROR = 1e-6
 """Largest error of an exact sum, from rounding in masked sums, as a share of the ranges."""
@@ -214,18 +186,11 @@ def contradictions(rows: FloatArray, sums: Iterable[Equations], n_clients: int) 
             if cells is not None and place is not None:
                 found[clients] += _misplaced(totals, cells, place, inside, ranges)
             elif added is not None:
-                found[clients] += _too_many(totals, added)
+                for name in added.counts:
+                    left = (totals[name] - added.added[name]).reshape(len(rows), -1).min(axis=1)
+                    found[clients] += left < -_ERROR * max(1.0, float(totals[name].max()))
             seen[clients] = True
     return found[seen].min(axis=0) if alone else np.zeros(len(rows))
-
-
-def _too_many(totals: Mapping[str, FloatArray], own: Rows) -> BoolArray:
-    """Say which rows add more to a count than it holds, bool of shape (n_rows,)."""
-    excluded = np.zeros(len(own.rows), dtype=np.bool_)
-    for name in own.counts:
-        left = (totals[name] - own.added[name]).reshape(len(excluded), -1)
-        excluded |= left.min(axis=1) < -_ERROR * max(1.0, float(totals[name].max()))
-    return excluded
 
 
 def _misplaced(

@@ -1,12 +1,23 @@
 """Recovers likely rows from noised counts and sums, given the known noise distribution and a prior.
 
 Under differential privacy exact differences are gone, but the size of the noise in every total is public, and
-so are the cells. The attack draws sets of rows from their posterior (`chains`, `moves`) and claims the rows
-on which independently found sets agree. docs/attacks/noisy-differencing.md explains it.
+so is what any row adds (`privfed.attacks.evidence.system`). The attack draws sets of rows from their
+posterior (`privfed.attacks.posterior.chains`) and claims the rows on which independently found sets agree.
+docs/attacks/noisy-differencing.md explains it.
 
-Turns draws of sets of rows into single claims, by matching rows between sets and counting agreement.
+A bound, under Gaussian differential privacy, on any attack that lists claimed rows.
 
-Rows claimed from noised sums, and the bound that Gaussian differential privacy sets on them.
+Let x be one of the target's rows, drawn from a prior; the attacker may know all other rows. An attack makes
+at most m claims. If x is not in the data (or replaced by another row), the claims do not depend on x, so
+one of them is within the tolerance of x with probability at most
+
+    kappa = the largest prior probability that m balls of that radius can cover.
+
+As the run is mu-GDP, an event of probability kappa without x has at most probability Phi(Phi^-1(kappa) + mu)
+with it (Dong, Roth and Su 2022). This is concave in kappa, so by Jensen's inequality it can be averaged over
+x: the same bound holds for the expected share of rows that are claimed. For one claim it is the bound on
+reconstruction robustness of Balle, Cherubin and Hayes 2022 (arXiv:2201.04845), definition 2, for a Gaussian
+trade-off curve.
 """
 
 from __future__ import annotations
@@ -17,25 +28,29 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
+from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
+from scipy.stats import norm
 
 from privfed.attacks.base.interface import PassiveAttack
 from privfed.attacks.base.preparation import Aim, Prior
 from privfed.attacks.base.reading import Reads, own_or_total
 from privfed.attacks.base.report import Report, matched_rmse, matches, spread
 from privfed.attacks.base.results import NEAR, NotRun, Points, Truth
-from privfed.attacks.posterior.chains import Chains, Moves, coverage, reconstruction_bound
-from privfed.attacks.posterior.evidence import (
-    BoolArray,
-    NoisyEvidence,
-    RowPrior,
-    is_of_offsets,
-    noisy_evidence_of,
-)
-from privfed.core.record.records import View
+from privfed.attacks.evidence.cells import answers_of
+from privfed.attacks.evidence.equations import noise_of
+from privfed.attacks.evidence.system import System
+from privfed.attacks.posterior.chains import Chain, drawn
+from privfed.core.asking.question import ClientData
+from privfed.core.record.records import SumView, View
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
+from privfed.privacy.noised import Noised
+from privfed.questions.bounded.bounded_sums import OffsetSums
+
+BoolArray = npt.NDArray[np.bool_]
 
 AGREE = 0.5
 """Share of the draws above which a row is more likely there than not."""
@@ -112,7 +127,7 @@ class NoisyPoints(Points):
         likeliest: all rows of the target at their likeliest positions, claimed or not, (n, n_features).
         prior_rows: draws from the attacker's prior, (n, n_features), for the bound.
         mu: mu of the Gaussian differential privacy of what was seen; NaN if nothing was.
-        explained: share of the families of chains that explain the sums, in [0, 1].
+        explained: share of the chains that explain the sums, in [0, 1].
     """
 
     likeliest: FloatArray = field(repr=False)
@@ -133,7 +148,7 @@ class NoisyPoints(Points):
             "matched rmse / sd, all rows": matched_rmse(self.likeliest, rows) / unit,
             "bound within .05 sd": bounds[1],
             "mu of what was seen": self.mu,
-            "families that explain the sums": self.explained,
+            "chains that explain the sums": self.explained,
         }
         return replace(report, bound=bounds[0], bound_of=EXPECTED, details=details)
 
@@ -143,15 +158,14 @@ class NoisyPoints(Points):
         return reconstruction_bound(coverage(self.prior_rows, most, radius), self.mu)
 
 
-FAMILIES = 8
-_CHAINS = 6
+CHAINS = 8
+"""Chains, each of which draws from a pool of its own, so that their agreement is evidence."""
 _LIFT = 10.0
 """Least factor by which a claim's odds must exceed those without access."""
 _SURE = 4.0
 """Chains explain the sums if their misfit is at most this many standard deviations above that of noise."""
-_KEPT = 6
-"""Number of times at which the sets of all chains are kept."""
-_DRAWS = 2000
+_DRAWS, _GUESSES = 600, 48
+"""Rows in a pool; sets of guesses without access."""
 
 
 class NoisyDifferencing(PassiveAttack[NoisyPoints]):
@@ -161,8 +175,8 @@ class NoisyDifferencing(PassiveAttack[NoisyPoints]):
         client: position of the client whose answers are read; None reads totals, for rows of any client.
         confidence: least confidence of a claim, in [0, 1); at 0 all rows are claimed at their likeliest
             position.
-        n_sweeps: how often each row of each chain is moved, at least 10; a third of the sweeps are at full
-            likelihood.
+        n_sweeps: how often each row of each chain is moved, at least 10; three quarters of the sweeps are at
+            full likelihood.
         most_rows: most rows of the target; time grows with their number
             (docs/attacks/noisy-differencing.md).
     """
@@ -171,7 +185,6 @@ class NoisyDifferencing(PassiveAttack[NoisyPoints]):
     paper: ClassVar[str] = "own; posterior of the rows by annealed sampling; the bound after arXiv:2201.04845"
     adversary: ClassVar[str] = "passive server (honest but curious), alone or with colluding clients"
     view: ClassVar[str] = "noised counts and sums in cells: a client's own, or totals; the noise's size"
-    algorithms: ClassVar[tuple[str, ...]] = ("dp",)
     prior: ClassVar[str] = "a public sample of the kind of data; without it the declared domain"
     defence: ClassVar[str] = "differential privacy with a small epsilon for one record"
     aim: ClassVar[Aim] = Aim.SHOWN_CLIENT
@@ -180,7 +193,7 @@ class NoisyDifferencing(PassiveAttack[NoisyPoints]):
         self,
         client: int | None = None,
         *,
-        confidence: float = 0.75,
+        confidence: float = 0.8,
         n_sweeps: int = 80,
         most_rows: int = 200,
     ) -> None:
@@ -198,99 +211,144 @@ class NoisyDifferencing(PassiveAttack[NoisyPoints]):
         """Noised counts and sums of offsets in cells."""
         whose = "of all clients together" if self.client is None else f"of client {self.client} alone"
         what, shown = f"noised counts and sums in cells, {whose}", own_or_total(self.client)
-        return (Reads(what=what, shown=shown, client=self.client, use=is_of_offsets, noised=True),)
+        return (
+            Reads(
+                what=what,
+                shown=shown,
+                client=self.client,
+                use=lambda question: isinstance(question, OffsetSums),
+                noised=True,
+            ),
+        )
 
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> NoisyPoints | NotRun:
-        evidence, name = noisy_evidence_of(view, self.client), self.name
-        if evidence is None:
-            return NotRun(attack=name, why="noised sums in cells are of other clients than most totals")
-        ranges = evidence.ranges
-        belief = RowPrior.of(prior.sample, ranges, rng)
-        draws = belief.draw(_DRAWS, ranges, rng)
-        tolerance = NEAR * spread(draws)
-        n_rows, n_slots = slots_for(evidence, len(view.clients) if self.client is None else 1)
+        of = [one for one, _ in answers_of(view, self.client) if _read_in(one) is not None]
+        if not of:
+            return NotRun(attack=self.name, why="noised sums in cells are of other clients than most totals")
+        seen = replace(view, sums=tuple(of))
+        every = (question.ranges for one in of if (question := _read_in(one)) is not None)
+        ranges = min(every, key=lambda one: float(one.width.sum()))
+        draws = drawn(prior.sample, ranges, _DRAWS * (CHAINS + 1), rng).reshape(CHAINS + 1, _DRAWS, -1)
+        every_draw = draws.reshape(-1, draws.shape[2])
+        tolerance = NEAR * spread(every_draw)
+
+        def read(pool: FloatArray) -> System:
+            found = System.of(seen, [ClientData(row[None]) for row in pool], client=self.client)
+            assert found is not None  # Sums of offsets add up over rows.
+            return found
+
+        units, most = read(draws[0]).units, ranges.rows * (len(view.clients) if self.client is None else 1)
+        n_rows = float(np.clip(units, 1, most)) if math.isfinite(units) else float(most)
         if n_rows > self.most_rows:
             fewer = ", or attack one client where the view shows its answers" if self.client is None else ""
             why = (
                 f"the target has about {n_rows:.0f} rows, more than most_rows={self.most_rows}: pass more, "
                 f"and wait in proportion{fewer}"
             )
-            return NotRun(attack=name, why=why)
-        chains = Chains(evidence, belief, n_slots, min(1.0, n_rows / n_slots), (FAMILIES, _CHAINS), rng)
-        sets = sampled(chains, self.n_sweeps)
-        fits = explains(chains)
-        claims = claimed(chains, sets, fits, tolerance)
-        sure = self._sure(claims, by_chance(claims.points, draws, n_rows, tolerance))
-        guesses = [belief.draw(max(1, round(n_rows)), ranges, rng) for _ in sets]
+            return NotRun(attack=self.name, why=why)
+        chains = [Chain(read, pool, ranges, n_rows, most, rng) for pool in draws[1:]]
+        for one in chains:
+            one.move(self.n_sweeps)
+        claims, fits = claimed(chains, tolerance)
+        sure, chance = (
+            claims.confidence >= self.confidence,
+            by_chance(claims.points, every_draw, n_rows, tolerance),
+        )
+        if self.confidence > 0.0:
+            odds = claims.confidence / np.maximum(1.0 - claims.confidence, 1e-9)
+            sure &= odds >= _LIFT * chance / np.maximum(1.0 - chance, 1e-9)
+        size = (_GUESSES, max(1, round(n_rows)))
+        guesses = list(every_draw[rng.integers(len(every_draw), size=size)])
         return NoisyPoints(
-            attack=name,
-            queries=len(evidence.releases),
+            attack=self.name,
+            queries=len(of),
             points=claims.points[sure],
             confidence=claims.confidence[sure],
             client=self.client,
             without_access=aligned(guesses[0], guesses, np.ones(len(guesses)), tolerance).points,
             likeliest=claims.points,
-            prior_rows=draws,
-            mu=evidence.mu,
-            explained=float(fits.reshape(FAMILIES, -1).any(axis=1).mean()),
+            prior_rows=every_draw,
+            mu=mu_of(seen, self.client),
+            explained=float(fits.mean()),
         )
 
-    def _sure(self, claims: Claims, chance: FloatArray) -> BoolArray:
-        """Say which claims are confident enough, and much more likely than without access."""
-        sure = claims.confidence >= self.confidence
-        if self.confidence > 0.0:
-            odds = claims.confidence / np.maximum(1.0 - claims.confidence, 1e-9)
-            sure &= odds >= _LIFT * chance / np.maximum(1.0 - chance, 1e-9)
-        return np.asarray(sure)
+
+def _read_in(one: SumView) -> OffsetSums | None:
+    """Return the question of a noised sum in cells; None of others."""
+    inner = one.question.inner if isinstance(one.question, Noised) else None
+    return inner if isinstance(inner, OffsetSums) else None
 
 
-def slots_for(evidence: NoisyEvidence, n_clients: int) -> tuple[float, int]:
-    """Return the likely number of rows, at least 1, and a number of slots that leaves room for its error."""
-    seen, error = evidence.count()
-    most = evidence.ranges.rows * n_clients
-    likely = float(np.clip(max(seen, min(error, most)), 1.0, most))
-    # If the number is hardly known, neither is anything else, and room for as many again is enough.
-    room = 3.0 * min(error, likely / 3.0)
-    return likely, int(np.clip(np.ceil(likely + room), 1, most))
+def mu_of(view: View, client: int | None) -> float:
+    """Return the largest shift by one row, in units of the noise: the mu of Gaussian differential privacy.
+
+    The row may be added or replaced; the smaller of the two shifts counts.
+    """
+    added = turned = 0.0
+    for one in view.sums:
+        question = _read_in(one)
+        costs = [
+            np.array([1.0, bound.stay, bound.move])
+            * bound.l2**2
+            / noise_of(view, one, (name,), own=client is not None)[0]
+            for name, bound in ({} if question is None else question.bounds).items()
+        ]
+        cost = sum(costs, np.zeros(3))
+        added, turned = added + cost[0], turned + max(cost[1], cost[2])
+    return math.sqrt(min(added, turned))
 
 
-def sampled(chains: Chains, n_sweeps: int) -> list[FloatArray]:
-    """Move chains while their likelihood is raised to the full one, and on; return their later sets of rows.
+def claimed(chains: Sequence[Chain], tolerance: float) -> tuple[Claims, BoolArray]:
+    """Claim the rows of the chain that explains the sums best, with confidence from the other chains' rows.
+
+    All chains that explain the sums have equal weight, and one more vote counts against each claim. So a
+    row that only one chain has never gets a confidence above one half. If no chain explains the sums, all
+    confidences are zero.
 
     Returns:
-        Tables (n_rows, n_features): those of all chains at one time, then those at the next, and so on.
+        The claims, and which chains explain the sums, bool of shape (n_chains,).
     """
-    moves, raised = Moves(chains), n_sweeps - n_sweeps // 3
-    # The first power is so small that no row moves the sums by more than their tempered noise.
-    first = min(0.5, 1.0 / float(np.square(chains.of.blocks).sum(axis=(2, 3)).max()))
-    sets: list[FloatArray] = []
-    for number in range(n_sweeps):
-        if number < raised:
-            chains.raise_to(first ** (1.0 - number / (raised - 1)))
-        moves.sweep()
-        if number >= raised and (n_sweeps - 1 - number) % max(1, (n_sweeps - raised) // _KEPT) == 0:
-            sets += [rows[held] for rows, held in zip(chains.rows, chains.held, strict=True)]
-    return sets
+    fits = np.array([one.misfit <= 1.0 + _SURE * math.sqrt(2.0 / one.n_values) for one in chains])
+    best = min(chains, key=lambda one: one.misfit)
+    sets, times = [own for one in chains for own in one.sets], len(best.sets)
+    used = np.repeat(fits if fits.any() else ~fits, times)
+    found = aligned(best.sets[-1], sets, used / times / (used.sum() / times + 1.0), tolerance)
+    return (found if fits.any() else found._replace(confidence=np.zeros(len(found.points)))), fits
 
 
-def explains(chains: Chains) -> BoolArray:
-    """Say which chains explain the sums, as their residual is no larger than noise, bool of (n_chains,)."""
-    return np.asarray(chains.misfit() <= 1.0 + _SURE * np.sqrt(2.0 / chains.evidence.n_values))
+_MOST = 2000
 
 
-def claimed(chains: Chains, sets: list[FloatArray], fits: BoolArray, tolerance: float) -> Claims:
-    """Claim the rows of the chain that explains the sums best, with confidence from other families' rows.
+def coverage(sample: FloatArray, n_claims: int, radius: float) -> float:
+    """Bound the share of a sample that `n_claims` balls of the maximum norm can cover, in (0, 1].
 
-    All families that explain the sums have equal weight, and one more vote counts against each claim. So a
-    row that only one family has never gets a confidence above one half. If no family explains the sums, all
-    confidences are zero.
+    Among the rows that a ball covers, take the lowest in the first feature. All others lie at most two radii
+    above it in that feature, and within two radii on either side in the others. So a box around that row
+    covers the ball's rows. Boxes are chosen greedily; any n boxes cover at most as many rows as the greedy
+    ones so far plus the n largest further gains (Nemhauser, Wolsey and Fisher 1978).
+
+    Args:
+        sample: rows of the prior, float64 of shape (n, n_features); thinned to at most 2,000.
+        n_claims: number of balls.
+        radius: radius of the balls.
     """
-    each = fits.reshape(FAMILIES, -1)
-    votes = each / np.maximum(each.sum(axis=1, keepdims=True), 1)
-    times = len(sets) // len(fits)
-    weights = np.tile(votes.ravel() / (each.any(axis=1).sum() + 1) / times, times)
-    best = len(sets) - len(fits) + int(np.argmin(chains.misfit()))
-    if not fits.any():
-        points, _ = aligned(sets[best], sets, np.ones(len(sets)), tolerance)
-        return Claims(points, np.zeros(len(points)))
-    return aligned(sets[best], sets, weights, tolerance)
+    rows = sample[:: max(1, -(-len(sample) // _MOST))]
+    if not n_claims:
+        return 1.0 / len(rows)
+    covers = np.zeros((len(rows), len(rows)), dtype=np.bool_)
+    for i, near in enumerate(cKDTree(rows).query_ball_point(rows, 2.0 * radius, p=np.inf)):
+        covers[i, near] = rows[near, 0] >= rows[i, 0]
+    gains, covered, best = covers.sum(axis=1), np.zeros(len(rows), dtype=np.bool_), len(rows)
+    for _ in range(n_claims):
+        best = min(best, int(covered.sum() + np.sort(gains)[-n_claims:].sum()))
+        new = covers[np.argmax(gains)] & ~covered
+        if not new.any():
+            break
+        covered |= new
+        gains = gains - covers[:, new].sum(axis=1)
+    return min(best, len(rows)) / len(rows)
+
+
+def reconstruction_bound(kappa: float, mu: float) -> float:
+    """Return the largest expected share of rows that an attack can claim: Phi(Phi^-1(kappa) + mu)."""
+    return float(norm.cdf(norm.ppf(kappa) + mu))

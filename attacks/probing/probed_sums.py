@@ -34,7 +34,7 @@ from privfed.core.values.guarantee import Unit
 from privfed.errors import PolicyError
 from privfed.privacy.noised import Noised
 from privfed.questions.bounded.bounded_sums import RelativeSums
-from privfed.questions.histograms import typical_size
+from privfed.questions.client_sizes import typical_size
 from privfed.questions.lloyd import LloydSums
 from privfed.questions.ranges import locate
 
@@ -147,8 +147,7 @@ class ProbedSums:
     def _located(self, prior: Prior) -> Ranges:
         """Ask for the ranges, as an honest run does at its start."""
         domain = None if prior.low is None or prior.high is None else Box(prior.low, prior.high)
-        setting = Setting(self._oracle.clients, self._oracle.n_features, domain)
-        return self._driven(locate(setting, ())).ranges
+        return self._driven(locate(Setting(self._oracle.clients, self._oracle.n_features, domain), ())).ranges
 
     def _driven(self, conversation: Conversation[Learned]) -> Learned:
         """Ask what an honest algorithm would ask, and return what it learns."""
@@ -250,8 +249,7 @@ class CumulativeProfile:
             sums: sums of these rows, (n, n_columns).
         """
         borders = (places[:-1] + places[1:]) / 2
-        cells = np.column_stack([counts, sums])
-        below = np.cumsum(cells, axis=0)[:-1]
+        below = np.cumsum(np.column_stack([counts, sums]), axis=0)[:-1]
         fresh = ~np.isin(borders, self._borders)
         self._borders = np.concatenate([self._borders, borders[fresh]])
         order = np.argsort(self._borders, kind="stable")

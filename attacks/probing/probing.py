@@ -51,7 +51,6 @@ class Probing(ActiveAttack[Points]):
     paper: ClassVar[str] = "own; inconsistent questions after Pasquini et al., arXiv:2111.07380"
     adversary: ClassVar[str] = "active server, with one broadcast or with inconsistent broadcasts"
     view: ClassVar[str] = "answers to its own questions: a client's, or totals"
-    algorithms: ClassVar[tuple[str, ...]] = ("dp", "dwf", "ewf", "lloyd", "minibatch", "fkm", "kfed", "fuzzy")
     prior: ClassVar[str] = "none; ranges where clients insist on declared ones"
     defence: ClassVar[str] = (
         "differential privacy; groups of rows, whose means it finds instead; masks bound to the question "
@@ -123,8 +122,7 @@ class _Probe:
         along = np.concatenate([places, spare])
         counts, sums = self._answer(self._center + along[:, None] * direction)
         counts, sums = counts[:n_places], sums[:n_places]
-        moved = (sums - counts[:, None] * self._center)[:, :n_columns]
-        profile.learn(places, counts, moved)
+        profile.learn(places, counts, (sums - counts[:, None] * self._center)[:, :n_columns])
 
     def by_sums(self, rng: np.random.Generator) -> FloatArray:
         """Cut slabs of several rows at their means until each row is alone in its slab."""

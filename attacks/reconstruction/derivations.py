@@ -104,8 +104,9 @@ def derive_unions(
 def _held(residual: Residual, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
     """Return the cells that hold rows, and a number for the content of each; equal contents share one."""
     held = np.flatnonzero((residual.counts > 0) & residual.shown)
-    table = np.column_stack([residual.counts[held], residual.sums[held]])
-    return held, groups(table, residual.tolerance, rng)
+    return held, groups(
+        np.column_stack([residual.counts[held], residual.sums[held]]), residual.tolerance, rng
+    )
 
 
 def _against_unions(
@@ -213,7 +214,7 @@ def _located(residual: Residual, found: Derivations) -> BoolArray:
         for number in np.unique(sides[sides >= 0]):
             which = np.flatnonzero(right & (sides == number))
             if which.size:
-                own = residual.place_in(number, found.points[which])
+                own = residual.observations[number].cells.place(found.points[which])
                 right[which] = (own[:, None] == cells[which]).any(axis=1) == wanted
     return right
 
@@ -254,8 +255,7 @@ def support(residual: Residual, found: Derivations, numbers: IntArray, rows: Int
     labels = rows - residual.first[:, None]
     for sequence in np.unique(residual.sequence):
         members = np.flatnonzero(residual.sequence == sequence)
-        changed = labels[members[1:]] != labels[members[:-1]]
-        stays[members[1:]] = np.cumsum(changed, axis=0)
+        stays[members[1:]] = np.cumsum(labels[members[1:]] != labels[members[:-1]], axis=0)
         stays[members] += members[0] * len(residual)
     # The numbers of stays in different sequences do not overlap.
     other = np.where(found.less < 0, -1, stays[found.less, numbers])

@@ -30,7 +30,7 @@ from privfed.algorithms.fkm import SteppedMeans
 from privfed.algorithms.kfed import LocalCentroids
 from privfed.algorithms.starts import KMeansCentroids
 from privfed.attacks.base.interface import PassiveAttack
-from privfed.attacks.base.preparation import Aim, Prior, without_colluders
+from privfed.attacks.base.preparation import Aim, Prior
 from privfed.attacks.base.reading import Reads, Shows, own_or_total
 from privfed.attacks.base.report import Cells
 from privfed.attacks.base.results import NotRun, Points
@@ -39,8 +39,8 @@ from privfed.attacks.evidence.cells import (
     Evidence,
     Observation,
     answers_of,
+    cells_of,
     evidence_of,
-    is_of_all,
     on_grid,
     read_in_cells,
 )
@@ -71,16 +71,6 @@ class Differencing(PassiveAttack[Points]):
     view: ClassVar[str] = (
         "counts and sums (or centroids) of each round: a client's own, or totals; a client's own centroids"
     )
-    algorithms: ClassVar[tuple[str, ...]] = (
-        "dwf",
-        "ewf",
-        "lloyd",
-        "minibatch",
-        "fkm",
-        "kfed",
-        "fuzzy",
-        "fedavg",
-    )
     prior: ClassVar[str] = "none"
     defence: ClassVar[str] = (
         "differential privacy; with secure sums and one restart little follows from one fit, but fits "
@@ -101,7 +91,7 @@ class Differencing(PassiveAttack[Points]):
             what="the number and the sum of one row",
             shown=shown,
             client=self.client,
-            use=is_of_all,
+            use=lambda question: cells_of(question) == 1,
             noised=False,
         )
         found = (*found, one)
@@ -119,8 +109,6 @@ class Differencing(PassiveAttack[Points]):
         return found.points
 
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Points | NotRun:
-        if prior.colluders:
-            view = without_colluders(view, prior.colluders)
         whole = evidence_of(view, self.client)
         whole = whole if prior.step is None else on_grid(whole, prior.step)
         # Cells after several local steps are only likely: they come last and are tested by known rows.

@@ -47,7 +47,6 @@ class EqualWeightCounts(PassiveAttack[Counts]):
     paper: ClassVar[str] = "own; refutes hiding weights as in EWF, Holzer, Jacob and Kavane 2023, eq. 8"
     adversary: ClassVar[str] = "passive server"
     view: ClassVar[str] = "a client's local centroids of each round; number and sum of its rows, if shown"
-    algorithms: ClassVar[tuple[str, ...]] = ("ewf",)
     prior: ClassVar[str] = "none"
     defence: ClassVar[str] = "secure sums; differential privacy; several local steps do not"
     aim: ClassVar[Aim] = Aim.ONE_CLIENT
@@ -70,8 +69,9 @@ class EqualWeightCounts(PassiveAttack[Counts]):
             if isinstance(question, FeatureRanges) and self.use_totals:
                 n_rows, row_sum = float(statistics["rows"][0]), statistics["sum"]
         sent = np.stack([question.centers for question, _ in rounds])
-        means = np.stack([one for _, one in rounds])
-        counts = hidden_counts(sent, means, rng, n_rows=n_rows, row_sum=row_sum)
+        counts = hidden_counts(
+            sent, np.stack([one for _, one in rounds]), rng, n_rows=n_rows, row_sum=row_sum
+        )
         return Counts(
             attack=self.name,
             queries=len(rounds),

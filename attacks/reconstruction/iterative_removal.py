@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from privfed.attacks.base.report import IntArray
 from privfed.attacks.evidence.cells import Evidence, Observation, Scored
 from privfed.attacks.reconstruction.derivations import (
     Derivations,
@@ -21,7 +20,6 @@ from privfed.attacks.reconstruction.derivations import (
 )
 from privfed.attacks.reconstruction.residual import Residual, holds
 from privfed.core.values.domain import FloatArray
-from privfed.numerics.kernels.interpreted import squared_distances
 
 LEVELS = (0.9999, 0.999, 0.997, 0.99, 0.98, 0.95, 0.9, 0.8, 0.7)
 """Confidence levels, from the highest down, at which claims are made; none are made below the last.
@@ -78,11 +76,9 @@ def _removed_rows(
         residual.remove(point, residual.place(point[None])[:, 0])
     low, high = evidence.low - 10 * tolerance, evidence.high + 10 * tolerance
     while True:
-        singles = derive(residual, low, high, rng)
-        claims = _claims(residual, singles, _ODDS, evidence.scored, rng)
+        claims = _claims(residual, derive(residual, low, high, rng), _ODDS, evidence.scored, rng)
         if not claims:
-            unions = derive_unions(residual, low, high, rng)
-            claims = _claims(residual, unions, _UNION, evidence.scored, rng)
+            claims = _claims(residual, derive_unions(residual, low, high, rng), _UNION, evidence.scored, rng)
         if not claims:
             return found
         found += claims
@@ -135,14 +131,8 @@ def _claims(
     )
     sure = np.where(alone, 1.0, 1.0 / (1.0 + np.exp(-np.clip(log_odds, -50.0, 30.0)))) * fits
     level = next((level for level in LEVELS if sure.max() >= level), np.inf)
-    return _removed_claims(residual, points, rows, sure, np.flatnonzero(sure >= level))
-
-
-def _removed_claims(
-    residual: Residual, points: FloatArray, rows: IntArray, sure: FloatArray, chosen: IntArray
-) -> list[tuple[FloatArray, float]]:
-    """Remove claims one by one, the surest first; skip those that no longer fit what is left."""
-    claims = []
+    claims, chosen = [], np.flatnonzero(sure >= level)
+    # The surest are removed first; those that no longer fit what is left are skipped.
     for i in chosen[np.argsort(-sure[chosen], kind="stable")]:
         if residual.has_room(points[i], rows[:, i]):
             residual.remove(points[i], rows[:, i])
@@ -164,11 +154,7 @@ def typicality(points: FloatArray, scored: tuple[Scored, ...]) -> FloatArray:
     """
     if not scored:
         return np.zeros(len(points))
-    distances = [
-        squared_distances(points, one.centers).min(axis=1) / max(one.mean_squared, np.finfo(np.float64).tiny)
-        for one in scored
-    ]
     e = min(points.shape[1], _MOST_FEATURES)
-    scaled: FloatArray = e / _FREEDOM * np.median(distances, axis=0)
+    scaled: FloatArray = e / _FREEDOM * np.median([one.squared(points) for one in scored], axis=0)
     tails = np.log1p(scaled) - np.log1p(scaled / 3.0)
     return np.asarray(e / 2.0 * np.log(3.0) - (_FREEDOM + e) / 2.0 * tails)

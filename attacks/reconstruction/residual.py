@@ -39,7 +39,7 @@ class Residual:
 
     def __init__(self, observations: tuple[Observation, ...], tolerance: float) -> None:
         self.tolerance = tolerance
-        self._observations = observations
+        self.observations = observations
         sizes = [len(one.counts) for one in observations]
         self.first = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.intp)
         self.counts = np.rint(np.concatenate([one.counts for one in observations]))
@@ -54,20 +54,15 @@ class Residual:
         self.doubt = np.array([one.doubt for one in observations])
 
     def __len__(self) -> int:
-        return len(self._observations)
+        return len(self.observations)
 
     def place(self, points: FloatArray) -> IntArray:
         """Return the table row of each point in each observation, shape (n_observations, n_points)."""
-        labels = [one.cells.place(points) for one in self._observations]
-        return self.first[:, None] + np.stack(labels)
-
-    def place_in(self, number: int, points: FloatArray) -> IntArray:
-        """Return the cell of each point in one observation, shape (n_points,)."""
-        return self._observations[number].cells.place(points)
+        return self.first[:, None] + np.stack([one.cells.place(points) for one in self.observations])
 
     def rows_of(self, members: IntArray) -> IntArray:
         """Return the table rows of observations with the same number of cells, (n_members, n_cells)."""
-        return self.first[members][:, None] + np.arange(len(self._observations[members[0]].counts))
+        return self.first[members][:, None] + np.arange(len(self.observations[members[0]].counts))
 
     def fits(self, points: FloatArray, rows: IntArray) -> BoolArray:
         """Say which points can be among the rows that are left.
@@ -82,7 +77,7 @@ class Residual:
         """
         possible = np.ones(len(points), dtype=np.bool_)
         against = np.zeros(len(points))
-        for number, (one, first, own) in enumerate(zip(self._observations, self.first, rows, strict=True)):
+        for number, (one, first, own) in enumerate(zip(self.observations, self.first, rows, strict=True)):
             fitting = self._room(points, own)
             many = np.flatnonzero(possible & fitting & self.shown[own] & (self.counts[own] > 1))
             if many.size:

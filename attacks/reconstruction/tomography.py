@@ -35,7 +35,6 @@ class Tomography(PassiveAttack[Particles]):
     paper: ClassVar[str] = "own; expectation-maximisation of emission tomography, Shepp and Vardi 1982"
     adversary: ClassVar[str] = "passive server, or one that sends centroids of its choice"
     view: ClassVar[str] = "counts of each round: a client's own, or totals"
-    algorithms: ClassVar[tuple[str, ...]] = ("dwf", "ewf", "lloyd", "minibatch", "fuzzy")
     prior: ClassVar[str] = "a public sample of the kind of data, or its box"
     defence: ClassVar[str] = "secure sums (only all clients' distribution is left); differential privacy"
     aim: ClassVar[Aim] = Aim.SHOWN_CLIENT

@@ -40,6 +40,7 @@ from privfed.core.values.domain import Box
 from privfed.deep import CFL, DCFL, FedAvg
 from privfed.deep.estimators.base import FederatedModel
 from privfed.privacy.claim import Privacy
+from privfed.protocols import Masked, Slotted
 
 GATHERED: dict[str, Any] = {"protocol": "plain", "merge": "gathered"}
 SPLITS: dict[str, Any] = {"split_mean_norm": 0.4, "split_max_norm": 0.8}
@@ -113,9 +114,11 @@ class Experiment:
                 yield name, FedAvg(**parameters, weighting="clients", protocol="plain")
             elif name == "CFL":
                 splits = NOISED_SPLITS if "privacy" in parameters else SPLITS
-                yield name, CFL(**parameters, **GATHERED, **splits, split_after=self.after)
+                yield name, CFL(**parameters, **GATHERED, **splits, split_after=self.after, compare=False)
             else:
-                yield name, DCFL(**parameters, **GATHERED, metric=METRICS[name], preference_quantile=QUANTILE)
+                # The paper's rounds are of all rows: none are held out to compare with other models.
+                own = {"metric": METRICS[name], "preference_quantile": QUANTILE, "compare": False}
+                yield name, DCFL(**parameters, **GATHERED, **own)
 
 
 @dataclass(frozen=True)
@@ -152,10 +155,12 @@ def overhead(experiment: Experiment, seed: int) -> list[list[str]]:
     train, test = skewed(experiment.images, scenario.n_clients, 1.0, np.random.default_rng(seed))
     X, y = scenario.tables(train)
     parameters = experiment.parameters(scenario, seed, False)
+    # Clients come and go: slots are named, as public lists say whose a linked update is.
+    slots = {"protocol": Slotted(Masked(), sums=parameters["rounds"])}
     ways: dict[str, dict[str, Any]] = {
         "plain, whole updates": GATHERED,
-        "masked, slots, whole updates": {},
-        "masked, slots, sketches (error 0.5)": {"sketch_error": 0.5},
+        "masked, slots, whole updates": slots,
+        "masked, slots, sketches (error 0.5)": {"sketch_error": 0.5, **slots},
     }
     lines = []
     for name, way in ways.items():

@@ -60,7 +60,7 @@ from privfed.extend import (
     register_algorithm,
 )
 from privfed.privacy.sampler import noise_source
-from privfed.questions.gathered import Slots
+from privfed.questions.slots import Slots
 
 
 @register

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import IO
 
 from privfed.core.stored.files import make_folder, open_file
-from privfed.deploy.processes import check_superlink, node_command
-from privfed.engines.flower.network import environment
-from privfed.engines.flower.settings import HOME, FederationFile
 from privfed.errors import ProtocolError
+from privfed.nodes.deploy.processes import check_flwr, node_command
+from privfed.nodes.flower.network import environment
+from privfed.nodes.flower.settings import HOME, FederationFile
 
 _LISTENING, _ENDING = 60.0, 20.0
 """Seconds until a SuperLink listens, and until an end is forced."""
@@ -75,10 +75,10 @@ class Processes:
 
     def start_superlink(self, host: str = "127.0.0.1") -> None:
         """Start the SuperLink for the nodes that were added, and wait until it listens."""
-        check_superlink(self.file, host)
+        check_flwr()
         home = self.file.folder / HOME
         make_folder(home)
-        arguments = [sys.executable, "-m", "privfed.deploy.superlink", str(self.file.folder), host]
+        arguments = [sys.executable, "-m", "privfed.nodes.deploy.superlink", str(self.file.folder), host]
         self.superlink = self._start("superlink", arguments, environment(home))
         near = "127.0.0.1" if host in ("0.0.0.0", "::") else host
         port = self.file.superlink.rpartition(":")[2]

@@ -27,11 +27,11 @@ from privfed.core.asking.question import question_from_bytes
 from privfed.core.record.records import Asked, Summed
 from privfed.core.roles.conversation import Ask, Total
 from privfed.data import ClientTable, ClientTables
-from privfed.deploy.folders import new_party, write_card, write_node
-from privfed.deploy.local import make_local, nodes_of
-from privfed.engines.flower import FlowerEngine
 from privfed.federation.clients import Clients
-from privfed.party.client import Party
+from privfed.nodes.deploy.folders import new_party, write_card, write_node
+from privfed.nodes.deploy.local import make_local, nodes_of
+from privfed.nodes.flower import FlowerEngine
+from privfed.nodes.party import Party
 from privfed.protocols import Masked
 
 COLUMNS = ("age", "bmi")

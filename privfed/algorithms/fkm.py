@@ -14,7 +14,7 @@ of the clients' means, then from the current global ones. From the same start bo
 Reveals to whoever opens the totals: in "summed" rounds, the total size and the weighted sum of the cohort's
 means nearest to each center; at the start, the number of means of all clients, and their weights and weighted
 sums in public cells. In "gathered" rounds, every client's means and sizes; in "slotted" rounds the same, but
-not whose they are (`privfed.questions.gathered`), although their contents can link rounds. A mean is computed
+not whose they are (`privfed.questions.slots`), although their contents can link rounds. A mean is computed
 from the rows assigned before the step, its size from those after it. So a mean of sufficient size may still
 be the mean of a single row, that is, the row itself. On the paper's data with beta = 0.1 that held for one
 mean in forty-five. The means of a public step, with the client's number and sum of rows, give the sizes
@@ -32,14 +32,13 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from privfed.algorithms.kfed import LocalCentersAlgorithm, check_least_size
-from privfed.algorithms.rounds import ClusteringOutcome, Restart
-from privfed.algorithms.starts import MOST_START_SUMS, AnyInit, SeededPoints, cells_start
-from privfed.core.asking.declaration import STEP, Declaration, Effort
+from privfed.algorithms.rounds import ClusteringOutcome, Restart, State
+from privfed.algorithms.starts import MOST_START_SUMS, AnyInit, PointsFrom, SeededPoints, cells_start
+from privfed.core.asking.declaration import STEP, Effort
 from privfed.core.asking.phases import Cycle, Form, Phase, Phases, Same, Shape
 from privfed.core.asking.question import ClientData, register
 from privfed.core.roles.conversation import EVERYONE, ROUND, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges
-from privfed.errors import ArgumentError
 from privfed.numerics.kernels.interpreted import FEW_FEATURES, cell_sums
 from privfed.numerics.kmeans import MOST_DISTANCES, lloyd, many_distances, nearest, seeds, weighted_kmeans
 from privfed.questions.cells import cells_form
@@ -123,7 +122,7 @@ class SeededMeans(SeededPoints):
 
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SteppedMeans(LocalPoints):
+class SteppedMeans(PointsFrom):
     """A client's means in a round: one step from the global means that have rows there (lines 13 to 17).
 
     Args:
@@ -132,27 +131,14 @@ class SteppedMeans(LocalPoints):
     """
 
     counts_rows: ClassVar[bool] = True
-    centers: FloatArray
     min_cluster_size: int
 
-    @property
-    def declaration(self) -> Declaration:
-        """The centers from which the client computes its own."""
-        return Declaration(centers=(self.centers,))
-
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_least_size(self.min_cluster_size)
-        if self.centers.ndim != 2 or 0 in self.centers.shape or not np.isfinite(self.centers).all():
-            raise ArgumentError(f"centers must be a finite table, got shape {self.centers.shape}.")
 
     def make(self, client: ClientData) -> WeightedPoints:
-        """Assign rows, drop empty centers, do one step, and count rows again.
-
-        Raises:
-            ArgumentError: the centers have another number of columns than the rows.
-        """
-        if self.centers.shape[1] != client.n_features:
-            raise ArgumentError(f"centers need {client.n_features} columns, got {self.centers.shape[1]}.")
+        """Assign rows, drop empty centers, do one step, and count rows again."""
         return _stepped(client.features, self.centers, self.min_cluster_size)
 
     def prepare(self, clients: Sequence[ClientData]) -> None:
@@ -178,7 +164,7 @@ class FederatedKMeans(LocalCentersAlgorithm):
             centers of shape (n_clusters, n_features).
     """
 
-    tol: float = 0.0
+    tol: float | None = 0.0
     max_iter: int = 10
     init: AnyInit | Literal["k-means++"] = "k-means++"  # type: ignore[assignment]
 
@@ -186,7 +172,7 @@ class FederatedKMeans(LocalCentersAlgorithm):
     def max_sums(self) -> int:
         """Most sums: the ranges, the starts, the steps of each merge, the scores."""
         a_merge = INNER_STEPS if self.merge == "summed" else 1
-        return 1 + self.n_init * (max(MOST_START_SUMS, 2 + a_merge) + a_merge * self.max_iter + 1)
+        return 2 + self.n_init * (max(MOST_START_SUMS, 2 + a_merge) + a_merge * self.max_iter + 1)
 
     @property
     def _own_start(self) -> bool:
@@ -226,7 +212,9 @@ class FederatedKMeans(LocalCentersAlgorithm):
             centers = yield from self._merged_start(begun)
         else:
             centers = yield from begun.starts.next((self.cohort(1),), begun.geometry)
-        history, stopped = yield from self.moved(centers, lambda past: self._round(begun, past))
+        history, stopped = yield from self.moved(
+            begun.located, centers, lambda past: self._round(begun, past)
+        )
         return (yield from self.scored(begun.located, history, stopped))
 
     def _merged_start(self, begun: Restart) -> Conversation[FloatArray]:
@@ -243,9 +231,9 @@ class FederatedKMeans(LocalCentersAlgorithm):
         centers = yield from cells_start(points, located, k, rng, upcoming=everyone)
         return (yield from self._summed(points, begun, centers, 0))
 
-    def _round(self, begun: Restart, history: Sequence[FloatArray]) -> Conversation[FloatArray]:
+    def _round(self, begun: Restart, history: Sequence[State]) -> Conversation[FloatArray]:
         """Merge the means that the cohort's clients find from the current centers."""
-        centers, number, k = history[-1], len(history), self.n_clusters
+        centers, number, k = history[-1]["centers"], len(history), self.n_clusters
         points = SteppedMeans(centers=centers, min_cluster_size=self.min_cluster_size)
         if self.merge == "summed":
             return (yield from self._summed(points, begun, centers, number))
@@ -255,7 +243,9 @@ class FederatedKMeans(LocalCentersAlgorithm):
             # A small cohort can hold fewer means than clusters; centers without means then stay.
             return lloyd(*held, centers[None]).centers if len(held.points) else centers
         merged = weighted_kmeans(*held, k, begun.rng, n_init=SERVER_STARTS).centers
-        return _in_order_of(centers, merged)
+        # k-means++ numbers clusters anew in each round, but movements must be those of the same cluster.
+        _, order = linear_sum_assignment(many_distances(merged, centers[None])[0])
+        return np.asarray(merged[order])
 
     def _summed(
         self, points: LocalPoints, begun: Restart, centers: FloatArray, number: int
@@ -271,12 +261,3 @@ class FederatedKMeans(LocalCentersAlgorithm):
             upcoming=(self.cohort(number + 1),),
             purpose=ROUND if number else "start",
         )
-
-
-def _in_order_of(before: FloatArray, centers: FloatArray) -> FloatArray:
-    """Return centers in the order of the previous ones, matched one to one by least squared distance.
-
-    k-means++ numbers clusters differently in each round, but movements must be those of the same cluster.
-    """
-    _, order = linear_sum_assignment(many_distances(centers, before[None])[0])
-    return np.asarray(centers[order])

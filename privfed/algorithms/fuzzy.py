@@ -33,14 +33,14 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from privfed.algorithms.rounds import LONGEST_CYCLE, RETURNED, ClusteringOutcome, Restart, Restarts, ending
-from privfed.algorithms.starts import MOST_START_SUMS, asked_cells, seeded
-from privfed.core.asking.declaration import STEP, Declaration, Effort
+from privfed.algorithms.rounds import ClusteringOutcome, Restart, Restarts, State, ending, in_rounds, stops
+from privfed.algorithms.starts import MOST_START_SUMS, PointsFrom, asked_cells, seeded
+from privfed.core.asking.declaration import STEP, Effort
 from privfed.core.asking.phases import Cycle, Form, Phase, Phases, Same, Shape
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
-from privfed.core.values.domain import FloatArray, Ranges, frozen_array
+from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError, DataError
 from privfed.numerics.memberships import (
     LEAST_POWERS,
@@ -52,10 +52,9 @@ from privfed.numerics.memberships import (
     moved,
 )
 from privfed.questions.cells import cells_form
-from privfed.questions.cluster_spread import FuzzyObjective
+from privfed.questions.fuzzy_spread import FuzzyObjective
 from privfed.questions.lloyd import RESOLUTION, SLACK, AtCenters, box_entry, sums_entry
 from privfed.questions.local_points import (
-    LocalPoints,
     PointCells,
     PointSums,
     WeightedPoints,
@@ -73,17 +72,6 @@ _SEED_GAP = 1e-6
 
 _LEAST_WEIGHT = 2.0**-20
 """A center of less total weight stays, since on a masked sum's grid such a weight has lost its digits."""
-
-
-@dataclass(frozen=True, slots=True)
-class FuzzyOutcome(ClusteringOutcome):
-    """The result of a fuzzy run; `score` is its fuzzy objective J_m (eq. 4), pooled over all rows.
-
-    Args:
-        cycled: whether the kept restart ended in a cycle; `history` then ends with the cycle's best state.
-    """
-
-    cycled: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,27 +92,27 @@ class FuzzyCMeans(Restarts):
     weight: str = "u^m"
     local_iter: int = 1000
     local_tol: float | None = 1e-3
-    tol: float = 1e-3
+    tol: float | None = 1e-3
     max_iter: int = 100
 
     @property
     def max_sums(self) -> int:
         """Most sums: the ranges, and for each restart the start, the rounds and the scores."""
         rounds = self.max_iter if self.averaging == "weighted" else 1 + SERVER_STEPS * self.max_iter
-        return 1 + self.n_init * (MOST_START_SUMS + rounds + LONGEST_CYCLE)
+        return 2 + self.n_init * (MOST_START_SUMS + rounds + LONGEST_CYCLE)
 
     def score_phases(self, setting: Setting) -> Phases:
         """Return the questions for the objectives: one, or one for each state of a cycle."""
         centers = Shape(self.n_clusters, setting.n_features)
         return (Phase(Form(FuzzyObjective, centers=centers, m=self.m), 1, LONGEST_CYCLE),)
 
-    def _cells_of(self, restart: int) -> np.random.Generator:
-        """Return the generator of the cells of a restart's first averaging, which totals do not move."""
-        return np.random.default_rng((self.seed, restart, 1))
-
     def round_phases(self, setting: Setting, number: int) -> Phases:
         """Return the questions of the rounds."""
-        centers, rng = Shape(self.n_clusters, setting.n_features), self._cells_of(number)
+        # Totals do not move the cells of a restart's first averaging.
+        centers, rng = (
+            Shape(self.n_clusters, setting.n_features),
+            np.random.default_rng((self.seed, number, 1)),
+        )
         if self.averaging == "kmeans":
             points = Same("round points", Form(FuzzyCentroids, centers=centers, **self._local))
             seeds = cells_form(PointCells, setting, self.n_clusters, rng, points=points)
@@ -146,20 +134,29 @@ class FuzzyCMeans(Restarts):
         """Whether a weighted round is more than the sums of one step."""
         return self.local_iter > 1 or self.weight == "u"
 
-    def restart(self, begun: Restart) -> Conversation[FuzzyOutcome]:
-        """Find the start, do the rounds, and ask for the objective; a cycle ends with its best state."""
+    def restart(self, begun: Restart) -> Conversation[ClusteringOutcome]:
+        """Find the start, do the rounds, and ask for the objective; a cycle ends with its best state.
+
+        The score is the fuzzy objective J_m (eq. 4), pooled over all rows.
+        """
         # K-means averaging begins with a sum over everyone's local centers.
         upcoming = (EVERYONE,) if self.averaging == "kmeans" else (self.cohort(1),)
         centers = yield from begun.starts.next(upcoming, begun.geometry)
-        history, period, converged = [frozen_array(centers)], 0, False
-        for number in range(1, self.max_iter + 1):
-            one_round = self._weighted_round if self.averaging == "weighted" else self._kmeans_round
-            history.append(frozen_array((yield from one_round(begun, history[-1], number))))
-            converged = movement(history[-1], history[-2]) < self.tol
-            period = 0 if converged or self.sampled else _period(history, RETURNED * self.tol)
-            if converged or period:
-                break
-        return (yield from self._best(begun.located, history, converged, max(period, 1)))
+        one_round = self._weighted_round if self.averaging == "weighted" else self._kmeans_round
+        history, stopped = yield from in_rounds(
+            centers,
+            lambda past: one_round(begun, past[-1]["centers"], len(past)),
+            declared=self.state(begun.setting.n_features),
+            max_iter=self.max_iter,
+            rule=self._rule,
+            moved=movement,
+        )
+        return (yield from self._best(begun.located, history, stopped))
+
+    def _rule(self, movements: Sequence[float], history: Sequence[State]) -> str:
+        """Return what stops a run: the rules of all algorithms, or a cycle of states."""
+        rule = stops(movements, tol=self.tol, quiet=self.quiet)
+        return rule or ("cycle" if not self.sampled and _period(history, self.tol) else "")
 
     def _weighted_round(self, begun: Restart, centers: FloatArray, number: int) -> Conversation[FloatArray]:
         label, then, ranges = self.cohort(number), self.cohort(number + 1), begun.located.ranges
@@ -187,7 +184,7 @@ class FuzzyCMeans(Restarts):
             DataError: no client has as many distinct rows as there are clusters.
         """
         located, n_clusters, rng = begun.located, self.n_clusters, begun.rng
-        cells = self._cells_of(begun.number)
+        cells = np.random.default_rng((self.seed, begun.number, 1))
         means, count = yield from asked_cells(points, located, n_clusters, cells, upcoming=(then,))
         if not len(means):
             raise DataError(
@@ -205,27 +202,35 @@ class FuzzyCMeans(Restarts):
         return located.ranges.clip(np.repeat(means, shared, axis=0) + gaps)
 
     def _best(
-        self, located: Located, history: list[FloatArray], converged: bool, n_states: int
-    ) -> Conversation[FuzzyOutcome]:
-        """Find the objectives of the last `n_states` states, and end the history with the best."""
+        self, located: Located, history: tuple[State, ...], stopped: str
+    ) -> Conversation[ClusteringOutcome]:
+        """Find the objective of the last state, or of each state of a cycle, and end with the best."""
+        n_states = _period(history, self.tol) if stopped == "cycle" else 1
         found = []
         for length in range(len(history), len(history) - n_states, -1):
-            question = FuzzyObjective(ranges=located.ranges, centers=history[length - 1], m=self.m)
+            question = FuzzyObjective(ranges=located.ranges, centers=history[length - 1]["centers"], m=self.m)
             total = (yield Ask(question, purpose="score")).statistics
             found.append((float(total["objective"][0]), length, float(total["inertia"][0])))
         objective, length, inertia = min(found)
-        rows, kept = round(float(total["rows"][0])), tuple(history[:length])
-        ended = ending(converged, self.tol)
-        return FuzzyOutcome(kept[-1], kept, inertia, rows, ended, objective, n_states > 1)
+        rows, kept = round(float(total["rows"][0])), history[:length]
+        return ClusteringOutcome(kept, inertia, rows, ending(stopped, self.tol), objective, stopped)
 
 
-def movement(centers: FloatArray, before: FloatArray) -> float:
+LONGEST_CYCLE = 24
+"""Longest cycle that is detected, in rounds."""
+
+RETURNED = 0.01
+"""Centers have returned to an earlier state when their distance from it is below this share of `tol`."""
+
+
+def movement(after: State, before: State) -> float:
     """Return the sum of the centers' movements (Euclidean norms), by which the paper decides convergence."""
-    return float(np.linalg.norm(centers - before, axis=1).sum())
+    return float(np.linalg.norm(after["centers"] - before["centers"], axis=1).sum())
 
 
-def _period(history: list[FloatArray], near: float) -> int:
+def _period(history: Sequence[State], tol: float | None) -> int:
     """Return the number of rounds since the last centers were reached before; 0 if they were not."""
+    near = RETURNED * (tol or 0.0)
     for period in range(2, min(LONGEST_CYCLE, len(history) - 1) + 1):
         if movement(history[-1], history[-1 - period]) < near:
             return period
@@ -234,7 +239,7 @@ def _period(history: list[FloatArray], near: float) -> int:
 
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FuzzyCentroids(LocalPoints):
+class FuzzyCentroids(PointsFrom):
     """A client's own fuzzy c-means centers, each of weight 1.
 
     A center in which no row has a membership (all rows lie exactly on other centers) is left out. A client
@@ -247,20 +252,12 @@ class FuzzyCentroids(LocalPoints):
         local_tol: a client stops once a step changes its memberships by less (Frobenius norm); None never.
     """
 
-    counts_rows: ClassVar[bool] = False
-    centers: FloatArray
     m: float
     local_iter: int
     local_tol: float | None = None
 
-    @property
-    def declaration(self) -> Declaration:
-        """The centers from which the client computes its own."""
-        return Declaration(centers=(self.centers,))
-
     def __post_init__(self) -> None:
-        if self.centers.ndim != 2 or 0 in self.centers.shape or not np.isfinite(self.centers).all():
-            raise ArgumentError(f"centers need rows and columns, all finite, got {self.centers.shape}.")
+        super().__post_init__()
         check_fuzzifier(self.m)
         check_local(self.local_iter, self.local_tol)
 
@@ -270,11 +267,9 @@ class FuzzyCentroids(LocalPoints):
 
     def make(self, client: ClientData) -> WeightedPoints:
         """Run fuzzy c-means on the client's rows."""
-        rows, d = client.features, client.n_features
-        if self.centers.shape[1] != d:
-            raise ArgumentError(f"centers need {d} columns, got shape {self.centers.shape}.")
+        rows = client.features
         if not has_distinct(rows, len(self.centers)):
-            return no_points(d)
+            return no_points(client.n_features)
         (fit,) = local_fits(
             [rows], self.centers, m=self.m, local_iter=self.local_iter, local_tol=self.local_tol
         )
@@ -311,7 +306,7 @@ class FuzzySums(AtCenters):
         """Weights of at most the rows of a client; sums of at most that many rows in the ranges."""
         k = len(self.centers)
         weight = Entry("weight", (k,), 0.0, self.ranges.rows * SLACK, RESOLUTION)
-        return StatisticsSpec(weight, sums_entry("weighted", k, self.ranges))
+        return StatisticsSpec(weight, sums_entry("weighted", k, self.ranges, "weight"))
 
     def answer_all(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
@@ -366,7 +361,7 @@ class WeightedFuzzyCentroids(AtCenters):
         rows, centers = self.ranges.rows, self.centers
         low, high = np.minimum(self.ranges.low, centers), np.maximum(self.ranges.high, centers)
         weight = Entry("weight", (len(centers),), 0.0, rows * SLACK, RESOLUTION)
-        return StatisticsSpec(weight, box_entry("weighted", centers.shape, low, high, rows))
+        return StatisticsSpec(weight, box_entry("weighted", centers.shape, low, high, rows, "weight"))
 
     def answer_all(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]

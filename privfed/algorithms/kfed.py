@@ -15,7 +15,7 @@ sum. From the same start both give the same result.
 
 Reveals to whoever opens the totals: in "summed" runs, how many centroids all clients hold, and how many lie
 in each public cell and, in each step, nearest to each center, with their sums; in "gathered" runs, every
-client's centroids; in "slotted" runs the same, but not whose they are (`privfed.questions.gathered`). In
+client's centroids; in "slotted" runs the same, but not whose they are (`privfed.questions.slots`). In
 addition: the range sum's totals (`privfed.questions.ranges`) and each restart's score. A centroid is the mean
 of the rows of its cluster. Whoever sees a client's centroids, or its own answers to the sums, and its number
 and sum of rows, can often compute the size of each centroid. With several restarts it can compute single rows
@@ -30,7 +30,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from privfed.algorithms.rounds import ClusteringOutcome, Restart, RoundsAlgorithm, geometry
+from privfed.algorithms.rounds import ClusteringOutcome, Restart, RoundsAlgorithm, State, geometry
 from privfed.algorithms.starts import MOST_START_SUMS, AnyInit, SeededPoints, cells_start, start_phases
 from privfed.core.asking.declaration import Effort
 from privfed.core.asking.phases import Form, Phase, Phases, Same, Shape
@@ -117,8 +117,7 @@ class LocalCentroids(SeededPoints):
         if not has_distinct(rows, k):
             return no_points(rows.shape[1])
         found = self._clustered(rows, np.random.default_rng(self.seed))
-        sizes = np.bincount(found.labels, minlength=k)
-        kept = sizes >= self.min_cluster_size
+        kept = np.bincount(found.labels, minlength=k) >= self.min_cluster_size
         return WeightedPoints(found.centers[kept], np.ones(int(kept.sum())))
 
     def _clustered(self, rows: FloatArray, rng: np.random.Generator) -> Clustering:
@@ -169,8 +168,7 @@ def farthest_start(held: list[WeightedPoints], n_clusters: int, n_first: int) ->
         n_first: most centroids that are taken from the first client.
     """
     points = np.concatenate([own.points for own in held])
-    n_own = next(len(own.points) for own in held if len(own.points))
-    chosen = list(range(min(n_first, n_own, n_clusters)))
+    chosen = list(range(min(n_first, next(len(own.points) for own in held if len(own.points)), n_clusters)))
     closest = squared_distances(points, points[chosen]).min(axis=1)
     while len(chosen) < n_clusters:
         # Chosen points get -1, so that others are chosen even if all remaining distances are zero.
@@ -231,8 +229,7 @@ class OneShotKMeans(LocalCentersAlgorithm):
     @property
     def max_sums(self) -> int:
         """Most sums: the ranges, the counts, the starts, the steps, the scores."""
-        steps = self.max_iter if self.merge == "summed" else 1
-        return 1 + self.n_init * (1 + MOST_START_SUMS + steps + 1)
+        return 2 + self.n_init * (1 + MOST_START_SUMS + (self.max_iter if self.merge == "summed" else 1) + 1)
 
     @property
     def _most(self) -> int:
@@ -252,8 +249,7 @@ class OneShotKMeans(LocalCentersAlgorithm):
         points, k = Same("round points", Form(LocalCentroids, **self._points(rng))), self.n_clusters
         start = () if self._own_start else start_phases(self.init, setting, k, rng, number)
         if self.merge != "summed":
-            form = gathered_form(points, most=self._most, slots=self.slots(setting))
-            return (Phase(form), *start)
+            return (Phase(gathered_form(points, most=self._most, slots=self.slots(setting))), *start)
         if self._own_start:
             start = (Phase(cells_form(PointCells, setting, k, rng, points=points)),)
         return (Phase(Form(PointCount, points=points, most=self._most)), *start)
@@ -279,13 +275,14 @@ class OneShotKMeans(LocalCentersAlgorithm):
         check_enough(found, self.n_clusters, located.n_rows, _REMEDY)
         centers = yield from self._start(points, gathered, begun)
 
-        def one_round(history: Sequence[FloatArray]) -> Conversation[FloatArray]:
+        def one_round(history: Sequence[State]) -> Conversation[FloatArray]:
+            current = history[-1]["centers"]
             if gathered:
-                return lloyd(*union(gathered), history[-1][None], max_iter=1).centers
+                return lloyd(*union(gathered), current[None], max_iter=1).centers
             options = {"max_iter": 1, "tol": 0.0, "cohort": label}
-            return (yield from summed_kmeans(points, history[-1], located.ranges, **options))  # type: ignore[arg-type]
+            return (yield from summed_kmeans(points, current, located.ranges, **options))  # type: ignore[arg-type]
 
-        history, stopped = yield from self.moved(centers, one_round)
+        history, stopped = yield from self.moved(located, centers, one_round)
         return (yield from self.scored(located, history, stopped))
 
     def _start(

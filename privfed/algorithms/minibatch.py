@@ -19,20 +19,20 @@ cohorts; only differential privacy bounds that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
-from privfed.algorithms.rounds import ClusteringOutcome, Restart, Restarts, in_rounds
+from privfed.algorithms.rounds import ClusteringOutcome, Moved, Restart, Restarts, State, in_rounds, stops
 from privfed.core.asking.declaration import STEP, Declaration, Effort
 from privfed.core.asking.phases import Form, Phase, Phases, Shape
 from privfed.core.asking.question import AdditiveOver, ClientData, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.roles.conversation import Ask, Conversation, Setting
-from privfed.core.values.domain import FloatArray, Ranges, frozen_array
+from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError
 from privfed.numerics.kernels.dispatch import assign
 from privfed.numerics.kernels.interpreted import FEW_FEATURES, IntArray, cell_sums
@@ -84,8 +84,7 @@ def _split(first: int, n_rows: int, batch_size: int, generator: np.random.Genera
     """Split `n_rows` rows from `first` on into random batches; rows that fit into one keep their order."""
     if n_rows <= batch_size:
         return [np.arange(first, first + n_rows)]
-    order = first + generator.permutation(n_rows)
-    return np.split(order, range(batch_size, n_rows, batch_size))
+    return np.split(first + generator.permutation(n_rows), range(batch_size, n_rows, batch_size))
 
 
 def _epochs(
@@ -180,7 +179,7 @@ class MiniBatchMovements(AtCenters):
         low, high, rows = low - self.centers, high - self.centers, float(self.ranges.rows)
         return StatisticsSpec(
             Entry("weight", (len(self.centers),), 0.0, rows, RESOLUTION),
-            box_entry("movement", self.centers.shape, low, high, rows),
+            box_entry("movement", self.centers.shape, low, high, rows, "weight"),
         )
 
     def answer_all(
@@ -195,49 +194,6 @@ class MiniBatchMovements(AtCenters):
         # Rounding may carry a centroid beyond the border in its last bit.
         moved = np.clip(stack.centers, *self._reach) - self.centers
         return self.spec.tabled(weight=stack.counts, movement=stack.counts[:, :, None] * moved)
-
-
-class _Server:
-    """The server's state: centroids, their smoothed update, and for how long each cluster has been small.
-
-    Args:
-        algorithm: has the rates, and the rule for small clusters.
-        ranges: the box from which new positions are drawn.
-        centers: start, float64 of shape (n_clusters, n_features).
-        rng: source of the new positions.
-    """
-
-    def __init__(
-        self, algorithm: FederatedMiniBatch, ranges: Ranges, centers: FloatArray, rng: np.random.Generator
-    ) -> None:
-        self.centers = frozen_array(centers)
-        self._algorithm, self._ranges, self._rng = algorithm, ranges, rng
-        self._smoothed = np.zeros(centers.shape)
-        self._small_for = np.zeros(len(centers), dtype=np.intp)
-
-    def move(self, weight: FloatArray, movement: FloatArray) -> None:
-        """Do the server's step with a round's totals, then draw new positions for small clusters.
-
-        A weight below 1, which noise can cause, counts as 1 and makes the step short.
-        """
-        rates = self._algorithm
-        update = movement / np.maximum(weight, 1.0)[:, None]
-        self._smoothed = rates.momentum * self._smoothed + (1.0 - rates.momentum) * update
-        moved = self.centers + rates.learning_rate * self._smoothed
-        for cluster in self._to_reassign(weight):
-            moved[cluster] = self._rng.uniform(self._ranges.low, self._ranges.high)
-            self._smoothed[cluster] = 0.0
-        self.centers = frozen_array(moved)
-
-    def _to_reassign(self, weight: FloatArray) -> list[int]:
-        """Return the clusters that have been small for `reassign_after` rounds."""
-        if self._algorithm.reassign_after is None:
-            return []
-        small = weight < self._algorithm.reassign_min * weight.sum()
-        self._small_for = np.where(small, self._small_for + 1, 0)
-        expired = self._small_for >= self._algorithm.reassign_after
-        self._small_for[expired] = 0
-        return np.flatnonzero(expired).tolist()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,32 +219,67 @@ class FederatedMiniBatch(Restarts):
     reassign_after: int | None = 20
     reassign_min: float = 0.01
     max_iter: int = 200
-    tol: float = 0.0
+    tol: float | None = None
+
+    @property
+    def step(self) -> float:
+        """The product of both rates and of what momentum leaves of an update."""
+        return self.learning_rate * self.client_learning_rate * (1.0 - self.momentum)
 
     @property
     def _local(self) -> dict[str, Any]:
         """Return the options of the clients' own epochs."""
-        names = ("epochs", "batch_size", "client_learning_rate")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in ("epochs", "batch_size", "client_learning_rate")}
 
     def round_phases(self, setting: Setting, number: int) -> Phases:
         """Return the questions of the rounds."""
         centers = Shape(self.n_clusters, setting.n_features)
         return (Phase(Form(MiniBatchMovements, centers=centers, **self._local), 1, self.max_iter),)
 
+    def state(self, n_features: int) -> Mapping[str, Shape]:
+        """Return centers, their smoothed update, and for how many rounds each cluster has been small."""
+        k = self.n_clusters
+        return {**super().state(n_features), "smoothed": Shape(k, n_features), "small": Shape(k)}
+
     def restart(self, begun: Restart) -> Conversation[ClusteringOutcome]:
         """Find the start, do the rounds, and ask for the score."""
-        ranges = begun.located.ranges
+        ranges, small = begun.located.ranges, np.zeros(self.n_clusters)
         start = yield from begun.starts.next((self.cohort(1),), begun.geometry)
-        server = _Server(self, ranges, start, begun.rng)
 
-        def one_round(history: Sequence[FloatArray]) -> Conversation[FloatArray]:
-            question = MiniBatchMovements(ranges=ranges, centers=server.centers, **self._local)
+        def one_round(history: Sequence[State]) -> Conversation[Moved]:
+            question = MiniBatchMovements(ranges=ranges, centers=history[-1]["centers"], **self._local)
             number = len(history)
             total = yield Ask(question, self.cohort(number), (self.cohort(number + 1),))
-            server.move(total.statistics["weight"], total.statistics["movement"])
-            return server.centers
+            return self._moved(history[-1], total.statistics, ranges, begun.rng)
 
-        rounds = in_rounds(server.centers, one_round, max_iter=self.max_iter, tol=self.tol)
-        history, stopped = yield from rounds
+        def rule(movements: Sequence[float], history: Sequence[State]) -> str:
+            # Where clusters are small, some may be drawn anew, so that a plateau begins after that.
+            unsettled = max((i for i, one in enumerate(history) if one["small"].any()), default=0)
+            settled = len(movements) - unsettled >= 4 * self.quiet
+            return stops(movements, tol=self.tol, quiet=self.quiet if settled else 0)
+
+        history, stopped = yield from in_rounds(
+            {"centers": start, "smoothed": np.zeros(start.shape), "small": small},
+            one_round,
+            declared=self.state(ranges.n_features),
+            max_iter=self.max_iter,
+            rule=rule,
+        )
         return (yield from self.scored(begun.located, history, stopped))
+
+    def _moved(self, state: State, total: Statistics, ranges: Ranges, rng: np.random.Generator) -> Moved:
+        """Do the server's step with a round's totals, then draw new positions for small clusters.
+
+        A weight below 1, which noise can cause, counts as 1 and makes the step short.
+        """
+        weight, after = total["weight"], np.inf if self.reassign_after is None else self.reassign_after
+        update = total["movement"] / np.maximum(weight, 1.0)[:, None]
+        smoothed = self.momentum * state["smoothed"] + (1.0 - self.momentum) * update
+        moved = state["centers"] + self.learning_rate * smoothed
+        # A cluster that was drawn anew in the last round begins anew.
+        waited = np.where(state["small"] >= after, 0.0, state["small"])
+        small = np.where(weight < self.reassign_min * weight.sum(), waited + 1.0, 0.0) * np.isfinite(after)
+        for cluster in np.flatnonzero(small >= after):
+            moved[cluster] = rng.uniform(ranges.low, ranges.high)
+            smoothed[cluster] = 0.0
+        return {"centers": moved, "smoothed": smoothed, "small": small}

@@ -4,6 +4,10 @@
 `RoundsAlgorithm` adds the rounds and the score. An own algorithm over sums inherits from it, and writes `ask`
 and `move`; docs/extending.md has an example.
 
+What a run moves from round to round is its state: named arrays, which the algorithm declares with their
+shapes and bounds (`Restarts.state`). By default that is one array of centers. Rounds, stop rules, agreed
+programs, transcripts, estimators and saved models read the declaration.
+
 Public choices of a restart follow from the seed and the restart's number alone: hyperplanes of cells, and
 seeds of the clients' own clusterings. So clients can check them without totals (`geometry`).
 """
@@ -11,21 +15,33 @@ seeds of the clients' own clusterings. So clients can check them without totals 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, ClassVar
 
 import numpy as np
 
 from privfed.algorithms.starts import MOST_START_SUMS, AnyInit, Starts, start_phases
-from privfed.core.asking.phases import Cycle, Form, Phase, Phases, Shape
-from privfed.core.asking.question import Question
+from privfed.core.asking.phases import Cycle, Form, Near, Phase, Phases, Shape
+from privfed.core.asking.question import Question, fields_of
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import EVERYONE, SCORE, Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges, frozen_array
 from privfed.errors import ArgumentError
+from privfed.questions.cells import drawn_normals
 from privfed.questions.lloyd import Inertia
 from privfed.questions.ranges import Located, locate, range_phases
+
+MAX_ITER = "max_iter"
+"""Stands for the rule that ended a run where no stopping rule did."""
+
+
+State = Statistics
+"""What a run moves from round to round: named float64 arrays, read-only."""
+
+Moved = Mapping[str, FloatArray] | FloatArray
+"""A state as an algorithm computes it; an array stands for a state of this array alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,68 +49,84 @@ class ClusteringOutcome:
     """The result of a clustering run.
 
     Args:
-        centers: float64 of shape (n_clusters, n_features).
-        history: centers of the kept restart: the start, then one entry a round.
+        history: states of the kept restart: the start, then one entry a round.
         inertia: pooled sum of squared distances to the nearest center; None where it was not asked for.
         n_rows: number of rows of all clients; noised under differential privacy.
         converged: whether a stopping rule ended the kept restart; False where max_iter ended it first. None
             where the number of rounds was fixed, by `tol=0` or under differential privacy.
         score: value by which restarts are compared; the smallest is kept.
+        stopped_by: the rule that ended the kept restart: "tol", "patience", "plateau", "cycle" or "max_iter".
+        finish: how many of the last rounds were exact ones (`WeightedKMeans.finish`).
     """
 
-    centers: FloatArray
-    history: tuple[FloatArray, ...]
+    history: tuple[State, ...]
     inertia: float | None
     n_rows: int
     converged: bool | None
     score: float
+    stopped_by: str = MAX_ITER
+    finish: int = 0
+
+    @classmethod
+    def noised(
+        cls, history: Sequence[FloatArray], n_rows: int, score: float = float("nan")
+    ) -> ClusteringOutcome:
+        """Return the outcome of a run under differential privacy, given its centers in each round."""
+        return cls(tuple(State(centers=one) for one in history), None, n_rows, None, score)
+
+    @property
+    def centers(self) -> FloatArray | None:
+        """The last centers, float64 of shape (n_clusters, n_features); None where the state has none."""
+        return self.history[-1].get("centers")
 
 
-LONGEST_CYCLE = 24
-"""Longest cycle that is detected, in rounds."""
-
-RETURNED = 0.01
-"""Centers have returned to an earlier state when their distance from it is below this share of `tol`."""
+PLATEAU = 5
+"""Rounds over which movements are averaged by default: see `stops`."""
 
 
-def cycles(history: Sequence[FloatArray], near: float) -> bool:
-    """Say whether the last rounds went through a cycle of centers twice, each time within `near`.
-
-    Once is not enough, as a round may depend on several states, with momentum on two.
-    """
-    for period in range(2, min(LONGEST_CYCLE, len(history) // 2) + 1):
-        pairs = zip(history[-period:], history[-2 * period : -period], strict=True)
-        if all(float(np.linalg.norm(after - before)) < near for after, before in pairs):
-            return True
-    return False
-
-
-def stops(movements: Sequence[float], *, tol: float, min_iter: int, patience: int | None) -> bool:
-    """Say whether a run stops after these movements.
+def stops(
+    movements: Sequence[float],
+    *,
+    tol: float | None,
+    min_iter: int = 1,
+    patience: int | None = None,
+    quiet: int = 0,
+) -> str:
+    """Return the rule that stops a run after these movements; empty if none does.
 
     Args:
-        movements: movement of the centers in each round (Frobenius norm).
-        tol: stop once the last movement is strictly less; 0 never stops.
+        movements: movement of the centers in each round, at least one (Frobenius norm).
+        tol: "tol" stops a run once the last movement is strictly less; None never. With 0 no more than
+            `patience` stops a run.
         min_iter: fewest rounds before `tol` may stop a run.
-        patience: stop once none of the last `patience` movements is below the first of them; None never.
-            As in the code of Holzer et al., movements count from round `min_iter` on.
+        patience: "patience" stops a run once none of the last `patience` movements is below the first of
+            them; None never. As in the code of Holzer et al., movements count from round `min_iter` on.
+        quiet: window of the plateau, in rounds; 0 never. "plateau" stops a run, from round `4 quiet` on, once
+            the last `quiet` movements are on average no less than the `quiet` before. Then the centers
+            jitter: with several local steps they often do so for ever, and further rounds gain nothing.
     """
-    if len(movements) >= min_iter and movements[-1] < tol:
-        return True
-    if patience is None:
-        return False
-    recent = movements[min_iter - 1 :][-patience:]
-    return len(recent) == patience and recent[0] <= min(recent)
+    if tol is not None and len(movements) >= min_iter and movements[-1] < tol:
+        return "tol"
+    if patience is not None:
+        recent = movements[min_iter - 1 :][-patience:]
+        if len(recent) == patience and recent[0] <= min(recent):
+            return "patience"
+    if quiet and tol != 0.0 and len(movements) >= 4 * quiet:
+        last, before = movements[-quiet:], movements[-2 * quiet : -quiet]
+        return "plateau" if sum(last) >= sum(before) else ""
+    return ""
 
 
-def ending(stopped: bool, tol: float) -> bool | None:
+def ending(rule: str, tol: float | None) -> bool | None:
     """Return the value of `ClusteringOutcome.converged` for a run.
 
     Args:
-        stopped: whether a stopping rule ended it.
-        tol: its tolerance; with 0 it is meant to do all its rounds.
+        rule: that ended it (`ClusteringOutcome.stopped_by`).
+        tol: its tolerance; without one, or with 0, it may do all its rounds.
     """
-    return True if stopped else False if tol > 0.0 else None
+    if rule == "cycle":
+        return False
+    return True if rule != MAX_ITER else False if tol else None
 
 
 def geometry(seed: int, restart: int) -> np.random.Generator:
@@ -107,38 +139,57 @@ def geometry(seed: int, restart: int) -> np.random.Generator:
     return np.random.default_rng((seed, restart) if restart else seed)
 
 
+def length(after: State, before: State) -> float:
+    """Return how far a round moved the centers, or a state without any: the Frobenius norm."""
+    old, new = (one.get("centers", one.vector) for one in (before, after))
+    return float(np.linalg.norm(new - old))
+
+
+def stated(found: Moved, declared: Mapping[str, Shape]) -> State:
+    """Return a state as it was declared.
+
+    Raises:
+        ArgumentError: an array is missing, or is not what was declared.
+    """
+    state = State(**(found if isinstance(found, Mapping) else dict.fromkeys(declared, found)))
+    wrong = [name for name, rule in declared.items() if rule.read(state.get(name), {}) is None]
+    if wrong or len(state) > len(declared):
+        raise ArgumentError(f"a state of {dict(state.layout)} is not {dict(declared)}, which was declared.")
+    return state
+
+
 def in_rounds(
-    start: FloatArray,
-    one_round: Callable[[Sequence[FloatArray]], Conversation[FloatArray]],
+    start: Moved,
+    one_round: Callable[[Sequence[State]], Conversation[Moved]],
     *,
+    declared: Mapping[str, Shape],
     max_iter: int,
-    tol: float,
-    min_iter: int = 1,
-    patience: int | None = None,
-    cyclic: bool = False,
-) -> Conversation[tuple[tuple[FloatArray, ...], bool]]:
-    """Move centers round by round, until they stop or `max_iter` rounds are done.
+    rule: Callable[[Sequence[float], Sequence[State]], str],
+    moved: Callable[[State, State], float] = length,
+) -> Conversation[tuple[tuple[State, ...], str]]:
+    """Move a state round by round, until a rule stops it or `max_iter` rounds are done.
 
     Args:
-        start: centers, float64 of shape (n_clusters, n_features).
-        one_round: returns the centers after a round, given all centers before it, the start first.
+        start: the state before the first round.
+        one_round: returns the state after a round, given all states before it, the start first.
+        declared: what a state is (`Restarts.state`).
         max_iter: most rounds.
-        tol: as for `stops`.
-        min_iter: as for `stops`.
-        patience: as for `stops`.
-        cyclic: whether rounds end, too, where centers go round in a cycle (`cycles`).
+        rule: returns what stops the run after a round, else an empty text, given all movements and all
+            states.
+        moved: returns the movement of a round, given the states after it and before it.
 
     Returns:
-        The history, the start first, and whether a stopping rule ended the rounds.
+        The history, the start first, and the rule that ended the rounds.
+
+    Raises:
+        ArgumentError: a state is not what was declared.
     """
-    history, movements, stopped = [frozen_array(start)], list[float](), False
+    history, movements, stopped = [stated(start, declared)], list[float](), ""
     while len(movements) < max_iter and not stopped:
-        history.append(frozen_array((yield from one_round(history))))
-        movements.append(float(np.linalg.norm(history[-1] - history[-2])))
-        stopped = stops(movements, tol=tol, min_iter=min_iter, patience=patience)
-        if cyclic and not stopped and len(movements) >= min_iter and cycles(history, RETURNED * tol):
-            break
-    return tuple(history), stopped
+        history.append(stated((yield from one_round(history)), declared))
+        movements.append(moved(history[-1], history[-2]))
+        stopped = rule(movements, history)
+    return tuple(history), stopped or MAX_ITER
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +221,10 @@ class Restarts(ABC):
 
     Args:
         n_clusters: number of clusters.
-        tol: a run stops once the centers move by strictly less (Frobenius norm); 0 runs all rounds.
+        tol: a run stops once the centers move by strictly less (Frobenius norm); 0 runs all rounds,
+            and None leaves the end to `plateau`.
+        plateau: a run stops, too, once its centers only jitter: window in rounds of full steps (`stops`).
+            None never.
         max_iter: most rounds.
         n_init: number of restarts; the one of the lowest score is kept.
         init: "coreset", "nested", "kfed", "random", a start total of an earlier fit, or centers of shape
@@ -184,7 +238,8 @@ class Restarts(ABC):
     """Whether restarts are compared by the inertia of a row, or by that of all rows."""
 
     n_clusters: int
-    tol: float = 1e-6
+    tol: float | None = 1e-6
+    plateau: int | None = PLATEAU
     max_iter: int = 300
     n_init: int = 1
     init: AnyInit = "coreset"
@@ -194,7 +249,7 @@ class Restarts(ABC):
     @property
     def max_sums(self) -> int:
         """Most sums: the ranges, and for each restart the start, a sum a round and the score."""
-        return 1 + self.n_init * (MOST_START_SUMS + self.max_iter + 1)
+        return 2 + self.n_init * (MOST_START_SUMS + self.max_iter + 1)
 
     def phases(self, setting: Setting) -> Phases:
         """Return what a run asks: the ranges, then for each restart the start, the rounds and the score."""
@@ -204,8 +259,7 @@ class Restarts(ABC):
         return (*range_phases(setting), *first, *(Cycle(one, 1, 1, forgets) for one in others))
 
     def _restart_phases(self, setting: Setting, number: int) -> Phases:
-        rng = geometry(self.seed, number)
-        start = self.start_phases(setting, number, rng)
+        start = self.start_phases(setting, number, geometry(self.seed, number))
         return (*start, *self.round_phases(setting, number), *self.score_phases(setting))
 
     def start_phases(self, setting: Setting, number: int, rng: np.random.Generator) -> Phases:
@@ -218,13 +272,44 @@ class Restarts(ABC):
         """
         return start_phases(self.init, setting, self.n_clusters, rng, number)
 
+    def movement(self, after: State, before: State) -> float:
+        """Return how far a round moved the state, as `tol` measures it."""
+        return length(after, before)
+
+    def state(self, n_features: int) -> Mapping[str, Shape]:
+        """Return what a run moves from round to round: each array's name, and what it may be.
+
+        Metrics, profiles and pictures are about the array `centers`, (n_clusters, n_features). A question
+        of a round has the arrays by the same names.
+        """
+        return {"centers": Shape(self.n_clusters, n_features)}
+
     @abstractmethod
     def round_phases(self, setting: Setting, number: int) -> Phases:
         """Return what the rounds of a restart ask."""
 
     def score_phases(self, setting: Setting) -> Phases:
         """Return what the score of a restart asks."""
-        return (Phase(Form(Inertia, centers=Shape(self.n_clusters, setting.n_features))),)
+        along = self.directions(setting.n_features)
+        return (
+            Phase(
+                Form(
+                    Inertia,
+                    centers=Shape(self.n_clusters, setting.n_features),
+                    directions=along if along is None else Near((along,)),
+                )
+            ),
+        )
+
+    def directions(self, n_features: int) -> FloatArray | None:
+        """Return along what the score adds up offsets of rows from their centers (`Inertia`); None for none.
+
+        It is one direction, which follows from the seed. In the mean over seeds, a squared length along it is
+        the whole one. More would tell the gap more exactly, and more about who took part
+        (docs/algorithms/dwf.md).
+        """
+        rng = np.random.default_rng((self.seed, n_features))
+        return frozen_array(np.sqrt(n_features) * drawn_normals(n_features, 1, rng))
 
     def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Find the ranges, then run each restart, and keep the first of the lowest score.
@@ -259,22 +344,36 @@ class Restarts(ABC):
         """Return the label of the cohort that round `number` asks; after the last round everyone is asked."""
         return number if self.sampled and number <= self.max_iter else EVERYONE
 
+    @property
+    def step(self) -> float:
+        """Share of a full step that a round moves the centers; a small one takes more rounds to a plateau."""
+        return 1.0
+
+    @property
+    def quiet(self) -> int:
+        """Window of the plateau in rounds; 0 for none, as where each round asks other clients.
+
+        Then the draw of clients moves the centers more than the rounds do.
+        """
+        return 0 if self.plateau is None or self.sampled else ceil(self.plateau / self.step)
+
     def scored(
-        self, located: Located, history: tuple[FloatArray, ...], stopped: bool
+        self, located: Located, history: tuple[State, ...], stopped: str
     ) -> Conversation[ClusteringOutcome]:
         """Ask for the pooled inertia of the last centers, which gives the score, and return the outcome."""
-        question = Inertia(ranges=located.ranges, centers=history[-1])
+        along = self.directions(located.ranges.n_features)
+        question = Inertia(ranges=located.ranges, centers=history[-1]["centers"], directions=along)
         then = (EVERYONE, self.cohort(1)) if self.n_init > 1 and self.sampled else (EVERYONE,)
         total = (yield Ask(question, upcoming=then, purpose=SCORE)).statistics
         inertia, n_rows = float(total["inertia"][0]), round(float(total["rows"][0]))
         converged = ending(stopped, self.tol)
         score = inertia / max(n_rows, 1) if self.score_per_row else inertia
-        return ClusteringOutcome(history[-1], history, inertia, n_rows, converged, score)
+        return ClusteringOutcome(history, inertia, n_rows, converged, score, stopped)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundsAlgorithm(Restarts):
-    """Base of algorithms that move centers by one sum a round; each restart ends with a score.
+    """Base of algorithms that move a state by one sum a round; each restart ends with a score.
 
     Subclasses write `ask` and `move`, or `one_round` and `round_phases` where a round is something else.
 
@@ -297,52 +396,69 @@ class RoundsAlgorithm(Restarts):
         if self.n_init > 1 and not self.inertia:
             raise ArgumentError(f"{type(self).__name__} has no score to choose from n_init={self.n_init} by.")
 
-    def ask(self, ranges: Ranges, centers: FloatArray) -> Question:
-        """Return the question of a round about its centers; `phases` asks for one about centers of zeros."""
+    def ask(self, ranges: Ranges, *args: Any, **state: Any) -> Question:
+        """Return the question of a round, given the state by name: `ask(self, ranges, centers)`.
+
+        `phases` asks for one about an example of a state.
+        """
         raise NotImplementedError(f"{type(self).__name__} needs ask(), or one_round() and round_phases().")
 
-    def move(self, question: Any, total: Statistics) -> FloatArray:
-        """Return the centers after a round, given what it asked (the value of `ask`) and the total."""
+    def move(self, question: Any, total: Statistics) -> Moved:
+        """Return the state after a round, given what it asked (the value of `ask`) and the total."""
         raise NotImplementedError(f"{type(self).__name__} needs move(), or one_round() and round_phases().")
 
+    def begin(self, located: Located, centers: FloatArray) -> Conversation[Moved]:
+        """Return the state before the first round, given starting centers: these, without a further sum."""
+        yield from ()
+        return centers
+
     def round_phases(self, setting: Setting, number: int) -> Phases:
-        """Return `max_iter` questions of the form of `ask`, with any centers of the agreed shape."""
-        d = setting.n_features
-        example = self.ask(Ranges(np.zeros(d), np.ones(d), 1), np.zeros((self.n_clusters, d)))
-        return (Phase(Form.like(example), 1, self.max_iter),)
+        """Return `max_iter` questions of the form of `ask`, with any arrays that `state` allows."""
+        d, declared = setting.n_features, self.state(setting.n_features)
+        examples = {name: one.example() for name, one in declared.items()}
+        example = self.ask(Ranges(np.zeros(d), np.ones(d), 1), **examples)
+        asked = {one.name for one in fields_of(type(example))} & set(declared)
+        return (Phase(Form.like(example, **{name: declared[name] for name in asked}), 1, self.max_iter),)
 
     def score_phases(self, setting: Setting) -> Phases:
         """Return the question for the inertia, where there is one."""
         return super().score_phases(setting) if self.inertia else ()
 
-    def one_round(self, located: Located, history: Sequence[FloatArray]) -> Conversation[FloatArray]:
-        """Do one round, given all centers before it; return those after it."""
+    def one_round(self, located: Located, history: Sequence[State]) -> Conversation[Moved]:
+        """Do one round, given all states before it; return the one after it."""
         number = len(history)
-        question = self.ask(located.ranges, history[-1])
+        question = self.ask(located.ranges, **history[-1])
         total = yield Ask(question, self.cohort(number), (self.cohort(number + 1),))
         return self.move(question, total.statistics)
 
     def restart(self, begun: Restart) -> Conversation[ClusteringOutcome]:
         """Find the start, do the rounds, and ask for the score."""
-        start = yield from begun.starts.next((self.cohort(1),), begun.geometry)
-        history, stopped = yield from self.moved(start, lambda past: self.one_round(begun.located, past))
+        located = begun.located
+        centers = yield from begun.starts.next((self.cohort(1),), begun.geometry)
+        start = yield from self.begin(located, centers)
+        history, stopped = yield from self.moved(located, start, lambda past: self.one_round(located, past))
         if self.inertia:
-            return (yield from self.scored(begun.located, history, stopped))
-        n_rows = begun.located.n_rows
-        return ClusteringOutcome(history[-1], history, None, n_rows, ending(stopped, self.tol), 0.0)
+            return (yield from self.scored(located, history, stopped))
+        return ClusteringOutcome(history, None, located.n_rows, ending(stopped, self.tol), 0.0, stopped)
 
     def moved(
         self,
-        start: FloatArray,
-        one_round: Callable[[Sequence[FloatArray]], Conversation[FloatArray]],
-    ) -> Conversation[tuple[tuple[FloatArray, ...], bool]]:
-        """Return `in_rounds` under the algorithm's own stopping rules."""
+        located: Located,
+        start: Moved,
+        one_round: Callable[[Sequence[State]], Conversation[Moved]],
+    ) -> Conversation[tuple[tuple[State, ...], str]]:
+        """Return `in_rounds` under the algorithm's own declaration and stopping rules."""
+        rules: Any = {
+            "tol": self.tol,
+            "min_iter": self.min_iter,
+            "patience": self.patience,
+            "quiet": self.quiet,
+        }
         return in_rounds(
             start,
             one_round,
+            declared=self.state(located.ranges.n_features),
             max_iter=self.max_iter,
-            tol=self.tol,
-            min_iter=self.min_iter,
-            patience=self.patience,
-            cyclic=not self.sampled,
+            rule=lambda movements, _: stops(movements, **rules),
+            moved=self.movement,
         )

@@ -9,8 +9,8 @@ centroids. Whoever sees a single client's answers can compute its centroids and,
 rows (the range sum), the size of each. These are the sums of its rows over its own clusters, from which
 `privfed.attacks.Differencing` isolates rows.
 
-`nested` is `coreset` with cells that are the same in each fit (`privfed.questions.cells`), so that further
-fits on the same rows show no further cells.
+`nested` is `coreset` with cells that are the same in each fit (`privfed.questions.nested_cells`), so that
+further fits on the same rows show no further cells.
 
 A `KeptStart` is `coreset` or `nested` without a question, since cells of several fits cut each other into
 slivers of single rows. Its cells' counts and sums are those of an earlier fit on the same rows. The agreement
@@ -27,7 +27,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from privfed.core.asking.declaration import Effort
+from privfed.core.asking.declaration import Declaration, Effort
 from privfed.core.asking.phases import Form, Phase, Phases, Same, Shape
 from privfed.core.asking.question import ClientData, Question, question_from_bytes, register
 from privfed.core.record.transcript import Transcript
@@ -35,14 +35,7 @@ from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError, DataError
 from privfed.numerics.kmeans import weighted_kmeans
-from privfed.questions.cells import (
-    CellSums,
-    SumsInPublicCells,
-    cell_layout,
-    cells_form,
-    nested_cells,
-    nested_form,
-)
+from privfed.questions.cells import CellSums, SumsInPublicCells, cell_layout, cells_form
 from privfed.questions.local_points import (
     LocalPoints,
     PointCells,
@@ -53,6 +46,7 @@ from privfed.questions.local_points import (
     no_points,
     summed_kmeans,
 )
+from privfed.questions.nested_cells import nested_cells, nested_form
 from privfed.questions.ranges import Located
 
 
@@ -172,6 +166,32 @@ class SeededPoints(LocalPoints):
     def heaviest(self, ranges: Ranges) -> float:
         """Return the number of clusters, or the rows of a client where weights count rows."""
         return float(ranges.rows if self.counts_rows else self.n_clusters)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PointsFrom(LocalPoints):
+    """Base of points that a client finds from centers that it is sent.
+
+    Args:
+        centers: float64 of shape (n_clusters, n_features).
+    """
+
+    centers: FloatArray
+
+    @property
+    def declaration(self) -> Declaration:
+        """The centers from which the client computes its own."""
+        return Declaration(centers=(self.centers,))
+
+    def __post_init__(self) -> None:
+        if self.centers.ndim != 2 or 0 in self.centers.shape or not np.isfinite(self.centers).all():
+            raise ArgumentError(f"centers must be a finite table, got shape {self.centers.shape}.")
+
+    def of(self, client: ClientData) -> WeightedPoints:
+        """Return the client's points; raises `ArgumentError` where its rows have other columns."""
+        if self.centers.shape[1] != client.n_features:
+            raise ArgumentError(f"centers need {client.n_features} columns, got {self.centers.shape[1]}.")
+        return super().of(client)
 
 
 @register
@@ -322,7 +342,13 @@ class Starts:
     ) -> None:
         self._init, self._located, self._n_clusters, self._rng = init, located, n_clusters, rng
         self._coreset: WeightedPoints | None = None
-        self._kept = _kept(init, kept, located) if isinstance(init, KeptStart) else None
+        d = located.ranges.n_features
+        if isinstance(init, KeptStart) and (kept is None or kept.statistics["sum"].shape[1] != d):
+            raise ArgumentError(
+                f"the start total of sum {init.index} of fit {init.fit[:8]} is not known here, or has other "
+                "columns; begin with the StartTotal of that fit, on its rows."
+            )
+        self._kept = _means(kept) if isinstance(init, KeptStart) and kept is not None else None
 
     def next(
         self, upcoming: tuple[int, ...] = (EVERYONE,), geometry: np.random.Generator | None = None
@@ -360,15 +386,6 @@ class Starts:
                 'use init="random", or pass centers as init.'
             )
         return seeded(*self._coreset, n_clusters, located.ranges, draws, rng)
-
-
-def _kept(named: KeptStart, total: Total | None, located: Located) -> WeightedPoints:
-    if total is None or total.statistics["sum"].shape[1] != located.ranges.n_features:
-        raise ArgumentError(
-            f"the start total of sum {named.index} of fit {named.fit[:8]} is not known here, or has other "
-            "columns; begin with the StartTotal of that fit, on its rows."
-        )
-    return _means(total)
 
 
 def start_phases(

@@ -19,7 +19,7 @@ means.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
@@ -39,13 +39,14 @@ from privfed.algorithms.private.scale import (
 from privfed.core.asking.phases import Form, Phase, Phases, Shape, Within
 from privfed.core.asking.question import register
 from privfed.core.roles.conversation import Ask, Conversation, Setting, changed
-from privfed.core.values.domain import FloatArray, Ranges
+from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Unit
 from privfed.errors import warn
 from privfed.numerics.kernels.interpreted import IntArray
-from privfed.questions.bounded.bounded_metrics import AsOneRecord
 from privfed.questions.bounded.bounded_sums import CenterSum, SizeSums
-from privfed.questions.histograms import SIZE_SHARE, ClientSizes, FeatureHistograms, typical_size
+from privfed.questions.bounded.client_shares import AsOneRecord
+from privfed.questions.client_sizes import SIZE_SHARE, ClientSizes, typical_size
+from privfed.questions.histograms import FeatureHistograms
 from privfed.questions.moments import ClientMeans, FeatureMoments, Moments, between_clients, check_between
 
 HISTOGRAM_SHARE = 0.5
@@ -132,10 +133,7 @@ class FeatureSummary:
         if not self.counts:
             return moments
         form = Form(FeatureHistograms, n_bins=self.n_bins, edges=self.edges)
-        if setting.privacy is None or setting.privacy.unit.of_rows:
-            return (*moments, Phase(form))
-        shares = Form(AsOneRecord, inner=form, rows=MOST_ROWS)
-        return (*moments, Phase(Form(ClientSizes)), Phase(shares))
+        return (*moments, *histogram_phases(setting, form))
 
     def run(self, setting: Setting) -> Conversation[Summary]:
         """Find the moments, what lies between clients, then the histograms."""
@@ -145,39 +143,58 @@ class FeatureSummary:
             between = (yield from between_clients(moments)) if self.between else None
         else:
             share = 1.0 - HISTOGRAM_SHARE if self.counts else 1.0
-            moments = yield from _for_a_share(PrivateMoments().run(setting), share)
-        histograms = (yield from self._histograms(setting, moments.ranges)) if self.counts else None
-        return Summary(moments, between, histograms)
+            moments = yield from changed(
+                PrivateMoments().run(setting),
+                lambda ask: replace(ask, weights={n: one * share for n, one in (ask.weights or {}).items()}),
+            )
+        if not self.counts:
+            return Summary(moments, between, None)
+        question = FeatureHistograms(ranges=moments.ranges, n_bins=self.n_bins, edges=self.edges)
+        counted = yield from histograms(setting, HISTOGRAM_SHARE, lambda _: question)
+        return Summary(moments, between, counted)
 
-    def _histograms(self, setting: Setting, ranges: Ranges) -> Conversation[Histograms]:
-        question = FeatureHistograms(ranges=ranges, n_bins=self.n_bins, edges=self.edges)
-        ask, size = Ask(question, purpose="histogram"), 1.0
+
+def histogram_phases(setting: Setting, *forms: Form) -> Phases:
+    """Return what is asked for histograms; at unit "client" the clients' sizes before."""
+    if setting.privacy is None or setting.privacy.unit.of_rows:
+        return tuple(map(Phase, forms))
+    shares = [Form(AsOneRecord, inner=form, rows=MOST_ROWS) for form in forms]
+    return (Phase(Form(ClientSizes)), *map(Phase, shares))
+
+
+def histograms(
+    setting: Setting, share: float, *found: Callable[[Histograms | None], FeatureHistograms]
+) -> Conversation[Histograms]:
+    """Ask for histograms, each of which may follow from the one before; return the last.
+
+    Args:
+        setting: of the run.
+        share: of the budget, for all of them together; without privacy it is not looked at.
+        *found: how each question follows from the histograms before it.
+    """
+    last, size, each = None, 1.0, share * (1.0 - 1e-9) / len(found)
+    for ask_of in found:
+        question = ask_of(last)
+        ask = Ask(question, purpose="histogram")
         if setting.privacy is not None:
-            share = HISTOGRAM_SHARE * (1.0 - 1e-9)
             if setting.privacy.unit == Unit.CLIENT:
-                share -= SIZE_SHARE
-                size = yield from typical_size(ranges, SIZE_SHARE)
-                shares = AsOneRecord(ranges=ranges, inner=question, rows=size)
+                if last is None:
+                    each -= SIZE_SHARE / len(found)
+                    size = yield from typical_size(question.ranges, SIZE_SHARE)
+                shares = AsOneRecord(ranges=question.ranges, inner=question, rows=size)
                 ask = replace(ask, question=shares, limits=shares.limits)
-            ask = replace(ask, weights=dict.fromkeys(question.names, share / len(question.names)))
+            ask = replace(ask, weights=dict.fromkeys(question.names, each / len(question.names)))
         total = yield ask
         # Noise may make a count negative.
         counts = np.stack([np.maximum(total.statistics[name], 0.0) for name in question.names])
         noise = size * max((total.noise_std or {"": 0.0}).values())
-        return Histograms(question.all_edges, size * counts, noise)
+        last = Histograms(question.all_edges, size * counts, noise)
+    assert last is not None
+    return last
 
 
 MOST_NOISE_OF_A_VARIANCE = 2.0
 """A variance is mostly noise below so many standard deviations of its noise."""
-
-
-def _for_a_share(conversation: Conversation[Moments], share: float) -> Conversation[Moments]:
-    """Run a conversation whose weights refer to a share of the budget."""
-
-    def priced(ask: Ask) -> Ask:
-        return replace(ask, weights={name: weight * share for name, weight in (ask.weights or {}).items()})
-
-    return changed(conversation, priced)
 
 
 @register
@@ -217,8 +234,7 @@ class PrivateMoments:
         if self.spread:
             known = {"center": Shape(setting.n_features), "widths": widths_rule(frame)}
             means = Form(CenterSum, **known, radius=radius_rule(frame))
-            longest = radius_rule(frame).high ** 2
-            squares = Form(SquareSum, **known, radius=Within(0.0, longest))
+            squares = Form(SquareSum, **known, radius=Within(0.0, radius_rule(frame).high ** 2))
             moments = (*scale_phases(setting, columnwise=True), Phase(means, purpose="mean"), Phase(squares))
         if setting.privacy is None or setting.privacy.unit.of_rows:
             return moments

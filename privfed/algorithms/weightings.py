@@ -32,16 +32,6 @@ _NAMES: dict[int, tuple[Weighting, str]] = {}
 """Id of a function -> the function and its name. Functions are kept, so that ids are not reused."""
 
 
-def dynamic_weights(update: LocalUpdate) -> FloatArray:
-    """Return the weights of eq. 7: the number of rows nearest to each received global centroid."""
-    return update.counts
-
-
-def equal_weights(update: LocalUpdate) -> FloatArray:
-    """Return the weights of eq. 8 up to a factor that cancels: 1 for each centroid."""
-    return np.ones(len(update.counts))
-
-
 def register_weighting(name: str, weighting: Weighting) -> None:
     """Register a weighting under a name in this process; other machines must register it themselves.
 
@@ -156,8 +146,7 @@ def check_weighting(name: str, n_clusters: int, n_features: int) -> None:
         ArgumentError: it fails, or does not return one number a cluster.
     """
     received = np.linspace(0.1, 1.0, n_clusters * n_features).reshape(n_clusters, n_features)
-    counts = np.cumsum(np.ones(n_clusters)) + 1.0
-    update = LocalUpdate(received + 0.01, counts, received)
+    update = LocalUpdate(received + 0.01, np.cumsum(np.ones(n_clusters)) + 1.0, received)
     try:
         weights_by(name, update)
     except ArgumentError:
@@ -169,5 +158,7 @@ def check_weighting(name: str, n_clusters: int, n_features: int) -> None:
         ) from error
 
 
-register_weighting("dynamic", dynamic_weights)
-register_weighting("equal", equal_weights)
+# Equation 7: the number of rows nearest to each received global centroid.
+register_weighting("dynamic", lambda update: update.counts)
+# Equation 8 up to a factor that cancels: 1 for each centroid.
+register_weighting("equal", lambda update: np.ones(len(update.counts)))

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from privfed.algorithms.rounds import ClusteringOutcome, RoundsAlgorithm
+from privfed.algorithms.rounds import ClusteringOutcome, Moved, RoundsAlgorithm, State
 from privfed.algorithms.starts import MOST_START_SUMS
 from privfed.algorithms.weightings import all_weights, is_known, known_weightings
 from privfed.core.asking.data import stacked
@@ -30,6 +30,7 @@ from privfed.core.roles.conversation import SCORE, Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.numerics.kmeans import LocalUpdates, local_updates
+from privfed.numerics.memberships import check_local
 from privfed.questions.lloyd import RESOLUTION, AtCenters, ClientScores, LloydSums, box_entry
 from privfed.questions.ranges import Located
 
@@ -46,8 +47,10 @@ class WeightedKMeans(RoundsAlgorithm):
         momentum: share of the last movement that is added, in [0, 1) (eq. 6).
         score: "pooled" (all rows have equal weight) or "client-mean" (all clients do, Algorithm 4).
         relocate_empty: move local centroids without rows onto far rows (Figure 1 warns of it).
+        finish: "lloyd" goes on with exact rounds of Lloyd's algorithm over all clients, by the same rules.
     """
 
+    finish: Literal["lloyd"] | None = None
     weights: str = "dynamic"
     local_iter: int = 5
     local_tol: float | None = None
@@ -59,7 +62,7 @@ class WeightedKMeans(RoundsAlgorithm):
     @property
     def max_sums(self) -> int:
         """Most sums: the ranges, the starts, two a round (the second for zero weights), the scores."""
-        return 1 + self.n_init * (MOST_START_SUMS + 2 * self.max_iter + 2)
+        return 2 + self.n_init * (MOST_START_SUMS + (2 + bool(self.finish)) * self.max_iter + 2)
 
     def score_phases(self, setting: Setting) -> Phases:
         """Return the question for the inertia, then that for the clients' scores where these are compared."""
@@ -69,27 +72,39 @@ class WeightedKMeans(RoundsAlgorithm):
     def round_phases(self, setting: Setting, number: int) -> Phases:
         """Return the questions of the rounds, each with a second one for centroids of zero weight."""
         centers = Shape(self.n_clusters, setting.n_features)
+        exact = Phase(Form(LloydSums, centers=centers), 1, self.max_iter)
         if self._one_step:
-            return (Phase(Form(LloydSums, centers=centers), 1, self.max_iter),)
+            return (exact,)
         steps = {"centers": Same("round centers", centers), **self._local}
         weighted = Form(WeightedCentroids, weights=self.weights, **steps)
         zero = Form(FallbackCentroids, clusters=Shape((1, self.n_clusters)), **steps)
-        return (Cycle((Phase(weighted), Phase(zero, 0)), 1, self.max_iter, ("round centers",)),)
+        return (
+            Cycle((Phase(weighted), Phase(zero, 0)), 1, self.max_iter, ("round centers",)),
+            *((exact,) if self.finish else ()),
+        )
+
+    def directions(self, n_features: int) -> FloatArray | None:
+        """Return None where the last rounds are exact: they come to rest at the means of the rows."""
+        return None if self._one_step or self.finish else super().directions(n_features)
+
+    @property
+    def step(self) -> float:
+        """The learning rate."""
+        return self.learning_rate
 
     @property
     def _local(self) -> dict[str, Any]:
         """Return the options of the clients' own steps."""
-        names = ("local_iter", "local_tol", "relocate_empty")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in ("local_iter", "local_tol", "relocate_empty")}
 
     @property
     def _one_step(self) -> bool:
         """Whether a round is a step of Lloyd's algorithm on all rows."""
         return self.weights == "dynamic" and self.local_iter == 1 and not self.relocate_empty
 
-    def one_round(self, located: Located, history: Sequence[FloatArray]) -> Conversation[FloatArray]:
+    def one_round(self, located: Located, history: Sequence[State]) -> Conversation[Moved]:
         """Move the centroids towards the weighted mean of the cohort's local ones."""
-        current, previous = history[-1], history[-2] if len(history) > 1 else history[0]
+        previous, current = (one["centers"] for one in (history[0], *history)[-2:])
         aggregated = yield from self._aggregated(located, current, len(history))
         # Equation 6; the movement before the start is zero.
         moved = self.learning_rate * aggregated + (1.0 - self.learning_rate) * current
@@ -116,13 +131,27 @@ class WeightedKMeans(RoundsAlgorithm):
         return _divided(weighted, weight, fallback)
 
     def scored(
-        self, located: Located, history: tuple[FloatArray, ...], stopped: bool
+        self, located: Located, history: tuple[State, ...], stopped: str
     ) -> Conversation[ClusteringOutcome]:
-        """Ask for the pooled inertia, and for the mean of the clients' scores where restarts go by it."""
+        """Finish, then ask for the pooled inertia, and for the clients' mean score if restarts go by it."""
+        n = len(history)
+        if self.finish and not self._one_step:
+            exact = replace(
+                self,
+                weights="dynamic",
+                local_iter=1,
+                learning_rate=1.0,
+                momentum=0.0,
+                relocate_empty=False,
+                sampled=False,
+            )
+            more, stopped = yield from exact.moved(located, history[-1], partial(exact.one_round, located))
+            history = (*history, *more[1:])
         outcome = yield from super().scored(located, history, stopped)
+        outcome = replace(outcome, finish=len(history) - n)
         if self.score == "pooled":
             return outcome
-        mean = yield Ask(ClientScores(ranges=located.ranges, centers=outcome.centers), purpose=SCORE)
+        mean = yield Ask(ClientScores(ranges=located.ranges, centers=history[-1]["centers"]), purpose=SCORE)
         return replace(outcome, score=float(mean.statistics["score"][0] / mean.statistics["clients"][0]))
 
 
@@ -148,11 +177,7 @@ class _LocalSteps(AtCenters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.local_iter <= 100_000:
-            raise ArgumentError(
-                f"local_iter must lie in [1, 100000], got local_iter={self.local_iter}.",
-                parameters=["local_iter"],
-            )
+        check_local(self.local_iter, self.local_tol)
 
     def effort(self, n_features: int) -> Effort:
         """Every local step assigns all rows, and each is a step of Python."""
@@ -207,7 +232,7 @@ class WeightedCentroids(_LocalSteps):
         low, high = self._centroid_bounds()
         return StatisticsSpec(
             Entry("weight", (len(self.centers),), 0.0, largest, RESOLUTION),
-            box_entry("weighted", self.centers.shape, low, high, largest),
+            box_entry("weighted", self.centers.shape, low, high, largest, "weight"),
         )
 
     def answer_all(

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import click
 import msgspec
 
 from privfed.core.values.domain import Box
-from privfed.core.values.guarantee import Mechanism, Unit
+from privfed.core.values.guarantee import Mechanism, Noise, Unit
 from privfed.errors import ArgumentError
 from privfed.privacy.claim import Privacy
 
@@ -120,6 +121,25 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
             chosen["paid_by"] = Draw(Path(self.budget), self.share, None, self.purpose or "")
         return Privacy(domain=domain, **chosen)
+
+    def scaling(self, scale: str | None) -> dict[str, str]:
+        """Return the estimator's `scale`: what --scale says, or a default.
+
+        Under a claim columns of different ranges are scaled by their quartiles. By ranges in which values are
+        plausible alone, a column would count the less the wider its range is beside its spread.
+        """
+        widths = {high - low for low, high in zip(self.low or (), self.high or (), strict=False)}
+        if scale is None and self.claims and self.noise != Noise.SERVER and len(widths) > 1:
+            # Imported here: most commands scale nothing.
+            from privfed.estimators.scaling import SHARES
+
+            scale = "robust"
+            click.echo(
+                "privfed: the declared ranges differ, so columns are scaled by their quartiles, with "
+                f"{100 * SHARES[scale]:.0f} % of the budget. Without it: --scale range, or --scale none.",
+                err=True,
+            )
+        return {} if scale in (None, "none") else {"scale": str(scale)}
 
     def parameters(self) -> dict[str, Any]:
         """Return the estimator's parameters for what is declared."""

@@ -7,27 +7,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 
 from privfed.cli.declared import Declared
-from privfed.cli.run_folder import IN_UNITS, RUN, Parameters, Run, Source, read_run
+from privfed.cli.run_folder import RUN, Parameters, Run, Source, read_run
 from privfed.core.agreed.policy import ClientPolicy
-from privfed.core.names import Registry
+from privfed.core.names import PARTS, Registry
+from privfed.core.record.transcript import Transcript
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Noise, Unit
 from privfed.data import ClientTables, load_clients
-from privfed.data.described_clients import in_units, load_described
-from privfed.data.schema import Schema, parse
-from privfed.data.table import ERROR, missing_rule
+from privfed.data.table import missing_rule
 from privfed.data.table_files import write_table
-from privfed.errors import ArgumentError, RunFolderError, UndefinedIndexError
+from privfed.errors import ArgumentError, DataError, RunFolderError, UndefinedIndexError
 from privfed.estimators.base import FederatedClusterer, estimator_of
+from privfed.estimators.parameters import Surroundings
 from privfed.estimators.registry import ESTIMATORS
 from privfed.federation.clients import Clients, gather
 from privfed.federation.request import protocol_of
 from privfed.metrics.functions import labels_agreement
 from privfed.metrics.named import ASKS, METRICS, OF_LABELS, USUAL
+from privfed.metrics.profiles import Profiles, clients_per_cluster, profiles
 from privfed.protocols.secure_sums import SECURE_SUMS, made
 
 if TYPE_CHECKING:
@@ -39,15 +39,17 @@ OF_ONE = ("inertia", "mean_distance", "score")
 
 def models() -> Any:
     """Return the module of runs that train models, which other runs do not import."""
-    from privfed.cli import models
-
-    return models
+    return PARTS.find("models")
 
 
 def _trains(kind: object) -> bool:
-    """Say whether a class of estimators trains models; most cluster rows, and do without the import."""
-    clusters = not isinstance(kind, type) or issubclass(kind, FederatedClusterer)
-    return not clusters and issubclass(kind, models().FederatedModel)  # type: ignore[arg-type]
+    """Say whether a registered estimator trains models."""
+    return isinstance(kind, type) and issubclass(kind, Surroundings) and kind.trains
+
+
+def schemas() -> Any:
+    """Return the module of schemas, which runs without one do not import."""
+    return PARTS.find("schemas")
 
 
 def estimator(
@@ -68,7 +70,8 @@ def estimator(
         steps = values["local_iter"]
         raise ArgumentError(f"lloyd takes one local step, got --local-iter {steps}; take --algorithm dwf.")
     kind = ESTIMATORS.resolve(name)
-    model: Any = kind() if _trains(kind) else estimator_of(name, {})
+    trains = _trains(kind)
+    model: Any = kind() if trains else estimator_of(name, {})
     taken = model.get_params(deep=False)
     values = surroundings_of({**values, **parameters.declared.parameters(), "run_dir": folder})
     unknown = sorted(set(values) - set(taken))
@@ -77,7 +80,7 @@ def estimator(
         raise ArgumentError(f"--algorithm {name} takes no {listed} here; leave it out.")
     if "n_clusters" in taken:
         values["n_clusters"] = parameters.n_clusters
-    if _trains(kind):
+    if trains:
         values |= {"n_classes": len(classes)} if classes else {}
         values |= {"model": models().model_named(values["model"])} if "model" in values else {}
     elif values.get("merge") == "slotted" and "gathered_sums" in dir(model):
@@ -178,8 +181,7 @@ def know_questions(folder: Path, algorithm: str | None, command: str, model: str
     """
     if (folder / RUN).exists():
         parameters = read_run(folder).parameters
-        protocol = str(parameters.values["protocol"])
-        check_own(folder, parameters, algorithm, protocol, model, command)
+        check_own(folder, parameters, algorithm, str(parameters.values["protocol"]), model, command)
         ESTIMATORS.resolve(parameters.algorithm)
     elif algorithm is not None:
         ESTIMATORS.resolve(algorithm)
@@ -209,19 +211,7 @@ def declared_with(source: Source, declared: Declared) -> Declared:
             "the schema says what --columns, --drop, --separator, --missing, --low and --high would; leave "
             "them out."
         )
-    return declared_by(parse(source.schema), declared)
-
-
-def declared_by(schema: Schema, declared: Declared) -> Declared:
-    """Return what is declared, with a schema's ranges as its domain where it has all.
-
-    Raises:
-        PrivacyError: differential privacy is claimed, and a row could cause an error.
-    """
-    if declared.claims:
-        schema.check_private()
-    ends = schema.domain()
-    return declared if ends is None else msgspec.structs.replace(declared, low=ends[0], high=ends[1])
+    return schemas().declared_by(schemas().parse(source.schema), declared)  # type: ignore[no-any-return]
 
 
 def load(source: Source, *, private: bool) -> ClientTables:
@@ -231,9 +221,9 @@ def load(source: Source, *, private: bool) -> ClientTables:
         # Labels have no public codes, and clusterings under a claim need none; their column is no feature.
         drop, label = () if source.columns else (*drop, label), None
     if source.schema is not None:
-        return load_described(
+        read: ClientTables = schemas().load_described(
             Path(source.path),
-            parse(source.schema),
+            schemas().parse(source.schema),
             group=source.group,
             label=label,
             classes=classes,
@@ -241,6 +231,7 @@ def load(source: Source, *, private: bool) -> ClientTables:
             clients=source.clients or None,
             private=private,
         )
+        return read
     return load_clients(
         source.path,
         group=source.group,
@@ -252,14 +243,25 @@ def load(source: Source, *, private: bool) -> ClientTables:
         separator=source.separator,
         clients=source.clients or None,
         private=private,
-        missing=ERROR if source.missing is None else missing_rule(source.missing),
+        missing=None if source.missing is None else missing_rule(source.missing),
+    )
+
+
+def other_columns(transcript: Transcript, columns: tuple[str, ...]) -> str | None:
+    """Return that rows were read from other columns than a run's; None where not, or arrays have no names."""
+    agreed, of_arrays = transcript.configuration.columns, tuple(f"x{i}" for i in range(len(columns)))
+    if agreed is None or columns == agreed or (columns == of_arrays and len(columns) == len(agreed)):
+        return None
+    return (
+        f"the rows are of the columns {', '.join(columns)}, and the run is of {', '.join(agreed)}, in this "
+        "order; name these with --columns."
     )
 
 
 def write_in_units(folder: Path, source: Source, centers: FloatArray) -> None:
     """Write centers as people read them, where a schema says what the columns mean."""
-    if source.schema is not None:
-        write_table(folder / IN_UNITS, in_units(parse(source.schema), centers))
+    for name, values in schemas().in_files(source.schema, centers).items() if source.schema else ():
+        write_table(folder / name, values)
 
 
 def check_several(tables: ClientTables, path: str, protocol: object) -> None:
@@ -290,11 +292,33 @@ def clients_of(tables: ClientTables, run: Run) -> Clients:
     check_several(tables, run.source.path, run.parameters.values["protocol"])
     labels: Any = None if run.source.label is None else tables.labels
     if run.source.classes:
-        labels = models().labels_of(tables, run.source.classes)
+        labels = labels_of(tables, run.source.classes)
         if not private and run.source.missing is None:
-            models().check_labels(tables.names, labels)
+            check_labels(tables.names, labels)
     declared = run.parameters.declared
     return gather(clipped(labelled(tables, labels), declared), domain=declared.domain(), private=private)
+
+
+def labels_of(tables: ClientTables, classes: Sequence[str]) -> list[Any]:
+    """Return each client's labels as codes of the classes; -1 for a label that is none of them."""
+    codes = {name: code for code, name in enumerate(classes)}
+    known = [codes.get(str(name), -1) for name in tables.label_names or ()]
+    recoded = np.array([*known, -1], dtype=np.int64)
+    return [recoded[np.asarray(labels)] for labels in tables.labels or ()]
+
+
+def check_labels(names: Sequence[str], labels: Sequence[Any]) -> None:
+    """Check that each row has one of the classes.
+
+    Raises:
+        DataError: some have none; the message names the client and how many.
+    """
+    for name, codes in zip(names, labels, strict=True):
+        if odd := int((codes < 0).sum()):
+            raise DataError(
+                f"client {name!r} has {odd} rows whose labels are none of the classes; name all classes "
+                'with classes=, or leave such rows out of training with missing="leave-out".'
+            )
 
 
 def clipped(tables: ClientTables, declared: Declared) -> ClientTables:
@@ -388,3 +412,11 @@ def measured(model: FederatedClusterer, names: Sequence[str]) -> dict[str, float
         except UndefinedIndexError:
             found[name] = None
     return found
+
+
+def profile_of(model: FederatedClusterer) -> Profiles:
+    """Ask a fitted model's clients for its clusters' profiles, and return them in the columns' units."""
+    there = clients_per_cluster(model.federation_, model.cluster_centers_)
+    found = replace(profiles(model.federation_, model.cluster_centers_), clients=there)
+    scaling = model.scaling_
+    return found if scaling is None else found.mapped(np.array(scaling.shift), np.array(scaling.scale))

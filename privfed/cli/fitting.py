@@ -26,10 +26,11 @@ from privfed.cli.described import (
     measured,
     models,
     needed_by_a_claim,
+    profile_of,
     write_in_units,
 )
-from privfed.cli.output import answer, echo, in_results, result_table, write_results
-from privfed.cli.profiling import hints, profile_of
+from privfed.cli.hints import hints
+from privfed.cli.output import answer, draw, echo, in_results, result_table, write_results
 from privfed.cli.progress import RoundProgress
 from privfed.cli.result import Result, TrainedResult, in_columns_units, result_of, stating_the_claim
 from privfed.cli.run_folder import (
@@ -49,7 +50,7 @@ from privfed.cli.run_folder import (
 )
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import question_from_bytes
-from privfed.core.record.records import FILE, Ended
+from privfed.core.record.records import FILE, SCALING, Ended
 from privfed.core.record.transcript import Transcript, has_begun
 from privfed.core.stored.files import locked
 from privfed.core.values.domain import Box
@@ -57,7 +58,7 @@ from privfed.core.values.guarantee import Noise
 from privfed.data.table import ClientTables
 from privfed.errors import ArgumentError, DataError, PrivFedError, ProtocolError, RunFolderError
 from privfed.estimators.base import FederatedClusterer
-from privfed.estimators.scaling import FOLDER as SCALING
+from privfed.estimators.registry import TRAINED
 from privfed.federation.clients import Clients
 from privfed.metrics.named import METRICS
 from privfed.privacy.plan import Plan
@@ -85,6 +86,8 @@ def fit(
     """Do the work of `privfed fit`."""
     source = source_of(data, given)
     declared = declared_with(source, declared_of(given))
+    if algorithm not in TRAINED:
+        given |= declared.scaling(given.pop("scale", None))
     parameters = Parameters(
         algorithm=algorithm,
         n_clusters=n_clusters,
@@ -105,7 +108,9 @@ def fit(
     # The columns that were found are stored, so that `resume` and `predict` use the same ones.
     source = msgspec.structs.replace(source, columns=tables.columns, drop=())
     if not isinstance(model, FederatedClusterer):
-        source = msgspec.structs.replace(source, classes=models().classes_of(source, tables))
+        # Classes in the order of their codes: those declared, or found.
+        classes = source.classes or tuple(map(str, tables.label_names or ()))
+        source = msgspec.structs.replace(source, classes=classes)
     run = Run(format=FORMAT, privfed=__version__, command="fit", source=source, parameters=parameters)
     clients = clients_of(tables, run)
     create(out, run)
@@ -133,8 +138,7 @@ def _planned(parameters: Parameters, n_rows: int, tables: ClientTables) -> Plan:
         if scale != "range":
             raise ArgumentError(f"under a claim --plan knows --scale range alone, got --scale {scale}.")
         privacy = replace(privacy, domain=Box(0.0, 1.0))
-    alone = values["protocol"] == "plain" or privacy.noise == Noise.LOCAL
-    copies = len(tables.names) if alone else 1
+    copies = len(tables.names) if values["protocol"] == "plain" or privacy.noise == Noise.LOCAL else 1
     return privacy.plan(n_rows, parameters.n_clusters, len(tables.columns), copies=copies)
 
 
@@ -272,9 +276,11 @@ def carry_out(
             echo(f"privfed: {hint}", err=True)
         write_in_units(folder, run.source, in_columns_units(model))
         if picture:
-            from privfed.cli.pictures import draw_run
+            # Imported here, as matplotlib takes long to load.
+            from privfed.plot import ClusterMapDisplay, ConvergenceDisplay
 
-            draw_run(folder / "picture.png", model.history_, result, model.tol)
+            moved = ConvergenceDisplay({result.protocol: result.movements}, model.tol or 0.0)
+            draw(folder, result, moved, ClusterMapDisplay.of(model))
     return result
 
 

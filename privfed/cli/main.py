@@ -5,9 +5,7 @@ from __future__ import annotations
 import click
 
 from privfed.cli import options
-from privfed.cli.local_files import budget, check, schema
-from privfed.cli.measures import measure
-from privfed.cli.parties import flower, journal, keys
+from privfed.cli.budgets import budget
 from privfed.cli.program import Program, Registered, command, existing
 from privfed.version import __version__
 
@@ -24,8 +22,7 @@ def main(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for other in (budget, check, flower, journal, keys, measure, schema):
-    main.add_command(other)
+main.add_command(budget)
 
 
 @command(
@@ -121,6 +118,7 @@ def resume() -> None:
         help='Columns of DATA to write beside the cluster, as they stand there; "all" for all.',
     ),
     click.option("--cluster", type=click.IntRange(0), help="Of a run that trained models: whose model."),
+    click.option("--merged", is_flag=True, help="The clusters of privfed merge, in place of the centers'."),
     options.own_model_option,
 )
 def predict() -> None:
@@ -137,6 +135,32 @@ def predict() -> None:
 
 @command(
     main,
+    "privfed.cli.joining:merge",
+    "Join the centers of a run to clusters of any shape.",
+    options.run_argument,
+    click.option(
+        "-k", "--n-clusters", type=click.IntRange(1), help="Number of clusters.  [default: as the tree says]"
+    ),
+    click.option(
+        "--linkage",
+        type=click.Choice(["single", "average", "complete", "ward"]),
+        default="single",
+        show_default=True,
+        help="Distance between clusters: of their nearest centers, or for compact ones another.",
+    ),
+    options.picture_option,
+    options.json_option,
+)
+def merge() -> None:
+    """Join the centers of RUN by a tree of their distances, and cut it: clusters may then have any shape.
+
+    Fit many centers first (-k 40). Nobody is asked, and no budget is spent. The result is merged.json of RUN,
+    with a picture of the tree and the map; `privfed predict RUN DATA --merged` names the cluster of each row.
+    """
+
+
+@command(
+    main,
     "privfed.cli.output:show",
     "Print what ran, and what the server saw.",
     options.run_argument,
@@ -144,28 +168,6 @@ def predict() -> None:
 )
 def show() -> None:
     """Print what ran in folder RUN, its claim, what the server saw, and each sum, from the transcript."""
-
-
-@command(
-    main,
-    "privfed.cli.profiling:profile",
-    "Print what the clusters are, column by column.",
-    options.run_argument,
-    click.option(
-        "--out",
-        type=options.PATH,
-        callback=options.out_file(".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".xlsx", ".svg", ".png"),
-        help="Table to write, too: .csv, .tsv (and .gz), .parquet, .xlsx; or the heat map as .svg or .png.",
-    ),
-    options.picture_option,
-    options.json_option,
-)
-def profile() -> None:
-    """Print the size of each cluster of RUN, each column's mean and spread in it, and what sets it apart.
-
-    RUN is the folder of `privfed fit --profile`, which has asked for the sums. Of a run under differential
-    privacy sizes and means are those of the released totals, with the intervals that their noise leaves open.
-    """
 
 
 @command(
@@ -236,144 +238,21 @@ def select_k() -> None:
 
 @command(
     main,
-    "privfed.cli.attacking:attack",
-    "Attack a run: what could be learned from what was seen.",
-    click.argument("run_folders", metavar="RUN...", nargs=-1, required=True, type=options.PATH),
-    options.attacks_option,
-    options.truth_options,
-    click.option(
-        "--public",
-        "sample",
-        type=options.PATH,
-        help="Table of public rows of the same kind, which the attacker knows.",
-    ),
-    click.option(
-        "--known",
-        type=options.PATH,
-        help="Table of clients' rows that the attacker knows; the others are attacked.",
-    ),
-    click.option(
-        "--low",
-        metavar="X[,Y,...]",
-        callback=options.numbers,
-        help="Lowest value of each feature, known to the attacker; with --high.",
-    ),
-    click.option(
-        "--high",
-        metavar="X[,Y,...]",
-        callback=options.numbers,
-        help="Highest value of each feature, known to the attacker; with --low.",
-    ),
-    click.option(
-        "--party",
-        type=click.Choice(["server", "observer", "clients"]),
-        default="server",
-        show_default=True,
-        help="Who attacks: the server, an observer who sees only the final centroids, or the clients that "
-        "--colluding names, by what they see together.",
-    ),
-    click.option(
-        "--colluding", metavar="A,B,...", callback=options.names, help="Clients that help the attacker."
-    ),
-    click.option("--client", metavar="NAME", help="Client to attack, where the view shows single ones."),
-    click.option(
-        "--most-rows",
-        type=click.IntRange(1),
-        help="Most rows of a target; time grows with them.  [default: 200 of noisy-differencing, "
-        "32 of gradient-inversion]",
-    ),
-    options.seed_option,
-    click.option("--out", type=options.PATH, help="Folder to write to.  [default: RUN/attacks]"),
-    click.option(
-        "--curve", is_flag=True, help="Of several runs: show also what the first, the first two, ... give."
-    ),
-    options.printing_options,
-)
-def attack() -> None:
-    """Run attacks on what a party saw of the runs in folders RUN..., and score them against the truth.
-
-    Several runs of the same rows are attacked together: their sums add up, and a client that was away from
-    one of them may be solved for. Their reports are in a folder of their own within the first run's.
-    Parameters of attacks that --attack names are options, too: --help beside it lists them.
-    Attacks read only the party's view of the transcript; the clients' rows are used for scoring. An attack
-    that finds nothing to work on is left out, with the reason, and what was shown and read by none is listed.
-    Each attack that runs gets a picture beside attacks.json. Each report is stored when it is done: the same
-    command continues where it was stopped, and runs only what is new; reports with other settings (client,
-    seed, rows) are replaced. Each party, with those who collude with it, has reports of its own, and all of
-    them are shown. docs/attacks says what each attack does, and what stops it.
-    """
-
-
-@command(
-    main,
-    "privfed.cli.auditing:audit",
-    "Test a privacy claim against what came out.",
-    click.argument("subject", metavar="RUN|FILE", type=options.PATH),
-    options.audit_options,
-    click.option(
-        "--out", type=options.PATH, callback=options.out_file(".json"), help="JSON file to write (.json)."
-    ),
+    "privfed.cli.measuring:measure",
+    "Ask private metrics of a run's clusters, with intervals.",
+    options.run_argument,
+    options.source_options,
+    options.config_option,
+    options.schema_option,
+    options.classes_option,
+    options.metrics_option,
+    options.sum_options,
+    options.declared_options,
     options.json_option,
 )
-def audit() -> None:
-    """Audit the claim and the noise of the run in folder RUN, or releases in FILE.
+def measure() -> None:
+    """Ask the clients of DATA for metrics of the centroids in folder RUN, under a claim of their own.
 
-    For a run, the noise in each total is compared with what was declared. Its questions are also answered
-    with and without a worst-case record or client, which bounds the true epsilon from below. FILE is an .npz
-    with the releases of a mechanism with and without one unit: "inside" and "outside" of shape (trials,) or
-    (trials, n_values). Or it has the canaries of one run: "scores" and "included". With --my-rows a client of
-    the run reads how far its own rows moved each noised total, beside what was charged: for its own eyes.
-    Exit code 1 says that the claim is violated.
-    """
-
-
-@command(
-    main,
-    "privfed.cli.studies:tradeoff",
-    "Run a study of utility, privacy, leakage and cost.",
-    click.argument("study"),
-    click.option("--out", type=options.PATH, help="Folder of the study.  [default: the study's name]"),
-    click.option("--jobs", type=click.IntRange(1), help="Number of processes.  [default: that of cores]"),
-    click.option("--scheduler", metavar="ADDRESS", help="Dask scheduler whose workers run the cells."),
-    click.option("--seeds", type=click.IntRange(1), help="Seeds 0, 1, ... in place of the study's."),
-    click.option("--retry", is_flag=True, help="Run cells again that failed."),
-    click.option("--check", is_flag=True, help="Check the study, list its mistakes, and run nothing."),
-    options.quiet_option,
-)
-def tradeoff() -> None:
-    """Run STUDY, a TOML file or the name of a built-in study, and write its report.
-
-    The whole study is checked before anything runs. Each cell is stored when it is done, so the same command
-    continues where it was stopped, and runs only the new cells of a study that has grown.
-    """
-
-
-@command(
-    main,
-    "privfed.cli.studies:compare",
-    "Show what changed between two studies.",
-    click.argument("first", type=options.PATH),
-    click.argument("second", type=options.PATH),
-    options.json_option,
-)
-def compare() -> None:
-    """Show what changed from the study in folder FIRST to the one in folder SECOND.
-
-    Configurations are matched by their names. Changes are measured in units of both standard deviations
-    combined.
-    """
-
-
-@command(
-    main,
-    "privfed.cli.studies:demo",
-    "Cluster digits over plain and over masked sums.",
-    options.out_option("demo"),
-    options.seed_option,
-    click.option("--study/--no-study", default=True, show_default=True, help="Run the study of digits too."),
-)
-def demo() -> None:
-    """Cluster hand-written digits at 20 clients, some of which drop out: plain sums beside masked ones.
-
-    Then run the built-in study "digits", and write its report.
+    Each is printed with the interval that its noise leaves open, and added to metrics.json of RUN. Scores of
+    labels, such as accuracy, need --label and --classes; all of them are asked at once.
     """

@@ -17,7 +17,7 @@ from privfed.cli.described import (
     clipped,
     declared_with,
     labelled,
-    models,
+    labels_of,
     surroundings_of,
     with_rows,
 )
@@ -26,6 +26,7 @@ from privfed.cli.output import answer
 from privfed.cli.predicting import centroids_of, read_before, schema_of
 from privfed.cli.run_folder import Centroids, pretty, source_of, values_of
 from privfed.core.stored.files import locked, rewrite
+from privfed.core.values.origin import Origin
 from privfed.errors import ArgumentError, RunFolderError
 from privfed.estimators.scaling import Scaling
 from privfed.federation.opening import PAYMENT
@@ -56,7 +57,7 @@ def measure(run_folder: Path, data: Path, metrics: tuple[str, ...], as_json: boo
     tables = load_rows(source, private=True)
     check_columns(run_folder, known, tables.columns, "name these with --columns")
     check_several(tables, source.path, given["protocol"])
-    labels = models().labels_of(tables, source.classes) if source.classes else None
+    labels = labels_of(tables, source.classes) if source.classes else None
     clients = clipped(labelled(tables, labels), declared)
     if (scaling := Scaling.from_dict(known.scaling)) is not None:
         clients = with_rows(clients, scaling.scaled)
@@ -165,9 +166,10 @@ def print_measured(
                 own = msgspec.structs.replace(declared, purpose=declared.purpose or ", ".join(names))
                 privacy: Any = own.privacy()
                 if scaling is not None:
-                    # The numbers of the scale are as public as the centers; each row is mapped by itself.
-                    privacy = replace(privacy, domain=scaling.domain(privacy.domain, len(known.columns)))
-                more = {"n_labels": len(classes)} if names[0] in OF_LABELS else {}
+                    # The numbers of the scale are as public as the centers, of which is said what is claimed.
+                    public = replace(scaling, origin=Origin.DECLARED)
+                    privacy = replace(privacy, domain=public.domain(privacy.domain, len(known.columns)))
+                more = {"n_labels": len(classes)} if names[0] in OF_LABELS else {"radius": known.radius}
                 found += with_intervals(names, clients, centers, privacy=privacy, **more, **options)
                 rewrite(path, pretty([*before, *(one.to_dict() for one in found)]))
         finally:
@@ -187,6 +189,11 @@ def _said(found: Sequence[Estimate], known: Centroids, asked: int) -> list[str]:
     return [
         *map(str, found),
         *([] if known.scaling is None else ["Distances are of scaled rows."]),
+        *(
+            ["They are of rows clipped as the fit clipped them, and do not see how far rows lie beyond."]
+            if any(one.radius is not None for one in found)
+            else []
+        ),
         f"of {of}: {one_line(found[0].claim)}",
         f"of {centroids}: {'nothing is claimed' if known.privacy is None else known.privacy.line}",
         "Claims on the same rows add up.",

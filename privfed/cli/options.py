@@ -130,66 +130,7 @@ missing_option = click.option(
     metavar="leave-out|NUMBER",
     callback=missing,
     help="Rule for rows without a number in some column: leave them out, or put a public number in its "
-    "place, row by row.  [default: an error]",
-)
-
-truth_options = stacked(
-    click.option(
-        "--truth",
-        type=PATH,
-        help="The clients' rows of the run, to score against.  [default: those of the run]",
-    ),
-    click.option("--group", metavar="COLUMN", help="Column of the truth that says whose a row is."),
-    click.option(
-        "--columns",
-        metavar="A,B,...",
-        callback=names,
-        help="Feature columns of the truth.  [default: the run's; all but group if its folder names none]",
-    ),
-    click.option(
-        "--label",
-        metavar="COLUMN",
-        help="Column of classes, of a run of models whose folder names none: the nodes' whole numbers.",
-    ),
-    missing_option,
-    own_algorithm_option,
-    own_model_option,
-)
-
-audit_options = stacked(
-    click.option("--epsilon", type=float, help="Claimed epsilon, for a file."),
-    click.option("--delta", type=float, help="Claimed delta, for a file."),
-    click.option(
-        "--noise",
-        type=click.Choice(["gaussian", "any"]),
-        default="gaussian",
-        show_default=True,
-        help="gaussian tests the whole trade-off curve of Gaussian noise, any (epsilon, delta) only.",
-    ),
-    click.option("--confidence", type=float, help="Confidence of all bounds.  [default: 0.95; a run: 0.999]"),
-    truth_options,
-    click.option(
-        "--trials",
-        type=click.IntRange(min=1000),
-        default=20_000,
-        show_default=True,
-        help="For a run: number of draws with its worst unit, and without it.",
-    ),
-    click.option(
-        "--my-rows",
-        type=PATH,
-        help="A client's own rows, in place of --truth: what each moved is printed, and nothing is written.",
-    ),
-    click.option("--client", metavar="NAME", help="For --my-rows: yours, if the table has several clients."),
-    click.option(
-        "--id", metavar="COLUMN", help="For --my-rows: column with whose each row is.  [default: the run's]"
-    ),
-    click.option(
-        "--journal",
-        metavar="PARTY",
-        type=PATH,
-        help="For --my-rows: your party's folder; the run must have all that its journal answered.",
-    ),
+    "place, row by row.  [default: an error; with --epsilon leave-out]",
 )
 
 between_option = click.option(
@@ -206,26 +147,6 @@ bins_option = click.option(
     help="Histograms of the columns: a number of bins, or their edges.  [default: none]",
 )
 
-
-class _Attacks(click.Option):
-    """Lists in its help the attacks that are registered when it is shown."""
-
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return the option and its help, with the names of attacks."""
-        from privfed.cli.attacking import known
-
-        record = super().get_help_record(ctx)
-        return None if record is None else (record[0], f"{record[1]} There are {', '.join(known())}.")
-
-
-attacks_option = click.option(
-    "--attack",
-    "wanted",
-    cls=_Attacks,
-    metavar="A,B,...",
-    callback=names,
-    help="Which attacks, or MODULE:CLASS of your own; all by default.",
-)
 
 clients_options = stacked(
     click.argument("data", type=PATH, callback=existing),
@@ -275,10 +196,18 @@ schema_option = click.option(
 
 scale_option = click.option(
     "--scale",
-    type=click.Choice(["standard", "range", "robust"]),
+    type=click.Choice(["standard", "range", "robust", "none"]),
     help="Scale the columns over all clients first: to mean 0 and variance 1, to [0, 1], or by their "
-    "quartiles. Centroids are written in the columns' units. With --epsilon range only, which maps --low and "
-    "--high and asks nothing.  [default: rows as they are]",
+    "quartiles. Centroids are written in the columns' units. With --epsilon standard takes 30 % of the "
+    "budget and robust 25 %; range maps --low and --high and asks nothing.  [default: none; with --epsilon "
+    "robust, if the ranges differ]",
+)
+
+learnt_scale_option = click.option(
+    "--scale",
+    type=click.Choice(["standard", "robust"]),
+    default="standard",
+    help="By means and deviations, or by quartiles.  [default: standard]",
 )
 
 classes_option = click.option(

@@ -20,6 +20,7 @@ from rich.table import Table
 from privfed.cli.program import in_options
 from privfed.cli.result import (
     ROWS,
+    Outcome,
     Result,
     SumRow,
     claim_from,
@@ -29,15 +30,16 @@ from privfed.cli.result import (
     sum_rows,
     to_json,
 )
-from privfed.cli.run_folder import MODEL, RESULT, TABLE, pretty
+from privfed.cli.run_folder import MODEL, PICTURE, RESULT, TABLE, pretty
 from privfed.core.record.records import Began, Ended
 from privfed.core.record.transcript import Transcript
 from privfed.core.stored.files import replaced, rewrite
-from privfed.privacy.claim import PrivacySpent, facts_of, one_line, rows_mark
+from privfed.privacy.claim import PrivacySpent, facts_of, noised_mark, one_line, rows_mark
 
 if TYPE_CHECKING:
     from privfed.estimators.base import FederatedClusterer
     from privfed.estimators.saving import Saved
+    from privfed.plot import Display
 
 
 def write_model(folder: Path, model: Saved, result: msgspec.Struct) -> None:
@@ -55,8 +57,20 @@ def write_results(folder: Path, result: Result, model: FederatedClusterer) -> No
     # Imported here, as commands that show what was computed do without tables.
     from privfed.data.table_files import write_table
 
-    write_table(folder / TABLE, dict(zip(result.columns, in_columns_units(model).T, strict=True)))
+    columns: dict[str, Any] = dict(zip(result.columns, in_columns_units(model).T, strict=True))
+    if marked := {i for one in result.findings for i in one["clusters"]}:
+        columns["note"] = np.array(["no rows" * (i in marked) for i in range(result.n_clusters)])
+    write_table(folder / TABLE, columns)
     write_model(folder, model, result)
+
+
+def draw(folder: Path, result: Outcome, *displays: Display) -> None:
+    """Draw a run's picture: displays side by side, with its claim below."""
+    from privfed.plot import figure_of, save  # matplotlib takes long to load.
+
+    claim, over = claim_from(result.privacy), f"over {len(result.clients)} clients"
+    title = f"{result.algorithm} {over}, protocol {result.protocol}{noised_mark(claim)}"
+    save(figure_of(*displays, title=title, claim=claim), folder / PICTURE, claim)
 
 
 _SIZES = 16
@@ -112,7 +126,7 @@ def table(
     found.title_justify = found.caption_justify = "left"
     for place, name in enumerate(head):
         numbers = all(_NUMBER.fullmatch(row[place]) for row in rows)
-        found.add_column(name, justify="right" if numbers else "left")
+        found.add_column(name, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         found.add_row(*row)
     return found
@@ -123,12 +137,13 @@ def kilobytes(n_bytes: float) -> str:
     return f"{n_bytes / 1000:,.1f} kB"
 
 
-_FILES = (RESULT, TABLE, "centroids.npz", MODEL, "picture.png")
+_FILES = (RESULT, TABLE, "centroids.npz", MODEL, PICTURE)
 
 
 def result_table(result: Result, folder: Path) -> Table:
     """Return the result as a table of two columns."""
-    end = {True: "converged", False: "not converged", None: "as many as were asked for"}[result.converged]
+    ends = {True: "converged", False: "not converged", None: "as many as were asked for"}
+    end = ends[result.converged] + (f", by {result.stopped_by}" if result.converged else "")
     sent, claim = result.traffic, claim_from(result.privacy)
     rows = "not asked" if result.rows is None else f"{result.rows}{rows_mark(claim)}"
     lost = sum(len(row.dropped) for row in result.sums)
@@ -141,7 +156,7 @@ def result_table(result: Result, folder: Path) -> Table:
         "clients, rows": f"{len(result.clients)}, {rows}",
         **_sizes(result),
         "rounds": f"{result.n_iter} ({end})",
-        **({"not converged": in_options(result.remedy)} if result.remedy else {}),
+        **{one["code"].replace("-", " "): in_options(one["text"]) for one in result.findings},
         "score": _score(result),
         **_agreement(result),
         **{
@@ -150,6 +165,7 @@ def result_table(result: Result, folder: Path) -> Table:
         },
         "sent": f"{kilobytes(sent.bytes_per_client)} a client, {sent.exchanges} exchanges",
         "dropouts": f"{lost} in {len(result.sums)} sums",
+        **_rejected(result.sums),
         "seconds": f"{sent.seconds:.2f}",
         "files": ", ".join(name for name in _FILES if (folder / name).exists()),
     }
@@ -183,7 +199,7 @@ def _sizes(result: Result) -> dict[str, str]:
         listed[_SIZES:] = [f"and {len(listed) - _SIZES} more, which result.json has"]
     longest = max(found["noise"])
     return {
-        f"{sizes_of(found)} ({found['level']:.0%} each)": "; ".join(listed),
+        f"{sizes_of(found)} ({found['level']:.0%} together)": "; ".join(listed),
         "noise of a center": f"up to {longest:.3g} long; result.json has intervals of all coordinates",
     }
 
@@ -231,6 +247,12 @@ _COLUMNS: dict[str, Callable[[SumRow], str]] = {
     "bytes up": lambda row: f"{row.bytes_up:,}",
 }
 """Columns of the sums of a run, by their heads."""
+
+
+def _rejected(rows: Sequence[SumRow]) -> dict[str, str]:
+    """Return the fact whose messages were thrown away, or who was left out, and why; nothing for nobody."""
+    found = {f"{name}: {why}": None for row in rows for name, why in row.rejected.items()}
+    return {"rejected": "; ".join(found)} if found else {}
 
 
 def sums_table(rows: Sequence[SumRow]) -> Table:
@@ -283,5 +305,6 @@ def show(run_folder: Path, as_json: bool) -> None:
         **claim_lines(claim),
         "clients, columns": f"{len(agreed.clients)}, {agreed.n_features}",
         "state": "finished" if finished else f"not finished after {len(sums)} sums",
+        **_rejected(sums),
     }
     answer(shown, as_json, facts_table(run_folder, facts), sums_table(sums))

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import click
 
 from privfed.cli.output import answer, table
-from privfed.core.stored.files import write_new
 from privfed.errors import ArgumentError
-from privfed.experiments.report.svg import Axis, Point, Series, chart
 from privfed.privacy.accounting import Curve
 from privfed.privacy.budget import PrivacyBudget
-from privfed.privacy.budget_file import Paid
 
 DELTAS = (1e-4, 1e-5, 1e-6, 1e-8, 1e-10)
 """At which a Gaussian guarantee is said, too."""
@@ -36,11 +32,16 @@ def new(file: Path, **given: Any) -> None:
     click.echo(f"made {file}: {made}. Draw from it with --budget {file} --share SHARE.")
 
 
-def show(file: Path, picture: Path | None, as_json: bool) -> None:
+def show(file: Path, out: Path | None, as_json: bool) -> None:
     """Do the work of `privfed budget show`."""
     budget, paid = PrivacyBudget.of(file), PrivacyBudget.of(file).log()
-    if picture is not None:
-        write_new(picture, spent_picture(budget, paid).encode())
+    if out is not None:
+        # Imported here, as matplotlib takes long to load.
+        from privfed.plot import BudgetDisplay, figure_of, save
+
+        if out.exists():
+            raise ArgumentError(f"{out} is there already and is never replaced; name another place.")
+        save(figure_of(BudgetDisplay.of(budget), title=str(budget)), out)
     curve = budget.curve
     shown = {
         "epsilon": budget.epsilon,
@@ -64,7 +65,8 @@ def show(file: Path, picture: Path | None, as_json: bool) -> None:
         for one in paid
     )
     payments = table(("", "date (UTC)", "share", "purpose", "claim"), lines)
-    answer(shown, as_json, str(budget), *said(curve), payments, str(budget.remaining()))
+    written = [] if out is None else [f"Written: {out}"]
+    answer(shown, as_json, str(budget), *said(curve), payments, str(budget.remaining()), *written)
 
 
 def plan(file: Path, as_json: bool) -> None:
@@ -103,21 +105,3 @@ def said(curve: Curve) -> list[str]:
         *lines,
         f"a test for one unit misses it, by its rate of false alarms: {', '.join(missed)} or more",
     ]
-
-
-def spent_picture(budget: PrivacyBudget, paid: list[Paid]) -> str:
-    """Return an SVG file of the share that was spent after each payment."""
-    sums = accumulate((one.share for one in paid), initial=0.0)
-    texts = ["nothing yet", *(f"{one.date[:10]}, {one.purpose}: {one.claim}" for one in paid)]
-    points = [
-        Point(float(i), spent, text=text) for i, (spent, text) in enumerate(zip(sums, texts, strict=True))
-    ]
-    last = float(max(1, len(paid)))
-    whole = Series("all", [Point(0.0, 1.0), Point(last, 1.0)], 1, line=True, dash=1)
-    across, up = (
-        Axis("payments", least=0.0, span=last),
-        Axis("share of the budget spent", least=0.0, most=1.0),
-    )
-    drawing = chart(str(budget), across, up, [Series("spent", points, 0, line=True), whole])
-    font = 'xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="12" '
-    return drawing.replace("<svg ", f"<svg {font}", 1).replace('class="grid"', 'stroke="#e2e2e2"')

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -14,11 +14,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from privfed.cli.declared import Declared
-from privfed.cli.described import check_own, models
+from privfed.cli.described import check_own, models, schemas
 from privfed.cli.result import TrainedResult, holds_models, in_columns_units
 from privfed.cli.run_folder import (
     ASKED,
     CLASSES,
+    MERGED,
     MODEL,
     RESULT_FORMAT,
     RUN,
@@ -33,21 +34,24 @@ from privfed.cli.run_folder import (
 )
 from privfed.core.stored.files import make_folder
 from privfed.core.values.domain import FloatArray
-from privfed.data.described_tables import as_text, read_described
+from privfed.data.conversion import as_text
 from privfed.data.features import features_in, frame_of
-from privfed.data.schema import ID, Schema, parse, read_schema
 from privfed.data.table import ERROR, NO_LABEL, missing_rule, natural_key
 from privfed.data.table_files import STDIN, files_of, is_folder, stem, suffix, write_table
 from privfed.errors import ArgumentError, DataError, RunFolderError
 from privfed.estimators.base import FederatedClusterer
+from privfed.estimators.mixtures import FederatedGaussianMixture
 from privfed.estimators.saving import load
 from privfed.estimators.scaling import Scaling
 from privfed.numerics.kernels.dispatch import assign
 
+if TYPE_CHECKING:
+    from privfed.tables.schema import Schema
+
 ALL = ("all",)
 """What `--keep` says for all columns."""
 
-Beside = dict[str, NDArray[Any]]
+KeptColumns = dict[str, NDArray[Any]]
 """Columns that are written beside what is found."""
 
 
@@ -75,7 +79,9 @@ def predict(run_folder: Path, data: Path, out: Path | None, out_folder: Path | N
         raise ArgumentError(f"{out_folder} exists and is not an empty folder; name a new one.")
     make_folder(out_folder)
     for path in paths:
-        _predict(run_folder, path, out_folder / f"{stem(path)}.csv", **given, told=path != paths[0])
+        _predict(
+            run_folder, path, out_folder / f"{stem(path)}.csv", **given, claim_was_printed=path != paths[0]
+        )
     return None
 
 
@@ -88,39 +94,51 @@ def _predict(
     keep: tuple[str, ...] | None,
     cluster: int | None,
     model: str | None,
-    told: bool = False,
+    merged: bool,
+    claim_was_printed: bool = False,
 ) -> None:
-    """Write what is found in one table; `told` says whether the claim was printed before."""
+    """Write what is found in one table; `claim_was_printed` says whether the claim was printed before."""
+    read, trained = read_before(run_folder), None
     if (run_folder / RUN).exists() and holds_models(run_folder):
         if schema is not None:
             raise ArgumentError(f"{run_folder} trained models, which take no --schema; leave it out.")
-        run = read_run(run_folder)
-        protocol = str(run.parameters.values["protocol"])
-        check_own(run_folder, run.parameters, run.parameters.algorithm, protocol, model, "predict")
-        named = read_result(run_folder, TrainedResult).columns
-        known_rows = _Read(source=run.source, declared=run.parameters.declared)
-        rows, kept, beside = _numbers(data, named, known_rows, separator, keep)
-        names = read_result(run_folder, TrainedResult).classes
-        _classes(run_folder, names, rows, kept, out, cluster, model, beside, told)
-        return
-    read = read_before(run_folder)
-    if (run_folder / CLASSES).exists():
-        of_nodes = read_result(run_folder, Classes, CLASSES)
-        rows, kept, beside = _rows(run_folder, data, of_nodes.columns, read, schema, separator, keep)
-        _classes(run_folder, of_nodes.classes, rows, kept, out, cluster, model, beside, told)
+        parameters = read_run(run_folder).parameters
+        protocol = str(parameters.values["protocol"])
+        check_own(run_folder, parameters, parameters.algorithm, protocol, model, "predict")
+        found = read_result(run_folder, TrainedResult)
+        trained = Classes(found.columns, found.classes)
+    elif (run_folder / CLASSES).exists():
+        trained = read_result(run_folder, Classes, CLASSES)
+    if trained is not None:
+        rows, kept, kept_columns = _rows(run_folder, data, trained.columns, read, schema, separator, keep)
+        _classes(
+            run_folder, trained.classes, rows, kept, out, cluster, model, kept_columns, claim_was_printed
+        )
         return
     if cluster is not None:
         raise ArgumentError("--cluster is for runs that trained models; leave it out.")
     known = centroids_of(run_folder)
-    rows, kept, beside = _rows(run_folder, data, known.columns, read, schema, separator, keep)
+    rows, kept, kept_columns = _rows(run_folder, data, known.columns, read, schema, separator, keep)
+    found_clusters = _nearest(run_folder, known, rows)
+    if merged:
+        joined = read_result(run_folder, dict[str, Any], MERGED, "merge")["joined"]
+        found_clusters = np.array(joined)[found_clusters]
+    labels = np.where(kept, found_clusters, NO_LABEL)
+    if known.privacy is not None and not claim_was_printed:
+        line = known.privacy.line
+        click.echo(f"privfed: for the centroids, not for the clusters of DATA's rows: {line}", err=True)
+    _write(out, kept_columns, "cluster", labels)
+
+
+def _nearest(run_folder: Path, known: Centroids, rows: FloatArray) -> NDArray[Any]:
+    """Return the cluster of each row: of a mixture the likeliest, else that of the nearest center."""
+    with suppress(RunFolderError):  # Of a class of the user's own there are centers alone.
+        if isinstance(model := load(run_folder), FederatedGaussianMixture):
+            return np.asarray(model.predict(rows))
     scaling, centers = Scaling.from_dict(known.scaling), np.array(known.centroids, dtype=np.float64)
     if scaling is not None:
         rows, centers = scaling.scaled(rows), scaling.scaled(centers)
-    labels = np.where(kept, assign(rows, centers), NO_LABEL)
-    if known.privacy is not None and not told:
-        line = known.privacy.line
-        click.echo(f"privfed: for the centroids, not for the clusters of DATA's rows: {line}", err=True)
-    _write(out, beside, "cluster", labels)
+    return assign(rows, centers)
 
 
 def _rows(
@@ -131,7 +149,7 @@ def _rows(
     schema: Path | None,
     separator: str | None,
     keep: tuple[str, ...] | None,
-) -> tuple[FloatArray, NDArray[np.bool_], Beside]:
+) -> tuple[FloatArray, NDArray[np.bool_], KeptColumns]:
     """Return rows as a run read its own, which of them are kept, and columns to keep."""
     described = schema_of(run_folder, read, columns, schema)
     if described is None:
@@ -140,7 +158,8 @@ def _rows(
     new = schema is None and stem(data) not in described.files
     hint = f"A copy of the schema with [files.{stem(data)}] is named with --schema." if new else ""
     with _with(hint):
-        return _described(data, described, keep)
+        rows: tuple[FloatArray, NDArray[np.bool_], KeptColumns] = schemas().rows_of(data, described, keep)
+        return rows
 
 
 @contextmanager
@@ -174,45 +193,22 @@ def schema_of(folder: Path, read: _Read | None, columns: tuple[str, ...], path: 
         ArgumentError: the run has no schema, or one in which a feature means something else.
     """
     if read is None:
-        own = read_schema(folder / SCHEMA) if (folder / SCHEMA).exists() else None
+        own = schemas().read_schema(folder / SCHEMA) if (folder / SCHEMA).exists() else None
     else:
-        own = None if read.source.schema is None else parse(read.source.schema)
+        own = None if read.source.schema is None else schemas().parse(read.source.schema)
     if path is None:
         return own
     if read is not None and own is None:
         raise ArgumentError(f"{folder} was fitted without a schema; leave --schema out.")
-    given = read_schema(path)
+    given: Schema = schemas().read_schema(path)
     if given.features != columns:
         raise ArgumentError(
             f"{path} has the features {', '.join(given.features)}, and {folder} has {', '.join(columns)}; "
             "name the schema that it was fitted with, or a copy with further [files]."
         )
     if own is not None:
-        for name in own.columns:
-            if _meaning(own, name) != _meaning(given, name):
-                raise ArgumentError(
-                    f"column {name!r} has another unit, scale, weight, origin or kind in {path} than in "
-                    f"{folder}; take them from the schema that it was fitted with."
-                )
+        schemas().check_meaning(own, given, folder, path)
     return given
-
-
-def _meaning(schema: Schema, name: str) -> tuple[Any, ...] | None:
-    """Return what makes a number of a column's value, but for how a file writes it; None for no feature."""
-    own = schema.columns.get(name)
-    if own is None or not own.is_feature:
-        return None
-    return own.kind, own.unit, own.categories, own.weight, own.origin, schema.scaling(own)
-
-
-def _described(
-    data: Path, schema: Schema, keep: tuple[str, ...] | None
-) -> tuple[FloatArray, NDArray[np.bool_], Beside]:
-    """Return rows as a schema describes them, which are kept, and its ids with the columns to keep."""
-    read = read_described(data, schema, also=None if keep == ALL else keep or ()).checked()
-    wanted = read.frame.columns if keep == ALL else (*schema.of(ID), *(keep or ()))
-    there = [name for name in dict.fromkeys(wanted) if name in read.frame.columns]
-    return read.features, read.kept, {name: read.frame[name].to_numpy() for name in there}
 
 
 def _numbers(
@@ -221,7 +217,7 @@ def _numbers(
     read: _Read | None,
     separator: str | None,
     keep: tuple[str, ...] | None,
-) -> tuple[FloatArray, NDArray[np.bool_], Beside]:
+) -> tuple[FloatArray, NDArray[np.bool_], KeptColumns]:
     """Return rows after the run's rules for gaps and range, which of them are kept, and columns to keep.
 
     The table is read once, as standard input can be.
@@ -233,10 +229,17 @@ def _numbers(
     if domain is not None:
         rows = np.clip(rows, *domain.bounds(len(columns)))
     # A row that was left out is given numbers, as kernels take no others, and gets no cluster.
-    return np.where(kept[:, None], rows, 0.0), kept, _beside(data, frame, keep)
+    # The ids that the fit named are written beside what is found.
+    return (
+        np.where(kept[:, None], rows, 0.0),
+        kept,
+        _columns_to_keep(
+            data, frame, keep or tuple(one for one in frame.columns if read and one == read.source.id)
+        ),
+    )
 
 
-def _beside(data: Path, frame: pl.DataFrame, keep: tuple[str, ...] | None) -> Beside:
+def _columns_to_keep(data: Path, frame: pl.DataFrame, keep: tuple[str, ...] | None) -> KeptColumns:
     """Return the columns of a table that are written beside what is found, as text.
 
     Raises:
@@ -290,8 +293,8 @@ def _classes(
     out: Path | None,
     cluster: int | None,
     own: str | None,
-    beside: Beside,
-    told: bool,
+    kept_columns: KeptColumns,
+    claim_was_printed: bool,
 ) -> None:
     model: Any = load(run_folder / MODEL)
     if cluster is None and len(model.models_) > 1:
@@ -299,16 +302,16 @@ def _classes(
     if own is not None:
         model.set_params(model=models().model_named(own))
     codes = model.predict(rows, cluster or 0)
-    if model.privacy_claim_ is not None and not told:
+    if model.privacy_claim_ is not None and not claim_was_printed:
         line = model.privacy_claim_.line
         click.echo(f"privfed: for the models, not for the classes of DATA's rows: {line}", err=True)
-    _write(out, beside, "class", np.where(kept, np.array(classes)[codes], ""))
+    _write(out, kept_columns, "class", np.where(kept, np.array(classes)[codes], ""))
 
 
-def _write(out: Path | None, beside: Beside, name: str, found: NDArray[Any]) -> None:
-    if name in beside:
+def _write(out: Path | None, kept_columns: KeptColumns, name: str, found: NDArray[Any]) -> None:
+    if name in kept_columns:
         raise ArgumentError(f"DATA has a column {name!r}, too; name the columns to --keep without it.")
-    columns = {**beside, name: found}
+    columns = {**kept_columns, name: found}
     if out is not None:
         write_table(out, columns)
         return

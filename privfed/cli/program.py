@@ -7,14 +7,14 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import click
 
-from privfed.cli.settings import Setting, of_algorithm, of_attacks, own_settings
+from privfed.cli.settings import Setting, of_algorithm, own_settings
 from privfed.core.names import Registry, imported
 from privfed.errors import ArgumentError, PrivFedError
 from privfed.estimators.registry import DECLARED, OWN, SHORT, TRAINED
@@ -100,6 +100,14 @@ CLUSTERING = Registered("privfed.estimators.registry:ESTIMATORS", SHORT)
 """The same where rows alone are clustered."""
 
 
+class Naming(click.Option):
+    """Names things whose parameters are options of the command, too."""
+
+    def settings(self, named: str) -> list[Setting]:
+        """Return the options of what is named."""
+        raise NotImplementedError
+
+
 class Command(click.Command):
     """A command whose work is imported when it is invoked, so that help and errors of use are quick.
 
@@ -144,10 +152,11 @@ class Command(click.Command):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the command's own options and those of the algorithm, or of the attacks that are named."""
         declared = super().get_params(ctx)
-        if any("--attack" in one.opts for one in declared):
-            taken = {word for one in declared for word in one.opts}
-            named = of_attacks(ctx.meta.get("attack", ""))
-            return [*declared, *(one for one in named if taken.isdisjoint(one.opts))]
+        for other in declared:
+            if isinstance(other, Naming):
+                taken = {word for one in declared for word in one.opts}
+                named = other.settings(ctx.meta.get(other.opts[0].removeprefix("--"), ""))
+                return [*declared, *(one for one in named if taken.isdisjoint(one.opts))]
         if all(one.type not in (ALGORITHM, CLUSTERING) for one in declared):
             return declared
         algorithm = ctx.meta.get("algorithm", "dwf")
@@ -301,8 +310,50 @@ def _in_options() -> Iterator[None]:
         raise click.ClickException(" ".join(shown)) from error
 
 
+COMMANDS: Registry[click.Command] = Registry(
+    "command",
+    "privfed.commands",
+    {
+        "attack": "privfed.attacks.commands.main:attack",
+        "audit": "privfed.attacks.commands.main:audit",
+        "check": "privfed.tables.commands.main:check",
+        "compare": "privfed.experiments.commands.main:compare",
+        "demo": "privfed.experiments.commands.main:demo",
+        "flower": "privfed.nodes.commands.main:flower",
+        "journal": "privfed.nodes.commands.main:journal",
+        "keys": "privfed.nodes.commands.main:keys",
+        "profile": "privfed.tables.commands.main:profile",
+        "schema": "privfed.tables.commands.main:schema",
+        "survival": "privfed.tables.commands.main:survival",
+        "tradeoff": "privfed.experiments.commands.main:tradeoff",
+    },
+)
+"""Commands of parts outside the core. Packages add theirs by entry points of `privfed.commands`."""
+
+
 class Program(click.Group):
     """Groups the commands; prints errors as one line on stderr, with exit code 2, or 130 if stopped."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the core's commands and of those of other parts, in alphabetical order."""
+        return sorted({*super().list_commands(ctx), *COMMANDS})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, or None where there is none: help lists no command that cannot be imported."""
+        own = super().get_command(ctx, cmd_name)
+        if own is None and cmd_name in COMMANDS:
+            with suppress(ArgumentError):
+                return COMMANDS.find(cmd_name)
+        return own
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that words begin with; say why one cannot be imported."""
+        if args[0] in COMMANDS:
+            with _in_options():
+                COMMANDS.find(args[0])
+        return super().resolve_command(ctx, args)
 
     def invoke(self, context: click.Context) -> Any:
         """Run a command; show each warning once, and errors of the library, in terms of its options."""
@@ -348,5 +399,5 @@ def _print_error(message: str) -> int:
 
 
 def is_full(error: OSError) -> bool:
-    """Say whether an error means a full disk or an exhausted quota."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    """Say whether an error means a full disk, an exhausted quota or a file above the system's limit."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -6,22 +6,23 @@ import datetime
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 from rich.table import Table
 
 from privfed.cli.declared import declared_of
-from privfed.cli.described import check_several, clipped, declared_with, surroundings_of
+from privfed.cli.described import check_several, clipped, declared_with, schemas, surroundings_of
 from privfed.cli.described import load as load_rows
 from privfed.cli.output import answer, table
 from privfed.cli.result import ROWS, measured_on, to_json
 from privfed.cli.run_folder import source_of, values_of
-from privfed.data.described_clients import day_of, units_of
-from privfed.data.schema import DATE, Column, Schema, parse
 from privfed.estimators.moments import FederatedSummary
 from privfed.privacy.claim import one_line
+
+if TYPE_CHECKING:
+    from privfed.tables.schema import Schema
 
 
 def summary(data: Path, as_json: bool, bins: int | list[float] | None, between: bool, **given: Any) -> None:
@@ -32,7 +33,7 @@ def summary(data: Path, as_json: bool, bins: int | list[float] | None, between: 
     tables = clipped(load_rows(source, private=declared.epsilon is not None), declared)
     check_several(tables, source.path, given["protocol"])
     surroundings = surroundings_of({**declared.parameters(), **values_of(given)})
-    schema = None if source.schema is None else parse(source.schema)
+    schema = None if source.schema is None else schemas().parse(source.schema)
     found = FederatedSummary(edges_of(bins, schema), between=between, **surroundings)
     found.fit(tables)
     print_summary(found, tables.columns, schema, as_json)
@@ -43,7 +44,8 @@ def edges_of(bins: int | list[float] | None, schema: Schema | None) -> Any:
     if schema is None or not isinstance(bins, list):
         return bins
     return [
-        ((np.array(bins) - shift) / factor).tolist() for shift, factor in zip(*units_of(schema), strict=True)
+        ((np.array(bins) - shift) / factor).tolist()
+        for shift, factor in zip(*schemas().units_of(schema), strict=True)
     ]
 
 
@@ -99,7 +101,9 @@ class Summarized(msgspec.Struct, frozen=True, kw_only=True):
 
 def summarized(found: FederatedSummary, columns: Sequence[str], schema: Schema | None = None) -> Summarized:
     """Return a fitted summary with the names of its columns, in the units of a schema."""
-    shift, factor = (np.zeros(len(columns)), np.ones(len(columns))) if schema is None else units_of(schema)
+    shift, factor = (
+        (np.zeros(len(columns)), np.ones(len(columns))) if schema is None else schemas().units_of(schema)
+    )
     histograms: list[Any] = [None] * len(columns)
     if found.bins is not None:
         each = zip(found.edges_, found.histograms_, found.below_, found.above_, shift, factor, strict=True)
@@ -119,7 +123,7 @@ def summarized(found: FederatedSummary, columns: Sequence[str], schema: Schema |
     if found.privacy is not None:
         noise = [(found.mean_error_ * factor).tolist()]
         noise += [(found.var_error_ / (2.0 * found.std_) * factor).tolist()]
-    own = [Column(kind="number") if schema is None else schema.columns.get(name) for name in columns]
+    own = [(None, None)] * len(columns) if schema is None else schemas().facts_of(schema, columns)
     numbers = zip(columns, *(one.tolist() for one in ends), *noise, between, histograms, own, strict=True)
     return Summarized(
         rows=found.n_samples_seen_,
@@ -135,10 +139,10 @@ def summarized(found: FederatedSummary, columns: Sequence[str], schema: Schema |
                 std_noise=std_noise,
                 between=share,
                 histogram=histogram,
-                unit=None if one is None or one.kind == DATE else one.unit,
-                origin=one.origin if one is not None and one.kind == DATE else None,
+                unit=unit,
+                origin=origin,
             )
-            for name, mean, std, low, high, mean_noise, std_noise, share, histogram, one in numbers
+            for name, mean, std, low, high, mean_noise, std_noise, share, histogram, (unit, origin) in numbers
         ],
         noise_std_of_counts=None if found.bins is None else found.noise_std_,
         privacy=to_json(found.privacy_claim_),
@@ -196,6 +200,14 @@ def _place(one: ColumnSummary, number: float, noise: float | None = None) -> str
     if one.origin is None:
         return _with_noise(number, noise)
     return day_of(one.origin, number) + ("" if noise is None else f" \u00b1 {noise:.2g}")
+
+
+def day_of(origin: datetime.date, days: float) -> str:
+    """Return a number of days after a date as YYYY-MM-DD; the number itself beyond the years 1 to 9999."""
+    try:
+        return (origin + datetime.timedelta(days=round(days))).isoformat()
+    except OverflowError:
+        return f"{days:.6g} days"
 
 
 def _with_noise(number: float, noise: float | None) -> str:

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from privfed.cli.run_folder import RESULT, RESULT_FORMAT, RESULTS, read_result
-from privfed.core.record.records import LOCAL, Asked, Began, Exchanged
+from privfed.core.record.records import LOCAL, SCALING, Asked, Began, Exchanged
 from privfed.core.record.transcript import Transcript, has_begun
 from privfed.core.roles.secure_sum import SIGHTS, declared
 from privfed.errors import PrivFedError
@@ -109,11 +109,13 @@ class Result(Outcome, frozen=True, kw_only=True):
     """Holds the result of a run that clusters rows.
 
     `score` is inertia / rows, None if no budget was spent on it; `movements` has one Frobenius norm for each
-    round. `converged` is None if the number of rounds was fixed; `remedy` says why a run did not converge,
-    and what helps. `centroids` are in the columns' units; with `scaling` all else is of scaled rows.
-    `metrics` holds what `--metrics` named, None where an index is not defined. `of` says what
-    inertia, score, agreement and metrics are of (`measured_on`). `intervals` are `Intervals` at level .95,
-    where noised totals count the rows of each center. `profile` has `Profiles` in the columns' units.
+    round. `converged` is None if the number of rounds was fixed, and `stopped_by` names the rule that ended
+    the run; `remedy` says why a run did not converge, and what helps; `findings` are what its totals say
+    against the result (`privfed.estimators.judging`). `centroids` are in the columns' units;
+    with `scaling` all else is of scaled rows. `metrics` holds what `--metrics` named, None where an index is
+    not defined. `of` says what inertia, score, agreement and metrics are of (`measured_on`). `intervals` are
+    `Intervals` at level .95, where noised totals count the rows of each center. `profile` has `Profiles` in
+    the columns' units.
     """
 
     rows: int | None
@@ -126,6 +128,8 @@ class Result(Outcome, frozen=True, kw_only=True):
     movements: list[float]
     centroids: list[list[float]]
     of: str = ROWS
+    stopped_by: str | None = None
+    findings: list[dict[str, Any]] = []
     intervals: dict[str, Any] | None = None
     scaling: dict[str, Any] | None = None
     profile: dict[str, Any] | None = None
@@ -156,20 +160,15 @@ class TrainedResult(Outcome, frozen=True, kw_only=True):
     decided: list[Decided]
 
 
-class _Kind(msgspec.Struct, frozen=True):
-    format: int = 1
-    kind: str = "clusters"
-
-
 def holds_models(folder: Path) -> bool:
     """Say whether a finished run trained models.
 
     Raises:
         RunFolderError: there is no result yet, or it is damaged or written by a newer privfed.
     """
-    found = read_result(folder, _Kind)
-    RESULTS.check(found.format, folder / RESULT)
-    return found.kind == "models"
+    found = read_result(folder, dict[str, Any])
+    RESULTS.check(found.get("format"), folder / RESULT)
+    return found.get("kind") == "models"
 
 
 def measured_on(model: FederatedClusterer | FederatedSummary) -> str:
@@ -277,9 +276,12 @@ def result_of(
     from privfed.estimators.doubts import intervals_of
 
     inertia, rows = model.inertia_, model.n_rows_
-    known = None if model.privacy is None else intervals_of(model.transcript_, model.cluster_centers_, 0.95)
-    noised = ("movements", "centroids") if rows is None else ("rows", "movements", "centroids")
-    noised = noised if known is None else (*noised, "intervals")
+    known = (
+        None
+        if model.privacy is None
+        else intervals_of(model.transcript_, model.cluster_centers_, 0.95, joint=True)
+    )
+    noised = [*["rows"] * (rows is not None), "movements", "centroids", *["intervals"] * (known is not None)]
     return Result(
         algorithm=algorithm,
         columns=tuple(columns),
@@ -287,6 +289,10 @@ def result_of(
         n_clusters=len(model.cluster_centers_),
         converged=model.converged_,
         remedy=model.remedy(),
+        findings=[
+            {"code": one.code, "text": one.text, "clusters": list(one.clusters)}
+            for one in vars(model).get("findings_", ())
+        ],
         inertia=inertia,
         score=None if inertia is None or rows is None else inertia / rows,
         agreement=agreement,
@@ -294,6 +300,7 @@ def result_of(
         movements=movements(model.history_),
         centroids=in_columns_units(model).tolist(),
         of=measured_on(model),
+        stopped_by=model.stopped_by_,
         intervals=None if known is None else known.to_dict(),
         scaling=None if model.scaling_ is None else model.scaling_.to_dict(),
         profile=None if profile is None else profile.to_dict(),
@@ -307,7 +314,8 @@ def claim_of_run(folder: Path, transcript: Transcript) -> PrivacySpent | None:
     If clients added noise on their own before the run, each has a run of its own in the folder.
     """
     if transcript.configuration.privacy is not None:
-        return _claim_of(transcript)
+        before = folder / SCALING
+        return _claim_of(transcript, _claim_of(Transcript.load(before)) if has_begun(before) else None)
     own = [_claim_of(Transcript.load(one)) for one in _runs_of_clients(folder) if has_begun(one)]
     return own[-1] if own else None
 
@@ -321,7 +329,7 @@ def _runs_of_clients(folder: Path) -> tuple[Path, ...]:
     return tuple(folders_of(folder))
 
 
-def _claim_of(transcript: Transcript) -> PrivacySpent | None:
+def _claim_of(transcript: Transcript, before: PrivacySpent | None = None) -> PrivacySpent | None:
     # Imported here since it takes long, and only claims need it.
     from privfed.privacy.dp_sgd import payments_of
     from privfed.protocols.secure_sums import one_key_of
@@ -330,7 +338,8 @@ def _claim_of(transcript: Transcript) -> PrivacySpent | None:
     by_author = transcript.of(Began)[0].by_author
     # A sum of another author may have the name of one of privfed's.
     one_key = None if by_author else one_key_of(agreed.protocol)
-    claim = claimed(agreed, payments_of(transcript), one_key=bool(one_key), by_author=by_author)
+    paid = payments_of(transcript)
+    claim = claimed(agreed, paid, one_key=bool(one_key), by_author=by_author, before=before)
     if claim is None or one_key is not None:
         return claim
     unknown = f"unknown here: {agreed.protocol!r} is no protocol of this privfed"

@@ -14,6 +14,7 @@ import msgspec
 
 from privfed.cli.declared import Declared, taken
 from privfed.cli.program import is_full
+from privfed.core.names import PARTS
 from privfed.core.record.records import FILE as TRANSCRIPT
 from privfed.core.record.records import MODEL as MODEL
 from privfed.core.stored.files import Format, make_folder, write_new
@@ -21,7 +22,8 @@ from privfed.errors import RunFolderError
 from privfed.privacy.claim import PrivacySpent
 
 RUN, RESULT, SELECTION, ASKED = "run.json", "result.json", "selection.json", "select.json"
-TABLE, IN_UNITS, SCHEMA = "centroids.csv", "centroids-in-units.csv", "schema.toml"
+PICTURE, TABLE, IN_UNITS = "picture.png", "centroids.csv", "centroids-in-units.csv"
+SCHEMA, MERGED = "schema.toml", "merged.json"
 """Centroids, those that people read, and the schema of a run of nodes; otherwise `run.json` has it."""
 
 CLASSES = "classes.json"
@@ -79,10 +81,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 def source_of(data: Path, given: dict[str, Any]) -> Source:
     """Remove the options of the source from those given, and return the source; a schema's file is read."""
     if given.get("schema") is not None:
-        # Commands that read no table do without the libraries of tables.
-        from privfed.data.schema import schema_text
-
-        given["schema"] = schema_text(given["schema"])
+        given["schema"] = PARTS.find("schemas").schema_text(given["schema"])
     return taken(Source, {**given, "path": str(data.absolute())}, given)
 
 
@@ -170,6 +169,12 @@ class Centroids(msgspec.Struct, frozen=True):
     privacy: PrivacySpent | None = None
     format: int = 1
     scaling: dict[str, Any] | None = None
+    intervals: dict[str, Any] | None = None
+
+    @property
+    def radius(self) -> float | None:
+        """Length to which offsets from the centers were clipped; None where they were not."""
+        return None if self.intervals is None else self.intervals.get("radius")
 
 
 def read_centroids(folder: Path, file: str = RESULT) -> Centroids:
@@ -183,17 +188,16 @@ def read_centroids(folder: Path, file: str = RESULT) -> Centroids:
     return found
 
 
-def read_result(folder: Path, kind: type[Known], file: str = RESULT) -> Known:
-    """Read `result.json`, or a file like it.
+def read_result(folder: Path, kind: type[Known], file: str = RESULT, remedy: str = "") -> Known:
+    """Read `result.json`, or a file like it; `remedy` is a command that writes it.
 
     Raises:
         RunFolderError: there is no folder or no result yet, or it is damaged.
     """
     if not folder.is_dir():
         raise RunFolderError(f"{folder} is no folder; name the folder of a run.")
-    missing = (
-        f"{folder} holds no {RESULT}: the run is not finished; finish it with 'privfed resume {folder}'."
-    )
+    command, why = remedy or "resume", "" if remedy else ": the run is not finished"
+    missing = f"{folder} holds no {file}{why}; write it with 'privfed {command} {folder}'."
     return _read(folder / file, kind, missing)
 
 
@@ -209,14 +213,10 @@ class _OfModels(msgspec.Struct, frozen=True):
     classes: tuple[str, ...]
 
 
-class _Measured(msgspec.Struct, frozen=True):
-    traffic: dict[str, Any]
-
-
 def former_seconds(folder: Path) -> float | None:
     """Return how many seconds a run took, from its `result.json`; None if that cannot be read."""
     try:
-        return float(_read(folder / RESULT, _Measured, "").traffic["seconds"])
+        return float(_read(folder / RESULT, dict[str, Any], "")["traffic"]["seconds"])
     except (RunFolderError, KeyError, TypeError, ValueError):
         return None
 
@@ -259,6 +259,7 @@ def reporting_a_full_disk(folder: Path, remedy: str) -> Iterator[None]:
         if not is_full(error):
             raise
         raise DiskFullError(
-            f"the disk of {folder} is full; what was done so far is kept there. Free some space, then "
+            f"the disk of {folder} is full, or a file there is as large as the system allows (ulimit -f); "
+            "what was done so far is kept there. Free some space, then "
             f"{remedy}"
         ) from error

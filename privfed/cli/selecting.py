@@ -30,14 +30,13 @@ from privfed.cli.output import answer, in_results, table
 from privfed.cli.program import in_options
 from privfed.cli.progress import RoundProgress
 from privfed.cli.result import ROWS, claim_from, in_columns_units, measured_on, server_saw, stating_the_claim
-from privfed.core.record.records import Began
+from privfed.core.record.records import SCALING, Began
 from privfed.core.record.transcript import has_begun
 from privfed.core.stored.files import locked, make_folder, replaced, rewrite, write_new
 from privfed.data.table import ClientTables
 from privfed.errors import ArgumentError, ResumeError, RunFolderError
 from privfed.estimators.base import FederatedClusterer, estimator_of
 from privfed.estimators.choosing import NO_INTERVAL, SHARED, Rule, SelectionResult
-from privfed.estimators.scaling import FOLDER as SCALING
 from privfed.estimators.selection import select_n_clusters, transcripts
 from privfed.federation.clients import Clients, gather
 from privfed.privacy.claim import noised_mark, one_line, rows_mark
@@ -51,6 +50,7 @@ def select_k(
     source = run_folder.source_of(data, given)
     declared = declared_with(source, declared_of(given))
     own = {name: given.pop(name) for name in ("index", "rule", "min_k", "max_k")}
+    given |= declared.scaling(given.pop("scale"))
     asked = Asked(
         source=source, algorithm=algorithm, values=run_folder.values_of(given), declared=declared, **own
     )
@@ -69,7 +69,7 @@ def select_k(
         for row in found.table
         if row["remedy"]
     ]
-    drawn = f"{out / 'picture.png'}, " * picture
+    drawn = f"{out / run_folder.PICTURE}, " * picture
     said += [
         f"{found.n_clusters} clusters: {found.rule} of {found.index}.",
         f"Written: {out / run_folder.SELECTION}, {drawn}{out / run_folder.MODEL}",
@@ -155,9 +155,10 @@ def carry_out(
                 watch=lambda number: _progress(asked, model, number, quiet),
             )
             if picture:
-                from privfed.cli.pictures import draw_selection
+                from privfed.plot import ValidityDisplay, figure_of, save
 
-                draw_selection(out / "picture.png", result)
+                drawn, claim = ValidityDisplay.of(result), result.privacy_claim
+                save(figure_of(drawn, claim=claim), out / run_folder.PICTURE, claim)
             found = _selection(asked, tables, result, time.monotonic() - began)
             return _written(out, found, result, asked.source)
     except ResumeError as error:

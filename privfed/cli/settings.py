@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from copy import copy
 from functools import lru_cache
 from inspect import Signature, get_annotations, signature
 from types import SimpleNamespace, UnionType
@@ -105,10 +105,10 @@ def own_settings(*, models: bool = True) -> tuple[Setting, ...]:
     """
     texts: dict[str, dict[str, list[str]]] = {}
     found: dict[str, Setting] = {}
-    for algorithm, place in DECLARED.items():
+    for algorithm in DECLARED:
         if not models and algorithm in TRAINED:
             continue
-        for one in settings_of(imported(place)):  # type: ignore[arg-type]
+        for one in map(copy, of_algorithm(algorithm)):
             name, summary = str(one.name), str(one.help).rstrip(".")
             texts.setdefault(name, {}).setdefault(summary, []).append(algorithm)
             former = found.setdefault(name, one)
@@ -129,22 +129,9 @@ def _with_algorithms(summary: str, algorithms: Sequence[str]) -> str:
 
 @lru_cache
 def of_algorithm(algorithm: str) -> tuple[Setting, ...]:
-    """Return the options of an algorithm; of an unknown one, none."""
+    """Return the options of an algorithm; of an unknown one, or of a part that is not there, none."""
     try:
         kind = imported(DECLARED[algorithm]) if algorithm in DECLARED else ESTIMATORS.resolve(algorithm)
     except ArgumentError:  # The option --algorithm says why.
         return ()
     return tuple(settings_of(kind)) if isinstance(kind, type) else ()
-
-
-@lru_cache
-def of_attacks(names: str) -> tuple[Setting, ...]:
-    """Return the options of attacks, by their names with commas between; of unknown ones, none."""
-    # Imported here, as one command attacks.
-    from privfed.attacks.base.interface import attack_class
-
-    found = dict[str, Setting]()
-    for name in filter(None, map(str.strip, names.split(","))):
-        with suppress(ArgumentError):  # The work says why.
-            found |= {str(one.name): one for one in settings_of(attack_class(name))}
-    return tuple(found.values())

@@ -17,7 +17,7 @@ from importlib import import_module
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from privfed.errors import ArgumentError
+from privfed.errors import ArgumentError, warn
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -26,12 +26,14 @@ Thing = TypeVar("Thing")
 
 
 def imported(where: str) -> object:
-    """Return the object that "module:Name" names; the working directory is searched last for the module.
+    """Return the object that "module:Name" names, or the module that "module" names.
+
+    The working directory is searched last for the module.
 
     Raises:
         ArgumentError: no such module, or nothing in it has this name.
     """
-    module, _, name = where.partition(":")
+    module, colon, name = where.partition(":")
     if (here := os.getcwd()) not in sys.path:
         sys.path.append(here)
     try:
@@ -42,7 +44,7 @@ def imported(where: str) -> object:
             "in this directory or on PYTHONPATH, and a name that it defines."
         ) from None
     try:
-        for part in name.split("."):
+        for part in name.split(".") if colon else ():
             found = vars(found)[part]
     except (KeyError, TypeError):
         raise ArgumentError(
@@ -57,7 +59,7 @@ class Registry(Generic[Thing]):
     Args:
         kind: what it holds, in a word for messages, such as "estimator".
         group: group of the entry points by which installed packages add to it, such as "privfed.estimators".
-        own: name -> location of privfed's own object, as "module:Name".
+        own: name -> location of privfed's own object, as "module:Name", or of a module.
         also: another word for a name -> the name; such a word is understood, but never listed.
     """
 
@@ -150,8 +152,7 @@ class Registry(Generic[Thing]):
         """
         if name in self or ":" not in name:
             return self.find(name)
-        thing: Thing = imported(name)  # type: ignore[assignment]
-        return thing
+        return imported(name)  # type: ignore[return-value]
 
     def name_of(self, thing: Thing) -> str | None:
         """Return the first name of an object, or None where it has none."""
@@ -177,46 +178,33 @@ def same_definition(known: Any, new: Any) -> bool:
     """
     if known is new:
         return True
-    if (known.__module__, known.__qualname__) != (new.__module__, new.__qualname__):
-        return False
-    if isinstance(known, type) and isinstance(new, type):
-        return _body(known) == _body(new)
-    if isinstance(known, FunctionType) and isinstance(new, FunctionType):
-        return known.__closure__ is new.__closure__ is None and _of_function(known) == _of_function(new)
-    return False
+    one, other = (_comparable(vars(each) if isinstance(each, type) else each) for each in (known, new))
+    closed = getattr(known, "__closure__", None) or getattr(new, "__closure__", None)
+    return not closed and _named(known) == _named(new) and one == other
 
 
-def _body(kind: type) -> dict[str, Any]:
-    """Return the bases and attributes of a class as values that can be compared."""
-    bases = [(base.__module__, base.__qualname__) for base in kind.__bases__]
-    skipped = {"__dict__", "__weakref__", "__doc__", "__abstractmethods__", "_abc_impl", "__firstlineno__"}
-    parts = {name: _plain(value) for name, value in vars(kind).items() if name not in skipped}
-    return {"": bases, **parts}
+def _named(definition: Any) -> list[object]:
+    """Return kind, place and name of a function or a class, and those of its bases."""
+    bases = getattr(definition, "__bases__", ())
+    return [(type(one), one.__module__, one.__qualname__) for one in (definition, *bases)]
 
 
-def _plain(value: Any) -> Any:
-    """Return an attribute of a class in comparable form: the code of a callable, the repr of other values."""
+_OF_A_MOMENT = {"__dict__", "__weakref__", "__doc__", "__abstractmethods__", "_abc_impl", "__firstlineno__"}
+"""Attributes of a class that its definition does not fix."""
+
+
+def _comparable(value: Any) -> object:
+    """Return a definition, or a part of one, as a value that can be compared: code without its place."""
+    value = getattr(value, "func", getattr(value, "__func__", value))
+    if isinstance(value, Mapping):
+        return {name: _comparable(one) for name, one in value.items() if name not in _OF_A_MOMENT}
     if isinstance(value, property):
-        return [_plain(one) for one in (value.fget, value.fset, value.fdel)]
-    if isinstance(value, cached_property):
-        return _plain(value.func)
-    if isinstance(value, staticmethod | classmethod):
-        return _plain(value.__func__)
+        return [_comparable(one) for one in (value.fget, value.fset, value.fdel)]
     if isinstance(value, FunctionType):
-        return _of_function(value)
-    if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
+        return repr((value.__defaults__, value.__kwdefaults__)), _comparable(value.__code__)
+    if isinstance(value, CodeType):
+        return value.co_code, value.co_names, value.co_varnames, list(map(_comparable, value.co_consts))
     return repr(value)
-
-
-def _of_function(function: FunctionType) -> list[Any]:
-    return [_of_code(function.__code__), repr(function.__defaults__), repr(function.__kwdefaults__)]
-
-
-def _of_code(code: CodeType) -> list[Any]:
-    """Return what determines the behaviour of code, without file name and line numbers."""
-    constants = [_of_code(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts]
-    return [code.co_code, code.co_names, code.co_varnames, constants]
 
 
 def lazily(package: str, places: Mapping[str, str]) -> Callable[[str], object]:
@@ -240,6 +228,45 @@ def lazily(package: str, places: Mapping[str, str]) -> Callable[[str], object]:
     return find
 
 
+PARTS: Registry[Any] = Registry(
+    "part",
+    "privfed.parts",
+    {
+        "models": "privfed.deep.commands.models",
+        "own rows": "privfed.nodes.commands.own_rows",
+        "schemas": "privfed.tables.described",
+        "spreadsheets": "privfed.tables.spreadsheets",
+        "torch": "privfed.deep.training.torch_trainer",
+    },
+)
+"""Modules outside the core that do what the core asks for by these names, and does not import.
+
+models: what commands do for estimators that train (`trains`).
+own rows: `audit_own_rows` of a party that has its journal.
+schemas: what columns mean, for commands that read rows by a schema.
+spreadsheets: `read(path, content)` and `write(path, frame)` of .xlsx files.
+torch: what trains torch modules, which nodes import before they answer.
+"""
+
+
+def moved(old: str, new: str) -> Callable[[str], object]:
+    """Return the `__getattr__` of a module that has moved: it finds the names of the new one, and warns.
+
+    Args:
+        old: the module's `__name__`.
+        new: name of the module that has them now.
+    """
+
+    def find(name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(f"module {old!r} has no attribute {name!r}")
+        text = f"{name} has moved from {old} to {new}: import it from there; version 0.6 has it nowhere else."
+        warn(text, DeprecationWarning)
+        return getattr(import_module(new), name)
+
+    return find
+
+
 ALGORITHMS: Registry[type[Any]] = Registry(
     "algorithm",
     "privfed.algorithms",
@@ -255,13 +282,14 @@ ALGORITHMS: Registry[type[Any]] = Registry(
         "FixedKMeans": "privfed.algorithms.private.kmeans:FixedKMeans",
         "FuzzyCMeans": "privfed.algorithms.fuzzy:FuzzyCMeans",
         "FuzzyStep": "privfed.estimators.private:FuzzyStep",
+        "GaussianMixture": "privfed.algorithms.mixtures:GaussianMixture",
         "KeptStart": "privfed.algorithms.starts:KeptStart",
-        "LloydBaseline": "privfed.algorithms.private.baselines:LloydBaseline",
         "OneShotKMeans": "privfed.algorithms.kfed:OneShotKMeans",
         "OwnSteps": "privfed.estimators.private:OwnSteps",
-        "PrivateEvolution": "privfed.algorithms.private.baselines:PrivateEvolution",
         "PrivateKMeans": "privfed.algorithms.private.kmeans:PrivateKMeans",
+        "PrivateMixture": "privfed.algorithms.private.mixtures:PrivateMixture",
         "PrivateMoments": "privfed.algorithms.summary:PrivateMoments",
+        "PrivateQuartiles": "privfed.algorithms.quartiles:PrivateQuartiles",
         "PrivateSelection": "privfed.algorithms.private.selection:PrivateSelection",
         "PropagationRule": "privfed.deep.algorithms.rules:PropagationRule",
         "RegroupedLearning": "privfed.deep.algorithms.regrouped:RegroupedLearning",
@@ -274,7 +302,7 @@ ALGORITHMS: Registry[type[Any]] = Registry(
 
 
 PLACES = {
-    "AsOneRecord": "privfed.questions.bounded.bounded_metrics",
+    "AsOneRecord": "privfed.questions.bounded.client_shares",
     "AveragedUpdates": "privfed.deep.training.rounds",
     "BoundedDistances": "privfed.questions.bounded.bounded_metrics",
     "BoundedInertia": "privfed.questions.bounded.bounded_metrics",
@@ -290,7 +318,7 @@ PLACES = {
     "ClientMeans": "privfed.questions.moments",
     "ClientScores": "privfed.questions.lloyd",
     "ClientShares": "privfed.algorithms.private.clients",
-    "ClientSizes": "privfed.questions.histograms",
+    "ClientSizes": "privfed.questions.client_sizes",
     "ClusterClients": "privfed.questions.cluster_spread",
     "ClusterDistances": "privfed.questions.cluster_spread",
     "ClusterProfiles": "privfed.questions.cluster_spread",
@@ -303,35 +331,36 @@ PLACES = {
     "FeatureHistograms": "privfed.questions.histograms",
     "FeatureRanges": "privfed.questions.ranges",
     "FuzzyCentroids": "privfed.algorithms.fuzzy",
-    "FuzzyObjective": "privfed.questions.cluster_spread",
+    "FuzzyObjective": "privfed.questions.fuzzy_spread",
     "FuzzyRelativeSums": "privfed.algorithms.private.noised_rounds",
-    "FuzzySpread": "privfed.questions.cluster_spread",
+    "FuzzySpread": "privfed.questions.fuzzy_spread",
     "FuzzySums": "privfed.algorithms.fuzzy",
     "GatheredPoints": "privfed.questions.gathered",
     "GridSums": "privfed.questions.bounded.bounded_sums",
     "HashSums": "privfed.questions.bounded.bounded_sums",
+    "HeldOut": "privfed.deep.training.held_out",
     "Inertia": "privfed.questions.lloyd",
     "KMeansCentroids": "privfed.algorithms.starts",
     "LloydSums": "privfed.questions.lloyd",
     "LocalCentroids": "privfed.algorithms.kfed",
-    "LocalClusterCounts": "privfed.questions.local_points",
+    "LocalClusterCounts": "privfed.questions.local_cluster_counts",
     "LocalMovements": "privfed.algorithms.private.clients",
     "MiniBatchMovements": "privfed.algorithms.minibatch",
-    "NearSums": "privfed.algorithms.private.baselines",
-    "NearestCounts": "privfed.algorithms.private.baselines",
-    "NestedCells": "privfed.questions.cells",
+    "MixtureLikelihood": "privfed.algorithms.mixtures",
+    "MixtureMoments": "privfed.algorithms.private.mixtures",
+    "MixtureSums": "privfed.algorithms.mixtures",
+    "NestedCells": "privfed.questions.nested_cells",
     "Noised": "privfed.privacy.noised",
     "PointCells": "privfed.questions.local_points",
     "PointCount": "privfed.questions.gathered",
     "PointSums": "privfed.questions.local_points",
     "Regrouping": "privfed.deep.training.regrouping",
     "RelativeSums": "privfed.questions.bounded.bounded_sums",
-    "RowSums": "privfed.algorithms.private.baselines",
     "SeededMeans": "privfed.algorithms.fkm",
     "SizeSums": "privfed.questions.bounded.bounded_sums",
     "SketchedUpdates": "privfed.deep.training.rounds",
     "SlabSums": "privfed.questions.bounded.shells",
-    "Slots": "privfed.questions.gathered",
+    "Slots": "privfed.questions.slots",
     "SquareSum": "privfed.algorithms.summary",
     "SteppedMeans": "privfed.algorithms.fkm",
     "Training": "privfed.deep.training.local",

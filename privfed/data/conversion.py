@@ -194,6 +194,30 @@ def _written(column: pl.Series) -> pl.Series:
     return as_whole.zip_with((whole == column).fill_null(False), others)
 
 
+def as_text(path: Path, frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the columns of a table as text, blanks around it removed, an empty field as null.
+
+    A whole number is written without a point: where values are missing, programs save whole ones as floats.
+
+    Raises:
+        DataError: a column holds lists, structures or bytes.
+    """
+    try:
+        text = frame.select(_spelled(pl.col(name), kind) for name, kind in frame.schema.items())
+        return text.select(pl.all().str.strip_chars().replace("", None))
+    except pl.exceptions.PolarsError:
+        raise DataError(f"{path} has a column that is no text, number or date; leave it out.") from None
+
+
+def _spelled(column: pl.Expr, kind: pl.DataType) -> pl.Expr:
+    if not kind.is_float():
+        return column.cast(pl.String)
+    whole = (column == column.floor()) & (column.abs() < 2.0**53)
+    digits = column.cast(pl.Int64, strict=False).cast(pl.String)
+    others = column.fill_nan(None).cast(pl.String)
+    return pl.when(whole).then(digits).otherwise(others).alias(column.meta.output_name())
+
+
 def _not_numeric(name: str, origin: str, reason: str, needed: bool) -> DataError:
     others = (
         ""

@@ -7,6 +7,7 @@ messages name files, clients and columns and give counts, but never quote a valu
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from privfed.core.values.origin import Origin
 from privfed.data.conversion import (
     FEATURES,
     any_numbers,
@@ -31,6 +33,7 @@ from privfed.data.conversion import (
 from privfed.data.own import frame_by_rows
 from privfed.data.table import (
     ERROR,
+    LEAVE_OUT,
     ClientTable,
     ClientTables,
     Missing,
@@ -40,6 +43,7 @@ from privfed.data.table import (
     missing_rule,
     natural_key,
     repeated,
+    warn_of_many,
 )
 from privfed.data.table_files import (
     AnyArray,
@@ -125,7 +129,7 @@ def load_clients(
     separator: str | None = None,
     clients: Sequence[str] | None = None,
     private: bool = False,
-    missing: Missing = ERROR,
+    missing: Missing | None = None,
     classes: Sequence[str] | None = None,
 ) -> ClientTables:
     """Load the rows of all clients from a file or a folder.
@@ -152,12 +156,14 @@ def load_clients(
         clients: names of all clients, in the order to be used; those that are not found get no rows. None
             for the clients that are found.
         private: whether differential privacy will be claimed. A client may then hold no rows, and with a
-            group column `clients` is required, since the list of the clients found depends on rows.
+            group column `clients` is required, since the list of the clients found depends on rows. Each
+            line is then read by itself, as at a party, and none causes an error: what is no number is
+            missing. A row without a label has the code -1. A row that says no id, no client, or a client
+            that `clients` does not name is left out, and nothing says so: whoever reads a run would learn
+            of it.
         missing: what becomes of a row without a number in some feature column: "error"; "leave-out"; or the
-            public number that takes the place of each missing or infinite value. With one of the last two,
-            under `private`, no row of a client that `clients` names causes an error: what is no number is
-            missing, as at a party. A row without a label has the code -1, and one that says no client or no
-            id is left out.
+            public number that takes the place of each missing or infinite value. None for "error", and with
+            `private`, where an error would tell of a row, for "leave-out".
         classes: values of the labels as text, in the order of their codes; others have the code -1. None for
             those that are found. `private` with `label` needs them: codes would depend on rows.
 
@@ -173,13 +179,20 @@ def load_clients(
             repeated, not numeric or not the same for all clients. A value is missing or infinite. Some
             clients have no labels, a client has no rows, or one is not named by `clients`. Without `clients`
             the names of two differ in spelling only.
-        PrivacyError: with `private`, clients or classes would have to be found in a column.
+        PrivacyError: with `private`, clients or classes would have to be found in a column, or `missing` is
+            "error".
     """
     check_path(path)
     check_choice(columns, group=group, label=label, id=id)
     check_classes(classes, private=private and label is not None)
-    missing = missing_rule(missing)
-    sources = _sources(Path(path), group, label, id, separator, private, private and missing != ERROR)
+    missing = missing_rule((LEAVE_OUT if private else ERROR) if missing is None else missing)
+    if private and missing == ERROR:
+        raise PrivacyError(
+            'under differential privacy an error would tell of a row: declare missing="leave-out", or '
+            "missing= and a public number.",
+            parameters=["missing"],
+        )
+    sources = _sources(Path(path), group, label, id, separator, private)
     if private and label is None and classes is None:
         sources = [source.unlabelled() for source in sources]
     for source in sources:
@@ -219,11 +232,25 @@ def clients_of(
     """
     labels = [text for one in sources if (text := one.texts(one.label, "label", missing)) is not None]
     label_names, unlabelled = classes_of(labels, classes), missing != ERROR or bool(classes)
-    tables = [table for source in sources for table in _tables_of(source, names, label_names, missing)]
+    changed = Counter(options.pop("changed", {}))
+    tables = [
+        table for source in sources for table in _tables_of(source, names, label_names, missing, changed)
+    ]
     if clients is not None:
+        # Under differential privacy an error about what a column holds would tell of a row.
+        found = [one for one in sources if one.group is None] if options["private"] else tables
+        if unnamed := len({one.name for one in found} - set(clients)):
+            raise DataError(
+                f"{path} has rows of {unnamed} clients that clients= does not name; name them there, or name "
+                "the column of the clients with group=."
+            )
         tables = _declared_tables(tables, clients, len(names), labelled=label_names is not None)
     else:
         check_spelling([one.name for one in tables], path)
+        if any(one.group is not None for one in sources):
+            options["listed"] = Origin.EXACT
+            warn_of_many(len(tables), sum(len(one.features) for one in tables))
+    options["changed"] = {} if options["private"] else dict(changed)
     return ClientTables(tuple(tables), tuple(names), label_names, unlabelled=unlabelled, **options)
 
 
@@ -264,24 +291,21 @@ def _sources(
     label: str | None,
     id: str | None,
     separator: str | None,
-    empty: bool,
-    by_rows: bool,
+    private: bool,
 ) -> list[Source]:
     if is_folder(path):
         _refuse_group(group, f"the folder {path}: each of its files is one client")
         files = sorted(files_of(path), key=lambda file: natural_key(stem(file)))
-        return [_own_file(file, label, id, separator, empty, by_rows) for file in files]
-    if suffix(path) != ".npz":
-        frame = _frame(path, separator, empty, by_rows)
-        return [Source(stem(path), str(path), frame, label, group, id, by_rows)]
-    arrays = read_arrays(path)
-    if FEATURES in arrays:
-        return [_rows_source(path, arrays, label, group, id, empty)]
+        return [_source(file, f"client {stem(file)!r}", label, "", id, separator, private) for file in files]
+    arrays = read_arrays(path) if suffix(path) == ".npz" else None
+    if arrays is None or FEATURES in arrays:
+        return [_source(path, str(path), label, group, id, separator, private, arrays)]
     _refuse_group(group, f"{path}: without an array 'X' each of its arrays is one client")
     for role, given in (("label", label), ("id", id)):
         if given is not None:
             raise ArgumentError(f"{role}={given!r} cannot be used with {path}, which has no array 'X'.")
-    return _array_sources(path, arrays, empty)
+    frames = {name: array_frame(one, f"array {name!r} of {path}", private) for name, one in arrays.items()}
+    return [Source(name, f"client {name!r}", frames[name], None) for name in sorted(frames, key=natural_key)]
 
 
 def _refuse_group(group: str | None, where: str) -> None:
@@ -289,40 +313,39 @@ def _refuse_group(group: str | None, where: str) -> None:
         raise ArgumentError(f"group={group!r} cannot be used with {where} already; leave it out.")
 
 
-def _frame(path: Path, separator: str | None, empty: bool, by_rows: bool) -> pl.DataFrame:
-    """Read a file that names its columns; with `by_rows` each line by itself, as a party does."""
-    return frame_by_rows(path, separator) if by_rows else read_frame(path, separator, empty=empty)
-
-
-def _own_file(
-    path: Path, label: str | None, id: str | None, separator: str | None, empty: bool, by_rows: bool
+def _source(
+    path: Path,
+    origin: str,
+    label: str | None,
+    group: str | None,
+    id: str | None,
+    separator: str | None,
+    private: bool,
+    arrays: dict[str, AnyArray] | None = None,
 ) -> Source:
-    """Read a file of a folder: the rows of one client."""
-    name, origin = stem(path), f"client {stem(path)!r}"
+    """Read one file; with `private` each line of a text by itself, as a party does.
+
+    Args:
+        path: of the file.
+        origin: how messages name its rows.
+        label: column of the labels; in an .npz file by default the array "y".
+        group: column of the clients; in an .npz file by default the array "client". Empty for one client.
+        id: column of the ids.
+        separator: between the fields of a CSV file.
+        private: whether differential privacy will be claimed.
+        arrays: those of an .npz file, where they were read already.
+    """
     if suffix(path) != ".npz":
-        frame = _frame(path, separator, empty, by_rows)
-        return Source(name, origin, frame, label, id=id, by_rows=by_rows)
-    arrays = read_arrays(path)
-    if label is None and _LABEL in arrays:
-        label = _LABEL
-    return Source(name, origin, rows_frame(path, arrays, (label, id), empty), label, id=id)
-
-
-def _rows_source(
-    path: Path, arrays: dict[str, AnyArray], label: str | None, group: str | None, id: str | None, empty: bool
-) -> Source:
-    """Make a source of X; an array that is named for one use is not the default for another."""
+        frame = frame_by_rows(path, separator) if private else read_frame(path, separator)
+        return Source(stem(path), origin, frame, label, group or None, id, private)
+    arrays = read_arrays(path) if arrays is None else arrays
+    # An array that is named for one use is not the default for another.
     if label is None and _LABEL in arrays and _LABEL not in (group, id):
         label = _LABEL
     if group is None and _GROUP in arrays and _GROUP not in (label, id):
         group = _GROUP
-    frame = rows_frame(path, arrays, (label, group, id), empty)
-    return Source(stem(path), str(path), frame, label, group, id)
-
-
-def _array_sources(path: Path, arrays: dict[str, AnyArray], empty: bool) -> list[Source]:
-    frames = {name: array_frame(array, f"array {name!r} of {path}", empty) for name, array in arrays.items()}
-    return [Source(name, f"client {name!r}", frames[name], None) for name in sorted(frames, key=natural_key)]
+    frame = rows_frame(path, arrays, (label, group, id), private)
+    return Source(stem(path), origin, frame, label, group or None, id)
 
 
 def _common_columns(
@@ -345,9 +368,13 @@ def _common_columns(
 
 
 def _tables_of(
-    source: Source, columns: Sequence[str], label_names: Sequence[str] | None, missing: Missing
+    source: Source,
+    columns: Sequence[str],
+    label_names: Sequence[str] | None,
+    missing: Missing,
+    changed: Counter[str],
 ) -> list[ClientTable]:
-    """Make the tables of the clients of one source."""
+    """Make the tables of the clients of one source, and count the rows that are changed (`ClientTables`)."""
     if missing != ERROR:
         source = replace(source, frame=source.frame.filter(are_rows(source.frame)))
     if source.by_rows:
@@ -356,6 +383,7 @@ def _tables_of(
     else:
         numbers = feature_array(source.frame, columns, source.origin)
     features, kept = filled(numbers, missing)
+    changed.update(dict(zip(columns, np.count_nonzero(~np.isfinite(numbers), axis=0).tolist(), strict=True)))
     texts = source.texts(source.label, "label", missing)
     clients = source.texts(source.group, "group", missing)
     labels = None if texts is None or label_names is None else codes(texts, label_names)
@@ -365,6 +393,7 @@ def _tables_of(
     ids = None if texts is None else np.array(texts.to_list(), dtype=object)
     members = np.zeros(len(kept), dtype=np.int64) if clients is None else codes(clients, names)
     kept &= members >= 0
+    changed[""] += int(np.count_nonzero(~kept))
     features, members, labels = features[kept], members[kept], None if labels is None else labels[kept]
     ids = None if ids is None else ids[kept]
     if clients is None:
@@ -390,11 +419,6 @@ def _declared_tables(
 ) -> list[ClientTable]:
     """Return a table for each declared client, in that order; those that were not found have no rows."""
     found = {table.name: table for table in tables}
-    if unknown := [name for name in found if name not in clients]:
-        raise DataError(
-            f"there are rows of a client {unknown[0]!r} that clients= does not name; name it "
-            "there, or name the column of the clients with group=."
-        )
     labels = np.empty(0, dtype=np.int64) if labelled else None
     ids = () if any(one.ids is not None for one in tables) else None
     return [found.get(name) or ClientTable(name, np.empty((0, width)), labels, ids) for name in clients]

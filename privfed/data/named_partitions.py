@@ -98,13 +98,10 @@ def _by_dirichlet(
     n_clients: int,
     rng: np.random.Generator,
     *,
-    alpha: npt.ArrayLike,
-    min_rows: npt.ArrayLike = 1,
+    alpha: float,
+    min_rows: int = 1,
 ) -> list[RowNumbers]:
-    least = _number("min_rows", min_rows)
-    if not least.is_integer():
-        raise ArgumentError(f"min_rows must be a whole number, got min_rows={least}.")
-    return by_dirichlet(labels, n_clients, _number("alpha", alpha), rng, int(least))
+    return by_dirichlet(labels, n_clients, alpha, rng, min_rows)
 
 
 def _by_distance(
@@ -113,14 +110,14 @@ def _by_distance(
     n_clients: int,
     rng: np.random.Generator,
     *,
-    beta: npt.ArrayLike,
+    beta: float,
     locations: npt.ArrayLike | None = None,
 ) -> list[RowNumbers]:
     check_n_clients(n_clients, len(X))
     if locations is None:
         locations = rng.uniform(X.min(axis=0), X.max(axis=0), (n_clients, X.shape[1]))
     _check_one_a_client("locations", locations, n_clients)
-    return by_distance(X, locations, _number("beta", beta), rng)
+    return by_distance(X, locations, beta, rng)
 
 
 def _by_cluster(
@@ -137,13 +134,6 @@ def _check_one_a_client(name: str, value: npt.ArrayLike, n_clients: int) -> None
             f"{name} must be one a client, got shape {np.shape(value)} for n_clients={n_clients}.",
             parameters=[name],
         )
-
-
-def _number(name: str, value: npt.ArrayLike) -> float:
-    array = np.asarray(value)
-    if array.ndim or not np.issubdtype(array.dtype, np.number):
-        raise ArgumentError(f"{name} must be a number, got {name}={array.tolist()!r}.", parameters=[name])
-    return float(array)
 
 
 def _labels(kind: str, y: npt.ArrayLike | None, n_rows: int) -> Labels:

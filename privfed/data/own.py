@@ -20,6 +20,7 @@ import numpy.typing as npt
 import polars as pl
 
 from privfed.core.values.domain import Domain, FloatArray
+from privfed.core.values.origin import Origin
 from privfed.data.conversion import any_codes, any_numbers, rows_frame, text_column
 from privfed.data.table import LEAVE_OUT, NO_LABEL, LabelArray, Missing, filled, listed
 from privfed.data.table_files import (
@@ -69,9 +70,9 @@ class OwnFile:
         return self.missing == LEAVE_OUT or self.id is not None
 
     @property
-    def exact(self) -> bool:
-        """Whether exact sums over rows say how it is read, so that noise protects none of them."""
-        return False
+    def origin(self) -> Origin:
+        """Where that comes from which says how it is read."""
+        return Origin.DECLARED
 
     @property
     def named(self) -> bool:
@@ -182,8 +183,7 @@ def frame_of_lines(path: Path, content: bytes, separator: str | None) -> pl.Data
             frame = pl.read_csv(header + b"\n" + body, separator=separator, infer_schema=False)
             frame.columns = names
             return frame
-    lines = body.decode().split("\n")[:-1]
-    rows = [_fields(line, separator, len(names)) for line in lines]
+    rows = [_fields(line, separator, len(names)) for line in body.decode().split("\n")[:-1]]
     return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
 
 

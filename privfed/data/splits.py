@@ -7,8 +7,7 @@ gives the same split.
 Source of `iid`, `by_kmeans` and `half_iid`: Holzer, Jacob and Kavane 2023, "Dynamically Weighted Federated
 k-Means", section on datasets. The paper specifies neither seeds nor how empty clusters are treated. Source of
 `by_distance` and `by_cluster`: Garst and Reinders 2023 (arXiv:2310.01195v2), section 3; `by_distance` goes
-back to Servetnyk, Fung and Han 2020. Source of `by_column`: Stallmann and Wilbik 2022, section 3.2.3 (bank
-customers by job). `privfed.data.named_partitions` has partitions by name, users' own included.
+back to Servetnyk, Fung and Han 2020. `privfed.data.named_partitions` has partitions by name, also of users.
 """
 
 from __future__ import annotations
@@ -19,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from privfed.core.values.domain import FloatArray
+from privfed.core.values.numbers import check_number, check_whole
 from privfed.data.table import check_finite
-from privfed.errors import ArgumentError, DataError
+from privfed.errors import ArgumentError
 
 RowNumbers = npt.NDArray[np.intp]
 
@@ -70,8 +70,7 @@ def by_kmeans(X: FloatArray, n_clients: int, rng: np.random.Generator) -> list[R
         warnings.simplefilter("ignore", ConvergenceWarning)
         kmeans.fit(X)
     distances = np.linalg.norm(X - kmeans.cluster_centers_[kmeans.labels_], axis=1)
-    members = fill_empty(kmeans.labels_, distances[:, None], n_clients)
-    return _members_of(members, n_clients)
+    return _members_of(fill_empty(kmeans.labels_, distances[:, None], n_clients), n_clients)
 
 
 def half_iid(X: FloatArray, n_clients: int, rng: np.random.Generator) -> list[RowNumbers]:
@@ -121,13 +120,8 @@ def by_dirichlet(
         raise ArgumentError(f"y must have shape (n_rows,), got shape {labels.shape}.")
     check_n_clients(n_clients, len(labels))
     # Far below 1e9 the split is already even to the row; far above it, the draw overflows.
-    if not 0 < alpha <= 1e9:
-        raise ArgumentError(f"alpha must be in (0, 1e9], got alpha={alpha}.")
-    if not 1 <= min_rows <= len(labels) // n_clients:
-        raise ArgumentError(
-            f"min_rows must be in [1, {len(labels) // n_clients}] ({len(labels)} rows, {n_clients} clients), "
-            f"got min_rows={min_rows}."
-        )
+    check_number("alpha", alpha, "(0, 1e9]")
+    check_whole("min_rows", min_rows, 1, len(labels) // n_clients)
     codes = np.unique(labels, return_inverse=True)[1]
     for _ in range(MAX_DRAWS):
         members = _skewed_members(codes, n_clients, alpha, rng)
@@ -146,8 +140,7 @@ def _skewed_members(
     members = np.empty(len(codes), dtype=np.intp)
     for code in range(int(codes.max()) + 1):
         rows = rng.permutation(np.flatnonzero(codes == code))
-        proportions = rng.dirichlet(np.full(n_clients, alpha))
-        cuts = np.rint(np.cumsum(proportions)[:-1] * len(rows)).astype(np.intp)
+        cuts = np.rint(np.cumsum(rng.dirichlet(np.full(n_clients, alpha)))[:-1] * len(rows)).astype(np.intp)
         members[rows] = np.searchsorted(cuts, np.arange(len(rows)), side="right")
     return members
 
@@ -166,8 +159,7 @@ def at_random(n_rows: int, n_clients: int, rng: np.random.Generator) -> list[Row
         ArgumentError: `n_clients` is out of its bounds.
     """
     check_n_clients(n_clients, n_rows)
-    drawn = rng.integers(n_clients, size=n_rows)
-    members = fill_empty(drawn, rng.random((n_rows, 1)), n_clients)
+    members = fill_empty(rng.integers(n_clients, size=n_rows), rng.random((n_rows, 1)), n_clients)
     return _members_of(members, n_clients)
 
 
@@ -196,8 +188,7 @@ def by_distance(
             f"locations must be finite of shape (n_clients, {X.shape[1]}), got shape {places.shape}."
         )
     check_n_clients(len(places), len(X))
-    if not 0 < beta < np.inf:
-        raise ArgumentError(f"beta must be positive and finite, got beta={beta}.")
+    check_number("beta", beta, "(0, inf)")
     distances = np.stack([np.linalg.norm(X - place, axis=1) for place in places], axis=1)
     with np.errstate(divide="ignore", over="ignore"):
         # A row at a client's location has distance zero and always hits that client.
@@ -205,8 +196,7 @@ def by_distance(
     missed = ~hits.any(axis=1)
     hits[missed, distances[missed].argmin(axis=1)] = True
     chosen = np.where(hits, rng.random(distances.shape), -1.0).argmax(axis=1)
-    members = fill_empty(chosen, -distances, len(places))
-    return _members_of(members, len(places))
+    return _members_of(fill_empty(chosen, -distances, len(places)), len(places))
 
 
 def by_cluster(y: npt.ArrayLike, clusters: npt.ArrayLike, rng: np.random.Generator) -> list[RowNumbers]:
@@ -270,11 +260,8 @@ def check_n_clients(n_clients: int, most: int, bound: str = "the number of rows"
     Raises:
         ArgumentError: there is none, or there are more.
     """
-    if not 1 <= n_clients <= most:
-        raise ArgumentError(
-            f"n_clients must be in [1, {most}] ({bound}), got n_clients={n_clients}; "
-            "take fewer clients or more rows."
-        )
+    remedy = f", where {most} is {bound}; take fewer clients or more rows"
+    check_number("n_clients", n_clients, f"[1, {most}]", whole=True, remedy=remedy)
 
 
 def _members_of(members: npt.NDArray[np.integer], n_clients: int) -> list[RowNumbers]:
@@ -307,8 +294,7 @@ def _drawn_clusters(
     wanted: npt.NDArray[np.integer], n_clusters: int, rng: np.random.Generator
 ) -> npt.NDArray[np.bool_]:
     """Draw the clusters of each client, bool (n_clients, n_clusters), so that each cluster has a client."""
-    ranks = rng.random((len(wanted), n_clusters)).argsort(axis=1).argsort(axis=1)
-    holds = ranks < wanted[:, None]
+    holds = rng.random((len(wanted), n_clusters)).argsort(axis=1).argsort(axis=1) < wanted[:, None]
     for missing in rng.permutation(np.flatnonzero(~holds.any(axis=0))):
         # Some cluster has several holders, since clients hold at least as many as there are, in sum.
         spare = holds & (holds.sum(axis=0) > 1)
@@ -316,37 +302,3 @@ def _drawn_clusters(
         one = rng.integers(len(client))
         holds[client[one], other[one]], holds[client[one], missing] = False, True
     return holds
-
-
-def by_column(values: npt.ArrayLike) -> dict[str, RowNumbers]:
-    """Give each value of a column its own client.
-
-    Args:
-        values: the column, of any sortable type, shape (n_rows,).
-
-    Returns:
-        Value as text -> row numbers of its client, ascending int64 of shape (n_rows of the client,), in
-        ascending order of values. `list(split.values())` has the form of the results of `partition`.
-
-    Raises:
-        DataError: the column is empty, has another shape, misses values, or two values have the same text.
-    """
-    column = np.asarray(values)
-    if column.ndim != 1 or column.size == 0:
-        raise DataError(f"a column to split by needs shape (n_rows,) and rows, got shape {column.shape}.")
-    if column.dtype.kind == "f" and np.isnan(column).any():
-        raise DataError("the column to split by misses values; fill them in or remove those rows.")
-    try:
-        found, members = np.unique(column, return_inverse=True)
-    except TypeError:
-        raise DataError(
-            "the column to split by misses values or mixes types; give texts or numbers, none missing."
-        ) from None
-    if any(one is None for one in found.tolist()):
-        raise DataError("the column to split by misses values; fill them in or remove those rows.")
-    names = [str(value) for value in found.tolist()]
-    if len(set(names)) < len(names):
-        raise DataError("two values of the column to split by have the same text; encode them differently.")
-    order = np.argsort(members, kind="stable")
-    rows = np.split(order, np.cumsum(np.bincount(members))[:-1])
-    return dict(zip(names, rows, strict=True))

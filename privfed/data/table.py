@@ -15,7 +15,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
@@ -23,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from privfed.core.values.domain import FloatArray, frozen_array
-from privfed.errors import ArgumentError, DataError
+from privfed.core.values.origin import Origin
+from privfed.errors import ArgumentError, DataError, warn
 
 LabelArray = npt.NDArray[np.int64]
 
@@ -159,6 +160,9 @@ class ClientTables:
         blocks: positions of columns that are one column of the table together, such as the categories of a
             ward: a fit scales them alike. No block for a column of its own.
         leaves_out: whether a rule leaves rows out for what they hold, so that their number depends on it.
+        changed: column -> rows that are left out, filled or clipped for what they hold there; under "" those
+            that are left out in all. Empty under differential privacy.
+        listed: where the list of clients comes from: exact where those were taken that have rows.
 
     Attributes:
         kept: what is kept of the rows for the life of this object, such as their groups
@@ -177,6 +181,8 @@ class ClientTables:
     unlabelled: bool = False
     blocks: tuple[tuple[int, ...], ...] = ()
     leaves_out: bool = False
+    changed: Mapping[str, int] = field(default_factory=dict)
+    listed: Origin = Origin.DECLARED
     kept: dict[str, object] = field(default_factory=dict, repr=False, init=False)
 
     def __post_init__(self) -> None:
@@ -200,8 +206,7 @@ class ClientTables:
     @property
     def labels(self) -> list[LabelArray] | None:
         """Label codes of each client, read-only int64 of shape (n_rows,); None without labels."""
-        known = [table.labels for table in self.tables if table.labels is not None]
-        return known or None
+        return [table.labels for table in self.tables if table.labels is not None] or None
 
     def with_features(self, features: Sequence[FloatArray], kept: dict[str, object]) -> ClientTables:
         """Return the same clients with other features of the same shapes, and what is kept of these."""
@@ -311,6 +316,23 @@ def filled(features: FloatArray, rule: Missing) -> tuple[FloatArray, npt.NDArray
         return features, np.asarray(present.all(axis=1), dtype=np.bool_)
     every = np.ones(len(features), dtype=np.bool_)
     return (features if rule == ERROR else np.where(present, features, rule)), every
+
+
+def warn_of_many(n_clients: int, n_rows: int) -> None:
+    """Warn where a column makes as many clients as a tenth of the rows: it may be another column.
+
+    Args:
+        n_clients: that were found in the column.
+        n_rows: of all of them.
+
+    Warns:
+        UserWarning: there are more than twenty, with fewer than ten rows each on average.
+    """
+    if n_clients > max(20, n_rows / 10):
+        warn(
+            f"groups= makes {n_clients:,} clients of {n_rows:,} rows. If that is a column of numbers or ids, "
+            "name the column with the clients instead. Each client is asked by itself, which takes time."
+        )
 
 
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")

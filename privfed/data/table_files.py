@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from privfed.core.names import PARTS
 from privfed.core.stored.files import replaced
-from privfed.data.spreadsheets import read_spreadsheet, write_spreadsheet
 from privfed.data.table import repeated
 from privfed.errors import ArgumentError, DataError
 
@@ -87,8 +87,11 @@ def is_folder(path: Path) -> bool:
         exists, folder = path.exists(), path.is_dir()
     except OSError as error:
         raise _unreadable(path, error) from None
-    if not exists:
-        raise DataError(f"{path} does not exist; check the path.")
+    if not exists or any("\udc7f" < one < "\ue000" for one in path.name):
+        raise DataError(
+            f"{str(path).encode(errors='replace').decode()} does not exist; check the path, and rename "
+            "a file whose name is not UTF-8."
+        )
     return folder
 
 
@@ -103,6 +106,11 @@ def files_of(folder: Path) -> list[Path]:
         folders = [entry.name for entry in entries if entry.is_dir()]
     except OSError as error:
         raise _unreadable(folder, error) from None
+    if any("\udc7f" < one < "\ue000" for entry in entries for one in entry.name):
+        raise DataError(
+            f"{folder} holds a file whose name is not UTF-8, and names of files are those of clients; rename "
+            "it, or set LC_ALL=C.UTF-8."
+        )
     if folders:
         raise DataError(
             f"{folder} holds a folder ({min(folders)!r}); keep one file a client in it, and nothing else."
@@ -182,7 +190,8 @@ def is_text(path: Path) -> bool:
 def columns_of(path: Path, content: bytes) -> pl.DataFrame:
     """Return the columns of a Parquet or .xlsx file's content; raises `DataError` where it is damaged."""
     if suffix(path) == ".xlsx":
-        return read_spreadsheet(path, content)
+        read: pl.DataFrame = PARTS.find("spreadsheets").read(path, content)
+        return read
     try:
         return pl.read_parquet(io.BytesIO(content))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
@@ -271,8 +280,7 @@ def separator_in(content: bytes, given: str | None = None) -> str:
     if given is not None:
         return _checked(given)
     line = content.partition(b"\n")[0].decode("utf-8", errors="replace")
-    unquoted = re.sub(r'"[^"]*"', "", line)
-    return max(SEPARATORS, key=unquoted.count)
+    return max(SEPARATORS, key=re.sub(r'"[^"]*"', "", line).count)
 
 
 def names_in(path: Path, content: bytes, separator: str) -> list[str]:
@@ -319,8 +327,12 @@ def not_utf8(path: Path, content: bytes) -> DataError | None:
         line = content.count(b"\n", 0, error.start) + 1
         column = error.start - content.rfind(b"\n", 0, error.start)
         return DataError(
-            f"{path} is not UTF-8 text: byte {column} of line {line} does not fit; if it is Latin-1, as "
-            f"spreadsheets write it, {_remedy(path, 'ISO-8859-1')}."
+            f"{path} is not UTF-8 text: byte {column} of line {line} does not fit; "
+            + (
+                f"if it is Latin-1, as spreadsheets write it, {_remedy(path, 'ISO-8859-1')}."
+                if min(content[: 1 << 16]) > 8
+                else "it is no text at all: name another file."
+            )
         )
     return None
 
@@ -360,12 +372,8 @@ def write_table(path: Path, columns: Mapping[str, npt.NDArray[np.generic]]) -> N
         if name.endswith(".parquet"):
             frame.write_parquet(fresh)
         elif name.endswith(".xlsx"):
-            write_spreadsheet(fresh, frame)
+            PARTS.find("spreadsheets").write(fresh, frame)
         else:
-            fresh.write_bytes(_text(frame, name))
-
-
-def _text(frame: pl.DataFrame, name: str) -> bytes:
-    text = frame.write_csv(separator="\t" if name.endswith((".tsv", ".tsv.gz")) else ",").encode()
-    # Without a time stamp, so that the same table always gives the same file.
-    return gzip.compress(text, mtime=0) if name.endswith(".gz") else text
+            text = frame.write_csv(separator="\t" if name.endswith((".tsv", ".tsv.gz")) else ",").encode()
+            # Without a time stamp, so that the same table always gives the same file.
+            fresh.write_bytes(gzip.compress(text, mtime=0) if name.endswith(".gz") else text)

@@ -104,6 +104,12 @@ class ModelParameters(Models, LocalTraining, DPSGD, Cohorts, Surroundings):
         text='None, or a `privfed.Privacy`. At unit "record" each client trains by DP-SGD, with noise of its '
         'own (noise="local"); at unit "client" its clipped update is noised.',
     )
+    fine_tune: int | None = parameter(
+        default=None,
+        bounds="[0, 1024]",
+        text="passes of `tuned`, each as much as a client trains in a round; where held-out rows tell "
+        "whether clusters are worth it (`compare`), the most. None takes 16 there, and 0 elsewhere.",
+    )
     cohorts: Any = parameter(
         default=None,
         text="an explicit schedule in its place: a list of client positions for each round. Clients that are "
@@ -132,6 +138,12 @@ class Comparing:
         text="running means of updates are compared, in which each update weighs `decay` times the next one: "
         "0 compares updates, as published; None takes 0.9 with DP-SGD, and 0 otherwise. DCFL takes less "
         "where clusters last and noise allows it.",
+    )
+    compare: bool | None = parameter(
+        default=None,
+        text="whether clients hold a fifth of their rows out for two thirds of the rounds, which then tell "
+        "whether clusters do better than one model or training alone. One model takes their place where "
+        "they do not. None compares in six rounds or more, without `privacy`.",
     )
 
 
@@ -196,13 +208,10 @@ class Propagating(Comparing, ModelParameters):
         default=None,
         bounds="[0, 1]",
         text="of affinity propagation: which quantile of the pairs' similarities is the preference: 0.5 for "
-        "the median, more for more clusters. None takes that of eight whose clusters are worth what few rows "
-        "explain, or with `cluster_after` have the highest Dunn index; of running means the median.",
+        "the median, more for more clusters. None takes that of eight whose clusters do best on held-out "
+        "rows (`compare`), or without these have the highest Dunn index; of running means the median.",
     )
     damping: float = parameter(default=0.5, bounds="[0.5, 1)", text="of affinity propagation.")
-    cluster_after: int | None = parameter(
-        default=None,
-        bounds="[0, inf)",
-        text="rounds before the first clustering, 0 as published; None waits until clients differ by more "
-        "than few rows, or noise, explain.",
+    cluster_after: int = parameter(
+        default=0, bounds="[0, inf)", text="rounds before the first clustering, 0 as published."
     )

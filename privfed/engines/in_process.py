@@ -194,7 +194,9 @@ _LOG = logging.getLogger("privfed")
 
 
 class ClientLogs:
-    """The error logs of one federation's clients; files are made at the first error.
+    """The error logs of one federation's clients, each a file that only its owner may read.
+
+    Files are made at the first error, and have times and tracebacks.
 
     Args:
         folder: folder with a file for each client; None for a new temporary folder.
@@ -204,7 +206,7 @@ class ClientLogs:
 
     def __init__(self, folder: Path | None, *, silent: bool = False) -> None:
         self._folder, self._silent = folder, silent
-        self._written: list[Path] = []
+        self._written: dict[Path, None] = {}
 
     def of(self, client: int) -> FileLog:
         """Return the log of the client at a position."""
@@ -216,43 +218,38 @@ class ClientLogs:
 
         It is also empty for silent logs, since the coordinator's errors must not depend on rows.
         """
-        if self._silent:
+        if self._silent or not self._written:
             return ""
-        more = f" and {len(self._written) - 1} beside it" if len(self._written) > 1 else ""
-        return f"{self._written[0]}{more}" if self._written else ""
+        first, *others = self._written
+        return f"{first}{f' and {len(others)} beside it' * bool(others)}"
 
-    def path(self, client: int) -> Path:
-        """Return a client's file, after making its folder where it is missing."""
+    def note(self, client: int, error: BaseException) -> None:
+        """Record an error of the client at a position; mention the first one in the process's log."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="privfed-clients-"))
         make_folder(self._folder)
-        return self._folder / f"{client}.log"
-
-    def wrote(self, path: Path) -> None:
-        """Record that a file was written; the first time, mention it in the process's log."""
-        if path in self._written:
-            return
+        path = self._folder / f"{client}.log"
+        lines = [f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC\n", *traceback.format_exception(error), "\n"]
+        with open_file(path, "a", encoding="utf-8", errors="backslashreplace") as file:
+            if file.tell() < MOST_BYTES:
+                file.writelines(lines)
         if not self._written and not self._silent:
             _LOG.warning("an error in a client's own code; it is in that client's own log, %s", path)
-        self._written.append(path)
+        self._written[path] = None
 
 
+@dataclass(frozen=True, slots=True)
 class FileLog:
-    """One client's error log, with times and tracebacks, in a file that only its owner may read.
+    """One client's error log.
 
     Args:
         logs: the federation's logs.
         client: position of the client.
     """
 
-    def __init__(self, logs: ClientLogs, client: int) -> None:
-        self._logs, self._client = logs, client
+    logs: ClientLogs
+    client: int
 
     def note(self, error: BaseException) -> None:
         """Record an error with its traceback."""
-        path = self._logs.path(self._client)
-        lines = [f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC\n", *traceback.format_exception(error), "\n"]
-        with open_file(path, "a", encoding="utf-8", errors="backslashreplace") as file:
-            if file.tell() < MOST_BYTES:
-                file.writelines(lines)
-        self._logs.wrote(path)
+        self.logs.note(self.client, error)

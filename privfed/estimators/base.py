@@ -4,34 +4,36 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Iterable
-from itertools import pairwise
-from typing import Any
+from collections.abc import Iterable, Sequence
+from itertools import chain, islice
+from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
 
-from privfed.algorithms.rounds import ClusteringOutcome
+from privfed.algorithms.rounds import ClusteringOutcome, State, length
 from privfed.algorithms.starts import StartTotal
 from privfed.core.agreed.program import kept_starts
 from privfed.core.asking.data import stacked
+from privfed.core.asking.question import fields_of
+from privfed.core.asking.statistics import wire
 from privfed.core.roles.conversation import Algorithm, Phased
-from privfed.core.stored.encoding import Array
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Noise
+from privfed.core.values.origin import check_origins, origin_of, origin_under, radius_of, released
 from privfed.errors import ArgumentError, warn
 from privfed.estimators.declaring import parameters
-from privfed.estimators.doubts import Doubted
+from privfed.estimators.doubts import Doubted, intervals_of
 from privfed.estimators.fitting import (
+    check_init,
     clients_of,
     described,
     keep_columns,
     open_fit,
     reason_of,
     start_given,
-    warn_tiny,
 )
+from privfed.estimators.judging import MOST, Finding, findings, of_changed, released_sizes
 from privfed.estimators.nearest import NearestCenters
 from privfed.estimators.parameters import Clusters, Fixed, Measured, Scaled, Surroundings
 from privfed.estimators.registry import ESTIMATORS, SHORT, stored_name
@@ -50,7 +52,9 @@ from privfed.federation.request import (
 )
 from privfed.metrics.asked import AskedMetric
 from privfed.metrics.named import checked, following
-from privfed.numerics.kernels.dispatch import assign
+from privfed.privacy.claim import PrivacySpent, unless_seeded
+
+Made = TypeVar("Made")
 
 
 @parameters
@@ -69,10 +73,15 @@ class FederatedClusterer(
         cluster_centers_: the centers, float64 of shape (n_clusters, n_features).
         history_: centers of the kept restart, list of (n_clusters, n_features). `history_[0]` is the start;
             one entry for each round follows.
+        states_: everything that each round moved, by name, likewise; for most algorithms only `centers`.
         n_iter_: rounds of the kept restart.
-        converged_: whether a stop rule (`tol`, `patience`) ended the kept restart. False comes with a
+        stopped_by_: what ended the kept restart: "tol", "patience", "plateau", "cycle" or "max_iter".
+        converged_: whether a stop rule (`tol`, `patience`, `plateau`) ended it. False comes with a
             `ConvergenceWarning`, and `remedy()` says what helps. None if the number of rounds was fixed, by
-            `tol=0` or under differential privacy.
+            `tol=0` or under differential privacy, or if `tol=None` and there was no plateau.
+        findings_: what the fit's totals say against its result (`privfed.estimators.judging`), the most
+            severe first, at most five; each is a warning, too. Not in models that were loaded.
+        finish_iter_: how many of the last rounds were exact ones (`finish`).
         inertia_: pooled sum of squared distances to the nearest center; None under differential privacy.
         labels_: labels of the rows; a list of arrays if `fit` was given a list.
         scaling_: with `scale`: how rows were scaled; centers, history and inertia are of scaled rows, and
@@ -86,7 +95,6 @@ class FederatedClusterer(
 
     labels_: Any = NoLabels()
     scaling_: Scaling | None = None
-    stored_arrays = ("centers", "history")
 
     @abstractmethod
     def make_algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
@@ -95,6 +103,22 @@ class FederatedClusterer(
         Raises:
             ArgumentError: a parameter is out of its bounds.
         """
+
+    def _made(
+        self, kind: type[Made], n_features: int, seed: int, own_start: str = "coreset", **other: Any
+    ) -> Made:
+        """Return an algorithm of a class, whose fields are the parameters of the same names.
+
+        Args:
+            kind: a dataclass.
+            n_features: number of columns.
+            seed: of the run.
+            own_start: name of a start that is the estimator's own.
+            **other: fields that are no parameters, or have other values.
+        """
+        given = {"sampled": getattr(self, "_sampled", False), "seed": seed, **self.get_params(deep=False)}
+        given |= {"init": check_init(given["init"], self.n_clusters, n_features, own_start), **other}
+        return kind(**{one.name: given[one.name] for one in fields_of(kind) if one.name in given})
 
     def _most_clusters(self) -> int:
         """Return the larger of the number of clusters and that of a client's own, which clients agree on."""
@@ -119,7 +143,7 @@ class FederatedClusterer(
         Returns:
             The fitted estimator.
         """
-        return self.fit_clients(self._gather(X, groups, y, client_names))
+        return self.fit_clients(clients_of(self, X, groups, y, client_names))
 
     def resume(
         self, X: Any = None, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
@@ -130,7 +154,7 @@ class FederatedClusterer(
             RunFolderError: `run_dir` holds no readable run.
             ResumeError: the run there has other clients or parameters.
         """
-        return self.fit_clients(self._gather(X, groups, y, client_names), resume=True)
+        return self.fit_clients(clients_of(self, X, groups, y, client_names), resume=True)
 
     def fit_clients(
         self,
@@ -147,17 +171,28 @@ class FederatedClusterer(
             watch: called after every sum with its index, question and total.
 
         Warns:
-            ConvergenceWarning: the run has a stop rule, but none ended it.
-            UserWarning: no domain is declared, and all values are too small for the ranges that are found.
+            ConvergenceWarning: the run did not converge, centers have no rows, or are not their means.
+            UserWarning: a total is too near the grid of its sum, or rows were clipped, left out or filled.
         """
+        if self.privacy is not None and self.privacy.noise_seed is None:
+            check_origins(init=origin_of(vars(self).get("init")))
         if self.scale is None or clients.scaling is not None:
             self._fit_clients(clients, resume, watch)
         else:
             fit_scaled(self, clients, resume, watch)
         self._save_in(self.run_dir)
-        self._warn_unconverged()
-        warn_tiny(self)
+        self._judge(clients)
         return self
+
+    def _mark(self, claim: PrivacySpent | None, radius: float | None) -> None:
+        """Let the centers carry where they come from, and the radius of their offsets."""
+        if (centers := vars(self).get("cluster_centers_")) is not None:
+            self.cluster_centers_ = released(centers, origin_under(unless_seeded(claim)), radius)
+
+    @property
+    def cluster_sizes_(self) -> FloatArray | None:
+        """Rows of each cluster as the fit released them, (n_clusters,); None where no total counted them."""
+        return released_sizes(self)[0]
 
     def kept_start(self) -> StartTotal:
         """Return the start total of this fit: `init=` of later fits on the same rows, which ask no cells.
@@ -165,15 +200,26 @@ class FederatedClusterer(
         Raises:
             ArgumentError: this fit asked about no cells of rows, or had a guarantee of differential privacy.
         """
-        begun = start_given(self) if kept_starts(self.transcript_.configuration.program) else None
-        return begun or StartTotal.of(self.transcript_)
+        kept = kept_starts(self.transcript_.configuration.program)
+        return (start_given(self) if kept else None) or StartTotal.of(self.transcript_)
 
-    def _warn_unconverged(self) -> None:
-        if self.converged_ is False:
-            rounds = f"{self.n_iter_} round{'s' * (self.n_iter_ != 1)}"
-            what = f"{type(self).__name__}(n_clusters={len(self.cluster_centers_)})"
-            message = f"{what} did not converge in {rounds}: {self.remedy()}"
-            warn(message, ConvergenceWarning)
+    def _judge(self, clients: Clients) -> None:
+        """Warn of what became of the rows, and of what the fit's own totals say against its result."""
+        rows = 0 if clients.data is None else sum(one.n_rows for one in clients.data)
+        changed = clients.changed if self.privacy is None else {}
+        found = chain(of_changed(changed, rows), self._findings(), findings(self))
+        self.findings_ = tuple(islice(found, MOST))
+        for one in self.findings_:
+            if one.category is not None:
+                warn(one.text, one.category)
+
+    def bic(self, X: Any = None) -> float:
+        """Return the Bayesian information criterion, which only mixtures have."""
+        raise ArgumentError(f"bic is of mixtures, got {type(self).__name__}.", parameters=["index"])
+
+    def _findings(self) -> Iterable[Finding]:
+        """Return what an estimator of this class has to say besides."""
+        return ()
 
     def _fit_clients(self, clients: Clients, resume: bool, watch: Watcher | None) -> None:
         check_kinds(self.get_params(deep=False))
@@ -197,27 +243,19 @@ class FederatedClusterer(
 
     def remedy(self) -> str:
         """Say why the fit did not converge and what helps; empty if it did, or if its rounds were fixed."""
-        return self._reason() if self.converged_ is False else ""
-
-    def _reason(self) -> str:
-        moved = [self._moved(after, before) for before, after in pairwise(self.history_)]
-        return reason_of(self.get_params(deep=False), moved, self._settling())
+        if self.converged_ is not False:
+            return ""
+        params, last = self.get_params(deep=False), self._moved(*self.states_[:-3:-1])
+        return reason_of(params, self.stopped_by_, last, self._settling())
 
     def _settling(self) -> str:
         """Return `_settled_by` as text, without the parameters that already have these values."""
         settling = {k: v for k, v in self._settled_by().items() if getattr(self, k) != v}
         return " and ".join(f"{name}={value!r}" for name, value in settling.items())
 
-    def _ended(self) -> dict[str, Any]:
-        """Return further facts about the end of the run, for `save`."""
-        return {}
-
-    def _set_ended(self, facts: dict[str, Any]) -> None:
-        """Restore the facts that `_ended` returned."""
-
-    def _moved(self, after: FloatArray, before: FloatArray) -> float:
-        """Return how far centers moved, as `tol` measures it."""
-        return float(np.linalg.norm(after - before))
+    def _moved(self, after: State, before: State) -> float:
+        """Return how far a round moved the state, as `tol` measures it."""
+        return length(after, before)
 
     def _settled_by(self) -> dict[str, Any]:
         """Return parameters with which no round raises the cost, so that runs converge; empty if none."""
@@ -281,34 +319,40 @@ class FederatedClusterer(
             )
         return ()
 
-    def _gather(self, X: Any, groups: Any, y: Any, names: Iterable[Any] | None) -> Clients:
-        return clients_of(self, X, groups, y, names)
-
     def _keep(self, outcome: ClusteringOutcome, clients: Clients) -> None:
         federation: Federation = self.federation_
         if not federation.finished:
-            federation.transcript.ended({"centers": Array.from_numpy(outcome.centers)})
+            federation.transcript.ended(wire(outcome.history[-1]))
         self.transcript_ = federation.transcript
         keep_columns(self, federation.transcript.configuration.columns)
-        self.cluster_centers_ = np.array(outcome.centers)
-        self.history_ = [np.array(centers) for centers in outcome.history]
-        self.n_iter_ = len(self.history_) - 1
+        self._take(outcome.history)
         self.inertia_ = outcome.inertia
         self.n_rows_: int | None = outcome.n_rows
         self.converged_: bool | None = outcome.converged
+        self.stopped_by_: str | None = outcome.stopped_by
+        self.finish_iter_, self._score = outcome.finish, outcome.score
         self.privacy_claim_ = claim_of(federation, protocol_of(self.protocol))
+        found = self.privacy and intervals_of(self.transcript_, outcome.history[-1]["centers"], 0.5)
+        self._mark(self.privacy_claim_, found.radius if found else None)
         if self.privacy is not None:
             self.privacy.check_delta(outcome.n_rows, len(clients.names))
             self._warn_of_noise(clients.blocks)
-        self._n_features_out = len(outcome.centers)
         if clients.data is None:
             self.__dict__.pop("labels_", None)
         else:
             self.labels_ = self._labels(clients)
 
+    def _take(self, states: Sequence[State]) -> None:
+        """Take the fitted attributes that the states of a run are, the start first."""
+        self.states_, self.n_iter_ = list(states), len(states) - 1
+        if "centers" in states[-1]:
+            self.history_ = [np.array(one["centers"]) for one in states]
+            self.cluster_centers_ = np.array(self.history_[-1])
+            self._n_features_out = len(self.cluster_centers_)
+
     def _labels(self, clients: Clients) -> Any:
         stack = stacked(clients.here)
-        found = assign(stack.stack.rows, self.cluster_centers_).astype(np.int32)
+        found = self._assigned(stack.stack.rows)
         own = [found[first:stop].copy() for first, stop in zip(stack.starts, stack.stops, strict=True)]
         if clients.rows is None:
             return own
@@ -318,38 +362,36 @@ class FederatedClusterer(
         return labels
 
     def _stored(self) -> tuple[dict[str, FloatArray], dict[str, Any]] | None:
-        if not hasattr(self, "cluster_centers_"):
+        if not hasattr(self, "states_"):
             return None
         facts = {
             "rows": self.n_rows_,
+            "n_features": self.n_features_in_,
             "inertia": self.inertia_,
+            "score": self._score,
             "converged": self.converged_,
-            **self._ended(),
+            "stopped_by": self.stopped_by_,
             "scaling": None if self.scaling_ is None else self.scaling_.to_dict(),
+            "radius": radius_of(vars(self).get("cluster_centers_")),
         }
-        return {"centers": self.cluster_centers_, "history": np.stack(self.history_)}, facts
+        return {one: np.stack([state[one] for state in self.states_]) for one in self.states_[0]}, facts
 
     def _restore(self, arrays: Arrays, facts: dict[str, Any]) -> None:
-        centers, history = arrays["centers"], arrays["history"]
-        if (
-            centers.ndim != 2
-            or history.shape[1:] != centers.shape
-            or not np.array_equal(history[-1], centers)
-        ):
-            raise ValueError("the history does not end with the centers")
+        self.n_features_in_ = int(facts["n_features"])
+        if "centers" in arrays and arrays["centers"].shape[2:] != (self.n_features_in_,):
+            raise ValueError("centers of other columns")
+        rounds = zip(*arrays.values(), strict=True)
+        self._take([State(**dict(zip(arrays, one, strict=True))) for one in rounds])
         inertia = facts["inertia"]
         if inertia is not None and not np.isfinite(inertia):
             raise ValueError("facts that no fit has")
-        self.cluster_centers_ = centers
-        self.history_ = list(history)
-        self.n_iter_ = len(history) - 1
-        self.scaling_ = Scaling.from_dict(facts.get("scaling"))
+        self.scaling_ = Scaling.from_dict(facts["scaling"])
         self.inertia_ = None if inertia is None else float(inertia)
         self.converged_ = None if facts["converged"] is None else bool(facts["converged"])
-        self._set_ended(facts)
+        self.stopped_by_, self._score = facts["stopped_by"], float(facts["score"])
         self.n_rows_ = None if facts["rows"] is None else int(facts["rows"])
-        self.n_features_in_ = centers.shape[1]
-        self._n_features_out = len(centers)
+        claim = facts["privacy_claim"] and PrivacySpent.from_dict(facts["privacy_claim"])
+        self._mark(claim, facts.get("radius"))
 
 
 def estimator_of(estimator: Any, parameters: dict[str, Any]) -> FederatedClusterer:

@@ -9,47 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from privfed.core.values.numbers import check_number
 from privfed.errors import ArgumentError
 from privfed.estimators.declaring import Parameter
-
-
-def check_integer(name: str, value: Any, low: int, high: float = np.inf) -> int:
-    """Return the value as an integer from `low` to `high`.
-
-    Raises:
-        ArgumentError: it is not one.
-    """
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < low:
-        raise ArgumentError(
-            f"{name} must be an integer of at least {low}, got {name}={value!r}.", parameters=[name]
-        )
-    if value > high:
-        raise ArgumentError(f"{name} must be at most {high:g}, got {name}={value}.", parameters=[name])
-    return int(value)
-
-
-def check_number(
-    name: str,
-    value: Any,
-    low: float,
-    high: float = np.inf,
-    *,
-    open_low: bool = False,
-    open_high: bool = False,
-) -> float:
-    """Return the value as a finite number between `low` and `high`.
-
-    Raises:
-        ArgumentError: it is not one.
-    """
-    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    inside = number and np.isfinite(value) and low <= value <= high
-    if not inside or (open_low and value == low) or (open_high and value == high):
-        interval = f"{'(' if open_low else '['}{low}, {high}{')' if open_high or high == np.inf else ']'}"
-        raise ArgumentError(
-            f"{name} must be a number in {interval}, got {name}={value!r}.", parameters=[name]
-        )
-    return float(value)
 
 
 def check_values(declared: Mapping[str, Parameter], values: Mapping[str, Any]) -> None:
@@ -77,15 +39,9 @@ def check_values(declared: Mapping[str, Parameter], values: Mapping[str, Any]) -
                 )
         if written == "bool" and not isinstance(value, bool | np.bool_):
             raise ArgumentError(f"{name} must be True or False, got {value!r}.", parameters=[name])
-        if not one.bounds or (value is None and "None" in written):
-            continue
-        low, high = map(float, one.bounds[1:-1].split(","))
-        if written.startswith("int"):
-            check_integer(name, value, int(low), high)
-        else:
-            check_number(
-                name, value, low, high, open_low=one.bounds[0] == "(", open_high=one.bounds[-1] == ")"
-            )
+        if one.bounds:
+            whole, or_none = written.startswith("int"), "None" in written
+            check_number(name, value, one.bounds, whole=whole, or_none=or_none)
 
 
 def _as_text(annotation: Any) -> str:

@@ -23,9 +23,8 @@ from privfed.errors import ArgumentError, DataError, PrivacyError
 from privfed.estimators.base import FederatedClusterer
 from privfed.metrics.asked import AskedMetric
 from privfed.metrics.functions import fuzzy_davies_bouldin, measured
-from privfed.metrics.named import METRICS
 from privfed.privacy.claim import Privacy, PrivacySpent, noised_fields, noised_mark
-from privfed.questions.local_points import LocalClusterCounts
+from privfed.questions.local_cluster_counts import LocalClusterCounts
 
 Rule = Literal["minimum", "maximum", "elbow"]
 
@@ -49,8 +48,7 @@ def elbow_heights(candidates: Sequence[int], values: Sequence[float], *, rising:
     known = np.isfinite(y)
     span = np.ptp(y[known])
     height = (y - y[known].min()) / (span if span > 0 else 1.0)
-    turned = height if rising else 1.0 - height
-    above: FloatArray = turned - (x - x[known].min()) / np.ptp(x[known])
+    above: FloatArray = (height if rising else 1.0 - height) - (x - x[known].min()) / np.ptp(x[known])
     return above
 
 
@@ -98,7 +96,8 @@ def asked(function: Callable[..., float]) -> Callable[[FederatedClusterer], floa
 
 def _inertia(model: FederatedClusterer) -> float:
     if model.inertia_ is None:
-        raise PrivacyError('inertia_ is not released under differential privacy: choose by "davies_bouldin".')
+        kind = ArgumentError if model.privacy is None else PrivacyError
+        raise kind('inertia_ was not asked for: choose by "davies_bouldin", or a mixture by "bic".')
     return float(model.inertia_)
 
 
@@ -111,6 +110,7 @@ CALINSKI_HARABASZ = Index(asked(metrics.calinski_harabasz), "maximum", rising=Tr
 # These two fall with every further cluster, so only an elbow can choose.
 MEAN_DISTANCE = Index(asked(metrics.mean_distance), "elbow")
 INERTIA = Index(_inertia, "elbow")
+BIC = Index(lambda model: model.bic(), "minimum")
 
 INDICES: Registry[Index] = Registry(
     "index",
@@ -122,18 +122,10 @@ INDICES: Registry[Index] = Registry(
         "calinski_harabasz": f"{__name__}:CALINSKI_HARABASZ",
         "mean_distance": f"{__name__}:MEAN_DISTANCE",
         "inertia": f"{__name__}:INERTIA",
+        "bic": f"{__name__}:BIC",
     },
 )
 """Indices that choose a number of clusters. Packages add theirs by entry points of `privfed.indices`."""
-
-
-def index_or_metric(name: str) -> Index | Callable[..., float]:
-    """Return the index of a name, else the metric; or what "module:Name" stands for.
-
-    Raises:
-        ArgumentError: neither is known.
-    """
-    return METRICS.find(name) if name not in INDICES and name in METRICS else INDICES.resolve(name)
 
 
 MOST = 10

@@ -14,27 +14,31 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import validate_data
 
-from privfed.algorithms.rounds import stops
 from privfed.algorithms.starts import StartTotal
 from privfed.core.agreed.program import START_MISSING
-from privfed.core.record.records import Asked, question_of
 from privfed.core.stored.encoding import asdict
 from privfed.core.values.domain import FloatArray, frozen_array
+from privfed.core.values.numbers import as_numbers
 from privfed.data.table import ClientTables
 from privfed.errors import ArgumentError, DataError, RefusedError, warn
 from privfed.estimators.checking import check_values
 from privfed.estimators.declaring import parameters_of
-from privfed.estimators.saving import BaseEstimator
+from privfed.estimators.mixins import BaseEstimator
 from privfed.federation.clients import Clients, gathered
 from privfed.federation.driver import Federation
 from privfed.federation.opening import open_federation
 from privfed.federation.passed import as_passed, check_given, is_client_list
 from privfed.federation.request import FederationRequest, check_kinds
-from privfed.questions.ranges import SMALLEST
 
 
-def check_init(init: Any, n_clusters: int, n_features: int) -> Any:
+def check_init(init: Any, n_clusters: int, n_features: int, own: str = "coreset") -> Any:
     """Return the name of a known start, or of an earlier fit's, or centers of shape (n_clusters, n_features).
+
+    Args:
+        init: as the user gave it.
+        n_clusters: number of clusters.
+        n_features: number of columns.
+        own: name of a start that the estimator has besides.
 
     Raises:
         ArgumentError: the name is unknown, or the array has another shape or is not finite.
@@ -42,18 +46,13 @@ def check_init(init: Any, n_clusters: int, n_features: int) -> Any:
     if isinstance(init, StartTotal):
         return init.named
     if isinstance(init, str):
-        if init not in ("coreset", "nested", "kfed", "random"):
+        if init not in ("coreset", "nested", "kfed", "random", own):
             raise ArgumentError(
                 f'init must be "coreset", "nested", "kfed", "random" or an array, got {init!r}.',
                 parameters=["init"],
             )
         return init
-    try:
-        centers: FloatArray = frozen_array(init)
-    except (TypeError, ValueError):
-        raise ArgumentError(
-            "init must be a start's name or an array of numbers.", parameters=["init"]
-        ) from None
+    centers = frozen_array(as_numbers("init", init))
     if centers.shape != (n_clusters, n_features) or not np.isfinite(centers).all():
         raise ArgumentError(
             f"init must be finite of shape ({n_clusters}, {n_features}), got shape {centers.shape}.",
@@ -124,6 +123,7 @@ def rows_of(estimator: Any, X: Any) -> FloatArray:
 
     Raises:
         ArgumentError: X is a dict of tables, whose rows have no order.
+        DataError: a value is NaN or infinite.
     """
     if isinstance(X, Mapping):
         name = next(iter(X), "name")
@@ -132,26 +132,16 @@ def rows_of(estimator: Any, X: Any) -> FloatArray:
         )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
-        return np.asarray(validate_data(estimator, X, reset=False, dtype=np.float64), dtype=np.float64)
+        rows = validate_data(estimator, X, reset=False, dtype=np.float64, ensure_all_finite=False)
+    if not np.isfinite(rows).all():
+        raise DataError("X holds NaN or infinity; fill them (FederatedImputer), or leave these rows out.")
+    return np.asarray(rows, dtype=np.float64)
 
 
 def start_given(estimator: BaseEstimator) -> StartTotal | None:
     """Return the start total that an estimator is to begin from; None where it has another start."""
     init = estimator.get_params(deep=False).get("init")
     return init if isinstance(init, StartTotal) else None
-
-
-def warn_tiny(model: Any) -> None:
-    """Warn where all values lie in the bin around zero, which ends where the range sum's grid does."""
-    if model.domain is not None or model.privacy is not None or not model.cluster_centers_.any(axis=1).all():
-        return
-    ranges = question_of(model.transcript_.of(Asked)[-1]).ranges
-    if max(np.abs(ranges.low).max(), np.abs(ranges.high).max()) <= SMALLEST:
-        message = (
-            f"all values lie within {SMALLEST:.2g} of zero, below which no ranges are found, so that "
-            "the start and the grid of sums are coarse: declare domain=, or scale rows (FederatedScaler)."
-        )
-        warn(message)
 
 
 def open_fit(request: FederationRequest) -> tuple[Federation, Any]:
@@ -177,49 +167,27 @@ def open_fit(request: FederationRequest) -> tuple[Federation, Any]:
     return open_federation(replace(request, algorithm=algorithm, start=None)), algorithm
 
 
-PATIENCE = 10
-"""Rounds without a smaller movement after which centers count as going back and forth."""
-
-
-def reason_of(params: dict[str, Any], movements: Sequence[float], settling: str) -> str:
-    """Say why a run did not converge before its last round, and what helps.
+def reason_of(params: dict[str, Any], stopped_by: str | None, last: float, settling: str) -> str:
+    """Say why a run did not converge, and what helps.
 
     Args:
-        params: the estimator's parameters.
-        movements: how far centers moved in each round, as `tol` measures it.
+        params: the estimator's parameters; one of a user's own has such of them as it declares.
+        stopped_by: the rule that ended the run.
+        last: how far the last round moved the centers, as `tol` measures it.
         settling: parameters with which it would converge, as text; may be empty.
     """
-    larger = f"raise tol={params['tol']:g} (the last round moved the centers by {movements[-1]:.3g})"
-    # An estimator of a user's own has such of these parameters as it declares.
-    rule: dict[str, Any] = {"tol": 0.0, "min_iter": params.get("min_iter"), "patience": PATIENCE}
-    rounds = range(1, len(movements) + 1) if "patience" in params else ()
-    end = next((n for n in rounds if stops(movements[:n], **rule)), None)
-    patience = f"patience={PATIENCE} ends it after round {end}"
-    if len(movements) < params["max_iter"]:
-        return cycled(settling, "")
+    larger = f"raise tol={params['tol']} (the last round moved the centers by {last:.3g})"
     asked = [name for name in ("clients_per_round", "cohorts") if params.get(name) is not None]
     if asked:
-        return (
-            "each round asks other clients, which keeps the centers moving; "
-            f"{larger if end is None else patience}, or ask all clients: {asked[0]}=None."
-        )
+        why = "each round asks other clients, which keeps the centers moving"
+        return f"{why}; {larger}, or ask all clients: {asked[0]}=None."
     if params.get("batch_size") is not None:
         return f"batches are drawn anew, which keeps the centers moving; {larger}, or use batch_size=None."
-    if end is not None:
-        settled = f", and with {settling} it comes to rest" if settling else ""
-        return f"its centers go back and forth; {patience}{settled}."
-    return f"it was cut off; raise max_iter={params['max_iter']}, or {larger}."
-
-
-def cycled(settling: str, kept: str = ", of which the best was kept") -> str:
-    """Say what helps if a run was ended because its centers returned to an earlier state.
-
-    Args:
-        settling: parameters with which it would converge, as text; may be empty.
-        kept: which state of the cycle the run ended with; empty for the last.
-    """
-    text = f"its centers go round in a cycle{kept}: further rounds change nothing"
-    return f"{text}; with {settling} it comes to rest." if settling else f"{text}."
+    why = f"it was cut off; raise max_iter={params['max_iter']}, or {larger}"
+    if stopped_by == "cycle":
+        why = "its centers go round in a cycle, of which the best was kept: further rounds change nothing"
+    jitters = "; plateau=5 ends a run whose centers only jitter" * (params.get("plateau", 0) is None)
+    return f"{why}{jitters}{f'; with {settling} it comes to rest' * bool(settling)}."
 
 
 _NOT_DESCRIBED = ("seed",)

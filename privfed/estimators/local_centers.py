@@ -35,7 +35,7 @@ from privfed.core.values.guarantee import Noise, SampledSteps, Unit
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.declaring import parameter, parameters
-from privfed.estimators.fitting import check_declared, check_init
+from privfed.estimators.fitting import check_declared
 from privfed.estimators.parameters import OneShot, OverCenters, VaryingCenters
 from privfed.estimators.private import DPKMeans
 from privfed.estimators.saving import plain_bounds
@@ -134,8 +134,23 @@ class _OverCenters(OverCenters, FederatedClusterer):
         """Cluster named clients; with `privacy`, cluster the noised centers that each client finds."""
         if self.privacy is None:
             return super()._fit_clients(clients, resume, watch)
-        check_kinds(self.get_params(deep=False))
-        check_local(self.get_params(deep=False), self.privacy)
+        params = self.get_params(deep=False)
+        check_kinds(params)
+        check_one_domain(self.privacy, params["domain"])
+        policy = params["policy"]
+        check_no_privacy(1 if policy is None else policy.group_size, True)
+        if self.privacy.unit != Unit.RECORD:
+            raise PrivacyError(
+                f'a client clusters its own rows: unit="{self.privacy.unit}" has no bound here; use '
+                f'unit="record", or DWFKMeans with unit="{self.privacy.unit}".'
+            )
+        if self.privacy.noise == Noise.SERVER:
+            raise PrivacyError(
+                f"{FIXED_ONLY} Clients that cluster their own rows add noise of their own: "
+                'noise="local" or "distributed".'
+            )
+        if params["merge"] != "summed":
+            raise PrivacyError(f'merge={params["merge"]!r} is for centers without noise; use merge="summed".')
         if clients.data is None:
             raise PrivacyError(
                 "each client clusters its own rows with noise of its own, which an engine's clients are not "
@@ -152,7 +167,7 @@ class _OverCenters(OverCenters, FederatedClusterer):
             setattr(self, name, getattr(public, name))
         self._n_features_out = len(self.cluster_centers_)
         # Inertia and number would be those of the noised centers, not of the rows.
-        self.inertia_, self.n_rows_, self.privacy_claim_ = None, None, claim
+        self.inertia_, self.n_rows_, self.privacy_claim_, self._score = None, None, claim, float("nan")
         self.labels_ = self._labels(clients)
 
 
@@ -185,20 +200,7 @@ class FKM(VaryingCenters, _OverCenters):
                 'init="kfed" leaves out means of a single row, and each noised center is one: use '
                 'init="coreset".'
             )
-        own_start = isinstance(self.init, str) and self.init == "k-means++"
-        return FederatedKMeans(
-            n_clusters=self.n_clusters,
-            min_cluster_size=self.min_cluster_size,
-            merge=self.merge,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            min_iter=self.min_iter,
-            patience=self.patience,
-            n_init=self.n_init,
-            init=self.init if own_start else check_init(self.init, self.n_clusters, n_features),
-            sampled=self._sampled,
-            seed=seed,
-        )
+        return self._made(FederatedKMeans, n_features, seed, own_start="k-means++")
 
 
 @parameters
@@ -209,10 +211,10 @@ class KFED(OneShot, _OverCenters):
     the clusters. With `merge="summed"` each step of that k-means is one secure sum, so nobody sees a client's
     centroids.
 
-    The parameters `tol`, `max_iter`, `min_iter` and `patience` apply to that k-means. Clients are drawn once,
-    as the cohort of round 1. With `merge="gathered"` the k-means starts, as published, from the centroids of
-    the first client and then the farthest others. With "slotted", which needs one sum with slots for each
-    restart, it starts from the smallest centroid. `min_cluster_size=1` is as published.
+    The parameters `tol`, `plateau`, `max_iter`, `min_iter` and `patience` apply to that k-means. Clients are
+    drawn once, as the cohort of round 1. With `merge="gathered"` the k-means starts, as published, from the
+    centroids of the first client and then the farthest others. With "slotted", which needs one sum with slots
+    for each restart, it starts from the smallest centroid. `min_cluster_size=1` is as published.
 
     Attributes:
         n_iter_: steps of the k-means of centroids.
@@ -225,46 +227,7 @@ class KFED(OneShot, _OverCenters):
         """Check the parameters and return the algorithm."""
         check_declared(self)
         _check_merge(self.merge, self.protocol, self.gathered_sums)
-        return OneShotKMeans(
-            n_clusters=self.n_clusters,
-            n_local_clusters=self.n_local_clusters,
-            local=self.local,
-            min_cluster_size=self.min_cluster_size,
-            merge=self.merge,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            min_iter=self.min_iter,
-            patience=self.patience,
-            n_init=self.n_init,
-            init=check_init(self.init, self.n_clusters, n_features),
-            sampled=self._sampled,
-            seed=seed,
-        )
-
-
-def check_local(params: dict[str, Any], privacy: Privacy) -> None:
-    """Check that local privacy is possible.
-
-    Raises:
-        ArgumentError: another domain is declared beside.
-        PrivacyError: the unit is not "record", the noise is the server's, `merge` is not "summed", or the
-            policy has groups of rows.
-    """
-    check_one_domain(privacy, params["domain"])
-    policy = params["policy"]
-    check_no_privacy(1 if policy is None else policy.group_size, True)
-    if privacy.unit != Unit.RECORD:
-        raise PrivacyError(
-            f'a client clusters its own rows: unit="{privacy.unit}" has no bound here; use unit="record", or '
-            f'DWFKMeans with unit="{privacy.unit}".'
-        )
-    if privacy.noise == Noise.SERVER:
-        raise PrivacyError(
-            f"{FIXED_ONLY} Clients that cluster their own rows add noise of their own: "
-            'noise="local" or "distributed".'
-        )
-    if params["merge"] != "summed":
-        raise PrivacyError(f'merge={params["merge"]!r} is for centers without noise; use merge="summed".')
+        return self._made(OneShotKMeans, n_features, seed)
 
 
 def agreed_locally(privacy: Privacy) -> dict[str, Any]:
@@ -291,6 +254,10 @@ class _Beside:
     def pay(self, *of: object, **how: object) -> str:
         """Do nothing: the first client's run is paid."""
         return ""
+
+    def parts(self, share: float) -> tuple[_Beside, _Beside]:
+        """Return what pays for two runs: both are paid with the first client's."""
+        return self, self
 
     def recording(self, run: str, asked: int) -> AbstractContextManager[None]:
         """Enter a question beside the first client's: one payment asks each client once.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from privfed.algorithms.rounds import ClusteringOutcome
+from privfed.algorithms.rounds import ClusteringOutcome, State
 from privfed.algorithms.weightings import check_lasting, declared_name, is_known, name_of
 from privfed.algorithms.wf_kmeans import WeightedKMeans
 from privfed.core.roles.conversation import Algorithm
@@ -20,9 +20,8 @@ from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.declaring import parameter, parameters
-from privfed.estimators.fitting import check_declared, check_init, cycled
+from privfed.estimators.fitting import check_declared
 from privfed.estimators.parameters import Fuzzy, MiniBatch, Weighted
-from privfed.federation.clients import Clients
 from privfed.numerics.memberships import memberships
 from privfed.privacy.claim import Privacy
 
@@ -40,7 +39,7 @@ class DWFKMeans(Weighted, FederatedClusterer):
     privacy: Privacy | None = parameter(
         default=None,
         text="None, or a `privfed.Privacy`, which adds noise to the rounds "
-        "(`privfed.algorithms.private.kmeans`), at most eight. Then `tol`, `min_iter`, `patience` "
+        "(`privfed.algorithms.private.kmeans`), at most eight. Then `tol`, `min_iter`, `patience`, `plateau` "
         'and `restart_score` have no effect, and `inertia_` is None. At unit "record" it requires '
         '`local_iter=1`. With `noise="server"` it requires `tol=0` and does exactly `max_iter` '
         "rounds: choose four to six.",
@@ -55,30 +54,16 @@ class DWFKMeans(Weighted, FederatedClusterer):
 
     def make_algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
         """Check the parameters and return the algorithm."""
-        params = self.get_params(deep=False)
         check_declared(self)
         if self.privacy is not None:
             # Imported here, as the other algorithms are below: most fits run one of them, and start sooner.
             from privfed.estimators.private import private_weighted
 
-            return private_weighted(params, self._weighting(), self.privacy, n_features, seed)
-        return WeightedKMeans(
-            n_clusters=self.n_clusters,
-            weights=self._weighting(),
-            local_iter=self.local_iter,
-            local_tol=self.local_tol,
-            learning_rate=self.learning_rate,
-            momentum=self.momentum,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            min_iter=self.min_iter,
-            patience=self.patience,
-            n_init=self.n_init,
-            init=check_init(self.init, self.n_clusters, n_features),
-            sampled=self._sampled,
-            score=self.restart_score,
-            relocate_empty=self.relocate_empty,
-            seed=seed,
+            return private_weighted(
+                self.get_params(deep=False), self._weighting(), self.privacy, n_features, seed
+            )
+        return self._made(
+            WeightedKMeans, n_features, seed, weights=self._weighting(), score=self.restart_score
         )
 
 
@@ -117,8 +102,7 @@ class WFKMeans(DWFKMeans):
     )
 
     def _settled_by(self) -> dict[str, Any]:
-        dynamic = isinstance(self.weights, str) and self.weights == "dynamic"
-        return super()._settled_by() if dynamic else {}
+        return super()._settled_by() if isinstance(self.weights, str) and self.weights == "dynamic" else {}
 
     def _weighting(self) -> str:
         if isinstance(self.weights, str) and is_known(self.weights):
@@ -143,7 +127,7 @@ class WFKMeans(DWFKMeans):
 
 
 @parameters
-class FederatedMiniBatchKMeans(MiniBatch, FederatedClusterer):
+class FederatedMiniBatchKMeans(MiniBatch, FederatedClusterer):  # type: ignore[misc]
     """Federated mini-batch k-means (Triebe and Rajagopal 2019, Algorithm 1).
 
     Each round the cohort's clients go `epochs` times through their rows in batches of `batch_size`, moving
@@ -162,30 +146,14 @@ class FederatedMiniBatchKMeans(MiniBatch, FederatedClusterer):
 
     def make_algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
         """Check the parameters and return the algorithm."""
-        params = self.get_params(deep=False)
         check_declared(self)
         if self.privacy is not None:
             from privfed.estimators.private import private_minibatch
 
-            return private_minibatch(params, self.privacy, n_features, seed)
+            return private_minibatch(self.get_params(deep=False), self.privacy, n_features, seed)
         from privfed.algorithms.minibatch import FederatedMiniBatch
 
-        return FederatedMiniBatch(
-            n_clusters=self.n_clusters,
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            momentum=self.momentum,
-            client_learning_rate=self.client_learning_rate,
-            reassign_after=self.reassign_after,
-            reassign_min=self.reassign_min,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            n_init=self.n_init,
-            init=check_init(self.init, self.n_clusters, n_features),
-            sampled=self._sampled,
-            seed=seed,
-        )
+        return self._made(FederatedMiniBatch, n_features, seed)
 
 
 @parameters
@@ -202,10 +170,6 @@ class FederatedFuzzyCMeans(Fuzzy, FederatedClusterer):
     Attributes:
         history_: centers of the kept restart, list of (n_clusters, n_features); `history_[0]` is the start.
             If the run ended in a cycle, the last entry is the best state of that cycle.
-        objective_: fuzzy objective J_m of all rows, by which restarts are compared; None under
-            differential privacy.
-        cycled_: whether the centers returned to an earlier state instead of converging, which can happen
-            with several local steps.
         labels_: the cluster of each row's largest membership; a list of arrays for a list of clients.
     """
 
@@ -219,7 +183,6 @@ class FederatedFuzzyCMeans(Fuzzy, FederatedClusterer):
 
     def make_algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
         """Check the parameters and return the algorithm."""
-        params = self.get_params(deep=False)
         check_declared(self)
         if self.weight != "u^m" and self.averaging == "kmeans":
             raise ArgumentError(
@@ -228,48 +191,29 @@ class FederatedFuzzyCMeans(Fuzzy, FederatedClusterer):
         if self.privacy is not None:
             from privfed.estimators.private import private_fuzzy
 
-            return private_fuzzy(params, self.privacy, n_features, seed)
+            return private_fuzzy(self.get_params(deep=False), self.privacy, n_features, seed)
         from privfed.algorithms.fuzzy import FuzzyCMeans
 
-        return FuzzyCMeans(
-            n_clusters=self.n_clusters,
-            m=float(self.m),
-            averaging=self.averaging,
-            weight=self.weight,
-            local_iter=int(self.local_iter),
-            local_tol=None if self.local_tol is None else float(self.local_tol),
-            tol=self.tol,
-            max_iter=self.max_iter,
-            n_init=self.n_init,
-            init=check_init(self.init, self.n_clusters, n_features),
-            sampled=self._sampled,
-            seed=seed,
-        )
+        return self._made(FuzzyCMeans, n_features, seed)
 
-    def _keep(self, outcome: ClusteringOutcome, clients: Clients) -> None:
-        from privfed.algorithms.fuzzy import FuzzyOutcome
+    @property
+    def objective_(self) -> float | None:
+        """Fuzzy objective J_m of all rows, by which restarts are compared; None under privacy."""
+        return self._score if self.privacy is None else None
 
-        super()._keep(outcome, clients)
-        self.objective_ = outcome.score if self.privacy is None else None
-        self.cycled_ = isinstance(outcome, FuzzyOutcome) and outcome.cycled
-
-    def _ended(self) -> dict[str, Any]:
-        return {"cycled": self.cycled_}
-
-    def _set_ended(self, facts: dict[str, Any]) -> None:
-        self.cycled_ = bool(facts["cycled"])
+    @property
+    def cycled_(self) -> bool:
+        """Whether the centers returned to an earlier state instead of converging."""
+        return self.stopped_by_ == "cycle"
 
     def _settled_by(self) -> dict[str, Any]:
         """Return one weighted local step, which makes the run fuzzy c-means on the pooled rows."""
         return {"averaging": "weighted", "local_iter": 1}
 
-    def _moved(self, after: FloatArray, before: FloatArray) -> float:
+    def _moved(self, after: State, before: State) -> float:
         from privfed.algorithms.fuzzy import movement
 
         return movement(after, before)
-
-    def _reason(self) -> str:
-        return cycled(self._settling()) if self.cycled_ else super()._reason()
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Return the memberships of each row of a table, float64 of shape (n_rows, n_clusters)."""

@@ -9,28 +9,26 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
+from privfed.algorithms.quartiles import PrivateQuartiles
 from privfed.algorithms.summary import FeatureSummary, Histograms, PrivateMoments, warn_of_variances
 from privfed.core.roles.conversation import Algorithm
 from privfed.core.stored.encoding import Array
 from privfed.core.values.domain import Box, Domain, FloatArray, frozen_array
-from privfed.core.values.numbers import as_numbers
+from privfed.core.values.numbers import as_numbers, check_whole
+from privfed.core.values.origin import Origin, joined, origin_of, origin_under, released
 from privfed.data.table import ClientTables
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.estimators.declaring import parameter, parameters
 from privfed.estimators.fitting import check_declared, check_order, clients_of, rows_of
+from privfed.estimators.mixins import OneToOneFeatureMixin, TransformerMixin
 from privfed.estimators.parameters import Surroundings
-from privfed.estimators.saving import (
-    Claimed,
-    OneToOneFeatureMixin,
-    SavedNumbers,
-    TransformerMixin,
-    check_fitted,
-)
+from privfed.estimators.saving import Claimed, SavedNumbers, check_fitted
 from privfed.federation.clients import Clients
 from privfed.federation.opening import claim_of, open_federation
 from privfed.federation.passed import on_each
@@ -140,8 +138,16 @@ class FromSums(Surroundings, Claimed):
         if not self.federation_.finished:
             self.transcript_.ended({name: Array.from_numpy(values) for name, values in results.items()})
         self.privacy_claim_ = claim_of(self.federation_, protocol_of(self.protocol))
+        self._keep_origins(() if self.federation_.setting.domain is None else ("data_min_", "data_max_"))
         if self.privacy is not None:
             self.privacy.check_delta(self.n_samples_seen_, len(self.federation_.setting.clients))
+
+    def _keep_origins(self, declared: Sequence[str]) -> None:
+        """Let the fitted arrays carry where they come from: from rows, but for those of a declared domain."""
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray) and value.dtype == np.float64:
+                origin = Origin.DECLARED if name in declared else origin_under(self.privacy_spent_)
+                vars(self)[name] = released(value, origin)
 
     def _forget(self, *names: str) -> None:
         """Remove attributes of an earlier fit that this one may not have."""
@@ -156,9 +162,9 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, FromSums, SavedNum
     With `scaling="standard"` the fitted numbers are those of scikit-learn's StandardScaler on the pooled
     rows, from two sums (three if features hardly vary). With "range", one sum finds each feature's range,
     which is mapped to [0, 1]. It is exactly that of the declared domain. Without a domain its ends are bin
-    edges. They exceed the smallest and largest values by at most a sixteenth with up to three features, and
-    by up to a whole power of two with many. With "robust" one sum more counts rows in 64 bins between these
-    ends. Quartiles are interpolated within a bin: none is further from that of the rows than the bin is wide.
+    edges, at most twice as wide as the rows; columns for which they may be wider are asked about once more.
+    With "robust" one sum more counts rows in 64 bins between these ends. Quartiles are interpolated within a
+    bin: none is further from that of the rows than the bin is wide.
 
     Attributes:
         mean_: "standard": mean of each feature, float64 of shape (n_features,).
@@ -192,41 +198,39 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, FromSums, SavedNum
 
     def _find(self, clients: Clients) -> None:
         self._forget("mean_", "var_", "min_", "center_", "width_")
-        if self.scaling == "robust":
-            self._find_quartiles(clients)
-            return
-        spread = self.scaling == "standard"
-        algorithm = FeatureMoments(spread) if self.privacy is None else PrivateMoments(spread)
-        moments: Moments = self._run(clients, algorithm, scaling=self.scaling)
+        robust, standard = self.scaling == "robust", self.scaling == "standard"
+        algorithm: Any
+        if self.privacy is None:
+            algorithm = FeatureSummary(n_bins=MOST_BINS) if robust else FeatureMoments(standard)
+        else:
+            algorithm = PrivateQuartiles() if robust else PrivateMoments(standard)
+        found = self._run(clients, algorithm, scaling=self.scaling)
+        moments: Moments = found[0] if robust else found
         self._keep(moments)
         self.data_range_ = self.data_max_ - self.data_min_
-        if self.scaling == "standard":
+        if robust:
+            quartiles = found[2].quantiles((0.25, 0.5, 0.75))
+            self.var_, self.width_ = np.array(moments.var), np.diff(found[2].edges, axis=1).max(axis=1)
+            self.center_, between = quartiles[:, 1].copy(), quartiles[:, 2] - quartiles[:, 0]
+            self.scale_ = np.where(moments.constant | (between <= 0.0), 1.0, between)
+        elif standard:
             self.mean_, self.var_ = np.array(moments.mean), np.array(moments.var)
             self.scale_ = np.where(moments.constant, 1.0, np.sqrt(np.where(moments.constant, 1.0, self.var_)))
         else:
             self.scale_ = 1.0 / self.data_range_
             self.min_ = -self.data_min_ * self.scale_
-        self._end(scale=self.scale_)
+        self._end(**({"center": self.center_} if robust else {}), scale=self.scale_)
 
-    def _find_quartiles(self, clients: Clients) -> None:
-        algorithm = FeatureSummary(n_bins=MOST_BINS)
-        moments, _, histograms = self._run(clients, algorithm, scaling=self.scaling)
-        self._keep(moments)
-        self.data_range_ = self.data_max_ - self.data_min_
-        self.width_ = np.diff(histograms.edges, axis=1).max(axis=1)
-        quartiles = histograms.quantiles((0.25, 0.5, 0.75))
-        self.var_ = np.array(moments.var)
-        self.center_, between = quartiles[:, 1].copy(), quartiles[:, 2] - quartiles[:, 0]
-        self.scale_ = np.where(moments.constant | (between <= 0.0), 1.0, between)
-        self._end(center=self.center_, scale=self.scale_)
+    def _keep_origins(self, declared: Sequence[str]) -> None:
+        of_range = ("data_range_", "scale_", "min_") if declared and self.scaling == "range" else ()
+        super()._keep_origins((*declared, *of_range))
 
     def shift_and_scale(self) -> tuple[FloatArray, FloatArray]:
         """Return what is subtracted of each feature, and what the rest is divided by, each (n_features,)."""
         self._rows(np.zeros((1, self.n_features_in_)))
         if self.scaling == "range":
-            return self.data_min_.copy(), self.data_range_.copy()
-        shift = self.mean_ if self.scaling == "standard" else self.center_
-        return shift.copy(), self.scale_.copy()
+            return deepcopy(self.data_min_), deepcopy(self.data_range_)
+        return deepcopy(self.mean_ if self.scaling == "standard" else self.center_), deepcopy(self.scale_)
 
     def transform(self, X: Any) -> Any:
         """Return scaled rows, float64 of the shape of `X`; of clients a list, a dict, or `ClientTables`."""
@@ -234,7 +238,7 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, FromSums, SavedNum
 
     def inverse_transform(self, X: Any) -> Any:
         """Return rows as they were before scaling, in the form of `X` as `transform` does."""
-        return self._each(X, self._unscaled)
+        return self._each(X, lambda rows: rows * self.shift_and_scale()[1] + self.shift_and_scale()[0])
 
     def transform_domain(self, domain: Domain | None = None) -> Box:
         """Return the domain of scaled rows, which a fit of them declares; of a ball, that of a box around it.
@@ -252,7 +256,10 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, FromSums, SavedNum
         if declared is None:
             raise ArgumentError("nothing was declared of the rows: pass domain=Box(...), their ranges.")
         self._rows(np.zeros((1, self.n_features_in_)))
-        low, high = (self._scaled(end[None])[0] for end in declared.bounds(self.n_features_in_))
+        origin = joined(declared.origin, *map(origin_of, self.shift_and_scale()))
+        low, high = (
+            released(self._scaled(end[None])[0], origin) for end in declared.bounds(self.n_features_in_)
+        )
         return Box(low, high, max_rows=declared.max_rows)
 
     def _each(self, X: Any, mapped: Callable[[FloatArray], FloatArray]) -> Any:
@@ -264,16 +271,8 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, FromSums, SavedNum
         return on_each(X, lambda one: mapped(self._rows(one)))
 
     def _scaled(self, rows: FloatArray) -> FloatArray:
-        if hasattr(self, "min_"):
-            return np.asarray(rows * self.scale_ + self.min_)
         shift, scale = self.shift_and_scale()
         return np.asarray((rows - shift) / scale)
-
-    def _unscaled(self, rows: FloatArray) -> FloatArray:
-        if hasattr(self, "min_"):
-            return np.asarray((rows - self.min_) / self.scale_)
-        shift, scale = self.shift_and_scale()
-        return np.asarray(rows * scale + shift)
 
     def _rows(self, X: Any) -> FloatArray:
         check_fitted(self, "scale_")
@@ -295,9 +294,7 @@ class FederatedSummary(FromSums):
             variance, the square of `std_`; without clipping, as in `FederatedScaler`.
         rows_error_: with `privacy`: standard deviation of the noise in `n_samples_seen_`.
         data_min_, data_max_: ends of each feature's range: those of the declared domain, else edges of public
-            bins. Edges exceed the smallest and largest values by at most a sixteenth with up to three
-            features, and by up to a whole power of two with many. No client's smallest or largest value is
-            found.
+            bins, at most twice as wide as the rows. No client's smallest or largest value is found.
         between_: with `between`: the variance of the clients' own means, every client alike, as a share of
             the variance of all rows; at most 1. float64 of shape (n_features,).
         edges_: with `bins`: edges of each feature's bins, a list of arrays of shape (n_bins_j + 1,).
@@ -325,8 +322,13 @@ class FederatedSummary(FromSums):
     )
 
     def _find(self, clients: Clients) -> None:
+        if self.between and self.privacy is not None:
+            raise PrivacyError(
+                "between asks for the spread of the clients' own means, which has no bound for differential "
+                "privacy. Leave it out, and have each site compare its own rows with mean_ and std_."
+            )
         if self.between:
-            self._check_between(len(clients.names))
+            check_between(len(clients.names))
         algorithm = replace(_summary_of(self.bins, clients.n_features), between=bool(self.between))
         asked = {"histograms": algorithm.counts, "between": algorithm.between}
         moments, between, histograms = self._run(clients, algorithm, **asked)
@@ -337,15 +339,6 @@ class FederatedSummary(FromSums):
         self._keep(moments)
         self._keep_histograms(histograms)
         self._end(mean=self.mean_, std=self.std_)
-
-    def _check_between(self, n_clients: int) -> None:
-        """Check that clients may be asked how far apart they lie."""
-        if self.privacy is not None:
-            raise PrivacyError(
-                "between asks for the spread of the clients' own means, which has no bound for differential "
-                "privacy. Leave it out, and have each site compare its own rows with mean_ and std_."
-            )
-        check_between(n_clients)
 
     def _keep_histograms(self, found: Histograms | None) -> None:
         self._forget("edges_", "histograms_", "below_", "above_", "noise_std_")
@@ -360,7 +353,7 @@ class FederatedSummary(FromSums):
 
 
 def _summary_of(bins: Any, n_features: int) -> FeatureSummary:
-    """Return the algorithm for what users give as `bins`.
+    """Return the algorithm for what users give as `bins`; a feature with fewer edges repeats its last one.
 
     Raises:
         ArgumentError: it is no number of bins and no edges, or there are too many bins.
@@ -368,16 +361,8 @@ def _summary_of(bins: Any, n_features: int) -> FeatureSummary:
     if bins is None:
         return FeatureSummary()
     if isinstance(bins, int | np.integer) and not isinstance(bins, bool):
-        if not 1 <= bins <= MOST_BINS:
-            raise ArgumentError(f"bins must lie in [1, {MOST_BINS}], got bins={bins}.", parameters=["bins"])
+        check_whole("bins", bins, 1, MOST_BINS)
         return FeatureSummary(n_bins=int(bins))
-    edges = _table(bins, n_features)
-    check_edges(edges, n_features)
-    return FeatureSummary(edges=edges)
-
-
-def _table(bins: Any, n_features: int) -> FloatArray:
-    """Return edges as a table with a row for each feature, which repeats its last edge where it has fewer."""
     if isinstance(bins, str | bytes) or not isinstance(bins, Sequence | np.ndarray) or not len(bins):
         raise ArgumentError(
             f"bins must be None, a number, edges, or a list of edges for each feature, got {bins!r}.",
@@ -390,4 +375,6 @@ def _table(bins: Any, n_features: int) -> FloatArray:
             "bins must be edges, or a list of edges for each feature; one is empty.", parameters=["bins"]
         )
     most = max(len(row) for row in rows)
-    return frozen_array(np.stack([np.append(row, np.full(most - len(row), row[-1])) for row in rows]))
+    edges = frozen_array(np.stack([np.append(row, np.full(most - len(row), row[-1])) for row in rows]))
+    check_edges(edges, n_features)
+    return FeatureSummary(edges=edges)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -11,13 +11,8 @@ import numpy.typing as npt
 from privfed.core.values.domain import FloatArray
 from privfed.data.table import ClientTables
 from privfed.estimators.fitting import rows_of
-from privfed.estimators.saving import (
-    ClassNamePrefixFeaturesOutMixin,
-    ClusterMixin,
-    Saved,
-    TransformerMixin,
-    check_fitted,
-)
+from privfed.estimators.mixins import ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from privfed.estimators.saving import Saved, check_fitted
 from privfed.estimators.scaling import Scaling
 from privfed.federation.passed import as_passed, check_one_table, is_client_list
 from privfed.numerics.kernels.dispatch import assign
@@ -38,7 +33,11 @@ class NearestCenters(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
 
     def predict(self, X: Any) -> npt.NDArray[np.int32]:
         """Return the nearest center of each row of a table, int32 of shape (n_rows,)."""
-        return assign(self._rows(X), self.cluster_centers_).astype(np.int32)
+        return self._assigned(self._rows(X))
+
+    def _assigned(self, rows: FloatArray) -> npt.NDArray[np.int32]:
+        """Return the cluster of each scaled row."""
+        return assign(rows, self.cluster_centers_).astype(np.int32)
 
     def transform(self, X: Any) -> FloatArray:
         """Return the distance of each row to each center, float64 of shape (n_rows, n_clusters)."""
@@ -48,18 +47,16 @@ class NearestCenters(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
         self, X: Any, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
     ) -> Any:
         """Fit and return `labels_`."""
-        fitted: Any = self
-        return fitted.fit(X, y, groups, client_names).labels_
+        return cast(Any, self).fit(X, y, groups, client_names).labels_
 
     def fit_transform(
         self, X: Any, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
     ) -> Any:
         """Fit and return the distances to the centers; a list of arrays for a list of clients."""
-        fitted: Any = self
-        fitted.fit(X, y, groups, client_names)
+        self.fit_predict(X, y, groups, client_names)
         if isinstance(X, ClientTables):
             return [self.transform(one) for one in X.arrays]
-        X = as_passed(X, groups, None, client_names).X
+        X = as_passed(X, groups, None, client_names)[0]
         return [self.transform(one) for one in X] if is_client_list(X) else self.transform(X)
 
     def score(self, X: Any, y: Any = None) -> float:

@@ -17,7 +17,6 @@ from typing import Any
 
 from privfed.algorithms.fuzzy import WeightedFuzzyCentroids
 from privfed.algorithms.minibatch import MiniBatchMovements
-from privfed.algorithms.private.baselines import LloydBaseline, PrivateEvolution
 from privfed.algorithms.private.clients import LocalMovements
 from privfed.algorithms.private.kmeans import MOST_ROUNDS, FixedKMeans, PrivateKMeans
 from privfed.algorithms.private.noised_rounds import FuzzyRelativeSums, Steps
@@ -34,16 +33,13 @@ from privfed.errors import ArgumentError, PrivacyError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.declaring import parameter, parameters
 from privfed.estimators.fitting import check_declared, check_init
-from privfed.estimators.parameters import Method
+from privfed.estimators.parameters import PublicStart
 from privfed.privacy.claim import Privacy
 from privfed.questions.bounded.bounded_sums import SumsInCells
 
-BASELINES = ("fastlloyd", "lloyd", "pe")
-"""Methods for comparison."""
-
 
 @parameters
-class DPKMeans(Method, FederatedClusterer):
+class DPKMeans(PublicStart, FederatedClusterer):
     """k-means under differential privacy, over any secure sum.
 
     A fit spends one budget on at most 21 noised sums, or 23 at unit "client". They find where the rows lie,
@@ -56,7 +52,6 @@ class DPKMeans(Method, FederatedClusterer):
 
     Raises:
         ArgumentError: a parameter is out of its bounds, or `privacy` is None.
-        PrivacyError: a baseline method is used at unit "client".
         BudgetError: a sum had to be asked again, and no budget was kept for that (`Privacy(spare=...)`).
     """
 
@@ -77,15 +72,12 @@ class DPKMeans(Method, FederatedClusterer):
         check_declared(self)
         if self.privacy is None:
             raise ArgumentError("DPKMeans needs privacy=...; without differential privacy use DWFKMeans.")
-        if self.method in BASELINES and self.privacy.unit == Unit.CLIENT:
-            raise PrivacyError(
-                f'method={self.method!r} is a baseline for unit="record"; use method="coreset".'
+        if isinstance(self.init, str) and self.init != "coreset":
+            raise ArgumentError(
+                f'init must be "coreset" or an array, got init={self.init!r}.', parameters=["init"]
             )
-        if self.method in ("fastlloyd", "lloyd"):
-            return LloydBaseline(n_clusters=self.n_clusters, method=self.method, seed=seed)
-        if self.method == "pe":
-            return PrivateEvolution(n_clusters=self.n_clusters, seed=seed)
-        return PrivateKMeans(n_clusters=self.n_clusters, seed=seed)
+        init = check_init(self.init, self.n_clusters, n_features)
+        return PrivateKMeans(n_clusters=self.n_clusters, init=init, seed=seed)
 
 
 Private = PrivateKMeans | FixedKMeans
@@ -129,7 +121,7 @@ def private_weighted(
         PrivacyError: there are several local steps, or weights other than "dynamic", at unit "record".
         ArgumentError: the weighting fails for every client.
     """
-    _check_common(params)
+    check_noised(params)
     check_weighting(weights, params["n_clusters"], n_features)
     step = params["local_iter"] == 1 and weights == "dynamic" and not params["relocate_empty"]
     if not step and Unit(privacy.unit).of_rows:
@@ -159,7 +151,7 @@ def private_minibatch(params: dict[str, Any], privacy: Privacy, n_features: int,
     Raises:
         PrivacyError: there are several epochs or batches at unit "record".
     """
-    _check_common(params)
+    check_noised(params)
     full = params["epochs"] == 1 and params["batch_size"] is None
     if not full and Unit(privacy.unit).of_rows:
         raise PrivacyError(
@@ -180,7 +172,7 @@ def private_fuzzy(params: dict[str, Any], privacy: Privacy, n_features: int, see
         PrivacyError: averaging is by k-means; or at unit "record" there are several local steps, or the
             weight is "u".
     """
-    _check_common(params)
+    check_noised(params)
     if params["averaging"] == "kmeans":
         raise PrivacyError(
             'averaging="kmeans" sums local centers, which have no useful bound; use averaging="weighted" '
@@ -205,21 +197,18 @@ def _algorithm(params: dict[str, Any], steps: Steps, privacy: Privacy, n_feature
     init = check_init(params["init"], params["n_clusters"], n_features)
     fields: dict[str, Any] = {"n_clusters": params["n_clusters"], "init": init, "steps": steps, "seed": seed}
     if privacy.noise == Noise.SERVER:
-        _check_fixed(params)
+        # Totals must not decide the number of rounds, as the server sees that number.
+        for name, needed in (("tol", 0), ("patience", None)):
+            if params.get(name) not in (needed, None):
+                raise PrivacyError(
+                    'noise="server" needs a number of rounds that no total decides, got '
+                    f"{name}={params[name]}; use {name}={needed} with max_iter as the number of rounds, or "
+                    'noise="distributed".',
+                    parameters=["max_iter"],
+                )
         return FixedKMeans(rounds=params["max_iter"], **fields)
     # Capped, so that larger max_iter, which have no effect under noise, describe the same algorithm.
     return PrivateKMeans(max_iter=min(params["max_iter"], MOST_ROUNDS), **fields)
-
-
-def _check_fixed(params: dict[str, Any]) -> None:
-    """Refuse parameters with which totals decide the number of rounds, as the server sees that number."""
-    for name, needed in (("tol", 0), ("patience", None)):
-        if params.get(name, needed) != needed:
-            raise PrivacyError(
-                f'noise="server" needs a number of rounds that no total decides, got {name}={params[name]}; '
-                f'use {name}={needed} with max_iter as the number of rounds, or noise="distributed".',
-                parameters=["max_iter"],
-            )
 
 
 _REFUSED_STARTS: dict[Any, str] = {
@@ -232,8 +221,10 @@ _REFUSED_STARTS: dict[Any, str] = {
 """Starts that the guarantee would not cover, and what to use in their place."""
 
 
-def _check_common(params: dict[str, Any]) -> None:
+def check_noised(params: dict[str, Any]) -> None:
     """Refuse parameters that would cost budget without a gain."""
+    if params.get("finish") is not None:
+        raise PrivacyError("rounds are noised and none is exact; leave finish out.", parameters=["finish"])
     if params["n_init"] != 1:
         raise PrivacyError(
             f"each restart would cost budget, got n_init={params['n_init']}; use n_init=1: the coreset start "
@@ -243,7 +234,7 @@ def _check_common(params: dict[str, Any]) -> None:
     for start, why in _REFUSED_STARTS.items():
         if isinstance(init, str | type) and init == start:
             raise PrivacyError(why)
-    if params["clients_per_round"] is not None or params["cohorts"] is not None:
+    if params.get("clients_per_round") is not None or params.get("cohorts") is not None:
         raise PrivacyError(
             "under differential privacy every sum asks all clients: the party that draws a cohort knows it, "
             "so sampling gains nothing; leave out clients_per_round and cohorts.",

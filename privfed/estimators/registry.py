@@ -14,7 +14,7 @@ from typing import Any
 from privfed.core.names import Registry
 from privfed.errors import ArgumentError, RunFolderError
 
-SHORT = ("dp", "dwf", "ewf", "lloyd", "minibatch", "fkm", "kfed", "fuzzy")
+SHORT = ("dp", "dwf", "ewf", "lloyd", "minibatch", "fkm", "kfed", "fuzzy", "mixture")
 """Short names of privfed's own estimators, for the command line."""
 
 TRAINED = ("fedavg", "ifca", "cfl", "dcfl")
@@ -29,6 +29,7 @@ OWN = {
     "fkm": "privfed.estimators.local_centers:FKM",
     "kfed": "privfed.estimators.local_centers:KFED",
     "fuzzy": "privfed.estimators.local_steps:FederatedFuzzyCMeans",
+    "mixture": "privfed.estimators.mixtures:FederatedGaussianMixture",
     "fedavg": "privfed.deep.estimators.clustered:FedAvg",
     "ifca": "privfed.deep.estimators.clustered:IFCA",
     "cfl": "privfed.deep.estimators.clustered:CFL",
@@ -48,7 +49,7 @@ ESTIMATORS: Registry[Callable[..., Any]] = Registry(
 """Estimators, by class name and short name. Packages add theirs by entry points of `privfed.estimators`."""
 
 DECLARED = {
-    "dp": "privfed.estimators.parameters:Method",
+    "dp": "privfed.estimators.parameters:PublicStart",
     "dwf": "privfed.estimators.parameters:Weighted",
     "ewf": "privfed.estimators.parameters:Weighted",
     "lloyd": "privfed.estimators.parameters:Weighted",
@@ -56,6 +57,7 @@ DECLARED = {
     "fkm": "privfed.estimators.parameters:VaryingCenters",
     "kfed": "privfed.estimators.parameters:OneShot",
     "fuzzy": "privfed.estimators.parameters:Fuzzy",
+    "mixture": "privfed.estimators.parameters:Mixture",
     "fedavg": "privfed.deep.parameters:ModelParameters",
     "ifca": "privfed.deep.parameters:KnownNumber",
     "cfl": "privfed.deep.parameters:Splitting",

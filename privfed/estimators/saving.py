@@ -1,7 +1,6 @@
 """What leaves the process of a fitted estimator: copies without clients, its claim, and its file.
 
-A file has named arrays and plain values, never pickle. Here are also scikit-learn's base classes with types:
-it ships none, and mypy checks no calls on an untyped base.
+A file has named arrays and plain values, never pickle.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar
 from zipfile import BadZipFile
 
 import msgspec
@@ -28,7 +27,9 @@ from privfed.core.record.records import MODEL
 from privfed.core.stored.encoding import asdict
 from privfed.core.stored.files import Format, open_file, replaced
 from privfed.core.values.domain import Ball, Box, Domain
+from privfed.core.values.origin import Origin, origin_of, origin_under, released
 from privfed.errors import ArgumentError, PrivFedError, RunFolderError
+from privfed.estimators.mixins import BaseEstimator
 from privfed.estimators.registry import find, stored_name
 from privfed.privacy.claim import Privacy, PrivacySpent, unless_seeded
 
@@ -66,9 +67,8 @@ def load(path: str | Path, *, estimators: Iterable[type[Saved]] = ()) -> Any:
     if not isinstance(path, str | os.PathLike):
         raise ArgumentError(f"path must be that of a file, got {path!r}.")
     own = tuple(estimators)
-    for kind in own:
-        if not (isinstance(kind, type) and issubclass(kind, Saved)):
-            raise ArgumentError(f"estimators must be classes of estimators, got {kind!r}.")
+    if not all(isinstance(kind, type) and issubclass(kind, Saved) for kind in own):
+        raise ArgumentError(f"estimators must be classes of estimators, got {own!r}.")
     path = Path(path)
     if path.is_dir():
         if not (path / MODEL).exists():
@@ -80,8 +80,7 @@ def load(path: str | Path, *, estimators: Iterable[type[Saved]] = ()) -> Any:
     try:
         with path.open("rb") as file:
             stored = np.load(file, allow_pickle=False)
-            facts = json.loads(stored["facts"].tobytes())
-            return _rebuilt(path, facts, own, stored)
+            return _rebuilt(path, json.loads(stored["facts"].tobytes()), own, stored)
     except OSError as error:
         raise RunFolderError(f"{path} cannot be read ({error.strerror or error}).") from None
     except _DAMAGE:
@@ -97,26 +96,7 @@ def _rebuilt(path: str | Path, facts: dict[str, Any], own: tuple[type, ...], sto
     kind = find(facts["class"], own, path)
     if not issubclass(kind, Saved):
         raise ValueError("no class of models")
-    arrays = {name: stored[name] for name in kind.stored_arrays}
-    model: Saved = _made(path, kind, params)
-    for array in arrays.values():
-        if array.dtype != np.float64 or not np.isfinite(array).all():
-            raise ValueError("not finite float64")
-    model._restore(arrays, facts)
-    if (columns := facts["columns"]) is not None:
-        if len(columns) != model.n_features_in_:
-            raise ValueError("names that do not fit the columns")
-        model.feature_names_in_ = np.array([str(name) for name in columns], dtype=object)
-    model.privacy_claim_ = None if claim is None else PrivacySpent.from_dict(claim)
-    return model
-
-
-def _made(path: str | Path, kind: type, params: dict[str, Any]) -> Any:
-    """Construct an estimator from the parameters in a file.
-
-    Raises:
-        RunFolderError: it has parameters without a default that a file cannot hold.
-    """
+    arrays = {name: np.asarray(stored[name]) for name in stored if name != "facts"}
     known = inspect.signature(kind).parameters.values()
     rest = any(one.kind is one.VAR_KEYWORD for one in known)
     named = {one.name for one in known if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
@@ -127,44 +107,16 @@ def _made(path: str | Path, kind: type, params: dict[str, Any]) -> Any:
             "not stored; give them a default."
         )
     # A parameter that only a newer version has is left out.
-    return kind(**{name: value for name, value in params.items() if rest or name in named})
-
-
-if TYPE_CHECKING:
-
-    class BaseEstimator:
-        """Declares to type checkers what scikit-learn's class has."""
-
-        def get_params(self, deep: bool = True) -> dict[str, Any]: ...  # noqa: D102
-        def set_params(self, **params: Any) -> Self: ...  # noqa: D102
-        def __getstate__(self) -> dict[str, Any]: ...
-
-    class ClassNamePrefixFeaturesOutMixin:
-        """Declares to type checkers what scikit-learn's class has."""
-
-        def get_feature_names_out(self, input_features: Any = None) -> Any: ...  # noqa: D102
-
-    class OneToOneFeatureMixin:
-        """Declares to type checkers what scikit-learn's class has."""
-
-        def get_feature_names_out(self, input_features: Any = None) -> Any: ...  # noqa: D102
-
-    class ClusterMixin:
-        """Declares to type checkers what scikit-learn's class has."""
-
-    class TransformerMixin:
-        """Declares to type checkers what scikit-learn's class has."""
-
-        def set_output(self, *, transform: str | None = None) -> Self: ...  # noqa: D102
-
-else:
-    from sklearn.base import (  # noqa: F401 - with types, for the estimators
-        BaseEstimator,
-        ClassNamePrefixFeaturesOutMixin,
-        ClusterMixin,
-        OneToOneFeatureMixin,
-        TransformerMixin,
-    )
+    model: Saved = kind(**{name: value for name, value in params.items() if rest or name in named})
+    if not all(array.dtype == np.float64 and np.isfinite(array).all() for array in arrays.values()):
+        raise ValueError("not finite float64")
+    model._restore(arrays, facts)
+    if (columns := facts["columns"]) is not None:
+        if len(columns) != model.n_features_in_:
+            raise ValueError("names that do not fit the columns")
+        model.feature_names_in_ = np.array([str(name) for name in columns], dtype=object)
+    model.privacy_claim_ = None if claim is None else PrivacySpent.from_dict(claim)
+    return model
 
 
 class NotFittedError(PrivFedError, _SklearnNotFittedError):
@@ -247,8 +199,8 @@ def plain_params(estimator: BaseEstimator) -> dict[str, Any]:
     return kept
 
 
-FORMAT = 3
-"""Format of saved models. Formats 1 and 2 are not read: no release wrote them."""
+FORMAT = 4
+"""Format of saved models: version 0.4.0 wrote 3, which has centers alone. No release wrote 1 or 2."""
 
 MODELS = Format(name="model.npz", version=FORMAT, again="fit and save again")
 
@@ -288,9 +240,6 @@ Arrays = Mapping[str, npt.NDArray[np.float64]]
 
 class Saved(Claimed):
     """An estimator that `save` writes and `privfed.load` reads."""
-
-    stored_arrays: tuple[str, ...] = ()
-    """Names of the arrays in the file."""
 
     @abstractmethod
     def _stored(self) -> tuple[dict[str, npt.NDArray[np.float64]], dict[str, Any]] | None:
@@ -348,7 +297,9 @@ class SavedNumbers(Saved):
     def _stored(self) -> tuple[dict[str, npt.NDArray[np.float64]], dict[str, Any]] | None:
         own = vars(self)
         numbers = {name: np.asarray(own[name]).tolist() for name in self.fitted_numbers if name in own}
-        return ({}, {"numbers": numbers, "n_features": self.n_features_in_}) if numbers else None
+        origins = {name: str(origin_of(own[name])) for name in numbers}
+        facts = {"numbers": numbers, "origins": origins, "n_features": own.get("n_features_in_")}
+        return ({}, facts) if numbers else None
 
     def _restore(self, arrays: Arrays, facts: dict[str, Any]) -> None:
         if not set(facts["numbers"]) <= set(self.fitted_numbers):
@@ -357,5 +308,8 @@ class SavedNumbers(Saved):
             table = np.asarray(value, dtype=np.float64)
             if not np.isfinite(table).all():
                 raise ValueError("numbers that are not finite")
-            setattr(self, name, table if table.ndim else value)
+            # Version 0.4.0 wrote no origins: what it found is exact, unless a claim is beside it.
+            usual = origin_under(facts["privacy_claim"])
+            origin = Origin(facts.get("origins", {}).get(name, usual))
+            setattr(self, name, released(table, origin) if table.ndim else value)
         self.n_features_in_ = int(facts["n_features"])

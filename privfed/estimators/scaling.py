@@ -3,7 +3,7 @@
 Rows are `(row - shift) / scale`, column by column. What clients know beforehand is not asked: "range" over a
 declared `Box` maps it to [0, 1]. Otherwise `FederatedScaler` finds the numbers before the fit, in an
 agreement and a transcript of its own (`scaling` in the run's folder). The agreement of the fit names them
-(decision 044).
+(decision 044). Under differential privacy it takes a share of the fit's claim, and both compose to it.
 
 Columns that are one together, as the categories of a ward, are divided by the root of the sum of their
 variances; with "robust" also by the interquartile range of a Gaussian. With "range" they keep the schema's
@@ -20,28 +20,35 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from privfed.core.asking.question import ClientData
+from privfed.core.record.records import SCALING
 from privfed.core.record.transcript import Transcript, has_begun
 from privfed.core.values.domain import Box, Domain, FloatArray
-from privfed.errors import ArgumentError, PrivacyError
+from privfed.core.values.origin import Origin, joined, origin_of, released
+from privfed.errors import ArgumentError
 from privfed.estimators.fitting import check_declared
 from privfed.federation.clients import Clients
 from privfed.federation.driver import Watcher
+from privfed.federation.opening import claim_of
+from privfed.federation.request import protocol_of
 from privfed.federation.simulation import MappedGroups
+from privfed.privacy.claim import Privacy, PrivacySpent
 from privfed.privacy.derived import derived
+from privfed.privacy.derived import parts as parts_of
+from privfed.questions.histograms import GAUSSIAN_IQR
 
 if TYPE_CHECKING:
     from privfed.estimators.moments import FederatedScaler
 
-GAUSSIAN_IQR = 1.3489795003921634
-"""Interquartile range of a Gaussian column of standard deviation 1."""
+SHARES = {"standard": 0.3, "robust": 0.25}
+"""Kind -> share of a claim's budget for what it learns (docs/algorithms/dp_kmeans.md)."""
 
-FOLDER = "scaling"
-"""Folder in that of a run with the transcript of what was learnt."""
+LEAST_OF_EVEN = 0.5
+"""Least variance of the categories of a column under a claim, as a share of that of equally frequent ones."""
 
 _ALIKE = ("protocol", "engine", "policy", "domain", "random_state")
 """Parameters that scaling and fit have in common."""
@@ -55,11 +62,13 @@ class Scaling:
         kind: "standard", "range" or "robust".
         shift: what is subtracted of each column, in its unit.
         scale: what the rest is divided by; above 0.
+        origin: where these numbers come from, and so the domain of scaled rows.
     """
 
     kind: str
     shift: tuple[float, ...]
     scale: tuple[float, ...]
+    origin: Origin = Origin.DECLARED
 
     def __post_init__(self) -> None:
         shift, scale = np.array(self.shift), np.array(self.scale)
@@ -67,9 +76,9 @@ class Scaling:
             raise ArgumentError("a scaling needs a finite shift and a scale above 0 for each column.")
 
     @classmethod
-    def of(cls, kind: str, shift: FloatArray, scale: FloatArray) -> Scaling:
+    def of(cls, kind: str, shift: FloatArray, scale: FloatArray, origin: Origin = Origin.DECLARED) -> Scaling:
         """Return a scaling by arrays of shape (n_features,)."""
-        return cls(kind, tuple(shift.tolist()), tuple(scale.tolist()))
+        return cls(kind, tuple(shift.tolist()), tuple(scale.tolist()), origin)
 
     def scaled(self, rows: Any) -> FloatArray:
         """Return scaled rows, float64 of the shape of `rows`, (n, n_features)."""
@@ -88,8 +97,9 @@ class Scaling:
         if declared is None:
             return None
         low, high = _box(declared).bounds(n_features)
-        ends = self.scaled(np.stack([low, high]))
-        return Box(ends[0], ends[1], max_rows=declared.max_rows)
+        origin = joined(self.origin, declared.origin)
+        low, high = (released(end, origin) for end in self.scaled(np.stack([low, high])))
+        return Box(low, high, max_rows=declared.max_rows)
 
     def clients(self, clients: Clients, policy: Any) -> Clients:
         """Return clients with scaled rows, in the same groups of rows.
@@ -121,14 +131,16 @@ class Scaling:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as values that JSON can hold."""
-        return {"kind": self.kind, "shift": list(self.shift), "scale": list(self.scale)}
+        found: dict[str, Any] = {"kind": self.kind, "shift": list(self.shift), "scale": list(self.scale)}
+        return found if self.origin == Origin.DECLARED else found | {"origin": str(self.origin)}
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any] | None) -> Scaling | None:
         """Read what `to_dict` wrote; None for None."""
         if plain is None:
             return None
-        return cls(str(plain["kind"]), tuple(map(float, plain["shift"])), tuple(map(float, plain["scale"])))
+        shift, scale = (tuple(map(float, plain[name])) for name in ("shift", "scale"))
+        return cls(str(plain["kind"]), shift, scale, Origin(plain.get("origin", Origin.DECLARED)))
 
 
 def _box(domain: Domain) -> Box:
@@ -155,52 +167,72 @@ def scaled_as(transcript: Transcript) -> Callable[[FloatArray], FloatArray]:
     return (lambda rows: rows) if found is None else found.scaled
 
 
-def learnt(model: Any, clients: Clients) -> Scaling:
-    """Return the scaling that a model's parameters ask for, learnt from the clients where they must be asked.
+class Learnt(NamedTuple):
+    """What was learnt before a fit.
+
+    Args:
+        scaling: how rows are scaled.
+        model: an unfitted copy of the model, with the domain, claim and start of scaled rows.
+        claim: what learning it took of the model's claim; None where it released nothing of rows under one.
+    """
+
+    scaling: Scaling
+    model: Any
+    claim: PrivacySpent | None
+
+
+def learnt(model: Any, clients: Clients) -> Learnt:
+    """Learn the scaling that a model's parameters ask for, from the clients where they must be asked.
+
+    Under differential privacy it takes a share of the model's claim (`SHARES`), and the copy has the rest.
 
     Raises:
         ArgumentError: the rows lie elsewhere, or the domain is a ball.
-        PrivacyError: it would be a release that no budget covers.
+        PrivacyError: the claim is too small for two runs.
     """
     check_declared(model)
-    kind, d, parts = str(model.scale), clients.n_features, list(map(list, clients.blocks))
+    kind, d, privacy = str(model.scale), clients.n_features, model.privacy
+    parts = list(map(list, clients.blocks))
     if clients.data is None:
         raise ArgumentError(
             f"scale={kind!r} needs the rows in this process; clients elsewhere scale their own tables.",
             parameters=["scale"],
         )
-    declared = model.domain if model.privacy is None else model.privacy.domain
-    if kind == "range" and declared is not None:
+    declared = model.domain if privacy is None else privacy.domain
+    if declared is not None:
         low, high = _box(declared).bounds(d)
-        return Scaling.of(kind, *_of_blocks(low, high - low, np.ones(d), parts))
-    if model.privacy is not None:
-        raise PrivacyError(
-            f"scale={kind!r} would release numbers besides the fit, which this privacy does not pay for. "
-            'Take scale="range", which maps the declared domain and asks nothing; or scale rows first. By a '
-            "schema: privfed schema scale, from one --budget. In Python: FederatedScaler(privacy="
-            "budget.take(.1)), with a PrivacyBudget for both; its "
-            "transform_domain() is the domain of the scaled rows."
-        )
+        if kind == "range":
+            scaling = Scaling.of(kind, *_of_blocks(low, high - low, np.ones(d), parts))
+            return Learnt(scaling, _on_scaled(model, scaling, d, privacy), None)
     # Imported here, since most fits ask for no moments.
     from privfed.estimators.moments import FederatedScaler
 
-    folder = None if model.run_dir is None else Path(model.run_dir) / FOLDER
-    given = model.get_params(deep=False)
-    scaler = FederatedScaler(model.scale, **{name: given[name] for name in _ALIKE}, run_dir=folder)
+    folder = None if model.run_dir is None else Path(model.run_dir) / SCALING
+    first, rest = (None, None) if privacy is None else parts_of(privacy, SHARES[kind])
+    given = {name: model.get_params(deep=False)[name] for name in _ALIKE}
+    scaler = FederatedScaler(model.scale, **given, privacy=first, run_dir=folder)
     if folder is not None and has_begun(folder):
         scaler.resume(clients)
     else:
         scaler.fit(clients)
-    return of_scaler(scaler, parts)
+    scaling = of_scaler(scaler, parts)
+    return Learnt(scaling, _on_scaled(model, scaling, d, rest), scaler.privacy_claim_)
 
 
 def of_scaler(scaler: FederatedScaler, blocks: Sequence[list[int]]) -> Scaling:
     """Return the scaling that a fitted scaler has found, in which columns of a block are one together."""
     kind, spread = scaler.scaling, np.ones(scaler.n_features_in_)
     for block in [] if kind == "range" else blocks:
-        spread[block] = np.sqrt(scaler.var_[block].sum()) * (1.0 if kind == "standard" else GAUSSIAN_IQR)
+        var, even = (
+            scaler.var_[block].sum(),
+            np.square(scaler.data_range_[block]).mean() * (1 - 1 / len(block)),
+        )
+        # Noise may hide all categories but one, which then would outweigh all else.
+        var = var if scaler.privacy is None else max(var, LEAST_OF_EVEN * even)
+        spread[block] = np.sqrt(var) * (1.0 if kind == "standard" else GAUSSIAN_IQR)
     spread = np.where(spread > 0.0, spread, 1.0)
-    return Scaling.of(kind, *_of_blocks(*scaler.shift_and_scale(), spread, blocks))
+    origin = joined(*map(origin_of, scaler.shift_and_scale()))
+    return Scaling.of(kind, *_of_blocks(*scaler.shift_and_scale(), spread, blocks), origin)
 
 
 def _of_blocks(
@@ -213,13 +245,11 @@ def _of_blocks(
     return shift, scale
 
 
-def on_scaled(model: Any, scaling: Scaling, n_features: int) -> Any:
-    """Return an unfitted copy of a model whose domain, claim and start are those of scaled rows."""
+def _on_scaled(model: Any, scaling: Scaling, n_features: int, privacy: Privacy | None) -> Any:
     parameters = model.get_params(deep=False)
     parameters["domain"] = scaling.domain(model.domain, n_features)
-    if model.privacy is not None:
-        domain = scaling.domain(model.privacy.domain, n_features)
-        parameters["privacy"] = derived(model.privacy, domain=domain)
+    if privacy is not None:
+        parameters["privacy"] = derived(privacy, domain=scaling.domain(privacy.domain, n_features))
     if isinstance(parameters.get("init"), np.ndarray | list | tuple):
         parameters["init"] = scaling.scaled(parameters["init"])
     return type(model)(**parameters)
@@ -234,9 +264,9 @@ def as_given(models: Sequence[Any], given: Any) -> None:
 
 def fit_scaled(model: Any, clients: Clients, resume: bool, watch: Watcher | None) -> None:
     """Learn the scaling of a model, fit it on scaled rows, and set what the fit has found."""
-    scaling = learnt(model, clients)
-    fitted = on_scaled(model, scaling, clients.n_features)
+    scaling, fitted, spent = learnt(model, clients)
     begun = model.run_dir is not None and has_begun(Path(model.run_dir))
     fitted._fit_clients(scaling.clients(clients, model.policy), resume and begun, watch)
+    fitted.privacy_claim_ = claim_of(fitted.federation_, protocol_of(model.protocol), spent)
     parameters = fitted.get_params(deep=False)
     vars(model).update({name: value for name, value in vars(fitted).items() if name not in parameters})

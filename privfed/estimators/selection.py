@@ -40,15 +40,16 @@ from privfed.estimators.choosing import (
     SelectionRow,
     asked,
     chosen,
-    index_or_metric,
     local_cluster_counts,
 )
-from privfed.estimators.scaling import as_given, learnt, on_scaled
+from privfed.estimators.fitting import clients_of
+from privfed.estimators.scaling import as_given, learnt
 from privfed.federation.clients import Clients
 from privfed.federation.driver import Federation, Watcher
-from privfed.federation.opening import open_federation
-from privfed.federation.request import seed_from
+from privfed.federation.opening import claim_of, open_federation
+from privfed.federation.request import protocol_of, seed_from
 from privfed.federation.simulation import folder_to_resume
+from privfed.metrics.named import METRICS
 from privfed.privacy.claim import Privacy
 from privfed.privacy.pricing import FIXED_ONLY
 
@@ -87,8 +88,8 @@ def select_n_clusters(
         estimator: an estimator, which is copied for each fit; or "module:Class" of your own; or a registered
             name: "dp", "dwf", "ewf", "lloyd", "minibatch", "fkm", "kfed", "fuzzy", or that of a class.
         index: "davies_bouldin", "fuzzy_davies_bouldin" (with the estimator's `m`, or 2 if it has none),
-            "simplified_silhouette", "calinski_harabasz", "mean_distance", "inertia", or a function of a
-            federation and centers, together with `rule`.
+            "simplified_silhouette", "calinski_harabasz", "mean_distance", "inertia", "bic" (of
+            mixtures), or a function of a federation and centers, together with `rule`.
         rule: "minimum", "maximum" or "elbow"; None uses the rule of a named index.
         groups: the client of each row, if `clients` is one table.
         client_names: names of all clients; needed with `groups` under differential privacy, as in
@@ -118,10 +119,10 @@ def select_n_clusters(
     def gathered(fitting: FederatedClusterer) -> Any:
         nonlocal kept
         # Once for all fits, which thereby have the same groups of rows.
-        kept = model._gather(clients, groups, None, client_names) if kept is None else kept
+        kept = clients_of(model, clients, groups, None, client_names) if kept is None else kept
         return kept
 
-    given = model
+    given, spent = model, None
     if model.scale is not None:
         kept = gathered(model)
         if isinstance(kept, Federation):
@@ -129,13 +130,22 @@ def select_n_clusters(
                 "a federation's rows are as they are: leave scale= out.", parameters=["scale"]
             )
         # Once for all numbers of clusters.
-        scaling = learnt(model, kept)
-        model, kept = on_scaled(model, scaling, kept.n_features), scaling.clients(kept, model.policy)
+        scaling, model, spent = learnt(model, kept)
+        kept = scaling.clients(kept, model.policy)
     if model.privacy is not None:
         found = _chosen_privately(model, model.privacy, gathered, range, index, resume)
+        for one in found.models:
+            one.privacy_claim_ = claim_of(one.federation_, protocol_of(model.protocol), spent)
         as_given(found.models, given)
         return found
-    local = None if range is not None else _local_clusters(gathered(model), model)
+    local: LocalClusters | None = None
+    if range is None:
+        # How many clusters each client finds on its own is asked before the first fit.
+        seed, asked_of = seed_from(model.random_state) % 2**32, gathered(model)
+        options = {name: getattr(model, name) for name in ("protocol", "domain", "policy", "engine")}
+        here = None if isinstance(asked_of, Clients) and asked_of.data is None else asked_of
+        own = {} if isinstance(asked_of, Federation) else {**options, "random_state": seed}
+        local = local_cluster_counts(here, seed=seed, **own)
     candidates = _candidates(local.candidates if range is None and local is not None else range, judge.rule)
     rows, models = list[SelectionRow](), list[FederatedClusterer]()
     for number in candidates:
@@ -232,10 +242,18 @@ def _index_of(index: Any, rule: Rule | None) -> Index:
         raise ArgumentError(
             f'rule must be "minimum", "maximum" or "elbow", got rule={rule!r}.', parameters=["rule"]
         )
-    known = index_or_metric(index) if isinstance(index, str) else index
+    known: Any = (
+        (METRICS if index not in INDICES and index in METRICS else INDICES).resolve(index)
+        if isinstance(index, str)
+        else index
+    )
     if callable(known):
         if rule is None:
-            raise ArgumentError("an index that is a function needs a rule: which of its values is the best.")
+            raise ArgumentError(
+                'an index of your own needs a rule, which value is best: rule="minimum", "maximum" '
+                'or "elbow".',
+                parameters=["index", "rule"],
+            )
         return Index(asked(known), rule)
     if not isinstance(known, Index):
         raise ArgumentError(
@@ -245,19 +263,9 @@ def _index_of(index: Any, rule: Rule | None) -> Index:
     if rule is None or rule == known.rule:
         return known
     if rule != "elbow":
-        other = "" if known.rule == "elbow" else ", or by its elbow"
+        other = ", or by its elbow" * (known.rule != "elbow")
         raise ArgumentError(f"{index} is chosen by its {known.rule}{other}, got rule={rule!r}.")
     return Index(known.value, rule, known.rising)
-
-
-def _local_clusters(clients: Clients | Federation, model: FederatedClusterer) -> LocalClusters:
-    """Ask how many clusters each client finds on its own, before the first fit."""
-    seed = seed_from(model.random_state) % 2**32
-    if isinstance(clients, Federation):
-        return local_cluster_counts(clients, seed=seed)
-    options = {name: getattr(model, name) for name in ("protocol", "domain", "policy", "engine")}
-    here = None if clients.data is None else clients
-    return local_cluster_counts(here, seed=seed, random_state=seed, **options)
 
 
 def _candidates(numbers: Any, rule: Rule) -> list[int]:
@@ -325,7 +333,7 @@ def _fit_over(model: FederatedClusterer, federation: Federation) -> None:
     )
     model.n_features_in_ = setting.n_features
     model._keep(model.federation_.run(algorithm), elsewhere)
-    model._warn_unconverged()
+    model._judge(elsewhere)
 
 
 def _in_own_folder(model: FederatedClusterer, resume: bool) -> bool:

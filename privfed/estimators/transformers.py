@@ -22,20 +22,15 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.utils.validation import validate_data
 
-from privfed.core.values.domain import Box, Domain, FloatArray
+from privfed.core.values.domain import Box, FloatArray
 from privfed.core.values.numbers import as_numbers
 from privfed.errors import ArgumentError, DataError, PrivacyError
 from privfed.estimators.declaring import parameter, parameters
 from privfed.estimators.fitting import check_declared, rows_of
+from privfed.estimators.mixins import ClassNamePrefixFeaturesOutMixin, OneToOneFeatureMixin, TransformerMixin
 from privfed.estimators.moments import FederatedSummary, FromSums
 from privfed.estimators.parameters import Surroundings
-from privfed.estimators.saving import (
-    ClassNamePrefixFeaturesOutMixin,
-    OneToOneFeatureMixin,
-    SavedNumbers,
-    TransformerMixin,
-    check_fitted,
-)
+from privfed.estimators.saving import SavedNumbers, check_fitted
 from privfed.federation.clients import Clients
 from privfed.federation.passed import as_passed, check_given, is_client_list, on_each
 from privfed.federation.request import check_kinds
@@ -83,7 +78,17 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FromSums, 
     privacy: Privacy | None = parameter(default=None, text="None; there is no private form.")
 
     def _find(self, clients: Clients) -> None:
-        _check(self.n_components, clients.n_features)
+        known = self.n_components is None
+        if isinstance(self.n_components, Integral) and not isinstance(self.n_components, bool):
+            known = 1 <= int(self.n_components) <= clients.n_features
+        elif isinstance(self.n_components, Real) and not isinstance(self.n_components, bool):
+            known = 0.0 < float(self.n_components) < 1.0
+        if not known:
+            raise ArgumentError(
+                f"n_components must be None, a whole number in [1, {clients.n_features}], or a share in "
+                f"(0, 1), got n_components={self.n_components!r}.",
+                parameters=["n_components"],
+            )
         if self.privacy is not None:
             raise PrivacyError(
                 "FederatedPCA has no bound for differential privacy; leave privacy= out, name the columns to "
@@ -121,7 +126,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FromSums, 
             X: rows of shape (n, n_features); of clients a list or a dict, and the same is returned.
         """
         check_fitted(self, "components_")
-        return on_each(X, self._along)
+        return on_each(X, lambda one: (rows_of(self, one) - self.mean_) @ self.components_.T)
 
     def inverse_transform(self, X: Any) -> FloatArray:
         """Return rows in the n_features features of rows along the components, `(n, n_components_)`."""
@@ -131,35 +136,11 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FromSums, 
             raise ArgumentError(f"X must have {self.n_components_} columns, got shape {rows.shape}.")
         return np.asarray(rows @ self.components_ + self.mean_)
 
-    def _along(self, X: Any) -> FloatArray:
-        return np.asarray((rows_of(self, X) - self.mean_) @ self.components_.T)
-
-
-def _check(n_components: Any, n_features: int) -> None:
-    """Check the number of components that is asked for.
-
-    Raises:
-        ArgumentError: it is none of what the parameter's text says.
-    """
-    known = n_components is None
-    if isinstance(n_components, Integral) and not isinstance(n_components, bool):
-        known = 1 <= int(n_components) <= n_features
-    elif isinstance(n_components, Real) and not isinstance(n_components, bool):
-        known = 0.0 < float(n_components) < 1.0
-    if not known:
-        raise ArgumentError(
-            f"n_components must be None, a whole number in [1, {n_features}], or a share in (0, 1), got "
-            f"n_components={n_components!r}.",
-            parameters=["n_components"],
-        )
-
 
 def _number(n_components: Any, ratio: FloatArray, most: int) -> int:
     """Return the number of components, at most as many as rows and features allow."""
-    if n_components is None:
-        return most
-    if isinstance(n_components, Integral):
-        return min(int(n_components), most)
+    if n_components is None or isinstance(n_components, Integral):
+        return min(int(most if n_components is None else n_components), most)
     return min(int(np.searchsorted(np.cumsum(ratio), float(n_components), side="right")) + 1, most)
 
 
@@ -223,7 +204,12 @@ class FederatedImputer(OneToOneFeatureMixin, TransformerMixin, Surroundings, Sav
         if several and hasattr(X[0], "columns"):
             self.feature_names_in_ = np.asarray(list(map(str, X[0].columns)), dtype=object)
         declared = self.domain if self.privacy is None else self.privacy.domain
-        box = None if declared is None else _ends(declared, width)
+        if declared is not None and not isinstance(declared, Box):
+            raise ArgumentError(
+                f"missing values are filled in a Box, and the domain is a {declared.kind}; declare a Box.",
+                parameters=["domain"],
+            )
+        box = None if declared is None else np.stack(declared.bounds(width))
         filler = np.zeros(width) if box is None else box.mean(axis=0)
         marked = [np.hstack([np.where(gap := np.isnan(one), filler, one), ~gap]) for one in tables]
         if declared is not None and box is not None:
@@ -238,12 +224,6 @@ class FederatedImputer(OneToOneFeatureMixin, TransformerMixin, Surroundings, Sav
             # Marks of values that are nearly all there vary little; nothing is scaled by variances here.
             warnings.filterwarnings("ignore", "the variances of", UserWarning)
             (summary.resume if resume else summary.fit)(asked, groups=groups, client_names=names)
-        self._keep(summary, width, filler, box)
-        return self
-
-    def _keep(
-        self, summary: FederatedSummary, width: int, filler: FloatArray, box: FloatArray | None
-    ) -> None:
         mean, known = summary.mean_[:width], summary.mean_[width:]
         rows = summary.n_samples_seen_
         if self.privacy is None and (empty := np.flatnonzero(known * rows < 0.5)).size:
@@ -256,6 +236,7 @@ class FederatedImputer(OneToOneFeatureMixin, TransformerMixin, Surroundings, Sav
         self.known_, self.n_samples_seen_, self.n_features_in_ = known, rows, width
         self.transcript_, self.federation_ = summary.transcript_, summary.federation_
         self.privacy_claim_ = summary.privacy_claim_
+        return self
 
     def transform(self, X: Any) -> Any:
         """Return filled rows, float64 of the shape of `X`; of several clients a list, or a dict of them.
@@ -287,20 +268,6 @@ class FederatedImputer(OneToOneFeatureMixin, TransformerMixin, Surroundings, Sav
         tags: Any = super().__sklearn_tags__()  # type: ignore[misc]
         tags.input_tags.allow_nan = True
         return tags
-
-
-def _ends(declared: Domain, width: int) -> FloatArray:
-    """Return lowest and highest values, float64 of shape (2, width).
-
-    Raises:
-        ArgumentError: the domain is a ball, whose rows with gaps lie in no ball.
-    """
-    if not isinstance(declared, Box):
-        raise ArgumentError(
-            f"missing values are filled in a Box, and the domain is a {declared.kind}; declare a Box.",
-            parameters=["domain"],
-        )
-    return np.stack(declared.bounds(width))
 
 
 def _numbers(table: Any) -> FloatArray:

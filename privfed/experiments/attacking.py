@@ -20,7 +20,8 @@ from privfed.attacks import (
     pooled,
     without_known,
 )
-from privfed.attacks.base.interface import ATTACKS, attack_class
+from privfed.attacks.base.interface import attack_class
+from privfed.attacks.base.names import ATTACKS
 from privfed.attacks.base.oracle import CLIENTS_OPEN, CLIENTS_VERIFY, Oracle
 from privfed.attacks.base.preparation import Prepared, Target, without_colluders
 from privfed.core.agreed.policy import ClientPolicy
@@ -74,8 +75,7 @@ def attack_clients(attack: Attack, setup: Setup, scene: Scene, seed: int) -> dic
         # Without a program clients check none: what is measured is what sums, guards and noise alone leave.
         policy=replace(model.policy or ClientPolicy(), undeclared=program is None),
     )
-    oracle = Oracle(federation, attack.budget)
-    found = made.attack.run(oracle, made.prior, np.random.default_rng([seed, 2]))
+    found = made.attack.run(Oracle(federation, attack.budget), made.prior, np.random.default_rng([seed, 2]))
     return _found([evaluate(found, made.truth)])
 
 

@@ -17,7 +17,8 @@ import msgspec
 
 import privfed
 from privfed.attacks import ActiveAttack
-from privfed.attacks.base.interface import ATTACKS, attack_class
+from privfed.attacks.base.interface import attack_class
+from privfed.attacks.base.names import ATTACKS
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.roles.secure_sum import SecureSum
 from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit
@@ -274,8 +275,7 @@ def secure_sum(setup: Setup) -> SecureSum:
 
     In Python slots belong to the secure sum. A study, like the command line, names only what they are for.
     """
-    kind = SECURE_SUMS.resolve(setup.protocol)
-    made: SecureSum = make(kind, setup.protocol_parameters)
+    made: SecureSum = make(SECURE_SUMS.resolve(setup.protocol), setup.protocol_parameters)
     wanted = _slotted_sums(make(estimator_class(setup.estimator), setup.parameters))
     return Slotted(made, sums=wanted) if wanted and not isinstance(made, Slotted) else made
 

@@ -19,10 +19,11 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wi
 
 from privfed.core.names import Registry
 from privfed.core.values.domain import Box, FloatArray
-from privfed.data import ClientTable, ClientTables, load_clients, load_described, partition, read_schema
+from privfed.data import ClientTable, ClientTables, load_clients, partition
 from privfed.errors import ArgumentError, DataError
 from privfed.estimators.scaling import Scaling
 from privfed.experiments.study import Data, Partition
+from privfed.tables import load_described, read_schema
 
 IntArray = npt.NDArray[np.int64]
 Rows = tuple[FloatArray, IntArray | None]
@@ -114,8 +115,7 @@ def big(data: Data) -> Rows:
     """Return the generated set "big"."""
     rng = np.random.default_rng(13)
     centers = rng.uniform(-0.8, 0.8, (16, 8))
-    weights = rng.dirichlet(np.full(16, 5.0))
-    labels = rng.choice(16, 100_000, p=weights)
+    labels = rng.choice(16, 100_000, p=rng.dirichlet(np.full(16, 5.0)))
     return np.clip(centers[labels] + 0.15 * rng.standard_normal((100_000, 8)), -1, 1), labels
 
 

@@ -18,8 +18,8 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from privfed.attacks import ActiveAttack
+from privfed.attacks.audits import audit_units
 from privfed.attacks.base.interface import attack_class
-from privfed.audits import audit_units
 from privfed.core.record.records import Began
 from privfed.core.record.transcript import Transcript
 from privfed.core.values.domain import FloatArray
@@ -170,7 +170,13 @@ def _values(setup: Setup, scene: Scene, model: Fitted, central: float) -> dict[s
     if isinstance(model, FederatedModel):
         own = values_of_models(scene, model)
     else:
-        own = _of_clusters(scene, model, central)
+        own = {
+            **_utility(scene, model.cluster_centers_, central),
+            "centers": sha256(model.cluster_centers_.tobytes()).hexdigest()[:16],
+            "converged": model.converged_,
+            "remedy": model.remedy(),
+            **_convergence(scene, model.history_, central),
+        }
     values = {
         **own,
         "clients": n,
@@ -191,16 +197,6 @@ def _values(setup: Setup, scene: Scene, model: Fitted, central: float) -> dict[s
     if setup.privacy is not None:
         values |= {"epsilon": setup.privacy.epsilon, "delta": setup.privacy.delta}
     return values
-
-
-def _of_clusters(scene: Scene, model: FederatedClusterer, central: float) -> dict[str, Any]:
-    return {
-        **_utility(scene, model.cluster_centers_, central),
-        "centers": sha256(model.cluster_centers_.tobytes()).hexdigest()[:16],
-        "converged": model.converged_,
-        "remedy": model.remedy(),
-        **_convergence(scene, model.history_, central),
-    }
 
 
 def _utility(scene: Scene, centers: FloatArray, central: float) -> dict[str, float]:

@@ -17,7 +17,7 @@ import msgspec
 from privfed.attacks import ActiveAttack
 from privfed.attacks.base.interface import attack_class
 from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit
-from privfed.data import read_schema
+from privfed.core.values.origin import Origin
 from privfed.deep.estimators.base import FederatedModel
 from privfed.errors import ArgumentError, PrivFedError
 from privfed.experiments.attacking import prepared, target_of
@@ -39,6 +39,7 @@ from privfed.experiments.study import Attack, Guarantee, Study
 from privfed.federation.clients import gather
 from privfed.federation.request import FederationRequest, cohort_rule
 from privfed.protocols.secure_sums import SECURE_SUMS
+from privfed.tables import read_schema
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,9 @@ def plan(file: StudyFile, folder: Path) -> Plan:
 
     Raises:
         StudyError: something in the study is unknown, wrong or inconsistent; the error lists the mistakes,
-            each with its line.
+            each with its place.
     """
-    mistakes, study = Mistakes(file.name, file.text), file.study
+    mistakes, study = Mistakes(file.name), file.study
     mistakes.convert(msgspec.to_builtins(study), Study)
     mistakes.check()
     tables = _named(study, folder, mistakes)
@@ -86,7 +87,7 @@ def _named(study: Study, folder: Path, mistakes: Mistakes) -> list[Table]:
         with mistakes.of(("metrics",)):
             metric_function(name)
     for i, data in enumerate(study.data):
-        with mistakes.of(("data", i), ("data", i, "source")):
+        with mistakes.of(("data", i, "source")):
             tables.append(load_table(data, folder))
     for i, algorithm in enumerate(study.algorithm):
         with mistakes.of(("algorithm", i)):
@@ -145,8 +146,8 @@ def _check_schema(setup: Setup, folder: Path) -> None:
     """Check that no claim rests on a schema whose numbers exact sums gave."""
     if setup.privacy is None or setup.privacy.seeded or setup.data.schema is None:
         return
-    exact = [name for name, own in read_schema(folder / setup.data.schema).columns.items() if own.exact]
-    if exact:
+    columns = read_schema(folder / setup.data.schema).columns
+    if exact := [name for name, own in columns.items() if own.provenance == Origin.EXACT]:
         raise ArgumentError(
             f"exact sums gave numbers of {', '.join(map(repr, exact))} in {setup.data.schema}, so that "
             "nothing is claimed: learn them under --epsilon, or take seeded = true."
@@ -159,7 +160,7 @@ def _checked(study: Study, tables: list[Table], folder: Path, mistakes: Mistakes
     scenes: dict[object, Scene] = {}
     seen: dict[str, tuple[Setup, tuple[KeyPath, ...]]] = {}
     for setup, table, places in _product(study, tables, folder):
-        with mistakes.of(*places, configuration=setup.title):
+        with mistakes.of(configuration=setup.title):
             if (key := (setup.data, setup.partition, setup.joining)) not in scenes:
                 scenes[key] = _scene(setup, table, seed)
             for attack in setup.attacks:
@@ -180,7 +181,7 @@ def _checked(study: Study, tables: list[Table], folder: Path, mistakes: Mistakes
             if first is not setup:
                 differing = [path for path in (*places, *before) if path not in places or path not in before]
                 # If no table differs, they are two points of one grid.
-                mistakes.add_at(problem, differing or [(*places[-1], "grid")], setup.title)
+                mistakes.add(problem, *(differing or [(*places[-1], "grid")]), configuration=setup.title)
                 break
         setups.append(setup)
     if not setups:

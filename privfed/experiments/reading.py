@@ -1,8 +1,4 @@
-"""Reads a study from TOML, and names the line of every mistake in it.
-
-`tomllib` gives lines only for syntax errors. Here a valid text is divided into statements: the shortest
-runs of lines that are TOML by themselves.
-"""
+"""Reads a study from TOML, and says of every mistake in which table, and at which key, it is."""
 
 from __future__ import annotations
 
@@ -89,7 +85,7 @@ def parse_study(text: str, name: str) -> StudyFile:
         line = found.group(1) if found and found.group(1) else len(text.splitlines())
         reason = str(error).split(" (at ")[0]
         raise StudyError([f"{name}, line {line}: this is no TOML: {reason}."]) from None
-    mistakes = Mistakes(name, text)
+    mistakes = Mistakes(name)
     for axis, kind in TABLES.items():
         tables = found if isinstance(found := raw.get(axis), list) else []
         for i, table in enumerate(tables):
@@ -111,46 +107,27 @@ def _with_parameters_moved(table: dict[str, Any], kind: type[msgspec.Struct]) ->
 
 
 class Mistakes:
-    """Collects the mistakes of a study, each of them once and with its line.
+    """Collects the mistakes of a study, each of them once and with its place.
 
     Args:
         name: name of the file; empty for a study that was built in Python.
-        text: text of the file.
     """
 
-    def __init__(self, name: str, text: str) -> None:
-        self._name, self._lines = name, lines_of(text)
+    def __init__(self, name: str) -> None:
+        self._name = name or "study"
         self._found: dict[tuple[str, str], str] = {}
 
     def add(self, problem: str, *places: KeyPath, configuration: str = "") -> None:
-        """Add a problem of some tables or keys.
-
-        Its line is that of the key that its text begins with. Otherwise it has the lines of all keys that its
-        text names ("clients" also names `clients_per_round`), or the line of the last place if it names none.
+        """Add a problem.
 
         Args:
             problem: what is wrong.
-            places: paths of the tables or keys that it may be about.
+            places: paths of the tables or keys that it is about.
             configuration: names of the tables that do not fit together, if they are several.
         """
-        first, *rest = re.findall(r"\w+", problem)
-        keys = [path for path in self._lines if any(_is_key(path, table) for table in places)]
-        keys.sort(key=lambda path: [path[: len(table)] == table for table in places].index(True))
-        # "Name" is a word that messages use of other things too.
-        words = [first, *(word for word in rest if word != "name")]
-        named = [path for word in words for path in keys if f"{path[-1]}_".startswith(f"{word}_")]
-        if named and named[0][-1] == first:
-            named, configuration = named[:1], ""
-        self.add_at(problem, named or places[-1:], configuration)
-
-    def add_at(self, problem: str, paths: Sequence[KeyPath], configuration: str = "") -> None:
-        """Add a problem with the lines of all paths; the other arguments are as of `add`."""
-        where = f"study, {'.'.join(map(str, paths[0])) or 'top'}"
-        if self._name:
-            first, *others = dict.fromkeys(f"line {line_of(self._lines, path)}" for path in paths)
-            where = f"{self._name}, {first}" + (f" (with {' and '.join(others)})" if others else "")
+        where = " and ".join(filter(None, map(_written, places)))
         said = f"{problem} The configuration is {configuration}." if configuration else problem
-        self._found.setdefault((problem, where), f"{where}: {said}")
+        self._found.setdefault((problem, where), f"{self._name}{', ' * bool(where)}{where}: {said}")
 
     @contextmanager
     def of(self, *places: KeyPath, configuration: str = "") -> Iterator[None]:
@@ -181,13 +158,16 @@ class Mistakes:
             *_, axis = ("a study", *(part for part in (*table, *inner) if isinstance(part, str)))
             fields = (TABLES | {"want": Want}).get(axis, Study).__struct_fields__
             known = ", ".join(name for name in fields if name != "parameters")
-            self.add(f"{problem}; {axis} takes {known}.", (*table, *inner, field.group(1)))
+            key = field.group(1)
+            belongs = [f"[[{name}]]" for name, own in TABLES.items() if key in own.__struct_fields__]
+            if "unknown" in problem and belongs and not (*table, *inner):
+                problem += f"; write it in {' or '.join(belongs)}"
+            self.add(f"{problem}; {axis} takes {known}.", (*table, *inner, key))
             return None
         key = next((part for part in reversed(inner) if isinstance(part, str)), "")
-        key = "a parameter" if ".parameters" in at else key
-        if problem.startswith("Expected") and key:
+        if problem.startswith("Expected"):
             value = "" if "[...]" in at else f"; it is {_value(raw, inner)}"
-            problem = f"{key}: {problem}{value}{f'; write [[{key}]]' if key in TABLES else ''}."
+            problem = f"{problem}{value}{f'; write [[{key}]]' if key in TABLES else ''}."
         self.add(problem, (*table, *inner))
         return None
 
@@ -201,78 +181,13 @@ class Mistakes:
             raise StudyError(list(self._found.values()))
 
 
-def _is_key(path: KeyPath, table: KeyPath) -> bool:
-    """Return whether a path is a key of a table, or of the table's `grid`."""
-    inside = path[: len(table)] == table and path[len(table) : -1] in ((), ("grid",))
-    return inside and isinstance(path[-1], str)
+def _written(path: KeyPath) -> str:
+    """Return a path as people read it: tables of an array are counted from 1."""
+    parts = (f" {one + 1}" if isinstance(one, int) else f", {one}" for one in path)
+    return "".join(parts).removeprefix(", ")
 
 
 def _value(raw: Any, path: KeyPath) -> str:
     for part in path:
         raw = raw[part]
     return "a table" if isinstance(raw, dict) else repr(raw)
-
-
-def lines_of(text: str) -> dict[KeyPath, int]:
-    """Return the line, from 1, of each table and each key of a valid TOML text.
-
-    A path consists of names of tables and keys, and of positions in arrays of tables, from 0. Keys inside a
-    value (an inline table, an array) have the line on which the statement begins.
-    """
-    lines: dict[KeyPath, int] = {}
-    lengths: dict[KeyPath, int] = {}
-    table: KeyPath = ()
-    for number, statement in _statements(text):
-        if statement.lstrip().startswith("["):
-            table = _header(tomllib.loads(statement), lengths)
-            lines[table] = number
-            # The array itself gets the line of its first table.
-            lines.setdefault(table[:-1] if isinstance(table[-1], int) else table, number)
-        else:
-            for path in _paths(tomllib.loads(statement)):
-                lines[table + path] = number
-    return lines
-
-
-def line_of(lines: dict[KeyPath, int], path: KeyPath) -> int:
-    """Return the line of a path, or of the innermost table that contains it; 1 if there is none."""
-    while path and path not in lines:
-        path = path[:-1]
-    return lines.get(path, 1)
-
-
-def _statements(text: str) -> Iterator[tuple[int, str]]:
-    began, statement = 1, ""
-    for number, line in enumerate(text.splitlines(keepends=True), start=1):
-        if not statement:
-            began = number
-        statement += line
-        try:
-            found = tomllib.loads(statement)
-        except tomllib.TOMLDecodeError:
-            continue
-        if found:
-            yield began, statement
-        statement = ""
-
-
-def _header(parsed: dict[str, Any], lengths: dict[KeyPath, int]) -> KeyPath:
-    """Return the path of a table's header; `lengths` counts the tables of each array."""
-    path: KeyPath = ()
-    while parsed:
-        ((name, inner),) = parsed.items()
-        path += (name,)
-        if isinstance(inner, list):
-            lengths[path] = lengths.get(path, 0) + 1
-            inner = inner[0]
-        if path in lengths:
-            path += (lengths[path] - 1,)
-        parsed = inner
-    return path
-
-
-def _paths(parsed: dict[str, Any]) -> Iterator[KeyPath]:
-    for name, value in parsed.items():
-        yield (name,)
-        if isinstance(value, dict):
-            yield from ((name, *inner) for inner in _paths(value))

@@ -217,8 +217,7 @@ def _end_with_parent() -> None:
 
 
 def _work(setup: bytes, seed: int, parts: tuple[str, ...], folder: str) -> bytes:
-    found = measure(msgspec.json.decode(setup, type=Setup), seed, parts, Path(folder))
-    return msgspec.json.encode(found)
+    return msgspec.json.encode(measure(msgspec.json.decode(setup, type=Setup), seed, parts, Path(folder)))
 
 
 def _remedy(error: sqlite3.DatabaseError) -> str:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
-from privfed.attacks.base.interface import ATTACKS
+from privfed.attacks.base.names import ATTACKS
 from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit
 from privfed.errors import ArgumentError
 

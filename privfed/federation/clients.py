@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import issparse
 from sklearn.utils import check_array
 
 from privfed.core.agreed.policy import ClientPolicy
@@ -16,7 +17,8 @@ from privfed.core.asking.data import Stack
 from privfed.core.asking.question import ClientData
 from privfed.core.connection import Engine, Members
 from privfed.core.values.domain import Box, Domain, FloatArray, frozen, frozen_array
-from privfed.data.table import ClientTables
+from privfed.core.values.origin import check_origins
+from privfed.data.table import ClientTables, warn_of_many
 from privfed.errors import ArgumentError, DataError, PrivacyError
 from privfed.federation.passed import as_passed, check_given, is_client_list
 from privfed.federation.simulation import KeptGroups, MappedGroups, answering
@@ -38,6 +40,7 @@ class Clients:
         scaling: how the rows were scaled, a `privfed.estimators.scaling.Scaling`; None if they were not.
         blocks: columns that are one together (`ClientTables`).
         leaves_out: whether the number of rows depends on what they hold (`ClientTables`).
+        changed: rows that were left out, filled or clipped (`ClientTables`).
     """
 
     names: tuple[str, ...]
@@ -50,6 +53,7 @@ class Clients:
     scaling: Any = None
     blocks: tuple[tuple[int, ...], ...] = ()
     leaves_out: bool = False
+    changed: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def elsewhere(cls, members: Members) -> Clients:
@@ -127,7 +131,23 @@ def gather(
                 "under differential privacy one row of another label would change the codes of all: load the "
                 "tables with private=True and classes=[...], or without labels."
             )
-        clients = X if isinstance(X, Clients) else _from_tables(X)
+        if isinstance(X, ClientTables):
+            if private:
+                check_origins(clients=X.listed)
+            own = _clients(
+                Stack.of(X.arrays), [one.labels for one in X.tables], [one.ids for one in X.tables]
+            )
+            X = Clients(
+                X.names,
+                own,
+                None,
+                X.columns,
+                groups=KeptGroups.of(X),
+                blocks=X.blocks,
+                leaves_out=X.leaves_out,
+                changed=X.changed,
+            )
+        clients: Clients = X
         if any(one is not None for one in (groups, y, names)):
             raise ArgumentError(
                 "these clients have names and labels of their own: leave y, groups and names out."
@@ -137,7 +157,12 @@ def gather(
         return clients
     X, groups, y, names = as_passed(X, groups, y, names)
     check_given(X)
-    known = None if names is None else _checked_names(names)
+    if names is not None and (isinstance(names, str) or not isinstance(names, Iterable)):
+        raise ArgumentError(
+            f"client_names must be a list of names, got client_names={names!r}.", parameters=["client_names"]
+        )
+    # Names are text, as those in rows: the number 3 and the text "3" are the same client.
+    known = None if names is None else tuple(map(str, names))
     if is_client_list(X):
         if groups is not None:
             raise DataError("groups goes with one table, not with a list of tables; pass one of the two.")
@@ -195,34 +220,22 @@ def gathered(engine: Engine | None, X: Any, groups: Any = None, y: Any = None, *
     return Clients.elsewhere(members)
 
 
-def _checked_names(names: Iterable[Any]) -> tuple[str, ...]:
-    if isinstance(names, str) or not isinstance(names, Iterable):
-        raise ArgumentError(
-            f"client_names must be a list of names, got client_names={names!r}.", parameters=["client_names"]
-        )
-    # Names are text, as those in rows: the number 3 and the text "3" are the same client.
-    known = tuple(map(str, names))
-    if not known:
-        raise ArgumentError(
-            "client_names names no client; name all that take part.", parameters=["client_names"]
-        )
-    return known
-
-
 def _table(X: Any, name: str) -> FloatArray:
     # This replaces scikit-learn's check, whose messages quote values.
     if np.ma.is_masked(X):
         # numpy would take what is masked for values.
         raise DataError(f"client {name}: the data holds masked values; drop or impute these rows.")
     try:
-        table = np.asarray(X)
+        table = np.asarray(X.toarray() if issparse(X) else X)
         rows = np.asarray(table, dtype=np.float64) if table.dtype.kind in "buifO" else None
     except (ValueError, TypeError, OverflowError):
         rows = None
     if rows is None:
-        where = _texts(X)
+        odd = [str(one) for one in _named(X) or () if np.asarray(X[one]).dtype.kind not in "buif"]
         raise DataError(
-            f"client {name}: all values must be numbers; encode or drop the other columns{where}."
+            f"client {name}: all values must be numbers; encode or drop the other columns"
+            + f" ({', '.join(odd)})" * bool(odd)
+            + "."
         )
     if rows.ndim != 2 or rows.shape[1] == 0:
         raise DataError(f"client {name}: the data needs rows and columns, got shape {rows.shape}.")
@@ -234,12 +247,6 @@ def _table(X: Any, name: str) -> FloatArray:
             f"columns {where}; drop or impute these rows (FederatedImputer)."
         )
     return rows
-
-
-def _texts(X: Any) -> str:
-    """Return the names of a frame's columns that are no numbers, for a message."""
-    odd = [str(one) for one in _named(X) or () if np.asarray(X[one]).dtype.kind not in "buif"]
-    return f" ({', '.join(odd)})" if odd else ""
 
 
 def _named(X: Any) -> tuple[Any, ...] | None:
@@ -262,8 +269,7 @@ def _columns(X: Sequence[Any], names: Sequence[str]) -> tuple[str, ...] | None:
                 f"client {name} has columns {', '.join(columns)}; client {named[0][0]} has "
                 f"{', '.join(named[0][1])}; all clients need the same columns in the same order."
             )
-    every = len(named) == len(found) and len(set(named[0][1])) == len(named[0][1])
-    return named[0][1] if every else None
+    return named[0][1] if len(named) == len(found) and len(set(named[0][1])) == len(named[0][1]) else None
 
 
 def _codes(y: Any) -> npt.NDArray[np.int64] | None:
@@ -295,16 +301,7 @@ def _from_list(X: Sequence[Any], y: Any, names: Sequence[str] | None) -> Clients
                 f"client {name} has {width} columns, client {named[0]} has {tables[0].shape[1]}{odd}; all "
                 "clients need the same columns."
             )
-    data = _clients(Stack.of(tables), list(map(_codes, labels)))
-    return Clients(named, data, None, _columns(X, named))
-
-
-def _from_tables(tables: ClientTables) -> Clients:
-    users = [one.ids for one in tables.tables]
-    data = _clients(Stack.of(tables.arrays), [one.labels for one in tables.tables], users)
-    kept = KeptGroups.of(tables)
-    more: dict[str, Any] = {"groups": kept, "blocks": tables.blocks, "leaves_out": tables.leaves_out}
-    return Clients(tables.names, data, None, tables.columns, **more)
+    return Clients(named, _clients(Stack.of(tables), list(map(_codes, labels))), None, _columns(X, named))
 
 
 def _clients(
@@ -321,8 +318,7 @@ def _clients(
 
 
 def _whole_table(X: Any, private: bool) -> FloatArray:
-    least = 0 if private else 1
-    return np.asarray(check_array(X, dtype=np.float64, ensure_min_samples=least), dtype=np.float64)
+    return np.asarray(check_array(X, dtype=np.float64, ensure_min_samples=not private), dtype=np.float64)
 
 
 def _from_table(table: FloatArray, groups: Any, y: Any, names: tuple[str, ...] | None) -> Clients:
@@ -337,6 +333,8 @@ def _from_table(table: FloatArray, groups: Any, y: Any, names: tuple[str, ...] |
     if missing:
         raise DataError("groups must name a client for each row: texts or numbers, none missing.")
     found = tuple(str(one) for one in unique.tolist())
+    if names is None:
+        warn_of_many(len(found), len(table))
     names = found if names is None else names
     positions = {name: i for i, name in enumerate(names)}
     if unknown := [name for name in found if name not in positions]:
@@ -362,24 +360,17 @@ def _check_rows(clients: Clients, domain: Domain | None) -> None:
                 f"client {name}: the data needs rows, got shape {data.features.shape}; leave the client out, "
                 "or claim differential privacy, under which it answers noise."
             )
-        if domain is None:
-            continue
         # The message names the client that must correct its data, but gives no number about its rows.
-        if not domain.contains(data.features).all():
+        if domain is not None and not domain.contains(data.features).all():
+            low, high = domain.bounds(data.n_features)
+            odd = np.flatnonzero(((data.features < low) | (data.features > high)).any(axis=0))
+            listed = [clients.columns[j] for j in odd] if clients.columns and isinstance(domain, Box) else []
             raise DataError(
                 f"client {name} has rows outside the domain; declare a larger one, or clip them"
-                f"{_outside(data.features, domain, clients.columns)}."
+                + f" (columns {', '.join(listed)})" * bool(listed)
+                + "."
             )
-        if domain.max_rows is not None and data.n_rows > domain.max_rows:
+        if domain is not None and domain.max_rows is not None and data.n_rows > domain.max_rows:
             raise DataError(
                 f"client {name} has more rows than the declared max_rows={domain.max_rows}; declare more."
             )
-
-
-def _outside(rows: FloatArray, domain: Domain, columns: Sequence[str] | None) -> str:
-    """Return the names of the columns with values outside a box, for a message."""
-    if columns is None or not isinstance(domain, Box):
-        return ""
-    low, high = domain.bounds(len(columns))
-    odd = np.flatnonzero(((rows < low) | (rows > high)).any(axis=0))
-    return f" (columns {', '.join(columns[j] for j in odd.tolist())})"

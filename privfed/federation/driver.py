@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -12,6 +12,7 @@ import numpy as np
 
 from privfed.core.agreed.configuration import CohortRule, Configuration
 from privfed.core.agreed.program import to_agreed
+from privfed.core.asking.possible_totals import impossible
 from privfed.core.asking.question import ClientData, Question, cost_of
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.records import Ended
@@ -30,7 +31,15 @@ from privfed.core.roles.conversation import (
 from privfed.core.roles.engine import Carrier, Exchange, Replies
 from privfed.core.roles.secure_sum import COLLECT, Relays, Session, Steps
 from privfed.core.values.domain import Domain, FloatArray
-from privfed.errors import FAILED, ArgumentError, NotEnoughClientsError, RefusedError, ResumeError
+from privfed.errors import (
+    FAILED,
+    FEWEST_QUANTA,
+    ArgumentError,
+    CoarseTotalError,
+    NotEnoughClientsError,
+    RefusedError,
+    ResumeError,
+)
 
 Outcome = TypeVar("Outcome")
 Watcher = Callable[[int, Ask, Total], None]
@@ -80,6 +89,8 @@ class Federation:
         unasked: returns in words what of a question the agreed program never asks.
         recording: entered before a question is recorded, and left before it is sent.
         data: simulated clients' data, with what they remember of this fit; None where it lies elsewhere.
+        steps: returns the steps of the secure sum's grid, given an encoded question and how many clients it
+            is asked of; None for sums without a grid.
 
     Attributes:
         others: federations that were opened from this one (`again`), in order.
@@ -109,6 +120,7 @@ class Federation:
         unasked: Callable[[Question], str] = lambda question: "",
         recording: Callable[[], AbstractContextManager[None]] = nullcontext,
         data: tuple[ClientData, ...] | None = None,
+        steps: Callable[[bytes, int], FloatArray] | None = None,
     ) -> None:
         if (ledger is None) != (configuration.privacy is None):
             raise ArgumentError("a configuration with privacy needs a ledger, and one without needs none.")
@@ -122,7 +134,7 @@ class Federation:
         self._outcome: object = None
         self._last: Ask | None = None
         self._start, self._placed, self._recording = start, placed, recording
-        self._unasked = unasked
+        self._unasked, self._steps = unasked, steps
         self.others: list[Federation] = []
         self._opened = False
         self._index = 0
@@ -154,6 +166,35 @@ class Federation:
             noising=agreed.noising,
             start=self._start,
         )
+
+    def near_grid(
+        self, total: Statistics, entries: Iterable[str] = ("distance", "square", "spread")
+    ) -> CoarseTotalError | None:
+        """Return the error of the last total, if one of some entries is too near the grid it was opened on.
+
+        None without a grid, and under noise. By default those entries that indices divide: their steps
+        follow the widest column, their sizes the spread of clusters.
+        """
+        if self._steps is None or self._last is None or self.ledger is not None:
+            return None
+        question, members = self._last.question, self.configuration.cohort(self._last.cohort)
+        steps, ranges = self._steps(question.to_bytes(), len(members)), question.ranges
+        step = {name: one.max() for name, one in question.spec.unflatten(steps).items()}
+        # Rows may lie on their centers: a step far below the narrowest column that varies hides nothing.
+        size = np.maximum(np.abs(ranges.low), np.abs(ranges.high))
+        varies = ranges.width > 2.0**-44 * np.maximum(size, 2.0**-16 * ranges.width.max())
+        narrow = float(np.min(ranges.width, where=varies, initial=np.inf)) ** 2 * 2.0**-20
+        quanta, entry = min(
+            (
+                (float(total[one].sum() / step[one]), one)
+                for one in set(entries) & set(total)
+                if step[one] > narrow
+            ),
+            default=(np.inf, ""),
+        )
+        columns = self.configuration.columns or tuple(map(str, range(ranges.n_features)))
+        widest = columns[int(np.argmax(ranges.width))]
+        return CoarseTotalError(entry, quanta, widest) if quanta < FEWEST_QUANTA else None
 
     def again(self, **parameters: Any) -> Federation:
         """Open another federation of the same clients, which agree on another program.
@@ -273,6 +314,7 @@ class Federation:
         Raises:
             PrivacyError: under differential privacy, the question has no proven bound or is not paid for.
             ArgumentError: it costs more memory or work than any client gives.
+            ImpossibleTotalError: no honest clients give such a total. It is on record, and asked no more.
         """
         cost_of(ask.question)
         index, self._index = self._index, self._index + 1
@@ -282,6 +324,9 @@ class Federation:
         total = self._replayed(index, ask) if index < len(self._replay) else self._sum(index, ask)
         if self.ledger is not None:
             total = self.ledger.opened(ask.question, total)
+        # After it was paid for, since clients have answered.
+        if (error := impossible(ask.question, total.statistics, len(total.contributors))) is not None:
+            raise error
         if self._watch is not None:
             self._watch(index, ask, total)
         return total
@@ -301,15 +346,18 @@ class Federation:
             self.transcript.asked(index, ask, self.configuration.cohort(ask.cohort))
         if not self._opened:
             if isinstance(self._session, Relays):
-                self._session.recall(self.transcript.recalled())
+                self._session.recall(self.transcript.recalled(), index)
             self._drive(self._session.open(), index)
             self._opened = True
         total = self._drive(self._session.sum(ask.question, index, ask.cohort, ask.upcoming), index)
-        kept = self._session.relayed() if isinstance(self._session, Relays) else None
-        if kept is not None:
-            self.transcript.relayed(index, kept)
+        self._keep(index)
         self.transcript.summed(index, total)
         return total
+
+    def _keep(self, index: int) -> None:
+        """Record what the session must not forget, before anything is sent because of it."""
+        for kept in self._session.relayed() if isinstance(self._session, Relays) else ():
+            self.transcript.relayed(index, kept)
 
     def _drive(self, steps: Steps[Outcome], index: int) -> Outcome:
         try:
@@ -327,6 +375,7 @@ class Federation:
             raise error.with_remedy(remedy) from None
 
     def _carried(self, exchange: Exchange, index: int) -> Replies:
+        self._keep(index)
         began, exchange = time.process_time(), replace(exchange, metrics=self._measured)
         replies = self._carrier.exchange(exchange, self._timeout)
         traffic = self.traffic

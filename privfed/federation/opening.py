@@ -21,7 +21,8 @@ from weakref import WeakSet
 import msgspec
 
 from privfed.core.agreed.configuration import Configuration
-from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.agreed.policy import MOST_SUMS, ClientPolicy
+from privfed.core.agreed.program import kept_starts
 from privfed.core.asking.phases import unasked
 from privfed.core.asking.question import Question
 from privfed.core.connection import Engine, Opening
@@ -34,7 +35,7 @@ from privfed.core.values.domain import Domain
 from privfed.errors import ArgumentError, PrivacyError, RefusedError, warn
 from privfed.federation.clients import gathered
 from privfed.federation.driver import Federation
-from privfed.federation.request import FederationRequest, check_kinds, seed_from, start_in
+from privfed.federation.request import SPARE_SUMS, FederationRequest, check_kinds, seed_from
 from privfed.federation.simulation import Simulation, check_fresh, folder_to_resume
 from privfed.party.program import Stated, agreed_program
 from privfed.privacy.claim import Privacy, PrivacySpent, claimed
@@ -72,7 +73,11 @@ def open_federation(request: FederationRequest) -> Federation:
     if request.resume:
         configuration = msgspec.structs.replace(configuration, nonce=transcript.configuration.nonce)
         transcript.check_agreement(configuration)
-    _check_policy(engine, request, configuration)
+    policy = request.policy if engine.members is None and request.privacy is not None else None
+    if policy is not None and (code := refuses_fit(policy, configuration)) is not None:
+        # Clients in this process are asked whether they will join before a budget pays.
+        names = dict.fromkeys(configuration.clients, code)
+        raise RefusedError(names, stage="join", note=", and nothing was paid")
     run = _pay(request, configuration)
     seen = request.clients.answering(request.policy)
     # Whose objects are passed again would answer from what they trained in another fit.
@@ -106,10 +111,11 @@ def open_federation(request: FederationRequest) -> Federation:
         late=connection.late,
         again=partial(_again, request),
         named=request.named,
-        start=start_in(configuration, request.start),
+        start=request.start.total if request.start and kept_starts(configuration.program) else None,
         **_program(request, configuration),
         recording=_recording(request, transcript, run),
         data=data,
+        steps=getattr(request.secure_sum, "steps", None),
     )
 
 
@@ -222,19 +228,6 @@ def _again(request: FederationRequest, parameters: Mapping[str, Any]) -> Federat
     return open_federation(replace(request, **parameters, run_dir=None, resume=False, watch=None))
 
 
-def _check_policy(engine: Engine, request: FederationRequest, configuration: Configuration) -> None:
-    """Check that clients in this process will join a fit that a budget pays for.
-
-    Raises:
-        RefusedError: their policy forbids it; nothing was paid.
-    """
-    if engine.members is not None or request.policy is None or request.privacy is None:
-        return
-    if (code := refuses_fit(request.policy, configuration)) is not None:
-        names = dict.fromkeys(configuration.clients, code)
-        raise RefusedError(names, stage="join", note=", and nothing was paid")
-
-
 def _check_rows_lie_where(engine: Engine, request: FederationRequest) -> None:
     """Check that rows are where the engine's clients are.
 
@@ -281,7 +274,17 @@ def _ledger(
     return BudgetLedger(configuration, unopened=unopened(transcript))
 
 
-OPTIONS = ("protocol", "domain", "policy", "random_state", "groups", "client_names", "privacy", "engine")
+OPTIONS = (
+    "protocol",
+    "domain",
+    "policy",
+    "random_state",
+    "groups",
+    "client_names",
+    "privacy",
+    "engine",
+    "run_dir",
+)
 """What a user may say of a federation outside a fit."""
 
 
@@ -299,6 +302,7 @@ def open_over(
     random_state: Any = 0,
     privacy: Privacy | None = None,
     engine: Engine | None = None,
+    run_dir: str | Path | None = None,
     metric: Metric | None = None,
     algorithm: Algorithm[Any] | None = None,
 ) -> Federation:
@@ -324,7 +328,8 @@ def open_over(
         FederationRequest(
             clients=clients,
             description=purpose,
-            max_sums=1 << 16,
+            # Nodes answer fits of so many sums by default, those of a lost client among them.
+            max_sums=MOST_SUMS - SPARE_SUMS,
             algorithm=algorithm,
             metrics=() if metric is None else (metric.alone(),),
             protocol=protocol,
@@ -334,6 +339,7 @@ def open_over(
             privacy=privacy,
             engine=engine,
             policy=policy,
+            run_dir=run_dir,
         )
     )
 
@@ -366,8 +372,10 @@ def federation_over(
     return clients if metric is None else clients.for_metric(metric)
 
 
-def claim_of(federation: Federation, protocol: SecureSum) -> PrivacySpent | None:
-    """Return the claim of a run, seeded or not; None without differential privacy."""
+def claim_of(
+    federation: Federation, protocol: SecureSum, before: PrivacySpent | None = None
+) -> PrivacySpent | None:
+    """Return the claim of a run, with that of a run before (`claimed`); None without differential privacy."""
     ledger = federation.ledger
     if not isinstance(ledger, BudgetLedger | SteppedLedger):
         return None
@@ -376,4 +384,5 @@ def claim_of(federation: Federation, protocol: SecureSum) -> PrivacySpent | None
         tuple(ledger.payments),
         one_key=protocol.one_key,
         by_author=by_author(protocol),
+        before=before,
     )

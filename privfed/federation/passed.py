@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
@@ -13,36 +13,29 @@ from scipy.sparse import issparse
 from privfed.errors import ArgumentError, DataError
 
 
-class Passed(NamedTuple):
-    """What was passed, as a list of tables or one table.
-
-    Args:
-        X: a list of tables, or one table.
-        groups: with one table, the client of each row.
-        y: labels: a list for a list of tables.
-        names: names of the clients, or None.
-    """
-
-    X: Any
-    groups: Any
-    y: Any
-    names: Any
-
-
 def is_named(X: Any) -> bool:
     """Say whether `X` is a dict of tables by the clients' names. Some sparse tables are mappings, too."""
     return isinstance(X, Mapping) and not issparse(X)
 
 
-def as_passed(X: Any, groups: Any = None, y: Any = None, names: Any = None) -> Passed:
-    """Return a dict of tables as a list with names, and a table with a column of groups as two things.
+def as_passed(X: Any, groups: Any = None, y: Any = None, names: Any = None) -> tuple[Any, Any, Any, Any]:
+    """Return tables with their groups, labels and names: a dict of tables as a list with names.
 
-    Columns of tables with the same names in another order are put into the order of the first table.
+    A table with a column of groups becomes two things, and what a frame's `groupby` returns is a dict of
+    tables. Columns of tables with the same names in another order are put into the order of the first table.
 
     Raises:
         ArgumentError: clients are named twice, or no column has the name of `groups`.
         DataError: labels are of other clients.
     """
+    if type(X).__name__ in ("DataFrameGroupBy", "GroupBy"):  # of pandas, and of polars
+        by = X.by if type(X).__name__ == "GroupBy" else X.keys
+        X = {
+            "-".join(map(str, np.atleast_1d(key))): one[
+                [name for name in one.columns if not np.isin(name, by)]
+            ]
+            for key, one in X
+        }
     if is_named(X):
         if groups is not None or names is not None:
             raise ArgumentError(
@@ -61,9 +54,8 @@ def as_passed(X: Any, groups: Any = None, y: Any = None, names: Any = None) -> P
                 f"groups={groups!r} is no column of X, which has {', '.join(map(str, columns)) or 'none'}; "
                 "name one, or pass the client of each row."
             )
-        ids = np.asarray(X[groups])
-        X, groups = X[[one for one in columns if one != groups]], ids
-    return Passed(_aligned(X) if is_client_list(X) else X, groups, y, names)
+        X, groups = X[[one for one in columns if one != groups]], np.asarray(X[groups])
+    return _aligned(X) if is_client_list(X) else X, groups, y, names
 
 
 def _aligned(tables: Sequence[Any]) -> list[Any]:
@@ -95,18 +87,13 @@ def on_each(X: Any, mapped: Callable[[Any], Any]) -> Any:
     return [mapped(one) for one in X] if is_client_list(X) else mapped(X)
 
 
-def is_stacked(X: Any) -> bool:
-    """Say whether `X` is one array of three axes."""
-    return isinstance(X, np.ndarray) and X.ndim == 3
-
-
 def check_one_table(X: Any) -> None:
     """Check that `X` is no list of tables, where one table of rows is needed.
 
     Raises:
         DataError: it is one; the message says how to pass it.
     """
-    if (is_client_list(X) and len(X)) or is_stacked(X):
+    if (is_client_list(X) and len(X)) or (isinstance(X, np.ndarray) and X.ndim == 3):
         raise DataError("X holds several tables; pass each by itself: [model.predict(one) for one in X].")
 
 
@@ -127,7 +114,7 @@ def check_given(X: Any) -> None:
         raise DataError("X holds masked values; drop or impute these rows.")
     if is_client_list(X):
         return
-    if is_stacked(X):
+    if isinstance(X, np.ndarray) and X.ndim == 3:
         raise DataError("X has three axes; pass list(X), one table of shape (n_rows, n_features) a client.")
     if isinstance(X, list | tuple) and len({len(one) for one in X if hasattr(one, "__len__")}) > 1:
         raise DataError(

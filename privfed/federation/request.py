@@ -17,14 +17,15 @@ from privfed.algorithms.starts import StartTotal
 from privfed.core.agreed.agreement import check_built, check_size, size_of
 from privfed.core.agreed.configuration import CohortRule, Configuration, Terms
 from privfed.core.agreed.policy import ClientPolicy
-from privfed.core.agreed.program import AgreedProgram, kept_starts
+from privfed.core.agreed.program import AgreedProgram
 from privfed.core.connection import Engine
 from privfed.core.record.transcript import Transcript
-from privfed.core.roles.conversation import Algorithm, Phased, Total
+from privfed.core.roles.conversation import Algorithm, Phased
 from privfed.core.roles.secure_sum import DECLARED, SecureSum
 from privfed.core.stored.encoding import Array
 from privfed.core.values.domain import Ball, Box, Domain
 from privfed.core.values.guarantee import Noise, SampledSteps
+from privfed.core.values.numbers import check_whole
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.federation.clients import Clients
 from privfed.federation.driver import Watcher
@@ -101,11 +102,7 @@ def cohort_rule(
         return CohortRule(kind="schedule", rounds=_schedule(cohorts, n_clients))
     if clients_per_round is None or clients_per_round == n_clients:
         return CohortRule()
-    if not 1 <= clients_per_round <= n_clients:
-        raise ArgumentError(
-            f"clients_per_round must lie in [1, {n_clients}], the clients, got {clients_per_round}.",
-            parameters=["clients_per_round"],
-        )
+    check_whole("clients_per_round", clients_per_round, 1, n_clients)
     return CohortRule(kind="sampled", size=clients_per_round, seed=seed)
 
 
@@ -267,7 +264,8 @@ def _terms(clients: Clients, protocol: SecureSum, rule: CohortRule, max_sums: in
         )
     of_one, without = (
         "a list of one array was given",
-        "one array was given, without groups of several clients",
+        "one array was given, without groups of several clients (arrays of one axis in a list are rows of "
+        "one array: of one feature pass each as array.reshape(-1, 1))",
     )
     raise ArgumentError(
         f"{of_one if clients.rows is None else without}: protocol {protocol.name!r} cannot protect a single "
@@ -319,11 +317,6 @@ def seed_from(random_state: Any) -> int:
         f"random_state must be None, a number in [0, 2**63) or a generator, got {random_state!r}.",
         parameters=["random_state"],
     )
-
-
-def start_in(configuration: Configuration, start: StartTotal | None) -> Total | None:
-    """Return the total that an agreed algorithm starts from; None where it names none, as for metrics."""
-    return start.total if start is not None and kept_starts(configuration.program) else None
 
 
 def check_start(start: StartTotal, clients: tuple[str, ...], protocol: str, verified: bool) -> None:

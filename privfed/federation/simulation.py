@@ -35,7 +35,6 @@ from privfed.core.connection import Connection, Engine, Members, Opening
 from privfed.core.record.records import CLIENTS, LOCAL
 from privfed.core.record.transcript import Kept, Transcript, has_begun
 from privfed.core.roles.engine import Client
-from privfed.core.roles.secure_sum import SecureSum
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Unit
 from privfed.data.table import ClientTables
@@ -97,7 +96,14 @@ class Simulation(Engine):
         """
         if opening.data is None:
             raise ArgumentError("clients in this process need rows: pass X.")
-        self._check_faults(opening.protocol)
+        known = [one.name for one in opening.protocol.stages]
+        for fault in self.faults:
+            if fault.stage is not None and fault.stage not in known:
+                # Nothing would ever fail.
+                raise ArgumentError(
+                    f"a fault's stage must be one of {', '.join(known)} over {opening.protocol.name!r}, or "
+                    f"None for any; got {fault.stage!r}."
+                )
         configuration, policy = opening.configuration, opening.policy or ClientPolicy()
         private = configuration.privacy is not None
         seeded = configuration.privacy is not None and configuration.privacy.seeded
@@ -121,23 +127,8 @@ class Simulation(Engine):
             clients[i] = assembled(sides[i], *own, program=program)
         if private and opening.folder is not None and opening.transcript.records:
             check_ledgers(opening.folder, configuration, opening.transcript)
-        rng = np.random.default_rng(configuration.seed)
-        carrier = InProcessEngine(clients, pool, self.faults, rng)
+        carrier = InProcessEngine(clients, pool, self.faults, np.random.default_rng(configuration.seed))
         return Connection(session=session, carrier=carrier, logs=lambda: logs.where)
-
-    def _check_faults(self, protocol: SecureSum) -> None:
-        """Check that faults are in stages that the secure sum has.
-
-        Raises:
-            ArgumentError: one is in another, so that nothing would ever fail.
-        """
-        known = [one.name for one in protocol.stages]
-        for fault in self.faults:
-            if fault.stage is not None and fault.stage not in known:
-                raise ArgumentError(
-                    f"a fault's stage must be one of {', '.join(known)} over {protocol.name!r}, or None for "
-                    f"any; got {fault.stage!r}."
-                )
 
     def _logs(self, configuration: Configuration, folder: Path | None) -> ClientLogs:
         private = configuration.privacy is not None

@@ -13,7 +13,6 @@ from privfed.metrics.functions import (
     labels_agreement,
     mean_distance,
     score,
-    silhouette,
     simplified_silhouette,
     v_measure,
 )
@@ -38,7 +37,6 @@ __all__ = [
     "mean_distance",
     "profiles",
     "score",
-    "silhouette",
     "simplified_silhouette",
     "v_measure",
     "with_interval",

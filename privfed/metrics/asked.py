@@ -6,7 +6,7 @@ about centers that are agreed on with it. Clients that run the program themselve
 
 Under differential privacy a question is asked in its bounded form, for the whole budget.
 `privfed.questions.bounded.bounded_metrics` has the bounded forms and their bounds. At unit "client" questions
-have the form of `privfed.questions.bounded.bounded_metrics`.
+have the form of `privfed.questions.bounded.client_shares`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,21 @@ from privfed.core.asking.phases import Form, Phase, Phases, Shape, Within
 from privfed.core.asking.question import BOUNDED_FORMS, Question, kind_named, unbounded, wire_name
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Ask, Conversation, Setting
-from privfed.core.values.domain import Ball, Domain, FloatArray, Ranges, frozen_array
+from privfed.core.values.domain import LARGEST, Ball, Domain, FloatArray, Ranges, frozen_array
 from privfed.core.values.guarantee import Unit
+from privfed.core.values.numbers import check_number
+from privfed.core.values.origin import radius_of
 from privfed.errors import ArgumentError
 from privfed.privacy.bounds import RecordBounded
-from privfed.questions.bounded.bounded_metrics import SIZES_SHARE, AsOneRecord
-from privfed.questions.cluster_spread import ClusterSilhouettes
-from privfed.questions.histograms import ClientSizes, typical_size
+from privfed.questions.bounded.client_shares import SIZES_SHARE, AsOneRecord
+from privfed.questions.client_sizes import ClientSizes, typical_size
+from privfed.questions.cluster_spread import ClusterDistances, ClusterScatter, ClusterSilhouettes
+from privfed.questions.fuzzy_spread import FuzzySpread
+from privfed.questions.lloyd import Inertia
 from privfed.questions.ranges import MOST_ROWS, locate, range_phases
+
+CLIPPED = (Inertia, ClusterDistances, ClusterScatter, FuzzySpread)
+"""Questions whose bound is a distance: of clipped rows it is less. Others ask of rows as they are."""
 
 TWICE = (wire_name(ClusterSilhouettes),)
 """Questions that are asked again without centers that have no rows, where there is no noise."""
@@ -45,9 +52,12 @@ class AskedMetric:
         options: of its question, such as `power`, `m`, `q` or `n_labels`; those left out have their defaults.
         first: whether it is asked without a fit before it, so that the ranges are found first.
         centers: about which it asks, (n_clusters, n_features); None for those of the fit before it.
+        radius: length to which, under differential privacy, each row's offset from its nearest center is
+            clipped; None for rows as they are.
 
     Raises:
-        ArgumentError: no question of this name is known here, or it is no question.
+        ArgumentError: no question of this name is known here, it is no question, or the radius is not
+            above 0.
     """
 
     name: str
@@ -55,8 +65,10 @@ class AskedMetric:
     options: Mapping[str, object] = field(default_factory=dict)
     first: bool = False
     centers: FloatArray | None = field(default=None, compare=False)
+    radius: float | None = None
 
     def __post_init__(self) -> None:
+        check_number("radius", self.radius, f"(0, {LARGEST}]", or_none=True)
         try:
             known = issubclass(kind_named(self.name), Question)
         except KeyError:
@@ -71,14 +83,20 @@ class AskedMetric:
 
     @classmethod
     def about(cls, kind: type[Question], centers: FloatArray, **options: object) -> AskedMetric:
-        """Return the metric that asks questions of a class about centers."""
+        """Return the metric that asks questions of a class about centers, of rows clipped at their radius."""
         # What is no table is refused by the question itself.
         n_clusters = len(centers) if centers.ndim == 2 else None
-        return cls(name=wire_name(kind), n_clusters=n_clusters, options=options, centers=centers)
+        return cls(
+            name=wire_name(kind),
+            n_clusters=n_clusters,
+            options=options,
+            centers=frozen_array(centers),
+            radius=radius_of(centers),
+        )
 
     def after_a_fit(self) -> AskedMetric:
         """Return it as it follows a fit, which has found the ranges and the centers."""
-        return replace(self, first=False, centers=None)
+        return replace(self, first=False, centers=None, radius=None)
 
     def alone(self) -> AskedMetric:
         """Return it as it is asked alone, so that ranges are found first."""
@@ -107,7 +125,7 @@ class AskedMetric:
             low, high = domain.bounds(self.centers.shape[-1] if self.centers.ndim else 1)
             ranges = Ranges(low, high, domain.max_rows or MOST_ROWS)
             fields: dict[str, Any] = {**self.options, "ranges": ranges, "centers": self.centers}
-            self.kind(**fields).bounded(_radius(domain))
+            self.kind(**fields).bounded(_radius(domain), **self.limits)
 
     def phases(self, setting: Setting) -> Phases:
         """Return what the metric asks."""
@@ -150,7 +168,7 @@ class AskedMetric:
         fields: dict[str, Any] = {**self.options, "ranges": ranges}
         if about is not None:
             fields["centers"] = about
-        total = yield from asked(setting, self.kind(**fields), purpose, divisors)
+        total = yield from asked(setting, self.kind(**fields), purpose, divisors, self.limits)
         if about is None or self.name not in TWICE or setting.privacy is not None:
             return total
         # Under differential privacy there is no budget for a second sum, so that centers without rows still
@@ -160,6 +178,12 @@ class AskedMetric:
             fields["centers"] = frozen_array(about[kept])
             total = yield from asked(setting, self.kind(**fields), purpose, divisors)
         return total
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """What its bounded form has besides, where that depends on the radius."""
+        own = self.radius is not None and self.kind in CLIPPED
+        return {"radius": self.radius} if own else {}  # type: ignore[dict-item]
 
     def _form(self, setting: Setting, n_centers: int | tuple[int, int] | None) -> Form:
         return Form(self.kind, **self._centers(setting, n_centers), **self.options)
@@ -174,15 +198,24 @@ class AskedMetric:
         if self.kind not in BOUNDED_FORMS:
             return (Phase(self._form(setting, self.n_clusters)),)
         kind = cast(type[Question], BOUNDED_FORMS[self.kind])
-        form = Form(kind, reach=_reach(setting), **self._centers(setting, self.n_clusters), **self.options)
+        form = Form(
+            kind,
+            reach=_radius(setting.domain),
+            **self.limits,
+            **self._centers(setting, self.n_clusters),
+            **self.options,
+        )
         if unit.of_rows:
             return (Phase(form),)
-        shares = Form(AsOneRecord, inner=form, rows=Within(1.0, 2.0**40))
-        return (Phase(Form(ClientSizes)), Phase(shares))
+        return (Phase(Form(ClientSizes)), Phase(Form(AsOneRecord, inner=form, rows=Within(1.0, 2.0**40))))
 
 
 def asked(
-    setting: Setting, question: Question, purpose: str = "index", divisors: tuple[str, ...] = ()
+    setting: Setting,
+    question: Question,
+    purpose: str = "index",
+    divisors: tuple[str, ...] = (),
+    limits_of: Mapping[str, float] | None = None,
 ) -> Conversation[Statistics]:
     """Ask a metric's question and return its total.
 
@@ -194,6 +227,7 @@ def asked(
         question: the metric's.
         purpose: what the total is for.
         divisors: entries that the metric divides others by, such as the counts of clusters.
+        limits_of: what the bounded form of the question has besides, such as a radius.
 
     Raises:
         PrivacyError: the question has no bound for the unit, or the budget is spent.
@@ -204,7 +238,7 @@ def asked(
         return total.statistics
     limits, size, share = question.client_limits, 1.0, 1.0 - 1e-9
     if limits is None or terms.unit.of_rows:
-        question = bounded = question.bounded(_reach(setting))
+        question = bounded = question.bounded(_radius(setting.domain), **(limits_of or {}))
         if terms.unit == Unit.CLIENT and isinstance(bounded, RecordBounded):
             share -= SIZES_SHARE
             size = yield from typical_size(question.ranges, SIZES_SHARE)
@@ -218,10 +252,6 @@ def asked(
         least = 2.0 * noise[name] if name in divisors else 0.0
         found[name] = np.where(found[name] >= least, np.maximum(found[name], 0.0), 0.0)
     return Statistics(**{name: size * found[name] for name in weights})
-
-
-def _reach(setting: Setting) -> float | None:
-    return _radius(setting.domain)
 
 
 def _radius(domain: Domain | None) -> float | None:

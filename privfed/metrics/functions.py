@@ -11,6 +11,13 @@ If no domain is declared and the federation knows no ranges, a sum of ranges com
 `privfed.questions.ranges`). Each function reveals to the recipient of the total what its question's module
 says, over all clients.
 
+Under differential privacy a row may lie anywhere in the domain, whose size adds noise. The centers of a
+private fit carry a radius, to which the fit clipped offsets from them (`model.intervals().radius`).
+Metrics of such centers are those **of rows clipped at that radius**, unless `radius=` is another number, or
+None for rows as they are: a row beyond counts at the radius, in the same cluster. So they say nothing of how
+far rows lie beyond: `model.intervals()` and the warnings of a fit tell of rows that no center is near to.
+Silhouettes and scores of labels have bounds of their own, and are of rows as they are.
+
 The validity indices need no labels. They leave out clusters without rows, as the authors of federated k-means
 do (`nanmean`). With fewer than two clusters that have rows, no index is defined.
 `privfed.questions.cluster_spread` has the sources and formulas.
@@ -18,6 +25,7 @@ do (`nanmean`). With fewer than two clusters that have rows, no index is defined
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,15 +33,15 @@ import numpy as np
 from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.values.domain import FloatArray, frozen_array
-from privfed.core.values.numbers import as_number, as_numbers
+from privfed.core.values.numbers import as_number, as_numbers, check_number
+from privfed.core.values.origin import origin_of, radius_of, released
 from privfed.data.table import ClientTables
-from privfed.errors import ArgumentError, DataError, UndefinedIndexError
+from privfed.errors import ArgumentError, UndefinedIndexError
 from privfed.federation.clients import Clients
 from privfed.federation.driver import Federation
 from privfed.federation.opening import federation_over
 from privfed.federation.request import check_kinds
 from privfed.metrics.asked import AskedMetric
-from privfed.numerics.kernels.dispatch import assign
 from privfed.numerics.kernels.interpreted import IntArray
 from privfed.privacy.claim import Privacy
 from privfed.questions.cluster_spread import (
@@ -41,10 +49,9 @@ from privfed.questions.cluster_spread import (
     ClusterDistances,
     ClusterScatter,
     ClusterSilhouettes,
-    FuzzySpread,
-    index_from,
     scatters,
 )
+from privfed.questions.fuzzy_spread import FuzzySpread, index_from
 from privfed.questions.lloyd import Agreement, Contingency, Inertia, agreement
 
 
@@ -61,11 +68,43 @@ def measured(
     check_kinds({"privacy": privacy})
     if privacy is not None:
         options = {**options, "privacy": privacy}
+    if "radius" in options:
+        metric = replace(metric, radius=options.pop("radius"))
+        own = clients.configuration.privacy if isinstance(clients, Federation) else options.get("privacy")
+        if metric.radius is not None and own is None:
+            raise ArgumentError("radius= is of private metrics; clip rows that you have, or pass privacy=.")
     if isinstance(claim := options.get("privacy"), Privacy):
         metric.check_private(claim.domain)
     if not isinstance(clients, Federation):
         options = {**options, "n_clusters": metric.n_clusters}
-    return federation_over(clients, labels, metric=metric, **options).measure(metric, purpose, divisors)
+    federation = federation_over(clients, labels, metric=metric, **options)
+    total = federation.measure(metric, purpose, divisors)
+    # A profile divides by no spread: that of equal rows is 0.
+    if purpose == "index" and (coarse := federation.near_grid(total)) is not None:
+        raise coarse
+    return total
+
+
+def checked_centers(centers: Any, least: int = 1, name: str = "centers") -> FloatArray:
+    """Return centers as a read-only float64 array of shape (n_clusters, n_features), with their radius.
+
+    Args:
+        centers: what was passed.
+        least: fewest of them.
+        name: of the parameter.
+
+    Raises:
+        ArgumentError: they are no finite numbers, of another shape, or too few.
+    """
+    checked = frozen_array(as_numbers(name, centers))
+    if checked.ndim != 2 or 0 in checked.shape or len(checked) < least or not np.isfinite(checked).all():
+        raise ArgumentError(
+            f"{name} must be finite, of shape (n_clusters, n_features), n_clusters >= {least}, got "
+            f"shape {checked.shape}.",
+            parameters=[name, "n_clusters"],
+        )
+    radius = radius_of(centers)
+    return checked if radius is None else released(checked, origin_of(centers), radius)
 
 
 def inertia(clients: Any, centers: Any, *, privacy: Privacy | None = None, **options: Any) -> float:
@@ -75,8 +114,8 @@ def inertia(clients: Any, centers: Any, *, privacy: Privacy | None = None, **opt
         clients: list of tables of shape (n_i, n_features), or a federation.
         centers: (n_clusters, n_features).
         privacy: None, or a `privfed.Privacy` that is spent on this metric (for a list of tables only).
-        **options: `protocol`, `domain`, `policy`, `random_state`, `groups`, `client_names`, if `clients` is
-            not a federation.
+        **options: `radius` (above); and `protocol`, `domain`, `policy`, `random_state`, `groups`,
+            `client_names`, if `clients` is not a federation.
     """
     return _inertia(clients, centers, privacy, options)[0]
 
@@ -90,7 +129,7 @@ def score(clients: Any, centers: Any, *, privacy: Privacy | None = None, **optio
 def _inertia(
     clients: Any, centers: Any, privacy: Privacy | None, options: dict[str, Any]
 ) -> tuple[float, float]:
-    checked = frozen_array(as_numbers("centers", centers))
+    checked = checked_centers(centers)
     total = measured(clients, None, privacy, options, AskedMetric.about(Inertia, checked), "score")
     return float(total["inertia"][0]), max(float(total["rows"][0]), 1.0)
 
@@ -129,8 +168,8 @@ def labels_agreement(
         n_labels: number of codes, which is public; by default the largest code in `labels` plus one. Under
             differential privacy it is required, as that default would depend on single rows.
         privacy: None, or a `privfed.Privacy` that is spent on this metric (for a list of tables only).
-        **options: `protocol`, `domain`, `policy`, `random_state`, `groups`, `client_names`, if `clients` is
-            not a federation.
+        **options: `radius` (above); and `protocol`, `domain`, `policy`, `random_state`, `groups`,
+            `client_names`, if `clients` is not a federation.
     """
     if n_labels is None:
         if labels is None or privacy is not None:
@@ -140,8 +179,7 @@ def labels_agreement(
             )
         n_labels = 1 + max(int(max(own)) for own in labels)
     check_labels(clients, labels)
-    checked = frozen_array(as_numbers("centers", centers))
-    metric = AskedMetric.about(Contingency, checked, n_labels=n_labels)
+    metric = AskedMetric.about(Contingency, checked_centers(centers), n_labels=n_labels)
     return agreement(measured(clients, labels, privacy, options, metric, "agreement")["table"])
 
 
@@ -191,20 +229,17 @@ def fuzzy_davies_bouldin(
         p: order of the Minkowski distance between centers, at least 1 (eq. 11).
         q: power of the distances of rows to centers, in [1, 64] (eq. 12).
         privacy: None, or a `privfed.Privacy` that is spent on this metric (for a list of tables only).
-        **options: `protocol`, `domain`, `policy`, `random_state`, `groups`, `client_names`, if `clients` is
-            not a federation.
+        **options: `radius` (above); and `protocol`, `domain`, `policy`, `random_state`, `groups`,
+            `client_names`, if `clients` is not a federation.
 
     Raises:
         ArgumentError: there are fewer than two centers, or a parameter is out of its bounds.
     """
-    centers = frozen_array(as_numbers("centers", centers))
-    if centers.ndim != 2 or len(centers) < 2:
-        raise ArgumentError(f"the index compares clusters: it needs at least 2 centers, got {centers.shape}.")
-    m, p, q = as_number("m", m), as_number("p", p), as_number("q", q)
-    if not p >= 1.0:
-        raise ArgumentError(f"p must be at least 1, got p={p}; the paper takes p=2.")
+    centers = checked_centers(centers, 2)
+    m, q = as_number("m", m), as_number("q", q)
+    check_number("p", p, "[1, inf]", remedy="; the paper takes p=2")
     metric = AskedMetric.about(FuzzySpread, centers, m=m, q=q)
-    return index_from(measured(clients, None, privacy, options, metric), centers, p, q)
+    return index_from(measured(clients, None, privacy, options, metric), centers, float(p), q)
 
 
 COUNTS = ("count",)
@@ -221,15 +256,7 @@ def _measured(
     **parameters: float,
 ) -> tuple[Statistics, FloatArray]:
     """Check the centers, then ask about them."""
-    try:
-        checked = frozen_array(centers)
-    except (TypeError, ValueError):
-        raise ArgumentError("centers must be an array of numbers, (n_clusters, n_features).") from None
-    if checked.ndim != 2 or len(checked) < least:
-        raise ArgumentError(
-            f"centers must be of shape (n_clusters, n_features), n_clusters >= {least}, got {checked.shape}.",
-            parameters=["n_clusters"],
-        )
+    checked = checked_centers(centers, least)
     metric = AskedMetric.about(kind, checked, **parameters)
     return measured(clients, None, privacy, options, metric, divisors=COUNTS), checked
 
@@ -272,21 +299,18 @@ def davies_bouldin(
         p: order of the Minkowski distance between centers, at least 1.
         q: power of the distances of rows to centers, in [1, 8].
         privacy: None, or a `privfed.Privacy` that is spent on this metric (for a list of tables only).
-        **options: `protocol`, `domain`, `policy`, `random_state`, `groups`, `client_names`, if `clients` is
-            not a federation.
+        **options: `radius` (above); and `protocol`, `domain`, `policy`, `random_state`, `groups`,
+            `client_names`, if `clients` is not a federation.
 
     Raises:
         UndefinedIndexError: fewer than two clusters hold rows.
     """
-    p, q = as_number("p", p), as_number("q", q)
-    if not 1.0 <= p < np.inf:
-        raise ArgumentError(f"p must be a number of at least 1, got p={p}.")
-    if not 1.0 <= q <= LARGEST_POWER:
-        raise ArgumentError(f"q must lie in [1, {LARGEST_POWER:g}], got q={q}.")
+    check_number("p", p, "[1, inf)")
+    check_number("q", q, f"[1, {LARGEST_POWER}]")
     total, checked = _measured(clients, centers, privacy, options, ClusterDistances, power=float(q))
     kept = _with_rows(total)
     spread = (total["distance"][kept] / np.rint(total["count"][kept])) ** (1.0 / q)
-    return worst_ratios(spread, checked[kept], p)
+    return worst_ratios(spread, checked[kept], float(p))
 
 
 def worst_ratios(spread: FloatArray, centers: FloatArray, p: float) -> float:
@@ -351,33 +375,3 @@ def calinski_harabasz(clients: Any, centers: Any, *, privacy: Privacy | None = N
         raise UndefinedIndexError(f"each of the {len(kept)} clusters holds one row; pass fewer centers.")
     between, within = scatters(count, total["offset"][kept], total["square"][kept], checked[kept])
     return between / within if within > 0 else 1.0
-
-
-def silhouette(clients: Any, centers: Any) -> float:
-    """Return the mean silhouette of the pooled rows (Rousseeuw 1987), for simulations only.
-
-    It needs the distance between every two rows, also of different clients, which no sum gives, so the rows
-    are pooled here in clear. `simplified_silhouette` is its counterpart through a secure sum.
-
-    Args:
-        clients: list of tables of shape (n_i, n_features); a federation is refused.
-        centers: (n_clusters, n_features).
-
-    Raises:
-        DataError: a federation is passed, or tables whose columns do not match.
-        UndefinedIndexError: fewer than two clusters hold rows, or each holds one row.
-    """
-    # Imported here since it takes long, and few runs need it.
-    from sklearn.metrics import silhouette_score
-
-    if isinstance(clients, Federation):
-        raise DataError("silhouette pools all rows, which a federation never gives; pass a list of tables.")
-    try:
-        rows = np.concatenate([np.asarray(one, dtype=np.float64) for one in clients])
-        labels = assign(rows, frozen_array(centers))
-    except (TypeError, ValueError):
-        raise DataError("clients and centers must be tables of numbers with the same columns.") from None
-    n_clusters = len(np.unique(labels))
-    if not 2 <= n_clusters < len(rows):
-        raise UndefinedIndexError(f"{n_clusters} clusters hold the {len(rows)} rows; pass other centers.")
-    return float(silhouette_score(rows, labels))

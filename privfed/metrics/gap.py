@@ -14,8 +14,10 @@ from typing import Any, Literal
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from privfed.core.values.domain import FloatArray, frozen_array
+from privfed.core.values.domain import FloatArray
+from privfed.core.values.numbers import as_numbers
 from privfed.errors import ArgumentError
+from privfed.metrics.functions import checked_centers
 
 
 def knowledge_gap(
@@ -39,16 +41,20 @@ def knowledge_gap(
     Raises:
         ArgumentError: the shapes of centers or variances do not match, or a value is not allowed.
     """
-    ours, theirs = _centers("found", found), _centers("true", true)
+    ours, theirs = checked_centers(found, name="found"), checked_centers(true, name="true")
     if ours.shape[1] != theirs.shape[1]:
         raise ArgumentError(
-            f"found has {ours.shape[1]} columns, true has {theirs.shape[1]}; pass equal columns."
+            f"found has {ours.shape[1]} columns, true has {theirs.shape[1]}; pass equal columns.",
+            parameters=["found", "true"],
         )
     if pairing not in ("one-to-one", "nearest", "order"):
-        raise ArgumentError(f'pairing must be "one-to-one", "nearest" or "order", got {pairing!r}.')
+        raise ArgumentError(
+            f'pairing must be "one-to-one", "nearest" or "order", got {pairing!r}.', parameters=["pairing"]
+        )
     if pairing != "nearest" and len(ours) != len(theirs):
         raise ArgumentError(
-            f"{len(ours)} found and {len(theirs)} true centers do not pair off; take pairing='nearest'."
+            f"{len(ours)} found and {len(theirs)} true centers do not pair off; take pairing='nearest'.",
+            parameters=["found", "true"],
         )
     scale = _variances(variances, ours, theirs)
     difference = ours[:, None] - theirs[None]
@@ -58,30 +64,12 @@ def knowledge_gap(
     )
     distances = np.sqrt(squares.sum(axis=2))
     if not np.isfinite(distances).all():
-        raise ArgumentError("variances must be positive in each feature in which centers differ.")
-    return _paired(distances, pairing)
-
-
-def _paired(distances: FloatArray, pairing: str) -> float:
-    if pairing == "nearest":
-        return float(distances.min(axis=1).sum())
-    if pairing == "order":
-        return float(np.trace(distances))
-    return float(distances[linear_sum_assignment(distances)].sum())
-
-
-def _centers(name: str, centers: Any) -> FloatArray:
-    try:
-        checked = frozen_array(centers)
-    except (TypeError, ValueError):
         raise ArgumentError(
-            f"{name} must be an array of numbers, (n_centers, n_features).", parameters=[name]
-        ) from None
-    if checked.ndim != 2 or 0 in checked.shape or not np.isfinite(checked).all():
-        raise ArgumentError(
-            f"{name} must be finite centers (n_centers, n_features), got {checked.shape}.", parameters=[name]
+            "variances must be positive in each feature in which centers differ.", parameters=["variances"]
         )
-    return checked
+    each = np.arange(len(ours))
+    pairs = {"nearest": (each, distances.argmin(axis=1)), "order": (each, each)}
+    return float(distances[pairs.get(pairing) or linear_sum_assignment(distances)].sum())
 
 
 def _variances(variances: Any, found: FloatArray, true: FloatArray) -> FloatArray:
@@ -89,14 +77,14 @@ def _variances(variances: Any, found: FloatArray, true: FloatArray) -> FloatArra
         return np.ones(true.shape[1])
     if isinstance(variances, str):
         if variances != "centers":
-            raise ArgumentError(f'variances must be an array, "centers" or None, got {variances!r}.')
+            raise ArgumentError(
+                f'variances must be an array, "centers" or None, got {variances!r}.', parameters=["variances"]
+            )
         return np.asarray(np.var(np.concatenate([found, true]), axis=0, ddof=1))
-    try:
-        checked = frozen_array(variances)
-    except (TypeError, ValueError):
-        raise ArgumentError("variances must be numbers, one for each feature.") from None
+    checked = as_numbers("variances", variances)
     if checked.shape != true.shape[1:] or not np.isfinite(checked).all() or (checked < 0).any():
         raise ArgumentError(
-            f"variances must be {true.shape[1]} numbers of at least 0, got shape {checked.shape}."
+            f"variances must be {true.shape[1]} numbers of at least 0, got shape {checked.shape}.",
+            parameters=["variances"],
         )
     return checked

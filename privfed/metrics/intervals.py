@@ -13,12 +13,11 @@ Of the others noise is drawn, from the released total and its standard deviation
   over the neighbours that may be the worst; these contain the worst one with the probability that is left
   out. So much is proven. A spread's error is drawn by Fieller's pivot: a standard normal gives the quotient
   that is so many standard deviations away. It is drawn at the noised spreads, in place of the exact ones.
-- Scores of labels are quotients of sums over a table (`privfed.metrics.label_intervals`).
 - Calinski-Harabasz is a quotient of two scatters, which draws show to be normal and by how much noise shifts
   them. Where the scatter within may be 0 the upper end is infinite. If it is 0, as where each row lies on
   its center, the index is 1 by convention, which the interval of the quotient leaves out.
 
-All three cover in measurements (docs/measurements/validity.md), and have no proof: 96.5 to 100 % of 200 draws
+Both cover in measurements (docs/measurements/validity.md), and have no proof: 96.5 to 100 % of 200 draws
 for Davies-Bouldin, at 1.1 to 2.2 times the width that 95 % of the values need, and 94.5 to 100 % for
 Calinski-Harabasz, where most upper ends are infinite. An interval of all spreads at once, which is proven for
 Davies-Bouldin, was 1.3 to 3.9 times too wide.
@@ -41,32 +40,31 @@ from inspect import signature
 from typing import Any, cast
 
 import numpy as np
+from scipy.special import ndtri
 
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.records import question_of
-from privfed.core.values.domain import FloatArray, frozen_array
-from privfed.core.values.numbers import as_number, as_numbers
+from privfed.core.values.domain import FloatArray
+from privfed.core.values.numbers import check_number
+from privfed.core.values.origin import radius_of
 from privfed.errors import ArgumentError, UndefinedIndexError
 from privfed.federation.opening import claim_of, federation_over
 from privfed.federation.request import protocol_of
-from privfed.metrics.functions import check_labels
-from privfed.metrics.label_intervals import DRAWS, quotient_of_labels, two_sided
+from privfed.metrics.functions import check_labels, checked_centers
 from privfed.metrics.named import ASKS, METRICS, OF_LABELS, OF_TWO, following
 from privfed.numerics.quotients import quotients
 from privfed.privacy.bounds import RecordBounded
 from privfed.privacy.claim import Privacy, PrivacySpent, one_line
 from privfed.privacy.noised import Noised
-from privfed.questions.bounded.bounded_metrics import AsOneRecord
-from privfed.questions.cluster_spread import (
-    ClusterDistances,
-    ClusterScatter,
-    FuzzySpread,
-    index_from,
-    scatters,
-)
-from privfed.questions.lloyd import Contingency, agreement
+from privfed.questions.bounded.client_shares import AsOneRecord
+from privfed.questions.cluster_spread import ClusterDistances, ClusterScatter, scatters
+from privfed.questions.fuzzy_spread import FuzzySpread, index_from
+from privfed.questions.lloyd import agreement
 
 Ends = tuple[float, float] | str
+
+DRAWS = 1000
+"""How often the noise of a released total is drawn."""
 
 _SEED = 0
 """From which noise of a released total is drawn: an interval repeats."""
@@ -78,7 +76,6 @@ _NO_INTERVAL = {
     "knowledge_gap": "compares centers and asks nobody, so that it has no noise",
     "labels_agreement": "is several scores, each of which has its own",
     "profiles": "has no bound under differential privacy",
-    "silhouette": "needs the distances between all rows, which no sum gives",
 }
 """Why functions of `privfed.metrics` have no interval."""
 
@@ -98,11 +95,13 @@ class Estimate:
     Args:
         metric: its name.
         value: as the metric's function returns it.
-        level: probability with which the interval covers, at least; for `davies_bouldin`,
-            `calinski_harabasz` and scores of labels that is measured, not proven.
+        level: probability with which the interval covers, at least; for `davies_bouldin` and
+            `calinski_harabasz` that is measured, not proven.
         low: lower end; None for no interval.
         high: upper end, likewise; infinite where noise leaves no bound.
         no_interval: why there is none; empty if there is one.
+        radius: length to which rows' offsets from their nearest center were clipped, so that value and
+            interval are of clipped rows; None for rows as they are.
         claim: of what the metric was asked under.
     """
 
@@ -112,6 +111,7 @@ class Estimate:
     low: float | None = None
     high: float | None = None
     no_interval: str = ""
+    radius: float | None = None
     claim: PrivacySpent | None = field(default=None, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,9 +122,10 @@ class Estimate:
 
     def __str__(self) -> str:
         """Return it in words."""
+        of = "" if self.radius is None else f" of rows clipped at {self.radius:.3g} from their center"
         if self.low is None:
-            return f"{self.metric} {self.value:.6g} (no interval: {self.no_interval})"
-        return f"{self.metric} {self.value:.6g} ({self.level:.0%}: {self.low:.6g} to {self.high:.6g})"
+            return f"{self.metric}{of} {self.value:.6g} (no interval: {self.no_interval})"
+        return f"{self.metric}{of} {self.value:.6g} ({self.level:.0%}: {self.low:.6g} to {self.high:.6g})"
 
 
 def with_interval(
@@ -146,8 +147,9 @@ def with_interval(
         labels: list of integer codes, one array a client, for a metric of labels.
         privacy: is spent on this metric; the interval spends nothing.
         level: probability with which the interval covers, in (0, 1).
-        **options: those of the metric (`q`, `m`, `n_labels`); and `protocol`, `policy`, `random_state`,
-            `groups`, `client_names`.
+        **options: those of the metric (`q`, `m`, `n_labels`); `radius`, at which rows are clipped, None for
+            none, by default that of the centers of a private fit; and `protocol`, `policy`,
+            `random_state`, `groups`, `client_names`.
 
     Raises:
         ArgumentError: the metric is unknown, or a parameter is out of its bounds.
@@ -166,7 +168,7 @@ def with_intervals(
     level: float = 0.95,
     **options: Any,
 ) -> list[Estimate]:
-    """Ask one metric, or several scores of labels at once, and return each with its own interval.
+    """Ask one metric, or several scores of labels at once, and return each, with an interval if there is one.
 
     All scores of labels follow from one table, so that together they cost what one does. Arguments and errors
     are those of `with_interval`; `metrics` are one name, or several of `OF_LABELS`.
@@ -185,18 +187,12 @@ def with_intervals(
             + f" No interval: {'; '.join(why)}."
             * bool(why)
         )
-    if not 0.0 < as_number("level", level) < 1.0:
-        raise ArgumentError(f"level must lie in (0, 1), got level={level!r}.", parameters=["level"])
+    check_number("level", level, "(0, 1)")
     first = metrics[0]
     own = {name: options.pop(name) for name in signature(ASKS[first]).parameters if name in options}
-    checked, least = frozen_array(as_numbers("centers", centers)), 2 if first in OF_TWO else 1
-    if checked.ndim != 2 or len(checked) < least:
-        raise ArgumentError(
-            f"{first} needs centers of shape (n_clusters, n_features), n_clusters >= {least}, got "
-            f"{checked.shape}.",
-            parameters=["n_clusters"],
-        )
-    asked = replace(following(len(checked), {first: own})[0], centers=checked)
+    checked = checked_centers(centers, 2 if first in OF_TWO else 1)
+    radius = options.pop("radius", radius_of(centers))
+    asked = replace(following(len(checked), {first: own})[0], centers=checked, radius=radius)
     asked.check_private(privacy.domain)
     if first in OF_LABELS:
         check_labels(clients, labels)
@@ -204,7 +200,7 @@ def with_intervals(
     federation = federation_over(clients, labels, metric=asked, **options)
     claim = partial(claim_of, federation, protocol_of(options.get("protocol", "masked")))
     try:
-        values = {first: METRICS.find(first)(federation, checked, **own)}
+        values = {first: METRICS.find(first)(federation, checked, radius=radius, **own)}
     except UndefinedIndexError as error:
         error.add_note(f"It was asked under the claim: {one_line(claim())}.")
         raise
@@ -217,12 +213,17 @@ def with_intervals(
     estimates = []
     for name, value in values.items():
         ends = _ends(name, noised, total.statistics, std, level, np.random.default_rng(_SEED))
-        found = Estimate(name, value, level, claim=claim())
+        found = Estimate(name, value, level, radius=asked.limits.get("radius"), claim=claim())
         if isinstance(ends, str):
             estimates.append(replace(found, no_interval=ends))
         else:
             estimates.append(replace(found, low=min(ends[0], value), high=max(ends[1], value)))
     return estimates
+
+
+def two_sided(level: float) -> float:
+    """Return how many standard deviations a normal variable is within, with a probability."""
+    return float(ndtri(0.5 + level / 2.0))
 
 
 def _ends(
@@ -236,17 +237,14 @@ def _ends(
         return max(found - rows * half, 0.0), found + rows * half
     if metric in OF_A_QUOTIENT:
         above, below = OF_A_QUOTIENT[metric]
-        most = cast(RecordBounded, inner).bounds[above].l2
-        return _mean(total, std, above, below, two_sided(level), most)
+        return _mean(total, std, above, below, two_sided(level), cast(RecordBounded, inner).bounds[above].l2)
     if isinstance(inner, ClusterDistances):
         return _davies_bouldin(inner, total, std, level, rng)
     if isinstance(inner, ClusterScatter):
         return _calinski_harabasz(inner, rows, total, std, level, rng)
-    if isinstance(inner, Contingency):
-        return quotient_of_labels(metric, rows * total["table"], rows * float(std["table"]), level, rng)
     if isinstance(inner, FuzzySpread):
         return _fuzzy(inner, total, std, two_sided(level ** (1.0 / (2 * len(inner.centers) + 1))))
-    return "none is known that covers this metric"
+    return "of a score of labels none is proven"
 
 
 def _unit(asked: Any) -> tuple[float, Any]:

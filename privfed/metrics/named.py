@@ -21,8 +21,8 @@ from privfed.questions.cluster_spread import (
     ClusterProfiles,
     ClusterScatter,
     ClusterSilhouettes,
-    FuzzySpread,
 )
+from privfed.questions.fuzzy_spread import FuzzySpread
 from privfed.questions.lloyd import Contingency, Inertia
 
 Named = Iterable[str] | Mapping[str, Mapping[str, Any]] | None
@@ -82,7 +82,8 @@ def checked(metrics: Named) -> tuple[tuple[str, Mapping[str, Any]], ...]:
     if isinstance(metrics, Mapping):
         found = tuple(metrics.items())
     else:
-        found = tuple((name, {}) for name in _listed(metrics))
+        listed = metrics if isinstance(metrics, Iterable) and not isinstance(metrics, str | bytes) else [None]
+        found = tuple((name, {}) for name in listed)
     if not all(isinstance(name, str) and isinstance(options, Mapping) for name, options in found):
         raise ArgumentError(
             'metrics must be a list of names, or a dict from names to dicts of options, such as ["inertia"] '
@@ -90,10 +91,6 @@ def checked(metrics: Named) -> tuple[tuple[str, Mapping[str, Any]], ...]:
             parameters=["metrics"],
         )
     return found
-
-
-def _listed(metrics: Any) -> Iterable[Any]:
-    return metrics if isinstance(metrics, Iterable) and not isinstance(metrics, str | bytes) else [None]
 
 
 def _following(name: str, options: Mapping[str, Any], n_clusters: int, m: float) -> AskedMetric:
@@ -129,7 +126,7 @@ METRICS: Registry[Callable[..., float]] = Registry(
     "privfed.metrics",
     {
         name: f"privfed.metrics.functions:{name}"
-        for name in sorted({*ASKS, "silhouette"} - {"clients_per_cluster", "labels_agreement", "profiles"})
+        for name in sorted({*ASKS} - {"clients_per_cluster", "labels_agreement", "profiles"})
     },
 )
 """Metrics by name: functions of clients (or of a federation) and centers that return a number. Packages add

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from privfed.core.values.domain import FloatArray, frozen_array
-from privfed.core.values.numbers import as_numbers
+from privfed.core.values.domain import FloatArray
 from privfed.metrics.asked import AskedMetric
-from privfed.metrics.functions import measured
-from privfed.questions.cluster_spread import ClusterClients, ClusterProfiles
+from privfed.metrics.functions import checked_centers, measured
+from privfed.questions.cluster_spread import ClusterClients, ClusterProfiles, moments_of
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class Profiles:
 
     def to_dict(self) -> dict[str, Any]:
         """Return them as JSON types; what is of no rows is None."""
-        return {name: _plain(value.tolist()) for name, value in asdict(self).items() if value is not None}
+        return {name: plain(value.tolist()) for name, value in asdict(self).items() if value is not None}
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> Profiles:
@@ -66,9 +65,10 @@ class Profiles:
         return cls(**{name: np.array(value, dtype=np.float64) for name, value in plain.items()})
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return numbers, or lists of them, as JSON has them: what is not finite is None."""
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [plain(one) for one in value]
     return value if np.isfinite(value) else None
 
 
@@ -86,17 +86,11 @@ def profiles(clients: Any, centers: Any, **options: Any) -> Profiles:
         PrivacyError: the federation has a guarantee of differential privacy. `intervals()` of a private fit
             has sizes and means, for no budget.
     """
-    checked = frozen_array(as_numbers("centers", centers))
+    checked = checked_centers(centers)
     total = measured(clients, None, None, options, AskedMetric.about(ClusterProfiles, checked), "profile")
-    count, rows = total["count"], max(float(total["count"].sum()), 1.0)
-    filled, each = (count > 0.0)[:, None], np.where(count > 0.0, count, 1.0)[:, None]
-    # Around the centers, so that nothing is lost where the data lies far from the origin.
-    shift, square = total["offset"] / each, total["square"] / each
-    means, variances = checked + shift, np.maximum(square - np.square(shift), 0.0)
-    mean = (count[:, None] * means).sum(axis=0) / rows
-    whole = (count[:, None] * (variances + np.square(means - mean))).sum(axis=0) / rows
-    empty = np.where(filled, 0.0, np.nan)
-    return Profiles(count, means + empty, np.sqrt(variances) + empty, mean, np.sqrt(whole))
+    means, variances, mean, whole = moments_of(total, checked)
+    empty = np.where((total["count"] > 0.0)[:, None], 0.0, np.nan)
+    return Profiles(total["count"], means + empty, np.sqrt(variances) + empty, mean, np.sqrt(whole))
 
 
 def clients_per_cluster(clients: Any, centers: Any, **options: Any) -> FloatArray:
@@ -112,6 +106,5 @@ def clients_per_cluster(clients: Any, centers: Any, **options: Any) -> FloatArra
     Raises:
         PrivacyError: the federation has a guarantee of differential privacy.
     """
-    checked = frozen_array(as_numbers("centers", centers))
-    asked = AskedMetric.about(ClusterClients, checked)
+    asked = AskedMetric.about(ClusterClients, checked_centers(centers))
     return measured(clients, None, None, options, asked, "profile")["clients"]

@@ -15,15 +15,15 @@ point by point. All restarts are done in one pass.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from privfed.core.asking.data import Stacked
+from privfed.core.values.computed import Computed
 from privfed.core.values.domain import FloatArray
 from privfed.numerics.kernels import dispatch
 from privfed.numerics.kernels.dispatch import CHOICE, Assigner, Choice, groups, step
@@ -49,7 +49,7 @@ class LocalUpdate:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LocalUpdates(Sequence[LocalUpdate]):
+class LocalUpdates(Computed[LocalUpdate]):
     """The results of local steps on several clients.
 
     Args:
@@ -65,15 +65,8 @@ class LocalUpdates(Sequence[LocalUpdate]):
     def __len__(self) -> int:
         return len(self.centers)
 
-    @overload
-    def __getitem__(self, place: int) -> LocalUpdate: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[LocalUpdate]: ...
-
-    def __getitem__(self, place: int | slice) -> LocalUpdate | list[LocalUpdate]:
-        if isinstance(place, slice):
-            return [self[i] for i in range(*place.indices(len(self)))]
+    def item(self, place: int) -> LocalUpdate:
+        """Return the update of one client."""
         return LocalUpdate(self.centers[place], self.counts[place], self.received)
 
 
@@ -294,8 +287,7 @@ def _lloyd(points: FloatArray, weights: FloatArray, start: FloatArray, max_iter:
         _, sums = cell_sums(weighted, labels, len(centers))
         full = total > 0.0
         centers[full] = sums[full] / total[full, None]
-    nearest_now = centers[assigner.labels(centers)]
-    inertia = weighed(own_squares(points, nearest_now), weights)
+    inertia = weighed(own_squares(points, centers[assigner.labels(centers)]), weights)
     return Clustering(centers, labels, float(inertia))
 
 
@@ -348,8 +340,7 @@ def weighted_kmeans(
         n_init: number of starts.
         max_iter: most Lloyd steps of each.
     """
-    starts = seeds(points, weights, n_clusters, rng, n_sets=n_init)
-    return lloyd(points, weights, starts, max_iter=max_iter)
+    return lloyd(points, weights, seeds(points, weights, n_clusters, rng, n_sets=n_init), max_iter=max_iter)
 
 
 _SEED = 20_251_122

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privfed.core.values.domain import FloatArray
-from privfed.errors import ArgumentError
+from privfed.core.values.numbers import check_number, check_whole, consecutive
 from privfed.numerics.kernels.dispatch import CHOICE, Choice, distances, weighted_sums
 
 LARGEST_FUZZIFIER = 100.0
@@ -37,10 +37,7 @@ def check_fuzzifier(m: float) -> None:
     Raises:
         ArgumentError: m is not in (1, 100].
     """
-    if not 1.0 < m <= LARGEST_FUZZIFIER:
-        raise ArgumentError(
-            f"m must lie in (1, {LARGEST_FUZZIFIER:g}], got m={m}; the papers take m=2.", parameters=["m"]
-        )
+    check_number("m", m, f"(1, {LARGEST_FUZZIFIER:g}]", remedy="; the papers take m=2")
 
 
 def shares(distances: FloatArray, m: float) -> FloatArray:
@@ -113,14 +110,8 @@ def check_local(local_iter: int, local_tol: float | None) -> None:
     Raises:
         ArgumentError: one is out of its bounds.
     """
-    if not 1 <= local_iter <= 100_000:
-        raise ArgumentError(
-            f"local_iter must lie in [1, 100000], got local_iter={local_iter}.", parameters=["local_iter"]
-        )
-    if local_tol is not None and not 0.0 <= local_tol < np.inf:
-        raise ArgumentError(
-            f"local_tol must be None or not negative, got local_tol={local_tol}.", parameters=["local_tol"]
-        )
+    check_whole("local_iter", local_iter, 1, 100_000)
+    check_number("local_tol", local_tol, "[0, inf)", or_none=True)
 
 
 class Stack:
@@ -143,8 +134,7 @@ class Stack:
     @classmethod
     def of(cls, clients: Sequence[FloatArray], n_clusters: int, m: float, choice: Choice = CHOICE) -> Stack:
         """Return the stack of some clients' rows, for steps with so many centers."""
-        n_rows = sum(map(len, clients))
-        return cls(clients, m, choice.settled(n_rows, n_clusters, clients[0].shape[1]))
+        return cls(clients, m, choice.settled(sum(map(len, clients)), n_clusters, clients[0].shape[1]))
 
     def memberships(self, centers: FloatArray) -> FloatArray:
         """Return the memberships in each client's centers, (n_clients, n_clusters, n_features)."""
@@ -175,14 +165,8 @@ class Stack:
 
 
 def blocks(clients: Sequence[FloatArray], n_clusters: int) -> Iterator[Sequence[FloatArray]]:
-    """Yield consecutive groups of clients whose memberships fit into `_BLOCK`, or single larger clients."""
-    first, n_rows = 0, 0
-    for i, rows in enumerate(clients):
-        if n_rows and (n_rows + len(rows)) * n_clusters > _BLOCK:
-            yield clients[first:i]
-            first, n_rows = i, 0
-        n_rows += len(rows)
-    yield clients[first:]
+    """Return consecutive groups of clients whose memberships fit into `_BLOCK`, or single larger clients."""
+    return (clients[own] for own in consecutive((len(rows) * n_clusters for rows in clients), _BLOCK))
 
 
 def local_fits(
@@ -206,8 +190,7 @@ def local_fits(
     Returns:
         One fit a client, in order.
     """
-    pieces = blocks(clients, len(centers))
-    stacks = (Stack.of(piece, len(centers), m) for piece in pieces)
+    stacks = (Stack.of(piece, len(centers), m) for piece in blocks(clients, len(centers)))
     return [one for stack in stacks for one in _fits(stack, centers, local_iter, local_tol)]
 
 

@@ -73,8 +73,7 @@ def microaggregated(
         ends: int64 of shape (n_groups,), where each group ends in `order`. Groups have from `m` to
         2 `m` - 1 ids; or to 3 `m` - 3, where points stand for several.
     """
-    n_points = len(points)
-    ones = np.ones(n_points, dtype=np.int64)
+    ones = np.ones(len(points), dtype=np.int64)
     ids, rows = ones if ids is None else ids, ones if rows is None else rows
     # Columns in an order of their own, so that theirs matters only where two have the same values.
     points = points[:, _by_bytes(np.sort(points + 0.0, axis=0).T).argsort(kind="stable")]
@@ -149,8 +148,7 @@ def _whole(points: FloatArray) -> FloatArray:
         low, high = np.maximum(ordered[0], middle - fence), np.minimum(ordered[-1], middle + fence)
     half, centre = high / 2 - low / 2, low / 2 + high / 2
     places = (np.clip(points, low, high) / 2 - centre / 2) / np.where(half > 0, half, 1.0)
-    fine = 2.0 ** min(20, (60 - _bits(n_points)) // 2)
-    whole = np.rint(places * fine).astype(np.int64)
+    whole = np.rint(places * 2.0 ** min(20, (60 - _bits(n_points)) // 2)).astype(np.int64)
     whole -= np.rint(whole.sum(axis=0) / n_points).astype(np.int64)
     deviation = np.sqrt((whole * whole).sum(axis=0) / n_points)
     # So many bits that all products and sums of `_Tree.cut` stay below 2**53.

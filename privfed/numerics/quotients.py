@@ -8,7 +8,7 @@ from privfed.core.values.domain import FloatArray
 
 
 def quotients(
-    s: FloatArray, c: FloatArray, s_error: float, c_error: float, most: float
+    s: FloatArray, c: FloatArray, s_error: float | FloatArray, c_error: float, most: float
 ) -> tuple[FloatArray, FloatArray]:
     """Return Fieller's intervals of quotients s / c of magnitude at most `most`; both ends are finite.
 
@@ -18,7 +18,7 @@ def quotients(
     Args:
         s: noised numerators, float64 of any shape.
         c: noised denominators, likewise.
-        s_error: z standard deviations of the noise of a numerator.
+        s_error: z standard deviations of the noise of a numerator, or of each.
         c_error: the same of a denominator.
         most: largest magnitude that the exact quotient can have.
     """

@@ -17,7 +17,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +26,7 @@ from privfed.core.asking.data import all_within
 from privfed.core.asking.question import ERRORS, ClientData, Question, memories_of, parts_of
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.engine import Answerer, ErrorLog, PythonLog, client_generator, note
+from privfed.core.values.computed import Computed
 from privfed.core.values.guarantee import Unit
 from privfed.errors import FAILED, ArgumentError, DataError, PolicyError
 from privfed.party.groups import as_ids
@@ -37,7 +37,7 @@ Answer = tuple[Statistics, int]
 """Statistics, and how many rows were clipped into the question's ranges."""
 
 
-class _Generators(Sequence[np.random.Generator]):
+class _Generators(Computed[np.random.Generator]):
     """The clients' generators for one sum, each made when first used, since most questions draw nothing."""
 
     def __init__(self, seed: int, names: Sequence[str], index: int, *, seeded: bool) -> None:
@@ -47,15 +47,8 @@ class _Generators(Sequence[np.random.Generator]):
     def __len__(self) -> int:
         return len(self._names)
 
-    @overload
-    def __getitem__(self, place: int) -> np.random.Generator: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[np.random.Generator]: ...
-
-    def __getitem__(self, place: int | slice) -> np.random.Generator | list[np.random.Generator]:
-        if isinstance(place, slice):
-            return [self[i] for i in range(*place.indices(len(self)))]
+    def item(self, place: int) -> np.random.Generator:
+        """Return the generator of one client."""
         if place not in self._made:
             made = client_generator(self._seed, self._names[place], self._index)
             self._made[place] = SeededGenerator(made.bit_generator) if self._seeded else made
@@ -219,8 +212,7 @@ def of_users(data: ClientData, terms: PrivacyTerms, key: bytes | None) -> Client
     """
     if terms.unit != Unit.USER:
         return data
-    kept = chosen(data, terms.rows_per_user, key)
-    found = data.only(kept)
+    found = data.only(chosen(data, terms.rows_per_user, key))
     nameless = sum(one == "" for one in as_ids(data.users or ()))
     if nameless:
         found.errors.append(DataError(f"{nameless} rows have no id and are left out. This stays here."))
@@ -241,7 +233,7 @@ def chosen(data: ClientData, most: int, key: bytes | None) -> npt.NDArray[np.boo
     if key is None or len(key) != KEY_BYTES:
         raise ArgumentError(
             f'unit="user" needs a key of {KEY_BYTES} bytes that only this client knows; join with '
-            "privfed.party.client.Party, which has one."
+            "privfed.nodes.party.Party, which has one."
         )
     ids = as_ids(data.users)
     names, owner, sizes = np.unique(np.array(ids, dtype=object), return_inverse=True, return_counts=True)
@@ -252,8 +244,7 @@ def chosen(data: ClientData, most: int, key: bytes | None) -> npt.NDArray[np.boo
     # Equal rows of a user have equal hashes, and the order among them is the user's own.
     hashes = np.array([_hash(key, ids[i], _content(data, i)) for i in many.tolist()], dtype=np.uint64)
     order = np.lexsort((hashes, owner[many]))
-    owners = owner[many][order]
-    firsts = np.flatnonzero(np.diff(owners, prepend=-1))
+    firsts = np.flatnonzero(np.diff(owner[many][order], prepend=-1))
     rank = np.arange(len(order)) - np.repeat(firsts, np.diff(firsts, append=len(order)))
     kept[many[order[rank < most]]] = True
     return kept

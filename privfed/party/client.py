@@ -1,33 +1,23 @@
 """One client as a whole: its side of a secure sum before its answerer, with its ledger and stores.
 
 The same on its own machine and in a simulation; only where answers come from and states are kept differs.
-On its own machine a party (`Party`) joins a fit from its folder, an agreement and its rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from privfed.core.agreed.agreement import Agreement
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.phases import fixed
 from privfed.core.asking.question import ClientData
 from privfed.core.roles.engine import Admitting, Answerer, Check, Client, ClientSide, ErrorLog, StateStore
-from privfed.core.roles.secure_sum import SecureSum
 from privfed.core.values.domain import Domain
 from privfed.errors import ArgumentError, PolicyError
 from privfed.party.answerer import check_columns, of_users, own_answerer
-from privfed.party.groups import OwnRows
-from privfed.party.identity import read_identity
-from privfed.party.journal import Journal
-from privfed.party.journalled import JournalledFit
-from privfed.party.program import Program, ProgramCheck, agreed_program, refuse_seeded, sized_algorithm
-from privfed.party.replay import OpenedTotal, own_run, reads_totals
-from privfed.party.signed import SignedSide
+from privfed.party.program import Program, ProgramCheck, agreed_program, refuse_seeded
 from privfed.party.state import FileStore, MemoryStore, RememberingAnswerer
 from privfed.privacy.dp_sgd import ClientSteps
 from privfed.privacy.ledger import ClientBudget
@@ -49,19 +39,14 @@ class Stores:
         ledger: how much of its privacy budget it has spent.
         program_state: where it stands in the agreed program.
         memory: what questions have it remember; None where that lies in the memory of this process.
-        journalled: the fit in its party's journal, which is told of each sum; None where none is kept.
+        journalled: enters each sum in its party's journal before it is answered; None where none is kept.
     """
 
     state: StateStore = field(default_factory=MemoryStore)
     ledger: StateStore = field(default_factory=MemoryStore)
     program_state: StateStore = field(default_factory=MemoryStore)
     memory: StateStore | None = None
-    journalled: JournalledFit | None = None
-
-    @classmethod
-    def in_journal(cls, fit: JournalledFit, side: ClientSide) -> Stores:
-        """Return stores in the journal of the client's party, which change together."""
-        return cls(fit.state(side.codec), fit.ledger, fit.program_state, fit.memory, fit)
+    journalled: Check | None = None
 
 
 def ledger_in(path: Path) -> FileStore:
@@ -106,14 +91,13 @@ def assembled(
     # What the program does not ask is refused first: it is neither entered nor paid.
     checks: list[Check] = [] if program is None else [ProgramCheck(program, stores.program_state)]
     if stores.journalled is not None:
-        checks.append(stores.journalled.answers)
+        checks.append(stores.journalled)
     terms = configuration.privacy
     if terms is not None and terms.steps is None:
         checks.append(ClientBudget(configuration, stores.ledger))
     elif terms is not None:
         checks.append(ClientSteps(configuration, stores.ledger, stores.memory))
-    admitting = Admitting(answerer, checks, silent=terms is not None)
-    return Client(side, stores.state, admitting, log)
+    return Client(side, stores.state, Admitting(answerer, checks, silent=terms is not None), log)
 
 
 def rows_in_domain(
@@ -158,7 +142,7 @@ def check_uses(data: ClientData, program: Program | None) -> None:
 
 
 def own_client(
-    side: SignedSide,
+    side: ClientSide,
     position: int,
     data: ClientData,
     configuration: Configuration,
@@ -172,7 +156,8 @@ def own_client(
     """Return a client on its own machine, from its own rows alone.
 
     Args:
-        side: its side of the secure sum (`SecureSum.client`), behind the coordinator's signature.
+        side: its side of the secure sum (`SecureSum.client`), behind the coordinator's signature
+            (`privfed.nodes.signed`).
         position: its number on the wire.
         data: its rows.
         configuration: what it agreed to.
@@ -193,7 +178,7 @@ def own_client(
     if policy.group_size > 1 and not data.grouped:
         raise ArgumentError(
             f"group_size={policy.group_size} needs groups of the rows that outlast this fit: join with "
-            "privfed.party.client.Party, whose journal keeps them."
+            "privfed.nodes.party.Party, whose journal keeps them."
         )
     rows = rows_in_domain(data, configuration, domain, user_key).anew()
     answerer = own_answerer(configuration.clients[position], rows, configuration.seed, log)
@@ -202,107 +187,3 @@ def own_client(
     program = agreed_program(configuration, domain)
     check_uses(data, program)
     return assembled(side, answerer, configuration, policy, stores, log, program=program)
-
-
-def _ignored(metrics: tuple[int, ...]) -> None:
-    """Do nothing: a client without a run of its own checks the form of each question."""
-
-
-class Party:
-    """A party with what its folder keeps: its identity, and its one journal (`privfed keys new`).
-
-    Args:
-        folder: the party's.
-
-    Raises:
-        ArgumentError: there is no identity, or others may read it.
-        StateError: its journal is missing, of another identity, or cannot be used.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.own = read_identity(folder)
-        self.journal = Journal(folder, self.own)
-
-    def position(self, agreement: Agreement) -> int:
-        """Return this party's number in an agreement.
-
-        Raises:
-            ArgumentError: its key is not among the agreement's.
-        """
-        try:
-            return agreement.registry.clients.index(self.own.key.public)
-        except ValueError:
-            raise ArgumentError(
-                f"the agreement is not of {self.own.name!r}: none of its {len(agreement.registry.clients)} "
-                "keys is this party's; take the agreement that was made from your public key."
-            ) from None
-
-    def join(
-        self,
-        agreement: Agreement,
-        protocol: SecureSum,
-        data: ClientData | OwnRows,
-        *,
-        data_set: str,
-        policy: ClientPolicy,
-        domain: Domain | None = None,
-        log: ErrorLog | None = None,
-        tells: Callable[[int, OpenedTotal], None] = lambda index, total: None,
-    ) -> Client:
-        """Begin a fit, or go on with one, also in another process: all that counts lies in the journal.
-
-        The client answers no requests but those that the coordinator signed (`privfed.party.signed`).
-
-        Args:
-            agreement: what was agreed, and not given by the coordinator alone.
-            protocol: the agreed secure sum.
-            data: the party's rows, or how they are read.
-            data_set: its own name of these rows; what they give is added up over all fits.
-            policy: what it answers besides.
-            domain: the declared domain; needed under differential privacy.
-            log: its own log of errors.
-            tells: hears each total that this party opens or verifies, where it gets any.
-
-        Raises:
-            PolicyError: the agreement has run, or the policy refuses it; the text is the code.
-            ArgumentError: the agreement is not of this party, or its rows or versions do not fit.
-            StateError: the journal cannot be used.
-        """
-        configuration, position = agreement.configuration, self.position(agreement)
-        if protocol.name != configuration.protocol:
-            raise ArgumentError(
-                f"the agreement is for {configuration.protocol!r} sums, got protocol={protocol.name!r}."
-            )
-        if isinstance(data, ClientData):
-            check_columns(data, configuration)
-        rows = data if isinstance(data, OwnRows) else OwnRows.of(data)
-        refuse_seeded(configuration)
-        verified = reads_totals(protocol.recipient, configuration)
-        sized_algorithm(configuration, domain, totals=verified)
-        start = self.journal.start_of(agreement, data_set, verified)
-        replay, follow = None, _ignored
-        # Of an agreement that is refused nothing is kept: it costs no fit and no epsilon.
-        with self.journal.together():
-            fit = self.journal.begin(agreement, position, data_set, policy, rows, log)
-            if verified:
-
-                def told(index: int, total: OpenedTotal) -> None:
-                    fit.keep_start(agreement, index, own.asked(index), total)
-                    tells(index, total)
-
-                own = replay = own_run(configuration, fit.opened, domain=domain, tells=told, start=start)
-                follow = own.follow
-            own_side = protocol.client(agreement, position, self.journal.identity, policy, replay)
-            side = SignedSide(own_side, agreement, position, follow)
-            seen = self.journal.data_set(data_set).answering(rows, configuration)
-            return own_client(
-                side,
-                position,
-                replace(seen, classes=rows.n_classes, times=rows.times),
-                configuration,
-                policy,
-                Stores.in_journal(fit, side),
-                domain=domain,
-                log=log,
-                user_key=self.own.user_key,
-            )

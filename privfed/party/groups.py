@@ -1,12 +1,12 @@
 """A data set's groups of rows: a client's rows enter what leaves only as the means of groups.
 
-A unit is an id's rows of one class; without ids, a row. What holds, for one client: rows enter what leaves
-only through the sequence of its group tables (mean, size, class). Except by uniting, groups are made in
-disjoint batches, each group with at least `m` units that were in no group before. So every combination of
-group sums with a non-zero coefficient has at least `m` units that share one non-zero coefficient: those that
-were new in its latest group. `m` is the smallest that was ever used (`Groups.least`).
+A unit is the mean of an id's rows of one class, which counts once; without ids, a row. What holds, for one
+client: rows enter what leaves only through the sequence of its group tables (mean, size, class). Except by
+uniting, groups are made in disjoint batches, each group with at least `m` units that were in no group before.
+So every combination of group sums with a non-zero coefficient has at least `m` units that share one non-zero
+coefficient: those that were new in its latest group. `m` is the smallest that was ever used (`Groups.least`).
 
-No claim is made for a person at two clients or under two ids. A class, and an id with many rows, disclose.
+No claim is made for a person at two clients or under two ids. A class discloses.
 No inference is bounded: alike rows, few or binary columns, outliers, known members of a group.
 
 Properties (`tests/party/test_groups.py`): the combinations above, over drawn histories; the order of rows
@@ -38,7 +38,7 @@ from privfed.numerics.microaggregation import (
 )
 
 BATCH = 4
-"""New ids wait until there are `BATCH` times m: m - 1 planted ones among m would show the last."""
+"""New ids wait until there are `BATCH` times m: m - 1 planted ones among m would surely show the last."""
 
 MOST = 3
 """A group always has fewer than `MOST` times m ids."""
@@ -131,7 +131,7 @@ class Groups(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         by_ids: whether the table has ids; without, it is frozen when it is first grouped.
         columns: names of the columns; empty where they have none.
         means: mean of each group, of shape (n_groups, n_features), in the order of class, mean and size.
-        rows: number of rows of each group.
+        rows: number of rows of each group; with ids as many as these.
         ids: number of ids of each group; without ids, of rows.
         classes: class of each group; None without labels.
         members: ids of each group, sorted; empty without ids.
@@ -196,12 +196,11 @@ class Groups(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         if units is not None:
             groups = groups.joined(_batch(units.without([*elsewhere, *groups.all_members]), known, m))
             known.update(groups.all_members)
-        labelled = self.classes is not None
-        after = self._of(groups, labelled, self.by_ids, self.columns, m, self.least, known)
+        after = self._of(groups, self.classes is not None, self.by_ids, self.columns, m, self.least, known)
         return msgspec.structs.replace(after, in_units=self.in_units)
 
     def expanded(self, columns: Sequence[str] | None = None) -> ClientData:
-        """Return the only table that questions see: each group's mean, once for each of its rows.
+        """Return the only table that questions see: each group's mean, once for each of its ids (or rows).
 
         Args:
             columns: some of the table's columns, in the order that is needed; None for all.
@@ -310,8 +309,8 @@ class _Units:
         found, unit = np.unique(kind * len(names) + owner, return_inverse=True)
         members = [(names[one % len(names)],) for one in found.tolist()]
         units = rows.merged(unit)
-        # A row without an id is nobody's.
-        return cls(units.points, units.rows, units.rows**0, units.classes, members).without([""])
+        # Each id counts once, however many rows it has. A row without an id is nobody's.
+        return cls(units.points, units.rows**0, units.rows**0, units.classes, members).without([""])
 
     @property
     def all_members(self) -> set[str]:
@@ -366,8 +365,7 @@ class _Units:
             if self.ids[own].sum() < fewest:
                 continue
             order, ends = microaggregated(self.points[own], m, ids=self.ids[own], rows=self.rows[own])
-            sizes = np.diff(np.concatenate([[0], ends]))
-            labels[own[order]] = made + np.repeat(np.arange(len(ends)), sizes)
+            labels[own[order]] = made + np.repeat(np.arange(len(ends)), np.diff(np.concatenate([[0], ends])))
             made += len(ends)
         return labels
 

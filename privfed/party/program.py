@@ -2,7 +2,7 @@
 
 A client knows no totals, so that it can tell the form of a question only: its class and options, the shapes
 of its arrays, and what follows from the seed. Each request states its position. The client checks that the
-position can be reached from its last one in as many sums as passed by, and that the question has its form.
+position comes after its last one, and that the question has its form.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any
 
 import msgspec
@@ -20,7 +19,7 @@ from privfed.core.agreed.agreement import check_built, check_size, size_of
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.program import Of, from_agreed, to_agreed
 from privfed.core.asking.declaration import TOO_LARGE
-from privfed.core.asking.phases import OF_THE_RUN, Among, Form, Origin, Phase, Phases, Shape, each, origins
+from privfed.core.asking.phases import OF_THE_RUN, Among, Form, Phase, Phases, Shape
 from privfed.core.asking.question import Position, Question, question_from_bytes
 from privfed.core.roles.conversation import Ask, Phased, Setting
 from privfed.core.roles.engine import StateStore
@@ -30,8 +29,6 @@ from privfed.core.values.guarantee import Noise
 from privfed.core.values.numbers import Integer, Items
 from privfed.errors import ArgumentError, PolicyError
 from privfed.party.position import (
-    MOST_MISSED,
-    Gaps,
     forgotten,
     may_end,
     most_questions,
@@ -179,9 +176,9 @@ class Program:
         return following
 
     def _leads(self, state: ProgramState, position: Position, index: int) -> bool:
-        """Say whether the sums that a client missed can lead from where it stood to a position."""
+        """Say whether a position comes next; after sums that a client missed, whether it comes later."""
         before, missed = state.position, index - state.index - 1
-        if not 0 <= missed <= MOST_MISSED or index >= self.max_sums:
+        if missed < 0 or index >= self.max_sums:
             return False
         if not missed:
             return position in self._following(before)
@@ -191,17 +188,9 @@ class Program:
             return False
         if phase_at(self._parts(position.used), position.place) is None:
             return False
-        gaps = Gaps(missed)
         if position.used == before.used:
-            found = gaps.between(self._parts(before.used), before.place, position.place)
-        elif set(before.used) <= set(others):
-            passed = [gaps.rest(self.metrics[one], ()) & ~1 for one in others if one not in before.used]
-            ended = gaps.rest(self._parts(before.used), before.place)
-            begun = gaps.between(self._parts(position.used), (), position.place)
-            found = gaps.sum((ended, *passed, begun))
-        else:
-            return False
-        return bool(found >> missed & 1)
+            return before.place < position.place
+        return set(before.used) <= set(others)
 
     def _read(
         self, state: ProgramState, position: Position, question: Question
@@ -237,16 +226,6 @@ class Program:
         noise = {"sigma": some, "limits": some, "by_server": server, "mechanism": terms.mechanism}
         # Their ranges are those of the question in them, whose rule may be another than the run's.
         return Form(Noised, ranges=inner.rules["ranges"], inner=phase.form, **noise)
-
-    def values(self) -> dict[str, Origin]:
-        """Return where each value comes from that questions bring to a client, by question and field."""
-        found: dict[str, Origin] = {}
-        for phase in chain.from_iterable(map(each, (self.phases, *self.metrics))):
-            for name, origin in origins(self._asked(phase)):
-                if name.endswith(".ranges") and origin is Origin.ANY:
-                    origin = Found(self.setting).origin
-                found[name] = Origin.weakest((origin, found.get(name, origin)))
-        return found
 
 
 def sized_algorithm(
@@ -384,5 +363,4 @@ class ProgramCheck:
     def __call__(self, question: Question, index: int) -> None:
         """Follow a question; raises as `Program.after`."""
         with self._store.transaction() as transaction:
-            state = transaction.load() or ProgramState()
-            transaction.save(self._program.after(state, question, index))
+            transaction.save(self._program.after(transaction.load() or ProgramState(), question, index))

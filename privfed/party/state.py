@@ -3,7 +3,7 @@
 A stored state must never be restored from a copy: a client that answers the same sum from two copies of its
 state may reveal both secrets of a peer. A client that lost its state sits out until the next set-up.
 
-Property of memories (`tests/engines/flower/test_models.py`): a journal stores three things together, or none
+Property of memories (`tests/nodes/flower/test_models.py`): a journal stores three things together, or none
 of them: a memory, the payment for what it was trained with, and the state that closes the sum. It stores them
 before the reply leaves.
 """

@@ -44,6 +44,8 @@ from typing import Any
 import numpy as np
 
 from privfed.core.values.domain import FloatArray
+from privfed.core.values.guarantee import Mechanism
+from privfed.core.values.numbers import check_number
 from privfed.errors import ArgumentError
 
 ROUNDING_VARIANCE = 9.0
@@ -114,8 +116,7 @@ def gdp_delta(epsilon: float, mu: float) -> float:
     density = math.exp(-z * z / 2.0) / _SQRT_2PI
     if mu < 0.1:
         nodes, weights = _quadrature()
-        points = z + mu / 2.0 * (nodes + 1.0)
-        slopes = [1.0 - point * _mills(point) for point in points.tolist()]
+        slopes = [1.0 - point * _mills(point) for point in (z + mu / 2.0 * (nodes + 1.0)).tolist()]
         return density * mu / 2.0 * float(np.dot(weights, slopes))
     if z < 0.0:
         return float(_special().ndtr(-z)) - density * _mills(z + mu)
@@ -210,8 +211,7 @@ def discrete_gaussian_sigma(sensitivity: FloatArray | float, cost: FloatArray | 
 
 
 def _check(name: str, value: float) -> None:
-    if not 0.0 <= value < math.inf:
-        raise ArgumentError(f"{name} must be finite and at least 0, got {name}={value!r}.", parameters=[name])
+    check_number(name, value, "[0, inf)")
 
 
 def check_delta(delta: float) -> None:
@@ -220,8 +220,7 @@ def check_delta(delta: float) -> None:
     Raises:
         ArgumentError: it is not in [1e-300, 1).
     """
-    if not 1e-300 <= delta < 1.0:
-        raise ArgumentError(f"delta must lie in [1e-300, 1), got delta={delta!r}.", parameters=["delta"])
+    check_number("delta", delta, "[1e-300, 1)")
 
 
 _RENYI_SLACK = 1e-12
@@ -282,6 +281,23 @@ def skellam_budget(epsilon: float, delta: float) -> float:
     return budget
 
 
+def budget_of(mechanism: Mechanism, epsilon: float, delta: float) -> float:
+    """Return the budget, that is, the largest total cost of all releases, rounded down.
+
+    Args:
+        mechanism: "gaussian" (by the exact GDP curve) or "skellam" (by Renyi differential privacy).
+        epsilon: of the claim, positive.
+        delta: of the claim, in [1e-300, 1).
+    """
+    return skellam_budget(epsilon, delta) if mechanism == Mechanism.SKELLAM else gdp_mu(epsilon, delta) ** 2
+
+
+def totals_epsilon(mechanism: str, cost: float, delta: float) -> float:
+    """Return the epsilon at `delta` of noised totals that cost `cost` together, fixed beforehand."""
+    skellam = mechanism == Mechanism.SKELLAM
+    return renyi_epsilon(cost, delta) if skellam else gdp_epsilon(math.sqrt(cost), delta)
+
+
 @dataclass(frozen=True, slots=True)
 class Curve:
     """Holds what is proven of a claim.
@@ -290,12 +306,16 @@ class Curve:
         epsilon: that is claimed at `delta`; inf where nothing is.
         delta: of the claim.
         mu: of Gaussian differential privacy (Dong, Roth and Su 2022, arXiv 1905.02383), where all noise is
-            Gaussian and no rows are sampled; else None, and only one point of the curve is known.
+            Gaussian and no rows are sampled; else None.
+        rho: of zero-concentrated differential privacy (Bun and Steinke 2016, arXiv 1605.02065), where all
+            noise is in totals: the Renyi divergence of each order a is at most a rho. None for DP-SGD, of
+            which one point of the curve is known.
     """
 
     epsilon: float
     delta: float
     mu: float | None = None
+    rho: float | None = None
 
     def at(self, delta: float) -> float:
         """Return epsilon at another delta, rounded up; inf where none is proven.
@@ -309,6 +329,8 @@ class Curve:
         check_delta(delta)
         if self.mu is not None and delta != self.delta:
             return gdp_epsilon(self.mu, delta)
+        if self.rho is not None and delta != self.delta:
+            return renyi_epsilon(2.0 * self.rho, delta)
         return self.epsilon if delta >= self.delta else math.inf
 
     def missed(self, alarms: float) -> float:

@@ -13,12 +13,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from privfed.core.asking.question import BOUNDED_FORMS, ClientData, Question
+from privfed.core.asking.question import BOUNDED_FORMS, AdditiveOver, ClientData, Question
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import LARGEST, FloatArray, Ranges
 from privfed.core.values.numbers import LEAST_BOUND, MOST_BOUND
@@ -106,6 +106,8 @@ class RecordBounded(Question):
     unit "record" has another way to an answer.
     """
 
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
+
     def __init_subclass__(cls, **words: Any) -> None:
         super().__init_subclass__(**words)
         if cls.answer_all is not RecordBounded.answer_all:
@@ -141,7 +143,7 @@ class RecordBounded(Question):
         """Answer for several clients: sums of their rows, each checked against its bound in whole steps."""
         return summed(self, clients)
 
-    def bounded(self, reach: float | None = None) -> RecordBounded:
+    def bounded(self, reach: float | None = None, **limits: Any) -> RecordBounded:
         """Return the question itself."""
         return self
 

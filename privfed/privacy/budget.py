@@ -1,17 +1,7 @@
 """One budget for everything that is released of the same rows: fits, metrics, scalings, selections, models.
 
-A budget is a file. Whoever draws from it pays there first, durably, and then asks clients. It is a filter: it
-is fixed before the first release, and each release may be chosen by looking at all earlier ones.
-
-Gaussian filter. The costs mu^2 of discrete Gaussian releases add up, and their sum stays below the mu^2 of
-the whole claim (Smith and Thakurta 2022, arXiv 2210.17520). Nothing is lost against one fit of that claim.
-
-Renyi filter. Its order a is fixed with the budget. The Renyi divergences of order a add up, and stay below
-epsilon - ln(1 - 1/a) + (ln delta + ln a) / (a - 1) (Feldman and Zrnic 2021, arXiv 2008.11193; Canonne, Kamath
-and Steinke 2020, arXiv 2004.00010). Gaussian and Skellam releases of cost c have at most a c / 2. Steps of
-DP-SGD have what `sampled_divergence` says. The file counts both filters in costs, 2 r / a for a divergence r.
-
-A budget never changes its filter: who looks at totals and then takes the wider one would have no claim.
+A budget is a file. Whoever draws from it pays there first, durably, and then asks clients. Its filter
+(`privfed.privacy.filters`) is fixed with the file.
 
 Reveals: nothing. What is paid depends on what is asked, never on rows.
 """
@@ -30,6 +20,7 @@ import msgspec
 from privfed.core.values.domain import Domain
 from privfed.core.values.guarantee import (
     MOST_NOISE,
+    MOST_ORDER,
     AnyMechanism,
     AnyNeighbours,
     AnyNoise,
@@ -40,13 +31,13 @@ from privfed.core.values.guarantee import (
     SampledSteps,
     Unit,
 )
-from privfed.core.values.numbers import check_whole
+from privfed.core.values.numbers import check_number, check_whole
 from privfed.errors import ArgumentError, BudgetError, PrivacyError
 from privfed.privacy import budget_file
-from privfed.privacy.accounting import Curve, gdp_epsilon, gdp_mu, renyi_epsilon
-from privfed.privacy.budget_file import MOST_ORDER, ROUNDING, Paid, sampled_divergence, suggested_order, whole
+from privfed.privacy.accounting import Curve, gdp_epsilon, gdp_mu
+from privfed.privacy.budget_file import ROUNDING, Paid
 from privfed.privacy.claim import Privacy
-from privfed.privacy.pricing import budget_of
+from privfed.privacy.filters import Filter, largest_epsilon
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +107,15 @@ class Draw:
         budget, purpose = PrivacyBudget.of(self.path), self.purpose or asked
         return budget._charge(self, privacy, steps, purpose, run, resumed, shown)
 
+    def parts(self, share: float) -> tuple[Draw, Draw]:
+        """Return draws for two runs: of a share of this one, and of the rest."""
+        number = None
+        if self.number is not None:
+            with budget_file.opened(self.path) as database:
+                number = budget_file.divide(database, self.number, share)
+        first = Draw(self.path, share * self.share, number, self.purpose)
+        return first, replace(self, share=(1.0 - share) * self.share)
+
     def recording(self, run: str, asked: int) -> AbstractContextManager[None]:
         """Enter that a paid run records a question, and sends it (`budget_file.recording`)."""
         return budget_file.recording(self.path, run, asked)
@@ -130,7 +130,8 @@ class Draw:
 
         def paid(multiplier: float) -> bool:
             tried = msgspec.structs.replace(steps, noise_multiplier=multiplier)
-            return budget._steps_share(tried) <= self.share
+            cost = budget.filter.cost(Mechanism.GAUSSIAN, budget.epsilon, budget.delta, tried)
+            return cost / budget.mu_squared <= self.share
 
         low = high = least
         while not paid(high):
@@ -180,10 +181,10 @@ class PrivacyBudget:
     ) -> None:
         self.unit, self.neighbours = Unit.read("unit", unit), Neighbours.read("neighbours", neighbours)
         check_whole("order", order, 2, MOST_ORDER, or_none=True)
-        if not 0.0 < epsilon < math.inf:
-            raise ArgumentError(f"epsilon must lie in (0, inf), got epsilon={epsilon!r}.")
+        check_number("epsilon", epsilon, "(0, inf)")
         self.epsilon, self.delta, self.order = float(epsilon), float(delta), order
-        self.path, self.mu_squared = Path(path).absolute(), whole(self.epsilon, self.delta, order)
+        self.filter = Filter(self.epsilon, self.delta, order)
+        self.path, self.mu_squared = Path(path).absolute(), self.filter.whole
         self.domain = domain
         with budget_file.opened(self.path, create=True) as database:
             (version,) = database.execute("PRAGMA user_version").fetchone()
@@ -291,20 +292,12 @@ class PrivacyBudget:
             ArgumentError: the share is out of its bounds.
             PrivacyError: the share is too small for any epsilon, or the mechanism needs an `order`.
         """
-        if isinstance(share, bool) or not isinstance(share, int | float) or not 0.0 < share <= 1.0:
-            raise ArgumentError(f"share must lie in (0, 1], got share={share!r}.", parameters=["share"])
+        check_number("share", share, "(0, 1]")
         mechanism, cost = Mechanism.read("mechanism", mechanism), share * self.mu_squared
-        if mechanism == Mechanism.SKELLAM:
-            self._check_order("Skellam noise")
-            epsilon = renyi_epsilon(cost, self.delta)
-        else:
-            epsilon = gdp_epsilon(math.sqrt(cost), self.delta)
+        epsilon = largest_epsilon(mechanism, cost, self.delta)
         if epsilon <= 0.0:
             raise PrivacyError(f"a share of {share:g} pays for no epsilon above 0; take a larger share.")
-        step = 1e-14
-        # A claim's own budget, which is what the run may spend, must not exceed what is paid.
-        while budget_of(mechanism, epsilon, self.delta) > cost:
-            epsilon, step = epsilon * (1.0 - step), 2.0 * step
+        self.filter.cost(mechanism, epsilon, self.delta)
         return epsilon
 
     def remaining(self) -> Remaining:
@@ -312,8 +305,7 @@ class PrivacyBudget:
         with budget_file.opened(self.path) as database:
             share = budget_file.left_in(database)
         cost = share * self.mu_squared
-        epsilon = gdp_epsilon(math.sqrt(cost), self.delta) if share else 0.0
-        return Remaining(share, cost, epsilon, self.delta)
+        return Remaining(share, cost, gdp_epsilon(math.sqrt(cost), self.delta) if share else 0.0, self.delta)
 
     def log(self) -> list[Paid]:
         """Return all payments, in order."""
@@ -339,7 +331,8 @@ class PrivacyBudget:
             raise PrivacyError(
                 "a seeded run protects nobody, and would void the claim of its budget; leave noise_seed out."
             )
-        share = self._share_of(privacy, steps)
+        cost = self.filter.cost(privacy.mechanism, privacy.epsilon, privacy.delta, steps)
+        share = cost / self.mu_squared
         if steps is None and share > draw.share * (1.0 + ROUNDING):
             raise PrivacyError(
                 f"this Privacy was changed after it was taken: its claim costs {share:.4g} of the budget, "
@@ -364,27 +357,6 @@ class PrivacyBudget:
                     (share, purpose, claim, run, draw.number),
                 )
             return budget_file.shown_of(database, run)
-
-    def _share_of(self, privacy: Privacy, steps: SampledSteps | None) -> float:
-        """Return the share that a claim may spend; of DP-SGD, what its steps come to."""
-        if steps is not None:
-            return self._steps_share(steps)
-        if privacy.mechanism == Mechanism.SKELLAM:
-            self._check_order("Skellam noise")
-        return budget_of(Mechanism(privacy.mechanism), privacy.epsilon, privacy.delta) / self.mu_squared
-
-    def _steps_share(self, steps: SampledSteps) -> float:
-        order = self._check_order("subsampled DP-SGD")
-        return 2.0 * sampled_divergence(steps, order) / order / self.mu_squared
-
-    def _check_order(self, what: str) -> int:
-        if self.order is None:
-            raise PrivacyError(
-                f"{what} composes by a Renyi filter; this budget's is for Gaussian noise, fixed before the "
-                "first release: begin another one, with "
-                f"order={suggested_order(self.epsilon, self.delta)}."
-            )
-        return self.order
 
     def _check_left(self, database: sqlite3.Connection, share: float, returned: float = 0.0) -> None:
         left = budget_file.left_in(database)

@@ -1,9 +1,6 @@
-"""The file of a privacy budget: what it guarantees, and its payments, which are final; its filters.
+"""The file of a privacy budget: what it guarantees, and its payments, which are final.
 
 A transaction locks the file against other processes. A commit is on disk before the next statement runs.
-
-A filter says what the whole comes to, and what steps of DP-SGD take of it. Its costs are mu^2 of Gaussian
-releases; at an order a of Renyi divergence, 2 r / a for a divergence r.
 """
 
 from __future__ import annotations
@@ -19,14 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from scipy.special import gammaln, logsumexp
-
-from privfed.core.values.guarantee import SampledSteps
-from privfed.errors import BudgetError, PrivacyError, StateError
-from privfed.privacy.accounting import gdp_mu
+from privfed.errors import BudgetError, StateError
 from privfed.privacy.claim import Privacy
-from privfed.privacy.pricing import SLACK
 
 FORMAT = 1
 """Of the file."""
@@ -118,6 +109,17 @@ def enter(database: sqlite3.Connection, share: float, purpose: str, claim: str, 
     number = database.execute(f"INSERT INTO payments ({columns}) VALUES (?, ?, ?, ?, ?)", row).lastrowid
     assert number is not None
     return number
+
+
+def divide(database: sqlite3.Connection, number: int, part: float) -> int | None:
+    """Turn a part of a payment that no run has begun on into one of its own, and return that one's number."""
+    where = "WHERE number IS ? AND run IS NULL"
+    found = database.execute(f"SELECT share, purpose, claim FROM payments {where}", (number,)).fetchone()
+    if found is None:
+        return None
+    share, purpose, claim = found
+    database.execute(f"UPDATE payments SET share = ? {where}", ((1.0 - part) * share, number))
+    return enter(database, part * share, purpose, claim, None)
 
 
 @contextmanager
@@ -251,63 +253,3 @@ def left_in(database: sqlite3.Connection) -> float:
     shares = [row[0] for row in database.execute("SELECT share FROM payments")]
     left = 1.0 - math.fsum(shares)
     return left if left > ROUNDING else 0.0
-
-
-MOST_ORDER = 4096
-"""Largest order of a Renyi filter: a step of DP-SGD has as many terms."""
-
-_ROUNDING = 1e-12
-
-
-def divergence_of(epsilon: float, delta: float, order: int) -> float:
-    """Return the divergence of an order, rounded down, that implies (epsilon, delta)."""
-    excess = math.log1p(-1.0 / order) - (math.log(delta) + math.log(order)) / (order - 1.0)
-    return epsilon - excess - _ROUNDING * (1.0 + abs(excess))
-
-
-def suggested_order(epsilon: float, delta: float) -> int:
-    """Return the least order at which half of epsilon is left for releases."""
-    orders = range(2, MOST_ORDER + 1)
-    return next((a for a in orders if divergence_of(epsilon, delta, a) >= epsilon / 2.0), MOST_ORDER)
-
-
-def whole(epsilon: float, delta: float, order: int | None) -> float:
-    """Return the largest sum of costs, rounded down so that shares may sum to 1 up to rounding."""
-    cost = gdp_mu(epsilon, delta) ** 2
-    if order is not None:
-        cost = 2.0 * divergence_of(epsilon, delta, order) / order
-    if not cost > 0.0:
-        raise PrivacyError(
-            f"order={order} leaves nothing at epsilon={epsilon:g} and delta={delta:g}; take "
-            f"order={suggested_order(epsilon, delta)}."
-        )
-    return cost * (1.0 - SLACK)
-
-
-def sampled_divergence(steps: SampledSteps, order: int) -> float:
-    """Return the Renyi divergence, rounded up, of all agreed steps of DP-SGD and choices for one record.
-
-    A step of sampling rate q and noise s has ln(sum_k C(a, k) (1 - q)^(a - k) q^k exp((k^2 - k) / (2 s^2))) /
-    (a - 1) for records that are added or removed (Mironov, Talwar and Zhang 2019, arXiv 1908.10530, section
-    3.3). A client that joins late never does the first training, so that the larger of both counts.
-
-    Args:
-        steps: that clients agreed on.
-        order: an integer of at least 2.
-    """
-
-    def step(rate: float) -> float:
-        if rate == 1.0:
-            return order / (2.0 * steps.noise_multiplier**2)
-        k = np.arange(order + 1.0)
-        chosen = gammaln(order + 1.0) - gammaln(k + 1.0) - gammaln(order - k + 1.0)
-        chosen += (order - k) * math.log1p(-rate) + k * math.log(rate)
-        terms = chosen + (k * k - k) / (2.0 * steps.noise_multiplier**2)
-        return max(0.0, float(logsumexp(terms))) / (order - 1.0) + 1e-12
-
-    later, trainings = step(steps.sample_rate), steps.trainings
-    choices = trainings * order / (2.0 * steps.choice_noise**2) if steps.choice_noise else 0.0
-    found = steps.steps * trainings * later
-    if steps.first_steps:
-        found = max(found, steps.first_steps * step(steps.first_rate) + steps.steps * (trainings - 1) * later)
-    return (found + choices) * (1.0 + 1e-9)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 import msgspec
@@ -29,9 +29,10 @@ from privfed.core.values.guarantee import (
     Unit,
     Word,
 )
-from privfed.core.values.numbers import check_share, check_whole
+from privfed.core.values.numbers import check_number, check_whole
+from privfed.core.values.origin import check_origins
 from privfed.errors import ArgumentError, warn
-from privfed.privacy.accounting import Curve, Payment, gdp_mu
+from privfed.privacy.accounting import Curve, Payment, budget_of, totals_epsilon
 from privfed.privacy.adversaries import PAGE, SEEDED, against_whom, lemmas_of
 from privfed.privacy.plan import Plan
 
@@ -78,6 +79,7 @@ class PrivacySpent:
         against: adversary -> the guarantee against it.
         payments: the ledger, one payment a question.
         rows_per_user: at unit "user" the most rows of a user that a client uses; 0 at other units.
+        alone: whether each client adds all of the noise, as over sums in which its own answer is seen.
     """
 
     epsilon: float
@@ -91,6 +93,7 @@ class PrivacySpent:
     against: dict[str, str]
     payments: tuple[Payment, ...] = field(repr=False)
     rows_per_user: int = 0
+    alone: bool = False
 
     def facts(self) -> dict[str, str]:
         """Return the statements of the claim, as topic -> statement."""
@@ -98,7 +101,7 @@ class PrivacySpent:
         if self.seeded:
             bounds = f"not private: a seeded run of {bounds}; its noise repeats, and nobody is protected"
         unit, neighbours = _UNITS[self.unit].format(self.rows_per_user), _NEIGHBOURS[self.neighbours]
-        who, kind = _NOISE[self.noise], _MECHANISMS[self.mechanism]
+        who, kind = _NOISE[Noise.LOCAL if self.alone else self.noise], _MECHANISMS[self.mechanism]
         # A seeded run protects from nobody: one statement replaces those for each adversary.
         against = self.against if not self.seeded else {"anybody": SEEDED}
         return {
@@ -120,13 +123,24 @@ class PrivacySpent:
         return one_line(self)
 
     @property
+    def short(self) -> str:
+        """The claim against readers of the model, in one sentence."""
+        if self.seeded:
+            return "Not private: this noise repeats with a seed, and nobody is protected."
+        bounds, _, given = self.against["readers of the model"].partition(") ")
+        unit = f"one {self.unit} {_NEIGHBOURS[self.neighbours]}"
+        return " ".join(f"{bounds.rstrip(')')})-differential privacy for {unit} {given}".split()) + "."
+
+    @property
     def curve(self) -> Curve:
         """The claim as mu, at other deltas, and as the rates of a test's errors."""
         if self.seeded:
             return Curve(math.inf, 1.0)
-        if self.composed.startswith(COMPOSED[Mechanism.GAUSSIAN]):
-            return Curve(self.epsilon, self.delta, mu=gdp_mu(self.epsilon, self.delta))
-        return Curve(self.epsilon, self.delta)
+        if self.composed.startswith(COMPOSED_STEPS):
+            return Curve(self.epsilon, self.delta)
+        cost = budget_of(self.mechanism, self.epsilon, self.delta)
+        mu = math.sqrt(cost) if self.mechanism == Mechanism.GAUSSIAN else None
+        return Curve(self.epsilon, self.delta, mu=mu, rho=cost / 2.0)
 
     def __str__(self) -> str:
         """Return all facts, one a line."""
@@ -175,7 +189,12 @@ def noised_fields(claim: PrivacySpent | None, *names: str) -> tuple[str, ...]:
 
 
 def claimed(
-    configuration: Configuration, payments: tuple[Payment, ...], *, one_key: bool, by_author: bool = False
+    configuration: Configuration,
+    payments: tuple[Payment, ...],
+    *,
+    one_key: bool,
+    by_author: bool = False,
+    before: PrivacySpent | None = None,
 ) -> PrivacySpent | None:
     """Return the claim of a run, seeded or not; None without differential privacy.
 
@@ -184,10 +203,21 @@ def claimed(
         payments: the coordinator's ledger.
         one_key: whether one client's key opens every upload (as with one CKKS key for all).
         by_author: whether the secure sum is not privfed's own: what rests on it, only its author says.
+        before: the claim of a run before, on the same rows, that had the other part of one claim. What is
+            returned is that of both together.
     """
     terms = configuration.privacy
     if terms is None:
         return None
+    if before is not None:
+        costs = [budget_of(one.mechanism, one.epsilon, one.delta) for one in (before, terms)]
+        # Slightly increased, to cover float64 rounding of the sum.
+        whole = totals_epsilon(terms.mechanism, sum(costs) * (1.0 + 1e-12), terms.delta)
+        terms = msgspec.structs.replace(terms, epsilon=whole)
+        configuration = msgspec.structs.replace(configuration, privacy=terms)
+        each = zip((before.payments, payments), costs, strict=True)
+        shares = [(paid, part / sum(costs)) for own, part in each for paid in own]
+        payments = tuple(replace(paid, share=paid.share * part) for paid, part in shares)
     composed = COMPOSED[terms.mechanism] if terms.steps is None else COMPOSED_STEPS
     if terms.noise == Noise.SERVER and one_key:
         composed += "; what floats lose in encryption is estimated, not proven"
@@ -204,6 +234,7 @@ def claimed(
         against=against_whom(terms, configuration, one_key, by_author),
         payments=payments,
         rows_per_user=terms.rows_per_user,
+        alone=terms.noise == Noise.DISTRIBUTED and configuration.noising == 1,
     )
 
 
@@ -234,6 +265,9 @@ class Paying(Protocol):
         shown: str = "",
     ) -> str:
         """Pay for a run, which shows what its folder keeps; return what it is to keep."""
+
+    def parts(self, share: float) -> tuple[Paying, Paying]:
+        """Return what pays for two runs, a share of this, and the rest."""
 
     def recording(self, run: str, asked: int) -> AbstractContextManager[None]:
         """Enter that a paid run records a question, of so many, and sends it."""
@@ -286,19 +320,21 @@ class Privacy:
     paid_by: Paying | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        _check_number("epsilon", self.epsilon, math.inf)
-        _check_number("delta", self.delta, 1.0)
+        check_number("epsilon", self.epsilon, "(0, inf)")
+        check_number("delta", self.delta, "(0, 1)")
         for name, kind in _WORDS.items():
             object.__setattr__(self, name, kind.read(name, getattr(self, name)))
         if not isinstance(self.domain, Box | Ball):
             raise ArgumentError(f"privacy needs a declared domain, Box or Ball, got domain={self.domain!r}.")
         check_private(*self.domain.ends)
+        if self.noise_seed is None:
+            check_origins(domain=self.domain.origin)
         if self.noise == Noise.SERVER and self.mechanism == Mechanism.SKELLAM:
             raise ArgumentError(
                 'mechanism="skellam" is for shares that add up; with noise="server", one draw a sum, '
                 'use mechanism="gaussian".'
             )
-        check_share("spare", self.spare)
+        check_number("spare", self.spare, "[0, 1)")
         check_whole("noise_seed", self.noise_seed, 0, or_none=True)
         check_whole("rows_per_user", self.rows_per_user, 1, or_none=True)
         if (self.unit == Unit.USER) != (self.rows_per_user is not None):
@@ -390,8 +426,3 @@ class Privacy:
         from privfed.privacy.pricing import agreed_budget
 
         return msgspec.structs.replace(terms, budget=agreed_budget(*of_claim))
-
-
-def _check_number(name: str, value: Any, high: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < high:
-        raise ArgumentError(f"{name} must lie in (0, {high}), got {name}={value!r}.", parameters=[name])

@@ -2,16 +2,13 @@
 
 The coordinator pays for a question before it sends it; a client pays before it answers.
 
-Fits under discrete Gaussian noise compose exactly: their budgets (mu^2) add up. Once one has Skellam noise,
-the Renyi bound of all these budgets holds instead. Of a fit by DP-SGD a journal keeps epsilon and delta
-alone, which are added (basic composition). Claims of different units or neighbours have nothing together: of
-replaced rows the number is public, which tells whether a row is there, and a client's noise is for its rows
-as they are or not at all.
+A client's fits compose by the filter that its policy fixed before the first (`privfed.privacy.filters`).
+Claims of different units or neighbours have nothing together: of replaced rows the number is public, which
+tells whether a row is there, and a client's noise is for its rows as they are or not at all.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -22,11 +19,11 @@ from privfed.core.record.records import Asked, Began, Exchanged, Summed
 from privfed.core.record.transcript import Transcript
 from privfed.core.roles.conversation import Ask, Total
 from privfed.core.roles.engine import StateStore
-from privfed.core.values.guarantee import Mechanism
 from privfed.errors import BudgetError, PolicyError, PrivacyError
-from privfed.privacy.accounting import Payment, check_delta, gdp_epsilon, renyi_epsilon
+from privfed.privacy.accounting import Payment, check_delta
+from privfed.privacy.filters import Filter, epsilon_of
 from privfed.privacy.noised import Noised
-from privfed.privacy.pricing import SLACK, agreed_budget, agreed_on, budget_of, cost, noised
+from privfed.privacy.pricing import SLACK, agreed_budget, agreed_on, cost, noised
 
 
 class BudgetLedger:
@@ -184,62 +181,50 @@ ROUNDING = 1e-9
 """Relative room for rounding where figures of several fits are added."""
 
 
-def claim_of(terms: PrivacyTerms) -> Claim:
-    """Return the claim of agreed terms."""
+def claim_of(terms: PrivacyTerms, order: int | None) -> Claim:
+    """Return the claim of agreed terms, under a filter of an order."""
     return Claim(
         epsilon=terms.epsilon,
         delta=terms.delta,
         unit=str(terms.unit),
         neighbours=str(terms.neighbours),
-        mechanism=STEPPED if terms.steps is not None else str(terms.mechanism),
+        mechanism=str(terms.mechanism) if terms.steps is None else STEPPED,
+        steps=terms.steps,
+        order=order,
     )
 
 
 def composed_epsilon(claims: Sequence[Claim], delta: float) -> float:
-    """Return the epsilon of all claims together at a total delta, rounded up; infinite where none holds.
-
-    None holds for claims of several units or neighbours. Else it is the smaller of two bounds: the sum of all
-    epsilons, where the deltas sum to at most `delta`; and the composition of all Gaussian and Skellam claims,
-    at what the deltas of the others leave.
+    """Return the epsilon of all claims together at a total delta, by the filter that they began under.
 
     Args:
         claims: of fits on the same rows.
         delta: of the claim for all of them, in [1e-300, 1).
 
     Raises:
+        PrivacyError: there is none: claims are of several units, neighbours or filters, or of noise that the
+            filter does not bound.
         ArgumentError: delta is out of its bounds.
     """
     check_delta(delta)
-    if len({(one.unit, one.neighbours) for one in claims}) > 1:
-        return math.inf
-    added = sum(one.epsilon for one in claims)
-    fits = sum(one.delta for one in claims) <= delta * (1.0 + ROUNDING)
-    return min(added if fits else math.inf, _composed(claims, delta))
-
-
-def _composed(claims: Sequence[Claim], delta: float) -> float:
-    stepped = [one for one in claims if one.mechanism == STEPPED]
-    noised = [one for one in claims if one.mechanism != STEPPED]
-    left = delta - sum(one.delta for one in stepped)
-    added = sum(one.epsilon for one in stepped)
-    if not noised:
-        return added if left >= -delta * ROUNDING else math.inf
-    if left < 1e-300:
-        return math.inf
-    budgets = [budget_of(Mechanism(one.mechanism), one.epsilon, one.delta) for one in noised]
-    # Slightly increased, to cover float64 rounding of the sum.
-    cost = sum(budgets) * (1.0 + 1e-12)
-    if all(one.mechanism == Mechanism.GAUSSIAN for one in noised):
-        return added + gdp_epsilon(math.sqrt(cost), left)
-    return added + renyi_epsilon(cost, left)
+    if len({(one.unit, one.neighbours, one.order) for one in claims}) > 1:
+        raise PrivacyError("claims of several units, neighbours or filters have no epsilon together.")
+    if not claims:
+        return 0.0
+    bound = Filter(sum(one.epsilon for one in claims), delta, claims[0].order)
+    cost = sum(bound.cost(one.mechanism, one.epsilon, one.delta, one.steps) for one in claims)
+    return epsilon_of(cost, delta, bound.order)
 
 
 def spent_line(usage: Usage) -> str:
     """Return a line for the owner of a data set: what all claims on it come to."""
-    if not usage.claims:
-        return "no guarantee spent"
-    delta = max(MOST_DELTA, sum(one.delta for one in usage.claims if one.mechanism == STEPPED) * 2.0)
-    return f"epsilon {composed_epsilon(usage.claims, delta):.4g} at delta {delta:.3g} agreed in all"
+    try:
+        epsilon = composed_epsilon(usage.claims, MOST_DELTA)
+    except PrivacyError:
+        return f"{len(usage.claims)} claims agreed, which no one filter bounds together"
+    return (
+        f"epsilon {epsilon:.4g} at delta {MOST_DELTA:.3g} agreed in all" if epsilon else "no guarantee spent"
+    )
 
 
 def refuses_fit(policy: ClientPolicy, configuration: Configuration, usage: Usage | None = None) -> str | None:
@@ -261,12 +246,12 @@ def _refuses_spending(policy: ClientPolicy, terms: PrivacyTerms | None, usage: U
     if terms is None or most is None:
         return None
     epsilon, delta = most
-    claims = (*usage.claims, claim_of(terms))
+    claims = (*usage.claims, claim_of(terms, policy.order))
     try:
-        if composed_epsilon(claims, delta) <= epsilon * (1.0 + ROUNDING):
-            return None
+        allowed = composed_epsilon(claims, delta) <= epsilon * (1.0 + ROUNDING)
+    except PrivacyError:
+        return "policy:filter"
     except (ValueError, OverflowError):
         # A claim that accounting cannot read, as a delta below 1e-300.
-        return "policy:max_epsilon"
-    of_steps = sum(one.delta for one in claims if one.mechanism == STEPPED)
-    return "policy:max_delta" if of_steps > delta else "policy:max_epsilon"
+        allowed = False
+    return None if allowed else "policy:max_epsilon"

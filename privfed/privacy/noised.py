@@ -13,13 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any, ClassVar, overload
+from typing import Any
 
 import numpy as np
 
 from privfed.core.asking.declaration import Declaration
-from privfed.core.asking.question import ERRORS, AdditiveOver, ClientData, Question, register
+from privfed.core.asking.question import ERRORS, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.values.computed import Computed
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Mechanism
 from privfed.core.values.numbers import check_bound
@@ -50,7 +51,7 @@ def drawn_sigmas(mechanism: Mechanism) -> tuple[float, float]:
     return SMALLEST_SIGMA, MOST_SIGMA
 
 
-class _Rewound(Sequence[np.random.Generator]):
+class _Rewound(Computed[np.random.Generator]):
     """Clients' generators that can be reset to their state before they were first used."""
 
     def __init__(self, generators: Sequence[np.random.Generator]) -> None:
@@ -59,15 +60,8 @@ class _Rewound(Sequence[np.random.Generator]):
     def __len__(self) -> int:
         return len(self._generators)
 
-    @overload
-    def __getitem__(self, place: int) -> np.random.Generator: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[np.random.Generator]: ...
-
-    def __getitem__(self, place: int | slice) -> np.random.Generator | list[np.random.Generator]:
-        if isinstance(place, slice):
-            return [self[i] for i in range(*place.indices(len(self)))]
+    def item(self, place: int) -> np.random.Generator:
+        """Return the generator of one client."""
         generator = self._generators[place]
         if place not in self._before:
             self._before[place] = generator.bit_generator.state
@@ -99,7 +93,6 @@ class Noised(Question):
         mechanism: distribution of the noise.
     """
 
-    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
     inner: Question
     sigma: FloatArray
     limits: FloatArray
@@ -169,7 +162,7 @@ class Noised(Question):
         return np.zeros(self.inner.spec.size) if self.by_server else self._per_value(self.sigma)
 
     @cached_property
-    def reach(self) -> FloatArray:
+    def noise_reach(self) -> FloatArray:
         """Largest change of each value of a total by the server's noise, float64 of shape (spec.size,)."""
         far = np.ceil(TAIL * self._per_value(self.sigma)) * self._flat_steps
         return far if self.by_server else np.zeros_like(far)

@@ -37,10 +37,9 @@ from privfed.core.values.guarantee import Mechanism, Noise, Unit
 from privfed.errors import PrivacyError
 from privfed.privacy.accounting import (
     LEAST_SIGMA,
+    budget_of,
     discrete_gaussian_cost,
     discrete_gaussian_sigma,
-    gdp_mu,
-    skellam_budget,
 )
 from privfed.privacy.bounds import Bound, RecordBounded, of_a_client
 from privfed.privacy.noised import TAIL, Noised
@@ -56,17 +55,6 @@ SLACK = 1e-9
 
 ENCODING_SHARE = 0.01
 """Share of the budget that is reserved for floating-point errors of encryption (docs/protocols/ckks.md)."""
-
-
-def budget_of(mechanism: Mechanism, epsilon: float, delta: float) -> float:
-    """Return the budget, that is, the largest total cost of all releases, rounded down.
-
-    Args:
-        mechanism: "gaussian" (by the exact GDP curve) or "skellam" (by Renyi differential privacy).
-        epsilon: of the claim, positive.
-        delta: of the claim, in [1e-300, 1).
-    """
-    return skellam_budget(epsilon, delta) if mechanism == Mechanism.SKELLAM else gdp_mu(epsilon, delta) ** 2
 
 
 def agreed_budget(

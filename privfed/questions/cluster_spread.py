@@ -1,7 +1,4 @@
-"""Compactness and separation of clusters: distances, silhouettes, scatter, and the fuzzy index.
-
-**Clusters of nearest centers.** Questions about the compactness and separation of clusters: distances,
-silhouettes, scatter.
+"""Compactness and separation of clusters of nearest centers: distances, silhouettes, scatter and profiles.
 
 Each row belongs to the cluster of its nearest center.
 
@@ -14,37 +11,24 @@ of their distances (`ClusterDistances`); of their silhouettes (`ClusterSilhouett
 and of their squared distances (`ClusterScatter`); of the rows and their squares, column by column
 (`ClusterProfiles`). A cluster can hold a single row. `ClusterClients` reveals how many clients have rows in
 each cluster, and nothing of how many rows.
-
-**Fuzzy clusters.** Questions for the fuzzy objective and the fuzzy Davies-Bouldin index.
-
-Stallmann and Wilbik 2022 (FedFuzzDB), equations 4 and 7 to 13; Vergani and Binaghi 2018. A cluster's spread
-is over all rows, S_i = U_i (mean ||x - c_i||^q)^(1/q) with U_i the mean membership, and the index is
-the mean over i of the largest (S_i + S_j) / M_ij over j != i; a smaller index is better.
-
-Reveals to whoever opens the total, over all clients: for each center, the sum of all rows' distances to
-it to the power q, the sum of their memberships, and the number of rows. The paper proposes to hide each
-client's number of rows N_l, since spread, memberships and N_l give equations for its rows. Here no client's
-own values are seen. Hiding N_l alone would not help: the memberships of a row add up to 1, so that N_l
-equals the sum of the client's memberships over all clusters.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
-from privfed.core.asking.question import AdditiveOver, ClientData, register
-from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.question import AdditiveOver, register
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec, Within
 from privfed.core.values.domain import FloatArray
-from privfed.errors import ArgumentError
-from privfed.numerics.kernels.dispatch import distances, nearest, two_nearest
+from privfed.core.values.numbers import check_number, check_whole
+from privfed.numerics.kernels.dispatch import nearest, two_nearest
 from privfed.numerics.kernels.interpreted import IntArray, cell_sums
-from privfed.numerics.memberships import check_fuzzifier, shares
 from privfed.questions.lloyd import RESOLUTION, ROUNDING, TINY, AtCenters, largest_distances, sum_entry
 
 LARGEST_POWER = 8.0
@@ -64,7 +48,7 @@ class ClusterQuestion(AtCenters):
 
     def per_cluster(self, name: str, largest: float) -> Entry:
         """Return the entry for each cluster's sum of values in [0, largest], one value a row."""
-        return sum_entry(name, (len(self.centers),), largest, self.ranges.rows)
+        return sum_entry(name, (len(self.centers),), largest, self.ranges.rows, "count")
 
     @property
     def count(self) -> Entry:
@@ -82,17 +66,8 @@ class ClusterQuestion(AtCenters):
             rows * np.minimum(low, 0.0),
             rows * np.maximum(high, 0.0),
             np.maximum(np.maximum(np.abs(low), np.abs(high)) * RESOLUTION, TINY),
+            Within("count", low, high),
         )
-
-    def answer_all(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
-        """Answer for several clients."""
-        return [self._one(client.features) for client in clients]
-
-    @abstractmethod
-    def _one(self, rows: FloatArray) -> Statistics:
-        """Answer for one client."""
 
     def summed(self, labels: IntArray, values: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return each cluster's number of rows and the sum of their values."""
@@ -100,9 +75,36 @@ class ClusterQuestion(AtCenters):
         return count, total[:, 0]
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ValueQuestion(ClusterQuestion):
+    """Questions for each cluster's number of rows, and the sum of one value in [0, largest] a row."""
+
+    value: ClassVar[str]
+    """Name of the entry of sums."""
+
+    @property
+    @abstractmethod
+    def largest(self) -> float:
+        """The largest value of a row."""
+
+    @abstractmethod
+    def placed(self, rows: FloatArray) -> tuple[IntArray, FloatArray]:
+        """Return each row's nearest center, and its value."""
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """Counts of at most the rows of a client; sums of at most that many values."""
+        return StatisticsSpec(self.count, self.per_cluster(self.value, self.largest))
+
+    def of_rows(self, rows: FloatArray) -> Statistics:
+        """Answer for one client's rows."""
+        count, total = self.summed(*self.placed(rows))
+        return Statistics(**{"count": count, self.value: total})
+
+
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ClusterDistances(ClusterQuestion):
+class ClusterDistances(ValueQuestion):
     """Ask for sums of distances to the nearest center.
 
     Statistics: `count` (n_clusters,), `distance` (n_clusters,).
@@ -111,47 +113,39 @@ class ClusterDistances(ClusterQuestion):
         power: exponent of each distance, q of Davies and Bouldin.
     """
 
+    value: ClassVar[str] = "distance"
     power: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1.0 <= self.power <= LARGEST_POWER:
-            raise ArgumentError(f"power must lie in [1, {LARGEST_POWER:g}], got power={self.power}.")
+        check_number("power", self.power, f"[1, {LARGEST_POWER}]")
 
-    @cached_property
-    def spec(self) -> StatisticsSpec:
-        """At most the rows of a client, each at most as far as a corner of the ranges."""
+    @property
+    def largest(self) -> float:
+        """The distance of a corner of the ranges, to the power."""
         with np.errstate(over="ignore"):  # The entry refuses a bound that is not finite.
-            largest = float(np.float64(self.farthest) ** self.power)
-        return StatisticsSpec(self.count, self.per_cluster("distance", largest))
+            return float(np.float64(self.farthest) ** self.power)
 
     def placed(self, rows: FloatArray) -> tuple[IntArray, FloatArray]:
         """Return each row's nearest center, and its distance to it, to the power."""
         labels, squares = nearest(rows, self.centers)
         return labels, np.minimum(np.sqrt(squares), self.farthest) ** self.power
 
-    def _one(self, rows: FloatArray) -> Statistics:
-        count, total = self.summed(*self.placed(rows))
-        return Statistics(count=count, distance=total)
-
 
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ClusterSilhouettes(ClusterQuestion):
+class ClusterSilhouettes(ValueQuestion):
     """Ask for sums of simplified silhouettes: 1 - a/b, with the distances a, b to the two nearest centers.
 
     Statistics: `count` (n_clusters,), `silhouette` (n_clusters,).
     """
 
+    value: ClassVar[str] = "silhouette"
+    largest = 1.0
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.centers) < 2:
-            raise ArgumentError("silhouettes need at least two centers, got one.")
-
-    @cached_property
-    def spec(self) -> StatisticsSpec:
-        """Values of at most 1 a row."""
-        return StatisticsSpec(self.count, self.per_cluster("silhouette", 1.0))
+        check_whole("n_centers", len(self.centers), 2)
 
     def placed(self, rows: FloatArray) -> tuple[IntArray, FloatArray]:
         """Return each row's nearest center, and its silhouette."""
@@ -161,31 +155,39 @@ class ClusterSilhouettes(ClusterQuestion):
         ratio = np.divide(own, other, out=np.ones_like(own), where=other > 0)
         return labels, 1.0 - ratio
 
-    def _one(self, rows: FloatArray) -> Statistics:
-        count, total = self.summed(*self.placed(rows))
-        return Statistics(count=count, silhouette=total)
-
 
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ClusterScatter(ClusterQuestion):
+class ClusterScatter(ValueQuestion):
     """Ask how the rows scatter around their nearest centers.
 
     Statistics: `count` (n_clusters,), `offset` (n_clusters, n_features), the sum of rows minus their
     center, and `square` (n_clusters,), the sum of squared distances.
     """
 
+    value: ClassVar[str] = "square"
+
+    @property
+    def largest(self) -> float:
+        """The squared distance of a corner of the ranges."""
+        return self.farthest**2
+
     @cached_property
     def spec(self) -> StatisticsSpec:
         """At most the rows of a client, each inside the ranges."""
-        return StatisticsSpec(self.count, self.offset, self.per_cluster("square", self.farthest**2))
+        return StatisticsSpec(self.count, self.offset, self.per_cluster("square", self.largest))
 
-    def _one(self, rows: FloatArray) -> Statistics:
+    def placed(self, rows: FloatArray) -> tuple[IntArray, FloatArray]:
+        """Return each row's nearest center, and its squared distance to it."""
         labels, squares = nearest(rows, self.centers)
+        return labels, np.minimum(np.sqrt(squares), self.farthest) ** 2
+
+    def of_rows(self, rows: FloatArray) -> Statistics:
+        """Answer for one client's rows."""
+        labels, squares = self.placed(rows)
         # Offsets from centers are short, even where the data lies far from the origin.
         count, offset = cell_sums(rows - self.centers[labels], labels, len(self.centers))
-        distance = np.minimum(np.sqrt(squares), self.farthest)
-        return Statistics(count=count, offset=offset, square=self.summed(labels, distance**2)[1])
+        return Statistics(count=count, offset=offset, square=self.summed(labels, squares)[1])
 
 
 @register
@@ -204,9 +206,14 @@ class ClusterProfiles(ClusterQuestion):
         with np.errstate(over="ignore"):  # The entry refuses a bound that is not finite.
             squares = np.square(longest)
         most, step = self.ranges.rows * ROUNDING * squares, np.maximum(squares * RESOLUTION, TINY)
-        return StatisticsSpec(self.count, self.offset, Entry("square", self.centers.shape, 0.0, most, step))
+        return StatisticsSpec(
+            self.count,
+            self.offset,
+            Entry("square", self.centers.shape, 0.0, most, step, Within("count", 0.0, squares)),
+        )
 
-    def _one(self, rows: FloatArray) -> Statistics:
+    def of_rows(self, rows: FloatArray) -> Statistics:
+        """Answer for one client's rows."""
         labels, _ = nearest(rows, self.centers)
         offsets = rows - self.centers[labels]
         count, offset = cell_sums(offsets, labels, len(self.centers))
@@ -230,124 +237,29 @@ class ClusterClients(ClusterQuestion):
         """A client counts once."""
         return StatisticsSpec(Entry("clients", (len(self.centers),), 0.0, 1.0, RESOLUTION))
 
-    def _one(self, rows: FloatArray) -> Statistics:
+    def of_rows(self, rows: FloatArray) -> Statistics:
+        """Answer for one client's rows."""
         labels, _ = nearest(rows, self.centers)
         return Statistics(clients=np.bincount(labels, minlength=len(self.centers)) > 0)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Fuzzy(AtCenters):
-    """Questions about the memberships of rows in clusters.
+def moments_of(
+    total: Mapping[str, FloatArray], centers: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Return means and variances of each cluster, then mean and variance of all rows, column by column.
+
+    They are around the centers, so that nothing is lost where the data lies far from the origin.
 
     Args:
-        m: fuzzifier, above 1.
+        total: of `ClusterProfiles`.
+        centers: those of the question.
     """
-
-    m: float = 2.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fuzzifier(self.m)
-
-    def answer_all(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
-        """Answer for several clients."""
-        return [self._from(distances(client.features, self.centers)) for client in clients]
-
-    def _from(self, distances: FloatArray) -> Statistics:
-        """Return the answer, given squared distances, float64 of shape (n_clusters, n_rows)."""
-        raise NotImplementedError
-
-
-@register
-@dataclass(frozen=True, kw_only=True, eq=False)
-class FuzzyObjective(_Fuzzy):
-    """Ask for the fuzzy c-means objective (eq. 4), and for the inertia of hard assignments.
-
-    Statistics: `objective` (1,) = sum of u^m ||x - c||^2, `inertia` (1,), `rows` (1,).
-    """
-
-    row_counts: ClassVar[tuple[str, ...]] = ("rows",)
-
-    @cached_property
-    def spec(self) -> StatisticsSpec:
-        """Each row adds at most the squared distance of a corner: the objective never exceeds the inertia."""
-        farthest = largest_distances(self.centers, self.ranges).min()
-        return StatisticsSpec(
-            sum_entry("objective", (1,), farthest, self.ranges.rows),
-            sum_entry("inertia", (1,), farthest, self.ranges.rows),
-            Entry("rows", (1,), 0.0, self.ranges.rows, RESOLUTION),
-        )
-
-    def _from(self, distances: FloatArray) -> Statistics:
-        objective = np.power(shares(distances, self.m), self.m) * distances
-        nearest = distances.min(axis=0)
-        return Statistics(objective=[objective.sum()], inertia=[nearest.sum()], rows=[len(nearest)])
-
-
-@register
-@dataclass(frozen=True, kw_only=True, eq=False)
-class FuzzySpread(_Fuzzy):
-    """Ask for the sums of equations 12 and 13.
-
-    Statistics: `spread` (n_clusters,) = sum of ||x - c||^q over all rows, `membership` (n_clusters,) =
-    sum of u, `rows` (1,).
-
-    Args:
-        q: power of the distances, at least 1.
-    """
-
-    q: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 1.0 <= self.q <= 64.0:
-            raise ArgumentError(f"q must lie in [1, 64], got q={self.q}; the paper takes q=1.")
-        if not np.isfinite(self._largest()).all():
-            raise ArgumentError(f"q={self.q} is too large for distances in these ranges; take a smaller one.")
-
-    def _largest(self) -> FloatArray:
-        with np.errstate(over="ignore"):
-            powers: FloatArray = largest_distances(self.centers, self.ranges) ** (self.q / 2.0)
-        return np.maximum(powers, TINY)
-
-    row_counts: ClassVar[tuple[str, ...]] = ("membership",)
-
-    @cached_property
-    def spec(self) -> StatisticsSpec:
-        """Each row adds at most the distance of a corner of the ranges, and a membership of 1."""
-        k, rows = len(self.centers), self.ranges.rows
-        return StatisticsSpec(
-            sum_entry("spread", (k,), self._largest(), rows),
-            sum_entry("membership", (k,), 1.0, rows),
-            Entry("rows", (1,), 0.0, rows, RESOLUTION),
-        )
-
-    def _from(self, distances: FloatArray) -> Statistics:
-        spread = np.power(distances, self.q / 2.0).sum(axis=1)
-        membership = shares(distances, self.m).sum(axis=1)
-        return Statistics(spread=spread, membership=membership, rows=[distances.shape[1]])
-
-
-def index_from(total: Statistics, centers: FloatArray, p: float, q: float) -> float:
-    """Return the index (eq. 7 to 9 with the spread of eq. 12) from a total of `FuzzySpread`.
-
-    It is infinite where two centers coincide, since they are then one cluster.
-
-    Args:
-        total: total of `FuzzySpread`.
-        centers: the question's centers, float64 of shape (n_clusters, n_features).
-        p: order of the norm of differences of centers.
-        q: power of the distances in the question.
-    """
-    rows = max(float(total["rows"][0]), 1.0)
-    spread = total["membership"] / rows * (total["spread"] / rows) ** (1.0 / q)
-    apart = np.linalg.norm(centers[:, None] - centers[None], ord=p, axis=2)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(apart > 0.0, (spread[:, None] + spread) / apart, np.inf)
-    np.fill_diagonal(ratio, -np.inf)
-    return float(ratio.max(axis=1).mean())
+    count, rows = total["count"][:, None], max(float(total["count"].sum()), 1.0)
+    each = np.where(count > 0.0, count, 1.0)
+    shift = total["offset"] / each
+    means, variances = centers + shift, np.maximum(total["square"] / each - np.square(shift), 0.0)
+    mean = (count * means).sum(axis=0) / rows
+    return means, variances, mean, (count * (variances + np.square(means - mean))).sum(axis=0) / rows
 
 
 def scatters(
@@ -368,6 +280,5 @@ def scatters(
     within = float((square - count * np.square(shift).sum(axis=1)).sum())
     # Means are taken relative to one of the centers, which avoids cancellation far from the origin.
     means = centers - centers[0] + shift
-    mean = count @ means / n
-    between = float(count @ np.square(means - mean).sum(axis=1))
+    between = float(count @ np.square(means - count @ means / n).sum(axis=1))
     return between * (n - len(count)) / (len(count) - 1), within

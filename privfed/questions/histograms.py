@@ -1,39 +1,32 @@
-"""Histograms: of the features over public edges, and of how many rows clients typically hold.
-
-**Features (`FeatureHistograms`).** Histograms of the features over public edges, for a summary of all rows.
+"""Histograms of the features over public edges, for a summary of all rows.
 
 Edges are public: declared, or of bins of equal width between the ends of the ranges. Each feature has its
 own histogram. A row adds 1 to one bin of each, whatever the other rows are: adding a record changes each
 histogram by 1 in L2 norm, and replacing one changes two of its bins by 1, or none.
 
 Reveals to whoever opens the total: how many rows of all clients lie in each bin of each feature.
-
-**Clients (`ClientSizes`).** The number of rows that clients typically hold, from one noised histogram.
-
-Under differential privacy of whole clients, a client's sums are divided by this number, or by the client's
-own number of rows where that is larger.
-
-Reveals to whoever opens the total, with noise: how many clients hold about how many rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 
 from privfed.core.asking.declaration import STEP, Declaration, Effort
-from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
-from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
-from privfed.core.roles.conversation import Ask, Conversation
-from privfed.core.values.domain import FloatArray, Ranges
+from privfed.core.asking.question import register
+from privfed.core.asking.statistics import Entry, StatisticsSpec
+from privfed.core.values.domain import FloatArray
+from privfed.core.values.numbers import check_whole
 from privfed.errors import ArgumentError
 from privfed.numerics.kernels.interpreted import IntArray
 from privfed.privacy.bounds import Bound, RecordBounded, check_sizes, counted, step_of
 from privfed.privacy.contributions import Contribution
+
+GAUSSIAN_IQR = 1.3489795003921634
+"""Interquartile range of a Gaussian column of standard deviation 1."""
 
 MOST_BINS = 64
 """Most bins of a feature: of many more, each would hold about one row."""
@@ -55,7 +48,6 @@ class FeatureHistograms(RecordBounded):
             repeats its last edge: the bins between equal edges are empty. None with `n_bins`.
     """
 
-    additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
     n_bins: int = 0
     edges: FloatArray | None = None
 
@@ -64,8 +56,8 @@ class FeatureHistograms(RecordBounded):
             raise ArgumentError("a histogram needs either n_bins or edges.")
         if self.edges is not None:
             check_edges(self.edges, self.ranges.n_features)
-        elif not 1 <= self.n_bins <= MOST_BINS:
-            raise ArgumentError(f"n_bins must lie in [1, {MOST_BINS}], got n_bins={self.n_bins}.")
+        else:
+            check_whole("n_bins", self.n_bins, 1, MOST_BINS)
 
     @property
     def declaration(self) -> Declaration:
@@ -134,66 +126,3 @@ def check_edges(edges: FloatArray, n_features: int) -> None:
             "the edges of each feature must ascend, and only the last one may be repeated, got "
             f"{edges[~good][0].tolist()}."
         )
-
-
-SIZE_SHARE = 0.01
-"""Share of the budget for the histogram of the clients' sizes."""
-
-PER_OCTAVE, N_SIZES = 2, 50
-
-
-@register
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ClientSizes(Question):
-    """Ask for a histogram of clients by number of rows, with logarithmic bins, two an octave.
-
-    Statistics: `clients` (N_SIZES,).
-    """
-
-    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
-
-    @property
-    def declaration(self) -> Declaration:
-        """Nothing: the entry counts clients, not rows."""
-        return Declaration()
-
-    @property
-    def client_limits(self) -> dict[str, float]:
-        """Each client adds 1 to one bin."""
-        return {"clients": 1.0}
-
-    @cached_property
-    def spec(self) -> StatisticsSpec:
-        """Values in [0, 1], since each client adds 1 to one bin."""
-        return StatisticsSpec(Entry("clients", (N_SIZES,), 0.0, 1.0, step_of(1.0)))
-
-    def answer_all(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
-        """Answer for several clients."""
-        sizes = np.array([client.n_rows for client in clients], dtype=np.float64)
-        bins = np.clip(np.ceil(PER_OCTAVE * np.log2(sizes)), 0, N_SIZES - 1).astype(np.intp)
-        return [Statistics(clients=mark) for mark in np.eye(N_SIZES)[bins]]
-
-
-def typical_size(ranges: Ranges, share: float = SIZE_SHARE) -> Conversation[float]:
-    """Find a number of rows that about four in five clients do not exceed, by one noised histogram.
-
-    Args:
-        ranges: ranges of the data; their bound on a client's rows also bounds the result.
-        share: share of the budget that the histogram costs.
-    """
-    ask = Ask(
-        ClientSizes(ranges=ranges),
-        purpose="client sizes",
-        weights={"clients": share},
-        limits={"clients": 1.0},
-    )
-    total = yield ask
-    counts, noise = total.statistics["clients"], (total.noise_std or {})["clients"]
-    # Bins that noise alone may fill are left out: there are many, and they would outweigh the full ones.
-    sure = np.where(counts > 3.0 * noise, counts, 0.0)
-    if not sure.any():
-        sure = np.where(counts == counts.max(), 1.0, 0.0)
-    reached = int(np.flatnonzero(sure.cumsum() >= 0.8 * sure.sum())[0])
-    return float(min(2.0 ** (reached / PER_OCTAVE), ranges.rows))

@@ -19,11 +19,12 @@ import numpy.typing as npt
 from privfed.core.asking.data import stacked
 from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
-from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec, Within
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.core.values.numbers import check_whole
 from privfed.errors import ArgumentError, UndefinedIndexError
 from privfed.numerics.kernels.dispatch import assign, nearest, step
+from privfed.numerics.kernels.interpreted import cell_sums
 
 SLACK = 1.0 + 2.0**-26
 """Ranges of sums are widened by this factor, so that rounding in a float64 sum is never clipped."""
@@ -44,15 +45,29 @@ def check_centers(centers: FloatArray, ranges: Ranges) -> None:
         raise ArgumentError("centers must be finite.")
 
 
-def sums_entry(name: str, cells: int, ranges: Ranges) -> Entry:
+def sums_entry(name: str, cells: int, ranges: Ranges, weights: str = "count") -> Entry:
     """Return the entry, (cells, n_features), for sums of at most `ranges.rows` rows in each cell."""
-    return box_entry(name, (cells, ranges.n_features), ranges.low, ranges.high, ranges.rows)
+    return box_entry(name, (cells, ranges.n_features), ranges.low, ranges.high, ranges.rows, weights)
 
 
 def box_entry(
-    name: str, shape: tuple[int, ...], low: FloatArray, high: FloatArray, most: float = 1.0
+    name: str,
+    shape: tuple[int, ...],
+    low: FloatArray,
+    high: FloatArray,
+    most: float = 1.0,
+    weights: str | None = None,
 ) -> Entry:
-    """Return the entry for points between `low` and `high`, each with a weight from 0 to `most`."""
+    """Return the entry for points between `low` and `high`, each with a weight from 0 to `most`.
+
+    Args:
+        name: of the entry.
+        shape: of the entry.
+        low: float64 of shape (n_features,), or of the entry's shape.
+        high: likewise.
+        most: the largest weight.
+        weights: name of the entry that holds the weights; None where the weights are not answered.
+    """
     width = high - low
     return Entry(
         name,
@@ -60,6 +75,7 @@ def box_entry(
         low=np.minimum(0.0, most * low) * SLACK,
         high=np.maximum(0.0, most * high) * SLACK,
         resolution=np.where(width > 0, width, np.maximum(np.abs(high), 1.0)) * RESOLUTION,
+        within=None if weights is None else Within(weights, low, high),
     )
 
 
@@ -125,10 +141,13 @@ def largest_distances(centers: FloatArray, ranges: Ranges) -> FloatArray:
     return farthest
 
 
-def sum_entry(name: str, shape: tuple[int, ...], largest: FloatArray | float, rows: int) -> Entry:
-    """Return the entry for a sum of values in [0, largest], one value a row."""
+def sum_entry(
+    name: str, shape: tuple[int, ...], largest: FloatArray | float, rows: int, weights: str | None = None
+) -> Entry:
+    """Return the entry for a sum of values in [0, largest], one value a row, which `weights` counts."""
     most = np.asarray(largest)
-    return Entry(name, shape, 0.0, rows * most * ROUNDING, np.maximum(most * RESOLUTION, TINY))
+    within = None if weights is None else Within(weights, 0.0, most)
+    return Entry(name, shape, 0.0, rows * most * ROUNDING, np.maximum(most * RESOLUTION, TINY), within)
 
 
 @register
@@ -136,27 +155,58 @@ def sum_entry(name: str, shape: tuple[int, ...], largest: FloatArray | float, ro
 class Inertia(AtCenters):
     """Ask for the sum of squared distances to the nearest centroid.
 
-    Statistics: `inertia` (1,), `rows` (1,).
+    Statistics: `inertia` (1,), `rows` (1,); with directions `count` (n_clusters,), the rows nearest to each
+    centroid, and `along` (n_clusters, n_directions), the sums of their offsets from it along each direction.
+
+    Args:
+        directions: float64 of shape (n_directions, n_features); None for none.
     """
 
-    row_counts: ClassVar[tuple[str, ...]] = ("rows",)
+    row_counts: ClassVar[tuple[str, ...]] = ("rows", "count")
+    directions: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        for points in (self.centers,) if self.directions is None else (self.centers, self.directions):
+            check_centers(points, self.ranges)
+
+    @property
+    def declaration(self) -> Declaration:
+        """The number of rows, in all and at each centroid."""
+        return Declaration(self.row_counts[: 1 + (self.directions is not None)], (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
         """At most the rows of a client, each at most as far as a corner of the ranges."""
-        farthest = largest_distances(self.centers, self.ranges).min()
-        return StatisticsSpec(
-            sum_entry("inertia", (1,), farthest, self.ranges.rows),
-            Entry("rows", (1,), 0.0, self.ranges.rows, RESOLUTION),
-        )
+        farthest, rows = largest_distances(self.centers, self.ranges).min(), self.ranges.rows
+        entries = [
+            sum_entry("inertia", (1,), farthest, rows, "rows"),
+            Entry("rows", (1,), 0.0, rows, RESOLUTION),
+        ]
+        if self.directions is not None:
+            corner = np.maximum(
+                np.abs(self.centers - self.ranges.low), np.abs(self.centers - self.ranges.high)
+            )
+            reach = corner @ np.abs(self.directions).T * ROUNDING
+            along = -rows * reach, rows * reach, np.maximum(reach * RESOLUTION, TINY)
+            count = Entry("count", (len(self.centers),), 0.0, rows, RESOLUTION)
+            entries += [count, Entry("along", reach.shape, *along, Within("count", -reach, reach))]
+        return StatisticsSpec(*entries)
 
     def answer_all(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> Sequence[Statistics]:
         """Answer for several clients."""
-        inertia = [nearest(client.features, self.centers).squares.sum() for client in clients]
-        rows = np.array([[float(client.n_rows)] for client in clients])
-        return self.spec.tabled(inertia=np.array(inertia)[:, None], rows=rows)
+        placed = [nearest(client.features, self.centers) for client in clients]
+        found = {
+            "inertia": np.array([[squares.sum()] for _, squares in placed]),
+            "rows": np.array([[float(client.n_rows)] for client in clients]),
+        }
+        if self.directions is not None:
+            each = zip(clients, placed, strict=True)
+            offsets = ((one.features - self.centers[own[0]], own[0]) for one, own in each)
+            sums = [cell_sums(rows @ self.directions.T, own, len(self.centers)) for rows, own in offsets]
+            found["count"], found["along"] = (np.stack(one) for one in zip(*sums, strict=True))
+        return self.spec.tabled(**found)
 
 
 @register
@@ -174,7 +224,7 @@ class ClientScores(AtCenters):
         """A mean distance of at most that of a corner of the ranges; one client."""
         farthest = largest_distances(self.centers, self.ranges).min()
         return StatisticsSpec(
-            sum_entry("score", (1,), farthest, 1),
+            sum_entry("score", (1,), farthest, 1, "clients"),
             Entry("clients", (1,), 0.0, 1.0, RESOLUTION),
         )
 

@@ -21,8 +21,7 @@ deviation of all.
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, TypeVar
@@ -32,8 +31,8 @@ import numpy.typing as npt
 
 from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.phases import Form, Phase, Phases, Shape
-from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
-from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.question import AdditiveOver, Question, register
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec, Within
 from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError
@@ -79,19 +78,16 @@ class Centred(Question):
         rows, farthest = self.ranges.rows * ROUNDING, self.farthest
         return StatisticsSpec(
             Entry("rows", (1,), 0.0, self.ranges.rows, 2.0**-10),
-            Entry("offset", farthest.shape, rows * low, rows * high, farthest * 2.0**-52),
+            Entry(
+                "offset",
+                farthest.shape,
+                rows * low,
+                rows * high,
+                farthest * 2.0**-52,
+                Within("rows", low, high),
+            ),
             product,
         )
-
-    def answer_all(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
-        """Answer for several clients."""
-        return [self._one(client.features - self.center) for client in clients]
-
-    @abstractmethod
-    def _one(self, offsets: FloatArray) -> Statistics:
-        """Answer for one client's offsets."""
 
 
 @register
@@ -108,9 +104,13 @@ class CentredMoments(Centred):
         """Squares of at most the rows of a client."""
         largest = self.farthest**2
         most = self.ranges.rows * ROUNDING * largest
-        return self.spec_with(Entry("square", largest.shape, 0.0, most, largest * 2.0**-64))
+        return self.spec_with(
+            Entry("square", largest.shape, 0.0, most, largest * 2.0**-64, Within("rows", 0.0, largest))
+        )
 
-    def _one(self, offsets: FloatArray) -> Statistics:
+    def of_rows(self, rows: FloatArray) -> Statistics:
+        """Answer for one client's rows."""
+        offsets = rows - self.center
         return Statistics(
             rows=[len(offsets)], offset=offsets.sum(axis=0), square=np.square(offsets).sum(axis=0)
         )
@@ -155,8 +155,8 @@ class FeatureMoments:
 
     @property
     def max_sums(self) -> int:
-        """Three sums at most: the ranges, the moments, and the moments around a better center."""
-        return 3
+        """Four sums at most: two for the ranges, the moments, and the moments around a better center."""
+        return 4
 
     def phases(self, setting: Setting) -> Phases:
         """Return what a run asks: the ranges, then moments around one point or two."""
@@ -167,8 +167,7 @@ class FeatureMoments:
         """Find the ranges, then the moments."""
         located = yield from locate(setting, upcoming=(EVERYONE,))
         if not self.spread:
-            unknown = np.full_like(located.mean, np.nan)
-            return Moments(located.ranges, located.n_rows, located.mean, unknown)
+            return Moments(located.ranges, located.n_rows, located.mean, np.full_like(located.mean, np.nan))
         return (yield from _centred(_moments_around, located))
 
 
@@ -176,8 +175,7 @@ def _moments_around(center: FloatArray, ranges: Ranges) -> Conversation[Moments]
     total = (yield Ask(CentredMoments(ranges=ranges, center=center), purpose="moments")).statistics
     n_rows = round(float(total["rows"][0]))
     shift = total["offset"] / n_rows
-    var = np.maximum(total["square"] / n_rows - shift**2, 0.0)
-    return Moments(ranges, n_rows, center + shift, var)
+    return Moments(ranges, n_rows, center + shift, np.maximum(total["square"] / n_rows - shift**2, 0.0))
 
 
 Centered = TypeVar("Centered", Moments, "Covariances")
@@ -211,10 +209,19 @@ class CentredProducts(Centred):
         largest = self.farthest[i] * self.farthest[j]
         most = self.ranges.rows * ROUNDING * largest
         return self.spec_with(
-            Entry("product", i.shape, np.where(i == j, 0.0, -most), most, largest * 2.0**-64)
+            Entry(
+                "product",
+                i.shape,
+                np.where(i == j, 0.0, -most),
+                most,
+                largest * 2.0**-64,
+                Within("rows", np.where(i == j, 0.0, -largest), largest),
+            )
         )
 
-    def _one(self, offsets: FloatArray) -> Statistics:
+    def of_rows(self, rows: FloatArray) -> Statistics:
+        """Answer for one client's rows."""
+        offsets = rows - self.center
         products = (offsets.T @ offsets)[np.triu_indices(offsets.shape[1])]
         return Statistics(rows=[len(offsets)], offset=offsets.sum(axis=0), product=products)
 
@@ -249,13 +256,12 @@ class FeatureProducts:
 
     @property
     def max_sums(self) -> int:
-        """Three sums at most: the ranges, the products, and the products around a better center."""
-        return 3
+        """Four sums at most: two for the ranges, the products, and the products around a better center."""
+        return 4
 
     def phases(self, setting: Setting) -> Phases:
         """Return what a run asks: the ranges, then products around one point or two."""
-        products = Phase(Form(CentredProducts, center=Shape(setting.n_features)), 1, 2)
-        return (*range_phases(setting), products)
+        return (*range_phases(setting), Phase(Form(CentredProducts, center=Shape(setting.n_features)), 1, 2))
 
     def run(self, setting: Setting) -> Conversation[Covariances]:
         """Find the ranges, then the products."""
@@ -305,7 +311,9 @@ class ClientMeans(Centred):
             Entry("square", farthest.shape, 0.0, ROUNDING * largest, largest * 2.0**-50),
         )
 
-    def _one(self, offsets: FloatArray) -> Statistics:
+    def of_rows(self, rows: FloatArray) -> Statistics:
+        """Answer for one client's rows."""
+        offsets = rows - self.center
         # A client without rows is none.
         n_rows = len(offsets)
         mean = offsets.sum(axis=0) / max(n_rows, 1)

@@ -9,9 +9,17 @@
 privfed's own parts are tested by the same classes. They need pytest, which privfed itself does not.
 """
 
-from privfed.testing.contracts import AttackContract, EstimatorContract, MetricContract, PartitionContract
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from privfed.core.names import lazily
+from privfed.testing.contracts import EstimatorContract, MetricContract, PartitionContract
 from privfed.testing.questions import BoundedQuestionContract, QuestionContract
 from privfed.testing.sums import SecureSumContract
+
+if TYPE_CHECKING:
+    from privfed.attacks.testing import AttackContract
 
 __all__ = [
     "AttackContract",
@@ -22,3 +30,6 @@ __all__ = [
     "QuestionContract",
     "SecureSumContract",
 ]
+
+# Who tests no attack imports none.
+__getattr__ = lazily(__name__, {"AttackContract": "privfed.attacks.testing"})

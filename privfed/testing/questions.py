@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from privfed.core.asking.possible_totals import impossible
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, question_from_bytes
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import MessageError, PrivacyError, PrivFedError
@@ -105,6 +106,14 @@ class QuestionContract:
                 for one in declared.row_counts if declared is not None else ():
                     assert (answer[one] >= 0).all() and answer[one].sum() <= data.n_rows * (1.0 + 1e-9)
 
+    def test_no_total_of_honest_clients_is_impossible(self) -> None:
+        """Totals stay within what the specification says of them, on the coarsest grid that it takes, too."""
+        for (clients, _), question in self.drawn():
+            vectors = _answers(question, as_clients(clients))
+            steps = question.spec.resolution
+            for whole in (vectors.sum(axis=0), (np.rint(vectors / steps) * steps).sum(axis=0)):
+                assert impossible(question, question.spec.unflatten(whole), len(vectors)) is None
+
     def test_splitting_a_client_changes_no_total_where_rows_add_up(self) -> None:
         """Additive over records: answer(a + b) == answer(a) + answer(b)."""
         for (clients, _), question in self.drawn():
@@ -199,8 +208,7 @@ def _answers(question: Question, clients: Sequence[ClientData]) -> FloatArray:
 
 def _only(question: Question, rows: FloatArray | list[FloatArray]) -> dict[str, FloatArray]:
     """Return one client's answer, by entry."""
-    labels = np.arange(len(rows)) % 1
-    data = ClientData(np.array(rows), labels)
+    data = ClientData(np.array(rows), np.arange(len(rows)) % 1)
     answer = question.answer(data, np.random.default_rng(0))
     assert not data.errors, f"rows counted as zero: {data.errors[0]}"
     return {name: answer[name] for name in answer}

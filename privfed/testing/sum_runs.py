@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from privfed.core.agreed.configuration import CohortRule, Configuration
 from privfed.core.agreed.policy import ClientPolicy
-from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
+from privfed.core.asking.question import ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.record.transcript import Transcript
 from privfed.core.roles.conversation import EVERYONE, Ask, Total
@@ -48,7 +48,6 @@ class Vectors(Question):
         round: distinguishes questions of the same ranges.
     """
 
-    additive_over = AdditiveOver.CLIENTS
     low: FloatArray
     high: FloatArray
     resolution: FloatArray

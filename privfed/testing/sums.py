@@ -71,8 +71,7 @@ class SecureSumContract:
         """No overflow, no wrap: all clients at one end of ranges of 2^80."""
         question, run = wide_vectors(6), self.federation()
         run.values = {i: sign * question.high for i in range(self.n_clients)}
-        total = run.open(question)
-        found = question.spec.flatten(total.statistics)
+        found = question.spec.flatten(run.open(question).statistics)
         np.testing.assert_allclose(found, self.n_clients * sign * question.high, rtol=1e-15)
 
     def test_multiples_of_the_resolution_add_up_exactly(self) -> None:
@@ -116,8 +115,7 @@ class SecureSumContract:
         size = self.small_cohort
         if size is None:
             pytest.skip("takes everyone")
-        halves = (tuple(range(size)), tuple(range(size, 2 * size)))
-        run = self.federation(2 * size, halves)
+        run = self.federation(2 * size, (tuple(range(size)), tuple(range(size, 2 * size))))
         run.draw(QUESTION)
         run.values = {i: np.rint(one) for i, one in run.values.items()}
         whole, *parts = [run.open(QUESTION, label).statistics for label in (0, 1, 2)]
@@ -226,7 +224,8 @@ class SecureSumContract:
             run = self.federation()
             run.values = dict.fromkeys(range(self.n_clients), values)
             run.open(QUESTION), run.open(QUESTION)
-            sizes.append([[len(data) for _, data in replies] for _, replies in run.engine.log])
+            # Each fit draws anew which client leads, whose replies are longer than those of others.
+            sizes.append([sorted(len(data) for _, data in replies) for _, replies in run.engine.log])
         assert run.protocol.reveals == "contributions" or sizes[0] == sizes[1] == sizes[2]
 
     def test_what_a_client_sends_tells_nothing_of_its_answer_beyond_the_total(self) -> None:

@@ -82,8 +82,7 @@ class Key:
     def encrypt(self, slots: Slots, capacity: Capacity) -> Ciphertexts:
         """Encrypt integers, int64 of shape (size,), at the scale that fits a cohort."""
         scale = 2.0**capacity.scale_bits
-        rows = _rows(slots, capacity)
-        vectors = [tenseal.ckks_vector(self._context, row, scale=scale) for row in rows]
+        vectors = [tenseal.ckks_vector(self._context, row, scale=scale) for row in _rows(slots, capacity)]
         return tuple(_padded(vector.serialize()) for vector in vectors)
 
     def decrypt(self, ciphertexts: Ciphertexts, capacity: Capacity, size: int) -> Slots:

@@ -88,8 +88,7 @@ class Checks:
         return slots
 
     def _words(self, slots: Slots) -> Words:
-        products = self._factors * slots.view(np.uint64)
-        words: Words = products.sum(axis=1, dtype=np.uint64)
+        words: Words = (self._factors * slots.view(np.uint64)).sum(axis=1, dtype=np.uint64)
         return words
 
 
@@ -195,7 +194,9 @@ class CkksScheme:
         """
         total: Encrypted = decode(body, Encrypted, sender="the clients", stage="collect")
         grid = SlotGrid(noise.spec, n_clients, noise.reach)
-        slots = np.concatenate([grid.encode_noise(noise.values), np.zeros(CHECK_SLOTS, dtype=np.int64)])
+        # Each entry has one limb. The server is no contributor: its who-slots are zero.
+        slots = np.zeros(grid.size + CHECK_SLOTS, dtype=np.int64)
+        slots[: grid.entries] = np.rint(noise.values / grid.step)
         try:
             return encode(Encrypted(with_noise(total.ciphertexts, slots, grid.capacity)))
         except CryptographyError as error:
@@ -267,6 +268,7 @@ class CKKS(ClientOpenedSum):
     stages = (
         Stage("advertise", "it is out of the fit"),
         Stage("prepare", "it is out of the fit"),
+        Stage("invite", "it is out of the fit"),
         Stage(COLLECT, "its answer is not in the sum", answers=True),
         Stage("close", "it does not have the last total"),
     )
@@ -282,6 +284,9 @@ class CKKS(ClientOpenedSum):
         check_whole("repeats", repeats, 0)
         check_whole("losses", losses, 0, or_none=True)
         self.honest, self.repeats, self.losses = honest, repeats, losses
+
+    steps = staticmethod(lambda question, n_clients: grid_of(question, n_clients).step)
+    """Steps of the grid in the total of an encoded question, float64 of shape (spec.size,)."""
 
     def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:
         """Return the terms that protect a client.
@@ -316,8 +321,7 @@ class CKKS(ClientOpenedSum):
         terms = configuration.privacy
         # The planned sums are checked before the first, so that no budget is spent on a fit that must fail.
         for added in () if terms is None else terms.schedule:
-            smallest = configuration.cohorts.smallest(len(configuration.clients))
-            SlotGrid(added.spec, smallest, reach_of(added))
+            SlotGrid(added.spec, configuration.cohorts.smallest(len(configuration.clients)), reach_of(added))
         if terms is not None and configuration.noised_by_server and terms.budget < LEAST_BUDGET:
             raise ArgumentError(
                 f'noise="server" over encrypted sums needs a budget of mu^2 >= {LEAST_BUDGET:g} (epsilon of '

@@ -213,16 +213,6 @@ class SlotGrid:
         slots[start + 1 + place] = 1
         return slots
 
-    def encode_noise(self, noise: FloatArray) -> Slots:
-        """Return the slots of the server's noise; its who-slots are zero, as it is no contributor.
-
-        Args:
-            noise: multiples of the steps, float64 of shape (spec.size,); each entry has one limb.
-        """
-        slots = np.zeros(self.size, dtype=np.int64)
-        slots[: self.entries] = np.rint(noise / self.step)
-        return slots
-
     def decode(self, totals: Slots) -> Decoded:
         """Decode a total of slots, int64 of shape (size,).
 
@@ -265,13 +255,8 @@ def grid_of(question: bytes, n_clients: int) -> SlotGrid:
     asked = question_from_bytes(question)
     if not isinstance(asked, Noised):
         return SlotGrid(asked.spec, n_clients)
-    grid = SlotGrid(asked.spec, n_clients, asked.reach if asked.by_server else None)
-    _check_limbs(grid, asked)
-    return grid
-
-
-def _check_limbs(grid: SlotGrid, asked: Noised) -> None:
-    """Check that a client's noise hides what lies below the highest limb (see the module docstring)."""
+    grid = SlotGrid(asked.spec, n_clients, asked.noise_reach if asked.by_server else None)
+    # A client's noise must hide what lies below the highest limb (see the module docstring).
     if asked.mechanism != Mechanism.GAUSSIAN and (grid.limbs > 1).any():
         raise ArgumentError(
             f"there is no proof that the limbs of an encrypted sum under {asked.mechanism} noise reveal no "
@@ -287,3 +272,4 @@ def _check_limbs(grid: SlotGrid, asked: Noised) -> None:
             'total. Declare a smaller max_rows, claim a smaller epsilon, or use protocol="group-masked".',
             parameters=["max_rows"],
         )
+    return grid

@@ -3,10 +3,13 @@
 1. Advertise: each client sends fresh keys of X25519 and ML-KEM-768, signed by its registered identity over
    role, position, fit and agreement; the coordinator relays the list.
 2. Prepare: each client checks the list, and agrees on K_iS with the coordinator and on K_ij with those that
-   it encapsulates to (`privfed.protocols.setup.hybrid`). The lowest on the list (the leader) encapsulates to
-   all others, draws G, 32 bytes from the operating system's generator, and seals it for each under K_ij.
-   This invitation, and what others encapsulated, travel with the first request after the set-up.
-3. Sums: the coordinator only relays: its requests carry sealed totals that it cannot read, and no question.
+   it encapsulates to (`privfed.protocols.setup.hybrid`). The leader, which follows from the session,
+   encapsulates to all others, draws G, 32 bytes from the operating system's generator, and seals it for each
+   under K_ij.
+3. Invite: each client gets its box and what others encapsulated to it, and confirms the hash of G. Where one
+   does not open its box, or confirms another hash, either it lies or the leader: both are left out, G is
+   never used, and the rest begin anew.
+4. Sums: the coordinator only relays: its requests carry sealed totals that it cannot read, and no question.
 
 Reveals to the coordinator: who takes part. A single colluding client can tell it G and the scheme's own
 secret, which travels with G.
@@ -31,8 +34,10 @@ from privfed.protocols.client_opened.scheme import (
     CODEC,
     MISSED,
     NOTHING,
+    Confirmed,
     Contribution,
     Group,
+    Invited,
     Joined,
     Opened,
     OpenRequest,
@@ -42,9 +47,10 @@ from privfed.protocols.client_opened.scheme import (
     SumAttempt,
     attempt_of,
     closed,
-    first_head,
+    hash_of_secret,
     invitation_data,
     invitation_key,
+    leader_of,
     lost_clients,
     needed,
     next_head,
@@ -62,8 +68,7 @@ from privfed.protocols.crypto.keys import (
 from privfed.protocols.setup import losses
 from privfed.protocols.setup.hybrid import Keyring, agreed_on
 from privfed.protocols.setup.parties import JoiningClient
-from privfed.protocols.setup.rules import bitmap
-from privfed.protocols.setup.setup_messages import Capsule, Channel, Envelope, Joining, RosterRequest
+from privfed.protocols.setup.setup_messages import Channel, Envelope, Joining, RosterRequest
 
 
 def _misplaced(reason: str) -> MessageError:
@@ -123,7 +128,9 @@ class GroupClient:
                 channel = Channel(before.channel, before.session, self._me)
                 state, answered = self._in_fit(state, before, channel, message, answerer)
                 reply = channel.up.seal(message.number, message.stage, answered)
-                if isinstance(answered, Refusal) and not _closes(before, state.group):
+                after = state.group
+                # A refusal by the answerer closes an attempt, as an answer does.
+                if isinstance(answered, Refusal) and (after is None or after.last == before.last):
                     return state, reply
         except (PrivFedError, CryptographyError) as error:
             return state, encode(Refusal(refusal_code(error)))
@@ -131,9 +138,13 @@ class GroupClient:
 
     def _in_fit(
         self, state: State, before: Group, channel: Channel, envelope: Envelope, answerer: Answerer
-    ) -> tuple[State, Contribution | Refusal]:
+    ) -> tuple[State, Contribution | Confirmed | Refusal]:
         try:
-            message = channel.down.open(envelope, OpenRequest)
+            message = self._setup.ceiling.unsealed(channel.down, envelope, OpenRequest | Invited)
+            if isinstance(message, Invited):
+                group, confirmed = self._setup.confirm(before, message)
+                self._joined(group)
+                return msgspec.structs.replace(state, group=group), confirmed
             if envelope.stage != COLLECT or envelope.number <= before.last:
                 raise _misplaced("not an upcoming sum")
             group = self._admit(before, envelope.number, message)
@@ -175,18 +186,13 @@ class GroupClient:
             known: who was out of the fit before, in this set-up or an earlier one, as a bitmap; empty if
                 nothing was asked before.
         """
-        named = self._scheme.whole and known not in (b"", group.lost)
-        again = bool(group.pending) or named
+        again = bool(group.pending) or (self._scheme.whole and known not in (b"", group.lost))
         return msgspec.structs.replace(group, repeats=group.repeats + again)
 
     def _admit(self, group: Group, number: int, message: OpenRequest) -> Group:
-        """Accept the group's secret, and the list of clients that are out of the fit, which may only grow."""
-        fresh = not group.secret
-        group = self._setup.accept(group, message.invitation, message.capsules)
+        """Accept the list of clients that are out of the fit, which may only grow."""
         if not group.secret:
             raise _misplaced("before an invitation")
-        if fresh:
-            self._joined(group)
         configuration = self._agreement.configuration
         if not lost_clients(configuration, group.lost) <= lost_clients(configuration, message.lost):
             raise _misplaced("a lost client is back")
@@ -258,15 +264,9 @@ class GroupClient:
         question = admit(attempt.question, self._policy, configuration, server_opens=False)
         answered = msgspec.structs.replace(group, pending=number)
         try:
-            own = answer(question, index, answerer)
-            return answered, label, self._scheme.upload(group, attempt, own)
+            return answered, label, self._scheme.upload(group, attempt, answer(question, index, answerer))
         except (PrivFedError, CryptographyError) as error:
             return answered, label, Refusal(refusal_code(error))
-
-
-def _closes(before: Group, after: Group | None) -> bool:
-    """Say whether a request closed an attempt, because it was answered or refused by the answerer."""
-    return after is not None and after.last > before.last
 
 
 def total_of(attempt: SumAttempt, opened: Opened) -> Total:
@@ -316,20 +316,19 @@ class GroupSetup(JoiningClient):
         session, channel, ciphertext, ring, counted = self._checked_list(
             state, before.losses, message, "prepare", whole=self._scheme.pairwise
         )
-        leader = message.clients[0].client
+        leader = leader_of(session, [one.client for one in message.clients])
         ring, pairs, capsules = agreed_on(ring, session, me, (), message.keys, ())
-        listed = frozenset(one.client for one in message.clients)
-        lost = bytes(1 - there for there in self._bitmap(listed))
-        group = Group(session, leader, channel, pairs, first_head(session), ring, lost=lost, losses=counted)
+        listed = {one.client for one in message.clients}
+        lost = bytes(i not in listed for i in range(len(self._agreement.configuration.clients)))
+        group = Group(
+            session, leader, channel, pairs, digest("group chain", session), ring, lost=lost, losses=counted
+        )
         group, boxes = self._lead(group) if leader == me else (group, b"")
         told = 0 if self._replay is None else self._replay.told
-        joined = Joined(boxes, told, capsules)
+        joined = Joined(boxes, hash_of_secret(group) if boxes else b"", told, capsules)
         sealed = Channel(channel, session, me).up.seal(0, "prepare", joined)
         state = msgspec.structs.replace(before, key=b"", seed=b"", group=group)
         return state, encode(Joining(ciphertext, sealed))
-
-    def _bitmap(self, chosen: frozenset[int]) -> bytes:
-        return bitmap(tuple(range(len(self._agreement.configuration.clients))), chosen)
 
     def _lead(self, group: Group) -> tuple[Group, bytes]:
         """Draw the group's secret; return the group, and the secret sealed for each other client."""
@@ -344,19 +343,23 @@ class GroupSetup(JoiningClient):
         ]
         return msgspec.structs.replace(group, secret=secret, extra=extra), b"".join(boxes)
 
-    def accept(self, group: Group, invitation: bytes, capsules: tuple[Capsule, ...]) -> Group:
-        """Return the group with the leader's secret and keys shared with all; only the first request counts.
+    def confirm(self, group: Group, message: Invited) -> tuple[Group, Confirmed]:
+        """Take the leader's secret and keys shared with all, once; return the hash of the secret.
 
         Raises:
             PolicyError: the invitation is not from the leader for this client in this session.
+            MessageError: the set-up does not wait for it.
         """
-        if not group.ring.seed or not (group.secret or invitation):
-            return group
-        _, new, _ = agreed_on(group.ring, group.session, self._me, group.pairs, (), capsules)
+        if group.ring == Keyring():
+            raise _misplaced("an invitation that was not awaited")
+        _, new, _ = agreed_on(group.ring, group.session, self._me, group.pairs, (), message.capsules)
         # What agrees on keys goes, whoever was lost before: nobody joins later.
         group = msgspec.structs.replace(group, pairs=group.pairs | new, ring=Keyring())
-        if group.secret:
-            return group
+        if not group.secret:
+            group = self._opened(group, message.box)
+        return group, Confirmed(hash_of_secret(group))
+
+    def _opened(self, group: Group, invitation: bytes) -> Group:
         if group.leader not in group.pairs:
             raise PolicyError("invitation")
         key = invitation_key(group.pairs[group.leader], group.session)

@@ -13,25 +13,32 @@ from dataclasses import dataclass, replace
 from privfed.core.agreed.agreement import Agreement, Signer
 from privfed.core.roles.engine import Exchange, gather
 from privfed.core.roles.secure_sum import Steps
-from privfed.core.stored.encoding import Message, Refusal, encode
+from privfed.core.stored.encoding import MAX_MESSAGE_BYTES, Refusal, encode
 from privfed.errors import IntegrityError, MessageError, ProtocolError, RepeatsSpentError
 from privfed.privacy.pricing import ServerNoise
 from privfed.protocols.client_opened.scheme import (
     MISSED,
     NOTHING,
+    Confirmed,
     Contribution,
+    Invited,
     Joined,
     OpenRequest,
     Scheme,
     Sealed,
+    leader_of,
     needed,
 )
 from privfed.protocols.crypto.keys import new_secret
 from privfed.protocols.setup.advertising import with_keys
+from privfed.protocols.setup.ceilings import Ceiling
 from privfed.protocols.setup.parties import Coordinator
 from privfed.protocols.setup.rules import bitmap
-from privfed.protocols.setup.setup_messages import Advertisement, Capsule, Channel, part
+from privfed.protocols.setup.setup_messages import Advertisement, part
 from privfed.protocols.setup.simulated import MAX_BEHIND
+
+DOUBTED = "the leader's box did not bring a client what others got, and no evidence says who of the two lies"
+"""Why two clients are left out of the fit."""
 
 
 class NothingAskedError(ProtocolError):
@@ -66,15 +73,14 @@ class Relay(Coordinator):
 
     def __init__(self, agreement: Agreement, identity: Signer, scheme: Scheme) -> None:
         super().__init__(agreement, identity, needed)
+        # Its `boxes` hold what the scheme draws, as the key of CKKS, for all others.
+        self._ceiling = Ceiling.of(agreement.configuration, boxes=MAX_MESSAGE_BYTES)
         self._scheme, self._noise = scheme, ServerNoise(agreement.configuration)
         self._forget()
 
     def _forget(self) -> None:
-        self._channels: dict[int, Channel] = {}
-        self._invitations: dict[int, bytes] = {}
+        self._boxes: dict[int, bytes] = {}
         self._lost: dict[int, str] = {}
-        self._rejected: dict[int, str] = {}
-        self._refused: dict[int, str] = {}
         self._number = 0
         self._repeats = 0
         self._totals: list[Sealed] = []
@@ -85,16 +91,20 @@ class Relay(Coordinator):
     # Set-up.
 
     def open(self) -> Steps[None]:
-        """Set up the group; if its leader is lost on the way, start again without it."""
+        """Set up the group; if its leader is lost or doubted, or a journal stale, start again without it."""
         self._forget()
-        while not self._invitations:
+        agreed = False
+        while not agreed:
             asked = [i for i in self._everyone if i not in self._lost]
             came = yield from self._advertised(new_secret(), asked)
             self._lose((i for i in asked if i not in came), "advertise")
-            yield from self._prepared(came)
+            secret = yield from self._prepared(came)
+            agreed = bool(secret) and (yield from self._confirmed(leader_of(self._session, [*came]), secret))
 
-    def _prepared(self, came: Mapping[int, Advertisement]) -> Steps[None]:
-        leader, *others = came
+    def _prepared(self, came: Mapping[int, Advertisement]) -> Steps[bytes]:
+        """Have clients agree on keys; return the hash of what the leader drew, empty where it was lost."""
+        leader = leader_of(self._session, [*came])
+        others = [i for i in came if i != leader]
         self._pairing.want(leader, others, alone=True)
         for client in came if self._scheme.pairwise else ():
             self._pairing.want(client, came)
@@ -103,7 +113,6 @@ class Relay(Coordinator):
         requests = {
             i: encode(with_keys(self._roster, keys)) if keys else without for i, keys in offered.items()
         }
-        self._channels = {}
         replies = yield Exchange("prepare", 0, requests)
 
         def check(client: int, reply: Joined) -> None:
@@ -119,18 +128,49 @@ class Relay(Coordinator):
 
         answers, rejected = gather(replies, requests, read)
         self._rejected |= rejected
+        if stale := self._out.keys() - self._lost.keys():
+            self._lose(stale, "prepare")
+            return b""
         joined = {i: one for i, one in answers.items() if isinstance(one, Joined)}
         self._refused = {i: one.code for i, one in answers.items() if isinstance(one, Refusal)}
         self._require(joined, self._everyone, "prepare", self._refused)
         self._lose((i for i in came if i not in joined), "prepare")
         self._heard = dict.fromkeys(joined, 0)
         self._told = {i: one.told for i, one in joined.items()}
-        if leader in joined:
-            reply = joined[leader]
-            size = len(reply.boxes) // len(others)
-            boxes = [part(reply.boxes, place, size) for place in range(len(others))]
-            sealed = zip(others, boxes, strict=True)
-            self._invitations = {other: box for other, box in sealed if other in joined}
+        if leader not in joined:
+            return b""
+        boxes = joined[leader].boxes
+        size = len(boxes) // len(others)
+        self._boxes = {other: part(boxes, place, size) for place, other in enumerate(others)}
+        return joined[leader].secret
+
+    def _confirmed(self, leader: int, secret: bytes) -> Steps[bool]:
+        """Have all confirm the leader's secret; say whether all that answered have the same one."""
+        requests = {
+            i: self._channels[i].down.seal(
+                0, "collect", Invited(self._boxes.get(i, b""), self._pairing.capsules(i))
+            )
+            for i in self._heard
+        }
+        replies = yield Exchange("invite", 0, requests)
+        read, rejected = gather(
+            replies, requests, lambda i, data: self._opened(i, data, 0, "collect", Confirmed)
+        )
+        self._rejected |= rejected
+        told = {i: getattr(one, "secret", b"") for i, one in read.items()}
+        refused = {i: one.code for i, one in read.items() if isinstance(one, Refusal)}
+        # Silence, and a refusal for another reason, accuse nobody.
+        self._lose(
+            (i for i in requests if refused.get(i, "" if i in told else "lost") not in ("", "invitation")),
+            "invite",
+        )
+        self._require(self._present(), self._everyone, "invite", refused)
+        # No evidence says who of the two lies. Each of these pairs has the leader: nobody else goes.
+        doubting = min((i for i, one in told.items() if one != secret and i not in self._lost), default=None)
+        if doubting is not None:
+            self._lose((leader, doubting), "invite")
+            self._out |= dict.fromkeys((leader, doubting), DOUBTED)
+        return doubting is None
 
     @property
     def group(self) -> str:
@@ -142,16 +182,6 @@ class Relay(Coordinator):
         """How many totals of earlier set-ups so many clients say they have as a sum needs."""
         least = self._fewest(len(self._everyone), self._agreement.configuration.terms)
         return next(iter(sorted(self._told.values(), reverse=True)[least - 1 :]), 0)
-
-    @property
-    def invited(self) -> tuple[int, ...]:
-        """Clients that have not yet confirmed that they opened the leader's box."""
-        return tuple(self._invitations)
-
-    def invitation(self, client: int, message: Callable[[bytes, tuple[Capsule, ...]], Message]) -> bytes:
-        """Return a request that only brings a client its box and capsules, in the given message type."""
-        brought = message(self._invitations[client], self._pairing.capsules(client))
-        return self._channels[client].down.seal(0, "collect", brought)
 
     # A sum.
 
@@ -221,17 +251,13 @@ class Relay(Coordinator):
         self._refused = {i: one.code for i, one in answers.items() if isinstance(one, Refusal)}
         for client in told:
             self._heard[client] = self._n_totals
-            self._pairing.heard(client)
-            self._invitations.pop(client, None)
         self._compare(told)
         return told
 
     def _request(self, client: int, index: int, asks: bool) -> bytes:
         behind = self._behind(client)
         totals = tuple(self._totals[-behind:]) if behind else ()
-        invitation = self._invitations.get(client, b"")
-        capsules = self._pairing.capsules(client)
-        request = OpenRequest(index, asks, self._lost_bitmap(), totals, invitation, capsules)
+        request = OpenRequest(index, asks, self._lost_bitmap(), totals)
         return self._channels[client].down.seal(self._number, "collect", request)
 
     def _lost_bitmap(self) -> bytes:
@@ -290,7 +316,7 @@ class Relay(Coordinator):
             body = self._scheme.noised(body, self._noise.draw(index), len(members))
         sealed = Sealed(self._number, index, lost, body)
         self._totals, self._n_totals = [*self._totals, sealed][-MAX_BEHIND:], self._n_totals + 1
-        rejected, self._rejected = self._rejected, {}
+        rejected, self._rejected = self._rejected | self._out, {}
         dropped = {i: self._lost.get(i, "collect") for i in members if i not in contributors}
         return Relayed(sealed, dropped, rejected)
 

@@ -19,6 +19,7 @@ The repr of a `State` shows no secret. A stored one must not be restored from a 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -33,23 +34,18 @@ from privfed.errors import MessageError
 from privfed.privacy.pricing import Drawn
 from privfed.protocols.answering import FEWEST_SUMMED, RangedAnswer
 from privfed.protocols.crypto.keys import bound, digest, expand, mac
-from privfed.protocols.setup.hybrid import Keyring
+from privfed.protocols.setup.hybrid import Hidden, Keyring
 from privfed.protocols.setup.losses import Losses
 from privfed.protocols.setup.rules import cohort_digest, from_bitmap
-from privfed.protocols.setup.setup_messages import Capsule, Tag
+from privfed.protocols.setup.setup_messages import Capsule, Key, Tag
 
 
-class _Hidden(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(...)"
-
-
-class Group(_Hidden, frozen=True):
+class Group(Hidden, frozen=True):
     """Holds one client's keys and counters in a group that was set up.
 
     Args:
         session: hash of the agreement and the list of clients, 32 bytes.
-        leader: position of the client that drew the secret: the lowest on the list.
+        leader: position of the client that drew the secret (`leader_of`).
         channel: key shared with the coordinator, 32 bytes.
         pairs: position -> key shared with that client, 32 bytes. Has all other clients of the list, once the
             first request brought what they encapsulated; if the scheme uses no pairwise masks, a client
@@ -84,7 +80,7 @@ class Group(_Hidden, frozen=True):
     shown: int = 0
 
 
-class State(_Hidden, frozen=True):
+class State(Hidden, frozen=True):
     """Holds the whole state of a client.
 
     Args:
@@ -99,7 +95,7 @@ class State(_Hidden, frozen=True):
         group: the keys of the fit, from the roster on.
         reply_to: hash of the last request that changed the state.
         reply: the reply to it; an identical request gets it again, byte for byte.
-        begun: identifiers of the agreement's fits so far; none is begun again.
+        begun: number of the fit that was begun last; it ascends.
         losses: how often clients were lost in closed set-ups.
         shown: how often in totals that were opened, at the end of the last one.
     """
@@ -115,7 +111,7 @@ class State(_Hidden, frozen=True):
     group: Group | None = None
     reply_to: bytes = b""
     reply: bytes = b""
-    begun: tuple[bytes, ...] = ()
+    begun: int = 0
     losses: Losses = Losses()
     shown: int = 0
 
@@ -145,7 +141,7 @@ def closed(state: State) -> State:
     return msgspec.structs.replace(state, group=None, lost=lost, **counts)
 
 
-CODEC: Codec[State] = Codec(State, "state of a client of a sum that clients open", 5)
+CODEC: Codec[State] = Codec(State, "state of a client of a sum that clients open", 6)
 """How a state is stored on the client's own disk."""
 
 
@@ -186,8 +182,7 @@ def attempt_of(
     out_of_fit = lost_clients(configuration, lost)
     members = tuple(i for i in cohort if i not in out_of_fit)
     where = (group.session, number, index, group.head, expected.cohort, cohort, members)
-    header = sum_header(*where, expected.metric)
-    return SumAttempt(header, me, cohort, members, expected.question)
+    return SumAttempt(sum_header(*where, expected.metric), me, cohort, members, expected.question)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,14 +268,28 @@ NOTHING = 2**32 - 1
 class Joined(Message, frozen=True):
     """Confirms the list (up, stage "prepare"). The leader's message also brings the group's secret.
 
-    `boxes` holds the secret sealed for each other client of the list, ascending, all of equal length; it is
-    empty from clients other than the leader. `told` says how many totals the client has of earlier set-ups.
-    `capsules` are for the clients whose keys came with the list.
+    `boxes` holds the secret sealed for each other client of the list, ascending, all of equal length, and
+    `secret` its hash; both are empty from clients other than the leader. `told` says how many totals the
+    client has of earlier set-ups. `capsules` are for the clients whose keys came with the list.
     """
 
     boxes: bytes
+    secret: bytes
     told: Number
     capsules: Items[Capsule] = ()
+
+
+class Invited(Message, frozen=True):
+    """Brings a client the group's secret, sealed by the leader, and what others encapsulated to it (down)."""
+
+    box: bytes
+    capsules: Items[Capsule] = ()
+
+
+class Confirmed(Message, frozen=True):
+    """Confirms the group's secret by its hash, before anything is sealed under it (up)."""
+
+    secret: Key
 
 
 class Sealed(Message, frozen=True):
@@ -298,17 +307,13 @@ class Sealed(Message, frozen=True):
 class OpenRequest(Message, frozen=True):
     """Brings a client the totals that it lacks, and asks the question that they imply (down, "collect").
 
-    `asks` is false if the request only delivers the last total. `invitation` is the group's secret, sealed
-    by the leader for this client, and `capsules` are those of others for it; both are sent until the client
-    has answered once.
+    `asks` is false if the request only delivers the last total.
     """
 
     index: Number
     asks: bool
     lost: bytes
     totals: Items[Sealed]
-    invitation: bytes
-    capsules: Items[Capsule] = ()
 
 
 class Contribution(Message, frozen=True):
@@ -336,9 +341,14 @@ def invitation_data(session: bytes, leader: int, client: int) -> bytes:
     return bound("invitation", session, leader, client)
 
 
-def first_head(session: bytes) -> bytes:
-    """Return the head of the chain before any total."""
-    return digest("group chain", session)
+def hash_of_secret(group: Group) -> bytes:
+    """Return the hash by which clients confirm that the leader sent all of them the same secret."""
+    return digest("group secret", group.session, group.secret, group.extra)
+
+
+def leader_of(session: bytes, clients: Sequence[int]) -> int:
+    """Return which of the clients of a list draws the secret: it changes with each set-up."""
+    return clients[int.from_bytes(digest("leader", session)) % len(clients)]
 
 
 def next_head(header: bytes, integers: bytes) -> bytes:
@@ -361,8 +371,7 @@ def sum_header(
     The question is left out: the totals of the chain imply it, and its floats may differ between machines.
     Which of the agreed metrics asks it, as in `NextQuestion`, the totals do not imply.
     """
-    there = digest("members", *members)
-    where = (session, number, index, head, cohort_digest(label, cohort), there)
+    where = (session, number, index, head, cohort_digest(label, cohort), digest("members", *members))
     return digest("group sum", *where, metric + 1)
 
 

@@ -24,7 +24,7 @@ from privfed.core.asking.statistics import StatisticsSpec
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.privacy.noised import Noised
-from privfed.questions.gathered import Slots
+from privfed.questions.slots import Slots
 
 Words = npt.NDArray[np.uint64]
 
@@ -277,6 +277,6 @@ def grid_of(question: bytes, n_clients: int, in_slots: bool = False) -> Grid:
         in_slots: whether clients answer questions with slots each in a slot of its own.
     """
     asked = question_from_bytes(question)
-    reach = asked.reach if isinstance(asked, Noised) else 0.0
+    reach = asked.noise_reach if isinstance(asked, Noised) else 0.0
     # Noise is in every slot.
     return Grid(asked.spec, n_clients, reach, slotted=in_slots and isinstance(asked, Slots))

@@ -30,11 +30,13 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
 from privfed.core.stored.encoding import bound as bound
 from privfed.core.stored.encoding import digest as digest
+from privfed.errors import ArgumentError
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
 TAG_BYTES = 16
 RECEIPT_BYTES = 16
+SIGNATURE_BYTES = 64
 ENCAPSULATION_BYTES, CIPHERTEXT_BYTES, SEED_BYTES = 1184, 1088, 64
 """Sizes of ML-KEM-768: a public encapsulation key, a ciphertext, and the seed of a secret key."""
 
@@ -59,12 +61,16 @@ def bound_prefix(tag: str, *parts: bytes | int) -> bytes:
     return bound(tag, *parts)
 
 
-_PACKS = tuple(struct.Struct(f">{count}Q").pack for count in range(4))
-
-
 def with_numbers(prefix: bytes, *numbers: int) -> bytes:
-    """Append up to three numbers of eight bytes to a prefix."""
-    return prefix + _PACKS[len(numbers)](*numbers)
+    """Append numbers in [0, 2^64), of eight bytes each, to a prefix.
+
+    Raises:
+        ArgumentError: a number is out of its bounds.
+    """
+    try:
+        return prefix + struct.pack(f">{len(numbers)}Q", *numbers)
+    except struct.error:
+        raise ArgumentError(f"numbers must be whole and lie in [0, 2^64), got {numbers}.") from None
 
 
 def expand(key: bytes, info: bytes) -> bytes:
@@ -72,17 +78,12 @@ def expand(key: bytes, info: bytes) -> bytes:
     return HKDFExpand(SHA256(), KEY_BYTES, info).derive(key)
 
 
-def extract(shared: bytes, info: bytes) -> bytes:
-    """Return 32 bytes derived from an X25519 result (HKDF)."""
-    return HKDF(SHA256(), KEY_BYTES, None, info).derive(shared)
-
-
 def combine_secrets(agreed: bytes, encapsulated: bytes, info: bytes) -> bytes:
     """Return 32 bytes that stay secret while either an X25519 result or an ML-KEM-768 secret does (HKDF).
 
     `info` binds the parties, their public keys (through the session) and the ciphertext.
     """
-    return extract(agreed + encapsulated, info)
+    return HKDF(SHA256(), KEY_BYTES, None, info).derive(agreed + encapsulated)
 
 
 def new_seed() -> bytes:
@@ -250,6 +251,15 @@ def verify(public: bytes, signature: bytes, message: bytes) -> None:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
     except (InvalidSignature, ValueError):
         raise CryptographyError("signature does not hold") from None
+
+
+def holds(public: bytes, signature: bytes, message: bytes) -> bool:
+    """Say whether a signature is a key's over a message."""
+    try:
+        verify(public, signature, message)
+    except CryptographyError:
+        return False
+    return True
 
 
 Value = TypeVar("Value")

@@ -41,8 +41,7 @@ def _stream(key: bytes) -> CipherContext:
 
 def keystream(key: bytes, size: int) -> Words:
     """Return the first `size` words of a key's stream, uint64 of shape (size,)."""
-    words = np.frombuffer(_stream(key).update(bytes(8 * size)), dtype="<u8")
-    return words.astype(np.uint64)
+    return np.frombuffer(_stream(key).update(bytes(8 * size)), dtype="<u8").astype(np.uint64)
 
 
 def mask_bytes(size: int) -> int:

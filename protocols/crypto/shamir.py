@@ -7,14 +7,17 @@ constants only (abscissae, Lagrange coefficients), never by secrets.
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
+from hashlib import shake_256
+from itertools import combinations
+from math import comb
 
 import numpy as np
 import numpy.typing as npt
 
+from privfed.core.stored.encoding import bound
 from privfed.errors import ArgumentError
 
 Bytes = npt.NDArray[np.uint8]
@@ -22,8 +25,8 @@ Flags = npt.NDArray[np.bool_]
 Accept = Callable[[int, bytes], bool]
 
 MAX_HOLDERS = 255
-_TRIES = 200
-"""Subsets of shares that are tried where some neighbour gave a wrong one."""
+_TRIES = 1 << 10
+"""Most choices of shares of which all are tried, where some neighbour gave a wrong one."""
 _BLOCK = 256
 """Secrets that are opened at a time."""
 _LOW7, _LOW1, _POLYNOMIAL = (np.uint64(word) for word in (0x7F7F7F7F7F7F7F7F, 0x0101010101010101, 0x1B))
@@ -74,11 +77,21 @@ def check_abscissae(abscissae: tuple[int, ...], threshold: int) -> None:
         raise ArgumentError(f"threshold must lie in [1, {len(abscissae)}], got threshold={threshold}.")
 
 
+def derived(secret: bytes, threshold: int) -> bytes:
+    """Return the first threshold - 1 shares of secrets of 32 bytes, one share after the other."""
+    parts, size = [secret[place : place + 32] for place in range(0, len(secret), 32)], threshold - 1
+    streams = [shake_256(bound("shares", part)).digest(32 * size) for part in parts]
+    return rows(b"".join(streams), 32).reshape(len(parts), size, 32).swapaxes(0, 1).tobytes()
+
+
 def share(secret: bytes, abscissae: tuple[int, ...], threshold: int) -> Bytes:
-    """Share a secret byte by byte, each byte with a polynomial of its own.
+    """Share secrets byte by byte, each byte with a polynomial of its own.
+
+    The polynomials follow from the secret, so that whoever opened it knows which shares were dealt. Whoever
+    does not has to guess all of its 32 uniform bytes to tell the shares from random ones.
 
     Args:
-        secret: the bytes to share; their number is a multiple of eight.
+        secret: uniform secrets of 32 bytes, one after the other.
         abscissae: the holders' points, from 1 to 255.
         threshold: how many shares determine the secret.
 
@@ -86,9 +99,8 @@ def share(secret: bytes, abscissae: tuple[int, ...], threshold: int) -> Bytes:
         One share for each holder, uint8 of shape (n_holders, len(secret)).
     """
     check_abscissae(abscissae, threshold)
-    # threshold - 1 shares are drawn uniformly; with the secret, the value at zero, they fix the polynomials.
-    drawn = secrets.token_bytes(len(secret) * (threshold - 1))
-    known = np.frombuffer(drawn + secret, dtype=np.uint64).reshape(threshold, -1)
+    # threshold - 1 shares are derived; with the secret, the value at zero, they fix the polynomials.
+    known = np.frombuffer(derived(secret, threshold) + secret, dtype=np.uint64).reshape(threshold, -1)
     shares = np.empty((len(abscissae), known.shape[1]), dtype=np.uint64)
     shares[: threshold - 1] = known[:-1]
     low, high = _nibble_products(known)
@@ -158,6 +170,50 @@ def combine(shares: Bytes, coefficients: Bytes) -> Bytes:
     return opened.view(np.uint8)
 
 
+def _product(one: Bytes, other: Bytes) -> Bytes:
+    """Return products of field elements, from tables: for what the server opens, and so knows anyway."""
+    powers = _POWERS[(_LOGARITHMS[one] + _LOGARITHMS[other]) % 255]
+    return np.where((one == 0) | (other == 0), np.uint8(0), powers)
+
+
+def _solved(matrix: Bytes) -> Bytes | None:
+    """Solve linear equations, uint8 of shape (n, unknowns + 1), right side last; None if they contradict."""
+    left, n_unknowns = matrix.copy(), matrix.shape[1] - 1
+    solution, pivots = np.zeros(n_unknowns, dtype=np.uint8), list[int]()
+    for column in range(n_unknowns):
+        found = np.flatnonzero(left[len(pivots) :, column])
+        if not len(found):
+            continue
+        row, other = len(pivots), len(pivots) + int(found[0])
+        left[[row, other]] = left[[other, row]]
+        left[row] = _product(left[row], _POWERS[-_LOGARITHMS[left[row, column]] % 255])
+        factors = left[:, column].copy()
+        factors[row] = 0
+        left ^= _product(factors[:, None], left[row][None])
+        pivots.append(column)
+    if left[len(pivots) :, -1].any():
+        return None
+    solution[pivots] = left[: len(pivots), -1]
+    return solution
+
+
+def _wrong(points: Bytes, values: Bytes, threshold: int) -> Flags | None:
+    """Return which values may be off the one polynomial that all but half of the spare ones are on.
+
+    Berlekamp and Welch (US patent 4,633,470, 1986): N(x) = y E(x) at all points; E is zero where y is wrong.
+    """
+    most = (len(points) - threshold) // 2
+    exponents = np.arange(threshold + most)
+    powers = _POWERS[_LOGARITHMS[points][:, None] * exponents % 255]
+    known = np.hstack([powers, _product(values[:, None], powers[:, : most + 1])])
+    found = _solved(known)
+    if found is None:
+        return None
+    located = np.bitwise_xor.reduce(_product(powers[:, :most], found[None, len(exponents) :]), axis=1)
+    wrong: Flags = (located ^ powers[:, most]) == 0
+    return wrong
+
+
 @dataclass(frozen=True)
 class Shares:
     """Holds shares of one kind of secret: a row for each owner of a secret, a column for each neighbour.
@@ -166,39 +222,59 @@ class Shares:
         given: whether the neighbour gave its share, bool of shape (n, d).
         values: the shares, uint8 of shape (n, d, 32); column q holds the shares at abscissa q + 1.
         threshold: how many shares open a secret.
+        holders: who gave each, int64 of shape (n, d).
+        doubted: whether a holder gave a wrong share, bool of shape (n,). Its others are used last. It grows
+            as secrets open.
+        wrong: owners of opened secrets, and holders that gave another share than was dealt, once one did.
     """
 
     given: Flags
     values: Bytes
     threshold: int
+    holders: npt.NDArray[np.int64]
+    doubted: Flags
+    wrong: set[tuple[int, int]] = field(default_factory=set)
 
     def open(self, targets: Iterable[int], accept: Accept) -> tuple[dict[int, bytes], list[int]]:
         """Open the secrets of some rows; return them, and the rows whose shares do not suffice.
 
         `accept` says whether an opened secret is the right one. If it is not, some neighbour gave a wrong
-        share, and other subsets of neighbours are tried.
+        share. Whoever did is found from one such row, and the others open without it.
         """
         rows = np.array(list(targets), dtype=np.int64)
         enough = self.given[rows].sum(axis=1) >= self.threshold
-        right: dict[int, bytes] = {}
-        for start in range(0, len(rows[enough]), _BLOCK):
-            block = rows[enough][start : start + _BLOCK]
-            for row, secret in zip(block.tolist(), self._opened(block), strict=True):
-                if accept(row, secret):
-                    right[row] = secret
-        failed: list[int] = []
-        for row in rows.tolist():
-            if row not in right:
+        right, failed, left = dict[int, bytes](), rows[~enough].tolist(), rows[enough]
+        while len(left):
+            for start in range(0, len(left), _BLOCK):
+                block = left[start : start + _BLOCK]
+                opened = zip(block.tolist(), self._opened(block), strict=True)
+                right |= {row: secret for row, secret in opened if accept(row, secret)}
+            left = np.array([row for row in left.tolist() if row not in right], dtype=np.int64)
+            if len(left):
+                row, left = int(left[0]), left[1:]
                 other = self._open_one(row, accept)
                 if other is None:
                     failed.append(row)
                 else:
                     right[row] = other
-        return right, failed
+                    self._compare({row: other})
+        if right and self.doubted.any():
+            self._compare(right)
+        return right, sorted(failed)
+
+    def _compare(self, right: Mapping[int, bytes]) -> None:
+        """Note who gave another share of opened secrets than was dealt, by what follows from these."""
+        rows, d = np.array(list(right)), self.given.shape[1]
+        dealt = share(b"".join(right.values()), tuple(range(1, d + 1)), self.threshold).reshape(d, -1, 32)
+        off = self.given[rows] & (dealt.swapaxes(0, 1) != self.values[rows]).any(axis=2)
+        holders = self.holders[rows][off]
+        self.doubted[holders] = True
+        self.wrong.update(zip(rows[off.nonzero()[0]].tolist(), holders.tolist(), strict=True))
 
     def _opened(self, rows: npt.NDArray[np.int64]) -> list[bytes]:
-        """Open some rows, each from its first shares."""
-        columns = np.argsort(~self.given[rows], axis=1, kind="stable")[:, : self.threshold]
+        """Open some rows, each from its first shares of holders that are not doubted."""
+        last = 2 * ~self.given[rows] + self.doubted[self.holders[rows]]
+        columns = np.argsort(last, axis=1, kind="stable")[:, : self.threshold]
         points = (columns + 1).astype(np.uint8)
         if (points == points[0]).all():
             # Nobody is lost: all rows use the same columns, and so the same coefficients.
@@ -208,14 +284,37 @@ class Shares:
         return [secret.tobytes() for secret in combine(self.values[rows[:, None], columns], coefficients)]
 
     def _open_one(self, row: int, accept: Accept) -> bytes | None:
-        columns = np.flatnonzero(self.given[row]).tolist()
-        if len(columns) < self.threshold:
-            return None
-        choices = secrets.SystemRandom()
-        for _ in range(_TRIES):
-            chosen = sorted(choices.sample(columns, self.threshold))
-            coefficients = lagrange(tuple(column + 1 for column in chosen))
-            secret: bytes = combine(self.values[row, chosen][None], coefficients[None])[0].tobytes()
-            if accept(row, secret):
-                return secret
-        return None
+        """Open a row some of whose shares are wrong."""
+        chosen = np.array(list(self._choices(row)), dtype=np.int64).reshape(-1, self.threshold)
+        coefficients = interpolation((chosen + 1).astype(np.uint8), np.zeros(len(chosen), dtype=np.uint8))
+        opened = combine(self.values[row, chosen], coefficients)
+        return next((secret.tobytes() for secret in opened if accept(row, secret.tobytes())), None)
+
+    def _off(self, row: int, chosen: npt.NDArray[np.int64]) -> Flags:
+        """Return which bytes are off the polynomials through some columns, bool of shape (d, 32)."""
+        others, off = (
+            np.setdiff1d(np.flatnonzero(self.given[row]), chosen),
+            np.zeros((self.given.shape[1], 32), bool),
+        )
+        points = np.broadcast_to((chosen + 1).astype(np.uint8), (len(others), self.threshold))
+        shares = np.broadcast_to(self.values[row, chosen], (len(others), self.threshold, 32))
+        expected = combine(shares, interpolation(points, (others + 1).astype(np.uint8)))
+        off[others] = expected != self.values[row, others]
+        return off
+
+    def _choices(self, row: int) -> Iterator[list[int]]:
+        """Yield columns from which a row may open: all choices where they are few, else by decoding."""
+        columns = np.flatnonzero(self.given[row])
+        if comb(len(columns), self.threshold) <= _TRIES:
+            yield from map(list, combinations(columns.tolist(), self.threshold))
+            return
+        while len(columns) >= self.threshold:
+            off = self._off(row, columns[: self.threshold])[columns]
+            if not off.any():
+                yield columns[: self.threshold].tolist()
+                return
+            values = self.values[row, columns, off.any(axis=0).argmax()]
+            wrong = _wrong((columns + 1).astype(np.uint8), values, self.threshold)
+            if wrong is None or not wrong.any():
+                return
+            columns = columns[~wrong]

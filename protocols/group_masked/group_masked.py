@@ -40,13 +40,6 @@ class MaskedWords(Message, frozen=True):
     words: memoryview
     check: _Check
 
-    @property
-    def layout(self) -> Layout | None:
-        """The layout of the words; None if no layout has that many."""
-        size, rest = divmod(len(self.words), 8)
-        n_narrow = size - 2 * self.n_wide
-        return None if rest or n_narrow < 2 else Layout(n_narrow, self.n_wide)
-
     def to_numpy(self) -> Words:
         """Return the words, uint64."""
         return np.frombuffer(self.words, dtype="<u8").astype(np.uint64)
@@ -80,10 +73,9 @@ class MaskScheme:
 
     def upload(self, group: Group, attempt: SumAttempt, own: RangedAnswer) -> bytes:
         """Return a client's answer under the masks that belong to this attempt's header."""
-        grid = _grid(attempt)
-        words = grid.encode(own.vector, own.clipped)
+        grid = grid_of(attempt.question, len(attempt.cohort))
+        words, masker = grid.encode(own.vector, own.clipped), Masker(grid)
         check = self._check(words, grid, _coefficients(group, attempt))
-        masker = Masker(grid)
         for key, sign in _masks(group, attempt):
             masker.add(words, key, sign)
             check = added(check, _check_mask(key), sign)
@@ -95,7 +87,7 @@ class MaskScheme:
         Raises:
             IntegrityError: it is not the sum of the members' answers under this header.
         """
-        grid = _grid(attempt)
+        grid = grid_of(attempt.question, len(attempt.cohort))
         try:
             sealed: MaskedWords = decode(body, MaskedWords, sender="the coordinator", stage="collect")
         except MessageError:
@@ -169,14 +161,13 @@ class MaskAdder:
             MessageError: the answer is not well formed.
         """
         sealed: MaskedWords = decode(body, MaskedWords, sender=name, stage="collect")
-        layout = sealed.layout
-        if layout is None:
+        (size, rest), wide = divmod(len(sealed.words), 8), sealed.n_wide
+        if rest or size < 2 * wide + 2:
             raise MessageError("words of an impossible length", sender=name, stage="collect")
-        key = layout.size, layout.n_wide
-        if key not in self._sums:
-            self._sums[key] = _Sum(layout)
-        one = self._sums[key]
-        layout.add(one.words, np.frombuffer(sealed.words, dtype="<u8"))
+        if (size, wide) not in self._sums:
+            self._sums[size, wide] = _Sum(Layout(size - 2 * wide, wide))
+        one = self._sums[size, wide]
+        one.layout.add(one.words, np.frombuffer(sealed.words, dtype="<u8"))
         one.check = added(one.check, from_bytes(sealed.check))
         one.clients.append(client)
 
@@ -188,10 +179,6 @@ class MaskAdder:
         words = memoryview(most.words.astype("<u8").tobytes())
         body = MaskedWords(most.layout.n_wide, words, to_bytes(most.check))
         return tuple(sorted(most.clients)), encode(body)
-
-
-def _grid(attempt: SumAttempt) -> Grid:
-    return grid_of(attempt.question, len(attempt.cohort))
 
 
 def _wrong(attempt: SumAttempt) -> IntegrityError:
@@ -214,14 +201,11 @@ def _check_mask(key: bytes) -> int:
     return from_bytes(expand(key, bound("check mask"))[:CHECK_BYTES])
 
 
-def _pair_stream(group: Group, attempt: SumAttempt, other: int) -> bytes:
-    return expand(group.pairs[other], bound("pair mask", attempt.header))
-
-
 def _masks(group: Group, attempt: SumAttempt) -> list[tuple[bytes, int]]:
     """Return the keys of a client's masks with their signs; of two clients, the lower adds their mask."""
     others = [j for j in attempt.members if j != attempt.me]
-    masks = [(_pair_stream(group, attempt, j), 1 if attempt.me < j else -1) for j in others]
+    about = bound("pair mask", attempt.header)
+    masks = [(expand(group.pairs[j], about), 1 if attempt.me < j else -1) for j in others]
     if attempt.me == attempt.members[0]:
         masks.append((_group_key(group, attempt), 1))
     return masks
@@ -269,6 +253,7 @@ class GroupMasked(ClientOpenedSum):
     stages = (
         Stage("advertise", "it is out of the fit"),
         Stage("prepare", "it is out of the fit"),
+        Stage("invite", "it is out of the fit"),
         Stage(COLLECT, "it is out of the fit, and the sum is asked again without it", answers=True),
         Stage("close", "it does not have the last total"),
     )
@@ -298,6 +283,9 @@ class GroupMasked(ClientOpenedSum):
             besides="identities were exchanged before, a client's state is never restored from a copy, and "
             "X25519 or ML-KEM-768, AES-256, SHA-256 and Ed25519 hold",
         )
+
+    steps = staticmethod(lambda question, n_clients: grid_of(question, n_clients).step)
+    """Steps of the grid in the total of an encoded question, float64 of shape (spec.size,)."""
 
     def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:
         """Return the terms that protect a client.

@@ -67,8 +67,7 @@ def block_secrets(chain: bytes, prefix: bytes, low: int, high: int, count: int) 
         high: the higher one.
         count: how many numbers the block has.
     """
-    data = with_numbers(prefix, low, high) + chain
-    return shake_256(data).digest(BOX_KEYS + KEY_BYTES * count)
+    return shake_256(with_numbers(prefix, low, high) + chain).digest(BOX_KEYS + KEY_BYTES * count)
 
 
 def sending(me: int, other: int) -> slice:
@@ -130,9 +129,31 @@ def commitment(kind: str, secret: bytes, session: bytes, number: int, client: in
     return digest(f"commit {kind}", session, number, client, secret)
 
 
-def lock_binding(header: bytes, client: int, dead: bytes, left_out: tuple[int, ...]) -> bytes:
-    """Return the associated data of a client's sealed shares: who it was told is lost, whom it left out."""
-    return bound("locked", header, client, dead, *left_out)
+def lock_binding(header: bytes, client: int, dead: bytes) -> bytes:
+    """Return the associated data of a client's sealed shares: who it was told is lost."""
+    return bound("locked", header, client, dead)
+
+
+def leaf(holder: int, abscissa: int, box: bytes, key_hash: bytes) -> bytes:
+    """Return the hash that a client signs of one box: whom it is for, the box, and the hash of its key."""
+    return digest("leaf", holder, abscissa, box, key_hash)
+
+
+def key_hash(key: bytes) -> bytes:
+    """Return the hash by which the sender of a box names its key; AES-GCM does not commit to one."""
+    return digest("box key", key)
+
+
+def prepared_data(
+    session: bytes, block: int, count: int, t: int, cohort: bytes, me: int, leaves: bytes
+) -> bytes:
+    """Return what a client signs of a block that it prepared."""
+    return bound("prepared", session, block, count, t, cohort, me, leaves)
+
+
+def upload_data(header: bytes, client: int) -> bytes:
+    """Return what a client signs of its upload."""
+    return bound("upload", header, client)
 
 
 def lock_key(answer: bytes, session: bytes, number: int, client: int, header: bytes) -> bytes:
@@ -140,9 +161,9 @@ def lock_key(answer: bytes, session: bytes, number: int, client: int, header: by
     return expand(answer, bound("lock", session, number, client, header))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Masking:
-    """Holds the masks of one client in one sum, and the receipts of both ways.
+    """Holds the masks of one client in one sum, and the receipts of both ways. Its repr shows none.
 
     Args:
         masks: its own mask, then one for each prepared neighbour.
@@ -155,9 +176,6 @@ class Masking:
     adds: tuple[bool, ...]
     made: bytes
     expected: bytes
-
-    def __repr__(self) -> str:
-        return "Masking(...)"
 
 
 def masking(
@@ -188,5 +206,4 @@ def masking(
         made.append(stream[receipt_from(me, j)])
         expected.append(stream[receipt_from(j, me)])
         masks.append(stream[BOTH_RECEIPTS:])
-    adds = (True, *[me < j for j in prepared])
-    return Masking(tuple(masks), adds, b"".join(made), b"".join(expected))
+    return Masking(tuple(masks), (True, *[me < j for j in prepared]), b"".join(made), b"".join(expected))

@@ -12,8 +12,17 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from privfed.core.agreed.agreement import Signer
 from privfed.errors import PolicyError
-from privfed.protocols.crypto.keys import KEY_BYTES, CryptographyError, new_secret, seal, unseal
+from privfed.protocols.crypto.keys import (
+    KEY_BYTES,
+    CryptographyError,
+    equal,
+    new_secret,
+    seal,
+    unseal,
+    verify,
+)
 from privfed.protocols.crypto.shamir import Bytes, rows, share
 from privfed.protocols.masked.bindings import (
     BOX_KEYS,
@@ -21,12 +30,15 @@ from privfed.protocols.masked.bindings import (
     block_secrets,
     box_binding,
     commitment,
+    key_hash,
+    leaf,
+    prepared_data,
     ratcheted,
     recovery_pad,
     sending,
 )
 from privfed.protocols.masked.client_state import RECOVERY, SECRET_BYTES, SELF, Block, Pair, box_bytes
-from privfed.protocols.masked.masked_messages import Preparation
+from privfed.protocols.masked.masked_messages import LeafRequest, Preparation
 from privfed.protocols.setup.graph import Neighbours
 from privfed.protocols.setup.setup_messages import Slot, part
 
@@ -55,8 +67,8 @@ class BlockMaker:
     cohort: bytes
     neighbours: Neighbours
 
-    def made(self, pairs: Mapping[int, Pair]) -> tuple[dict[int, Pair], Block]:
-        """Return the pairs whose chains went on, and the prepared block."""
+    def made(self, pairs: Mapping[int, Pair], signing: Signer) -> tuple[dict[int, Pair], Block]:
+        """Return the pairs whose chains went on, and the prepared block, signed by the key of the fit."""
         me, others, count = self.me, self.neighbours.clients, len(self.numbers)
         moved, derived = self._derived(pairs)
         own = {r: b"".join([new_secret() for _ in range(3)]) for r in self.numbers}
@@ -71,8 +83,13 @@ class BlockMaker:
         seeds = rows(b"".join(derived), BOX_KEYS + KEY_BYTES * count)[:, BOX_KEYS:]
         seeds = seeds.reshape(len(others), count, KEY_BYTES)
         opening = b"".join([keys[sending(j, me)] for j, keys in zip(others, derived, strict=True)])
-        made = self._commitments(own), self._recovery(own, seeds), b"".join(boxes)
-        sent = Preparation(self.slot.block, self.slot.cohort, *made)
+        hashes = [key_hash(keys[sending(me, j)]) for j, keys in zip(others, derived, strict=True)]
+        made = self._commitments(own), self._recovery(own, seeds), b"".join(boxes), b"".join(hashes)
+        leaves = [
+            leaf(j, place, *one) for place, (j, *one) in enumerate(zip(others, boxes, hashes, strict=True), 1)
+        ]
+        signature = signing.sign(self._signed(me, b"".join(leaves)))
+        sent = Preparation(self.slot.block, self.slot.cohort, *made, signature)
         block = Block(
             cohort=self.slot.cohort,
             own=own,
@@ -153,6 +170,36 @@ class BlockMaker:
             return unseal(key, box, self._binding(j, self.me, self.neighbours.held[slot]))
         except CryptographyError:
             raise PolicyError(f"box:{j}") from None
+
+    def _signed(self, sender: int, leaves: bytes) -> bytes:
+        count = len(self.numbers)
+        return prepared_data(
+            self.session, self.slot.block, count, self.threshold, self.cohort, sender, leaves
+        )
+
+    def revealed(self, block: Block, message: LeafRequest, signer: bytes) -> bytes:
+        """Return the key of a box that its sender signed, names this key for, and that the key does not open.
+
+        Args:
+            block: what the client has of the block.
+            message: what the coordinator shows.
+            signer: the sender's key of the fit.
+
+        Raises:
+            PolicyError: the sender signed no such thing, so that nothing is revealed, or the box opens.
+            CryptographyError: the signature does not hold.
+        """
+        j, slot = message.sender, self.neighbours.clients.index(message.sender)
+        verify(signer, message.signature, self._signed(j, message.leaves))
+        held, key = self.neighbours.held[slot], part(block.opening, slot, KEY_BYTES)
+        named = leaf(self.me, held, message.sealed_box, key_hash(key))
+        if not equal(named, part(message.leaves, held - 1, KEY_BYTES)) or not any(key):
+            raise PolicyError(f"leaf:{j}")
+        try:
+            unseal(key, message.sealed_box, self._binding(j, self.me, held))
+        except CryptographyError:
+            return key
+        raise PolicyError("leaf:opens")
 
     def _binding(self, sender: int, holder: int, abscissa: int) -> bytes:
         where = (self.session, self.slot.block, len(self.numbers), sender, holder)

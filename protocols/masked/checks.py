@@ -6,29 +6,35 @@ report of a sum is what the server tells a client of its neighbours: which are t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from privfed.core.agreed.configuration import Configuration
 from privfed.errors import MessageError, PolicyError
-from privfed.protocols.crypto.keys import RECEIPT_BYTES, equal
+from privfed.protocols.crypto.keys import (
+    KEY_BYTES,
+    RECEIPT_BYTES,
+    equal,
+    holds,
+)
+from privfed.protocols.masked.bindings import upload_data
 from privfed.protocols.masked.client_state import Block, Fit, Pending, box_bytes
 from privfed.protocols.masked.masked_messages import CollectRequest, UnmaskRequest
 from privfed.protocols.setup.graph import Neighbours
 from privfed.protocols.setup.rules import Rules, from_bitmap, is_bitmap
 from privfed.protocols.setup.setup_messages import Slot, part
 
-MOST_SKIPPED = 1 << 16
-"""Most blocks that are left out between two: chains go forward through all of them."""
 
-
-def check_slot(keys: Fit, slot: Slot) -> None:
+def check_slot(keys: Fit, slot: Slot, most: int) -> None:
     """Check that announced sums lie ahead, and that a block keeps the cohort that it was prepared for.
 
-    Stops a server that has one number prepared twice, for two cohorts, or has chains go on without end.
+    At most `most` blocks are passed over in a fit. Stops a server that has one number prepared twice, for
+    two cohorts, or has chains go on without end.
     """
     known = keys.blocks.get(slot.block)
     if known is None:
-        ahead = 0 < slot.block - keys.prepared <= MOST_SKIPPED
+        ahead = 0 < slot.block - keys.prepared <= most - keys.skipped + 1
     else:
         ahead = known.cohort == slot.cohort and known.sent is not None
     if not ahead:
@@ -119,23 +125,24 @@ def check_reports(
     return living, tuple([j for j in pending.prepared if j in dead])
 
 
-def all_lost(
+def survivors(
     agreement: Rules, pending: Pending, me: int, message: UnmaskRequest, living: tuple[int, ...]
-) -> frozenset[int]:
-    """Return all members of the cohort that a sum is said to be without.
+) -> bytes:
+    """Return all whose answers are said to be in a sum, a bit for each member of the cohort.
 
     On a sparse graph the server says of the whole cohort who was lost; a lying one may tell a client of its
     neighbours only, and can call none of them both. What each client is told counts.
     """
-    members = agreement.cohort(pending.cohort).members
-    bits = np.unpackbits(np.frombuffer(message.lost, dtype=np.uint8))
-    if len(bits) not in (0, -len(members) % 8 + len(members)) or bits[len(members) :].any():
+    cohort = agreement.cohort(pending.cohort)
+    n, prepared = len(cohort.members), np.frombuffer(pending.participants, dtype=np.uint8)
+    bits = np.frombuffer(message.lost or bytes(len(prepared)), dtype=np.uint8)
+    if len(bits) != len(prepared) or (bits & ~prepared).any():
         raise PolicyError("reports:list")
-    others = {members[place] for place in np.flatnonzero(bits).tolist()}
-    if others & {me, *living}:
+    there = np.unpackbits(prepared & ~bits, count=n)
+    if not there[[cohort.place[j] for j in (me, *living)]].all():
         raise PolicyError("reports:list")
-    dead = set(pending.prepared).difference(living)
-    return frozenset({*pending.missing, *dead, *others})
+    there[[cohort.place[j] for j in set(pending.prepared).difference(living)]] = 0
+    return np.packbits(there).tobytes()
 
 
 def check_receipts(pending: Pending, living: tuple[int, ...], receipts: bytes) -> tuple[int, ...]:
@@ -151,3 +158,14 @@ def check_receipts(pending: Pending, living: tuple[int, ...], receipts: bytes) -
         for place, j in enumerate(living)
     ]
     return tuple([j for j, (came, expected) in zip(living, pairs, strict=True) if equal(came, expected)])
+
+
+def check_signatures(pending: Pending, signed: Mapping[int, bytes], signers: bytes) -> None:
+    """Check that neighbours signed this client's header: their receipts, or those that came, do not show it.
+
+    Stops what receipts stop. A neighbour that spoils receipts stops nothing: the server asks again with the
+    signatures, which any client can check.
+    """
+    for j, signature in signed.items():
+        if not holds(part(signers, j, KEY_BYTES), signature, upload_data(pending.header, j)):
+            raise PolicyError("receipts")

@@ -8,33 +8,20 @@ from __future__ import annotations
 import msgspec
 
 from privfed.core.stored.encoding import Codec
-from privfed.protocols.crypto.keys import KEY_BYTES, NONCE_BYTES, TAG_BYTES
 from privfed.protocols.masked.masked_messages import Preparation
-from privfed.protocols.setup import losses
-from privfed.protocols.setup.hybrid import Keyring
+from privfed.protocols.setup.ceilings import SECRET_BYTES as SECRET_BYTES
+from privfed.protocols.setup.ceilings import box_bytes as box_bytes
+from privfed.protocols.setup.hybrid import Hidden, Keyring
 from privfed.protocols.setup.losses import Losses
 
-SECRET_BYTES = 3 * KEY_BYTES
-"""A client's secrets for one number, or shares of them: b, e and a, in this order."""
-
 SELF, RECOVERY, ANSWER = range(3)
-
-
-def box_bytes(count: int) -> int:
-    """Return the size of a sealed box with the shares for `count` numbers."""
-    return NONCE_BYTES + SECRET_BYTES * count + TAG_BYTES
 
 
 MOST_PAST = 4
 """Most earlier set-ups whose totals a client can still check."""
 
 
-class _Hidden(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(...)"
-
-
-class Pair(_Hidden, frozen=True):
+class Pair(Hidden, frozen=True):
     """Holds what two clients derive for this fit.
 
     Args:
@@ -48,7 +35,7 @@ class Pair(_Hidden, frozen=True):
     invitation: bytes
 
 
-class Block(_Hidden, frozen=True):
+class Block(Hidden, frozen=True):
     """Holds a client's part of a block of numbers; d neighbours, in the graph's order.
 
     Args:
@@ -77,7 +64,7 @@ class Block(_Hidden, frozen=True):
         return msgspec.structs.replace(self, own=own, seeds=seeds, shares=shares, sent=None)
 
 
-class Pending(_Hidden, frozen=True):
+class Pending(Hidden, frozen=True):
     """Holds a sum whose upload was sent and whose unmasking was not.
 
     Args:
@@ -88,7 +75,8 @@ class Pending(_Hidden, frozen=True):
         shares: what each of them gave this client to hold, SECRET_BYTES each, in the same order.
         answer: the client's own answer key.
         receipts: what each of them sends if it masked under the same header, RECEIPT_BYTES each.
-        missing: members of the cohort that were not prepared.
+        index: index of the sum.
+        participants: a bit for each member of the cohort, of those that were prepared.
     """
 
     number: int
@@ -98,22 +86,23 @@ class Pending(_Hidden, frozen=True):
     shares: bytes
     answer: bytes
     receipts: bytes
-    missing: tuple[int, ...] = ()
+    index: int = 0
+    participants: bytes = b""
 
 
-class DropoutReport(_Hidden, frozen=True):
+class DropoutReport(Hidden, frozen=True):
     """Holds what the server told a client of a sum that it helped to open.
 
     Args:
         number: number of the sum.
-        lost: members of its cohort that are not in the sum, as it said, ascending.
+        survivors: a bit for each member of its cohort, of those that are in the sum, as it said.
     """
 
     number: int
-    lost: tuple[int, ...]
+    survivors: bytes
 
 
-class Chain(_Hidden, frozen=True):
+class Chain(Hidden, frozen=True):
     """Holds what a client of verified sums keeps of the totals so far.
 
     Args:
@@ -134,7 +123,7 @@ class Chain(_Hidden, frozen=True):
     opened: int = -1
     number: int = 0
     reports: tuple[DropoutReport, ...] = ()
-    rows: dict[bytes, float] = {}
+    rows: dict[bytes, float] = msgspec.field(default_factory=dict)
     session: bytes = b""
     past: tuple[Chain, ...] = ()
 
@@ -142,11 +131,10 @@ class Chain(_Hidden, frozen=True):
         """Return what is kept of it and of earlier chains once its set-up is closed."""
         if not self.secret:
             return self.past
-        own = msgspec.structs.replace(self, drawn=b"", rows={}, past=())
-        return (*self.past, own)[-MOST_PAST:]
+        return (*self.past, msgspec.structs.replace(self, drawn=b"", rows={}, past=()))[-MOST_PAST:]
 
 
-class Fit(_Hidden, frozen=True):
+class Fit(Hidden, frozen=True):
     """Holds the keys and counters of a fit after its set-up.
 
     Args:
@@ -157,10 +145,12 @@ class Fit(_Hidden, frozen=True):
         joining: the reply to the list, until the coordinator shows that it has it.
         last: highest sum number that was answered; everything up to it is closed.
         answered: how many sums were answered.
-        losses: how often clients were lost.
+        losses: the history of the sums so far, and how often clients were lost in it.
         fit: identifier of the fit, as the coordinator named it.
+        signing: secret key that the client signs its messages of the fit with.
         blocks: what is prepared for sums to come, by block.
         prepared: highest block that was prepared.
+        skipped: how many blocks below it were not.
         pending: the sum between its two exchanges.
         reply_to: hash of the last request that changed the state.
         reply: the reply to it; an identical request gets it again, byte for byte.
@@ -176,15 +166,17 @@ class Fit(_Hidden, frozen=True):
     answered: int = 0
     losses: Losses = Losses()
     fit: bytes = b""
-    blocks: dict[int, Block] = {}
+    signing: bytes = b""
+    blocks: dict[int, Block] = msgspec.field(default_factory=dict)
     prepared: int = 0
+    skipped: int = 0
     pending: Pending | None = None
     reply_to: bytes = b""
     reply: bytes = b""
     chain: Chain = Chain()
 
 
-class State(_Hidden, frozen=True):
+class State(Hidden, frozen=True):
     """Holds the whole state of a client.
 
     Args:
@@ -196,7 +188,7 @@ class State(_Hidden, frozen=True):
         answered: how many sums of this agreement were answered in earlier set-ups; a new set-up does
             not restart the count.
         losses: how often clients were lost in them.
-        begun: identifiers of the agreement's fits so far; none is begun again.
+        begun: number of the fit that was begun last; it ascends.
         past: where totals are verified, the chains of earlier set-ups.
     """
 
@@ -207,7 +199,7 @@ class State(_Hidden, frozen=True):
     agreement: bytes = b""
     answered: int = 0
     losses: Losses = Losses()
-    begun: tuple[bytes, ...] = ()
+    begun: int = 0
     past: tuple[Chain, ...] = ()
 
     @property
@@ -221,11 +213,9 @@ def closed(state: State) -> State:
     keys = state.keys
     if keys is None:
         return msgspec.structs.replace(state, fit=b"", key=b"", seed=b"")
-    # A sum that was answered and never opened counts: whom it left out is not known.
-    counted = losses.closed(keys.losses, keys.pending is not None)
-    counts = {"answered": keys.answered, "losses": counted, "begun": state.begun}
+    counts = {"answered": keys.answered, "losses": keys.losses, "begun": state.begun}
     return State(agreement=state.agreement, past=keys.chain.passed(), **counts)  # type: ignore[arg-type]
 
 
-CODEC: Codec[State] = Codec(State, "state of a client of a masked sum", 6)
+CODEC: Codec[State] = Codec(State, "state of a client of a masked sum", 7)
 """How a state is stored on the client's own disk."""

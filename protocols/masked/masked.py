@@ -17,9 +17,10 @@ from privfed.core.agreed.configuration import Configuration, Terms
 from privfed.core.agreed.policy import ClientPolicy, default_losses
 from privfed.core.roles.engine import ClientSide
 from privfed.core.roles.secure_sum import COLLECT, Assumptions, Replay, Session, Stage, TotalReader
-from privfed.core.values.numbers import check_share, check_whole
+from privfed.core.values.numbers import check_number, check_whole
 from privfed.errors import ArgumentError
 from privfed.protocols.answering import check_promised
+from privfed.protocols.crypto.fixed_point import grid_of
 from privfed.protocols.crypto.keys import InOneProcess
 from privfed.protocols.masked.masked_client import MaskedClient
 from privfed.protocols.masked.session import MaskedSession
@@ -88,7 +89,7 @@ class Masked:
         check_whole("colluders", colluders, 0, or_none=True)
         check_whole("honest", honest, 2, or_none=True)
         check_whole("threshold", threshold, 1, or_none=True)
-        check_share("dropouts", dropouts)
+        check_number("dropouts", dropouts, "[0, 1)")
         if not isinstance(verified, bool):
             raise ArgumentError(f"verified must be True or False, got verified={verified!r}.")
         self.colluders, self.honest, self.threshold = colluders, honest, threshold
@@ -108,6 +109,9 @@ class Masked:
             besides="identities were exchanged before, a client's state is never restored from a copy, and "
             "X25519 or ML-KEM-768, AES-256, SHA-256, SHAKE256 and Ed25519 hold",
         )
+
+    steps = staticmethod(lambda question, n_clients: grid_of(question, n_clients).step)
+    """Steps of the grid in the total of an encoded question, float64 of shape (spec.size,)."""
 
     def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:
         """Return the terms that protect a client.
@@ -183,7 +187,7 @@ class Masked:
             i: MaskedClient(i, agreement, identity, policies[i], replay, shared)
             for i, identity in identities.items()
         }
-        session = MaskedSession(agreement, server)
+        session = MaskedSession(agreement, server, resumes=False)
         return session if replay is None else AnnouncingSession(session, replay), sides
 
 

@@ -21,7 +21,9 @@ from privfed.protocols.crypto.fixed_point import grid_of
 from privfed.protocols.crypto.keys import (
     APART,
     KEY_BYTES,
+    SIGNATURE_BYTES,
     CryptographyError,
+    Identity,
     Shared,
     digest,
     equal,
@@ -31,7 +33,7 @@ from privfed.protocols.crypto.keys import (
 from privfed.protocols.crypto.keystream import Masker
 from privfed.protocols.crypto.shamir import rows
 from privfed.protocols.masked import checks
-from privfed.protocols.masked.bindings import lock_binding, lock_key, masking, pair_of
+from privfed.protocols.masked.bindings import lock_binding, lock_key, masking, pair_of, upload_data
 from privfed.protocols.masked.blocks import BlockMaker
 from privfed.protocols.masked.client_state import (
     ANSWER,
@@ -45,13 +47,17 @@ from privfed.protocols.masked.client_state import (
     State,
     closed,
 )
+from privfed.protocols.masked.history import extended, told
 from privfed.protocols.masked.masked_messages import (
     Agreed,
+    BoxKey,
     CollectRequest,
     LeadRequest,
+    LeafRequest,
     Preparation,
     Prepared,
     PrepareRequest,
+    SumEntry,
     Unmasking,
     UnmaskRequest,
     Upload,
@@ -59,8 +65,8 @@ from privfed.protocols.masked.masked_messages import (
 )
 from privfed.protocols.masked.verification import CHECK_WORDS
 from privfed.protocols.masked.verifier import Verifier
-from privfed.protocols.setup import losses
-from privfed.protocols.setup.advertising import check_signed
+from privfed.protocols.setup.advertising import check_signed, signing_of
+from privfed.protocols.setup.ceilings import MOST_SLOTS
 from privfed.protocols.setup.graph import FULL_GRAPH
 from privfed.protocols.setup.hybrid import agreed_on
 from privfed.protocols.setup.parties import JoiningClient
@@ -75,22 +81,11 @@ from privfed.protocols.setup.setup_messages import (
     session_of,
 )
 
-MAX_PREPARED = 4
-"""Most blocks of future sums that a client holds key material for."""
-
 MOST_REPORTS = 16
 """Sums since the last total of which a client remembers who was said to be lost."""
 
 Asked = CollectRequest | UnmaskRequest | PrepareRequest | LeadRequest
 """What a request asks for, without the totals that may come with it."""
-
-_STAGES: dict[type[Message], str] = {
-    PrepareRequest: "prepare",
-    LeadRequest: "prepare",
-    CollectRequest: COLLECT,
-    VerifiedRequest: COLLECT,
-    UnmaskRequest: "unmask",
-}
 
 
 class MaskedClient(JoiningClient):
@@ -137,6 +132,8 @@ class MaskedClient(JoiningClient):
         channel = Channel(keys.channel, keys.session, self._me)
         try:
             asked = self._read(channel, message)
+            if isinstance(asked, LeafRequest):
+                return state, channel.up.seal(message.number, message.stage, self._shown(keys, asked))
             inner = asked.collect if isinstance(asked, VerifiedRequest) else asked
             keys, made = self._agreed(keys, inner)
             if self._verifier is not None and isinstance(asked, VerifiedRequest):
@@ -160,19 +157,25 @@ class MaskedClient(JoiningClient):
 
     def join(self, state: State, message: RosterRequest) -> tuple[State, bytes]:
         """Check the list of clients, and agree on keys with the coordinator and with others."""
-        if state.keys is not None and not self._is_of(state.key, message):
+        own = [one.key for one in message.clients if one.client == self._me]
+        # A list with the fresh key that this client advertised last begins a fit.
+        fresh = state.key and any(equal(one, public_key(state.key)) for one in own)
+        if state.keys is not None and not fresh:
             return self._joined_before(state, state.keys, message)
         before, n = closed(state), len(self._agreement.configuration.clients)
         # An earlier fit ends only once the whole list, with this client's key, is the coordinator's.
         session, channel, ciphertext, ring, counted = self._checked_list(
             state, before.losses, message, "agree", whole=n <= FULL_GRAPH, shared=self._shared
         )
-        counts = {"answered": before.answered, "losses": counted, "fit": state.fit}
+        signing = signing_of(state.key, state.fit).secret
+        counts = {"answered": before.answered, "losses": counted, "fit": state.fit, "signing": signing}
         keys = Fit(session, channel, {}, ring, **counts)  # type: ignore[arg-type]
         if self._verifier is not None:
             keys = msgspec.structs.replace(keys, chain=self._verifier.begun(session, before.past))
         keys, made = self._agreed(keys, message)
-        sealed = Channel(channel, session, self._me).up.seal(0, "agree", Agreed(made["capsules"]))
+        sealed = Channel(channel, session, self._me).up.seal(
+            0, "agree", Agreed(made["capsules"], counted.head)
+        )
         reply = encode(Joining(ciphertext, sealed))
         keys = msgspec.structs.replace(keys, joining=reply)
         return msgspec.structs.replace(before, fit=state.fit, key=b"", seed=b"", keys=keys), reply
@@ -191,11 +194,6 @@ class MaskedClient(JoiningClient):
             added["invitations"] = self._verifier.invitations(keys, chosen)
         return keys, added
 
-    def _is_of(self, key: bytes, message: RosterRequest) -> bool:
-        """Say whether a list has the fresh key that this client advertised last."""
-        own = [one.key for one in message.clients if one.client == self._me]
-        return bool(key) and any(equal(one, public_key(key)) for one in own)
-
     def _joined_before(self, state: State, keys: Fit, message: RosterRequest) -> tuple[State, bytes]:
         """Answer a list that was sent again, if it gives the same session, with the same reply."""
         if not equal(session_of(self._agreement, keys.fit, message.clients), keys.session):
@@ -207,11 +205,20 @@ class MaskedClient(JoiningClient):
 
     # Within a fit.
 
-    def _read(self, channel: Channel, envelope: Envelope) -> Asked | VerifiedRequest:
-        asks = CollectRequest if self._verifier is None else VerifiedRequest | LeadRequest
-        message: Asked | VerifiedRequest = channel.down.open(envelope, PrepareRequest | UnmaskRequest | asks)
-        if envelope.stage != _STAGES[type(message)]:
-            raise MessageError("stage and message differ", sender="the coordinator", stage=envelope.stage)
+    def _read(self, channel: Channel, envelope: Envelope) -> Asked | VerifiedRequest | LeafRequest:
+        verifies = self._verifier is not None
+        kinds: dict[str, Any] = {
+            "prepare": PrepareRequest | LeafRequest | LeadRequest
+            if verifies
+            else PrepareRequest | LeafRequest,
+            COLLECT: VerifiedRequest if verifies else CollectRequest,
+            "unmask": UnmaskRequest,
+        }
+        if envelope.stage not in kinds:
+            raise MessageError("no stage of a sum", sender="the coordinator", stage=envelope.stage)
+        message: Asked | VerifiedRequest | LeafRequest = self.ceiling.unsealed(
+            channel.down, envelope, kinds[envelope.stage]
+        )
         return message
 
     def _in_session(self, keys: Fit, number: int, message: Asked, answerer: Answerer) -> tuple[Fit, Message]:
@@ -226,15 +233,16 @@ class MaskedClient(JoiningClient):
         """Prepare blocks of future sums; a preparation that was sent before is sent again unchanged."""
         preparations = []
         for slot in upcoming:
-            checks.check_slot(keys, slot)
+            checks.check_slot(keys, slot, self.ceiling.skipped)
             if slot.block not in keys.blocks:
                 keys = self._with_block(keys, slot)
             preparations.append(keys.blocks[slot.block].sent)
         # Prepared sums that never ran are closed for good once too many later ones are prepared.
-        closed = sorted(keys.blocks)[:-MAX_PREPARED]
+        closed = sorted(keys.blocks)[:-MOST_SLOTS]
         later = {block: kept for block, kept in keys.blocks.items() if block not in closed}
         last = max([keys.last, *(self._agreement.numbers(block)[-1] for block in closed)])
-        keys = msgspec.structs.replace(keys, blocks=later, last=last)
+        pending = keys.pending if last == keys.last else None
+        keys = msgspec.structs.replace(keys, blocks=later, last=last, pending=pending)
         return keys, tuple([one for one in preparations if one is not None])
 
     def _with_block(self, keys: Fit, slot: Slot) -> Fit:
@@ -244,10 +252,10 @@ class MaskedClient(JoiningClient):
         if me not in cohort.place:
             raise MessageError("not in this cohort", sender="the coordinator", stage="prepare")
         check_cohort(len(cohort.members), agreement.configuration.terms)
-        moved, block = self._maker(keys, slot).made(keys.pairs)
-        blocks = {**keys.blocks, slot.block: block}
+        moved, block = self._maker(keys, slot).made(keys.pairs, Identity(keys.signing))
+        blocks, skipped = {**keys.blocks, slot.block: block}, keys.skipped + slot.block - keys.prepared - 1
         return msgspec.structs.replace(
-            keys, pairs=keys.pairs | moved, blocks=blocks, prepared=max(keys.prepared, slot.block)
+            keys, pairs=keys.pairs | moved, blocks=blocks, prepared=slot.block, skipped=skipped
         )
 
     def _maker(self, keys: Fit, slot: Slot) -> BlockMaker:
@@ -261,11 +269,11 @@ class MaskedClient(JoiningClient):
         self, keys: Fit, number: int, message: CollectRequest, answerer: Answerer
     ) -> tuple[Fit, Message]:
         """Stage A: answer, masked with the client's own secret and with every prepared neighbour."""
-        unopened, agreed = keys.pending is not None, self._agreement.configuration
-        counted = losses.before_answer(keys.losses, message.index, unopened, agreed)
-        keys = msgspec.structs.replace(keys, losses=counted)
+        agreed = self._agreement.configuration
         slot = Slot(self._agreement.block_of(number), message.cohort)
         block = checks.check_number(keys, number, slot.block, message, agreed.terms.max_sums)
+        known = extended(keys.losses, message.history, message.head, self._agreement)
+        keys = msgspec.structs.replace(keys, losses=known)
         question = admit(message.question, self._policy, agreed)
         if self._verifier is not None:
             self._verifier.check_question(keys, message)
@@ -275,7 +283,7 @@ class MaskedClient(JoiningClient):
         block = maker.opened(block, brought, message.boxes)
         checks.check_opened(block, maker.neighbours, slots)
         asked = question.to_bytes()  # The same object for all simulated clients, hashed once.
-        parts = (message.index, asked, cohort.digest, message.prepared, keys.chain.head)
+        parts = (message.index, asked, cohort.digest, message.prepared, known.head, keys.chain.head)
         header = sum_header(keys.session, number, *parts)
         prepared = tuple([maker.neighbours.clients[place] for place in slots])
         grid = grid_of(asked, len(cohort.members), agreed.terms.slotted > 0)
@@ -283,8 +291,7 @@ class MaskedClient(JoiningClient):
         chosen, secrets = list(slots), block.own[number]
         seeds = rows(block.seeds[number], KEY_BYTES)[chosen].tobytes()
         own, answer_key = part(secrets, SELF, KEY_BYTES), part(secrets, ANSWER, KEY_BYTES)
-        bound_to = (keys.session, number, self._me, header)
-        masks = masking(*bound_to, own, prepared, seeds, layout.size)
+        masks = masking(keys.session, number, self._me, header, own, prepared, seeds, layout.size)
         shares = rows(block.shares[number], SECRET_BYTES)[chosen].tobytes()
         later = {b: kept for b, kept in keys.blocks.items() if b > slot.block}
         if number < maker.numbers[-1]:
@@ -302,34 +309,44 @@ class MaskedClient(JoiningClient):
         if self._verifier is not None:
             words = self._verifier.with_check(keys, number, message, grid, words)
         Masker(layout).apply(words, masks.masks, np.array(masks.adds))
-        away = np.flatnonzero(np.frombuffer(message.prepared, dtype=np.uint8) == 0)
-        missing = tuple([cohort.members[place] for place in away.tolist()])
-        besides = (prepared, shares, answer_key, masks.expected, missing)
+        participants = np.packbits(np.frombuffer(message.prepared, dtype=np.uint8)).tobytes()
+        besides = (prepared, shares, answer_key, masks.expected, message.index, participants)
         keys = msgspec.structs.replace(keys, pending=Pending(number, header, message.cohort, *besides))
-        return keys, Upload(words.astype("<u8", copy=False).data.cast("B"), masks.made, preparations)
+        signature = Identity(keys.signing).sign(upload_data(header, self._me))
+        data = words.astype("<u8", copy=False).data.cast("B")
+        return keys, Upload(data, masks.made, signature, preparations)
 
     def _unmask(self, keys: Fit, number: int, message: UnmaskRequest) -> tuple[Fit, Message]:
         """Stage B: give shares of each living neighbour's b and each lost one's e, never both."""
         pending = checks.check_pending(keys, number)
         living, dead = checks.check_reports(self._agreement, pending, message)
-        lost = checks.all_lost(self._agreement, pending, self._me, message, living)
-        cohort = self._agreement.cohort(pending.cohort).place
-        counted = losses.after_total(keys.losses, cohort, lost)
-        keys = msgspec.structs.replace(keys, losses=losses.checked(counted, self._agreement.configuration))
+        there = checks.survivors(self._agreement, pending, self._me, message, living)
+        where = (keys.session, number, pending.index, pending.cohort, pending.participants)
+        known = told(keys.losses, SumEntry(*where, there), self._agreement)
+        keys = msgspec.structs.replace(keys, losses=known)
         good = checks.check_receipts(pending, living, message.receipts)
-        if len(good) < self._agreement.threshold(pending.cohort):
-            raise PolicyError("receipts")
+        signed = {
+            j: part(message.signatures, i, SIGNATURE_BYTES) for i, j in enumerate(living) if j not in good
+        }
+        checks.check_signatures(pending, signed, keys.ring.signers)
         shares = np.frombuffer(pending.shares, dtype=np.uint8).reshape(-1, 3, KEY_BYTES)
         place = {j: place for place, j in enumerate(pending.prepared)}
-        of_good, of_dead = shares[[place[j] for j in good]], shares[[place[j] for j in dead]]
+        of_living, of_dead = shares[[place[j] for j in living]], shares[[place[j] for j in dead]]
         lock = lock_key(pending.answer, keys.session, number, self._me, pending.header)
-        kept = set(good)
-        left_out = tuple([j for j in living if j not in kept])
-        told = lock_binding(pending.header, self._me, message.dead, left_out)
-        locked = seal(lock, of_good[:, SELF].tobytes() + of_dead[:, RECOVERY].tobytes(), told)
+        bound_to = lock_binding(pending.header, self._me, message.dead)
+        locked = seal(lock, of_living[:, SELF].tobytes() + of_dead[:, RECOVERY].tobytes(), bound_to)
         if self._verifier is not None:
-            report = DropoutReport(number, tuple(sorted(lost)))
-            reports = (*keys.chain.reports, report)[-MOST_REPORTS:]
+            reports = (*keys.chain.reports, DropoutReport(number, there))[-MOST_REPORTS:]
             keys = msgspec.structs.replace(keys, chain=msgspec.structs.replace(keys.chain, reports=reports))
         keys, preparations = self._prepare(msgspec.structs.replace(keys, pending=None), message.upcoming)
-        return keys, Unmasking(left_out, of_good[:, ANSWER].tobytes(), locked, preparations)
+        return keys, Unmasking(of_living[:, ANSWER].tobytes(), locked, preparations)
+
+    def _shown(self, keys: Fit, message: LeafRequest) -> BoxKey:
+        """Reveal the key of a box, if its sender signed that box with the hash of this key."""
+        block = keys.blocks.get(message.block)
+        if block is None or len(message.leaves) % KEY_BYTES:
+            raise MessageError("not a block that waits", sender="the coordinator", stage="prepare")
+        maker = self._maker(keys, Slot(message.block, block.cohort))
+        if message.sender not in maker.neighbours.clients:
+            raise MessageError("a box of no neighbour", sender="the coordinator", stage="prepare")
+        return BoxKey(maker.revealed(block, message, part(keys.ring.signers, message.sender, KEY_BYTES)))

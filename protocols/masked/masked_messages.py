@@ -14,10 +14,13 @@ from privfed.core.stored.encoding import Message
 from privfed.core.values.numbers import Items, Number
 from privfed.protocols.crypto.keys import KEY_BYTES, NONCE_BYTES, TAG_BYTES
 from privfed.protocols.crypto.keystream import CHECK_BYTES
-from privfed.protocols.setup.setup_messages import Capsule, Key, Offered, Slot
+from privfed.protocols.setup.setup_messages import Capsule, Key, Offered, Signature, Slot
 
 Check = Annotated[bytes, msgspec.Meta(min_length=CHECK_BYTES, max_length=CHECK_BYTES)]
 """The check words of a total."""
+
+Head = Annotated[bytes, msgspec.Meta(max_length=KEY_BYTES)]
+"""The head of a history; empty before its first entry."""
 
 INVITATION_BYTES = NONCE_BYTES + KEY_BYTES + TAG_BYTES
 """The clients' secret, sealed for one of them."""
@@ -32,6 +35,8 @@ class Preparation(Message, frozen=True):
         commitments: hashes of b and of e for each number, 64 bytes each.
         recovery: R for each number: 32 bytes a neighbour, which e opens.
         boxes: a box for each neighbour; zeros for one that there is no key with.
+        key_hashes: hashes of the boxes' keys, 32 bytes each.
+        signature: of the client's key of the fit, over the leaves of all boxes (`bindings.leaf`).
     """
 
     block: Number
@@ -39,6 +44,8 @@ class Preparation(Message, frozen=True):
     commitments: bytes
     recovery: bytes
     boxes: bytes
+    key_hashes: bytes
+    signature: Signature
 
 
 class Invitation(Message, frozen=True):
@@ -46,6 +53,28 @@ class Invitation(Message, frozen=True):
 
     client: Number
     box: Annotated[bytes, msgspec.Meta(max_length=INVITATION_BYTES)]
+
+
+class SumEntry(Message, frozen=True):
+    """Says who was in a sum, for the history that clients chain (inside `CollectRequest`).
+
+    `prepared` and `survivors` have a bit for each member of the cohort. `survivors` is empty where the sum
+    was not unmasked.
+    """
+
+    session: Key
+    number: Number
+    index: Number
+    cohort: Number
+    prepared: bytes
+    survivors: bytes
+
+
+class KeptEntry(Message, frozen=True):
+    """Holds an entry as a coordinator keeps it, to go on from in another process."""
+
+    agreement: Key
+    entry: SumEntry
 
 
 class PrepareRequest(Message, frozen=True):
@@ -61,9 +90,10 @@ class PrepareRequest(Message, frozen=True):
 
 
 class Agreed(Message, frozen=True):
-    """Brings what a client encapsulated to others when it joined (up)."""
+    """Brings what a client encapsulated to others when it joined, and the head of its history (up)."""
 
     capsules: Items[Capsule]
+    head: Head
 
 
 class Prepared(Message, frozen=True):
@@ -82,11 +112,14 @@ class CollectRequest(Message, frozen=True):
     """Brings the question, who is prepared, and what prepared neighbours made for this client (down).
 
     `prepared` has one byte for each member of the cohort; `brought` one for each prepared neighbour, in the
-    graph's order: whether `boxes` has its box.
+    graph's order: whether `boxes` has its box. `history` has the entries of earlier sums that the client may
+    lack, and `head` is that over all of them.
     """
 
     cohort: Number
     index: Number
+    history: Items[SumEntry]
+    head: Head
     question: bytes
     prepared: bytes
     brought: bytes
@@ -96,11 +129,35 @@ class CollectRequest(Message, frozen=True):
     capsules: Items[Capsule] = ()
 
 
+class LeafRequest(Message, frozen=True):
+    """Shows a client that could not open a box what the sender signed of it (down).
+
+    `leaves` are hashes, 32 bytes for each neighbour of the sender; `sealed_box` is what the sender's leaf for
+    this client is said to name.
+    """
+
+    block: Number
+    sender: Number
+    sealed_box: bytes
+    leaves: bytes
+    signature: Signature
+
+
+class BoxKey(Message, frozen=True):
+    """Reveals the key of a box that its sender signed and that it does not open (up)."""
+
+    key: Key
+
+
 class Upload(Message, frozen=True):
-    """Brings the masked answer, a receipt for each prepared neighbour, and preparations (up)."""
+    """Brings the masked answer, a receipt for each prepared neighbour, and preparations (up).
+
+    The signature is that of the client's key of the fit, over the header that it masked under.
+    """
 
     words: memoryview
     receipts: bytes
+    signature: Signature
     preparations: Items[Preparation]
     capsules: Items[Capsule] = ()
     invitations: Items[Invitation] = ()
@@ -110,24 +167,22 @@ class UnmaskRequest(Message, frozen=True):
     """Names clients that were lost after preparing, and brings the other neighbours' receipts (down).
 
     `dead` is of the neighbours, a byte each. Where not all share with all, `lost` is of the whole cohort, a
-    bit for each member, or empty where nobody was lost.
+    bit for each member, or empty where nobody was lost. `signatures` are those of the living neighbours'
+    uploads, 64 bytes each, for a client that found receipts invalid.
     """
 
     dead: bytes
     receipts: bytes
     upcoming: Items[Slot]
     lost: bytes = b""
+    signatures: bytes = b""
     keys: Items[Offered] = ()
     capsules: Items[Capsule] = ()
 
 
 class Unmasking(Message, frozen=True):
-    """Brings shares of neighbours' a and, sealed, of living ones' b and lost ones' e (up).
+    """Brings shares of living neighbours' a and, sealed, of their b and lost ones' e (up)."""
 
-    `left_out` names living neighbours whose receipt is invalid; the client gives no share of theirs.
-    """
-
-    left_out: Items[Number]
     answer_shares: bytes
     locked: bytes
     preparations: Items[Preparation]

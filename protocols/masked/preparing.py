@@ -19,10 +19,10 @@ from privfed.core.roles.engine import Exchange, gather
 from privfed.core.roles.secure_sum import Steps
 from privfed.core.stored.encoding import Refusal, encode
 from privfed.errors import MessageError
-from privfed.protocols.crypto.keys import CIPHERTEXT_BYTES, KEY_BYTES, new_secret
+from privfed.protocols.crypto.keys import KEY_BYTES, new_secret
 from privfed.protocols.crypto.shamir import Bytes, Flags, rows
 from privfed.protocols.masked.client_state import box_bytes
-from privfed.protocols.masked.masked_client import MAX_PREPARED
+from privfed.protocols.masked.history import History
 from privfed.protocols.masked.masked_messages import (
     Agreed,
     LeadRequest,
@@ -35,6 +35,7 @@ from privfed.protocols.masked.masked_messages import (
 )
 from privfed.protocols.masked.verification import Delivery
 from privfed.protocols.setup.advertising import with_keys
+from privfed.protocols.setup.ceilings import MOST_SLOTS
 from privfed.protocols.setup.graph import FULL_GRAPH, Places
 from privfed.protocols.setup.hybrid import Ahead
 from privfed.protocols.setup.parties import Coordinator
@@ -83,6 +84,12 @@ class Coming:
             boxes = rows(one.boxes, box_bytes(len(self.numbers)))
             self.made[self.cohort.place[client]] = boxes[:, :KEY_BYTES].any(axis=1)
 
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """How long boxes, R, commitments and hashes of keys of a preparation have to be."""
+        d, count = self.neighbours.shape[1], len(self.numbers)
+        return d * box_bytes(count), d * count * KEY_BYTES, 2 * count * KEY_BYTES, d * KEY_BYTES
+
     def boxes_for(self, place: int, columns: Places) -> bytes:
         """Return the boxes that neighbours of a member made for it."""
         size, makers, back = box_bytes(len(self.numbers)), self.neighbours[place], self.back[place]
@@ -101,8 +108,7 @@ class Coming:
 
     def commitment_of(self, client: int, number: int, kind: int) -> bytes:
         """Return the hash of a member's b (kind 0) or e (kind 1) for a number."""
-        place = 2 * self.numbers.index(number) + kind
-        return part(self.preparations[client].commitments, place, KEY_BYTES)
+        return part(self.preparations[client].commitments, 2 * self.numbers.index(number) + kind, KEY_BYTES)
 
 
 class Announced:
@@ -126,7 +132,7 @@ class Announced:
         """
         have = {coming.label for coming in self.coming.values()}
         for label in dict.fromkeys(labels):
-            if label not in have and len(have) < MAX_PREPARED - 1:
+            if label not in have and len(have) < MOST_SLOTS - 1:
                 have.add(label)
                 self._begin(label, joined)
         return tuple(Slot(block, coming.label) for block, coming in self.coming.items())
@@ -152,12 +158,8 @@ class Announced:
         taken.used = number
         self.coming = {b: one for b, one in self.coming.items() if b >= block}
         if number == taken.numbers[-1]:
-            self.leave(block)
+            self.coming.pop(block)
         return taken
-
-    def leave(self, block: int) -> None:
-        """Ask no more sums of a block."""
-        self.coming.pop(block, None)
 
     def lacking(self, client: int, slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
         """Return the blocks whose cohort a client is in and that it has not prepared."""
@@ -176,20 +178,16 @@ class Announced:
         """
         for one in preparations:
             coming = self.coming.get(one.block)
-            if coming is None or coming.label != one.cohort or not self._fits(client, one, coming):
+            is_asked = coming is not None and coming.label == one.cohort and client in coming.cohort.place
+            if (
+                coming is None
+                or not is_asked
+                or coming.lengths
+                != tuple(map(len, (one.boxes, one.recovery, one.commitments, one.key_hashes)))
+            ):
                 raise MessageError("a preparation that was not asked for", sender=name, stage=stage)
         for one in preparations:
             self.coming[one.block].keep(client, one)
-
-    def _fits(self, client: int, one: Preparation, coming: Coming) -> bool:
-        """Say whether a client is in its preparation's cohort and sent as much as it should."""
-        d, count = coming.neighbours.shape[1], len(coming.numbers)
-        lengths = {
-            len(one.boxes) - d * box_bytes(count),
-            len(one.recovery) - d * count * KEY_BYTES,
-            len(one.commitments) - 2 * count * KEY_BYTES,
-        }
-        return client in coming.cohort.place and lengths == {0}
 
 
 class Preparing(Coordinator):
@@ -203,28 +201,28 @@ class Preparing(Coordinator):
     def __init__(self, agreement: Agreement, identity: Signer) -> None:
         self._agreement: Rules
         super().__init__(Rules.of(agreement), identity, needed_to_open)
-        self._longest = 1 << 20
         self._announced = Announced(self._agreement, b"")
         self._missed: set[int] | None = None
         self._unprepared: dict[int, str] = {}
         self._delivery: Delivery | None = None
         self._earlier: list[Relayed] = []
+        self._history, self._stand = History(self._agreement), dict[int, bytes]()
 
     # Set-up.
 
     def open(self) -> Steps[None]:
         """Collect keys, then relay the list of clients; the first cohorts prepare in that same exchange."""
-        everyone = self._everyone
+        everyone = [i for i in self._everyone if i not in self._out]
         came = yield from self._advertised(new_secret(), everyone)
         self._announced = Announced(self._agreement, self._session)
-        self._is_small = len(everyone) <= FULL_GRAPH
+        self._history.anew()
+        self._stand = {}
+        self._is_small = len(self._everyone) <= FULL_GRAPH
         if self._is_small:
             for client in came:
                 self._pairing.want(client, came)
         if self._agreement.configuration.terms.verified:
             self._delivery = Delivery(self._agreement, self._session, tuple(came), self._earlier)
-            self._longest += 128 * len(everyone)
-        self._longest += (CIPHERTEXT_BYTES + 64) * len(everyone)
 
     def _fail(
         self, missing: Iterable[int], n_left: int, needed: int, stage: str, refused: Mapping[int, str]
@@ -303,6 +301,7 @@ class Preparing(Coordinator):
             self._unprepared[client] = reply.code
         else:
             self._unprepared.pop(client, None)
+            self._stand[client] = reply.head
 
     def _block(self, cohort: int, needed: int, excluded: set[int]) -> Steps[tuple[int, int]]:
         """Return a block that enough of a cohort have prepared, if need be just now, and its next number."""
@@ -311,7 +310,11 @@ class Preparing(Coordinator):
             return block, number
         slots, members = (Slot(block, cohort),), self._agreement.cohort(cohort).members
         if self._missed is None or sum(i in self._channels for i in members) < needed:
+            out = len(self._out)
             yield from self._exchanged("agree", number, self._ask_to_prepare(number, (), ()))
+            if len(self._out) > out:
+                yield from self.open()
+                return (yield from self._block(cohort, needed, excluded))
             self._missed = set(self._listed) - set(self._channels)
             self._require(self._channels, members, "agree", self._unprepared)
             self._announced.coming[block].joined = frozenset(self._channels)

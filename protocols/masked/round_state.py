@@ -6,7 +6,7 @@ neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from functools import cached_property
 from typing import Literal
 
@@ -16,26 +16,48 @@ from privfed.core.roles.secure_sum import COLLECT
 from privfed.core.stored.encoding import Refusal
 from privfed.errors import IntegrityError, MessageError
 from privfed.protocols.crypto.fixed_point import Grid, Words
-from privfed.protocols.crypto.keys import KEY_BYTES, RECEIPT_BYTES, CryptographyError, equal, unseal
+from privfed.protocols.crypto.keys import (
+    KEY_BYTES,
+    RECEIPT_BYTES,
+    CryptographyError,
+    equal,
+    holds,
+    unseal,
+)
 from privfed.protocols.crypto.keystream import Masker
 from privfed.protocols.crypto.shamir import Bytes, Flags, Shares, rows
 from privfed.protocols.masked.bindings import (
     BOTH_RECEIPTS,
+    box_binding,
     commitment,
+    key_hash,
+    leaf,
     lock_binding,
     lock_key,
     pair_prefix,
     pair_streams,
+    prepared_data,
     receipt_from,
     recovery_pad,
     self_stream,
+    upload_data,
 )
-from privfed.protocols.masked.masked_messages import CollectRequest, Unmasking, UnmaskRequest, Upload
+from privfed.protocols.masked.client_state import box_bytes
+from privfed.protocols.masked.masked_messages import (
+    CollectRequest,
+    LeafRequest,
+    Preparation,
+    SumEntry,
+    Unmasking,
+    UnmaskRequest,
+    Upload,
+)
 from privfed.protocols.masked.preparing import Coming
 from privfed.protocols.masked.verification import CHECK_WORDS, Place
 from privfed.protocols.setup.graph import Places
 from privfed.protocols.setup.hybrid import Ahead
 from privfed.protocols.setup.rules import Rules, sum_header
+from privfed.protocols.setup.setup_messages import part
 
 Given = tuple[Flags, Bytes]
 """Of which neighbours a member gave shares, bool of shape (d,); and these, uint8 of shape (n, 32)."""
@@ -51,6 +73,7 @@ class RoundState:
         dropped: client -> the stage in which it was lost.
         rejected: client -> why one of its messages was thrown away.
         refused: client -> the code of its refusal.
+        signatures: living client -> what it signed of this sum.
         doubted: lost client -> living ones whose receipts for it do not fit its seeds with them.
     """
 
@@ -64,10 +87,12 @@ class RoundState:
         coming: Coming,
         chosen: Container[int],
         grid: Grid,
+        history: bytes = b"",
         head: bytes = b"",
+        doubted: Container[int] = (),
     ) -> None:
         self.number, self.grid = number, grid
-        self._head, self._layout = head, grid.checked(CHECK_WORDS if head else 0)
+        self._history, self._head, self._layout = history, head, grid.checked(CHECK_WORDS if head else 0)
         self._session, self._index, self._question = session, index, question
         self._coming, self._cohort = coming, coming.cohort
         self._threshold = agreement.threshold(coming.label)
@@ -76,7 +101,8 @@ class RoundState:
         self._is_prepared = self._core(chosen)
         self.prepared = tuple([members[place] for place in np.flatnonzero(self._is_prepared).tolist()])
         self._bitmap = self._is_prepared.tobytes()
-        self._header = sum_header(session, number, index, question, self._cohort.digest, self._bitmap, head)
+        parts = (index, question, self._cohort.digest, self._bitmap, history, head)
+        self._header = sum_header(session, number, *parts)
         self._total: Words = np.zeros(self._layout.size, dtype=np.uint64)
         self._is_living = np.zeros(len(members), dtype=np.bool_)
         self._receipts = np.zeros((*self._neighbours.shape, RECEIPT_BYTES), dtype=np.uint8)
@@ -85,19 +111,23 @@ class RoundState:
         self.dropped: dict[int, str] = {}
         self.rejected: dict[int, str] = {}
         self.refused: dict[int, str] = {}
+        self.signatures: dict[int, bytes] = {}
+        self._doubted, self._wrong = np.array([i in doubted for i in members]), set[tuple[int, int]]()
         self.doubted: dict[int, list[int]] = {}
 
     def _core(self, prepared: Container[int]) -> Flags:
         """Leave out clients that would refuse, and cannot be recovered.
 
         They have too few prepared neighbours, or no key with one of them, so that a box between the two is
-        empty: of such pairs those with the most go first, who joined late.
+        empty: of such pairs those with the most go first, who joined late or encapsulated wrongly.
         """
         flags = np.array([i in prepared for i in self._cohort.members])
         empty = ~self._coming.made & flags[:, None] & flags[self._neighbours]
         empty |= empty[self._neighbours, self._back]
         while (empty := empty & flags[:, None] & flags[self._neighbours]).any():
-            flags[np.argmax(empty.sum(axis=1))] = False
+            lacking = empty.sum(axis=1)
+            # Of a pair by itself either may have lied to the other: both go.
+            flags[lacking > 0 if lacking.max() == 1 else lacking.argmax()] = False
         while True:
             kept = flags & (flags[self._neighbours].sum(axis=1) >= self._threshold)
             if np.array_equal(kept, flags):
@@ -114,6 +144,16 @@ class RoundState:
     def contributors(self) -> bytes:
         """U, one byte for each member of the cohort."""
         return self._is_living.tobytes()
+
+    @property
+    def wrong(self) -> Iterator[tuple[int, int]]:
+        """Pairs of clients: who dealt a share, and who gave another one; one of the two lied."""
+        return ((self._cohort.members[one], self._cohort.members[other]) for one, other in self._wrong)
+
+    @property
+    def most_liars(self) -> int:
+        """Half of a member's neighbours: no secret opens where more give wrong shares."""
+        return int(self._neighbours.shape[1]) // 2
 
     @property
     def label(self) -> int:
@@ -133,10 +173,19 @@ class RoundState:
         for client in self.prepared:
             if client not in left:
                 self.dropped.setdefault(client, stage)
+            elif self.dropped.get(client) == stage:
+                # It answered when it was asked again.
+                del self.dropped[client]
 
     # Requests.
 
-    def collect_request(self, client: int, ahead: Ahead) -> CollectRequest:
+    def entry(self, *, unmasked: bool) -> SumEntry:
+        """Return the sum's entry in the history, before it is unmasked or once it is to be."""
+        there = np.packbits(self._is_living).tobytes() if unmasked else b""
+        prepared = np.packbits(self._is_prepared).tobytes()
+        return SumEntry(self._session, self.number, self._index, self.label, prepared, there)
+
+    def collect_request(self, client: int, history: tuple[SumEntry, ...], ahead: Ahead) -> CollectRequest:
         """Return what one client needs to mask its answer; `ahead` is for sums to come."""
         place = self._cohort.place[client]
         chosen = self._is_prepared[self._neighbours[place]]
@@ -144,6 +193,8 @@ class RoundState:
         return CollectRequest(
             self._coming.label,
             self._index,
+            history,
+            self._history,
             self._question,
             self._bitmap,
             brought[chosen].tobytes(),
@@ -151,14 +202,73 @@ class RoundState:
             *ahead,
         )
 
-    def unmask_request(self, client: int, ahead: Ahead) -> UnmaskRequest:
-        """Return what one client needs to unmask: which neighbours are dead, and the others' receipts."""
+    def unmask_request(self, client: int, ahead: Ahead, *, shows: bool = False) -> UnmaskRequest:
+        """Return what one client needs to unmask: which neighbours are dead, and the others' receipts.
+
+        Args:
+            client: position of the client.
+            ahead: what it gets for sums to come.
+            shows: whether it gets their signatures too.
+        """
         place = self._cohort.place[client]
         others, back = self._neighbours[place], self._back[place]
         living = self._is_living[others]
         receipts = self._receipts[others[living], back[living]].tobytes()
         upcoming, keys, capsules = ahead
-        return UnmaskRequest(self._dead(place)[1], receipts, upcoming, self._lost_bits, keys, capsules)
+        dead, lost = self._dead(place)[1], self._lost_bits
+        signed = [self.signatures[self._cohort.members[other]] for other in others[living] if shows]
+        return UnmaskRequest(dead, receipts, upcoming, lost, b"".join(signed), keys, capsules)
+
+    def leaf_request(self, client: int, sender: int) -> LeafRequest:
+        """Return what shows a client what another signed of the box that it could not open."""
+        one, (column, leaves) = self._coming.preparations[sender], self._leaves(client, sender)
+        return LeafRequest(one.block, sender, self._box(one, column), leaves, one.signature)
+
+    def _leaves(self, client: int, sender: int) -> tuple[int, bytes]:
+        """Return the column of a client among another's neighbours, and the leaves of that one's boxes."""
+        one, place = self._coming.preparations[sender], self._cohort.place[client]
+        others = self._neighbours[self._cohort.place[sender]].tolist()
+        leaves = [
+            leaf(self._cohort.members[other], c + 1, self._box(one, c), part(one.key_hashes, c, KEY_BYTES))
+            for c, other in enumerate(others)
+        ]
+        return others.index(place), b"".join(leaves)
+
+    def _box(self, one: Preparation, column: int) -> bytes:
+        return part(one.boxes, column, box_bytes(len(self._coming.numbers)))
+
+    def is_between(self, client: int, sender: int) -> bool:
+        """Say whether one client made a box for another that is prepared."""
+        places = [self._cohort.place[j] for j in (client, sender)]
+        return sender in self.prepared and places[0] in self._neighbours[places[1]]
+
+    def liar(self, client: int, sender: int, signer: bytes, key: bytes) -> int | None:
+        """Return who lied, if the key of a box shows it: who made the box, or who complained of it.
+
+        Args:
+            client: who complained.
+            sender: who made the box.
+            signer: that one's key of the fit.
+            key: what the client revealed; empty for nothing.
+        """
+        one, (column, leaves) = self._coming.preparations[sender], self._leaves(client, sender)
+        bound_to = (self._session, one.block, len(self._coming.numbers))
+        digested = (self._threshold, self._cohort.digest)
+        if not holds(signer, one.signature, prepared_data(*bound_to, *digested, sender, leaves)):
+            return sender
+        if not key:
+            return None
+        binding = box_binding(*bound_to, sender, client, digested[0], column + 1, digested[1])
+        try:
+            unseal(key, self._box(one, column), binding)
+        except CryptographyError:
+            return sender if equal(key_hash(key), part(one.key_hashes, column, KEY_BYTES)) else client
+        return client
+
+    def forgers(self, signers: Mapping[int, bytes]) -> set[int]:
+        """Return living clients whose signature over this sum does not hold."""
+        signed = {i: (one, upload_data(self._header, i)) for i, one in self.signatures.items()}
+        return {i for i, one in signed.items() if not holds(signers[i], *one)}
 
     @cached_property
     def _lost_bits(self) -> bytes:
@@ -187,18 +297,12 @@ class RoundState:
         self._receipts[place, chosen] = rows(upload.receipts, RECEIPT_BYTES)
         self._coming.brought[place] |= chosen
         self._is_living[place] = True
-        self.living[client] = None
+        self.living[client], self.signatures[client] = None, upload.signature
 
     def answer(self, client: int, reply: Unmasking, name: str) -> None:
         """Check the form of one unmasking and keep it."""
         others = self._neighbours[self._cohort.place[client]]
-        living = [self._cohort.members[other] for other in others[self._is_living[others]].tolist()]
-        left_out = set(reply.left_out)
-        if reply.left_out != tuple([j for j in living if j in left_out]):
-            raise MessageError("leaves out clients that are not alive", sender=name, stage="unmask")
-        if len(living) - len(left_out) < self._threshold:
-            raise MessageError("leaves out too many", sender=name, stage="unmask")
-        if len(reply.answer_shares) != KEY_BYTES * (len(living) - len(left_out)):
+        if len(reply.answer_shares) != KEY_BYTES * int(self._is_living[others].sum()):
             raise MessageError("shares of another length", sender=name, stage="unmask")
         self.answers[client] = reply
 
@@ -246,17 +350,15 @@ class RoundState:
         unlocked: dict[int, tuple[Given, Given]] = {}
         in_clear: dict[int, Given] = {}
         for client, reply in self.answers.items():
-            place, left_out = self._cohort.place[client], [self._cohort.place[j] for j in reply.left_out]
-            others = self._neighbours[place]
-            good = self._is_living[others] & ~np.isin(others, left_out)
-            in_clear[place] = good, rows(reply.answer_shares, KEY_BYTES)
+            place = self._cohort.place[client]
+            in_clear[place] = self._is_living[self._neighbours[place]], rows(reply.answer_shares, KEY_BYTES)
 
         def accept(place: int, key: bytes) -> bool:
             client, good, (dead, told) = self._cohort.members[place], in_clear[place][0], self._dead(place)
             reply, n_good = self.answers[client], int(good.sum())
             lock = lock_key(key, self._session, self.number, client, self._header)
             try:
-                plain = unseal(lock, reply.locked, lock_binding(self._header, client, told, reply.left_out))
+                plain = unseal(lock, reply.locked, lock_binding(self._header, client, told))
             except CryptographyError:
                 return False
             if len(plain) != KEY_BYTES * (n_good + int(dead.sum())):
@@ -275,7 +377,7 @@ class RoundState:
         for place, (chosen, shares) in gave.items():
             owners, columns = self._neighbours[place][chosen], self._back[place][chosen]
             given[owners, columns], values[owners, columns] = True, shares
-        return Shares(given, values, self._threshold)
+        return Shares(given, values, self._threshold, self._neighbours, self._doubted, self._wrong)
 
     def _secrets(
         self, shares: Shares, targets: Places, kind: Literal["self", "recovery"]

@@ -17,16 +17,24 @@ from privfed.core.roles.secure_sum import COLLECT, Steps
 from privfed.core.stored.encoding import Message, Refusal, decode, encode
 from privfed.errors import IntegrityError
 from privfed.protocols.crypto.fixed_point import grid_of
-from privfed.protocols.crypto.keys import CIPHERTEXT_BYTES, KEY_BYTES
-from privfed.protocols.crypto.shamir import MAX_HOLDERS
-from privfed.protocols.masked.client_state import SECRET_BYTES
-from privfed.protocols.masked.masked_client import MAX_PREPARED
-from privfed.protocols.masked.masked_messages import Relayed, Unmasking, Upload
+from privfed.protocols.masked.history import History
+from privfed.protocols.masked.masked_messages import BoxKey, KeptEntry, Relayed, Unmasking, Upload
 from privfed.protocols.masked.preparing import Preparing
 from privfed.protocols.masked.round_state import RoundState
-from privfed.protocols.setup.graph import sizes
+from privfed.protocols.masked.verification import CHECK_WORDS
+from privfed.protocols.setup.ceilings import Ceiling
 from privfed.protocols.setup.rules import check_cohort, needed_to_open
 from privfed.protocols.setup.setup_messages import Slot, Stage
+
+LIED = (
+    "its box did not open with the key that its own signature names",
+    "it refused a box, and revealed a key that opens it or is another",
+)
+UNDECIDED = "it or another says that what one sealed for the other does not open; no evidence says who lies"
+DEALT = "it gave or dealt other shares than follow from opened secrets, towards more than half of the others"
+FORGED = "its signature over its own upload does not hold"
+REJECTED = "it rejected valid signatures of others"
+"""Why a client is left out of all later sums."""
 
 
 class MaskedSession(Preparing):
@@ -35,29 +43,45 @@ class MaskedSession(Preparing):
     Args:
         agreement: configuration and registry.
         identity: the coordinator's long-term key.
+        resumes: whether another process may go on with the same clients.
     """
 
-    def __init__(self, agreement: Agreement, identity: Signer) -> None:
+    def __init__(self, agreement: Agreement, identity: Signer, *, resumes: bool = True) -> None:
         super().__init__(agreement, identity)
-        self._accusers: dict[int, set[int]] = {}
-        self._accused_last: set[int] = set()
+        self._resumes = resumes
+        self._kept: list[bytes] = []
+        self._wrong: dict[tuple[int, int], set[int]] = {}
 
     # Totals that clients verify, over several processes of the coordinator.
 
-    def relayed(self) -> bytes | None:
-        """Return what another process needs to bring the last total to clients; None for nothing."""
-        one = None if self._delivery is None else self._delivery.relayed
-        return None if one is None else encode(one)
+    def relayed(self) -> list[bytes]:
+        """Return what another process needs to go on, of what is new since this was asked last."""
+        kept, self._kept = self._kept, []
+        return kept if self._resumes else []
 
-    def recall(self, relayed: Iterable[bytes]) -> None:
-        """Take what earlier processes kept of the totals, in order, before the session is opened.
+    def recall(self, relayed: Iterable[bytes], opened: int) -> None:
+        """Take what earlier processes kept, in order, before the session is opened.
+
+        Args:
+            relayed: what they kept.
+            opened: how many totals the run has.
 
         Raises:
             MessageError: it is damaged.
         """
-        read = [decode(one, Relayed, sender="the transcript", stage="advertise") for one in relayed]
+        kinds: Any = Relayed | KeptEntry
+        read = [decode(one, kinds, sender="the transcript", stage="advertise") for one in relayed]
         # With other keys or terms it is another agreement, whose clients begin anew.
-        self._earlier = [one for one in read if one.agreement == self._agreement.digest]
+        mine = [one for one in read if one.agreement == self._agreement.digest]
+        self._history = History(self._agreement, [one.entry for one in mine if isinstance(one, KeptEntry)])
+        totals = {one.sum.total.index: one for one in mine if isinstance(one, Relayed)}
+        self._earlier = [totals[index] for index in sorted(totals) if index < opened]
+
+    def _keep(self, state: RoundState, *, unmasked: bool) -> None:
+        """Have an entry of the history stored before what follows is sent."""
+        entry = state.entry(unmasked=unmasked)
+        self._history.begin(entry)
+        self._kept.append(encode(KeptEntry(self._agreement.digest, entry)))
 
     # A sum.
 
@@ -67,16 +91,19 @@ class MaskedSession(Preparing):
         check_cohort(len(members), terms)
         data, needed = question.to_bytes(), needed_to_open(len(members), terms)
         grid_of(data, len(members), terms.slotted > 0)
-        state = yield from self._collected(data, index, cohort, upcoming)
-        few = len(state.living) < needed or state.is_cut_off(state.living)
-        if few and self._accused_last:
-            # Nothing was unmasked: ask once more, without the clients whose boxes failed.
-            self._rejected = state.rejected
+        while True:
+            out = len(self._out)
             state = yield from self._collected(data, index, cohort, upcoming)
-        self._require_neighbours(state, state.living, members, "collect")
-        yield from self._unmask(state, self._announced.slots((), self._channels))
-        self._require_neighbours(state, state.answers, members, "unmask")
-        return self._total(question, state)
+            # A sum in which a client complained is not unmasked, whoever lied.
+            if len(self._out) == out:
+                self._require_neighbours(state, state.living, members, "collect")
+                yield from self._unmask(state, self._announced.slots((), self._channels))
+                few = len(state.answers) < needed or state.is_cut_off(state.answers)
+                if len(self._out) == out or not few:
+                    self._require_neighbours(state, state.answers, members, "unmask")
+                    return self._total(question, state)
+            # Asked again without those who are out: each time one more at least.
+            self._rejected = state.rejected
 
     def _require_neighbours(
         self, state: RoundState, left: Container[int], members: tuple[int, ...], stage: str
@@ -96,25 +123,26 @@ class MaskedSession(Preparing):
         """Collect uploads under a fresh number; return the state of the sum."""
         members = self._agreement.cohort(cohort).members
         terms = self._agreement.configuration.terms
-        # A client that more than c others accuse, of bad boxes or receipts, is out for good: one of them is
-        # honest. With fewer accusers, who may all lie, it is out of one sum, and only for a bad box.
-        many = self._most_liars()
-        excluded = {j for j, accusers in self._accusers.items() if len(accusers) > many} | self._accused_last
-        self._accused_last = set()
+        excluded = set(self._out)
         needed = needed_to_open(len(members), terms)
         block, number = yield from self._block(cohort, needed, excluded)
         coming = self._announced.taken(block, number)
+        self._history.close()
+        astray = self._history.joined(self._stand)
+        self._unprepared |= dict.fromkeys(astray, "history")
+        excluded |= astray
         chosen = coming.preparations.keys() - excluded
         self._require(chosen, members, "prepare", self._unprepared)
         grid = grid_of(question, len(members), terms.slotted > 0)
-        head = b"" if self._delivery is None else self._delivery.head
+        heads = self._history.head, b"" if self._delivery is None else self._delivery.head
+        doubted = {client for _, client in self._wrong}
         state = RoundState(
-            self._agreement, self._session, number, index, question, coming, chosen, grid, head
+            self._agreement, self._session, number, index, question, coming, chosen, grid, *heads, doubted
         )
         late = self._channels.keys() & set(members) - coming.joined
         if late - set(state.prepared):
             # Who joined after the others had prepared can be in their next block only.
-            self._announced.leave(block)
+            self._announced.coming.pop(block, None)
         self._require(set(state.prepared), members, "prepare", self._unprepared)
         if self._delivery is not None:
             yield from self._led(self._delivery, number, state.prepared)
@@ -124,36 +152,72 @@ class MaskedSession(Preparing):
         }
         self._missed = set()
         state.rejected, self._rejected = self._rejected, {}
-        # Replies in a small sum may carry preparations for a large one.
-        per_neighbour = (SECRET_BYTES + 2 * KEY_BYTES) * self._agreement.block_size + 256
-        self._longest = 8 * grid.size + per_neighbour * MAX_HOLDERS * (MAX_PREPARED + 1) + 4096
-        self._longest += (CIPHERTEXT_BYTES + 192) * len(self._listed)
+        state.rejected |= {i: why for i, why in self._out.items() if i in members}
+        self._ceiling = Ceiling.of(self._agreement.configuration, words=8 * grid.checked(CHECK_WORDS).size)
         yield from self._collect(state, self._announced.slots(upcoming or (cohort,), self._channels))
         return state
 
-    def _most_liars(self) -> int:
-        """Return how many clients may lie about another."""
-        configuration = self._agreement.configuration
-        return sizes(len(configuration.clients), configuration.terms).colluders
-
     def _collect(self, state: RoundState, slots: tuple[Slot, ...]) -> Steps[None]:
         requests: dict[int, Message] = {}
+        self._keep(state, unmasked=False)
         for client in state.prepared:
-            request = state.collect_request(client, self._ahead(client, slots, last=False))
+            ahead = self._ahead(client, slots, last=False)
+            request = state.collect_request(client, self._history.lacking(client), ahead)
             requests[client] = request if self._delivery is None else self._delivery.request(client, request)
         yield from self._asked(state, "collect", requests, slots, Upload, state.add)
         codes = {f"box:{j}": j for j in state.prepared}
-        for accuser, code in state.refused.items():
-            if code in codes:
-                self._accusers.setdefault(codes[code], set()).add(accuser)
-                self._accused_last.add(codes[code])
+        leader = None if self._delivery is None else self._delivery.leader
+        if leader is not None:
+            # Of an invitation that did not open no evidence can be shown: it is the secret of all.
+            self._leave((i, leader) for i, code in sorted(state.refused.items()) if code == "invitation")
+        accused = {i: codes[code] for i, code in state.refused.items() if code in codes}
+        accused = {i: j for i, j in accused.items() if state.is_between(i, j)}
+        if accused:
+            yield from self._settled(state, accused)
+
+    def _settled(self, state: RoundState, accused: Mapping[int, int]) -> Steps[None]:
+        """Find who lied of boxes that did not open, and leave out who did, or else both ends.
+
+        Args:
+            state: of the sum, which is not unmasked.
+            accused: who complained -> who made the box.
+        """
+        number = state.number
+        asked = {i: state.leaf_request(i, j) for i, j in accused.items()}
+        sealed = {i: self._channels[i].down.seal(number, "prepare", one) for i, one in asked.items()}
+        replies = yield Exchange("prepare", number, sealed)
+        read, _ = gather(replies, sealed, lambda i, data: self._opened(i, data, number, "prepare", BoxKey))
+        edges = []
+        for i, j in sorted(accused.items()):
+            key = read[i].key if isinstance(read.get(i), BoxKey) else b""
+            liar = state.liar(i, j, self._listed[j].signing, key)
+            if liar is not None:
+                self._out[liar] = LIED[liar == i]
+            else:
+                edges.append((i, j))
+        self._leave(edges)
+
+    def _leave(self, edges: Iterable[tuple[int, int]]) -> None:
+        """Leave out both ends of each pair of which one lies; no client takes a second one with it."""
+        for pair in edges:
+            if not self._out.keys() & set(pair):
+                self._out |= dict.fromkeys(pair, UNDECIDED)
 
     def _unmask(self, state: RoundState, slots: tuple[Slot, ...]) -> Steps[None]:
+        self._keep(state, unmasked=True)
         requests = {i: state.unmask_request(i, self._ahead(i, slots)) for i in state.living}
         yield from self._asked(state, "unmask", requests, slots, Unmasking, state.answer)
-        for accuser, answer in state.answers.items():
-            for j in answer.left_out:
-                self._accusers.setdefault(j, set()).add(accuser)
+        doubting = [i for i, code in state.refused.items() if code == "receipts" and i in state.living]
+        if not doubting:
+            return
+        forgers = state.forgers({i: one.signing for i, one in self._listed.items()})
+        self._out |= dict.fromkeys(forgers, FORGED)
+        requests = {i: state.unmask_request(i, self._ahead(i, ()), shows=True) for i in doubting}
+        yield from self._asked(state, "unmask", requests, (), Unmasking, state.answer)
+        if not forgers:
+            # All signatures hold: who rejects them lies.
+            rejecting = [i for i in doubting if state.refused.get(i) == "receipts" and i not in state.answers]
+            self._out |= dict.fromkeys(rejecting, REJECTED)
 
     def _asked(
         self,
@@ -191,6 +255,7 @@ class MaskedSession(Preparing):
                 return reply
             self._take(client, reply, stage)
             take(client, reply, self._name(client))
+            self._history.heard(client, opens=not collects)
             if collects and self._delivery is not None:
                 self._delivery.heard(client)
             # An upload is in the total now; keeping it would keep its decrypted bytes in memory.
@@ -204,6 +269,13 @@ class MaskedSession(Preparing):
 
     def _total(self, question: Question, state: RoundState) -> Total:
         words = state.opened()
+        for pair in state.wrong:
+            for client, other in (pair, pair[::-1]):
+                # Of two honest ends no share is wrong: who has such pairs with most neighbours is a liar.
+                others = self._wrong.setdefault((state.label, client), set())
+                others.add(other)
+                if len(others) > state.most_liars:
+                    self._out.setdefault(client, DEALT)
         vector, clipped, contributors = state.grid.decode(words[: state.grid.size])
         if contributors != len(state.living):
             raise IntegrityError(
@@ -212,7 +284,8 @@ class MaskedSession(Preparing):
                 "again, or begin a fit without clients that you do not trust."
             )
         if self._delivery is not None:
-            self._delivery.opened(state.place, state.label, state.contributors, words)
+            one = self._delivery.opened(state.place, state.label, state.contributors, words)
+            self._kept.append(encode(one))
         return Total(
             statistics=question.spec.unflatten(vector),
             contributors=tuple(sorted(state.living)),
@@ -222,14 +295,9 @@ class MaskedSession(Preparing):
         )
 
     def _doubts(self, state: RoundState) -> str:
-        """Say whose seeds and receipts do not fit: one more than c others contradict, else both of a pair."""
-        many, named = self._most_liars(), []
-        for lost, others in state.doubted.items():
-            if len(others) > many:
-                self._accusers.setdefault(lost, set()).update(others)
-                named.append(self._name(lost))
-            else:
-                named += [f"{self._name(lost)} or {self._name(i)}" for i in others]
+        """Say whose seeds and receipts do not fit: either of a pair lies, and nothing shows which."""
+        pairs = [(lost, i) for lost, others in state.doubted.items() for i in others]
+        named = [f"{self._name(lost)} or {self._name(i)}" for lost, i in pairs]
         if not named:
             return "Masked answers do not show which client it was."
         return f"Of what was prepared for lost clients, parts are wrong: by {', '.join(named)}."

@@ -170,8 +170,8 @@ class Delivery:
         self._heard[client] = self._n_totals
         self._invited.add(client)
 
-    def opened(self, place: Place, label: int, contributors: bytes, words: Words) -> None:
-        """Chain a total that was opened, and keep it for the clients.
+    def opened(self, place: Place, label: int, contributors: bytes, words: Words) -> Relayed:
+        """Chain a total that was opened, keep it for the clients, and return it for another process.
 
         Args:
             place: which sum it is of.
@@ -184,10 +184,4 @@ class Delivery:
         one = OpenedSum(place.number, place.index, label, place.prepared, contributors, total, check)
         self._totals, self._n_totals = [*self._totals, one][-self._kept :], self._n_totals + 1
         self.head = place.next_head(contributors, total)
-
-    @property
-    def relayed(self) -> Relayed | None:
-        """What another process needs to bring the last total to clients; None before the first."""
-        if not self._totals:
-            return None
-        return Relayed(self._digest, EarlierSum(self._session, self._totals[-1]), self.head)
+        return Relayed(self._digest, EarlierSum(self._session, one), self.head)

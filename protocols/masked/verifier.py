@@ -15,13 +15,13 @@ import msgspec
 import numpy as np
 
 from privfed.core.asking.phases import NEAR
+from privfed.core.asking.possible_totals import impossible
 from privfed.core.asking.question import Question, centers_of, question_from_bytes
 from privfed.core.roles.conversation import Total
 from privfed.core.roles.secure_sum import NextQuestion, Replay
 from privfed.core.stored.encoding import asdict
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import IntegrityError, MessageError, PolicyError
-from privfed.privacy.noised import Noised
 from privfed.protocols.crypto.fixed_point import Grid, Words, grid_of, to_words
 from privfed.protocols.crypto.keys import (
     KEY_BYTES,
@@ -35,7 +35,7 @@ from privfed.protocols.crypto.keys import (
     unseal,
 )
 from privfed.protocols.crypto.keystream import to_bytes
-from privfed.protocols.masked.client_state import Chain, DropoutReport, Fit, Pair
+from privfed.protocols.masked.client_state import Chain, DropoutReport, Fit
 from privfed.protocols.masked.masked_messages import (
     CollectRequest,
     EarlierSum,
@@ -149,13 +149,12 @@ class Verifier:
         if not secret:
             return ()
         boxes = {
-            j: seal(_invitation_key(keys.pairs[j], session, me, j), secret, self._bound(keys, me, j))
+            j: seal(
+                expand(keys.pairs[j].invitation, about := bound("invitation", session, me, j)), secret, about
+            )
             for j in sorted(clients)
         }
         return tuple([Invitation(j, box) for j, box in boxes.items()])
-
-    def _bound(self, keys: Fit, leader: int, client: int) -> bytes:
-        return bound("invitation", keys.session, leader, client)
 
     def _secret(self, keys: Fit, request: VerifiedRequest) -> bytes:
         """Return the clients' secret: what this client drew, or the leader sealed for it.
@@ -168,12 +167,9 @@ class Verifier:
             secret = keys.chain.drawn
         else:
             try:
-                key = (
-                    bytes(KEY_BYTES)
-                    if pair is None
-                    else _invitation_key(pair, keys.session, leader, self._me)
-                )
-                secret = unseal(key, request.invitation, self._bound(keys, leader, self._me))
+                about = bound("invitation", keys.session, leader, self._me)
+                key = bytes(KEY_BYTES) if pair is None else expand(pair.invitation, about)
+                secret = unseal(key, request.invitation, about)
             except CryptographyError:
                 raise PolicyError("invitation") from None
             secret = b"" if pair is None else secret
@@ -227,7 +223,7 @@ class Verifier:
         if checked is None:
             raise _wrong(one)
         for report in chain.reports:
-            self._check_report(report, one, cohort)
+            self._check_report(report, one)
         rows = chain.rows if checked.rows is None else {**chain.rows, checked.whose: checked.rows}
         if not counts_plausible(expected.question, checked, rows.get(checked.whose)):
             raise _wrong(one)
@@ -248,16 +244,14 @@ class Verifier:
         if sum(one.contributors) < needed_to_open(n, self._agreement.configuration.terms):
             raise _wrong(one)
 
-    def _check_report(self, report: DropoutReport, one: OpenedSum, cohort: Cohort) -> None:
+    def _check_report(self, report: DropoutReport, one: OpenedSum) -> None:
         """Check that who is in the total is whom this client was told when it helped to open it.
 
         Raises:
             IntegrityError: the server told other clients another report.
         """
-        if report.number != one.number:
-            return
-        absent = tuple(j for j, there in zip(cohort.members, one.contributors, strict=True) if not there)
-        if absent != report.lost:
+        there = np.packbits(np.frombuffer(one.contributors, dtype=np.uint8)).tobytes()
+        if report.number == one.number and there != report.survivors:
             raise _wrong(one)
 
     # Questions.
@@ -293,10 +287,6 @@ class Verifier:
         return np.concatenate([words, to_words(check, CHECK_WORDS)])
 
 
-def _invitation_key(pair: Pair, session: bytes, leader: int, client: int) -> bytes:
-    return expand(pair.invitation, bound("invitation", session, leader, client))
-
-
 def _last_head(past: tuple[Chain, ...]) -> bytes:
     """Return the head after the last total of earlier set-ups; empty where there was none."""
     return next((one.head for one in reversed(past) if one.number), b"")
@@ -324,20 +314,11 @@ def _checked(
     if not equal(to_bytes(check), one.check):
         return None
     vector, clipped, contributors = grid.decode(words)
-    if contributors != len(clients) or clipped < 0 or not in_ranges(asked, vector, grid, len(clients)):
-        return None
     total = Total(asked.spec.unflatten(vector), clients, clipped=clipped)
+    if contributors != len(clients) or clipped < 0 or impossible(asked, total.statistics, len(clients)):
+        return None
     head = place.next_head(one.contributors, one.words)
     return Checked(total, head, digest("contributors", *clients), _rows_of(asked, total))
-
-
-def in_ranges(asked: Question, vector: FloatArray, grid: Grid, n: int) -> bool:
-    """Say whether a total of n answers keeps to the agreed ranges; noised ones may leave them."""
-    if isinstance(asked, Noised):
-        return True
-    # Each answer is inside its range before it is rounded to the grid.
-    low, high = n * (asked.spec.low - grid.step), n * (asked.spec.high + grid.step)
-    return bool(((vector >= low) & (vector <= high)).all())
 
 
 def _rows_of(asked: Question, total: Total) -> float | None:

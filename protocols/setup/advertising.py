@@ -8,39 +8,49 @@ A client checks the list of clients (the roster) before it agrees on keys with a
 Rollback detection: parties exchange signed journal counters at set-up and remember each peer's highest.
 
 A client that goes on from an older copy of its journal has forgotten what it answered, paid and lost. Its
-peers have not. Each keeps, over all its fits, the highest counter of every party that it met. It refuses a
-list in which one shows a lower counter, or another journal at the same counter.
+peers have not. Each keeps, over all its fits, the highest counter of every party that it met, with what that
+one signed. It refuses a list in which one shows a lower counter later, or another journal at the same
+counter. With the refusal come both statements, which anybody can check: that client is left out, and the
+others go on. Both stay in the journal, so that it is left out for good.
 
-Several set-ups may run at once, and their lists come in any order. What counts is what a party knew when it
-advertised for this one, as its own entry in the list says. An older copy that has made more entries than its
-peers saw before they meet it again is not noticed. One that is put in place while a set-up waits for its list
-is noticed at the next.
+Several set-ups may run at once, and their lists come in any order. So a statement says when it was made, by a
+clock that the party's journal keeps from going back: of two statements of an honest party the later one has
+no lower counter. An older copy that has made more entries than its peers saw before they meet it again is not
+noticed.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
+from time import time_ns
 
 from privfed.core.agreed.agreement import Agreement, JournalCounter, Registry, Remembering, Signer
-from privfed.core.stored.encoding import Refusal, decode
+from privfed.core.stored.encoding import Refusal, decode, encode
 from privfed.errors import MessageError, PolicyError
 from privfed.protocols.crypto.keys import (
     KEY_BYTES,
     SERVER,
     CryptographyError,
+    Identity,
     bound,
     check_encapsulation_key,
     check_public_key,
     digest,
     equal,
-    verify,
+    expand,
+    holds,
 )
+from privfed.protocols.setup.ceilings import Ceiling
 from privfed.protocols.setup.setup_messages import (
     Advertisement,
     AdvertiseRequest,
     Listed,
     Offered,
     RosterRequest,
+    Statement,
+    WentBack,
+    part,
     session_of,
 )
 
@@ -54,31 +64,42 @@ def shown(identity: Signer) -> bytes:
     """Return a party's journal counter, as it is signed; empty where its key belongs to no journal."""
     if not isinstance(identity, Remembering):
         return b""
-    journal_counter = identity.journal_counter()
-    return journal_counter.counter.to_bytes(_COUNTER_BYTES, "big") + journal_counter.head
+    now = identity.journal_counter()
+    return b"".join(one.to_bytes(_COUNTER_BYTES, "big") for one in (now.counter, now.at)) + now.head
 
 
 def read(shown: bytes) -> JournalCounter:
     """Return what `shown` wrote.
 
     Raises:
-        PolicyError: it is of another length, or its counter is beyond what any journal comes to.
+        PolicyError: it is of another length, or its counter or time is beyond what any journal comes to.
     """
     if not shown:
         return JournalCounter()
-    counter = int.from_bytes(shown[:_COUNTER_BYTES], "big")
-    if len(shown) != _COUNTER_BYTES + KEY_BYTES or counter > MOST_ENTRIES:
+    counter, at = (int.from_bytes(part(shown, place, _COUNTER_BYTES), "big") for place in (0, 1))
+    if len(shown) != 2 * _COUNTER_BYTES + KEY_BYTES or max(counter, at) > MOST_ENTRIES:
         raise PolicyError("roster:counter")
-    return JournalCounter(counter, shown[_COUNTER_BYTES:])
+    return JournalCounter(counter, shown[2 * _COUNTER_BYTES :], at)
+
+
+def signing_of(secret: bytes, fit: bytes) -> Identity:
+    """Return the key that a client signs messages of a fit with, from its secret X25519 key of that fit."""
+    return Identity(expand(secret, bound("signing", fit)))
 
 
 def advertised(
-    identity: Signer, client: int, fit: bytes, agreement: bytes, key: bytes, encapsulation: bytes
+    identity: Signer,
+    client: int,
+    fit: bytes,
+    agreement: bytes,
+    key: bytes,
+    encapsulation: bytes,
+    signing: bytes,
 ) -> Advertisement:
-    """Return a client's advertisement of fresh public keys, of X25519 and ML-KEM-768."""
+    """Return a client's advertisement of fresh public keys, of X25519, ML-KEM-768 and Ed25519."""
     counter = shown(identity)
-    what = signed(client, fit, agreement, key, hash_of(encapsulation), counter)
-    return Advertisement(key, encapsulation, identity.sign(what), counter)
+    what = signed(client, fit, agreement, key, hash_of(encapsulation), signing, counter)
+    return Advertisement(key, encapsulation, signing, identity.sign(what), counter)
 
 
 def hash_of(encapsulation: bytes) -> bytes:
@@ -87,57 +108,93 @@ def hash_of(encapsulation: bytes) -> bytes:
 
 
 def signed(
-    client: int, fit: bytes, agreement: bytes, key: bytes, encapsulation: bytes, journal_counter: bytes
+    client: int,
+    fit: bytes,
+    agreement: bytes,
+    key: bytes,
+    encapsulation: bytes,
+    signing: bytes,
+    journal_counter: bytes,
 ) -> bytes:
     """Return what a client signs of its advertisement; `encapsulation` is the key's hash."""
-    return bound("advertise", client, fit, agreement, key, encapsulation, journal_counter)
+    return bound("advertise", client, fit, agreement, key, encapsulation, signing, journal_counter)
 
 
-def check_journals(identity: Signer, agreement: Agreement, me: int, clients: tuple[Listed, ...]) -> None:
-    """Check that no other client's journal counter is lower than this client knows, and remember them.
+class WentBackError(PolicyError):
+    """The journal of a client in a list went back. The argument is the reply that says so, and shows it."""
+
+
+def check_journals(
+    identity: Signer, agreement: Agreement, me: int, fit: bytes, clients: tuple[Listed, ...]
+) -> tuple[int, ...]:
+    """Check that no other client's journal contradicts what this client knows, and remember all.
+
+    Returns:
+        Clients that are not in the list, and whose journals once went back: they take part no more.
 
     Raises:
-        PolicyError: one does; the text is the code of the refusal, which names it.
+        WentBackError: the journal of one in the list did.
     """
     if not isinstance(identity, Remembering):
-        return
-    keys = agreement.registry.clients
-    shown = {one.client: read(one.journal_counter) for one in clients}
-    since = shown.pop(me).counter
-    back = identity.meets({keys[client]: journal_counter for client, journal_counter in shown.items()}, since)
-    if back is not None:
-        raise PolicyError(f"journal:{keys.index(back)}")
+        return ()
+    keys, others = agreement.registry.clients, [one for one in clients if one.client != me]
+    shown = {
+        keys[one.client]: (read(one.journal_counter), encode(Statement(agreement.digest, fit, one)))
+        for one in others
+    }
+    back = identity.meets(shown)
+    for public in back.keys() & shown.keys():
+        one, other = (decode(kept, Statement, sender="the journal", stage="agree") for kept in back[public])
+        raise WentBackError(WentBack(keys.index(public), (one, other)))
+    return tuple(i for i, public in enumerate(keys) if public in back)
+
+
+def check_went_back(agreement: Agreement, shown: WentBack, name: str, stage: str) -> None:
+    """Check that the journal of a client went back, as another one says and shows.
+
+    Raises:
+        MessageError: it does not show it.
+    """
+    one, other = shown.statements
+    with suppress(PolicyError, IndexError):
+        signed_both = all(
+            _is_signed(agreement.registry.clients[shown.client], each.agreement, each.fit, each.entry)
+            for each in (one, other)
+        )
+        if signed_both and read(one.entry.journal_counter).contradicts(read(other.entry.journal_counter)):
+            return
+    raise MessageError("shows no journal that went back", sender=name, stage=stage)
 
 
 def advertise_request(agreement: Agreement, identity: Signer, fit: bytes) -> AdvertiseRequest:
     """Return the coordinator's request that begins a fit."""
-    signature = identity.sign(_begins(agreement, fit))
-    return AdvertiseRequest(fit, agreement.digest, signature)
+    # A run may be resumed by another process, which knows nothing of the fits before but that they are past.
+    number = time_ns()
+    return AdvertiseRequest(fit, number, agreement.digest, identity.sign(_begins(agreement, fit, number)))
 
 
-def check_request(agreement: Agreement, message: AdvertiseRequest, before: tuple[bytes, ...]) -> None:
+def check_request(agreement: Agreement, message: AdvertiseRequest, before: int) -> None:
     """Check that the coordinator signed a request, and that it begins no fit anew that was begun before.
 
     Args:
         agreement: what the client was given.
         message: the request.
-        before: identifiers of the fits of this agreement that the client was asked for before.
+        before: number of the last fit of this agreement that the client was asked for before.
 
     Raises:
         PolicyError: it is of another agreement, not signed, or an old one; the text is the code.
     """
     if message.agreement != agreement.digest:
         raise PolicyError("agreement")
-    try:
-        verify(agreement.registry.server, message.signature, _begins(agreement, message.fit))
-    except CryptographyError:
-        raise PolicyError("setup:signature") from None
-    if message.fit in before:
+    begins = _begins(agreement, message.fit, message.number)
+    if not holds(agreement.registry.server, message.signature, begins):
+        raise PolicyError("setup:signature")
+    if message.number <= before:
         raise PolicyError("setup:again")
 
 
-def _begins(agreement: Agreement, fit: bytes) -> bytes:
-    return bound("set-up", SERVER, fit, agreement.digest)
+def _begins(agreement: Agreement, fit: bytes, number: int) -> bytes:
+    return bound("set-up", SERVER, fit, number, agreement.digest)
 
 
 def read_advertisement(
@@ -148,27 +205,28 @@ def read_advertisement(
     Raises:
         MessageError: it is malformed or not signed for this fit, or a key or its counter is unusable.
     """
-    reply: Advertisement | Refusal = decode(data, Advertisement | Refusal, sender=name, stage="advertise")
+    reply: Advertisement | Refusal = Ceiling.of(agreement.configuration).read(
+        data, Advertisement | Refusal, sender=name, stage="advertise"
+    )
     if isinstance(reply, Refusal):
         return reply
-    encapsulation = hash_of(reply.encapsulation)
-    what = signed(client, fit, agreement.digest, reply.key, encapsulation, reply.journal_counter)
     try:
-        verify(agreement.registry.clients[client], reply.signature, what)
+        if not _is_signed(agreement.registry.clients[client], agreement.digest, fit, listed(client, reply)):
+            raise CryptographyError("not signed for this fit")
         check_public_key(reply.key)
         check_encapsulation_key(reply.encapsulation)
         read(reply.journal_counter)
-    except CryptographyError as error:
-        raise MessageError(str(error), sender=name, stage="advertise") from None
-    except PolicyError:
+    except (CryptographyError, PolicyError) as error:
         # All other clients would refuse a list with it.
-        raise MessageError("no counter of a journal", sender=name, stage="advertise") from None
+        raise MessageError(str(error), sender=name, stage="advertise") from None
     return reply
 
 
 def listed(client: int, one: Advertisement) -> Listed:
     """Return a client's entry in the list, from what it advertised."""
-    return Listed(client, one.key, hash_of(one.encapsulation), one.signature, one.journal_counter)
+    return Listed(
+        client, one.key, hash_of(one.encapsulation), one.signing, one.signature, one.journal_counter
+    )
 
 
 def signed_roster(
@@ -189,8 +247,7 @@ def signed_roster(
         encapsulation: its fresh ML-KEM-768 key.
         listed: the clients that advertised, ascending.
     """
-    unsigned = RosterRequest(listed, key, encapsulation, b"")
-    signature = identity.sign(_roster_data(agreement, fit, unsigned))
+    signature = identity.sign(_roster_data(agreement, fit, RosterRequest(listed, key, encapsulation, b"")))
     return RosterRequest(listed, key, encapsulation, signature)
 
 
@@ -205,10 +262,8 @@ def check_signed(agreement: Agreement, fit: bytes, message: RosterRequest) -> No
     Raises:
         PolicyError: it did not; the text is the code of the refusal.
     """
-    try:
-        verify(agreement.registry.server, message.signature, _roster_data(agreement, fit, message))
-    except CryptographyError:
-        raise PolicyError("roster:signature") from None
+    if not holds(agreement.registry.server, message.signature, _roster_data(agreement, fit, message)):
+        raise PolicyError("roster:signature")
 
 
 def _roster_data(agreement: Agreement, fit: bytes, message: RosterRequest) -> bytes:
@@ -218,7 +273,13 @@ def _roster_data(agreement: Agreement, fit: bytes, message: RosterRequest) -> by
 
 
 def check_roster(
-    agreement: Agreement, me: int, key: bytes, encapsulation: bytes, fit: bytes, message: RosterRequest
+    agreement: Agreement,
+    me: int,
+    key: bytes,
+    encapsulation: bytes,
+    signing: bytes,
+    fit: bytes,
+    message: RosterRequest,
 ) -> None:
     """Check that the roster holds only registered clients, each once, with keys that they signed.
 
@@ -230,16 +291,16 @@ def check_roster(
         me: the client's position.
         key: its fresh public X25519 key.
         encapsulation: hash of its fresh ML-KEM-768 key.
+        signing: its fresh Ed25519 key.
         fit: identifier of the fit.
         message: the list.
 
     Raises:
         PolicyError: the roster fails a check; the text is the code of the refusal.
     """
-    registry = agreement.registry
-    _check_listed(registry, agreement.digest, fit, message.clients)
-    own = [one.key + one.encapsulation for one in message.clients if one.client == me]
-    if not any(equal(one, key + encapsulation) for one in own):
+    _check_listed(agreement.registry, agreement.digest, fit, message.clients)
+    own = [one.key + one.encapsulation + one.signing for one in message.clients if one.client == me]
+    if not any(equal(one, key + encapsulation + signing) for one in own):
         raise PolicyError("roster:self")
     check_signed(agreement, fit, message)
 
@@ -251,12 +312,11 @@ def _check_listed(registry: Registry, agreement: bytes, fit: bytes, listed: tupl
     if positions != sorted(set(positions)) or not set(positions) <= set(range(len(registry.clients))):
         raise PolicyError("roster:clients")
     for one in listed:
-        what = signed(one.client, fit, agreement, one.key, one.encapsulation, one.journal_counter)
-        _signed(registry.clients[one.client], one.signature, what)
+        if not _is_signed(registry.clients[one.client], agreement, fit, one):
+            raise PolicyError("roster:signature")
 
 
-def _signed(public: bytes, signature: bytes, message: bytes) -> None:
-    try:
-        verify(public, signature, message)
-    except CryptographyError:
-        raise PolicyError("roster:signature") from None
+def _is_signed(public: bytes, agreement: bytes, fit: bytes, one: Listed) -> bool:
+    """Say whether a client signed its entry in a list, for this fit."""
+    keys = one.key, one.encapsulation, one.signing
+    return holds(public, one.signature, signed(one.client, fit, agreement, *keys, one.journal_counter))

@@ -102,7 +102,7 @@ class Graph:
         if self._is_full:
             rows = columns + (columns >= places[:, None])
             return rows, places[:, None] - (places[:, None] > rows)
-        distances = circle_distances(len(self._members), self._d)
+        distances, _ = circle(len(self._members), self._d)
         rows = self._order[(self._circle[places][:, None] + distances) % len(self._members)]
         # The distances ascend and are symmetric (x and n - x): the way back is the same column from the end.
         return rows, np.broadcast_to(columns[::-1], rows.shape)
@@ -115,8 +115,13 @@ class Graph:
 
 
 @lru_cache(maxsize=64)
-def _distances(n: int, d: int) -> tuple[Places, float]:
-    """Return the distances of a sparse graph, of shape (d,), ascending in 1..n-1, and its eigenvalue."""
+def circle(n: int, d: int) -> tuple[Places, float]:
+    """Return what the sparse graph of n clients with d neighbours each is.
+
+    Returns:
+        The distances on the circle from each client to its neighbours, of shape (d,), ascending in 1..n-1.
+        The largest modulus of an eigenvalue besides d, rounded up to 0.001.
+    """
     found: list[tuple[float, int, Places]] = []
     for attempt in range(_TRIES):
         drawn = keystream(digest("distances", n, d, attempt), (n - 1) // 2)
@@ -130,16 +135,6 @@ def _distances(n: int, d: int) -> tuple[Places, float]:
         found.append((rounded, attempt, np.sort(np.concatenate([half, n - half]))))
     smallest, _, distances = min(found, key=lambda one: one[:2])
     return distances, smallest
-
-
-def circle_distances(n: int, d: int) -> Places:
-    """Return the distances on the circle from each of n clients to its d neighbours, ascending."""
-    return _distances(n, d)[0]
-
-
-def second_eigenvalue(n: int, d: int) -> float:
-    """Return the largest modulus of an eigenvalue of the sparse graph besides d, rounded up to 0.001."""
-    return _distances(n, d)[1]
 
 
 def smallest_set(n: int, d: int, t: int, c: int, colluders: int) -> int:
@@ -164,7 +159,7 @@ def smallest_set(n: int, d: int, t: int, c: int, colluders: int) -> int:
     Returns:
         The smallest x that satisfies all three; the number of honest clients in the cohort if none does.
     """
-    x, eigenvalue = np.arange(1, n - colluders + 1) / n, second_eigenvalue(n, d)
+    x, eigenvalue = np.arange(1, n - colluders + 1) / n, circle(n, d)[1]
     either = x + colluders / n
     fits = t <= d * either + eigenvalue * np.sqrt(either / x * (1 - x) * np.maximum(1 - either, 0))
     fits &= t - c <= d * x + eigenvalue * (1 - x)

@@ -5,7 +5,8 @@
 One of two clients encapsulates, and the coordinator says which; its ciphertext goes through the coordinator,
 with a MAC under K_ij that the other checks before any use. Without that MAC the coordinator could give both
 ends ciphertexts of its own, have them talk under keys that differ, and open both sides once X25519 falls. The
-session hashes the signed keys of all. Between a client and the coordinator the client encapsulates.
+session hashes the signed keys of all. Between a client and the coordinator the client encapsulates. Whatever
+else is sealed for somebody, as totals that a node passes on, is sealed the same way (`seal_to`).
 
 The coordinator keeps who encapsulates to whom, and what waits for whom (`Pairing`). It relays signed keys
 and ciphertexts, and learns none of the keys that they give.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
+from typing import Any
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
@@ -23,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from privfed.errors import MessageError, PolicyError
 from privfed.protocols.crypto.keys import (
     APART,
+    CIPHERTEXT_BYTES,
     KEY_BYTES,
     RECEIPT_BYTES,
     Shared,
@@ -32,22 +35,36 @@ from privfed.protocols.crypto.keys import (
     decapsulate,
     digest,
     encapsulate,
+    encapsulation_key,
     equal,
     expand,
     grown,
+    new_secret,
+    new_seed,
     once,
     parsed,
+    public_key,
+    seal,
+    unseal,
 )
 from privfed.protocols.setup.advertising import hash_of
-from privfed.protocols.setup.setup_messages import Capsule, Listed, Offered, RosterRequest, Slot, part
+from privfed.protocols.setup.setup_messages import Capsule, Listed, Offered, Slot, part
 
 
-class Keyring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Holds what a client needs to agree on keys with other clients of the list. Its repr shows no secret.
+class Hidden(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of a client's state whose repr shows no secret."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(...)"
+
+
+class Keyring(Hidden, frozen=True):
+    """Holds what a client needs to agree on keys with other clients of the list.
 
     Args:
         listed: public X25519 keys of all clients by position, zeros for those not on the list.
         hashes: hashes of their ML-KEM-768 keys, likewise.
+        signers: their Ed25519 keys of the fit, likewise.
         secret: secret X25519 key of the fit while keys with any client may be agreed on; else empty.
         halves: the X25519 results with those that no key is agreed with yet, where `secret` is empty.
         seed: seed of the client's ML-KEM-768 key, until a key is agreed on with everyone; then empty.
@@ -56,21 +73,19 @@ class Keyring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     listed: bytes = b""
     hashes: bytes = b""
+    signers: bytes = b""
     secret: bytes = b""
     halves: dict[int, bytes] = {}
     seed: bytes = b""
     sent: dict[int, Capsule] = {}
 
-    def __repr__(self) -> str:
-        return "Keyring(...)"
-
 
 @lru_cache(maxsize=2)
-def _by_position(listed: tuple[Listed, ...], n: int) -> tuple[bytes, bytes]:
-    by_client, nothing = {one.client: one for one in listed}, bytes(KEY_BYTES)
-    chosen = [by_client.get(client) for client in range(n)]
-    keys = b"".join([nothing if one is None else one.key for one in chosen])
-    return keys, b"".join([nothing if one is None else one.encapsulation for one in chosen])
+def _by_position(listed: tuple[Listed, ...], n: int) -> tuple[bytes, bytes, bytes]:
+    by_client, nothing = {one.client: (one.key, one.encapsulation, one.signing) for one in listed}, bytes(32)
+    chosen = [by_client.get(client, (nothing,) * 3) for client in range(n)]
+    keys, hashes, signers = map(b"".join, zip(*chosen, strict=True))
+    return keys, hashes, signers
 
 
 def keyring(
@@ -96,13 +111,13 @@ def keyring(
         whole: whether keys are agreed on with everyone at the set-up, so that the secret key can go now.
         shared: in a simulation, what it would compute as others do.
     """
-    keys, hashes = _by_position(listed, n)
-    ring = Keyring(keys, hashes, secret, seed=seed)
+    ring = Keyring(*_by_position(listed, n), secret, seed=seed)
     if not whole:
         return ring
     own = parsed(secret)
-    others = [one.client for one in listed if one.client != me]
-    halves = {j: _agreed(ring, own, me, j, session, shared) for j in others}
+    halves = {
+        one.client: _agreed(ring, own, me, one.client, session, shared) for one in listed if one.client != me
+    }
     return msgspec.structs.replace(ring, secret=b"", halves=halves)
 
 
@@ -190,8 +205,7 @@ def agreed_on(
         keys[j], sent[j] = key, Capsule(j, ciphertext, tag)
     halves = {j: one for j, one in ring.halves.items() if j not in keys}
     seed = ring.seed if ring.secret or halves else b""
-    changed = msgspec.structs.replace(ring, halves=halves, seed=seed, sent=sent)
-    return changed, keys, tuple(sent.values())
+    return msgspec.structs.replace(ring, halves=halves, seed=seed, sent=sent), keys, tuple(sent.values())
 
 
 def _keys(
@@ -204,41 +218,73 @@ def _keys(
     return key, expand(key, bound("capsule", session, sender, holder, hashed))[:RECEIPT_BYTES]
 
 
-def channel_to(secret: bytes, roster: RosterRequest, session: bytes, me: int) -> tuple[bytes, bytes]:
-    """Return the key that a client shares with the coordinator, and the ciphertext that brings it there.
+def key_to(secret: bytes, reader: bytes, *about: str | bytes | int) -> tuple[bytes, bytes]:
+    """Return a key for a reader, and the ciphertext that brings it there.
+
+    Args:
+        secret: secret X25519 key of the one who encapsulates.
+        reader: the reader's public keys, of X25519 and ML-KEM-768.
+        about: a tag and all that the key is bound to besides these and the ciphertext.
 
     Raises:
-        CryptographyError: the coordinator's keys are unusable.
+        CryptographyError: the reader's keys are unusable.
     """
-    encapsulated, ciphertext = encapsulate(roster.encapsulation)
-    return _channel(agree(secret, roster.key), encapsulated, roster, session, me, ciphertext), ciphertext
+    encapsulated, ciphertext = encapsulate(reader[KEY_BYTES:])
+    return _hybrid(agree(secret, reader[:KEY_BYTES]), encapsulated, reader, ciphertext, about), ciphertext
 
 
-def channel_from(
+def key_from(
     secret: bytes,
     seed: bytes | MLKEM768PrivateKey,
     public: bytes,
-    roster: RosterRequest,
-    session: bytes,
-    client: int,
+    reader: bytes,
     ciphertext: bytes,
+    *about: str | bytes | int,
 ) -> bytes:
-    """Return the same key on the coordinator, from its secret keys and a client's public key and ciphertext.
+    """Return the same key at the reader, from its secret keys and the public key of the other.
 
     Raises:
         CryptographyError: a key or the ciphertext is unusable.
     """
-    encapsulated = decapsulate(seed, ciphertext)
-    return _channel(agree(secret, public), encapsulated, roster, session, client, ciphertext)
+    return _hybrid(agree(secret, public), decapsulate(seed, ciphertext), reader, ciphertext, about)
 
 
-def _channel(
-    agreed: bytes, encapsulated: bytes, roster: RosterRequest, session: bytes, client: int, ciphertext: bytes
+def _hybrid(
+    agreed: bytes, encapsulated: bytes, reader: bytes, ciphertext: bytes, about: tuple[Any, ...]
 ) -> bytes:
-    theirs, hashed = hash_of(roster.encapsulation), digest("ciphertext", ciphertext)
-    return combine_secrets(
-        agreed, encapsulated, bound("channel", session, client, roster.key, theirs, hashed)
-    )
+    bound_to = *about, reader[:KEY_BYTES], hash_of(reader[KEY_BYTES:]), digest("ciphertext", ciphertext)
+    return combine_secrets(agreed, encapsulated, bound(*bound_to))
+
+
+def new_reader() -> tuple[bytes, bytes]:
+    """Return the secret keys of a reader, and the public ones to which others seal."""
+    secret, seed = new_secret(), new_seed()
+    return secret + seed, public_key(secret) + encapsulation_key(seed)
+
+
+def seal_to(reader: bytes, plaintext: bytes, *about: str | bytes | int) -> bytes:
+    """Seal for a reader: secret while X25519 or ML-KEM-768 holds. It proves no sender.
+
+    Args:
+        reader: the public keys of `new_reader`.
+        plaintext: what is sealed.
+        about: a tag and all that it is bound to.
+
+    Returns:
+        A fresh public key, a ciphertext that brings the key, and what was sealed under it.
+    """
+    secret = new_secret()
+    own = public_key(secret)
+    key, ciphertext = key_to(secret, reader, *about, own)
+    return own + ciphertext + seal(key, plaintext, b"")
+
+
+def unseal_from(secret: bytes, box: bytes, *about: str | bytes | int) -> bytes:
+    """Open what `seal_to` made for the secret keys of `new_reader`; raises `CryptographyError`."""
+    (x25519, seed), (own, rest) = ((one[:KEY_BYTES], one[KEY_BYTES:]) for one in (secret, box))
+    reader = public_key(x25519) + encapsulation_key(seed)
+    key = key_from(x25519, seed, own, reader, rest[:CIPHERTEXT_BYTES], *about, own)
+    return unseal(key, rest[CIPHERTEXT_BYTES:], b"")
 
 
 Ahead = tuple[tuple[Slot, ...], tuple[Offered, ...], tuple[Capsule, ...]]
@@ -287,8 +333,7 @@ class Pairing:
 
     def waits(self, client: int, members: Collection[int], joined: Container[int]) -> bool:
         """Say whether a key with a joined member of a cohort waits for what that one encapsulates."""
-        lacking = self._made_by[client].items()
-        return any(j == maker and j in members and j in joined for j, maker in lacking)
+        return any(j == maker and j in members and j in joined for j, maker in self._made_by[client].items())
 
     def capsules(self, client: int) -> tuple[Capsule, ...]:
         """Return what others encapsulated to a client, until it has answered."""

@@ -1,34 +1,38 @@
-"""How a client counts lost clients, which a lying server can invent.
+"""How a client counts lost clients, which a lying server can invent, from a history that all clients share.
 
 Two totals over sets of clients that differ show the difference to whoever reads both: a single client's
-answer, where one was lost in between. A client cannot tell a loss from a lie, so that it counts what it is
-told, before it gives anything because of it: one for each sum in which other clients are lost than before,
-unless all are back that the fit began with; and one for each sum that it answered and of which it heard no
-more, or that it is asked again. That bounds how many clients are singled out, and not in how many questions:
-all that are asked on both sides. A sum that is asked again is the same question on both sides, whoever else
-checks what is asked: to single a client out in it costs two, a repeat and a loss, and not one. A loss serves
-two such sums at most, since a full return is free: one that loses the client, and one that has it back.
+answer, where one was lost in between. A client cannot tell a loss from a lie. So the number of sets is
+bounded, and it counts them before it gives anything for a further one.
 
-Property: the totals of a fit are over at most count + 1 sets of clients, of those that were asked. So their
-differences tell at most `count` clients apart, however many were lost at once.
+Where the server opens, each sum has an entry in a history: its number, index and cohort, who was prepared,
+and whose answers are in it. The head is a hash over all entries. It enters the header of the next sum, and so
+every mask. Clients that heard different entries share no mask after that. A client adds the entry of a sum
+that it helped to open by itself, before its shares leave. The others come with the next request. The client
+extends its own head by them, and takes no head from anybody. The history goes on over all set-ups.
 
-Proof: who is away after a sum is as the fit began, or as before that sum, or it counts. So at most `count`
-other sets are ever away, and each cohort's totals are over it without one of these. A return in two steps, or
-in a cohort that lacks somebody who is away, leaves a set of its own away, and counts. What a return costs no
-more is a second pair of neighbouring sums that show one client: at most 2 `count` such pairs are opened.
+Property: the count is a function of the history: the sets of clients in its totals, less one, and one for
+each sum that was opened again over another set, since the same question on both sides shows the difference
+exactly. Over one agreed cohort, on the full graph, all totals of an agreement are over at most `losses` + 1
+sets of clients.
 
-A client of masked sums counts whom it is told to be lost before it gives a share. Where clients open, it
-counts whom a request calls lost before it answers, or, where answers just add up, who is not in an opened
-total, before it answers again: there one set more is opened than counted. A journal that refuses
-such a count keeps it, so that it is one over all fits (`ShowsLosses`).
+Proof, on the full graph (docs/specifications/masked.md, section 9): what opens after a sum needs more than
+half of the honest clients with one head. Sums before it are open over just the sets that this head contains.
+Of the last sum each client heard a set that it counted. Where the number is used up, these join to no other.
 
-Clients that the first list of a fit leaves out are in none of its totals, and may be in those of other fits:
-the count over all fits has one for them (`losses_so_far`). Cohorts that are agreed to differ do not count.
+Where clients open, each request or total names who is lost, under a header of its own: a client counts whom a
+request calls lost before it answers, or, where answers just add up, who is not in an opened total, before it
+answers again: there one set more is opened than counted. A journal that refuses such a count keeps it,
+so that it is one over all fits (`ShowsLosses`).
+
+Other fits may have everybody. So the count over all fits has each set that lacks somebody (`losses_so_far`).
+Cohorts that are agreed to differ do not count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import lru_cache
+from itertools import combinations
 
 import msgspec
 
@@ -40,32 +44,43 @@ REFUSED = "policy:losses"
 
 
 class Losses(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Counts in how many sums of a fit other clients were lost than before, over all its set-ups.
+    """Holds what a client heard of who was lost in the sums of an agreement, over all its set-ups.
 
     Args:
-        count: so far.
         away: clients that were lost in the last sum that they belonged to; None before the first set-up.
-        unlisted: clients that the first list left out, which other fits may have.
-        asked: index of the last sum that was answered, -1 before.
+        sets: the values of `away` after each opened sum, each once.
+        repeats: how many sums were opened again, of other clients than before.
+        asked: index of the last opened sum, -1 before.
+        head: head of the history, 32 bytes; empty before its first entry.
+        last: session and number of its last entry.
+        gone: clients that take part no more, in any fit, since their journals went back. Whoever reads totals
+            without them has no later ones with them.
     """
 
-    count: int = 0
     away: tuple[int, ...] | None = None
-    unlisted: tuple[int, ...] = ()
+    sets: tuple[tuple[int, ...], ...] = ()
+    repeats: int = 0
     asked: int = -1
+    head: bytes = b""
+    last: tuple[bytes, int] = (b"", 0)
+    gone: tuple[int, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many sets of clients were in totals, besides the first, and how many sums were repeated."""
+        return max(len(self.sets), 1) - 1 + self.repeats
 
     @property
     def over_fits(self) -> int:
-        """What counts over all fits on the same rows."""
-        return self.count + bool(self.unlisted)
+        """What counts over all fits on the same rows, some of which may have everybody."""
+        lacking = [set(one or ()).difference(self.gone) for one in self.sets or (self.away,)]
+        return sum(map(bool, lacking)) + self.repeats
 
 
-def begun(losses: Losses, absent: Collection[int]) -> Losses:
+def begun(losses: Losses, absent: Collection[int], gone: tuple[int, ...] = ()) -> Losses:
     """Return the count at a set-up. Clients that the first list leaves out are in no total yet."""
-    if losses.away is not None:
-        return losses
-    first = tuple(sorted(absent))
-    return msgspec.structs.replace(losses, away=first, unlisted=first)
+    away = tuple(sorted(absent)) if losses.away is None else losses.away
+    return msgspec.structs.replace(losses, away=away, gone=gone)
 
 
 def after_total(losses: Losses, cohort: Collection[int], lost: Collection[int]) -> Losses:
@@ -74,34 +89,22 @@ def after_total(losses: Losses, cohort: Collection[int], lost: Collection[int]) 
     Args:
         losses: so far.
         cohort: members of the cohort; a mapping where they are many, since they are looked up.
-        lost: those who are not in the sum, as far as this client hears.
+        lost: those who are not in the sum.
     """
-    before = losses.away or ()
-    away = tuple(sorted({j for j in before if j not in cohort} | set(lost)))
-    count = losses.count + (away not in (before, losses.unlisted))
-    return msgspec.structs.replace(losses, count=count, away=away)
+    away = tuple(sorted({j for j in losses.away or () if j not in cohort} | set(lost)))
+    sets = losses.sets if away in losses.sets else (*losses.sets, away)
+    return msgspec.structs.replace(losses, away=away, sets=sets)
 
 
-def before_answer(losses: Losses, index: int, pending: bool, configuration: Configuration) -> Losses:
-    """Return the count once a sum is to be answered; raises as `checked`.
+@lru_cache(maxsize=4)
+def joins(sets: tuple[tuple[int, ...], ...]) -> bool:
+    """Say whether three of the sets agree, client by client and two against one, on a further set.
 
-    Args:
-        losses: so far.
-        index: of the sum.
-        pending: whether the last answer was never opened for this client.
-        configuration: what was agreed.
+    Of the last sum a server can tell each client another of these sets. What opens is what most of them heard
+    of each client.
     """
-    count = losses.count + (pending or index <= losses.asked)
-    counted = msgspec.structs.replace(losses, count=count, asked=max(losses.asked, index))
-    return checked(counted, configuration)
-
-
-def closed(losses: Losses, pending: bool) -> Losses:
-    """Return the count at the end of a set-up.
-
-    A last answer that was never opened for this client counts here, and not again where it is asked again.
-    """
-    return msgspec.structs.replace(losses, count=losses.count + pending, asked=losses.asked - pending)
+    found = {frozenset(one) for one in sets}
+    return any((a & b | a & c | b & c) not in found for a, b, c in combinations(found, 3))
 
 
 def checked(losses: Losses, configuration: Configuration) -> Losses:

@@ -17,8 +17,8 @@ from privfed.core.agreed.configuration import Terms
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.roles.engine import Exchange, gather
 from privfed.core.roles.secure_sum import Steps
-from privfed.core.stored.encoding import MAX_MESSAGE_BYTES, Codec, Refusal, decode, encode
-from privfed.errors import MessageError, NotEnoughClientsError, RefusedError
+from privfed.core.stored.encoding import Codec, Refusal, encode
+from privfed.errors import MessageError, NotEnoughClientsError, ProtocolError, RefusedError
 from privfed.protocols.answering import admit_configuration
 from privfed.protocols.crypto.keys import (
     APART,
@@ -32,7 +32,8 @@ from privfed.protocols.crypto.keys import (
     public_key,
 )
 from privfed.protocols.setup import advertising, losses
-from privfed.protocols.setup.hybrid import Keyring, Pairing, channel_from, channel_to, keyring
+from privfed.protocols.setup.ceilings import Ceiling
+from privfed.protocols.setup.hybrid import Keyring, Pairing, key_from, key_to, keyring
 from privfed.protocols.setup.setup_messages import (
     Advertisement,
     AdvertiseRequest,
@@ -41,8 +42,12 @@ from privfed.protocols.setup.setup_messages import (
     Joining,
     Listed,
     RosterRequest,
+    WentBack,
     session_of,
 )
+
+STALE = "its journal is older than one that it showed before, as two statements that it signed show"
+"""Why a client is left out of a fit."""
 
 
 class Coordinator:
@@ -54,21 +59,21 @@ class Coordinator:
         fewest: how many clients of a cohort must be left for a sum to open, from its size and the terms.
     """
 
-    _longest = MAX_MESSAGE_BYTES
-    """Most bytes of a reply."""
-
     def __init__(self, agreement: Agreement, identity: Signer, fewest: Callable[[int, Terms], int]) -> None:
         self._agreement, self._identity, self._fewest = agreement, identity, fewest
         self._everyone = range(len(agreement.configuration.clients))
         self._name = agreement.configuration.name_of
+        self._ceiling = Ceiling.of(agreement.configuration)
         self._session = b""
         self._listed: dict[int, Listed] = {}
         self._channels: dict[int, Channel] = {}
         self._rejected: dict[int, str] = {}
         self._refused: dict[int, str] = {}
+        self._out: dict[int, str] = {}
 
     def _advertised(self, fit: bytes, asked: Collection[int]) -> Steps[dict[int, Advertisement]]:
         """Ask clients for fresh keys, and list those that send some."""
+        self._channels = {}
         request = encode(advertising.advertise_request(self._agreement, self._identity, fit))
         replies = yield Exchange("advertise", 0, dict.fromkeys(asked, request))
         read, rejected = gather(
@@ -99,12 +104,17 @@ class Coordinator:
     ) -> Any:
         """Read a reply to the list. A client whose reply passes `check` has a channel from then on."""
         name = self._name(client)
-        joining = decode(data, Joining | Refusal, sender=name, stage=stage)
+        joining = self._ceiling.read(data, Joining | WentBack | Refusal, sender=name, stage=stage)
         if isinstance(joining, Refusal):
             return joining
+        if isinstance(joining, WentBack):
+            advertising.check_went_back(self._agreement, joining, name, stage)
+            self._out.setdefault(joining.client, STALE)
+            return Refusal(f"journal:{joining.client}")
         own, public, session = (self._key, self._seed), self._listed[client].key, self._session
         try:
-            key = channel_from(*own, public, self._roster, session, client, joining.ciphertext)
+            reader = self._roster.key + self._roster.encapsulation
+            key = key_from(*own, public, reader, joining.ciphertext, "channel", session, client)
         except CryptographyError as error:
             raise MessageError(str(error), sender=name, stage=stage) from None
         channel = Channel(key, session, client)
@@ -129,17 +139,13 @@ class Coordinator:
             channel: of a client that joins by this reply; None for one that has joined.
         """
         channel, name = channel or self._channels[client], self._name(client)
-        if len(data) > self._longest:
-            raise MessageError(
-                f"{len(data)} bytes, expected at most {self._longest}", sender=name, stage=stage
-            )
-        envelope = decode(data, Envelope | Refusal, sender=name, stage=stage)
+        envelope = self._ceiling.read(data, Envelope | Refusal, sender=name, stage=stage)
         if isinstance(envelope, Refusal):
             return envelope
         if (envelope.number, envelope.stage) != (number, stage):
             reason = f"is of sum {envelope.number}, stage {envelope.stage!r}; expected was sum {number}"
             raise MessageError(reason, sender=name, stage=stage)
-        return channel.up.open(envelope, expected | Refusal, name)
+        return self._ceiling.unsealed(channel.up, envelope, expected | Refusal, name)
 
     def _require(
         self, left: Container[int], members: Collection[int], stage: str, refused: Mapping[int, str]
@@ -154,13 +160,16 @@ class Coordinator:
         self, missing: Iterable[int], n_left: int, needed: int, stage: str, refused: Mapping[int, str]
     ) -> NoReturn:
         codes = {self._name(i): code for i, code in refused.items()}
+        error: ProtocolError = NotEnoughClientsError(
+            missing=[self._name(i) for i in missing], left=n_left, needed=needed, stage=stage
+        )
         if codes and n_left + len(codes) >= needed:
             most = self._agreement.configuration.most_losses
             note = f" (losses={most})" * (losses.REFUSED in codes.values())
-            raise RefusedError(codes, stage=stage, note=note)
-        raise NotEnoughClientsError(
-            missing=[self._name(i) for i in missing], left=n_left, needed=needed, stage=stage
-        )
+            error = RefusedError(codes, stage=stage, note=note)
+        for client, why in self._out.items():
+            error.add_note(f"{self._name(client)} was left out of the fit: {why}.")
+        raise error
 
 
 class JoiningClient(ABC):
@@ -174,12 +183,14 @@ class JoiningClient(ABC):
 
     Attributes:
         codec: how its state is stored.
+        ceiling: what messages to it may cost.
     """
 
     codec: Codec[Any]
 
     def __init__(self, position: int, agreement: Agreement, identity: Signer, policy: ClientPolicy) -> None:
         self._me, self._agreement, self._identity, self._policy = position, agreement, identity, policy
+        self.ceiling = Ceiling.of(agreement.configuration)
 
     def initial(self) -> Any:
         """Return the state before the first request."""
@@ -196,12 +207,16 @@ class JoiningClient(ABC):
             PolicyError: the client refuses; the text is the code of the refusal.
             MessageError: the request is malformed, or not one that may come now.
         """
-        message: AdvertiseRequest | RosterRequest | Envelope = decode(
-            request, AdvertiseRequest | RosterRequest | Envelope, sender="the coordinator", stage="request"
+        kinds = AdvertiseRequest | RosterRequest | Envelope
+        message: AdvertiseRequest | RosterRequest | Envelope = self.ceiling.read(
+            request, kinds, sender="the coordinator", stage="request"
         )
         if isinstance(message, AdvertiseRequest):
             return self.advertise(state, message)
-        return self.join(state, message) if isinstance(message, RosterRequest) else message
+        try:
+            return self.join(state, message) if isinstance(message, RosterRequest) else message
+        except advertising.WentBackError as error:
+            return state, encode(error.args[0])
 
     def advertise(self, state: Any, message: AdvertiseRequest) -> tuple[Any, bytes]:
         """Send a fresh key, signed over role, fit, agreement and where this client's journal stands.
@@ -215,18 +230,18 @@ class JoiningClient(ABC):
         """
         agreement, again = self._agreement, equal(message.fit, state.fit)
         known = equal(state.agreement, agreement.digest)
-        advertising.check_request(agreement, message, state.begun if known and not again else ())
+        advertising.check_request(agreement, message, state.begun if known and not again else 0)
         admit_configuration(agreement.configuration, self._policy)
         if again and not state.key:
             raise MessageError("a fit that is already set up", sender="the coordinator", stage="advertise")
         key, seed = (state.key, state.seed) if again else (new_secret(), new_seed())
         before = state if known else type(state)()
-        begun = before.begun if again else (*before.begun, message.fit)
+        begun = max(before.begun, message.number)
         state = msgspec.structs.replace(
             before, fit=message.fit, key=key, seed=seed, agreement=agreement.digest, begun=begun
         )
-        keys = public_key(key), encapsulation_key(seed)
-        bound = agreement.digest, *keys
+        signing = advertising.signing_of(key, message.fit).public
+        bound = agreement.digest, public_key(key), encapsulation_key(seed), signing
         return state, encode(advertising.advertised(self._identity, self._me, message.fit, *bound))
 
     def _checked_list(
@@ -260,12 +275,13 @@ class JoiningClient(ABC):
         if not state.key:
             raise MessageError("before an advertisement", sender="the coordinator", stage=stage)
         agreement, me, entries = self._agreement, self._me, message.clients
-        own = public_key(state.key), advertising.hash_of(encapsulation_key(state.seed))
+        signing = advertising.signing_of(state.key, state.fit).public
+        own = public_key(state.key), advertising.hash_of(encapsulation_key(state.seed)), signing
         advertising.check_roster(agreement, me, *own, state.fit, message)
-        advertising.check_journals(self._identity, agreement, me, entries)
+        gone = advertising.check_journals(self._identity, agreement, me, state.fit, entries)
         session, n = session_of(agreement, state.fit, entries), len(agreement.configuration.clients)
-        key, ciphertext = channel_to(state.key, message, session, me)
+        key, ciphertext = key_to(state.key, message.key + message.encapsulation, "channel", session, me)
         absent = set(range(n)).difference(one.client for one in entries)
-        counted = losses.checked(losses.begun(before, absent), agreement.configuration)
+        counted = losses.checked(losses.begun(before, absent, gone), agreement.configuration)
         ring = keyring(state.key, state.seed, me, entries, n, session, whole=whole, shared=shared)
         return session, key, ciphertext, ring, counted

@@ -172,11 +172,12 @@ def sum_header(
     question: bytes,
     cohort: bytes,
     prepared: bytes,
+    history: bytes = b"",
     head: bytes = b"",
 ) -> bytes:
     """Return H, the hash that every mask, receipt and answer of a sum is bound to, 32 bytes.
 
-    `head` chains the totals so far where clients verify them, and is empty elsewhere.
+    `history` is the head over the entries of the sums so far, empty before the first. `head` chains the
+    totals so far where clients verify them, and is empty elsewhere.
     """
-    chained = [head] if head else []
-    return digest("sum", session, number, index, question, cohort, prepared, *chained)
+    return digest("sum", session, number, index, question, cohort, prepared, history, head)

@@ -15,12 +15,13 @@ import msgspec
 
 from privfed.core.agreed.agreement import Agreement
 from privfed.core.stored.encoding import Message, decode, digest, encode, ending_in
-from privfed.core.values.numbers import Items, Number
+from privfed.core.values.numbers import Count, Items, Number
 from privfed.errors import MessageError
 from privfed.protocols.crypto.keys import (
     CIPHERTEXT_BYTES,
     ENCAPSULATION_BYTES,
     RECEIPT_BYTES,
+    SIGNATURE_BYTES,
     CryptographyError,
     bound,
     expand,
@@ -43,27 +44,35 @@ Ciphertext = Annotated[bytes, msgspec.Meta(min_length=CIPHERTEXT_BYTES, max_leng
 Tag = Annotated[bytes, msgspec.Meta(min_length=RECEIPT_BYTES, max_length=RECEIPT_BYTES)]
 """A MAC."""
 
+Signature = Annotated[bytes, msgspec.Meta(min_length=SIGNATURE_BYTES, max_length=SIGNATURE_BYTES)]
+"""A signature of Ed25519."""
+
 Stage = Literal["agree", "prepare", "collect", "unmask"]
 """The stage of a sum that an envelope belongs to."""
 
 
 class AdvertiseRequest(Message, frozen=True):
-    """Begins a fit, signed by the coordinator (down, in clear)."""
+    """Begins a fit, signed by the coordinator (down, in clear). The numbers of an agreement's fits ascend."""
 
     fit: Key
+    number: Count
     agreement: Key
     signature: bytes
 
 
-JournalCounterBytes = Annotated[bytes, msgspec.Meta(max_length=40)]
-"""Where a client's journal stands: a counter of eight bytes and a hash; empty where it keeps none."""
+JournalCounterBytes = Annotated[bytes, msgspec.Meta(max_length=48)]
+"""Where a client's journal stands: a counter, a time and a hash; empty where it keeps none."""
 
 
 class Advertisement(Message, frozen=True):
-    """Brings a client's fresh X25519 and ML-KEM-768 keys and where its journal stands, signed (up)."""
+    """Brings a client's fresh X25519 and ML-KEM-768 keys and where its journal stands, signed (up).
+
+    `signing` is the Ed25519 key that it signs messages of this fit with.
+    """
 
     key: Key
     encapsulation: EncapsulationKey
+    signing: Key
     signature: bytes
     journal_counter: JournalCounterBytes = b""
 
@@ -77,6 +86,7 @@ class Listed(Message, frozen=True):
     client: Number
     key: Key
     encapsulation: Key
+    signing: Key
     signature: bytes
     journal_counter: JournalCounterBytes = b""
 
@@ -127,6 +137,21 @@ class Joining(Message, frozen=True):
     envelope: bytes
 
 
+class Statement(Message, frozen=True):
+    """Holds what a client signed when it advertised for a fit, with what the signature is over."""
+
+    agreement: Key
+    fit: Key
+    entry: Listed
+
+
+class WentBack(Message, frozen=True):
+    """Refuses a list with a client of which two statements show that its journal went back (up, in clear)."""
+
+    client: Number
+    statements: tuple[Statement, Statement]
+
+
 class Envelope(Message, frozen=True):
     """Carries a message sealed under the key that one client shares with the coordinator."""
 
@@ -143,7 +168,9 @@ def session_of(agreement: Agreement, fit: bytes, clients: tuple[Listed, ...]) ->
 @lru_cache(maxsize=4)
 def _session(agreement: bytes, fit: bytes, clients: tuple[Listed, ...]) -> bytes:
     listed = [
-        part for one in clients for part in (one.client, one.key, one.encapsulation, one.journal_counter)
+        part
+        for one in clients
+        for part in (one.client, one.key, one.encapsulation, one.signing, one.journal_counter)
     ]
     return digest("session", agreement, fit, *listed)
 

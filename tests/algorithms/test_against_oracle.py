@@ -11,6 +11,11 @@ from tests.default_run import covering
 from tests.reference import dwf_reference as oracle
 from tests.reference.paper_data import partition, synthetic
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:no row lies:sklearn.exceptions.ConvergenceWarning"),
+    pytest.mark.filterwarnings("ignore:the centers are not the means:sklearn.exceptions.ConvergenceWarning"),
+]
+
 Clients = list[np.ndarray]
 Kind = Literal["iid", "half", "non-iid"]
 MODELS = {"dynamic": DWFKMeans, "equal": EWFKMeans}

@@ -14,14 +14,14 @@ from click.testing import Result
 from matplotlib.figure import Figure
 
 import privfed
-from privfed import KFED, Box, DPKMeans, Privacy
-from privfed.cli import pictures
+from privfed import KFED, Box, DPKMeans, Privacy, plot
 from privfed.cli.declared import Declared
 from privfed.cli.main import main
 from privfed.errors import NotEnoughClientsError
 from privfed.federation.opening import open_federation
 from privfed.privacy.claim import PrivacySpent
 from tests.cli.wide import run
+from tests.command_line import subcommands
 from tests.default_run import slow_but
 
 DOMAIN = ("--low", "-1", "--high", "1", "--max-rows", "100")
@@ -40,6 +40,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = rng.uniform(-0.6, 0.6, (3, 2))[rng.integers(3, size=240)] + rng.uniform(-0.1, 0.1, (240, 2))
     lines = [f"{'abcd'[i % 4]},{a:.4f},{b:.4f}" for i, (a, b) in enumerate(rows.tolist())]
     (folder / "t.csv").write_text("g,a,b\n" + "\n".join(lines) + "\n")
+    timed = [f"{line},{i % 9},{i % 2}" for i, line in enumerate(lines)]
+    (folder / "s.csv").write_text("g,a,b,t,e\n" + "\n".join(timed) + "\n")
     write_schema(folder)
     np.savez(folder / "releases.npz", inside=rng.normal(size=1000), outside=rng.normal(size=1000))
     run("fit", folder / "t.csv", "--algorithm", "dp", "-k", 3, *PRIVATELY, "--out", folder / "run")
@@ -55,6 +57,11 @@ def cases(home: Path, out: Path) -> dict[str, tuple[object, ...]]:
         "predict": ("predict", done, table),
         "profile": ("profile", done),
         "measure": ("measure", done, table, "--metrics", "inertia", *PRIVATELY),
+        "merge": ("merge", done),
+        "survival": (
+            *("survival", done, home / "s.csv", "--time", "t", "--event", "e", "--edges", "1,2,4"),
+            *PRIVATELY,
+        ),
         "show": ("show", done),
         "select-k": (
             *("select-k", table, "--algorithm", "dp", "--min-k", 2, "--max-k", 3),
@@ -88,14 +95,15 @@ STUDIES = {"demo", "tradeoff", "compare"}
 PARTIES = {"keys new", "keys registry", "keys show", "journal show", "journal export", "journal end"}
 """Commands on no run: a party's keys, and its journal, whose guarantees test_parties.py reads."""
 
-AT_HOME = {"schema draft", "schema merge", "check"}
+AT_HOME = {"schema draft", "schema merge", "schema declare", "check"}
 """Commands that read a table, or words about it, where it lies: they ask and release nothing."""
 
 FLOWER = {
     *("flower add", "flower local", "flower join", "flower check", "flower superlink"),
     *("flower node", "flower run", "flower simulate", "flower summary", "flower scale", "flower measure"),
+    "flower status",
 }
-"""Commands on several machines; the claim their runs end with is tested in tests/engines/flower."""
+"""Commands on several machines; the claim their runs end with is tested in tests/nodes/flower."""
 
 BUDGETS = {"budget new", "budget plan", "budget show"}
 """Commands on a budget, which release nothing; test_budgets.py has their words."""
@@ -107,7 +115,7 @@ STATED = {"audit": ("--epsilon", "2", "--delta", "1e-6")}
 def commands(group: click.Group, before: str = "") -> dict[str, click.Command]:
     """Return all commands, with those of groups within groups."""
     found: dict[str, click.Command] = {}
-    for name, command in group.commands.items():
+    for name, command in subcommands(group).items():
         inner = commands(command, f"{before}{name} ") if isinstance(command, click.Group) else {}
         found |= inner or {before + name: command}
     return found
@@ -185,7 +193,7 @@ def test_noised_numbers_are_marked(home: Path, ended: Callable[[str], Result]) -
 
 def test_of_many_sizes_the_first_are_printed(home: Path, tmp_path: Path) -> None:
     words = ("fit", home / "t.csv", "--algorithm", "dp", "-k", 18, *PRIVATELY, "--out", tmp_path / "run")
-    line = next(one for one in run(*words).stdout.splitlines() if "sizes (95% each)" in one)
+    line = next(one for one in run(*words).stdout.splitlines() if "(95% together)" in one)
     assert line.count(";") == 16 and "and 2 more, which result.json has" in line
     assert len(json.loads((tmp_path / "run" / "result.json").read_text())["intervals"]["sizes"]) == 18
 
@@ -326,16 +334,16 @@ def test_a_report_of_a_newer_format_is_refused_by_name(home: Path, ended: Callab
 
 
 def test_pictures_say_the_claim(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts: list[str] = []
+    texts, claim = list[str](), privfed.load(home / "run" / "model.npz").privacy_spent_
 
-    def kept(figure: Figure, path: Path) -> None:
+    def kept(figure: Figure, path: Path, own: PrivacySpent) -> None:
+        assert own.line == claim.line
         texts.append(" ".join(one.get_text().replace("\n", " ") for one in figure.texts))
 
-    monkeypatch.setattr(pictures, "save", kept)
+    monkeypatch.setattr(plot, "save", kept)
     run("resume", home / "run", "--quiet", "--picture")
     run(*cases(home, tmp_path)["select-k"], "--picture")
-    line = privfed.load(home / "run" / "model.npz").privacy_spent_.line
-    assert len(texts) == 2 and all(line in text for text in texts)
+    assert len(texts) == 2 and all(claim.short in text for text in texts)
     assert "(noised)" in texts[0]
 
 
@@ -352,7 +360,9 @@ def test_a_public_number_of_rows_is_said_to_be_that(home: Path, tmp_path: Path) 
         "replace-one",
         *GROUPS,
     )
-    said = run(*words, "--protocol", "plain", "--out", tmp_path / "r").stdout
+    # Rows that are left out for what they hold would make their number depend on it.
+    assert "--missing" in run(*words, "--protocol", "plain", "--out", tmp_path / "r", exit_code=2).output
+    said = run(*words, "--missing", 0, "--protocol", "plain", "--out", tmp_path / "r").stdout
     assert "4, 240 (public: neighbours replace a row)" in said
     assert json.loads((tmp_path / "r" / "result.json").read_text())["noised"] == [
         "movements",

@@ -69,7 +69,6 @@ def test_without_privacy_a_client_needs_rows(failing: Callable[..., str], iris: 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--group", "hospital", "--clients", "h1,h2"), "rows of a client 'h3'"),
         (("--group", "hospital", "--clients", f"{ALL},h1"), "two clients are called 'h1'"),
         (("--group", "hospital", "--clients", "a,,b"), "empty name"),
         (("--group", "hospital", "--clients", "@none.txt"), "none.txt is no text that can be read"),

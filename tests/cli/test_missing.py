@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from privfed.cli.run_folder import read_centroids, read_run
 from privfed.core.agreed.agreement import Agreement, Registry
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.stored.encoding import Array
-from privfed.engines.flower.settings import NodeSettings
+from privfed.nodes.flower.settings import NodeSettings
 from tests.cli.wide import run
 
 ROWS = [(site, 0.1 * i, 0.2 * (i % 4)) for i in range(12) for site in "uvw"]
@@ -29,10 +30,10 @@ PRIVATE = ["--epsilon", 5, "--delta", 1e-6, "--unit", "record", "--neighbours", 
 PRIVATE += ["--high", 2, "--clients", "u,v,w", "--algorithm", "dp"]
 
 
-@pytest.mark.parametrize("privacy", [[], PRIVATE], ids=["clear", "private"])
-def test_missing_values_are_an_error_that_says_what_to_declare(privacy: list[object], tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("ignore:.* rows were left out before the fit")
+def test_missing_values_are_an_error_that_says_what_to_declare(tmp_path: Path) -> None:
     data = table(tmp_path / "t.csv", f"v,{SECRET},,0", "v,nan,1,0")
-    words = ["fit", data, "--group", "site", "--columns", "a,b", "-k", 2, *privacy, "--out", tmp_path / "run"]
+    words = ["fit", data, "--group", "site", "--columns", "a,b", "-k", 2, "--out", tmp_path / "run"]
     said = run(*words, exit_code=2).output
     assert "client 'v' has 1 missing or infinite values in column 'a' (and more in 1 other columns)" in said
     assert "--missing leave-out, or --missing and a public number" in said and SECRET not in said
@@ -42,6 +43,41 @@ def test_missing_values_are_an_error_that_says_what_to_declare(privacy: list[obj
     run("resume", tmp_path / "run", "--quiet")
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        f"v,{SECRET},,0",
+        "v,nan,1,0",
+        "v,0.4,inf,1",
+        f"v,0.4,0.5,1,{SECRET}",
+        f"v;0.4;0.5;{SECRET}",
+        f"{SECRET},0.4,0.5,1",
+        ',0.4,0.5,"',
+        'v,0.4,0.5,"1',
+        '"v,0.4,0.5,1',
+        "",
+        "x" * 100_000,
+    ],
+    ids=range(11),
+)
+@pytest.mark.parametrize("rule", [(), ("--missing", "leave-out"), ("--missing", "0.5")], ids=str)
+@pytest.mark.filterwarnings("ignore:epsilon=5000.0 promises very little")
+def test_no_line_of_a_table_tells_of_itself_under_a_claim(
+    odd: str, rule: tuple[str, ...], tmp_path: Path
+) -> None:
+    """An odd line changes no other row, and neither output nor exit code shows that it is there."""
+    words = ["summary", "--group", "site", "--columns", "a,b", *PRIVATE[:-2], "--epsilon", 5000, *rule]
+    texts = []
+    for name, lines in (("clean", []), ("odd", [odd])):
+        (tmp_path / name).mkdir()
+        data = table(tmp_path / name / "t.csv", *lines, 'w,0.4,0.5,"')
+        texts.append(run(words[0], data, *words[1:], "--json").stdout)
+    clean, found = (json.loads(text) for text in texts)
+    assert abs(found["rows"] - clean["rows"]) < 2.5 and SECRET not in texts[1]
+    assert set(found) == set(clean)
+
+
+@pytest.mark.filterwarnings("ignore:.* rows were left out before the fit")
 @pytest.mark.parametrize(("missing", "rows"), [("leave-out", 36), ("0.5", 38)])
 def test_a_declared_rule_is_as_if_the_table_had_been_changed(missing: str, rows: int, tmp_path: Path) -> None:
     data = table(tmp_path / "t.csv", "v,,0.3,0", "w,0.4,inf,1")

@@ -16,7 +16,7 @@ from privfed.cli.settings import Setting, own_settings
 from privfed.core.names import imported
 from privfed.estimators.declaring import parameters_of
 from privfed.estimators.registry import DECLARED, ESTIMATORS, SHORT, TRAINED
-from tests.cli.conftest import PYTHON
+from tests.command_line import PYTHON, subcommands
 from tests.some import some
 
 OWN = '''
@@ -104,7 +104,7 @@ def test_a_metric_of_ones_own_is_measured(invoke, failing, words, own, protocol)
 
 def test_every_parameter_that_text_can_stand_for_is_an_option() -> None:
     options = {one.name for one in own_settings()}
-    others = {"cohorts", "loss", "n_classes", "n_clusters", "optimizer", "weights"}
+    others = {"cohorts", "loss", "n_classes", "n_clusters", "nominal", "optimizer", "weights"}
     for name in some((*SHORT, *TRAINED)):
         group = imported(DECLARED[name])
         assert isinstance(group, type)
@@ -175,7 +175,7 @@ def test_a_message_names_options(text: str, parameters: list[str], expected: str
 
 def test_a_message_of_an_attack_names_the_option_of_public_rows() -> None:
     above = main.make_context("privfed", ["attack", "run"])
-    with main.commands["attack"].make_context("attack", ["."], parent=above):
+    with subcommands(main)["attack"].make_context("attack", ["."], parent=above):
         assert (
             in_options("pass rows, Prior(sample=...), or their ranges.")
             == "pass rows, --public, or their ranges."

@@ -11,7 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from privfed import DWFKMeans
 from privfed.cli.main import main
+from privfed.core.stored.encoding import Message, Refusal
+from privfed.protocols.masked.session import REJECTED
+from privfed.protocols.setup.setup_messages import Direction, Stage
 from tests.cli.test_claims import commands
 
 STUDY = """
@@ -150,3 +154,27 @@ def test_a_file_is_written_into_a_folder_that_is_there(home, failing, invoke):
     (home / "new").mkdir()
     invoke("predict", home / "run", home / "table.csv", "--out", home / "new" / "labels.csv")
     assert len((home / "new" / "labels.csv").read_text().splitlines()) == 61
+
+
+def test_whoever_was_left_out_is_named_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the table of a run as in its result, on the evidence that decided."""
+    begun, sealed = Direction.__init__, Direction.seal
+
+    def init(direction: Direction, key: bytes, session: bytes, client: int, way: str) -> None:
+        begun(direction, key, session, client, way)
+        direction.is_liars = (client, way) == (2, "up")  # type: ignore[attr-defined]
+
+    def seal(direction: Direction, number: int, stage: Stage, message: Message) -> bytes:
+        lies = direction.is_liars and stage == "unmask"  # type: ignore[attr-defined]
+        return sealed(direction, number, stage, Refusal("receipts") if lies else message)
+
+    monkeypatch.setattr(Direction, "__init__", init)
+    monkeypatch.setattr(Direction, "seal", seal)
+    rows = [np.random.default_rng(i).normal(size=(9, 2)) for i in range(6)]
+    DWFKMeans(2, protocol="masked", max_iter=2, tol=0, random_state=0, run_dir=tmp_path / "run").fit(rows)
+    with pytest.raises(SystemExit) as ended:
+        main(["show", str(tmp_path / "run")])
+    assert not ended.value.code
+    assert re.search(rf"│ rejected +│ 2: {REJECTED} +│", capsys.readouterr().out)

@@ -70,7 +70,7 @@ def test_a_folder_that_others_may_enter_is_named(
 def test_a_picture_of_rows(tmp_path: Path) -> None:
     from privfed.attacks import Report
 
-    Report(attack="Probing", goal="rows", recovered=0.5).picture(tmp_path / "probing")
+    Report(attack="Probing", goal="rows", recovered=0.5).picture(tmp_path / "probing.png")
     Report(attack="Probing", goal="rows", recovered=0.5).picture(str(tmp_path / "probing.svg"))
     assert {path.name: mode(path) for path in tmp_path.iterdir()} == {
         "probing.png": 0o600,

@@ -1,21 +1,15 @@
 """Parts of the command line that need no run: progress, projection, careful files."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.text import Text
 
-from privfed.cli import pictures
-from privfed.cli.pictures import flat
 from privfed.cli.progress import Rounds
 from privfed.cli.run_folder import former_seconds
 from privfed.cli.settings import settings_of
 from privfed.core.roles.conversation import Ask
 from privfed.core.stored.files import replaced
 from privfed.core.values.domain import Ranges
+from privfed.plot.fits import flat
 from privfed.questions.lloyd import Inertia, LloydSums
 
 RANGES = Ranges(np.zeros(2), np.ones(2), 8)
@@ -116,29 +110,3 @@ def test_the_time_of_a_result_that_cannot_be_read_is_unknown(tmp_path) -> None:
     assert former_seconds(tmp_path) is None
     (tmp_path / "result.json").write_text('{"traffic": {"seconds": 2.5, "exchanges": 3}}')
     assert former_seconds(tmp_path) == 2.5
-
-
-@pytest.mark.parametrize(("k", "d"), [(1, 1), (2, 2), (5, 2), (3, 12)])
-def test_all_that_a_profile_says_lies_in_the_picture(
-    k: int, d: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept: list[Figure] = []
-    monkeypatch.setattr(pictures, "save", lambda figure, path: kept.append(figure))
-    pictures.draw_profile(
-        tmp_path / "p.png", np.zeros((k, d)), np.full(k, 100.0), [f"x{i}" for i in range(d)]
-    )
-    (figure,) = kept
-    FigureCanvasAgg(figure).draw()
-    whole = figure.bbox.padded(1.0)
-    texts = {one.get_text(): one.get_window_extent() for one in figure.findobj(Text) if one.get_text()}
-    assert "cluster" in texts
-    assert [
-        name for name, box in texts.items() if not (whole.contains(*box.min) and whole.contains(*box.max))
-    ] == []
-
-
-def test_rounds_are_whole_numbers_in_a_picture() -> None:
-    figure = Figure()
-    axes = figure.subplots()
-    pictures.draw_convergence(axes, {"masked": [1e-15]}, 1e-6)
-    assert axes.get_xticks().tolist() == np.rint(axes.get_xticks()).tolist()

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from privfed import DWFKMeans
+from privfed import DWFKMeans, load
 from privfed.cli.main import main
-from privfed.data import load_described, read_schema
+from privfed.tables import load_described, read_schema
 from tests.cli.test_missing import table
 from tests.cli.wide import run
 
@@ -34,6 +34,7 @@ def clusters(text: str) -> list[int]:
     return [int(line.rpartition(",")[2]) for line in text.splitlines()[1:]]
 
 
+@pytest.mark.filterwarnings("ignore:.* rows were left out before the fit")
 @pytest.mark.parametrize("missing", ["leave-out", "0.5"])
 def test_rows_with_gaps_are_what_the_fit_made_of_them(missing: str, tmp_path: Path) -> None:
     data = table(tmp_path / "t.csv", "v,,0.3,0", "w,0.4,inf,1")
@@ -45,6 +46,23 @@ def test_rows_with_gaps_are_what_the_fit_made_of_them(missing: str, tmp_path: Pa
     run("fit", filled, *WORDS, "--out", tmp_path / "whole")
     said = run("predict", tmp_path / "whole", data, exit_code=2).output
     assert "1 missing or infinite values in column 'a'" in said
+
+
+@pytest.mark.parametrize("scale", ["none", "standard"])
+def test_rows_of_a_mixture_are_of_their_likeliest_component(scale: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    long = rng.normal(size=(300, 2)) * [3.0, 0.2]
+    rows = np.vstack([long, rng.normal(size=(100, 2)) * 0.2 + [2.5, 1.0]])
+    lines = [f"{'vwxy'[i % 4]},{a!r},{b!r}" for i, (a, b) in enumerate(rows.tolist())]
+    (tmp_path / "t.csv").write_text("\n".join(["site,a,b", *lines]))
+    words = (*WORDS, "--algorithm", "mixture", "--scale", scale, "--out", tmp_path / "run")
+    run("fit", tmp_path / "t.csv", *words)
+    found = clusters(run("predict", tmp_path / "run", tmp_path / "t.csv").stdout)
+    model = load(tmp_path / "run")
+    assert found == model.predict(rows).tolist()
+    centers = model.cluster_centers_ if scale == "none" else model.scaling_.original(model.cluster_centers_)
+    nearest = np.square(rows[:, None] - centers).sum(axis=2).argmin(axis=1)
+    assert found != nearest.tolist()
 
 
 def test_the_table_of_the_rows_is_never_replaced(tmp_path: Path) -> None:

@@ -116,13 +116,29 @@ def test_under_privacy_the_declared_range_is_mapped_and_nothing_else_is_asked(
     assert not (tmp_path / "run" / "scaling").exists()
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["scaling"] == {"kind": "range", "shift": [0.0, 0.0], "scale": [90.0, 1e5]}
-    run("fit", table, *words, "--out", tmp_path / "as-it-is")
+    run("fit", table, *words, "--scale", "none", "--out", tmp_path / "as-it-is")
     asked = [len(Transcript.load(tmp_path / one).of(Asked)) for one in ("run", "as-it-is")]
     assert max(asked) <= min(asked) + 4  # As many rounds as the noise allows, and no sum of a scaling.
-    refused = run("fit", table, *words, "--scale", "robust", "--out", tmp_path / "no", exit_code=2)
-    assert "--scale robust would release numbers" in refused.stderr
-    assert "--scale range" in refused.stderr and "budget.take" in refused.stderr
-    assert not (tmp_path / "no").exists()
+    assert json.loads((tmp_path / "as-it-is" / "result.json").read_text())["scaling"] is None
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_under_privacy_ranges_that_differ_are_scaled_by_quartiles_within_the_claim(
+    table: Path, tmp_path: Path
+) -> None:
+    words = ("--group", "site", "-k", 3, "--algorithm", "dp", *CLAIM, "--quiet", "--protocol", "plain")
+    said = run("fit", table, *words, "--out", tmp_path / "run").stderr
+    assert "--scale none" in said and "25 %" in said
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["scaling"]["kind"] == "robust"
+    own = [Transcript.load(tmp_path / "run" / one).configuration.privacy for one in (".", "scaling")]
+    assert all(one is not None and one.epsilon < 5.0 for one in own)
+    for claim in (result["privacy"], json.loads(run("show", tmp_path / "run", "--json").stdout)["privacy"]):
+        assert claim["epsilon"] == pytest.approx(5.0, rel=1e-9)
+        assert sum(one["share"] for one in claim["payments"]) <= 1.0 + 1e-9
+    # One range for all columns says that they have one unit.
+    same = tuple("90" if one == "90,100000" else "0" if one == "0,0" else one for one in words)
+    assert "quartiles" not in run("fit", table, *same, "--out", tmp_path / "same").stderr
 
 
 def test_a_profile_is_in_the_columns_units(table: Path, tmp_path: Path) -> None:
@@ -147,7 +163,7 @@ def test_a_profile_is_in_the_columns_units(table: Path, tmp_path: Path) -> None:
 
 
 def test_without_a_profile_the_command_says_how_to_get_one(whole: Path) -> None:
-    assert "with --profile" in run("profile", whole, exit_code=2).stderr
+    assert "--ask" in run("profile", whole, exit_code=2).stderr
 
 
 def test_a_profile_of_a_private_fit_has_the_intervals_of_its_totals(table: Path, tmp_path: Path) -> None:
@@ -157,7 +173,7 @@ def test_a_profile_of_a_private_fit_has_the_intervals_of_its_totals(table: Path,
     svg = ("profile", tmp_path / "run", "--out", tmp_path / "a.svg")
     assert "has no exact profile" in run(*svg, exit_code=2).stderr
     printed = run("profile", tmp_path / "run").stdout
-    assert "interval at level 0.95" in printed and "differential privacy: epsilon 5" in printed
+    assert "joint intervals at level 0.95" in printed and "differential privacy: epsilon 5" in printed
 
 
 def test_unlike_scales_are_said_where_nothing_scales_them(table: Path, tmp_path: Path) -> None:

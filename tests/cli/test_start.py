@@ -28,20 +28,34 @@ def loaded(code: str, watched: set[str] = HEAVY) -> set[str]:
     return set(done.stdout.splitlines()[-1].split())
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--version"],
-        ["--help"],
-        ["fit", "--help"],
-        ["fit"],
-        ["fit", "t.csv", "--colour"],
-        ["fit", "none.csv"],
-        ["fly"],
-    ],
-    ids=str,
-)
-def test_help_and_errors_of_use_load_nothing_heavy(words: list[str]) -> None:
+WALK = """
+def walk(one, words=()):
+    yield words
+    if isinstance(one, click.Group):
+        for name in one.list_commands(click.Context(one)):
+            yield from walk(one.get_command(click.Context(one), name), (*words, name))
+for words in walk(main):
+    try:
+        main([*words, LAST])
+    except SystemExit as ended:
+        told.append(ended.code)
+"""
+
+
+@pytest.mark.parametrize(("last", "code"), [("--help", 0), ("--no-such-option", 2)])
+def test_every_help_page_and_a_refused_option_of_every_command_load_nothing_heavy(
+    last: str, code: int
+) -> None:
+    walk = WALK.replace("LAST", repr(last)).replace("\n", "\n    ")
+    counted = "len(told) > 40 and set(told) == {CODE}".replace("CODE", str(code))
+    said = f"import click; from privfed.cli.main import main; told = []{walk}\n    assert {counted}, told"
+    # Stages of a fit, tables, attacks and nodes: a page of help is about all of them, and needs none.
+    ours = {"privfed.federation.driver", "privfed.attacks.base.interface", "privfed.core.asking.question"}
+    assert loaded(said, HEAVY | ours) == set()
+
+
+@pytest.mark.parametrize("words", [["--version"], ["fit"], ["fit", "none.csv"], ["fly"]], ids=str)
+def test_errors_of_use_load_nothing_heavy(words: list[str]) -> None:
     assert loaded(f"from privfed.cli.main import main; main({words!r})") == set()
 
 
@@ -65,7 +79,6 @@ def test_a_fit_loads_one_algorithm_and_no_picture() -> None:
         "rich.progress",
         "privfed.algorithms.fuzzy",
         "privfed.algorithms.minibatch",
-        "privfed.algorithms.private.baselines",
         "privfed.algorithms.private.kmeans",
         "privfed.estimators.moments",
         "privfed.estimators.selection",

@@ -67,7 +67,7 @@ def test_a_site_in_another_unit_is_noticed(tmp_path: Path) -> None:
 
 def test_noised_numbers_come_with_their_claim(table: Path) -> None:
     words = ["--epsilon", 5, "--delta", 1e-5, "--unit", "record", "--neighbours", "replace-one"]
-    words += ["--low", 0, "--high", 100, "--clients", "h0,h1,h2"]
+    words += ["--low", 0, "--high", 100, "--clients", "h0,h1,h2", "--missing", 0]
     text = said(table, "--group", "hospital", "--bins", 4, *words)
     assert "epsilon 5" in text and "noise in a count" in text and "60 rows" in text
     assert text.count("\u00b1") == 1 + 2 * 2
@@ -86,7 +86,7 @@ def test_noised_numbers_come_with_their_claim(table: Path) -> None:
     [
         (["--bins", "2.5"], "neither a whole number of bins nor edges"),
         (["--bins", "a"], "is no number"),
-        (["--bins", "900"], "--bins must lie in [1, 64], got --bins 900"),
+        (["--bins", "900"], "--bins must be a whole number in [1, 64], got --bins 900"),
         ([], "holds one client"),
     ],
 )

@@ -9,20 +9,21 @@ from privfed.algorithms.fkm import SeededMeans, SteppedMeans
 from privfed.algorithms.fuzzy import FuzzyCentroids, FuzzySums, WeightedFuzzyCentroids
 from privfed.algorithms.kfed import LocalCentroids
 from privfed.algorithms.minibatch import MiniBatchMovements
-from privfed.algorithms.private.baselines import NearestCounts, NearSums, RowSums
+from privfed.algorithms.mixtures import MixtureLikelihood, MixtureSums
 from privfed.algorithms.private.clients import ClientLengths, ClientShares, LocalMovements
+from privfed.algorithms.private.mixtures import MixtureMoments
 from privfed.algorithms.private.noised_rounds import FuzzyRelativeSums
 from privfed.algorithms.starts import KMeansCentroids
 from privfed.algorithms.summary import SquareSum
 from privfed.algorithms.wf_kmeans import FallbackCentroids, WeightedCentroids
 from privfed.core.asking.question import Question
 from privfed.core.values.domain import Ranges
+from privfed.deep.training.held_out import HeldOut
 from privfed.deep.training.local import Training
 from privfed.deep.training.regrouping import Regrouping
 from privfed.deep.training.rounds import AveragedUpdates, ClusterSizes, SketchedUpdates
 from privfed.privacy.noised import Noised
 from privfed.questions.bounded.bounded_metrics import (
-    AsOneRecord,
     BoundedDistances,
     BoundedInertia,
     BoundedScatter,
@@ -37,23 +38,27 @@ from privfed.questions.bounded.bounded_sums import (
     RelativeSums,
     SizeSums,
 )
+from privfed.questions.bounded.client_shares import AsOneRecord
 from privfed.questions.bounded.shells import DistanceHistogram, SlabSums
-from privfed.questions.cells import CellSums, NestedCells
+from privfed.questions.cells import CellSums
+from privfed.questions.client_sizes import ClientSizes
 from privfed.questions.cluster_spread import (
     ClusterClients,
     ClusterDistances,
     ClusterProfiles,
     ClusterScatter,
     ClusterSilhouettes,
-    FuzzyObjective,
-    FuzzySpread,
 )
-from privfed.questions.gathered import GatheredPoints, PointCount, Slots
-from privfed.questions.histograms import ClientSizes, FeatureHistograms
+from privfed.questions.fuzzy_spread import FuzzyObjective, FuzzySpread
+from privfed.questions.gathered import GatheredPoints, PointCount
+from privfed.questions.histograms import FeatureHistograms
 from privfed.questions.lloyd import ClientScores, Contingency, Inertia, LloydSums
-from privfed.questions.local_points import LocalClusterCounts, PointCells, PointSums
+from privfed.questions.local_cluster_counts import LocalClusterCounts
+from privfed.questions.local_points import PointCells, PointSums
 from privfed.questions.moments import CentredMoments, CentredProducts, ClientMeans
+from privfed.questions.nested_cells import NestedCells
 from privfed.questions.ranges import FeatureRanges
+from privfed.questions.slots import Slots
 
 Make = Callable[[Ranges, np.ndarray], Question]
 
@@ -113,6 +118,33 @@ def _round(ranges: Ranges, n_models: int, **words: Any) -> dict[str, Any]:
     return shared | words
 
 
+def _mixture(kind: Any, ranges: Ranges, centers: np.ndarray, covariance_type: str, **more: Any) -> Question:
+    """Return a question about components as wide as the ranges."""
+    k, d = centers.shape
+    widths = np.maximum(ranges.width, 1e-3 * _reach(ranges)) ** 2
+    shapes = {
+        "full": np.tile(np.diag(widths), (k, 1, 1)),
+        "tied": np.diag(widths),
+        "diag": np.tile(widths, (k, 1)),
+    }
+    return kind(
+        ranges=ranges,
+        centers=centers,
+        weights=np.full(k, 1.0 / k),
+        covariances=shapes[covariance_type],
+        covariance_type=covariance_type,
+        units=np.zeros(d),
+        **more,
+    )
+
+
+def _finer(ranges: Ranges) -> Question:
+    """Return the question about the first feature, in a range that is loose."""
+    low, high = ranges.low.copy(), ranges.high.copy()
+    low[0], high[0] = 1000.0, 1010.0
+    return FeatureRanges(ranges=Ranges(low, high, ranges.rows), find_ranges=True, center=low)
+
+
 EXAMPLES: dict[str, Make] = {
     "Noised": _noised,
     "LloydSums": lambda r, c: LloydSums(ranges=r, centers=c),
@@ -131,6 +163,7 @@ EXAMPLES: dict[str, Make] = {
     "Contingency": lambda r, c: Contingency(ranges=r, centers=c, n_labels=3),
     "FeatureRanges-finding": lambda r, c: FeatureRanges(ranges=r, find_ranges=True),
     "FeatureRanges-declared": lambda r, c: FeatureRanges(ranges=r, find_ranges=False),
+    "FeatureRanges-finer": lambda r, c: _finer(r),
     "CellSums": lambda r, c: CellSums(ranges=r, **_grid(r)),
     "NestedCells": lambda r, c: NestedCells(
         ranges=r, **({"sides": 4, "planes": 0} if r.n_features <= 3 else {"sides": 0, "planes": 3})
@@ -170,6 +203,10 @@ EXAMPLES: dict[str, Make] = {
     "FuzzyObjective": lambda r, c: FuzzyObjective(ranges=r, centers=c),
     "FuzzySpread": lambda r, c: FuzzySpread(ranges=r, centers=c),
     "FuzzySpread-power": lambda r, c: FuzzySpread(ranges=r, centers=c, m=1.3, q=2.5),
+    "MixtureSums-full": lambda r, c: _mixture(MixtureSums, r, c, "full"),
+    "MixtureSums-tied": lambda r, c: _mixture(MixtureSums, r, c, "tied"),
+    "MixtureSums-diag": lambda r, c: _mixture(MixtureSums, r, c, "diag"),
+    "MixtureLikelihood": lambda r, c: _mixture(MixtureLikelihood, r, c, "full"),
     "PointCells-fkm-start": lambda r, c: PointCells(
         ranges=r, points=SeededMeans(n_clusters=3, min_cluster_size=1, seed=5), **_grid(r)
     ),
@@ -212,11 +249,11 @@ EXAMPLES: dict[str, Make] = {
         cuts=np.r_[2.0, np.ones(2**r.n_features - 1)],
     ),
     "RelativeSums": lambda r, c: RelativeSums(ranges=r, centers=c, radius=0.2 * _reach(r)),
-    "RowSums": lambda r, c: RowSums(ranges=r, centers=c, radius=_reach(r), origin=c[0]),
-    "NearestCounts": lambda r, c: NearestCounts(ranges=r, centers=c, radius=_reach(r)),
-    "NearSums": lambda r, c: NearSums(ranges=r, centers=c, radius=0.2 * _reach(r)),
     "SquareSum": lambda r, c: SquareSum(ranges=r, center=c[0], radius=_reach(r) ** 2),
     "FuzzyRelativeSums": lambda r, c: FuzzyRelativeSums(ranges=r, centers=c, radius=0.2 * _reach(r), m=1.7),
+    "MixtureMoments-full": lambda r, c: _mixture(MixtureMoments, r, c, "full", reach=1.5),
+    "MixtureMoments-tied": lambda r, c: _mixture(MixtureMoments, r, c, "tied", reach=1.5),
+    "MixtureMoments-diag": lambda r, c: _mixture(MixtureMoments, r, c, "diag", reach=1.5),
     "LocalMovements-weighted": lambda r, c: LocalMovements(
         ranges=r, radius=_reach(r), steps=WeightedCentroids(ranges=r, centers=c, local_iter=3)
     ),
@@ -247,6 +284,7 @@ EXAMPLES: dict[str, Make] = {
     "AveragedUpdates-ifca-rows": lambda r, c: AveragedUpdates(
         **_round(r, 3, choice="lowest-loss", weighting="rows"), after=Regrouping()
     ),
+    "HeldOut": lambda r, c: HeldOut(**_round(r, 2), passes=1),
     "SketchedUpdates": lambda r, c: SketchedUpdates(**_round(r, 2), size=3, seed=1),
     "ClusterSizes": lambda r, c: ClusterSizes(ranges=r, before=Regrouping(), structure=0, n_clusters=2),
 }
@@ -259,11 +297,9 @@ RECORD_WISE = {
     "GridSums",
     "SlabSums",
     "RelativeSums",
-    "RowSums",
-    "NearSums",
-    "NearestCounts",
     "SquareSum",
     "FuzzyRelativeSums",
+    "MixtureMoments",
     "BoundedInertia",
     "BoundedDistances",
     "BoundedSilhouettes",
@@ -285,4 +321,6 @@ RECORD_WISE = {
     "FuzzySums",
     "FuzzyObjective",
     "FuzzySpread",
+    "MixtureSums",
+    "MixtureLikelihood",
 }

@@ -11,7 +11,7 @@ from privfed.algorithms.wf_kmeans import WeightedCentroids
 from privfed.core.agreed.configuration import CohortRule, Configuration, Terms
 from privfed.core.stored.encoding import Array
 from privfed.core.values.domain import Ranges
-from privfed.errors import ArgumentError, RefusedError
+from privfed.errors import ArgumentError, BoundsError, RefusedError
 from privfed.privacy.noised import Noised
 from privfed.questions.bounded.bounded_sums import RelativeSums
 from privfed.questions.lloyd import Inertia, LloydSums
@@ -72,8 +72,9 @@ def test_label_0_is_everyone_under_every_rule() -> None:
         CohortRule(kind="schedule", rounds=((2,), (0, 1))),
     ):
         assert rule.cohort(0, names) == (0, 1, 2)
-        with pytest.raises(ArgumentError, match="at least 0"):
+        with pytest.raises(BoundsError) as found:
             rule.cohort(-1, names)
+        assert (found.value.parameter, found.value.value) == ("label", -1)
 
 
 def test_schedule_begins_again_when_it_is_used_up() -> None:

@@ -17,7 +17,7 @@ import pytest
 
 import privfed
 from privfed import DWFKMeans
-from privfed.cli.attacking import stored
+from privfed.attacks.commands.attacking import stored
 from privfed.cli.run_folder import read_centroids, read_run
 from privfed.core.record.records import FILE
 from privfed.core.record.transcript import Transcript

@@ -38,7 +38,7 @@ from privfed.privacy.bounds import RecordBounded
 from privfed.questions.cells import CellSums
 from privfed.questions.cluster_spread import ClusterDistances, ClusterSilhouettes
 from privfed.questions.lloyd import Contingency, Inertia, LloydSums
-from privfed.questions.local_points import LocalClusterCounts
+from privfed.questions.local_cluster_counts import LocalClusterCounts
 from privfed.questions.moments import CentredMoments
 from privfed.testing import BoundedQuestionContract, QuestionContract
 from privfed.testing.sum_runs import Vectors
@@ -218,7 +218,7 @@ def test_numpy_scalars_among_the_options_travel_as_numbers() -> None:
             lambda r: ClusterDistances(ranges=r, centers=np.zeros((1, 2)), power=9.0), "power", id="power"
         ),
         pytest.param(
-            lambda r: ClusterSilhouettes(ranges=r, centers=np.zeros((1, 2))), "two centers", id="one-center"
+            lambda r: ClusterSilhouettes(ranges=r, centers=np.zeros((1, 2))), "n_centers", id="one-center"
         ),
         pytest.param(lambda r: LocalClusterCounts(ranges=r, most=1, seed=0), "most", id="most-one"),
         pytest.param(lambda r: LocalClusterCounts(ranges=r, most=2, seed=-1), "seed", id="local-seed"),

@@ -111,7 +111,7 @@ def test_what_cannot_be_imported_is_an_error_that_says_how_it_is_written(
 
 
 def test_all_names_of_privfed_lead_somewhere() -> None:
-    from privfed.attacks.base.interface import ATTACKS
+    from privfed.attacks.base.names import ATTACKS
     from privfed.data.named_partitions import PARTITIONS
     from privfed.estimators.choosing import INDICES
     from privfed.estimators.registry import ESTIMATORS

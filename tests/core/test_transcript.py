@@ -13,8 +13,7 @@ import pytest
 
 from privfed import DWFKMeans, Simulation
 from privfed.core.agreed.configuration import Configuration
-from privfed.core.asking.statistics import Statistics
-from privfed.core.record.records import FILE, VALUES, Asked, Began, Ended, Exchanged, Summed, Table, Tables
+from privfed.core.record.records import FILE, VALUES, Asked, Began, Ended, Exchanged, Summed, Table
 from privfed.core.record.transcript import Transcript
 from privfed.errors import RunFolderError
 from tests.some import some
@@ -139,22 +138,18 @@ DAMAGE: dict[str, tuple[str, Any]] = {
     "a-negative-size": ("size", -5),
     "one-client-twice": ("clients", [0, 0, *range(2, 10)]),
     "clients-that-are-not-there": ("clients", list(range(10, 20))),
-    "a-later-table": ("follows", 10**6),
-    "a-table-before-the-first": ("follows", -1),
-    "a-negative-length": ("length", -1),
-    "a-huge-length": ("length", 10**12),
     "another-digest": ("sha256", "0" * 64),
     "behind-the-file": ("at", 10**9),
     "before-the-file": ("at", -1),
 }
 
 
-def test_what_a_session_kept_is_recalled_of_opened_sums_alone_and_of_each_the_last(blobs: Clients) -> None:
+def test_what_a_session_kept_is_recalled_in_order(blobs: Clients) -> None:
     transcript = fitted(blobs, "plain").transcript_
     kept = ((1, b"lost"), (0, b"first"), (1, b"second"), (len(transcript.totals()), b"never opened"))
     for index, data in kept:
         transcript.relayed(index, data)
-    assert transcript.recalled() == [b"first", b"second"]
+    assert transcript.recalled() == [b"lost", b"first", b"second", b"never opened"]
 
 
 def test_the_same_sum_twice_is_damage(blobs: Clients, tmp_path: Path) -> None:
@@ -236,21 +231,6 @@ def test_large_tables_are_in_a_file_and_come_back(blobs: Clients, tmp_path: Path
     shown = [record.contributions for record in model.transcript_.of(Summed)]
     assert all(isinstance(one, Table) and not one.data for one in some(shown))
     assert stat.S_IMODE((tmp_path / VALUES).stat().st_mode) == 0o600
-
-
-@pytest.mark.parametrize("place", [None, VALUES])
-def test_a_table_that_hardly_shrinks_is_kept_as_it_is(place: str | None, tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    first, second, third = rng.normal(size=(3, 2, 8000))
-    tables = Tables(None if place is None else tmp_path / place)
-    shown = [np.zeros((2, 8000)), first, first, second, second, third]
-    kept: dict[int, Table] = {}
-    for index, table in enumerate(shown):
-        kept[index] = tables.pack(index, {i: Statistics(x=row) for i, row in enumerate(table)})
-    assert [one.packed for one in kept.values()] == [True, False, True, False, True, False]
-    assert [one.follows for one in kept.values()] == [None, None, 1, None, 3, None]
-    for index, table in enumerate(shown):
-        assert tables.unpack(index, kept).tobytes() == table.tobytes()
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone", "changed", "another-run's"])

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from privfed import Box, DPKMeans, Privacy
 from privfed.data import ClientTables, load_clients, load_features
-from privfed.data.described_clients import load_described
-from privfed.data.schema import parse
 from privfed.errors import ArgumentError, PrivacyError
+from privfed.tables.described_clients import load_described
+from privfed.tables.schema import parse
 
 FRAME = pl.DataFrame(
     {

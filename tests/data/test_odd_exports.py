@@ -8,10 +8,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-from privfed.data import load_clients, read_described
+from privfed.data import load_clients
 from privfed.data.own import OwnFile, frame_of_lines
-from privfed.data.schema import parse
 from privfed.errors import DataError
+from privfed.tables import read_described
+from privfed.tables.schema import parse
 
 SCHEMA = parse("""
 [columns.who]

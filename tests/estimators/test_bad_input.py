@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from scipy import sparse
 
 from privfed import Ball, Box, ClientPolicy, DWFKMeans, EWFKMeans, Simulation, WFKMeans, metrics
 from privfed.data import load_clients
@@ -81,7 +80,6 @@ def changed(row: int, column: int, value: float) -> Callable[[Clients], list[Any
             "client 1: all values must be numbers",
             id="dates",
         ),
-        pytest.param(with_client(sparse.eye(2, format="csr")), "client 1: ", id="sparse"),
         pytest.param(with_client(None), "client 1: ", id="none"),
         pytest.param(with_client(np.zeros((4, 3))), "client 1 has 3 columns, client 0 has 2", id="columns"),
     ],
@@ -185,6 +183,7 @@ BAD_WORDS: list[tuple[str, list[Any]]] = [
     ("max_iter", [0, -3, 2.5, None]),
     ("min_iter", [0, 1.0, None]),
     ("patience", [0, -1, 1.5, "x"]),
+    ("plateau", [0, -1, 1.5, "x"]),
     ("n_init", [0, -1, 1.0, "auto", None]),
     (
         "init",
@@ -203,6 +202,7 @@ BAD_WORDS: list[tuple[str, list[Any]]] = [
     ("random_state", [-1, 1.5, "x", True, 2**63]),
     ("restart_score", ["mean", None]),
     ("relocate_empty", ["no", None, 1]),
+    ("finish", ["exact", True, 1]),
 ]
 
 
@@ -343,13 +343,14 @@ def test_the_remedies_for_other_kinds_of_data_work(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["plain", "masked"])
-def test_values_below_the_finest_ranges_are_a_warning_that_a_domain_remedies(
+def test_values_close_to_zero_are_clustered_as_others_with_a_domain_and_without(
     protocol: str, blobs: Clients
 ) -> None:
     tiny = [1e-9 * rows for rows in blobs]
     words: dict[str, Any] = {"protocol": protocol, "random_state": 0}
-    with pytest.warns(UserWarning, match=r"all values lie within 9\.5e-07 of zero.*declare domain="):
-        DWFKMeans(3, **words).fit(tiny)
+    found = DWFKMeans(3, **words).fit(tiny)
+    near = DWFKMeans(3, **words).fit(blobs)
+    assert 1e18 * found.inertia_ == pytest.approx(near.inertia_, rel=0.5)
     most = max(float(np.abs(rows).max()) for rows in blobs)
     declared = DWFKMeans(3, domain=Box(-1e-9 * most, 1e-9 * most), **words).fit(tiny)
     usual = DWFKMeans(3, domain=Box(-most, most), **words).fit(blobs)

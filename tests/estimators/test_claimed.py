@@ -31,21 +31,31 @@ from privfed.estimators.saving import FORMAT
 BOX = Box(-1.0, 1.0, max_rows=400)
 MODELS: dict[str, Any] = {
     "dp": DPKMeans(3),
-    "dp-lloyd": DPKMeans(3, method="lloyd"),
     "dwf": DWFKMeans(3, local_iter=1),
     "minibatch": FederatedMiniBatchKMeans(3),
     "fuzzy": FederatedFuzzyCMeans(3, averaging="weighted", local_iter=1),
     "kfed": KFED(3),
 }
 OF_TOTALS = {
-    *("cluster_centers_", "history_", "n_iter_", "inertia_", "n_rows_", "converged_", "transcript_"),
+    *(
+        "cluster_centers_",
+        "history_",
+        "states_",
+        "n_iter_",
+        "inertia_",
+        "n_rows_",
+        "converged_",
+        "transcript_",
+    ),
     *(
         "privacy_claim_",
         "n_features_in_",
         "_n_features_out",
-        "objective_",
-        "cycled_",
+        "_score",
+        "stopped_by_",
         "scaling_",
+        "findings_",
+        "finish_iter_",
         "_sklearn_version",
     ),
 }

@@ -111,7 +111,7 @@ def test_numbers_name_clients_as_their_text_does() -> None:
             ROWS, {"groups": GROUPS, "client_names": 3}, ArgumentError, "a list of names", id="number"
         ),
         pytest.param(
-            ROWS, {"groups": GROUPS, "client_names": []}, ArgumentError, "names no client", id="none"
+            ROWS, {"groups": GROUPS, "client_names": []}, DataError, "which client_names does not", id="none"
         ),
         pytest.param(ROWS, {"client_names": ["a"]}, ArgumentError, "goes with groups", id="no-groups"),
         pytest.param([ROWS, ROWS], {"client_names": ["a"]}, DataError, "1 names do not fit 2", id="too-few"),

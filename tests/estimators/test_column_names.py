@@ -14,6 +14,7 @@ from privfed import KFED, Box, DPKMeans, DWFKMeans, Privacy, select_n_clusters
 from privfed.data import load_clients
 from privfed.deep import FedAvg
 from privfed.errors import DataError, ProtocolError, RunFolderError
+from privfed.estimators.fitting import clients_of
 from tests.cli.wide import run
 
 NAMES = ["age", "bmi", "pulse"]
@@ -127,7 +128,7 @@ def test_the_folder_of_a_run_that_is_not_finished_is_said(table: Path, tmp_path:
 
     model = DWFKMeans(3, run_dir=tmp_path / "run")
     with pytest.raises(ProtocolError, match="stopped"):
-        model.fit_clients(model._gather(frames(table), None, None, None), watch=stop)
+        model.fit_clients(clients_of(model, frames(table), None, None, None), watch=stop)
     with pytest.raises(RunFolderError, match=r"run cannot be read: it holds no model\.npz"):
         privfed.load(tmp_path / "run")
     fitted = model.resume(frames(table))

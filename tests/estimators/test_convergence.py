@@ -23,7 +23,7 @@ from privfed import (
     WFKMeans,
     select_n_clusters,
 )
-from privfed.algorithms.rounds import cycles
+from privfed.algorithms.rounds import stops
 from privfed.data import partition
 from tests.reference import fuzzy_reference as oracle
 
@@ -94,45 +94,63 @@ def test_a_server_that_goes_on_with_private_centers_says_it_once(blobs: Clients,
     assert privfed.load(tmp_path / "model.npz").converged_ is False
 
 
-def test_a_run_whose_centers_go_round_ends_there_and_says_so(going_round: Clients) -> None:
-    with pytest.warns(ConvergenceWarning, match="go round in a cycle") as caught:
-        model = DWFKMeans(5, protocol="plain", max_iter=60).fit(going_round)
-    message = str(caught[0].message)
-    assert model.converged_ is False and model.n_iter_ < 20
-    assert "max_iter" not in message and "local_iter=1" in message
-    # Further rounds change nothing: what comes next is what came a period before.
-    (period,) = [
-        n
-        for n in range(2, model.n_iter_ // 2 + 1)
-        if np.allclose(model.history_[-n:], model.history_[-2 * n : -n], atol=1e-6)
-    ][:1]
-    with pytest.warns(ConvergenceWarning):
-        again = DWFKMeans(5, init=model.history_[-1 - period], protocol="plain", max_iter=60).fit(going_round)
-    near = np.linalg.norm(np.array(model.history_[-period:]) - again.cluster_centers_, axis=(1, 2))
-    assert near.min() < 1e-6
+def test_a_run_whose_centers_go_round_ends_on_a_plateau(going_round: Clients) -> None:
+    model = DWFKMeans(5, protocol="plain").fit(going_round)
+    assert (model.stopped_by_, model.n_iter_, model.converged_) == ("plateau", 20, True)
+    # Further rounds gain nothing.
+    with pytest.warns(ConvergenceWarning, match="plateau=5.*local_iter=1"):
+        longer = DWFKMeans(5, protocol="plain", plateau=None).fit(going_round)
+    assert (longer.stopped_by_, longer.n_iter_, longer.converged_) == ("max_iter", 300, False)
+    assert model.inertia_ is not None and longer.inertia_ is not None
+    assert model.inertia_ <= 1.001 * longer.inertia_
     # The remedy helps; where a run is to do all its rounds, it does them.
-    assert DWFKMeans(5, protocol="plain", max_iter=60, local_iter=1).fit(going_round).converged_
+    settled = DWFKMeans(5, protocol="plain", max_iter=60, local_iter=1).fit(going_round)
+    assert settled.converged_ and settled.stopped_by_ == "tol"
     assert DWFKMeans(5, protocol="plain", max_iter=60, tol=0).fit(going_round).n_iter_ == 60
 
 
-def test_momentum_that_passes_a_state_once_more_is_no_cycle() -> None:
-    turning = [np.array([[np.cos(angle), np.sin(angle)]]) for angle in np.arange(9) * np.pi / 2]
-    assert not cycles(turning[:5], 1e-6) and not cycles(turning[:7], 1e-6) and cycles(turning[:8], 1e-6)
-    assert not cycles([*turning[:7], 2.0 * turning[7]], 1e-6)
+def test_a_plateau_is_where_movements_fall_no_more() -> None:
+    falling = [2.0**-n for n in range(60)]
+    assert not any(stops(falling[:n], tol=1e-30, quiet=5) for n in range(1, 60))
+    level = [*falling[:20], *[1e-6] * 30]
+    ends = [n for n in range(1, 50) if stops(level[:n], tol=1e-30, quiet=5)]
+    assert ends[0] == 30 and stops(level[:30], tol=1e-30, quiet=5) == "plateau"
+    # No run is ended by it before four windows, nor where all rounds are wanted or the window is 0.
+    assert not any(stops([1.0] * n, tol=1e-30, quiet=5) for n in range(1, 20))
+    assert stops([1.0] * 20, tol=1e-30, quiet=5) == "plateau"
+    assert stops([1.0] * 20, tol=0.0, quiet=5) == stops([1.0] * 20, tol=1e-30) == ""
+    # Other rules come first, and a run without a tolerance has this one.
+    assert stops([1.0] * 20, tol=2.0, quiet=5) == "tol"
+    assert stops([1.0] * 20, tol=1e-30, patience=3, quiet=5) == "patience"
+    assert stops([0.0] * 20, tol=None, quiet=5) == "plateau"
+
+
+@pytest.mark.filterwarnings("ignore:the centers are not the means:sklearn.exceptions.ConvergenceWarning")
+def test_small_steps_lengthen_the_window(blobs: Clients) -> None:
+    words: dict[str, Any] = {"init": blobs[0][:3], "protocol": "plain", "max_iter": 400}
+    rounds = [DWFKMeans(3, learning_rate=rate, plateau=1, **words).fit(blobs).n_iter_ for rate in (1.0, 0.1)]
+    assert rounds[1] >= 40 > rounds[0]
+    batch = FederatedMiniBatchKMeans(3, learning_rate=0.5, momentum=0.5, plateau=2, batch_size=3, **words)
+    assert batch.fit(blobs).n_iter_ >= 4 * 8 and batch.stopped_by_ == "plateau"
+
+
+def test_small_clusters_of_batches_are_drawn_anew_before_a_plateau(blobs: Clients) -> None:
+    far = np.vstack([blobs[0][:2], [[1e3] * blobs[0].shape[1]]])
+    model = FederatedMiniBatchKMeans(3, init=far, protocol="plain", domain=Box(-20.0, 20.0)).fit(blobs)
+    first = next(n for n, one in enumerate(model.history_) if np.abs(one[2]).max() <= 20.0)
+    assert first == 20 and model.n_iter_ >= 40
 
 
 def test_changing_cohorts_are_told_of(blobs: Clients) -> None:
-    with pytest.warns(ConvergenceWarning, match="other clients") as caught:
-        DWFKMeans(3, protocol="plain", max_iter=30, clients_per_round=2).fit(blobs)
-    message = str(caught[0].message)
-    assert "patience=10 ends it after round" in message and "clients_per_round=None" in message
+    with pytest.warns(ConvergenceWarning, match=r"other clients.*clients_per_round=None"):
+        DWFKMeans(3, protocol="plain", max_iter=15, clients_per_round=2).fit(blobs)
     with pytest.warns(ConvergenceWarning, match=r"raise tol=1e-06 .*cohorts=None"):
         model_of(FederatedMiniBatchKMeans, max_iter=3, tol=1e-6, cohorts=[[0], [1]] * 2).fit(blobs)
 
 
 def test_drawn_batches_are_told_of(blobs: Clients) -> None:
     with pytest.warns(ConvergenceWarning, match="batch_size=None"):
-        model_of(FederatedMiniBatchKMeans, max_iter=30, tol=1e-9, batch_size=3, client_learning_rate=0.5).fit(
+        model_of(FederatedMiniBatchKMeans, max_iter=15, tol=1e-9, batch_size=3, client_learning_rate=0.5).fit(
             blobs
         )
 

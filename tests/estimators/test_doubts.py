@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from benchmarks.private_baselines import BaselineKMeans
 from privfed import (
     KFED,
     Ball,
@@ -20,9 +21,10 @@ from privfed import (
 )
 from privfed.core.asking.question import ClientData
 from privfed.data import ClientTable, ClientTables
-from privfed.errors import ArgumentError
+from privfed.errors import ArgumentError, BoundsError
 from privfed.estimators.doubts import _asked_last
 from privfed.numerics.quotients import quotients
+from tests.some import some
 
 RNG = np.random.default_rng(0)
 CENTERS = np.array([[-0.5, 0.5], [0.5, -0.5], [0.0, 0.0]])
@@ -168,6 +170,73 @@ def test_a_range_that_does_not_fit_the_rows_is_named(high: tuple[float, float], 
         model.fit(CLIENTS)
 
 
+@pytest.mark.parametrize("kind", [DPKMeans, BaselineKMeans])
+def test_intervals_of_every_method_hold_the_means_of_the_clusters(kind: type[DPKMeans]) -> None:
+    """Of DPLloyd sums are of offsets from one point, which were taken for offsets from the centers."""
+    own = privacy(epsilon=8.0, noise_seed=1)
+    own_words = {} if kind is DPKMeans else {"method": "lloyd"}
+    model = kind(3, **own_words, protocol="plain", privacy=own, random_state=4).fit(CLIENTS)
+    found = model.intervals(0.999, joint=True)
+    nearest = np.square(CENTERS[:, None] - found.means).sum(axis=2).argmin(axis=1)
+    assert sorted(nearest.tolist()) == [0, 1, 2]
+    np.testing.assert_allclose(found.means[nearest], CENTERS, atol=0.06)
+    assert (found.low <= found.means).all() and (found.means <= found.high).all()
+    assert (found.high - found.low).max() < 0.5
+
+
+def test_centers_in_corners_of_the_domain_are_said() -> None:
+    rng = np.random.default_rng(4)
+    far = np.array([[-9.0, -9.0], [9.0, 9.0], [-9.0, 9.0], [0.2, 0.1]])
+    rows = far[rng.integers(4, size=2000)] + 0.3 * rng.normal(size=(2000, 2))
+    for width, said in ((1.0, True), (15.0, False)):
+        own = privacy(epsilon=4.0, domain=Box(-width, width, max_rows=2000), noise_seed=1)
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            DPKMeans(4, protocol="plain", privacy=own, random_state=0).fit(np.array_split(rows, 4))
+        assert any("in corners of the declared domain" in str(one.message) for one in found) == said
+
+
+@pytest.mark.parametrize(("spread", "said"), [(0.02, True), (0.5, False)])
+def test_categories_that_outweigh_the_numbers_are_said(spread: float, said: bool) -> None:
+    """A number that fills a fiftieth of its declared range tells nothing beside a ward."""
+    rng = np.random.default_rng(4)
+    ward, number = rng.integers(3, size=3000), rng.choice([-1.0, 1.0], size=(3000, 2))
+    number = number * spread + 0.1 * spread * rng.normal(size=number.shape)
+    rows = np.column_stack([number, np.eye(3)[ward] * 0.7])
+    tables = [ClientTable(str(i), one) for i, one in enumerate(np.array_split(rows, 3))]
+    clients = ClientTables(tuple(tables), ("a", "b", "w=0", "w=1", "w=2"), blocks=((2, 3, 4),))
+    box = Box((-1, -1, 0, 0, 0), (1, 1, 0.7, 0.7, 0.7), max_rows=2000)
+    own = privacy(epsilon=8.0, domain=box, noise_seed=1)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        DPKMeans(3, protocol="plain", privacy=own, random_state=0).fit(clients)
+    assert any("categories make" in str(one.message) for one in found) == said
+
+
+N_JOINT = 25
+
+
+def test_joint_intervals_cover_all_at_once() -> None:
+    """Each single interval misses one in twenty, so that many fits miss one somewhere."""
+    together = {True: 0, False: 0}
+    for seed in some(range(N_JOINT)):
+        own = privacy(epsilon=2.0, noise_seed=seed)
+        model = DPKMeans(3, protocol="plain", privacy=own, random_state=seed).fit(CLIENTS)
+        known = _asked_last(model.transcript_, model.cluster_centers_.shape)
+        assert known is not None
+        inner = known[1]
+        (exact,) = inner.answer_all([ClientData(ROWS)], [np.random.default_rng(0)])
+        count, summed = exact["count"], exact["sum"]
+        means = inner.centers + summed / count[:, None]
+        for joint in together:
+            found = model.intervals(joint=joint)
+            held = ((found.sizes_low <= count) & (count <= found.sizes_high)).all()
+            held &= ((found.low <= means + 1e-9) & (means <= found.high + 1e-9)).all()
+            together[joint] += bool(held)
+    assert together[True] >= 0.95 * N_JOINT - 2 * (0.05 * 0.95 * N_JOINT) ** 0.5
+    assert together[False] < together[True]
+
+
 def test_where_there_are_no_such_totals_there_are_no_intervals() -> None:
     alone = KFED(2, protocol="plain", privacy=privacy(epsilon=8.0)).fit(CLIENTS)
     exact = DWFKMeans(2, protocol="plain", domain=Box(-1, 1)).fit(CLIENTS)
@@ -176,8 +245,9 @@ def test_where_there_are_no_such_totals_there_are_no_intervals() -> None:
             model.intervals()
     ball = privacy(epsilon=4.0, domain=Ball(2.0, max_rows=1000))
     fitted = DPKMeans(2, protocol="plain", privacy=ball).fit(CLIENTS)
-    with pytest.raises(ArgumentError, match="level must lie in"):
+    with pytest.raises(BoundsError) as found:
         fitted.intervals(1.0)
+    assert found.value.parameter == "level"
 
 
 def test_rare_categories_are_no_sign_of_an_unfit_range() -> None:

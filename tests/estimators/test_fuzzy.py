@@ -126,6 +126,7 @@ BAD_WORDS: list[tuple[str, list[Any]]] = [
     ("local_tol", [-1e-9, "x", np.nan, np.inf, True]),
     ("tol", [-1e-9, "x", None, np.nan]),
     ("max_iter", [0, -3, 2.5, None]),
+    ("plateau", [0, -1, 1.5, "x"]),
     ("n_init", [0, -1, 1.0, "auto", None]),
     ("init", ["k-means++", None, 3, np.zeros((2, 2)), np.full((3, 2), np.nan), [["a", "b"]] * 3]),
     ("clients_per_round", [0, -1, 11, 2.5, "x"]),

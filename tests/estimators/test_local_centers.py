@@ -222,6 +222,7 @@ SHARED: list[tuple[str, list[Any]]] = [
     ("max_iter", [0, -3, 2.5, None]),
     ("min_iter", [0, 1.0, None]),
     ("patience", [0, -1, 1.5, "x"]),
+    ("plateau", [0, -1, 1.5, "x"]),
     ("n_init", [0, -1, 1.0, "auto", None]),
     ("init", ["kmeans++", None, 3, np.zeros((2, 2)), np.full((3, 2), np.nan), [["a", "b"]] * 3]),
     ("clients_per_round", [0, -1, 7, 2.5, "x"]),

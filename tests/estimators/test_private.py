@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import privfed
+from benchmarks.private_baselines import BaselineKMeans
 from privfed import (
     FKM,
     KFED,
@@ -32,6 +33,7 @@ from privfed.numerics.kernels.interpreted import squared_distances
 from privfed.privacy.ledger import BudgetLedger
 from privfed.protocols import Plain
 from tests.default_run import covering, slow_but
+from tests.some import some
 
 CENTERS = np.array([[-0.6, -0.5], [0.6, -0.5], [0.0, 0.6]])
 BOX = Box(-1.0, 1.0)
@@ -70,8 +72,8 @@ def worst(centers: np.ndarray) -> float:
 
 RECORD: dict[str, Any] = {
     "dp": DPKMeans(3),
-    "dp-lloyd": DPKMeans(3, method="lloyd", random_state=4),
-    "dp-fastlloyd": DPKMeans(3, method="fastlloyd", random_state=4),
+    "dp-lloyd": BaselineKMeans(3, method="lloyd", random_state=4),
+    "dp-fastlloyd": BaselineKMeans(3, method="fastlloyd", random_state=4),
     "dwf": DWFKMeans(3, local_iter=1, learning_rate=0.9, momentum=0.1),
     "minibatch": FederatedMiniBatchKMeans(3, momentum=0.2),
     "fuzzy": FederatedFuzzyCMeans(3, averaging="weighted", local_iter=1),
@@ -187,7 +189,6 @@ def test_local_noise_protects_records_and_not_clients() -> None:
     [
         ({}, "needs privacy=..."),
         ({"privacy": 1.0}, "privacy must be None or of type Privacy"),
-        ({"privacy": privacy(), "method": "magic"}, "method"),
         ({"privacy": privacy(), "domain": Box(-2, 2)}, "declare the domain there"),
         ({"privacy": privacy(), "n_clusters": 0}, "n_clusters"),
     ],
@@ -358,3 +359,48 @@ def test_a_sum_asked_again_is_paid_by_its_clients_and_by_the_coordinator(
     client = float((tmp_path / "clients" / "0.ledger").read_text())
     assert client <= 1.0
     assert client == pytest.approx(sum(payment.share for payment in payments))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_start_from_public_data_asks_for_no_cells_and_is_of_the_agreed_program() -> None:
+    rng = np.random.default_rng(0)
+    centers = rng.uniform(-8, 8, (5, 6))
+    rows = centers[rng.integers(5, size=600)] + rng.normal(size=(600, 6))
+    claim = Privacy(
+        epsilon=1.0,
+        delta=1e-6,
+        unit="record",
+        neighbours="add-remove",
+        domain=Box(-12, 12, max_rows=600),
+        noise_seed=0,
+    )
+    costs = {}
+    for name, init in (("coreset", "coreset"), ("public", centers + 0.3)):
+        found = []
+        for seed in some(range(6)):
+            model = DPKMeans(5, init=init, privacy=claim, random_state=seed, protocol="plain")
+            model.fit(np.array_split(rows, 4))
+            found.append(np.square(rows[:, None] - model.cluster_centers_).sum(axis=2).min(axis=1).sum())
+            purposes = {one.purpose for one in model.privacy_claim_.payments}
+            assert ("coreset" in " ".join(purposes)) == (name == "coreset")
+            assert sum(one.share for one in model.privacy_claim_.payments) <= 1.0 + 1e-9
+        costs[name] = float(np.median(found))
+    assert costs["public"] < costs["coreset"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"init": "random"},
+        {"init": "kfed"},
+        {"init": np.zeros((4, 2))},
+        {"init": np.zeros((3, 3))},
+        {"init": np.full((3, 2), np.nan)},
+    ],
+    ids=str,
+)
+def test_starts_that_a_private_fit_cannot_take_are_named(words: dict[str, Any]) -> None:
+    claim = Privacy(epsilon=1.0, delta=1e-6, unit="record", neighbours="add-remove", domain=Box(-1, 1))
+    with pytest.raises(ArgumentError) as found:
+        DPKMeans(3, privacy=claim, **words).fit([np.zeros((9, 2))] * 3)
+    assert "init" in found.value.parameters

@@ -11,17 +11,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans
+from sklearn.metrics import adjusted_rand_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 import privfed
-from privfed import Ball, Box, ClientPolicy, DPKMeans, DWFKMeans, FederatedScaler, Privacy, Simulation
+from privfed import (
+    Ball,
+    Box,
+    ClientPolicy,
+    DPKMeans,
+    DWFKMeans,
+    FederatedScaler,
+    Privacy,
+    PrivacyBudget,
+    Simulation,
+)
 from privfed.core.record.records import Asked, question_of
+from privfed.core.values.guarantee import Mechanism
 from privfed.data import ClientTable, ClientTables
 from privfed.engines.in_process import Fault
-from privfed.errors import ArgumentError, NotEnoughClientsError, PrivacyError
-from privfed.estimators.scaling import GAUSSIAN_IQR, Scaling, scaling_of_run
+from privfed.errors import ArgumentError, BudgetError, NotEnoughClientsError
+from privfed.estimators.scaling import SHARES, Scaling, scaling_of_run
 from privfed.federation.clients import gather
+from privfed.privacy.accounting import budget_of
+from privfed.privacy.derived import parts
+from privfed.questions.histograms import GAUSSIAN_IQR
 
 RNG = np.random.default_rng(7)
 MIDDLES = np.array([[0.0, 0.0, 0.0], [6.0, 0.0, 5.0], [0.0, 7.0, 5.0]])
@@ -228,10 +243,105 @@ def test_under_privacy_the_declared_box_is_mapped() -> None:
     assert (ours.low <= ours.means).all() and ours.noise == pytest.approx(scaled.noise)
 
 
+def cost(epsilon: float, mechanism: str = "gaussian") -> float:
+    return budget_of(Mechanism(mechanism), epsilon, 1e-6)
+
+
 @pytest.mark.parametrize("kind", ["standard", "robust"])
-def test_under_privacy_what_would_be_released_besides_is_refused(kind: str) -> None:
-    with pytest.raises(PrivacyError, match=r'Take scale="range".*PrivacyBudget for both'):
-        DPKMeans(3, scale=kind, privacy=private()).fit(CLIENTS)
+@pytest.mark.parametrize("words", [{}, {"mechanism": "skellam"}, {"unit": "client"}], ids=str)
+@pytest.mark.filterwarnings("ignore")
+def test_under_privacy_a_share_of_the_claim_pays_for_the_scale(kind: str, words: dict[str, Any]) -> None:
+    claim = private(epsilon=8.0, **words)
+    model = DPKMeans(3, scale=kind, privacy=claim, random_state=0).fit(CLIENTS)
+    assert model.get_params()["privacy"] is claim and model.scaling_.kind == kind
+    own = model.transcript_.configuration.privacy
+    mechanism = words.get("mechanism", "gaussian")
+    assert own is not None
+    assert cost(own.epsilon, mechanism) <= (1 - SHARES[kind]) * cost(8.0, mechanism)
+    assert model.privacy_claim_.epsilon == pytest.approx(8.0, rel=1e-9)
+    paid = [one.share for one in model.privacy_claim_.payments]
+    assert sum(paid) <= 1.0 + 1e-9 and sum(paid) > 0.9
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.3, 1.0, 9.0])
+@pytest.mark.parametrize("mechanism", ["gaussian", "skellam"])
+@pytest.mark.filterwarnings("ignore")
+def test_the_parts_of_a_claim_compose_to_it(epsilon: float, mechanism: str) -> None:
+    whole = private(epsilon=epsilon, mechanism=mechanism, noise_seed=4)
+    first, rest = parts(whole, 0.3)
+    assert cost(first.epsilon, mechanism) + cost(rest.epsilon, mechanism) <= cost(epsilon, mechanism)
+    assert cost(first.epsilon, mechanism) == pytest.approx(0.3 * cost(epsilon, mechanism), rel=1e-6)
+    assert first.noise_seed != rest.noise_seed
+    assert (first.delta, first.domain, first.unit) == (rest.delta, rest.domain, rest.unit)
+
+
+@pytest.mark.parametrize("reserve", [True, False])
+@pytest.mark.filterwarnings("ignore")
+def test_a_budget_pays_for_both_runs_once(reserve: bool, tmp_path: Path) -> None:
+    budget = PrivacyBudget(8.0, 1e-6, "record", "add-remove", tmp_path / "budget", domain=BOX)
+    for number in (1, 2):
+        claim = budget.take(0.5, reserve=reserve)
+        model = DPKMeans(3, scale="robust", privacy=claim, random_state=0).fit(CLIENTS)
+        assert model.privacy_claim_.epsilon == pytest.approx(claim.epsilon, rel=1e-9)
+        assert sum(one.share for one in budget.log()) == pytest.approx(0.5 * number)
+        assert [one.used for one in budget.log()] == [True, True] * number
+    assert budget.remaining().share == pytest.approx(0.0, abs=1e-9)
+    with pytest.raises(BudgetError):
+        budget.take(0.01)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_resumed_fit_pays_for_its_scale_once(tmp_path: Path) -> None:
+    budget = PrivacyBudget(8.0, 1e-6, "record", "add-remove", tmp_path / "budget", domain=BOX)
+
+    def model() -> DPKMeans:
+        claim = budget.take(0.5, reserve=False)
+        return DPKMeans(3, scale="robust", privacy=claim, random_state=0, run_dir=tmp_path / "run")
+
+    whole = model().fit(CLIENTS)
+    again = model().resume(CLIENTS)
+    np.testing.assert_array_equal(whole.cluster_centers_, again.cluster_centers_)
+    assert again.privacy_claim_.epsilon == pytest.approx(whole.privacy_claim_.epsilon)
+    assert sum(one.share for one in budget.log()) == pytest.approx(0.5)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_plausible_ranges_that_are_wide_beside_the_spread_hide_no_groups() -> None:
+    """Four groups in columns of which each fills a twentieth to a half of what its owner declares."""
+    rng = np.random.default_rng(5)
+    low, high = np.array([0.0, 20, 10, 0, 100, 30]), np.array([120.0, 900, 70, 500, 180, 220])
+    means = np.array([[45, 75, 24, 8, 140, 140], [70, 180, 27, 30, 136, 110], [62, 95, 34, 15, 139, 135]])
+    group = rng.integers(0, 3, 6000)
+    rows = means[group] + np.array([9, 12, 2, 4, 2.5, 9]) * rng.normal(size=(6000, 6))
+    claim = Privacy(
+        epsilon=1.0,
+        delta=1e-6,
+        unit="record",
+        neighbours="add-remove",
+        domain=Box(low, high, max_rows=4000),
+        noise_seed=0,
+    )
+    found = {}
+    for kind in ("range", "robust"):
+        model = DPKMeans(3, scale=kind, privacy=claim, random_state=0).fit(np.array_split(rows, 3))
+        found[kind] = adjusted_rand_score(group, np.concatenate(model.labels_))
+    assert found["robust"] > 0.95 and found["robust"] >= found["range"]
+
+
+@pytest.mark.parametrize("columns", [1, 4])
+@pytest.mark.filterwarnings("ignore")
+def test_quartiles_under_a_large_epsilon_are_those_of_the_rows(columns: int) -> None:
+    rng = np.random.default_rng(3)
+    odd = [rng.normal(5, 0.1, 4000), rng.exponential(2.0, 4000), np.full(4000, 7.0), rng.normal(-90, 9, 4000)]
+    rows = np.stack(odd[:columns], axis=1)
+    claim = private(epsilon=1e4, domain=Box(np.full(columns, -1000.0), np.full(columns, 1000.0)))
+    scaler = FederatedScaler("robust", privacy=claim).fit(np.array_split(rows, 4))
+    quarters = np.quantile(rows, [0.25, 0.5, 0.75], axis=0)
+    bins = 2000.0 / 32 * 3.0 / 16
+    np.testing.assert_allclose(scaler.center_, quarters[1], atol=bins)
+    between = quarters[2] - quarters[0]
+    np.testing.assert_allclose(scaler.scale_, np.where(between > 0, between, scaler.scale_), atol=bins)
+    assert abs(scaler.n_samples_seen_ - 4000) <= 2 and (scaler.scale_ > 0).all()
 
 
 # --- what cannot be scaled ---

@@ -133,7 +133,8 @@ def test_standard_takes_two_sums_and_a_third_only_where_digits_are_lost(blobs: C
         asked = FederatedScaler(protocol=over).fit(blobs).transcript_.of(Asked)
         assert [one.purpose for one in asked] == ["range", "moments"]
     with_constant = [np.column_stack([rows, np.full(len(rows), 0.1)]) for rows in blobs]
-    assert len(FederatedScaler(protocol="masked").fit(with_constant).transcript_.of(Asked)) == 3
+    asked = FederatedScaler(protocol="masked").fit(with_constant).transcript_.of(Asked)
+    assert [one.purpose for one in asked] == ["range", "range", "moments"]
 
 
 # --- a transformer ---

@@ -58,7 +58,8 @@ def test_the_number_of_blobs_is_found(five: Clients, index: str, over: str) -> N
 )  # tests/estimators/test_private.py has "dp"
 def test_every_named_algorithm_can_be_judged_by_every_index(five: Clients, name: str) -> None:
     words = {"protocol": "plain", "domain": Box(-5, 40), "max_iter": 15}
-    for index in some(INDICES):
+    # A mixture asks for its likelihood, and not for distances.
+    for index in some(set(INDICES) - {"inertia" if name == "mixture" else "bic"}):
         found = select_n_clusters(five, [2, 3, 5], estimator=name, index=index, **words)
         assert all(np.isfinite(row.index) for row in found.table), (name, index)
         assert found.estimator.cluster_centers_.shape == (found.n_clusters, 2)
@@ -105,6 +106,7 @@ def test_a_function_can_be_the_index(five: Clients, over: str) -> None:
     assert found.table[0].index == pytest.approx(4 * found.table[0].inertia, rel=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:no row lies:sklearn.exceptions.ConvergenceWarning")
 def test_an_index_without_a_value_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     # Two rows in all but one place: from three clusters on, some centers have no rows of their own.
     clients = [np.array([[0.0], [0.0], [9.0]]) for _ in range(3)]

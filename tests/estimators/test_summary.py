@@ -200,8 +200,8 @@ def test_half_the_budget_is_for_histograms_and_all_is_claimed_once() -> None:
 @pytest.mark.parametrize(
     ("bins", "message"),
     [
-        (0, r"bins must lie in \[1, 64\], got bins=0"),
-        (MOST_BINS + 1, r"bins must lie in \[1, 64\]"),
+        (0, "bins must be a whole number in"),
+        (MOST_BINS + 1, "bins must be a whole number in"),
         (True, "bins must be None, a number, edges"),
         ("auto", "bins must be None, a number, edges"),
         ([], "bins must be None, a number, edges"),

@@ -65,6 +65,7 @@ def test_scores_are_section_2_2s(study: Any, centers: list[float]) -> None:
     assert found.davies_bouldin == pytest.approx(oracle.davies_bouldin(rows, column))
 
 
+@pytest.mark.filterwarnings("ignore:no row lies:sklearn.exceptions.ConvergenceWarning")
 def test_central_is_lloyds_algorithm_from_the_same_start(study: Any) -> None:
     train, _ = study.clients_of(1)
     central = study.fitted(study.Setting("6", study.CENTRAL), train, 1, 8).history_

@@ -10,6 +10,7 @@ import click
 import pytest
 
 from privfed.cli.main import main
+from tests.command_line import subcommands
 from tests.test_documents import ROOT
 
 FOLDER = ROOT / "examples" / "operation"
@@ -23,7 +24,7 @@ def command_of(words: list[str]) -> None:
     assert Path(words[0]).name == "privfed"
     for place, word in enumerate(words[1:3]):
         assert isinstance(found, click.Group), words
-        found = found.commands[word]
+        found = subcommands(found)[word]
         context = click.Context(found, parent=context, info_name=word)
         rest = words[place + 2 :]
     found.make_context(words[2], list(rest))

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from privfed import DWFKMeans
-from privfed.deploy.local import make_local, nodes_of
-from privfed.engines.flower import FlowerEngine
-from tests.engines.flower.networks import Folders
+from privfed.nodes.deploy.local import make_local, nodes_of
+from privfed.nodes.flower import FlowerEngine
 from tests.examples.scripts import loaded
+from tests.nodes.flower.networks import Folders
 
 
 def test_it_prints_what_each_party_saw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,21 +60,22 @@ def test_a_feature_in_which_all_centers_agree_adds_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "parameter"),
     [
-        ({"found": [0.0, 1.0]}, r"found must be finite centers .*got \(2,\)"),
-        ({"found": [["a", "b"]]}, "found must be an array of numbers"),
-        ({"true": [[np.inf, 1.0]] * 3}, "true must be finite"),
-        ({"true": [[1.0]] * 3}, "found has 2 columns, true has 1"),
-        ({"true": [[1.0, 2.0]]}, "3 found and 1 true centers do not pair off"),
-        ({"variances": [1.0]}, r"variances must be 2 numbers .*got shape \(1,\)"),
-        ({"variances": [1.0, -1.0]}, "at least 0"),
-        ({"variances": ["a", "b"]}, "variances must be numbers"),
-        ({"variances": "data"}, "got 'data'"),
-        ({"variances": [1.0, 0.0], "found": TRUE + 1.0}, "variances must be positive"),
-        ({"pairing": "best"}, "got 'best'"),
+        ({"found": [0.0, 1.0]}, "found"),
+        ({"found": [["a", "b"]]}, "found"),
+        ({"true": [[np.inf, 1.0]] * 3}, "true"),
+        ({"true": [[1.0]] * 3}, "true"),
+        ({"true": [[1.0, 2.0]]}, "true"),
+        ({"variances": [1.0]}, "variances"),
+        ({"variances": [1.0, -1.0]}, "variances"),
+        ({"variances": ["a", "b"]}, "variances"),
+        ({"variances": "data"}, "variances"),
+        ({"variances": [1.0, 0.0], "found": TRUE + 1.0}, "variances"),
+        ({"pairing": "best"}, "pairing"),
     ],
 )
-def test_centers_that_do_not_fit_are_an_error(words: dict[str, Any], message: str) -> None:
-    with pytest.raises(ArgumentError, match=message):
+def test_centers_that_do_not_fit_are_an_error(words: dict[str, Any], parameter: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
         knowledge_gap(**{"found": TRUE, "true": TRUE, **words})
+    assert parameter in caught.value.parameters

@@ -12,13 +12,12 @@ from privfed.core.asking.statistics import Statistics
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, UndefinedIndexError
 from privfed.metrics.intervals import OF_A_QUOTIENT, _ends
-from privfed.metrics.label_intervals import quotient_of_labels
 from privfed.metrics.named import METRICS, OF_LABELS
-from privfed.privacy.accounting import gdp_mu
 from privfed.privacy.bounds import RecordBounded
 from privfed.privacy.noised import Noised
-from privfed.questions.cluster_spread import ClusterDistances, FuzzySpread
-from privfed.questions.lloyd import Inertia, agreement
+from privfed.questions.cluster_spread import ClusterDistances
+from privfed.questions.fuzzy_spread import FuzzySpread
+from privfed.questions.lloyd import Inertia
 from tests.some import some
 
 RNG = np.random.default_rng(0)
@@ -43,7 +42,7 @@ def privacy(**words: Any) -> Privacy:
 
 
 SCORES = sorted({*OF_LABELS} & {*METRICS})
-DRAWN = ("davies_bouldin", "calinski_harabasz", *SCORES)
+DRAWN = ("davies_bouldin", "calinski_harabasz")
 NAMES = (*sorted(OF_A_QUOTIENT), "inertia", "fuzzy_davies_bouldin", *DRAWN)
 
 
@@ -137,55 +136,13 @@ def test_where_a_cluster_may_be_empty_there_is_no_interval() -> None:
         assert "no interval: a cluster may have no rows" in str(empty)
 
 
-def table_of(kind: str, n_labels: int, k: int, n: int) -> np.ndarray:
-    """Return counts: each label in one cluster; in part so; labels without clusters; most cells empty."""
-    rng = np.random.default_rng(7)
-    of_labels, of_clusters = rng.dirichlet(np.ones(n_labels)), rng.dirichlet(np.ones(k))
-    pure = np.zeros((n_labels, k))
-    pure[np.arange(n_labels), np.arange(n_labels) % k] = of_labels
-    none = np.outer(of_labels, of_clusters)
-    sparse = rng.dirichlet(np.full(n_labels * k, 0.15)).reshape(n_labels, k)
-    shares = {"pure": pure, "mixed": 0.85 * pure + 0.15 * none, "none": none, "sparse": sparse}[kind]
-    counts: np.ndarray = rng.multinomial(n, shares.ravel() / shares.sum()).reshape(n_labels, k)
-    return counts.astype(np.float64)
-
-
-@pytest.mark.parametrize(
-    ("shape", "n", "epsilon", "seeds"),
-    [
-        ((3, 3), 900, 1.0, 20),
-        *(
-            pytest.param(shape, n, epsilon, 200, marks=pytest.mark.slow)
-            for shape, n, epsilon in (((3, 3), 300, 0.5), ((10, 10), 3000, 2.0), ((4, 15), 1000, 0.5))
-        ),
-    ],
-)
-@pytest.mark.parametrize("kind", ["pure", "mixed", "none", "sparse"])
-def test_scores_of_labels_are_covered_also_where_most_cells_are_empty(
-    kind: str, shape: tuple[int, int], n: int, epsilon: float, seeds: int
-) -> None:
-    """P(low <= exact <= high) >= level. Draws of negative cells as 0 covered from 4 % on."""
-    exact, std = table_of(kind, *shape, n), 1.0 / gdp_mu(epsilon, 1e-6)
-    known, rng = agreement(exact), np.random.default_rng(0)
-    covered, widths = dict.fromkeys(SCORES, 0), []
-    for _ in range(seeds):
-        noised = exact + std * rng.standard_normal(shape)
-        for name in SCORES:
-            low, high = quotient_of_labels(name, noised, std, 0.9, rng)
-            covered[name] += low - 1e-9 <= getattr(known, name) <= high + 1e-9
-            widths.append(high - low)
-    for name in SCORES:
-        assert covered[name] / seeds > 0.9 - 3.0 * np.sqrt(0.09 / seeds), name
-    # With 300 rows at epsilon .5 not much is known of entropies.
-    assert np.median(widths) < (0.9 if n == 300 else 0.6)
-
-
 def test_several_scores_of_labels_are_asked_at_once(tmp_path: Path) -> None:
     budget = PrivacyBudget(2.0, 1e-6, "record", "add-remove", tmp_path / "b", domain=Box(-1.0, 1.0, 1000))
     tables = clients(3, 900)
     words: dict[str, Any] = {"protocol": "plain", **options("accuracy", tables)}
     found = metrics.with_intervals(SCORES, tables, CENTERS, privacy=budget.take(0.5), **words)
     assert [one.metric for one in found] == SCORES and len(budget.log()) == 1
+    assert all(one.low is None and "none is proven" in str(one) for one in found)
     own = privacy(epsilon=2.0, noise_seed=3)
     both = metrics.with_intervals(("v_measure", "accuracy"), tables, CENTERS, privacy=own, **words)
     alone = [metrics.with_interval(one, tables, CENTERS, privacy=own, **words) for one in SCORES[::4]]
@@ -242,15 +199,15 @@ def test_coinciding_centers_have_no_number_in_json() -> None:
     ("words", "match"),
     [
         (
-            {"metric": "silhouette"},
-            "with_interval takes privacy=Privacy.*silhouette needs the distances between",
+            {"metric": "profiles"},
+            "with_interval takes privacy=Privacy.*profiles has no bound",
         ),
         ({"metric": "knowledge_gap"}, "No interval: knowledge_gap compares centers and asks nobody, so that"),
         ({"metric": "labels_agreement"}, "labels_agreement is several scores"),
         ({"metric": "profiles"}, "profiles has no bound"),
         ({"metric": "mine"}, "mine is none of which the effect of noise is known"),
         ({"metric": "inertia", "privacy": None}, "with_interval takes privacy=Privacy"),
-        ({"metric": "inertia", "level": 1.0}, "level must lie in"),
+        ({"metric": "inertia", "level": 1.0}, "level must be a number in"),
         ({"metric": "accuracy"}, "takes these options of numbers: n_labels"),
     ],
 )

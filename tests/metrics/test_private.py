@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from privfed.core.asking.question import ClientData
 from privfed.core.values.domain import Ball, Ranges
-from privfed.errors import ArgumentError
+from privfed.errors import BoundsError
 from privfed.questions.bounded.bounded_metrics import (
     BoundedDistances,
     BoundedInertia,
@@ -62,5 +62,6 @@ def test_rows_beyond_a_smaller_reach_are_clipped_to_its_bounds(name: str) -> Non
 
 @pytest.mark.parametrize("reach", [0.0, -1.0, 1e101, np.nan])
 def test_a_reach_that_bounds_nothing_is_an_error(reach: float) -> None:
-    with pytest.raises(ArgumentError, match="reach must lie in"):
+    with pytest.raises(BoundsError) as found:
         BoundedInertia(ranges=Ranges([0.0], [1.0], 2), centers=np.zeros((1, 1)), reach=reach)
+    assert found.value.parameter == "reach"

@@ -15,11 +15,9 @@ from privfed.core.values.domain import Box
 from privfed.errors import ArgumentError, DataError, UndefinedIndexError
 from privfed.estimators.choosing import LocalClusters, local_cluster_counts
 from privfed.estimators.local_steps import DWFKMeans
-from privfed.federation.opening import open_over
 from privfed.numerics.kernels.dispatch import assign
-from privfed.questions.local_points import local_clusters
+from privfed.questions.local_cluster_counts import local_clusters
 from tests.reference import validity_reference as oracle
-from tests.undeclared import ANYTHING
 
 Clients = list[np.ndarray]
 SUMS = pytest.mark.parametrize("over", ["plain", "masked"])
@@ -125,14 +123,6 @@ def test_how_the_rows_lie_with_the_clients_changes_nothing(index: Callable[..., 
     assert other == pytest.approx(index(clients, centers, protocol="plain"), rel=1e-12)
 
 
-def test_full_silhouette_is_scikit_learns_on_the_pooled_rows() -> None:
-    clients = clients_of(2)
-    rows, centers = np.concatenate(clients), some_centers(clients)
-    assert metrics.silhouette(clients, centers) == sklearn_metrics.silhouette_score(
-        rows, assign(rows, centers)
-    )
-
-
 # --- clusters without rows, of one row, of equal rows ---
 
 
@@ -174,20 +164,15 @@ def test_rows_on_their_centers() -> None:
     assert metrics.calinski_harabasz(clients, centers, protocol="plain") == 1.0
 
 
-@pytest.mark.parametrize(
-    "index", [one for one in INDICES if one is not metrics.mean_distance] + [metrics.silhouette]
-)
+@pytest.mark.parametrize("index", [one for one in INDICES if one is not metrics.mean_distance])
 def test_one_cluster_with_rows_has_no_index(index: Callable[..., float]) -> None:
-    words = {} if index is metrics.silhouette else {"protocol": "plain"}
     with pytest.raises(UndefinedIndexError, match=r"1 (of 2 )?clusters hold"):
-        index(clients_of(2), [[0.0, 0.0], [500.0, 500.0]], **words)
+        index(clients_of(2), [[0.0, 0.0], [500.0, 500.0]], protocol="plain")
 
 
 def test_a_cluster_a_row_has_no_variance_ratio() -> None:
     with pytest.raises(UndefinedIndexError, match="each of the 2 clusters holds one row"):
         metrics.calinski_harabasz([[[0.0]], [[1.0]]], [[0.0], [1.0]], protocol="plain")
-    with pytest.raises(UndefinedIndexError, match="2 clusters hold the 2 rows"):
-        metrics.silhouette([[[0.0]], [[1.0]]], [[0.0], [1.0]])
 
 
 # --- over the query path ---
@@ -208,31 +193,25 @@ def test_an_index_of_a_fit_is_one_masked_sum_of_two_exchanges(
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "parameter"),
     [
-        ({"centers": [[0.0, 0.0]]}, r"n_clusters >= 2, got \(1, 2\)"),
-        ({"centers": [0.0, 1.0]}, r"got \(2,\)"),
-        ({"centers": [["a", "b"], ["c", "d"]]}, "centers must be an array of numbers"),
-        ({"centers": [[0.0], [1.0]]}, "centers need 2 columns"),
-        ({"centers": [[0.0, np.nan], [1.0, 2.0]]}, "centers must be finite"),
-        ({"p": 0.5}, "p must be a number of at least 1, got p=0.5"),
-        ({"p": np.inf}, "p must be"),
-        ({"q": 0.5}, r"q must lie in \[1, 8\], got q=0.5"),
-        ({"q": np.nan}, "q must lie in"),
-        ({"q": 9}, "q must lie in"),
-        ({"privacy": 1.0}, "privacy must be None"),
+        ({"centers": [[0.0, 0.0]]}, "centers"),
+        ({"centers": [0.0, 1.0]}, "centers"),
+        ({"centers": [["a", "b"], ["c", "d"]]}, "centers"),
+        ({"centers": [[0.0], [1.0]]}, ""),
+        ({"centers": [[0.0, np.nan], [1.0, 2.0]]}, "centers"),
+        ({"p": 0.5}, "p"),
+        ({"p": np.inf}, "p"),
+        ({"q": 0.5}, "q"),
+        ({"q": np.nan}, "q"),
+        ({"q": 9}, "q"),
+        ({"privacy": 1.0}, ""),
     ],
 )
-def test_bad_words_are_an_error(blobs: Clients, words: dict[str, Any], message: str) -> None:
-    with pytest.raises(ArgumentError, match=message):
+def test_bad_words_are_an_error(blobs: Clients, words: dict[str, Any], parameter: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
         metrics.davies_bouldin(blobs, **{"centers": [[0.0, 0.0], [6.0, 6.0]], "protocol": "plain", **words})
-
-
-def test_the_full_silhouette_is_for_lists_of_tables_only(blobs: Clients) -> None:
-    with pytest.raises(DataError, match="pools all rows"):
-        metrics.silhouette(open_over(blobs, protocol="plain", policy=ANYTHING), [[0.0, 0.0], [6.0, 6.0]])
-    with pytest.raises(DataError, match="same columns"):
-        metrics.silhouette([np.zeros((2, 2)), np.zeros((2, 3))], [[0.0, 0.0], [6.0, 6.0]])
+    assert not parameter or parameter in caught.value.parameters
 
 
 # --- how many clusters each client finds ---

@@ -23,7 +23,7 @@ from privfed.privacy.dp_sgd import SteppedLedger
 from privfed.privacy.ledger import BudgetLedger
 from privfed.privacy.sampler import SeededGenerator
 from tests.deep.population import clients
-from tests.party.elsewhere import Elsewhere
+from tests.nodes.elsewhere import Elsewhere
 
 N, DOMAIN = 4, Box(0.0, 1.0, max_rows=40)
 X, Y = clients(N, 30)
@@ -108,7 +108,7 @@ def flipped(thing: Any, path: tuple[str, ...]) -> Any:
 def engine_of(where: str, folder: Path) -> Any:
     if where == "simulated":
         return Simulation()
-    return Elsewhere(folder, X, ClientPolicy(require_privacy=True, max_epsilon=9.0), Y)
+    return Elsewhere(folder, X, ClientPolicy(require_privacy=True, max_epsilon=30.0, order=8), Y)
 
 
 def lies(kind: str, engine: Any) -> list[tuple[tuple[str, ...], bool]]:

@@ -31,7 +31,7 @@ from privfed.party.state import MemoryStore
 from privfed.privacy.noised import Noised
 from privfed.questions.lloyd import LloydSums
 from tests.core.question_examples import EXAMPLES
-from tests.party.elsewhere import Elsewhere
+from tests.nodes.elsewhere import Elsewhere
 
 RANGES = Ranges([-1.0, 0.0], [1.0, 2.0], 8)
 CENTERS = np.array([[0.0, 1.0], [0.5, 0.2]])

@@ -36,7 +36,7 @@ from privfed.protocols.plain import PlainAnswer, PlainRequest
 from privfed.questions.cells import CellSums
 from privfed.questions.lloyd import Inertia, LloydSums
 from privfed.questions.ranges import FeatureRanges, locate
-from tests.party.journals import agreement, client, new_party
+from tests.nodes.journals import agreement, client, new_party
 from tests.party.test_program import PRIVATE, WORDS, fitted, private, tables
 from tests.some import some
 
@@ -132,6 +132,7 @@ def test_a_thousand_restarts_are_joined_by_nobody(protocol: str) -> None:
     assert model.federation_.transcript.of(Summed) == []
 
 
+@pytest.mark.filterwarnings("ignore:no row lies:sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("protocol", ["plain", "masked"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_crafted_program_finds_rows_and_no_row_of_grouped_clients(name: str, protocol: str) -> None:

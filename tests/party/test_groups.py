@@ -181,12 +181,39 @@ def test_the_same_rows_under_other_ids_are_not_grouped_a_second_time() -> None:
         gone.updated(table("b"), 5)
 
 
-def test_a_group_is_the_mean_of_all_rows_of_its_ids_once_for_each() -> None:
+def test_a_group_is_the_mean_of_its_ids_means_once_for_each() -> None:
     features = np.array([[0.0], [1.0], [2.0], [30.0], [31.0], [35.0], [40.0]])
     groups = Groups.begun(RawTable(features, None, ["a", "b", "b", "c", "d", "d", "d"]), 2)
     assert groups.members == (("a", "b"), ("c", "d")) and groups.known == ("a", "b", "c", "d")
-    np.testing.assert_array_equal(groups.expanded().features, [[1.0]] * 3 + [[34.0]] * 4)
-    assert groups.expanded().labels is None
+    # a: 0, b: 1.5, c: 30, d: 106 / 3, of three rows.
+    np.testing.assert_allclose(groups.expanded().features, [[0.75]] * 2 + [[98.0 / 3]] * 2, rtol=1e-15)
+    assert groups.expanded().labels is None and groups.rows == groups.ids == (2, 2)
+
+
+@pytest.mark.parametrize("visits", [1, 2, 60, 1000])
+def test_an_id_with_many_rows_moves_its_group_no_more_than_another(visits: int) -> None:
+    """With 60 rows among ids of one to three it had stood within .1 deviations of its group's mean."""
+    rng = np.random.default_rng(5)
+    people = rng.normal(size=(40, 3))
+    often = np.concatenate([np.repeat(people[:1], visits, axis=0), people])
+    ids = ["p0"] * visits + [f"p{i}" for i in range(40)]
+    once = Groups.begun(RawTable(people, None, [f"p{i}" for i in range(40)]), 5)
+    found = Groups.begun(RawTable(often, None, ids), 5)
+    assert (found.members, found.rows, found.ids) == (once.members, once.rows, once.ids)
+    np.testing.assert_allclose(found.means.to_numpy(), once.means.to_numpy(), atol=1e-12)
+
+
+@given(histories(), st.integers(2, 40))
+def test_how_often_a_row_stands_shows_in_no_group(history: History, times: int) -> None:
+    """All rows of some ids many times give the same groups, since an id's mean stays the same."""
+    other = History(
+        {one: rows * (times if place % 3 else 1) for place, (one, rows) in enumerate(history.rows.items())}
+    )
+    mine = History(dict(history.rows))
+    mine.step(2)
+    other.step(2)
+    assert [len(one) for one in mine.states[0].members] == [len(one) for one in other.states[0].members]
+    assert sum(mine.states[0].rows) == sum(other.states[0].rows) == sum(mine.states[0].ids)
 
 
 def test_each_class_has_groups_of_its_own_and_a_small_class_none() -> None:

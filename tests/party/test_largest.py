@@ -31,8 +31,8 @@ from privfed.party.state import MemoryStore
 from privfed.protocols import Masked
 from privfed.questions.cluster_spread import ClusterDistances
 from privfed.questions.lloyd import Inertia
-from tests.party.elsewhere import Elsewhere
-from tests.party.journals import DOMAIN, SERVER
+from tests.nodes.elsewhere import Elsewhere
+from tests.nodes.journals import DOMAIN, SERVER
 from tests.some import some
 from tests.undeclared import ANYTHING
 
@@ -66,18 +66,19 @@ EXAMPLES: dict[str, list[Callable[[], Any]]] = {
     ],
     "FederatedMiniBatch": [_of("FederatedMiniBatch", **K, batch_size=5)],
     "FixedKMeans": [lambda: _of("FixedKMeans", **K, rounds=2, steps=_of("Steps")())()],
+    "GaussianMixture": [_of("GaussianMixture", **K, covariance_type=one) for one in ("full", "tied", "diag")],
     "FuzzyCMeans": [_of("FuzzyCMeans", **K, averaging=one) for one in ("kmeans", "weighted")],
-    "LloydBaseline": [_of("LloydBaseline", **K, method=one) for one in ("lloyd", "fastlloyd")],
     "OneShotKMeans": [
         _of("OneShotKMeans", **K, n_local_clusters=3, merge=merge) for merge in ("summed", "slotted")
     ],
-    "PrivateEvolution": [_of("PrivateEvolution", **K)],
     "PrivateKMeans": [
         _of("PrivateKMeans", **K),
         lambda: _of("PrivateKMeans", **K, steps=_of("Steps", asking=_of("FuzzyStep", m=2.0)())())(),
         lambda: _of("PrivateKMeans", **K, steps=_of("Steps", asking=_own_steps())())(),
     ],
+    "PrivateMixture": [_of("PrivateMixture", **K, covariance_type=one) for one in ("full", "tied", "diag")],
     "PrivateMoments": [_of("PrivateMoments")],
+    "PrivateQuartiles": [_of("PrivateQuartiles")],
     "PrivateSelection": [
         lambda: _of("PrivateSelection", candidates=(2, 3), algorithm=_of("PrivateKMeans", **K)())()
     ],

@@ -13,7 +13,8 @@ from privfed.federation.request import FederationRequest
 from privfed.metrics.asked import AskedMetric
 from privfed.metrics.named import METRICS as METRIC_FUNCTIONS
 from privfed.party.program import Program
-from privfed.questions.cluster_spread import ClusterDistances, ClusterScatter, ClusterSilhouettes, FuzzySpread
+from privfed.questions.cluster_spread import ClusterDistances, ClusterScatter, ClusterSilhouettes
+from privfed.questions.fuzzy_spread import FuzzySpread
 from privfed.questions.lloyd import Inertia
 from tests.party.test_program import fitted, private, refuses, state_after, tables
 from tests.undeclared import ANYTHING

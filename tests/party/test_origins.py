@@ -26,7 +26,6 @@ from privfed.core.asking.phases import (
     Shape,
     Within,
     origin_of,
-    origins,
 )
 from privfed.core.asking.question import Question, kind_named, register
 from privfed.core.names import ALGORITHMS
@@ -34,7 +33,7 @@ from privfed.errors import ArgumentError
 from privfed.metrics.asked import AskedMetric
 from privfed.party.program import Program
 from privfed.questions.lloyd import Inertia, LloydSums
-from tests.declared import UNITS, programs
+from tests.declared import UNITS, origins, programs, values_of
 from tests.party.programs import SETTING
 from tests.some import some
 
@@ -47,7 +46,7 @@ def table() -> str:
     found: dict[str, Origin] = {}
     for unit in some(UNITS):
         for _, program in programs(unit):
-            for name, origin in program.values().items():
+            for name, origin in values_of(program).items():
                 found[name] = Origin.weakest((origin, found.get(name, origin)))
     lines = ["| question | any | derived | equal |", "|---|---|---|---|"]
     for question in sorted({name.partition(".")[0] for name in found}):
@@ -69,7 +68,7 @@ def test_the_page_lists_what_forms_declare() -> None:
 def test_every_value_of_every_question_is_declared_once() -> None:
     for unit in some(UNITS):
         for name, program in some(programs(unit)):
-            values = program.values()
+            values = values_of(program)
             assert values and all(isinstance(one, Origin) for one in values.values()), name
             noised = [one for one in values if one.startswith("Noised.")]
             assert bool(noised) == bool(unit), name
@@ -100,10 +99,14 @@ def test_a_rule_says_where_values_come_from(rule: object, origin: Origin) -> Non
 
 def test_values_of_parts_and_of_questions_within_are_listed_by_themselves() -> None:
     (_, program), *_ = [one for one in programs("") if one[0] == "OneShotKMeans"]
-    values = program.values()
+    values = values_of(program)
     assert values["PointCount.points.seed"] is Origin.EQUAL and values["PointSums.centers"] is Origin.ANY
     form = Form(Inertia, centers=Same("c", Among((np.eye(1), Shape(3, 1)))))
-    assert dict(origins(form)) == {"Inertia.ranges": Origin.ANY, "Inertia.centers": Origin.ANY}
+    assert dict(origins(form)) == {
+        "Inertia.ranges": Origin.ANY,
+        "Inertia.centers": Origin.ANY,
+        "Inertia.directions": Origin.EQUAL,
+    }
 
 
 class Own(Rule):
@@ -165,14 +168,14 @@ def test_what_no_client_can_compare_is_not_registered() -> None:
 def test_whoever_missed_the_sums_before_still_compares_what_is_derived() -> None:
     # k-FED's rounds asked a client that had missed the restart's first sums for points of any kind.
     found = [program for name, program in programs("") if name == "OneShotKMeans"]
-    points = {name for program in found for name in program.values() if name.startswith("PointSums.points")}
+    points = {name for program in found for name in values_of(program) if name.startswith("PointSums.points")}
     assert points >= {"PointSums.points.seed", "PointSums.points.n_clusters"}
 
 
 def test_metrics_declare_what_they_ask_too() -> None:
     assert AskedMetric.of(Inertia, 3).alone().phases(SETTING)
     program = Program((Cycle((Phase(Form(LloydSums, centers=Shape(1, 1))),)),), (), SETTING)
-    assert program.values() == {"LloydSums.ranges": Origin.EQUAL, "LloydSums.centers": Origin.ANY}
+    assert values_of(program) == {"LloydSums.ranges": Origin.EQUAL, "LloydSums.centers": Origin.ANY}
 
 
 if __name__ == "__main__":

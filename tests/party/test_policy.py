@@ -15,21 +15,23 @@ from privfed.algorithms.private.kmeans import PrivateKMeans
 from privfed.algorithms.private.selection import PrivateSelection
 from privfed.algorithms.wf_kmeans import WeightedKMeans
 from privfed.core.agreed.configuration import CohortRule, Configuration, Terms
-from privfed.core.agreed.policy import Claim, Usage
+from privfed.core.agreed.policy import MOST_CENTERS, MOST_LOSSES, MOST_SUMS, Claim, Usage
 from privfed.core.agreed.program import AgreedProgram, Of
 from privfed.core.stored.encoding import CODE
 from privfed.core.values.domain import Ranges
 from privfed.core.values.guarantee import SampledSteps
-from privfed.errors import REMEDIES, ArgumentError, PolicyError, RefusedError
+from privfed.errors import REMEDIES, ArgumentError, PolicyError, PrivacyError, RefusedError
 from privfed.metrics.asked import AskedMetric
 from privfed.metrics.named import ASKS, OF_LABELS, following
-from privfed.party.identity import OwnIdentity
+from privfed.nodes.identity import OwnIdentity
+from privfed.privacy.accounting import gdp_epsilon, gdp_mu
+from privfed.privacy.filters import Filter, sampled_divergence
 from privfed.privacy.ledger import composed_epsilon, refuses_fit
 from privfed.questions.cluster_spread import ClusterProfiles
 from privfed.questions.lloyd import Inertia, LloydSums
 from tests.core.question_examples import EXAMPLES
-from tests.party.elsewhere import Elsewhere
-from tests.party.journals import agreement, new_party
+from tests.nodes.elsewhere import Elsewhere
+from tests.nodes.journals import agreement, new_party
 
 
 def plain(**words: Any) -> Configuration:
@@ -71,7 +73,14 @@ def claim(epsilon: float, **changed: Any) -> Claim:
 
 
 BEFORE = Usage(fits=2, losses=3, claims=(claim(1.0), claim(0.5)))
-STEPPED = Usage(fits=1, claims=(claim(0.5, delta=1e-5, mechanism="dp-sgd"),))
+STEPS = SampledSteps(noise_multiplier=3.0, sample_rate=0.1, max_grad_norm=1.0, steps=10, trainings=5)
+
+
+def stepped(**changed: Any) -> Claim:
+    return claim(1.0, mechanism="dp-sgd", steps=STEPS, **changed)
+
+
+STEPPED = Usage(fits=1, claims=(stepped(order=8),))
 
 FIT = WeightedKMeans(n_clusters=2)
 OF_A_FIT: dict[str, dict[str, Any]] = {name: {} for name in ASKS if name not in OF_LABELS}
@@ -96,6 +105,8 @@ REFUSED: list[tuple[dict[str, Any], Configuration, Usage, str]] = [
     ({"min_colluders": 3}, DRAWN, Usage(), "policy:min_colluders"),
     ({"max_sums": 8}, DRAWN, Usage(), "policy:max_sums"),
     ({"fixed_cohorts": True}, DRAWN, Usage(), "policy:cohorts"),
+    ({"max_clusters": 1}, lloyd(), Usage(), "policy:max_clusters"),
+    ({"max_clusters": 8}, running(NESTED), Usage(), "policy:max_clusters"),
     ({"algorithms": {"OneShotKMeans"}}, lloyd(), Usage(), "policy:algorithm"),
     ({"algorithms": {"OneShotKMeans"}}, ALONE, Usage(), "policy:algorithm"),
     *(
@@ -118,9 +129,12 @@ REFUSED: list[tuple[dict[str, Any], Configuration, Usage, str]] = [
     # Less delta needs more epsilon of the same noise.
     ({"max_epsilon": 1.0, "max_delta": 1e-7}, private(), Usage(), "policy:max_epsilon"),
     # Of DP-SGD epsilon and delta are added: of 1e-5 nothing is left.
-    ({"max_epsilon": 9.0}, private(), STEPPED, "policy:max_epsilon"),
-    ({"max_epsilon": 9.0, "max_delta": 9e-6}, private(), STEPPED, "policy:max_delta"),
-    ({"max_epsilon": 1.3, "max_delta": 2e-5}, private(), STEPPED, "policy:max_epsilon"),
+    ({"max_epsilon": 9.0}, private(), STEPPED, "policy:filter"),
+    ({"max_epsilon": 9.0, "max_delta": 2e-5}, private(), STEPPED, "policy:filter"),
+    ({"max_epsilon": 9.0, "max_delta": 2e-5, "order": 9}, private(), STEPPED, "policy:filter"),
+    ({"max_epsilon": 9.0, "max_delta": 2e-5}, private(steps=STEPS), Usage(), "policy:filter"),
+    ({"max_epsilon": 9.0, "max_delta": 2e-5}, private(mechanism="skellam"), Usage(), "policy:filter"),
+    ({"max_epsilon": 1.5, "max_delta": 2e-5, "order": 8}, private(), STEPPED, "policy:max_epsilon"),
     ({"units": {"client"}}, private(), Usage(), "policy:unit"),
     ({"neighbours": {"replace-one"}}, private(), Usage(), "policy:neighbours"),
     ({"noise": {"local"}}, private(), Usage(), "policy:noise"),
@@ -143,7 +157,8 @@ JOINED: list[tuple[dict[str, Any], Configuration, Usage]] = [
     ({"require_privacy": True, "max_epsilon": 2.5, "max_delta": 2e-5}, private(), BEFORE),
     ({"max_epsilon": 1.57, "max_delta": 1e-6}, private(), BEFORE),
     ({"max_epsilon": 1.38}, private(), BEFORE),
-    ({"max_epsilon": 1.4, "max_delta": 2e-5}, private(), STEPPED),
+    ({"max_epsilon": 9.0, "max_delta": 2e-5, "order": 8}, private(), STEPPED),
+    ({"max_epsilon": 9.0, "max_delta": 2e-5, "order": 8}, private(steps=STEPS), STEPPED),
     ({"units": {"record"}, "neighbours": ["add-remove"], "noise": ("distributed",)}, private(), Usage()),
     ({"units": {"client"}, "max_losses": 3}, plain(), BEFORE),
     ({"max_fits": 3, "max_losses": 3}, plain(), BEFORE),
@@ -169,11 +184,39 @@ def test_a_claim_opens_cohorts_that_differ_where_an_owner_bounds_epsilon_and_now
     """The refusal once named a claim alone as its remedy."""
     private_one = private()
     two = msgspec.structs.replace(private_one, clients=("a", "b"), cohorts=CohortRule(kind="sampled", size=1))
-    open_otherwise: dict[str, Any] = {"algorithms": None, "protocols": None, "group_size": 1}
+    open_otherwise: dict[str, Any] = {
+        "algorithms": None,
+        "protocols": None,
+        "group_size": 1,
+        "max_sums": None,
+    }
     assert refuses_fit(ClientPolicy.closed(**open_otherwise), two) == "policy:cohorts"
     assert refuses_fit(ClientPolicy.closed(**open_otherwise, max_epsilon=1.0, max_delta=1e-3), two) is None
     assert refuses_fit(ClientPolicy.closed(**open_otherwise, fixed_cohorts=False), two) is None
     assert all(name in REMEDIES["policy:cohorts"] for name in ("max_epsilon", "fixed_cohorts = false"))
+
+
+def test_a_closed_policy_bounds_sums_clusters_and_disjoint_sets_of_clients() -> None:
+    """Twenty clients in five fits of four lost five clients' rows, where one fit of twenty loses one."""
+    names: dict[str, Any] = {"algorithms": None, "protocols": None, "group_size": 1}
+    closed = ClientPolicy.closed(8, **names)
+    assert (closed.min_clients, closed.max_sums, closed.max_clusters) == (5, MOST_SUMS, MOST_CENTERS)
+    terms = Terms(max_sums=MOST_SUMS)
+    most = running(WeightedKMeans(n_clusters=MOST_CENTERS), clients=tuple("abcde"), terms=terms)
+    assert refuses_fit(closed, most) is None
+    changed = msgspec.structs.replace
+    assert refuses_fit(closed, changed(most, clients=tuple("abcd"))) == "policy:min_clients"
+    assert refuses_fit(closed, changed(most, terms=Terms(max_sums=MOST_SUMS + 1))) == "policy:max_sums"
+    more = AgreedProgram.of(WeightedKMeans(n_clusters=MOST_CENTERS + 1))
+    assert refuses_fit(closed, changed(most, program=more)) == "policy:max_clusters"
+    halves = CohortRule(kind="schedule", rounds=((0, 1, 2, 3), (4, 5, 6, 7)))
+    disjoint = changed(most, clients=tuple("abcdefgh"), cohorts=halves)
+    assert refuses_fit(closed, disjoint) == "policy:min_clients"
+    # An owner who names another number means it, and noise pays for each total.
+    assert ClientPolicy.closed(8, min_clients=3).min_clients == 3
+    paid = ClientPolicy.closed(8, max_epsilon=1.0)
+    assert (paid.min_clients, paid.max_sums, paid.max_clusters) == (1, None, None)
+    assert [ClientPolicy.closed(n).min_clients for n in range(6)] == [1, 1, 2, 2, 3, 3]
 
 
 @pytest.mark.parametrize(("words", "configuration", "given"), JOINED)
@@ -193,7 +236,7 @@ def test_noise_of_the_server_bounds_nothing_against_the_server() -> None:
     for noise in (["server"], {"server", "local"}, None):
         named = ClientPolicy.closed(**words, noise=noise)
         assert refuses_fit(named, theirs) is None
-        assert named.fixed_cohorts and named.most_losses(theirs) == 1
+        assert named.fixed_cohorts and named.most_losses(theirs) == MOST_LOSSES
     assert not own.fixed_cohorts and own.most_losses(private()) is None
 
 
@@ -202,7 +245,7 @@ def test_a_claim_lifts_no_limit_of_an_owner_who_bounds_no_epsilon() -> None:
     bounded, unbounded = ClientPolicy.closed(max_epsilon=1.0), ClientPolicy.closed(group_size=1)
     for configuration in (private(), private(1e6)):
         assert bounded.most_losses(configuration) is None
-        assert unbounded.most_losses(configuration) == 1
+        assert unbounded.most_losses(configuration) == MOST_LOSSES
         assert configuration.low is not None and configuration.high is not None
         ends = configuration.low.to_numpy(), configuration.high.to_numpy()
         training = EXAMPLES["SketchedUpdates"](Ranges(*ends, configuration.max_rows or 8), np.stack(ends))
@@ -220,6 +263,10 @@ def test_a_claim_lifts_no_limit_of_an_owner_who_bounds_no_epsilon() -> None:
         {"require_privacy": 1},
         {"require_privacy": True},
         {"max_delta": 1e-5},
+        {"order": 8},
+        {"max_epsilon": 1.0, "order": 1},
+        {"max_epsilon": 1.0, "order": 4097},
+        {"max_epsilon": 1.0, "order": 2.5},
         {"max_epsilon": 1.0, "max_delta": 1.0},
         {"max_epsilon": 0.0},
         {"max_epsilon": float("nan")},
@@ -237,19 +284,14 @@ def test_a_wrong_bound_is_an_error_that_names_it(words: dict[str, Any]) -> None:
         ClientPolicy(**words)
 
 
-def test_a_training_by_dp_sgd_is_added_up_as_no_gaussian_release() -> None:
-    """Its epsilon is added to what Gaussian releases before it come to."""
-    steps = SampledSteps(noise_multiplier=1.0, sample_rate=0.1, max_grad_norm=1.0, steps=1, trainings=1)
-    policy = ClientPolicy(max_epsilon=1.9, max_delta=2e-5)
-    assert refuses_fit(policy, private(), BEFORE) is None
-    assert refuses_fit(policy, private(steps=steps), BEFORE) == "policy:max_epsilon"
-
-
-def test_the_hundredth_of_a_bound_may_be_spent_a_hundred_times() -> None:
-    policy = ClientPolicy(max_epsilon=1.0, max_delta=1e-3)
-    stepped = [claim(0.01, delta=1e-5, mechanism="dp-sgd")] * 100
-    assert refuses_fit(policy, private(0.01), Usage(claims=tuple(stepped[:98]))) is None
-    assert refuses_fit(policy, private(0.01), Usage(claims=tuple(stepped))) is not None
+@pytest.mark.parametrize("order", [None, 4, 17])
+def test_the_hundredth_of_a_bound_may_be_spent_a_hundred_times(order: int | None) -> None:
+    policy = ClientPolicy(max_epsilon=3.0, max_delta=1e-3, order=order)
+    part = Filter(3.0, 1e-3, order).whole / 100
+    one = claim(gdp_epsilon(part**0.5, 1e-6), order=order)
+    usage = Usage(claims=(one,) * 99)
+    assert refuses_fit(policy, private(one.epsilon, delta=1e-6), usage) is None
+    assert refuses_fit(policy, private(one.epsilon * 1.001, delta=1e-6), usage) == "policy:max_epsilon"
 
 
 @pytest.mark.parametrize("ends", [(0.0, 2.0), (-1.0, 1.0)])
@@ -289,17 +331,42 @@ def test_the_journal_counts_over_fits_on_the_same_rows(tmp_path: Path) -> None:
     assert journal.usage("ward 3").losses == 3
 
 
-def test_gaussian_fits_compose_exactly_and_others_are_added() -> None:
+def test_gaussian_fits_compose_exactly_and_a_renyi_filter_takes_all_noises() -> None:
     five = [claim(1.0)] * 5
     assert composed_epsilon(five, 1e-6) == pytest.approx(2.3997, abs=1e-4)
-    assert composed_epsilon(five[:1], 1e-6) == 1.0
-    # With Skellam noise the Renyi bound of all budgets holds.
-    assert 2.4 < composed_epsilon([*five[1:], claim(1.0, mechanism="skellam")], 1e-6) < 2.54
-    steps = claim(1.0, delta=1e-7, mechanism="dp-sgd")
-    assert composed_epsilon([steps, steps], 2e-7) == 2.0
-    assert composed_epsilon([steps, steps], 1.9e-7) == float("inf")
-    left = composed_epsilon(five, 9e-7)
-    assert composed_epsilon([*five, steps], 1e-6) == pytest.approx(1.0 + left)
+    assert composed_epsilon(five[:1], 1e-6) == pytest.approx(1.0, rel=1e-9)
+    of_order = [claim(1.0, order=10) for _ in range(4)] + [claim(1.0, mechanism="skellam", order=10)]
+    assert 2.4 < composed_epsilon(of_order, 1e-6) < 2.7
+    # The same by hand: costs a c / 2 of Gaussian noise, and the divergence of the steps.
+    costs = [10 * gdp_mu(1.0, 1e-6) ** 2 / 2, sampled_divergence(STEPS, 10)]
+    excess = np.log1p(-0.1) - (np.log(1e-6) + np.log(10)) / 9
+    both = [claim(1.0, order=10), stepped(order=10)]
+    assert composed_epsilon(both, 1e-6) == pytest.approx(sum(costs) + excess, rel=1e-9)
+
+
+@pytest.mark.parametrize("mechanism", ["skellam", "dp-sgd"])
+def test_the_gaussian_filter_bounds_gaussian_noise_alone(mechanism: str) -> None:
+    for claims in ([stepped()], [claim(1.0), stepped()], [claim(0.1, mechanism="skellam")]):
+        with pytest.raises(PrivacyError):
+            composed_epsilon(claims, 1e-5)
+    with pytest.raises(PrivacyError):
+        composed_epsilon([claim(0.1), claim(0.1, mechanism=mechanism, steps=STEPS, order=8)], 1e-5)
+
+
+@pytest.mark.parametrize("order", [None, 4, 16, 64])
+def test_a_filter_never_takes_more_than_the_whole_claim(order: int | None) -> None:
+    """The smaller of two bounds, or one that changes with what was run, would be no filter."""
+    rng, kinds = np.random.default_rng(0), ("gaussian",) if order is None else ("gaussian", "skellam")
+    bound = Filter(8.0, 1e-5, order)
+    for _ in range(30):
+        drawn = [
+            claim(float(rng.uniform(0.1, 2)), mechanism=str(rng.choice(kinds)), order=order) for _ in range(4)
+        ]
+        whole = composed_epsilon(drawn, 1e-5)
+        assert composed_epsilon(drawn[::-1], 1e-5) == pytest.approx(whole)
+        assert composed_epsilon(drawn[:3], 1e-5) <= whole
+        cost = sum(bound.cost(one.mechanism, one.epsilon, one.delta) for one in drawn)
+        assert (whole <= 8.0) == (cost <= bound.whole)
 
 
 @pytest.mark.parametrize("other", [{"neighbours": "replace-one"}, {"unit": "client"}, {"unit": "user"}])
@@ -309,7 +376,9 @@ def test_claims_of_several_units_or_neighbours_have_no_epsilon_together(
 ) -> None:
     """Where rows are replaced their number is public: the fit after it tells whether a row is there."""
     both = [claim(0.1), claim(0.1, mechanism=mechanism, **other)]
-    assert composed_epsilon(both, 1e-5) == composed_epsilon(both[::-1], 1e-5) == float("inf")
+    for claims in (both, both[::-1]):
+        with pytest.raises(PrivacyError):
+            composed_epsilon(claims, 1e-5)
 
 
 def test_a_journal_with_a_bound_refuses_a_second_kind_of_claim(tmp_path: Path) -> None:
@@ -322,21 +391,21 @@ def test_a_journal_with_a_bound_refuses_a_second_kind_of_claim(tmp_path: Path) -
         return FederatedScaler("range", privacy=small, engine=engine).fit()
 
     fit("add-remove")
-    with pytest.raises(PolicyError, match="policy:max_epsilon"):
+    with pytest.raises(PolicyError, match="policy:filter"):
         fit("replace-one")
 
 
-def test_no_order_of_fits_composes_to_more() -> None:
-    kinds = {"mechanism": ("gaussian", "skellam", "dp-sgd")}
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        drawn = [
-            claim(float(rng.uniform(0.1, 2)), **{name: str(rng.choice(of)) for name, of in kinds.items()})
-            for _ in range(4)
-        ]
-        whole = composed_epsilon(drawn, 1e-5)
-        assert composed_epsilon(drawn[::-1], 1e-5) == pytest.approx(whole)
-        assert composed_epsilon(drawn[:3], 1e-5) <= whole <= sum(one.epsilon for one in drawn) * (1 + 1e-9)
+def test_a_journal_keeps_the_filter_of_its_first_fit(tmp_path: Path) -> None:
+    own, journal = new_party(tmp_path / "party")
+    gaussian, renyi = (ClientPolicy(max_epsilon=8.0, max_delta=1e-5, order=order) for order in (None, 8))
+    journal.begin(agreement(own, 0, 0.5), 0, "ward 3", gaussian)
+    journal.begin(agreement(own, 1, 0.5), 0, "ward 4", renyi)
+    for seed, rows, policy in ((2, "ward 3", renyi), (3, "ward 4", gaussian)):
+        with pytest.raises(PolicyError) as refused:
+            journal.begin(agreement(own, seed, 0.5), 0, rows, policy)
+        assert str(refused.value) == "policy:filter"
+    journal.begin(agreement(own, 4, 0.5), 0, "ward 4", renyi)
+    assert [one.order for one in journal.usage("ward 4").claims] == [8, 8]
 
 
 @pytest.mark.slow

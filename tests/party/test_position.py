@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,17 +9,18 @@ from hypothesis import strategies as st
 from privfed.core.asking.phases import Cycle, Form, Phase, Phases, Shape
 from privfed.core.asking.question import Place, Position, Question
 from privfed.errors import PolicyError
-from privfed.party.position import MOST_MISSED, Gaps, may_end, next_places, phase_at
+from privfed.party.position import may_end, next_places, phase_at
 from privfed.party.program import REFUSED, Program, ProgramState
 from tests.default_run import examples
-from tests.party.follower import follower, readings
 from tests.party.follower.automaton import onward
-from tests.party.programs import MOST, QUESTIONS, SETTING, clear_phases, phases, positions, walked
+from tests.party.programs import QUESTIONS, SETTING, clear_phases, phases, positions, walked
 
 
 @settings(max_examples=examples(400), deadline=None)
 @given(parts=phases(), data=st.data())
-def test_gaps_are_those_of_a_literal_walk(parts: Phases, data: st.DataObject) -> None:
+def test_next_places_are_those_of_a_literal_walk_and_places_rise_along_it(
+    parts: Phases, data: st.DataObject
+) -> None:
     begin: Place = ()
     for _ in range(data.draw(st.integers(0, 5))):
         steps = onward(parts, begin)[0]
@@ -30,13 +29,8 @@ def test_gaps_are_those_of_a_literal_walk(parts: Phases, data: st.DataObject) ->
         assert {one.place for one in steps} == set(next_places(parts, begin))
         begin = data.draw(st.sampled_from(steps)).place
     assert may_end(parts, begin) == onward(parts, begin)[1]
-    gaps, reached = Gaps(MOST), walked(parts, begin)
-    for place in set().union(*reached, *walked(parts, ())):
-        assert phase_at(parts, place) is not None
-        expected = sum(1 << n for n, there in enumerate(reached) if place in there)
-        assert gaps.between(parts, begin, place) == expected
-    ends = [onward(parts, begin)[1], *(any(onward(parts, one)[1] for one in there) for there in reached)]
-    assert gaps.rest(parts, begin) == sum(1 << n for n, there in enumerate(ends[: MOST + 1]) if there)
+    for place in set().union(*walked(parts, begin)):
+        assert phase_at(parts, place) is not None and begin < place
 
 
 def admitted(program: Program, state: ProgramState, question: Question, index: int) -> ProgramState | None:
@@ -54,20 +48,24 @@ CLEAR = st.tuples(clear_phases(), st.lists(clear_phases(1, 2, False), max_size=2
 
 @settings(max_examples=examples(600), deadline=None)
 @given(drawn=PROGRAMS, data=st.data())
-def test_whatever_is_admitted_at_a_stated_position_a_follower_of_all_readings_admits(
+def test_whatever_a_client_missed_no_position_is_admitted_twice_and_places_only_rise(
     drawn: tuple[Phases, tuple[Phases, ...]], data: st.DataObject
 ) -> None:
-    program, old = Program(*drawn, SETTING), follower.Program(*drawn, SETTING)
-    where, now, before, index = positions(program), ProgramState(), readings.Followed(), -1
+    program = Program(*drawn, SETTING)
+    where, now, index, passed = positions(program), ProgramState(), -1, list[Position]()
     for _ in range(6):
         index += data.draw(st.integers(1, 4), label="sums")
         some_of = data.draw(st.lists(st.sampled_from(where), max_size=20, unique=True), label="stated")
         asked = [(one, at) for one in QUESTIONS for at in some_of]
-        found = [(one, after) for one, at in asked if (after := admitted(program, now, one.at(at), index))]
+        found = [(at, after) for one, at in asked if (after := admitted(program, now, one.at(at), index))]
         if not found:
             return
-        question, now = data.draw(st.sampled_from(found), label="asked")
-        before = old.after(before, question, index)
+        at, now = data.draw(st.sampled_from(found), label="asked")
+        for before in passed:
+            assert len(before.used) <= len(at.used) and set(before.used) <= set(at.used)
+            assert before.used != at.used or before.place < at.place
+        passed.append(at)
+        assert index < program.max_sums
 
 
 @settings(max_examples=examples(400), deadline=None)
@@ -92,35 +90,28 @@ def single(kind: type[Question]) -> Phases:
     return (Phase(Form(kind, centers=Shape(1, 1))),)
 
 
-def test_a_metric_that_a_missed_sum_must_have_been_is_not_asked_again() -> None:
+def test_a_metric_is_asked_once_whatever_was_missed() -> None:
     fit, a = (QUESTIONS[0].at(Position(used, (0, 1))) for used in ((), (0,)))
     program = Program(single(type(fit)), (single(type(fit)),) * 3, SETTING)
-    state = program.after(program.after(ProgramState(), fit, 0), a, 1)
-    # A sum was missed: it was the third metric, if the second is asked now.
-    for used in ((0, 1), (1,), (1, 0, 2), (0, 0, 1)):
-        assert admitted(program, state, fit.at(Position(used, (0, 1))), 3) is None
-    state = program.after(state, fit.at(Position((0, 2, 1), (0, 1))), 3)
+    begun = program.after(program.after(ProgramState(), fit, 0), a, 1)
+    for used in ((0,), (), (1,), (1, 0, 2), (0, 0, 1), (0, 3)):
+        assert admitted(program, begun, fit.at(Position(used, (0, 1))), 3) is None
+    assert admitted(program, begun, fit.at(Position((0, 1), (0, 1))), 3) is not None
+    state = program.after(begun, fit.at(Position((0, 2, 1), (0, 1))), 3)
     for used in ((0, 1, 2), (2,), (0, 2, 1), (), (0, 1, 2, 2)):
         assert admitted(program, state, fit.at(Position(used, (0, 1))), 4) is None
 
 
-def test_turns_that_were_missed_are_stated_and_fill_the_gap() -> None:
+def test_a_client_that_missed_sums_answers_later_positions_only() -> None:
     both = (*single(type(QUESTIONS[0])), *single(type(QUESTIONS[2])))
     program = Program((Cycle(both, 2, 40),), (), SETTING)
-    state = program.after(ProgramState(), QUESTIONS[0].at(Position((), (0, 1, 0, 1))), 0)
+    state = program.after(ProgramState(), QUESTIONS[0].at(Position((), (0, 3, 0, 1))), 4)
     second = QUESTIONS[2]
-    for turn, index in ((1, 1), (2, 3), (21, 41)):
+    for turn, index in ((3, 5), (3, 6), (4, 6), (21, 40), (40, 79)):
         assert admitted(program, state, second.at(Position((), (0, turn, 1, 1))), index) is not None
-    for turn, index in ((1, 2), (2, 2), (21, 40), (21, 42), (41, 81)):
+    # The next sum is the next question; a place is never passed twice, and no sum is beyond the program's.
+    for turn, index in ((4, 5), (2, 6), (1, 40), (41, 79), (40, 80)):
         assert admitted(program, state, second.at(Position((), (0, turn, 1, 1))), index) is None
-
-
-def test_no_more_sums_are_missed_in_a_row_than_a_client_counts_through() -> None:
-    fit = QUESTIONS[0]
-    program = Program((replace(single(type(fit))[0], most=MOST_MISSED + 9),), (), SETTING)
-    for index, known in ((MOST_MISSED, True), (MOST_MISSED + 1, False)):
-        found = admitted(program, ProgramState(), fit.at(Position((), (0, index + 1))), index)
-        assert (found is not None) == known
 
 
 @pytest.mark.parametrize("position", [None, Position(), Position((), (0, 1, 1)), Position((), (-1, 1))])

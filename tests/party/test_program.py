@@ -23,10 +23,11 @@ from privfed.party.answerer import own_answerer
 from privfed.party.program import PROGRAM_STATE, Program, ProgramCheck, ProgramState
 from privfed.party.state import FileStore
 from privfed.privacy.noised import Noised
-from privfed.questions.cells import CellSums, NestedCells
+from privfed.questions.cells import CellSums
 from privfed.questions.lloyd import Inertia, LloydSums
 from privfed.questions.local_points import PointCells
-from privfed.questions.ranges import FeatureRanges
+from privfed.questions.nested_cells import NestedCells
+from privfed.questions.ranges import LARGEST, FeatureRanges
 from tests.party.programs import positions
 from tests.some import some
 
@@ -122,7 +123,6 @@ PRIVATE: list[tuple[type, dict[str, object], str]] = [
     *((privfed.DPKMeans, {}, unit) for unit in ("record", "client")),
     (privfed.DWFKMeans, {"local_iter": 1, "init": "random"}, "record"),
     (privfed.DWFKMeans, {"local_iter": 1, "init": ARRAY}, "client"),
-    *((privfed.DPKMeans, {"method": method}, "record") for method in ("lloyd", "fastlloyd", "pe")),
     (privfed.DWFKMeans, {"local_iter": 1}, "record"),
     (privfed.DWFKMeans, {"local_iter": 3, "momentum": 0.3}, "client"),
     (privfed.EWFKMeans, {"local_iter": 2}, "client"),
@@ -225,7 +225,7 @@ def crafted(question: Question) -> list[Question]:
         if isinstance(value, bool):
             found.append({one.name: not value})
     own = question.ranges
-    found.append({"ranges": Ranges(own.low, own.high - 0.5, own.rows)})
+    found.append({"ranges": Ranges(own.low, own.high + 2.0 * LARGEST, own.rows)})
     found.append({"ranges": Ranges(own.low, own.high, own.rows - 1)})
     return [made for words in found if (made := _made(question, words)) is not None]
 
@@ -266,7 +266,7 @@ def test_more_rounds_than_agreed_are_refused(lloyd: tuple[Program, list[Question
     program, asked = lloyd
     assert refuses(program, state_after(program, asked[:6]), asked[5])
     assert refuses(program, state_after(program, asked), asked[-1])
-    assert program.max_sums == 7
+    assert program.max_sums == 8
     with pytest.raises(PolicyError, match=r"^program$"):
         program.after(ProgramState(), asked[-1], 2**40)
 
@@ -320,8 +320,26 @@ def test_of_nested_cells_the_server_chooses_their_number_only(d: int) -> None:
     assert isinstance(cells, NestedCells) and not refuses(program, state, cells)
     for changed in ({"sides": 64} if d == 3 else {"planes": 12},):
         assert refuses(program, state, replace(cells, **changed))
+    # Ranges are those of the run from the first question on, whatever they are.
     ranges = replace(cells.ranges, low=cells.ranges.low - 0.125)
-    assert refuses(program, state, replace(cells, ranges=ranges))
+    state = program.after(state, cells, 1)
+    moved = replace(asked[2], ranges=ranges)
+    assert refuses(program, state, moved) and not refuses(program, state, asked[2])
+
+
+def test_finer_ranges_are_asked_once_after_the_ranges_at_any_center() -> None:
+    far = [rows + 1000.0 for rows in tables(3)]
+    program, asked = asked_by(fitted(privfed.DWFKMeans, {}, 3), far)
+    assert [type(one) for one in asked[:3]] == [FeatureRanges, FeatureRanges, CellSums]
+    states = [ProgramState()]
+    for index, question in enumerate(asked):
+        states.append(program.after(states[-1], question, index))
+    finer = asked[1]
+    assert isinstance(finer, FeatureRanges)
+    assert not refuses(program, states[1], replace(finer, center=finer.ranges.low))
+    assert refuses(program, states[0], finer) and refuses(
+        program, states[2], replace(finer, center=finer.ranges.low)
+    )
 
 
 def test_a_grid_of_many_cells_is_refused() -> None:

@@ -16,7 +16,7 @@ from privfed.engines.in_process import Fault
 from privfed.errors import ArgumentError, NotEnoughClientsError, PolicyError
 from privfed.protocols import CKKS, GroupMasked, Masked, Plain
 from privfed.protocols.secure_sums import SECURE_SUMS
-from tests.party.elsewhere import Elsewhere
+from tests.nodes.elsewhere import Elsewhere
 
 ROWS = [np.random.default_rng(i).uniform(-1.0, 1.0, (30, 2)) for i in range(4)]
 INSISTS = ClientPolicy(min_honest=5, min_colluders=2, max_epsilon=0.2, max_delta=1e-5)

@@ -125,7 +125,8 @@ class Draw:
         d = ranges.n_features
         places = [np.zeros(d), ranges.low, ranges.high, (ranges.low + ranges.high) / 2.0]
         for name in ("center", "centers", "origin"):
-            places += list(np.atleast_2d(getattr(question, name, np.empty((0, d)))))
+            known = getattr(question, name, None)
+            places += [] if known is None else list(np.atleast_2d(known))
         rows = np.array([places[i] for i in self.rng.integers(len(places), size=n)])
         off = np.array([[self.number(finite=True) for _ in range(d)] for _ in range(n)])
         far = [0.0, 1.0, 1e-13, float(ranges.width.max())]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
+from benchmarks.private_baselines import BaselineKMeans
 from privfed import (
     FKM,
     KFED,
@@ -15,6 +16,7 @@ from privfed import (
     DWFKMeans,
     EWFKMeans,
     FederatedFuzzyCMeans,
+    FederatedGaussianMixture,
     FederatedMiniBatchKMeans,
     FederatedScaler,
     FederatedSummary,
@@ -86,6 +88,10 @@ METRICS: dict[str, Run] = {
     "fuzzy_davies_bouldin": metric("fuzzy_davies_bouldin"),
     "fuzzy_davies_bouldin, q=2": metric("fuzzy_davies_bouldin", q=2.0),
     "labels_agreement": agreement,
+    "inertia, clipped": metric("inertia", radius=0.5),
+    "davies_bouldin, clipped": metric("davies_bouldin", radius=0.5),
+    "calinski_harabasz, clipped": metric("calinski_harabasz", radius=0.5),
+    "fuzzy_davies_bouldin, clipped": metric("fuzzy_davies_bouldin", radius=0.5),
 }
 
 
@@ -99,9 +105,9 @@ def no_numbers(update: LocalUpdate) -> np.ndarray:
 
 RECORD: dict[str, Run] = {
     "DPKMeans": estimator(DPKMeans(K)),
-    "DPKMeans, fastlloyd": estimator(DPKMeans(K, method="fastlloyd")),
-    "DPKMeans, lloyd": estimator(DPKMeans(K, method="lloyd")),
-    "DPKMeans, pe": estimator(DPKMeans(K, method="pe")),
+    "BaselineKMeans, fastlloyd": estimator(BaselineKMeans(K, method="fastlloyd")),
+    "BaselineKMeans, lloyd": estimator(BaselineKMeans(K, method="lloyd")),
+    "BaselineKMeans, pe": estimator(BaselineKMeans(K, method="pe")),
     "DWFKMeans": estimator(DWFKMeans(K, local_iter=1, learning_rate=0.8, momentum=0.3)),
     "WFKMeans": estimator(WFKMeans(K, local_iter=1)),
     "FederatedMiniBatchKMeans": estimator(FederatedMiniBatchKMeans(K, momentum=0.5)),
@@ -109,6 +115,9 @@ RECORD: dict[str, Run] = {
     "FederatedFuzzyCMeans, m=1.3": estimator(
         FederatedFuzzyCMeans(K, m=1.3, averaging="weighted", local_iter=1)
     ),
+    "FederatedGaussianMixture": estimator(FederatedGaussianMixture(K)),
+    "FederatedGaussianMixture, tied": estimator(FederatedGaussianMixture(K, covariance_type="tied")),
+    "FederatedGaussianMixture, diag": estimator(FederatedGaussianMixture(K, covariance_type="diag")),
     "FederatedScaler": estimator(FederatedScaler()),
     "FederatedScaler, range": estimator(FederatedScaler("range")),
     "FederatedSummary": estimator(FederatedSummary(6)),

@@ -23,9 +23,9 @@ from privfed.deep.training.trainer import trainer_of
 from privfed.errors import ArgumentError, RefusedError
 from privfed.privacy.bounds import RecordBounded
 from privfed.questions.bounded.bounded_sums import SizeSums
-from tests.declared import programs
+from tests.declared import programs, values_of
 from tests.default_run import examples
-from tests.party.elsewhere import Elsewhere
+from tests.nodes.elsewhere import Elsewhere
 from tests.privacy.any_parameters import (
     MOST_ROWS,
     N_LABELS,
@@ -49,7 +49,7 @@ def names(unit: str) -> list[str]:
     found = {
         name
         for name, program in programs(unit)
-        for value in program.values()
+        for value in values_of(program)
         if unit == "client" or issubclass(_REGISTRY[value.partition(".")[0]], RecordBounded)
     }
     return sorted(found)
@@ -60,7 +60,7 @@ RECORD, CLIENT = names("record"), names("client")
 
 def test_every_question_with_a_bound_is_tried() -> None:
     ours = {name for name, kind in _REGISTRY.items() if kind.__module__.startswith("privfed.")}
-    asked = {value.partition(".")[0] for _, program in programs("record") for value in program.values()}
+    asked = {value.partition(".")[0] for _, program in programs("record") for value in values_of(program)}
     assert {name for name in ours if issubclass(_REGISTRY[name], RecordBounded)} <= asked
     assert {*RECORD, *CLIENT} == {*PHASED}
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from privfed.audits import Audit, Claim, audit_noises, audit_samples
+from privfed.attacks.audits import Audit, Claim, audit_noises, audit_samples
 from privfed.privacy import ledger, noised, pricing
 from privfed.privacy.noised import Noised
 from privfed.privacy.sampler import SeededBits, discrete_gaussian

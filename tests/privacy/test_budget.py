@@ -30,10 +30,9 @@ from privfed import (
 from privfed.core.agreed.policy import Claim
 from privfed.core.values.guarantee import Mechanism, SampledSteps
 from privfed.errors import ArgumentError, BudgetError, PrivacyError, StateError
-from privfed.privacy.accounting import gdp_epsilon
-from privfed.privacy.budget_file import sampled_divergence
+from privfed.privacy.accounting import budget_of, gdp_epsilon
+from privfed.privacy.filters import sampled_divergence
 from privfed.privacy.ledger import composed_epsilon
-from privfed.privacy.pricing import budget_of
 from tests.default_run import slow
 from tests.party.killing import KILLED, SURVIVED, killed_at
 

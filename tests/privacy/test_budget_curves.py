@@ -1,5 +1,7 @@
 """What a budget takes for steps, Skellam and Gaussian noise, beside another library's composition."""
 
+import math
+import warnings
 from pathlib import Path
 
 import mpmath
@@ -9,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privfed import Box, DPKMeans, Privacy
 from privfed.core.values.guarantee import Mechanism, SampledSteps
-from privfed.privacy.budget_file import divergence_of, sampled_divergence
-from privfed.privacy.pricing import budget_of
+from privfed.privacy.accounting import budget_of
+from privfed.privacy.filters import divergence_of, sampled_divergence
 from tests.privacy.test_budget import budget_in, paid
 
 
@@ -83,3 +86,25 @@ def test_choices_are_paid_besides_steps_and_of_two_first_trainings_the_dearer_on
         first = sampled_divergence(change(steps, sample_rate=rate, steps=number, trainings=1), order)
         later = sampled_divergence(change(steps, trainings=2), order)
         assert found == pytest.approx(max(whole, first + later), rel=1e-8)
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "skellam"])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 6.0])
+def test_a_claim_of_noised_totals_is_known_at_any_delta(mechanism: str, epsilon: float) -> None:
+    """It is zero-concentrated: epsilon lies below rho + 2 sqrt(rho ln(1 / delta)), and falls with delta."""
+    box = Box(-1, 1, max_rows=200)
+    claim = Privacy(
+        epsilon=epsilon, delta=1e-6, unit="record", neighbours="add-remove", domain=box, mechanism=mechanism
+    )
+    rows = np.random.default_rng(0).uniform(-1, 1, (60, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        curve = DPKMeans(2, privacy=claim).fit(np.array_split(rows, 3)).privacy_claim_.curve
+    assert curve.at(1e-6) == epsilon and curve.rho is not None
+    found = [curve.at(delta) for delta in (1e-9, 1e-7, 1e-6, 1e-5, 1e-3)]
+    assert found == sorted(found, reverse=True) and np.isfinite(found).all()
+    for delta, one in zip((1e-9, 1e-7, 1e-5), (found[0], found[1], found[3]), strict=True):
+        assert one <= curve.rho + 2.0 * math.sqrt(curve.rho * math.log(1.0 / delta)) + 1e-9
+    assert (curve.mu is not None) == (mechanism == "gaussian")
+    if curve.mu is not None:
+        assert curve.rho == pytest.approx(curve.mu**2 / 2.0)

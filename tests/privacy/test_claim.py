@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
-from privfed import Box, Privacy
+from privfed import Box, DPKMeans, Privacy
 from privfed.core.agreed.configuration import Configuration, Terms
 from privfed.privacy.accounting import Payment
 from privfed.privacy.claim import (
@@ -131,3 +132,15 @@ def test_the_page_of_claims_shows_what_is_printed() -> None:
     assert found is not None and seeded is not None
     assert "\n".join(f"    {line}" for line in str(found).splitlines()) in page
     assert f"    {str(seeded).splitlines()[0]}\n" in page
+
+
+@pytest.mark.parametrize(("protocol", "alone"), [("plain", True), ("masked", False), ("ckks", False)])
+def test_who_adds_the_noise_is_said_as_it_was(protocol: str, alone: bool) -> None:
+    rng = np.random.default_rng(0)
+    clients = [rng.uniform(-1, 1, (50, 2)) for _ in range(4)]
+    model = DPKMeans(2, privacy=Privacy(**KNOWN), protocol=protocol).fit(clients)
+    claim = model.privacy_spent_
+    assert claim is not None and claim.alone is alone
+    assert ("each client adds all of it" in claim.facts()["noise"]) is alone
+    assert model.federation_.transcript.configuration.noising == 1 or not alone
+    assert PrivacySpent.from_dict(json.loads(json.dumps(claim.to_dict()))) == claim

@@ -133,11 +133,14 @@ def told(home: Path, rows: np.ndarray, name: str, invoke: Callable[..., Any]) ->
     """Return what a command shows of clients of which one has these rows: output, exit code and files."""
     home.mkdir()
     lines = [
-        f"{client},{','.join(map(repr, row))}"
+        f"{client},{','.join(map(repr, row[:2]))}{f',{5.0 * row[2]},{int(row[0] > row[1])}' * timed}"
+        for timed in (False, True)
         for client, own in zip("abcd", [rows, *(rows_of(seed, 30) for seed in (3, 4, 5))], strict=True)
-        for row in own[:, :2].tolist()
+        for row in own.tolist()
     ]
-    (home / "t.csv").write_text("g,a,b\n" + "\n".join(lines) + "\n")
+    half = len(lines) // 2
+    for file, head, own_lines in (("t", "g,a,b", lines[:half]), ("s", "g,a,b,t,e", lines[half:])):
+        (home / f"{file}.csv").write_text("\n".join([head, *own_lines]) + "\n")
     test_claims.write_schema(home)
     if not {"fit", "select-k", "summary", "schema fill", "schema scale", PATH} & {name}:
         invoke((*typed_for("fit", home)[0][:-1], home / "run"))
@@ -147,7 +150,7 @@ def told(home: Path, rows: np.ndarray, name: str, invoke: Callable[..., Any]) ->
     files = {
         str(path.relative_to(home)): timeless(path.read_bytes(), home)
         for path in sorted(home.rglob("*"))
-        if path.is_file() and path.name != "t.csv"
+        if path.is_file() and path.name not in ("t.csv", "s.csv")
     }
     return [said.exit_code, timeless(said.output.encode(), home), files]
 
@@ -216,7 +219,7 @@ OF_ROWS = {"predict", "attack", "audit"}
 
 @pytest.mark.parametrize("name", [PATH, *sorted(set(test_claims.cases(Path(), Path())) - OF_ROWS)])
 @pytest.mark.few(1)
-@pytest.mark.filterwarnings("ignore:all centers lie at one end")
+@pytest.mark.filterwarnings("ignore:all centers lie at one end", "ignore:noise may move")
 def test_no_record_shows_in_what_a_command_prints_and_writes(name: str, tmp_path: Path) -> None:
     def invoke(words: tuple[object, ...]) -> Any:
         return CliRunner(env={"COLUMNS": "2000"}).invoke(
@@ -239,4 +242,4 @@ PLAIN = ("--protocol", "plain")
 
 def takes(words: tuple[object, ...]) -> bool:
     """Say whether a command opens sums, of which plain ones repeat to the byte."""
-    return words[0] in {"fit", "measure", "select-k", "summary", "schema"}
+    return words[0] in {"fit", "measure", "select-k", "summary", "schema", "survival"}

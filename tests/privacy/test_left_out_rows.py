@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from privfed import Box, FederatedScaler, Privacy
-from privfed.data import ClientTables, load_clients, read_schema
-from privfed.data.described_clients import load_described
+from privfed.data import ClientTables, load_clients
 from privfed.errors import PrivacyError
+from privfed.tables import read_schema
+from privfed.tables.described_clients import load_described
 
 SCHEMA = """
 [columns.a]

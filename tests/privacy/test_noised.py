@@ -22,8 +22,8 @@ from privfed.numerics.kmeans import LocalUpdate
 from privfed.privacy.bounds import STEPS_OF_A_BOUND
 from privfed.privacy.noised import MOST_STEPS, TAIL, Noised
 from privfed.questions.bounded.bounded_sums import GridSums, RelativeSums
-from privfed.questions.gathered import Slots
 from privfed.questions.lloyd import LloydSums
+from privfed.questions.slots import Slots
 from tests.core.question_examples import EXAMPLES
 from tests.seeded import seeded
 from tests.some import some
@@ -294,8 +294,8 @@ def test_noise_is_independent_across_rounds_clients_and_entries(made: Any, mecha
         (lambda: replace(noised(), sigma=np.ones(2)), "one sigma for each of 3 entries"),
         (lambda: noised(noised()), "of a plain question"),
         (lambda: noised(CLIENTS, limits=[1.0]), "limits must be one for each of 2 entries"),
-        (lambda: noised(CLIENTS, limits=[1.0, 0.0]), "each limit must lie in"),
-        (lambda: noised(CLIENTS, limits=[1.0, np.nan]), "each limit must lie in"),
+        (lambda: noised(CLIENTS, limits=[1.0, 0.0]), "each limit must be a number in"),
+        (lambda: noised(CLIENTS, limits=[1.0, np.nan]), "each limit must be a number in"),
         (lambda: noised(replace(CLIENTS, ranges=WIDE)), "one power-of-two step an entry"),
         (lambda: noised(sigma=MOST_STEPS / TAIL), "more than 2\\^52; declare a smaller max_rows"),
         (

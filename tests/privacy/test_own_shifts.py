@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed.audits import audit_rows
+from privfed.attacks.audits import audit_rows
 from privfed.core.asking.question import ClientData
 from privfed.core.record.transcript import Transcript
 from privfed.errors import PrivFedError

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from privfed import DPKMeans, DWFKMeans
-from privfed.audits import RowsAudit, audit_rows
+from privfed.attacks.audits import RowsAudit, audit_rows
 from privfed.core.asking.question import ClientData
 from privfed.core.roles.conversation import Ask
 from privfed.core.roles.engine import Admitting

@@ -60,7 +60,8 @@ def estimating(kind: Any, **given: Any) -> Any:
 
 def calls() -> Iterator[tuple[str, Call, set[str]]]:
     """Yield a name, a function with the arguments of a call that is right, and all its parameters."""
-    opening = {*signature(open_over).parameters} - {"X", "metric", "algorithm", "privacy", "n_clusters"}
+    without = {"X", "metric", "algorithm", "privacy", "n_clusters", "run_dir"}
+    opening = {*signature(open_over).parameters} - without
     for name in sorted({*metrics.__all__} & {*dir(metrics)}):
         ask = getattr(metrics, name)
         taken = set() if isclass(ask) else {*signature(ask).parameters}
@@ -94,7 +95,7 @@ def calls() -> Iterator[tuple[str, Call, set[str]]]:
 
 FIT = {"n_clusters": 2, "max_iter": 2, "local_iter": 1}
 FITS = {"FederatedFuzzyCMeans": {**FIT, "averaging": "weighted"}}
-UNCLAIMED = ("EWFKMeans", "FederatedPCA", "profiles", "clients_per_cluster")
+UNCLAIMED = ("EWFKMeans", "FederatedGaussianMixture", "FederatedPCA", "profiles", "clients_per_cluster")
 """What has no bound for a record: nothing of it is ever paid."""
 CALLS = {name: call for name, call, _ in calls()}
 TABLE = [(name, parameter) for name, _, taken in calls() for parameter in sorted(taken)]

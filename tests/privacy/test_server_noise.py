@@ -93,7 +93,7 @@ def test_clients_answer_exactly_and_ranges_are_those_of_exact_answers() -> None:
     added = added_noise(asked)
     for i, sigma in enumerate(added.sigma):
         assert added.high[i] == np.floor(reach[i]) and added.low[i] == (np.ceil(-reach[i]) if i == 1 else 0)
-        assert asked.reach[[0, 2, 6][i]] == np.ceil(40 * sigma) * asked.steps[i]
+        assert asked.noise_reach[[0, 2, 6][i]] == np.ceil(40 * sigma) * asked.steps[i]
 
 
 def test_noise_is_exactly_discrete_gaussian() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from privfed import DWFKMeans
-from privfed.audits import Audit, Claim, audit_noises, audit_samples
+from privfed.attacks.audits import Audit, Claim, audit_noises, audit_samples
 from privfed.core.asking.question import ClientData, question_from_bytes
 from privfed.core.record.records import Asked
 from privfed.core.roles.conversation import Ask, Total
@@ -21,6 +21,7 @@ from privfed.privacy import pricing
 from privfed.privacy.accounting import ROUNDING_VARIANCE, gdp_mu
 from privfed.privacy.noised import Noised
 from privfed.privacy.sampler import discrete_gaussian
+from privfed.protocols.client_opened import group_client, relay
 from privfed.protocols.client_opened.client_opened import CommonReplay
 from privfed.protocols.client_opened.scheme import Sealed
 from privfed.questions.bounded.bounded_sums import GridSums
@@ -220,6 +221,9 @@ def test_nothing_but_the_noised_totals_depends_on_the_data(
         return own
 
     monkeypatch.setattr(CommonReplay, "open", planted)
+    # Who leads follows from the session's random bytes, and the lengths of messages from who leads.
+    for module in (group_client, relay):
+        monkeypatch.setattr(module, "leader_of", lambda session, clients: min(clients))
     shown: list[list[object]] = []
     differed: list[bool] = []
     for side, rows in (("one", BASE), ("other", NEIGHBOURS[neighbour])):

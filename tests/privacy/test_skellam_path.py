@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from privfed import DPKMeans
-from privfed.audits import Claim, audit_noises, audit_run, audit_units
+from privfed.attacks.audits import Claim, audit_noises, audit_run, audit_units
 from privfed.core.agreed.configuration import Configuration, Terms
 from privfed.core.asking.question import ClientData
 from privfed.core.roles.conversation import Ask
@@ -16,11 +16,11 @@ from privfed.core.values.domain import Box, Ranges
 from privfed.errors import ArgumentError, PolicyError, PrivacyError
 from privfed.party.state import MemoryStore
 from privfed.privacy import noised
-from privfed.privacy.accounting import gdp_mu
+from privfed.privacy.accounting import budget_of, gdp_mu
 from privfed.privacy.claim import Privacy, claimed, unless_seeded
 from privfed.privacy.ledger import BudgetLedger, ClientBudget
 from privfed.privacy.noised import Noised
-from privfed.privacy.pricing import budget_of, cost
+from privfed.privacy.pricing import cost
 from privfed.privacy.skellam import skellam
 from privfed.questions.bounded.bounded_sums import GridSums, RelativeSums, SizeSums
 from tests.default_run import covering, slow

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from privfed import DPKMeans, DWFKMeans, FederatedScaler, Privacy, metrics
-from privfed.audits import audit_rows, audit_units
+from privfed.attacks.audits import audit_rows, audit_units
 from privfed.core.agreed.configuration import PrivacyTerms
 from privfed.core.asking.question import ClientData
 from privfed.data import ClientTable, ClientTables
@@ -24,7 +24,7 @@ from privfed.privacy.accounting import gdp_mu
 from privfed.privacy.budget import PrivacyBudget
 from privfed.privacy.ledger import ClientBudget
 from privfed.privacy.pricing import agreed_budget
-from tests.party.elsewhere import Elsewhere
+from tests.nodes.elsewhere import Elsewhere
 from tests.privacy.tapes import BOX, Tape, privacy_for, rows_of, seen
 
 MOST = 3
@@ -139,7 +139,7 @@ def test_a_user_with_more_rows_than_are_charged_is_caught(bug: Any, monkeypatch:
     """A run in which a client keeps too many rows: its own replay shows a shift beyond what was charged."""
     data = tables((12,), *THREE[1:], corner=True)
     bug(monkeypatch)
-    monkeypatch.setattr("privfed.audits.rows.chosen", users.chosen)
+    monkeypatch.setattr("privfed.attacks.audits.rows.chosen", users.chosen)
     model = fitted(privacy(), data, DWFKMeans(2, local_iter=1, max_iter=1))
     own = data.tables[0]
     assert audit_rows(model.transcript_, ClientData(own.features, users=own.ids), KEY).verdict == "violated"

@@ -68,8 +68,8 @@ def plain(**options: Any) -> Case:
 
 
 def group_masked(**options: Any) -> Case:
-    stages = ("advertise", "prepare", "collect")
-    return Case(lambda: GroupMasked(losses=1000, **options), stages, stages[:2], 1, 3, needed)
+    stages = ("advertise", "prepare", "invite", "collect")
+    return Case(lambda: GroupMasked(losses=1000, **options), stages, stages[:3], 1, 3, needed)
 
 
 CASES = {
@@ -89,7 +89,12 @@ ASKED_AGAIN = {
 
 ENCRYPTED = {
     "ckks": Case(
-        lambda: CKKS(losses=1000), ("advertise", "prepare", "collect"), ("advertise", "prepare"), 1, 3, needed
+        lambda: CKKS(losses=1000),
+        ("advertise", "prepare", "invite", "collect"),
+        ("advertise", "prepare", "invite"),
+        1,
+        3,
+        needed,
     )
 }
 """Sums that hold whoever answered; a client is out of the fit only where it missed its set-up."""

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from privfed.protocols.ckks.grid import SlotGrid
 from privfed.protocols.crypto import keys
 from privfed.protocols.crypto.fixed_point import Grid
 from privfed.protocols.crypto.keys import KEY_BYTES, Identity
-from privfed.protocols.setup import hybrid
+from privfed.protocols.setup import advertising, hybrid
 from privfed.testing import sum_runs as testing
 from privfed.testing.sum_runs import ANY_DATA, Recorder, Vectors, names, vectors, wide_vectors
 
@@ -66,6 +67,7 @@ def seeded(seed: int) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hybrid, "encapsulate", encapsulate)
+        patch.setattr(advertising, "time_ns", count(1 << 60).__next__)
         patch.setattr(secrets, "token_bytes", rng.bytes)
         patch.setattr(Identity, "generate", lambda: Identity(rng.bytes(KEY_BYTES)))
         yield

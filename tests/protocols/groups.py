@@ -74,7 +74,7 @@ class Played:
         """Return what an honest coordinator would send next, with changes."""
         relay = self.relay
         totals = tuple(relay._totals[-1:])
-        honest = OpenRequest(index, True, relay._lost_bitmap(), totals, b"")
+        honest = OpenRequest(index, True, relay._lost_bitmap(), totals)
         return msgspec.structs.replace(honest, **changed)
 
     def ask(self, client: int, number: int, request: OpenRequest) -> Contribution | Refusal:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from privfed.core.agreed.configuration import Terms
-from privfed.protocols.masked import masked_client, preparing, session
+from privfed.protocols.masked import masked_client, preparing
 from privfed.protocols.setup import rules
 from privfed.protocols.setup.graph import Sizes
 from tests.protocols.hostile import world
@@ -23,7 +23,7 @@ def small_graphs(patch: pytest.MonkeyPatch, degree: int | None = None) -> None:
         opened = t - terms.colluders + 1
         return Sizes(n, d, terms.colluders, t, opened, max(opened, t + 1, terms.threshold))
 
-    for module in (rules, session, world):
+    for module in (rules, world):
         patch.setattr(module, "sizes", sizes)
     # Keys are then agreed on when they are needed, as in large fits.
     for module in (masked_client, preparing):

@@ -17,10 +17,14 @@ from privfed.core.stored.encoding import Message, Refusal, decode, encode
 from privfed.engines.in_process import Fault
 from privfed.errors import MessageError
 from privfed.protocols import Masked
+from privfed.protocols.crypto.keys import KEY_BYTES, Identity
 from privfed.protocols.masked import session as session_module
-from privfed.protocols.masked.client_state import State
+from privfed.protocols.masked.bindings import leaf
+from privfed.protocols.masked.client_state import State, box_bytes
 from privfed.protocols.masked.masked_messages import (
+    BoxKey,
     CollectRequest,
+    Preparation,
     Prepared,
     PrepareRequest,
     Unmasking,
@@ -36,6 +40,7 @@ from privfed.protocols.setup.setup_messages import (
     Joining,
     RosterRequest,
     Slot,
+    part,
 )
 from privfed.protocols.setup.simulated import AnnouncingSession
 from tests.protocols.federations import Sums, names, vectors
@@ -43,7 +48,7 @@ from tests.protocols.federations import Sums, names, vectors
 QUESTION = vectors()
 N = 5
 CODE = re.compile(
-    r"message|error|agreement|setup:\w+|policy:\w+|roster:\w+|prepared:\w+|reports:\w+|receipts(:\w+)?|box:\d+"
+    r"message|error|history|agreement|setup:\w+|policy:\w+|roster:\w+|prepared:\w+|reports:\w+|receipts(:\w+)?|box:\d+"
 )
 REQUESTS = AdvertiseRequest | RosterRequest | Envelope
 INNER = PrepareRequest | CollectRequest | UnmaskRequest
@@ -193,8 +198,6 @@ class Nonsense:
             changed = self.rng.choice((flip, cut, longer, replaced, spliced))(self.rng, data)
             if self.rng.random() < 0.1:
                 changed = self.rng.choice([b"", value * 2, bytes(len(value)), b"\1" * len(value)])
-        elif name == "left_out":
-            changed = tuple(self.rng.choice(self.numbers) for _ in range(self.rng.randint(0, 4)))
         elif name in ("preparations", "keys", "capsules", "invitations"):
             changed = tuple(self(one) for one in value) if self.rng.random() < 0.7 else value * 2
         else:
@@ -257,8 +260,21 @@ def resealed(run: Sums, client: int, reply: bytes, change: Callable[[Any], Any])
     state = run.state(client)
     envelope = decode(reply, Envelope, sender="", stage="")
     channel = Channel(state.keys.channel, state.keys.session, client)
-    message = channel.up.open(envelope, Prepared | Upload | Unmasking | Refusal, "")
+    message = channel.up.open(envelope, Prepared | Upload | Unmasking | BoxKey | Refusal, "")
     return channel.up.seal(envelope.number, envelope.stage, change(message))
+
+
+def resigned(run: Sums, client: int, one: Preparation) -> Preparation:
+    """Return a client's preparation with its own signature over what is now in it."""
+    keys, side = run.state(client).keys, run.sides[client]
+    maker = side._maker(keys, Slot(one.block, one.cohort))  # type: ignore[attr-defined]
+    size = box_bytes(len(maker.numbers))
+    leaves = [
+        leaf(j, place + 1, part(one.boxes, place, size), part(one.key_hashes, place, KEY_BYTES))
+        for place, j in enumerate(maker.neighbours.clients)
+    ]
+    signature = Identity(keys.signing).sign(maker._signed(client, b"".join(leaves)))
+    return msgspec.structs.replace(one, signature=signature)
 
 
 class Forger:

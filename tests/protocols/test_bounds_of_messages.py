@@ -31,7 +31,7 @@ OWN_DISK = (
 )
 """Beginnings of the names of what only its owner writes."""
 
-OWN_PIPE = "privfed.engines.flower.network"
+OWN_PIPE = "privfed.nodes.flower.network"
 """Messages between two processes of the coordinator, over a socket that only its user can open."""
 
 

@@ -29,7 +29,7 @@ def test_a_key_for_the_group_is_no_key_for_the_inner_sum() -> None:
     assert isinstance(read_advertisement(agreement, 2, "client", inner, FIT), Advertisement)
     assert isinstance(read_advertisement(group, 2, "client", for_group, FIT), Advertisement)
     for other, data in ((agreement, for_group), (group, inner)):
-        with pytest.raises(MessageError, match="signature does not hold"):
+        with pytest.raises(MessageError, match="not signed for this fit"):
             read_advertisement(other, 2, "client", data, FIT)
 
 

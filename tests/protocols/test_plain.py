@@ -121,17 +121,17 @@ def test_what_is_no_number_is_answered_as_zero_and_counted_as_clipped() -> None:
     [
         pytest.param(
             lambda: answer_of(5.0, 0.0, 0.0, 0.0),
-            "statistics outside the question's ranges",
+            "statistics that no honest client gives",
             id="high",
         ),
         pytest.param(
             lambda: answer_of(0.0, 0.0, 0.0, -0.5),
-            "statistics outside the question's ranges",
+            "statistics that no honest client gives",
             id="low",
         ),
         pytest.param(
             lambda: answer_of(0.0, np.nan, 0.0, 0.0),
-            "statistics outside the question's ranges",
+            "statistics that no honest client gives",
             id="nan",
         ),
         pytest.param(lambda: answer_of(0.0, 0.0, 0.0), "statistics of another layout", id="short"),
@@ -157,9 +157,14 @@ def test_reply_that_cannot_be_an_answer_is_left_out(reply: Callable[[], bytes], 
 
 
 def test_answers_at_the_border_of_the_ranges_are_taken() -> None:
-    total = told(answer_of(4.0, 0.0, 0.0, 4.0))
+    total = told(answer_of(0.0, 4.0, 0.0, 4.0))
     assert total.contributors == (0, 1, 2) and total.rejected == {}
-    np.testing.assert_array_equal(total.statistics["count"], [8.0, 2.0])
+    np.testing.assert_array_equal(total.statistics["count"], [4.0, 6.0])
+
+
+def test_a_sum_of_rows_that_are_not_counted_is_left_out() -> None:
+    total = told(answer_of(4.0, 0.0, 0.0, 4.0))
+    assert total.rejected == {1: "statistics that no honest client gives"}
 
 
 def test_total_counts_what_was_clipped() -> None:

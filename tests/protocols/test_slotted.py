@@ -20,17 +20,25 @@ from privfed.core.values.domain import Ranges
 from privfed.engines.in_process import Fault
 from privfed.errors import ArgumentError, NotEnoughClientsError, PolicyError, RefusedError
 from privfed.protocols import CKKS, GroupMasked, Masked, Plain, Slotted
+from privfed.protocols.client_opened import group_client, relay
 from privfed.protocols.crypto.fixed_point import grid_of
 from privfed.protocols.crypto.keys import digest
 from privfed.protocols.masked.masked_messages import Upload
 from privfed.protocols.setup.setup_messages import Envelope
 from privfed.protocols.slotted import check_slots, moved, slot_key
-from privfed.questions.gathered import Slots
+from privfed.questions.slots import Slots
 from tests.protocols.federations import ANY_DATA, Sums, Vectors, seeded, vectors
 from tests.protocols.masked.test_uniform import assert_not_uniform, assert_uniform
 
 N = 6
 OWN = vectors(3)
+
+
+@pytest.fixture(autouse=True)
+def _lowest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the lowest on the list lead: it has the secret before any invitation goes out."""
+    for module in (group_client, relay):
+        monkeypatch.setattr(module, "leader_of", lambda session, clients: min(clients))
 
 
 def slots(n: int = N, question: Vectors = OWN) -> Slots:
@@ -274,7 +282,7 @@ def test_the_server_of_masked_sums_never_has_the_secret() -> None:
     for exchange, replies in run.engine.log:
         assert not any(secret in data for data in exchange.requests.values())
         assert not any(secret in data for _, data in replies)
-    assert repr(run.state(0)) == "SlottedState(...)"
+    assert repr(run.state(0)) == "SlottedState(group=State(...), inner=State(...))"
 
 
 def test_what_is_no_message_of_the_set_up_is_refused() -> None:
@@ -292,9 +300,9 @@ def test_what_is_no_message_of_the_set_up_is_refused() -> None:
     ("make", "match"),
     [
         (lambda: Slotted(Plain()), "use masked sums"),
-        (lambda: Slotted(Masked(), sums=0), "sums must be a whole number of at least 1"),
-        (lambda: Slotted(Masked(), contributors=1), "contributors must be a whole number of at least 2"),
-        (lambda: slots(0), r"slots must lie in \[1, 2\*\*16\]"),
+        (lambda: Slotted(Masked(), sums=0), "sums must be a whole number in"),
+        (lambda: Slotted(Masked(), contributors=1), "contributors must be a whole number in"),
+        (lambda: slots(0), "slots must be a whole number in"),
         (lambda: Slots(ranges=ANY_DATA, inner=slots(), slots=3), "no slots itself"),  # type: ignore[arg-type]
         (
             lambda: Slots(ranges=Ranges(np.zeros(1), np.ones(1), 2), inner=OWN, slots=3),

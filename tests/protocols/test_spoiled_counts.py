@@ -103,5 +103,5 @@ def test_over_plain_sums_an_answer_out_of_range_is_thrown_away_by_name() -> None
     ]
     total = run.ask(vectors())
     run.assert_exact(total, vectors())
-    assert total.rejected == {SPOILER: "statistics outside the question's ranges"}
+    assert total.rejected == {SPOILER: "statistics that no honest client gives"}
     assert SPOILER not in total.contributors

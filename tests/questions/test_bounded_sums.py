@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.algorithms.private.baselines import NearSums
+from benchmarks.private_baselines import NearSums
 from privfed.algorithms.private.clients import ClientShares
 from privfed.core.asking.question import ClientData, Question
 from privfed.core.values.domain import Ranges

@@ -14,7 +14,7 @@ from privfed.core.asking.question import ClientData, question_from_bytes
 from privfed.core.record.records import Asked
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, PrivacyError
-from privfed.questions.cells import NestedCells
+from privfed.questions.nested_cells import NestedCells
 from tests.default_run import examples
 from tests.some import some
 

@@ -1,4 +1,4 @@
-"""The range sum finds ranges that hold all data, whatever its scale, from one sum."""
+"""The range sum finds ranges that hold all data, near its spread whatever its scale, from one sum or two."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,38 +10,44 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from privfed import Ball, Box, DWFKMeans
-from privfed.core.asking.question import ClientData
-from privfed.core.roles.conversation import Setting, Total
+from privfed.core.asking.question import ClientData, Question
+from privfed.core.roles.conversation import Ask, Setting, Total, driven
 from privfed.core.values.domain import Domain
 from privfed.errors import DataError
 from privfed.federation.opening import open_over
-from privfed.questions.ranges import LARGEST, FeatureRanges, Located, edges, locate, subdivisions
+from privfed.questions.ranges import (
+    LARGEST,
+    FeatureRanges,
+    Located,
+    edges,
+    locate,
+    subdivisions,
+)
 from tests.undeclared import ANYTHING
 
 Clients = list[np.ndarray]
 
 
-def located(clients: Clients, domain: Domain | None = None) -> Located:
-    """Run the range sum over plain additions, as a server would see it."""
+def located(clients: Clients, domain: Domain | None = None, asked: list[Question] | None = None) -> Located:
+    """Find ranges over plain additions, as a server would see them; note what was asked."""
     setting = Setting(tuple(map(str, range(len(clients)))), clients[0].shape[1], domain)
-    conversation = locate(setting, upcoming=(0,))
-    question = next(conversation).question
-    within = [ClientData(rows).within(question.ranges) for rows in clients]
-    clipped, statistics = sum(moved for _, moved in within), None
-    for data, _ in within:
-        vector, outside = question.spec.clip(
-            question.spec.flatten(question.answer(data, np.random.default_rng(0)))
-        )
-        clipped += outside
-        answer = question.spec.unflatten(vector)
-        statistics = answer if statistics is None else statistics + answer
-    assert statistics is not None
-    try:
-        conversation.send(Total(statistics, tuple(range(len(clients))), clipped=clipped))
-    except StopIteration as finished:
-        found: Located = finished.value
-        return found
-    raise AssertionError("the range takes one sum")
+
+    def total(ask: Ask) -> Total:
+        question = ask.question
+        [] if asked is None else asked.append(question)
+        within = [ClientData(rows).within(question.ranges) for rows in clients]
+        clipped, statistics = sum(moved for _, moved in within), None
+        for data, _ in within:
+            vector, outside = question.spec.clip(
+                question.spec.flatten(question.answer(data, np.random.default_rng(0)))
+            )
+            clipped += outside
+            answer = question.spec.unflatten(vector)
+            statistics = answer if statistics is None else statistics + answer
+        assert statistics is not None
+        return Total(statistics, tuple(range(len(clients))), clipped=clipped)
+
+    return driven(locate(setting, upcoming=(0,)), total)
 
 
 def assert_holds(found: Located, clients: Clients) -> None:
@@ -83,6 +89,44 @@ def test_ranges_are_not_much_wider_than_the_data(clients: Clients) -> None:
     assert (found.ranges.high <= rows.max(axis=0) + slack).all()
 
 
+@given(nasty_clients())
+def test_a_range_is_at_most_twice_the_spread_up_to_the_last_octave(clients: Clients) -> None:
+    found, rows = located(clients), np.concatenate(clients)
+    # The innermost bins around a mean end fifty octaves below the width of the first range.
+    digits = np.maximum(np.abs(rows).max(axis=0), 2.0**-20) * 2.0**-44
+    assert (found.ranges.width <= 2.0 * np.ptp(rows, axis=0) + digits).all()
+
+
+FAR = {"around-zero": (0.0, 3.0), "years": (2015.0, 6.0), "kelvin": (309.0, 4.0), "seconds": (1.7e9, 2e6)}
+FAR |= {"milliseconds": (1.7e12, 2e9), "farthest": (1e12, 0.1), "moles": (0.0, 5e-9), "degrees": (55.6, 0.2)}
+
+
+@pytest.mark.parametrize(("offset", "spread"), FAR.values(), ids=FAR)
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_column_far_from_zero_has_a_range_near_its_spread(
+    offset: float, spread: float, sign: float
+) -> None:
+    rng = np.random.default_rng(3)
+    column = sign * (offset + spread * rng.uniform(-0.5, 0.5, 200))
+    found = located(np.split(np.column_stack([column, rng.normal(size=200)]), 4))
+    low, high = float(found.ranges.low[0]), float(found.ranges.high[0])
+    assert low <= column.min() and column.max() <= high
+    assert high - low <= 1.0625 * np.ptp(column) + 4.0 * np.spacing(abs(offset))
+
+
+@pytest.mark.parametrize(
+    ("columns", "n_asked"),
+    [([-1.0, 1.0], 1), ([0.0, 7.0], 1), ([1.0, 1.9], 1), ([2015.0, 2020.0], 2), ([3.0, 3.0], 2)],
+    ids=["around-zero", "from-zero", "most-of-an-octave", "far", "constant"],
+)
+def test_loose_ranges_alone_are_asked_again_and_only_once(columns: list[float], n_asked: int) -> None:
+    asked: list[Question] = []
+    rows = np.column_stack([np.linspace(*columns, 12), np.linspace(-4.0, 4.0, 12)])
+    located(np.split(rows, 3), asked=asked)
+    shapes = [one.spec.layout[0] for one in asked]
+    assert shapes == [("extremes", (2, 2241)), ("extremes", (1, 1601))][:n_asked]
+
+
 @given(st.lists(st.integers(1, 70), min_size=1, max_size=4))
 def test_bound_on_the_rows_is_the_next_power_of_two(sizes: list[int]) -> None:
     found = located([np.zeros((n, 1)) for n in sizes])
@@ -116,7 +160,7 @@ def test_mean_is_the_pooled_mean(clients: Clients) -> None:
 @pytest.mark.few(8)
 def test_ranges_of_a_column_over_every_protocol(column: list[float], protocol: str) -> None:
     class OnlyLocate:
-        max_sums = 1
+        max_sums = 2
 
         def run(self, setting: Setting) -> Any:
             return locate(setting, upcoming=(0,))

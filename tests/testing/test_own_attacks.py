@@ -11,7 +11,8 @@ import pytest
 
 from privfed import Box, DPKMeans, EWFKMeans, Privacy
 from privfed.attacks import ActiveAttack, PassiveAttack, Prior, Truth
-from privfed.attacks.base.interface import ATTACKS, attack_class
+from privfed.attacks.base.interface import attack_class
+from privfed.attacks.base.names import ATTACKS
 from privfed.attacks.base.preparation import Target
 from privfed.core.record.transcript import Transcript
 from privfed.deep import CFL

@@ -15,7 +15,6 @@ OTHERS = {
         ("accuracy", "adjusted_rand_index", "completeness", "homogeneity", "v_measure"),
         "compares with labels, which a federation of a fit without labels does not have",
     ),
-    "silhouette": "needs all rows in one place, and says so where it gets a federation",
 }
 """Registered metrics that are more than numbers of clients and centers, and what they need besides."""
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -33,8 +33,8 @@ from privfed.core.roles.conversation import Ask, Conversation, Total
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.privacy.bounds import HAIR, bounded_spec, check_sizes, step_of
-from privfed.questions.bounded.bounded_metrics import SharesOfARecord
 from privfed.questions.bounded.bounded_sums import HashSums, SumsInCells
+from privfed.questions.bounded.client_shares import SharesOfARecord
 from privfed.questions.lloyd import check_centers
 
 LENGTH_SHARE = 0.02
@@ -245,7 +245,6 @@ class LocalMovements(SumsInCells):
             second entry; its ranges are those of this question.
     """
 
-    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
     steps: Question
 
     def __post_init__(self) -> None:

@@ -163,7 +163,11 @@ def coreset_phases(frame: Frame, n_clusters: int, rng: np.random.Generator) -> P
     if d > GRID_FEATURES:
         return (Phase(hashes), slabs)
     form = grids.grid_form(frame, grids.LEAST_PER_AXIS, grids.MOST_PER_AXIS[d - 1])
-    return (Phase(Among((*form.rules, hashes))), grids.cut_phase(frame), slabs)
+    return (
+        Phase(Among((*form.rules, hashes))),
+        Phase(grids.grid_form(frame, grids.LEAST_PER_AXIS, grids.MOST_PER_AXIS[len(frame.middle) - 1]), 0),
+        slabs,
+    )
 
 
 def _always(n_clusters: int, n_features: int) -> int:
@@ -193,8 +197,7 @@ def coreset_always_phases(frame: Frame, n_clusters: int, rng: np.random.Generato
 
 def hashed(scale: Scale, rng: np.random.Generator, share: float, n_planes: int) -> Conversation[Coreset]:
     """Ask for a coreset in the cells between random hyperplanes through the scale's center."""
-    d = len(scale.center)
-    normals = drawn_normals(d, n_planes, rng)
+    normals = drawn_normals(len(scale.center), n_planes, rng)
     question = HashSums(ranges=scale.frame.ranges, center=scale.center, radius=scale.radius, normals=normals)
     return (yield from _averaged(scale, question, share, single=n_planes == 0))
 
@@ -265,8 +268,7 @@ def _main_direction(scale: Scale, found: Coreset) -> tuple[FloatArray, float]:
     """Return along which direction a coreset varies most, and what share of its variance that is."""
     offsets = (found.points - scale.center) * np.sqrt(found.weights)[:, None]
     _, values, right = np.linalg.svd(offsets, full_matrices=False)
-    share = float(np.square(values[0]) / max(np.square(values).sum(), np.finfo(float).tiny))
-    return right[0], share
+    return right[0], float(np.square(values[0]) / max(np.square(values).sum(), np.finfo(float).tiny))
 
 
 def _sliced(scale: Scale, axis: FloatArray, n_slabs: int) -> Conversation[Coreset]:
@@ -322,8 +324,7 @@ def _sure(found: Coreset, n_clusters: int, rng: np.random.Generator) -> Coreset:
             break
         labels = _best(found, n_clusters, rng)[1]
         held = np.bincount(labels, found.weights, n_clusters)
-        least = np.sqrt(np.bincount(labels, found.least**2, n_clusters))
-        left = (held >= least)[labels]
+        left = (held >= np.sqrt(np.bincount(labels, found.least**2, n_clusters)))[labels]
         if left.all() or left.sum() < n_clusters:
             break
         found = found.only(left)
@@ -363,8 +364,7 @@ def exchanged(points: FloatArray, weights: FloatArray, centers: FloatArray) -> t
     labels = nearest(points, centers)
     for _ in range(MOST_EXCHANGES):
         centers, total = _means(points, weights, labels, centers)
-        squares = many_distances(points, centers[None])[0].T
-        saved, added = _changes(squares, weights, labels, total)
+        saved, added = _changes(many_distances(points, centers[None])[0].T, weights, labels, total)
         gain = saved - added.min(axis=1)
         point = int(gain.argmax())
         if gain[point] <= _LEAST_GAIN * saved.sum():

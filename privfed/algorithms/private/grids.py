@@ -80,8 +80,7 @@ _MOST_CUT_CELLS = 1 << 14
 def per_axis_for(scale: Scale, share: float, rows: float) -> float:
     """Return how many cells along an axis hold so many rows, in standard deviations of a count's noise."""
     d = len(scale.center)
-    per_cell = max(rows * scale.count_noise(share, COUNT_PART), 4.0)
-    per_axis: float = (scale.n_rows / per_cell) ** (1.0 / d)
+    per_axis: float = (scale.n_rows / max(rows * scale.count_noise(share, COUNT_PART), 4.0)) ** (1.0 / d)
     return per_axis
 
 
@@ -97,8 +96,7 @@ def grid_plan(scale: Scale, n_clusters: int) -> tuple[float, int]:
     missing = (wanted / per_axis_for(scale, GRID_SHARE, FINE) ** d) ** 2
     most = min(MOST_GRID_SHARE, 1.0 - ROUNDS_SHARE - scale.spent)
     share = float(np.clip(GRID_SHARE * missing, GRID_SHARE, most))
-    fine = min(per_axis_for(scale, share, FINE), wanted ** (1.0 / d))
-    return share, whole_per_axis(max(coarse, fine), d)
+    return share, whole_per_axis(max(coarse, min(per_axis_for(scale, share, FINE), wanted ** (1.0 / d))), d)
 
 
 def whole_per_axis(per_axis: float, n_features: int) -> int:
@@ -118,11 +116,6 @@ def _grid_forms(frame: Frame, least: int, most: int) -> tuple[Form, Form]:
     boxes = {"low": Shape(d), "high": Shape(d)}
     cut = {"cuts": Shape((least**d, most**d))}
     return Form(GridSums, **known, **boxes), Form(GridSums, **known, **boxes, **cut)
-
-
-def cut_phase(frame: Frame) -> Phase:
-    """Return what `cut` asks, which may be left out."""
-    return Phase(grid_form(frame, LEAST_PER_AXIS, MOST_PER_AXIS[len(frame.middle) - 1]), least=0)
 
 
 def box(scale: Scale, per_axis: int, octaves: bool) -> tuple[FloatArray, FloatArray, float]:
@@ -183,7 +176,7 @@ def cut(scale: Scale, n_clusters: int, total: Counted) -> Conversation[tuple[Kep
         return None
     cuts = _cuts(scale, total, n_clusters)
     more = (cuts ** len(scale.center)).sum() - len(cuts)
-    if _many_full(total, n_clusters) or more <= LEAST_PARTS * n_clusters:
+    if _n_full(total) >= MOST_FULL * n_clusters or more <= LEAST_PARTS * n_clusters:
         return None
     return (yield from _cut_into(n_clusters, total, cuts))
 
@@ -244,7 +237,7 @@ def cut_always(scale: Scale, n_clusters: int, per_axis: int) -> Conversation[Cor
     cuts, spent = np.ones(len(total.counts)), GRID_SHARE + CUT_SHARE
     cuts[np.argsort(-total.counts, kind="stable")[:n_clusters]] = parts
     finer = yield from _cut_into(n_clusters, total, cuts)
-    if _many_full(total, n_clusters) or len(finer[0].points) < n_clusters:
+    if _n_full(total) >= MOST_FULL * n_clusters or len(finer[0].points) < n_clusters:
         return replace(found, spent=spent)
     return finer[0].coreset(scale, finer[1], spent)
 
@@ -260,10 +253,6 @@ def cut_always_phases(frame: Frame, n_clusters: int, per_axis: int) -> Phases:
     whole, cut = _grid_forms(frame, per_axis, per_axis)
     uncut = parts_always(n_clusters, len(frame.middle)) == 1
     return (Phase(whole),) if uncut else (Phase(whole), Phase(cut))
-
-
-def _many_full(total: Counted, n_clusters: int) -> bool:
-    return _n_full(total) >= MOST_FULL * n_clusters
 
 
 def _n_full(total: Counted) -> int:

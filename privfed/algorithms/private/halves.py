@@ -125,8 +125,7 @@ class Seats:
         share = weight * k / weight.sum()
         no_rows = (share < LITTLE) & (mean < (few - NO_ROWS) * noise)
         few_rows = (mean < few * noise) & (surely_less | (share < NEGLIGIBLE))
-        none = self._none(asked, noise)
-        found: BoolArray = (self.rounds > 0.0) & (few_rows | no_rows | none)
+        found: BoolArray = (self.rounds > 0.0) & (few_rows | no_rows | self._none(asked, noise))
         return found
 
     def _none(self, asked: FloatArray, noise: float) -> BoolArray:
@@ -337,8 +336,7 @@ def traded(
     empty = seats.empty(asked, state.count_noise, FEW, LESS)
     centers, variance, new = state.centers.copy(), state.variance.copy(), np.zeros(len(asked), dtype=np.bool_)
     rows, sure = state.counts, halves.gain - SURELY_MORE * halves.unsure
-    squares = np.square(centers[:, None] - centers).sum(axis=2)
-    rise = rows[:, None] * rows / (rows[:, None] + rows) * squares
+    rise = rows[:, None] * rows / (rows[:, None] + rows) * np.square(centers[:, None] - centers).sum(axis=2)
     np.fill_diagonal(rise, np.inf)
     for split in np.argsort(-sure, kind="stable").tolist():
         free = ~new

@@ -91,7 +91,7 @@ from privfed.core.roles.conversation import Conversation, Setting
 from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.numerics.kernels.interpreted import squared_distances
 from privfed.questions.cells import GRID_FEATURES
-from privfed.questions.histograms import SIZE_SHARE, ClientSizes, typical_size
+from privfed.questions.client_sizes import SIZE_SHARE, ClientSizes, typical_size
 
 MOST_ROUNDS = 8
 
@@ -262,8 +262,7 @@ class NoisedKMeans(ABC):
         else:
             ranges, shape = scale.frame.ranges, (k, len(scale.center))
             centers = rng.uniform(ranges.low, ranges.high, shape) if isinstance(self.init, str) else self.init
-            unknown = Coreset(centers, np.ones(k), 0.0, single=True, hashed=False, spent=0.0)
-            start = begun(scale, unknown, k)
+            start = begun(scale, Coreset(centers, np.ones(k), 0.0, single=True, hashed=False, spent=0.0), k)
         if self.fixed:
             start = replace(start, radius=octave(start.radius, scale.frame.radius))
         return (yield from self.refined(start, centers))
@@ -323,8 +322,7 @@ class NoisedKMeans(ABC):
             if new is not None:
                 movement = np.where(new[:, None], 0.0, movement)
             history.append(frozen_array(state.centers))
-        n_rows = round(scale.n_rows)
-        return ClusteringOutcome(history[-1], tuple(history), None, n_rows, None, float("nan"))
+        return ClusteringOutcome.noised(history, round(scale.n_rows))
 
 
 @dataclass(frozen=True, kw_only=True)

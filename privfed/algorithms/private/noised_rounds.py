@@ -38,7 +38,7 @@ from privfed.algorithms.private.points import Coreset
 from privfed.algorithms.private.scale import Frame, Scale, chi_ratio, clipped, radius_rule
 from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.phases import Form, Phase, Phases, Shape
-from privfed.core.asking.question import AdditiveOver, register
+from privfed.core.asking.question import register
 from privfed.core.asking.statistics import StatisticsSpec
 from privfed.core.roles.conversation import Ask, Conversation
 from privfed.core.values.domain import FloatArray, Ranges
@@ -278,8 +278,7 @@ def wide_phases(frame: Frame, n_clusters: int) -> Phases:
     """Return what `widened` asks, which may be left out."""
     if frame.ranges.n_features <= GRID_FEATURES:
         return ()
-    sizes = (int(LEAST_WIDE * n_clusters), int(MOST_WIDE * n_clusters))
-    return (round_phase(frame, sizes, 1, least=0),)
+    return (round_phase(frame, (int(LEAST_WIDE * n_clusters), int(MOST_WIDE * n_clusters)), 1, least=0),)
 
 
 @register
@@ -292,7 +291,6 @@ class FuzzyRelativeSums(SumsInCells, RecordBounded):
         m: fuzzifier, above 1.
     """
 
-    additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
     asks: ClassVar[tuple[str, ...]] = ("count", "sum", "distance")
     centers: FloatArray
     m: float = 2.0

@@ -32,12 +32,12 @@ from privfed.algorithms.rounds import ClusteringOutcome
 from privfed.core.asking.phases import Among, Phase, Phases
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Conversation, Setting
-from privfed.core.values.domain import FloatArray, frozen_array
+from privfed.core.values.domain import FloatArray
 from privfed.errors import PrivacyError
 from privfed.numerics.kernels.dispatch import assign
 from privfed.numerics.memberships import memberships
 from privfed.questions.cells import GRID_FEATURES
-from privfed.questions.cluster_spread import index_from
+from privfed.questions.fuzzy_spread import index_from
 
 CORESET_SHARE = 0.75
 """Share of the budget for the coreset, which gives the choice and the start."""
@@ -145,10 +145,7 @@ class PrivateSelection:
         k = self.candidates[place]
         start = begun(scale, found, k)
         refined = yield from replace(self.algorithm, n_clusters=k).refined(start, tried[place][0])
-        outcomes = [
-            ClusteringOutcome(centers, (frozen_array(centers),), None, refined.n_rows, None, index)
-            for centers, index in tried
-        ]
+        outcomes = [ClusteringOutcome.noised([centers], refined.n_rows, index) for centers, index in tried]
         outcomes[place] = refined
         return Selected(k, tuple(index for _, index in tried), tuple(outcomes))
 

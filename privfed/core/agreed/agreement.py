@@ -49,10 +49,18 @@ class JournalCounter:
     Args:
         counter: number of entries; 0 where no journal is kept.
         head: hash that chains them, 32 bytes.
+        at: when the party showed it, in nanoseconds, by a clock of its own that only goes forward.
     """
 
     counter: int = 0
     head: bytes = bytes(32)
+    at: int = 0
+
+    def contradicts(self, other: JournalCounter) -> bool:
+        """Say whether no journal shows both that only goes on: one of them is of an older copy."""
+        if self.counter == other.counter or 0 in (self.counter, other.counter):
+            return self.head != other.head
+        return (self.counter < other.counter) != (self.at < other.at)
 
 
 @runtime_checkable
@@ -60,15 +68,16 @@ class Remembering(Protocol):
     """A long-term key whose party keeps a journal over all its fits."""
 
     def journal_counter(self) -> JournalCounter:
-        """Return the party's journal counter as it is now."""
+        """Return the party's journal counter as it is now, and remember when it was shown."""
 
-    def meets(self, peers: Mapping[bytes, JournalCounter], since: int) -> bytes | None:
-        """Remember the journal counters of others; return the key of one that shows a lower one.
+    def meets(self, peers: Mapping[bytes, tuple[JournalCounter, bytes]]) -> dict[bytes, tuple[bytes, bytes]]:
+        """Remember the journal counters of others, and for good which of them contradicted an earlier one.
 
         Args:
-            peers: public key -> that party's journal counter at a set-up, as it signed.
-            since: number of entries that this party's own journal had at that set-up. What it met only after
-                may have been shown there later: several set-ups may run at once.
+            peers: public key -> that party's journal counter at a set-up, and the statement that it signed.
+
+        Returns:
+            Public key of each party whose journal ever went back -> two of its statements that show it.
         """
 
 

@@ -18,7 +18,7 @@ from privfed.core.asking.statistics import Entry, StatisticsSpec
 from privfed.core.stored.encoding import Array, Codec, encode
 from privfed.core.values.domain import Ranges, check_private
 from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, SampledSteps, Unit
-from privfed.core.values.numbers import Count, Integer, Items, Number
+from privfed.core.values.numbers import Count, Integer, Items, Number, check_number, check_whole
 from privfed.errors import ArgumentError
 
 SLOTTED = "slotted "
@@ -46,18 +46,15 @@ class CohortRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     rounds: Items[Items[Number]] = ()
 
     def __post_init__(self) -> None:
-        if self.kind == "sampled" and self.size < 1:
-            raise ArgumentError(f"a sampled cohort needs at least one client, got size={self.size}.")
-        if self.kind == "schedule" and not self.rounds:
-            raise ArgumentError("a schedule needs at least one round.")
+        check_whole("size", self.size, 1 if self.kind == "sampled" else 0)
+        check_whole("n_rounds", len(self.rounds), 1 if self.kind == "schedule" else 0)
         for members in self.rounds:
             if not members or len(set(members)) != len(members) or min(members) < 0:
                 raise ArgumentError(f"a round lists client positions, each once; got {members}.")
 
     def cohort(self, label: int, clients: tuple[str, ...]) -> tuple[int, ...]:
         """Return the positions of the clients in the cohort with this label, ascending."""
-        if label < 0:
-            raise ArgumentError(f"a cohort's label is at least 0, got {label}.")
+        check_whole("label", label, 0)
         if label == 0 or self.kind == "all":
             return tuple(range(len(clients)))
         if self.kind == "schedule":
@@ -132,15 +129,14 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def __post_init__(self) -> None:
         lows = dict.fromkeys(("colluders", "threshold", "repeats", "slotted", "slot_contributors"), 0)
         lows |= dict.fromkeys(("min_clients", "honest", "max_sums"), 1)
-        if self.losses is not None and self.losses < 0:
-            raise ArgumentError(f"losses must be None or at least 0, got losses={self.losses}.")
         for name, low in lows.items():
-            if getattr(self, name) < low:
-                raise ArgumentError(
-                    f"{name} must be at least {low}, got {name}={getattr(self, name)}.", parameters=[name]
-                )
-        if not 0 <= self.dropouts < 1:
-            raise ArgumentError(f"dropouts must lie in [0, 1), got dropouts={self.dropouts}.")
+            check_whole(name, getattr(self, name), low)
+        check_whole("losses", self.losses, 0, or_none=True)
+        check_number("dropouts", self.dropouts, "[0, 1)")
+
+
+_BOUNDS = {"spare": "[0, 1)", "epsilon": "(0, inf)", "delta": "(0, 1)", "budget": "(0, inf)"}
+"""Numbers of a claim -> their bounds."""
 
 
 class AddedNoise(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -232,13 +228,8 @@ class PrivacyTerms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 f'units have none. Got unit="{self.unit}", rows_per_user={self.rows_per_user}.',
                 parameters=["rows_per_user"],
             )
-        if not 0 <= self.spare < 1:
-            raise ArgumentError(f"spare must lie in [0, 1), got spare={self.spare}.", parameters=["spare"])
-        if not (0 < self.epsilon < float("inf") and 0 < self.delta < 1 and 0 < self.budget < float("inf")):
-            raise ArgumentError(
-                f"privacy needs epsilon > 0, delta in (0, 1) and a positive budget, got "
-                f"epsilon={self.epsilon}, delta={self.delta}, budget={self.budget}."
-            )
+        for name, bounds in _BOUNDS.items():
+            check_number(name, getattr(self, name), bounds)
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -298,8 +289,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     @property
     def most_losses(self) -> int | None:
         """How often clients may be lost; None for no limit, and under noise that clients add."""
-        noised = self.privacy is not None and not self.noised_by_server
-        return None if noised else self.terms.losses
+        return None if self.privacy is not None and not self.noised_by_server else self.terms.losses
 
     @property
     def noised_by_server(self) -> bool:
@@ -374,13 +364,9 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def allows_ranges(self, question: Question) -> bool:
         """Say whether a question's ranges equal the declared ones; without declared ones, any are allowed."""
         ranges = question.ranges
-        if ranges.n_features != self.n_features:
-            return False
-        if self.low is not None and self.low.data != ranges.low.tobytes():
-            return False
-        if self.high is not None and self.high.data != ranges.high.tobytes():
-            return False
-        return self.max_rows is None or self.max_rows == ranges.rows
+        ends = (self.low, ranges.low), (self.high, ranges.high)
+        same = all(agreed is None or agreed.data == own.tobytes() for agreed, own in ends)
+        return same and ranges.n_features == self.n_features and self.max_rows in (None, ranges.rows)
 
     @property
     def box(self) -> Ranges | None:

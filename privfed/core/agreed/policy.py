@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from math import ceil, inf
+from math import ceil
 from typing import Any, Self
 
 from privfed.core.agreed.agreement import N_CLUSTERS
@@ -17,15 +17,15 @@ from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.program import AgreedProgram, Numbers, Of, values_of
 from privfed.core.asking.question import Question, parts_of, wire_name
 from privfed.core.values.domain import Ball, Box, Domain
-from privfed.core.values.guarantee import Neighbours, Noise, Unit, Word
-from privfed.core.values.numbers import check_whole
+from privfed.core.values.guarantee import MOST_ORDER, Neighbours, Noise, SampledSteps, Unit, Word
+from privfed.core.values.numbers import check_number, check_whole
 from privfed.errors import ArgumentError
 
 HIDING = frozenset({"masked", "masked-verified", "group-masked", "ckks"})
 """Secure sums that show nobody a single answer."""
 
-GROUP_SIZE, MOST_FITS = 5, 10
-"""Groups of rows, and fits on the same rows, where the owner of a node says nothing else."""
+GROUP_SIZE, MOST_FITS, MOST_LOSSES, MOST_SUMS, MOST_CENTERS = 5, 10, 10, 1000, 100
+"""Groups of rows; fits and losses over the life of the rows; sums and clusters of a fit: a silent owner's."""
 
 MOST_DELTA = 1e-5
 """Most delta of all fits together, where a policy bounds epsilon and says nothing of delta."""
@@ -60,6 +60,8 @@ class Claim:
         unit: what it protects.
         neighbours: which data sets it compares.
         mechanism: "gaussian" or "skellam" noise of totals, or "dp-sgd" (noise in the clients' training).
+        steps: of DP-SGD; None for other noise.
+        order: of the Renyi filter of the policy under which the fit began; None for the Gaussian one.
     """
 
     epsilon: float
@@ -67,6 +69,8 @@ class Claim:
     unit: str
     neighbours: str
     mechanism: str
+    steps: SampledSteps | None = None
+    order: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +82,8 @@ class Usage:
         sums: sums that were answered.
         starts: in how many different sets of cells rows were counted.
         losses: how often clients were lost in those fits; and one for each set of clients and rule of cohorts
-            beyond the first, since totals over two sets show the difference.
+            beyond the first, since totals over two sets show the difference. Fits that ended without an
+            answer count nowhere.
         claims: the fits' agreed guarantees; `privfed.privacy.ledger` composes them. Nothing bounds what fits
             that claimed none gave.
         unprotected: fits that claimed no guarantee.
@@ -109,8 +114,8 @@ class ClientPolicy:
     | `fixed_cohorts` | where cohorts are fixed groups of clients: no combination of totals isolates fewer |
     | `verified` | where clients verify totals (True), which shows every client every total, or not (False) |
     | `max_losses` | while sums with other clients lost than before, or asked again, and fits of other \
-clients or cohorts are at most so many *; by default 1, or a tenth of 30 clients or more; any within \
-`max_epsilon` |
+clients or cohorts are at most so many *; by default 1 (of a node 10), or a tenth of 30 clients or more; any \
+within `max_epsilon` |
     | **what** | |
     | `algorithms` | in these algorithms, by registered name, and privfed's metrics about what they find; in \
 metrics asked alone, and others after a fit, by the name of their question |
@@ -126,12 +131,16 @@ metrics asked alone, and others after a fit, by the name of their question |
     | `noise` | with noise by these, likewise |
     | **how much** | |
     | `max_sums` | in fits of at most so many sums |
+    | `max_clusters` | in algorithms of at most so many clusters: questions about many small ones show rows |
     | `max_fits` | in so many fits * |
     | `max_starts` | while rows are counted in at most so many sets of cells *; those of `init="nested"` are \
 the same in each fit, up to their number and the ranges |
     | `max_epsilon` | while all fits together, of one unit and neighbours, spend at most this *; it implies \
 `require_privacy` |
     | `max_delta` | at this delta of all fits together (1e-5 by default); needs `max_epsilon` |
+    | `order` | by this rule of composition: None for fits under Gaussian noise alone; an integer from 2 to \
+4,096 is the order of a Renyi filter, which Skellam noise and DP-SGD need. It is fixed before the first fit; \
+needs `max_epsilon` |
     """
 
     protocols: frozenset[str] | None = None
@@ -154,17 +163,20 @@ the same in each fit, up to their number and the ranges |
     noise: frozenset[str] | None = None
 
     max_sums: int | None = None
+    max_clusters: int | None = None
     max_fits: int | None = None
     max_starts: int | None = None
     max_epsilon: float | None = None
     max_delta: float | None = None
+    order: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("min_clients", "min_honest", "group_size"):
             check_whole(name, getattr(self, name), 1)
         check_whole("min_colluders", self.min_colluders, 0)
-        for name in ("max_losses", "max_sums", "max_fits", "max_starts"):
+        for name in ("max_losses", "max_sums", "max_clusters", "max_fits", "max_starts"):
             check_whole(name, getattr(self, name), 0, or_none=True)
+        check_whole("order", self.order, 2, MOST_ORDER, or_none=True)
         for name in ("models", "undeclared", "fixed_cohorts", "require_privacy"):
             if not isinstance(getattr(self, name), bool):
                 raise ArgumentError(
@@ -186,34 +198,31 @@ the same in each fit, up to their number and the ranges |
         self._check_spending()
 
     def _check_spending(self) -> None:
-        for name in ("max_epsilon", "max_delta"):
-            value = getattr(self, name)
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if value is not None and not (number and 0 < value < inf):
-                raise ArgumentError(
-                    f"{name} must be None or a number above 0 and finite, got {name}={value!r}.",
-                    parameters=[name],
-                )
+        check_number("max_epsilon", self.max_epsilon, "(0, inf)", or_none=True)
+        check_number("max_delta", self.max_delta, "[1e-300, 1)", or_none=True)
         if self.claims and self.max_epsilon is None:
-            insists = "require_privacy" if self.require_privacy else "max_delta"
+            insists = next(one for one in ("require_privacy", "max_delta", "order") if getattr(self, one))
             raise ArgumentError(
                 f"{insists} needs max_epsilon: a guarantee of any epsilon protects nobody. Say how much all "
                 "fits on the same rows may spend together, such as max_epsilon=1."
             )
-        if self.max_delta is not None and not 1e-300 <= self.max_delta < 1:
-            raise ArgumentError(f"max_delta must lie in [1e-300, 1), got max_delta={self.max_delta}.")
 
     @classmethod
-    def closed(cls, **approved: Any) -> Self:
+    def closed(cls, parties: int = 0, **approved: Any) -> Self:
         """Return the policy of a node: it refuses what its owner does not name.
 
-        Without a word it answers no algorithm. It answers over sums that hide answers, in ten fits, from
-        groups of 5, and in cohorts that are fixed. Where privacy is required it answers from rows as they
-        are, since groups would void the noise, and in any cohorts, since each total is noised and paid for.
+        Without a word it answers no algorithm. It answers over sums that hide answers, in ten fits of at most
+        1,000 sums and 100 clusters, from groups of 5, and in cohorts that are fixed. Ten times in the life of
+        the rows others may be lost, or the list of clients be another: each time may show one client's
+        answers, which are of groups. More than half of the clients that its owner lists take part, so that no
+        two fits are over disjoint sets. Where privacy is
+        required it answers from rows as they are, since groups would void the noise, and in any cohorts and
+        sums, since each total is noised and paid for.
         That noise is the clients'. Noise of the server, which can take it off again, is for owners who name
         it in `noise`; cohorts are fixed then. It trains models under differential privacy only.
 
         Args:
+            parties: how many clients the owner's list has; 0 where there is none yet.
             **approved: what the owner approves, as parameters of a policy.
         """
         private = approved.get("require_privacy") or approved.get("max_epsilon") is not None
@@ -222,9 +231,13 @@ the same in each fit, up to their number and the ranges |
             "protocols": HIDING,
             "algorithms": frozenset(),
             "group_size": 1 if private else GROUP_SIZE,
+            "min_clients": 1 if private else parties // 2 + 1,
+            "max_sums": None if private else MOST_SUMS,
+            "max_clusters": None if private else MOST_CENTERS,
             "fixed_cohorts": not private or Noise.SERVER in (noise or Noise),
             "noise": noise,
             "models": False,
+            "max_losses": None if private and Noise.SERVER not in (noise or Noise) else MOST_LOSSES,
             "max_fits": MOST_FITS,
         }
         return cls(**closed | approved)
@@ -232,7 +245,8 @@ the same in each fit, up to their number and the ranges |
     @property
     def claims(self) -> bool:
         """Whether only fits under differential privacy are joined."""
-        return self.require_privacy or self.max_epsilon is not None or self.max_delta is not None
+        bounds = (self.max_epsilon, self.max_delta, self.order)
+        return self.require_privacy or any(one is not None for one in bounds)
 
     @property
     def epsilon_bound(self) -> tuple[float, float] | None:
@@ -275,21 +289,16 @@ the same in each fit, up to their number and the ranges |
     def _refuses_parties(self, configuration: Configuration) -> str | None:
         """Return the code of the refusal of who takes part, how they are summed and how often, or None."""
         terms, n_clients = configuration.terms, len(configuration.clients)
-        if self.protocols is not None and configuration.protocol not in self.protocols:
-            return "policy:protocol"
-        if min(n_clients, configuration.cohorts.smallest(n_clients)) < self.min_clients:
-            return "policy:min_clients"
-        if terms.honest < self.min_honest:
-            return "policy:min_honest"
-        if terms.colluders < self.min_colluders:
-            return "policy:min_colluders"
-        if self.verified is not None and terms.verified != self.verified:
-            return "policy:verified"
-        if self.max_sums is not None and terms.max_sums > self.max_sums:
-            return "policy:max_sums"
-        if self.fixed_cohorts and not configuration.cohorts.fixed(n_clients):
-            return "policy:cohorts"
-        return None
+        smallest = min(n_clients, configuration.cohorts.smallest(n_clients))
+        return _first(
+            protocol=self.protocols is not None and configuration.protocol not in self.protocols,
+            min_clients=smallest < self.min_clients,
+            min_honest=terms.honest < self.min_honest,
+            min_colluders=terms.colluders < self.min_colluders,
+            verified=self.verified is not None and terms.verified != self.verified,
+            max_sums=self.max_sums is not None and terms.max_sums > self.max_sums,
+            cohorts=self.fixed_cohorts and not configuration.cohorts.fixed(n_clients),
+        )
 
     def _refuses_program(self, configuration: Configuration) -> str | None:
         """Return the code of the refusal of what runs and of its guarantee, or of their absence, or None."""
@@ -300,6 +309,10 @@ the same in each fit, up to their number and the ranges |
                 return "policy:ranges"
         if self.algorithms is not None and not _runs_only(self.algorithms, configuration.program):
             return "policy:algorithm"
+        agreed = None if configuration.program is None else configuration.program.algorithm
+        numbers = [one for one in values_of(agreed, *N_CLUSTERS) if type(one) is int]
+        if self.max_clusters is not None and max(numbers, default=0) > self.max_clusters:
+            return "policy:max_clusters"
         if terms is None:
             return "policy:privacy" if self.claims else None
         if self.group_size > 1:
@@ -322,14 +335,12 @@ the same in each fit, up to their number and the ranges |
 
         What fits spend together is compared by `privfed.privacy.ledger.refuses_fit`.
         """
-        if self.max_fits is not None and usage.fits >= self.max_fits:
-            return "policy:max_fits"
         most = self.most_losses(configuration)
-        if most is not None and usage.losses > most:
-            return "policy:max_losses"
-        if self.claims and usage.unprotected:
-            return "policy:unprotected"
-        return None
+        return _first(
+            max_fits=self.max_fits is not None and usage.fits >= self.max_fits,
+            max_losses=most is not None and usage.losses > most,
+            unprotected=self.claims and usage.unprotected > 0,
+        )
 
     def refuses_question(self, question: Question, configuration: Configuration) -> str | None:
         """Return the code of the refusal to answer, or None. All nested questions must pass too."""
@@ -347,6 +358,11 @@ the same in each fit, up to their number and the ranges |
                 if low.tolist() != asked.ranges.low.tolist() or high.tolist() != asked.ranges.high.tolist():
                     return "policy:ranges"
         return None
+
+
+def _first(**refuses: bool) -> str | None:
+    """Return the code of the first reason that holds to refuse, or None."""
+    return next((f"policy:{reason}" for reason, holds in refuses.items() if holds), None)
 
 
 def _runs_only(names: Collection[str], program: AgreedProgram | None) -> bool:

@@ -146,11 +146,6 @@ class Cost:
     work: int = 0
     row_work: int = 0
 
-    @classmethod
-    def of_layout(cls, size: int) -> Cost:
-        """Return what an answer of so many numbers takes besides."""
-        return cls(numbers=WORKINGS * size, work=STEP + WORKINGS * size)
-
     def __add__(self, other: Cost) -> Cost:
         return Cost(*(one + more for one, more in zip(astuple(self), astuple(other), strict=True)))
 

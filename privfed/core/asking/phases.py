@@ -91,9 +91,13 @@ class Shape(Rule):
         """Compare shapes."""
         if not isinstance(value, np.ndarray) or value.ndim != len(self.sizes):
             return None
-        bounds = [(one, one) if isinstance(one, int) else one for one in self.sizes]
+        bounds = [one if isinstance(one, tuple) else (one, one) for one in self.sizes]
         fits = all(low <= size <= high for size, (low, high) in zip(value.shape, bounds, strict=True))
         return kept if fits and np.isfinite(value).all() else None
+
+    def example(self) -> FloatArray:
+        """Return one that is allowed, of the least size: zeros."""
+        return np.zeros([one[0] if isinstance(one, tuple) else one for one in self.sizes])
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +187,7 @@ class Form(Rule):
         known = {one.name: one for one in fields_of(kind)}
         found: dict[str, object] = {}
         for name, one in known.items():
-            default = OF_THE_RUN if name == "ranges" else one.default
-            found[name] = rules.pop(name, default)
+            found[name] = rules.pop(name, OF_THE_RUN if name == "ranges" else one.default)
             if found[name] is MISSING:
                 raise ArgumentError(f"a form of {kind.__name__} needs a rule for its field {name}.")
             origin_of(found[name], f"{kind.__name__}.{name}")
@@ -287,21 +290,6 @@ def fixed(phases: Iterable[Phase | Cycle]) -> Iterator[Question | Part]:
         rules += rule.rules if isinstance(rule, Among) else ()
 
 
-def origins(rule: object, name: str = "") -> Iterator[tuple[str, Origin]]:
-    """Yield where each value comes from that a rule allows, by question.field or question.field.of_a_part."""
-    inner = rule
-    while isinstance(inner, Same) and inner.rule is not None:
-        inner = inner.rule
-    forms = [one for one in inner.rules if isinstance(one, Form)] if isinstance(inner, Among) else [inner]
-    for form in forms:
-        if isinstance(form, Form):
-            where = wire_name(form.kind) if issubclass(form.kind, Question) else name
-            for field_name, one in form.rules.items():
-                yield from origins(one, f"{where}.{field_name}")
-    if not any(isinstance(form, Form) for form in forms):
-        yield name, origin_of(rule, name)
-
-
 def origin_of(rule: object, name: str = "a value") -> Origin:
     """Return where the values come from that a rule allows: one of several values is any of them.
 
@@ -349,8 +337,7 @@ def _read(rule: object, value: object, kept: Kept) -> Kept | None:
 def _same(one: object, other: object) -> bool:
     """Say whether two values are the same on the wire, where 1, 1.0 and True are others."""
     if isinstance(one, Part | Question) and type(one) is type(other):
-        pairs = zip(asdict(one).values(), asdict(other).values(), strict=True)
-        return all(_same(*pair) for pair in pairs)
+        return all(_same(*pair) for pair in zip(asdict(one).values(), asdict(other).values(), strict=True))
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and one.shape != other.shape:
         return False
     return type(_plain(one)) is type(_plain(other)) and _digest(one) == _digest(other)
@@ -362,8 +349,7 @@ def _plain(value: object) -> object:
     if isinstance(value, Ranges):
         return [Array.from_numpy(value.low), Array.from_numpy(value.high), value.rows]
     if isinstance(value, Part | Question):
-        named = [[name, _plain(one)] for name, one in asdict(value).items()]
-        return [wire_name(type(value)), named]
+        return [wire_name(type(value)), [[name, _plain(one)] for name, one in asdict(value).items()]]
     return value.item() if isinstance(value, np.generic) else value
 
 

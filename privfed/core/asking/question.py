@@ -21,7 +21,16 @@ import msgspec
 import numpy as np
 
 from privfed.core.asking.data import ClientData as ClientData
-from privfed.core.asking.declaration import TOO_LARGE, Cost, CostError, Declaration, Effort, Remembered
+from privfed.core.asking.declaration import (
+    STEP,
+    TOO_LARGE,
+    WORKINGS,
+    Cost,
+    CostError,
+    Declaration,
+    Effort,
+    Remembered,
+)
 from privfed.core.asking.statistics import Statistics, StatisticsSpec
 from privfed.core.names import PLACES, same_definition
 from privfed.core.stored.encoding import Array, asdict, encode, types_of
@@ -182,7 +191,8 @@ class Question(ABC):
         ranges: ranges of the data; the client clips its rows to them before it answers.
     """
 
-    additive_over: ClassVar[AdditiveOver]
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+    """Over what its statistics are sums; a question that says nothing adds up over clients only."""
     alternative: ClassVar[str] = 'Use DPKMeans, one local step (local_iter=1), or unit="client".'
     """What to ask under differential privacy instead, where there is no bounded form."""
     trains: ClassVar[bool] = False
@@ -205,12 +215,13 @@ class Question(ABC):
         """Return what its options add to its cost, beside what its arrays and its layout say."""
         return Effort()
 
-    def bounded(self, reach: float | None = None) -> Question:
+    def bounded(self, reach: float | None = None, **limits: Any) -> Question:
         """Return the same question with a proven bound on one record's contribution (sensitivity).
 
         Args:
             reach: radius of a ball around the midpoint of the ranges that contains all rows; None where rows
                 are only known to lie in the ranges.
+            **limits: other fields of the bounded form, such as `radius`.
 
         Raises:
             PrivacyError: there is none; the message names the alternative.
@@ -219,8 +230,13 @@ class Question(ABC):
         form = BOUNDED_FORMS.get(type(self))
         if form is None:
             raise unbounded(type(self))
-        bounded: Question = form(**asdict(self), reach=reach)
+        bounded: Question = form(**asdict(self), reach=reach, **limits)
         return bounded
+
+    @property
+    def noise_reach(self) -> FloatArray | None:
+        """Largest change of each number of a total by noise of the server; None where answers are exact."""
+        return None
 
     @property
     def client_limits(self) -> Mapping[str, float] | None:
@@ -232,11 +248,15 @@ class Question(ABC):
     def spec(self) -> StatisticsSpec:
         """Layout and per-entry ranges of one client's answer."""
 
-    @abstractmethod
     def answer_all(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> Sequence[Statistics]:
         """Answer for several clients in one pass, each exactly as if it were asked alone."""
+        return [self.of_rows(client.features) for client in clients]
+
+    def of_rows(self, rows: FloatArray) -> Statistics:
+        """Answer for one client's rows; a question writes this, or `answer_all`."""
+        raise NotImplementedError(f"{type(self).__name__} needs of_rows() or answer_all().")
 
     def answer(self, data: ClientData, generator: np.random.Generator) -> Statistics:
         """Answer for one client."""
@@ -327,7 +347,8 @@ def cost_of(question: Question) -> Cost:
     found.check()
     # Only what is not too much already has a layout; where a bound overflows, its entry is an error.
     with np.errstate(all="ignore"):
-        found += Cost.of_layout(sum(part.spec.size for part in parts if isinstance(part, Question)))
+        layout = WORKINGS * sum(part.spec.size for part in parts if isinstance(part, Question))
+        found += Cost(numbers=layout, work=STEP + layout)
     found.check()
     return found
 

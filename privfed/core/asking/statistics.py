@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import overload
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from privfed.core.stored.encoding import Array
+from privfed.core.values.computed import Computed
 from privfed.core.values.domain import FloatArray, frozen, frozen_array
 from privfed.errors import ArgumentError
 
@@ -85,7 +86,7 @@ class Statistics(Mapping[str, FloatArray]):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StatisticsTable(Sequence[Statistics]):
+class StatisticsTable(Computed[Statistics]):
     """The statistics of several clients, of one layout, as one table.
 
     Args:
@@ -99,15 +100,8 @@ class StatisticsTable(Sequence[Statistics]):
     def __len__(self) -> int:
         return len(self.vectors)
 
-    @overload
-    def __getitem__(self, place: int) -> Statistics: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[Statistics]: ...
-
-    def __getitem__(self, place: int | slice) -> Statistics | list[Statistics]:
-        if isinstance(place, slice):
-            return [Statistics.of(self.layout, vector) for vector in self.vectors[place]]
+    def item(self, place: int) -> Statistics:
+        """Return the statistics of one client."""
         return Statistics.of(self.layout, self.vectors[place])
 
 
@@ -126,6 +120,20 @@ def unwire(arrays: Mapping[str, Array]) -> Statistics:
     return Statistics(**{name: array.to_numpy() for name, array in arrays.items()})
 
 
+class Within(NamedTuple):
+    """States that each value is a weight, which another entry holds, times something between two ends.
+
+    Attributes:
+        weights: name of the other entry, whose shape the entry's own begins with or broadcasts to.
+        low: lowest end; broadcasts to the entry's shape.
+        high: highest end, likewise.
+    """
+
+    weights: str
+    low: npt.ArrayLike
+    high: npt.ArrayLike
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
     """One named array of a specification, with the range that a client's answer keeps to.
@@ -137,6 +145,7 @@ class Entry:
         high: largest value of each entry in one client's answer; broadcasts to `shape`.
         resolution: coarsest quantisation step of the fixed-point grid that is acceptable; broadcasts to
             `shape`.
+        within: how its values hang together with those of another entry, or None.
     """
 
     name: str
@@ -144,6 +153,7 @@ class Entry:
     low: npt.ArrayLike
     high: npt.ArrayLike
     resolution: npt.ArrayLike
+    within: Within | None = None
 
     def __post_init__(self) -> None:
         for field in ("low", "high", "resolution"):
@@ -225,8 +235,7 @@ class StatisticsSpec:
         if given != self.layout:
             raise ArgumentError(f"statistics have layout {given}, the question asks for {self.layout}.")
         flat = [array.reshape(len(array), prod(array.shape[1:])) for array in arrays.values()]
-        vectors = np.concatenate(flat, axis=1, dtype=np.float64)
-        return StatisticsTable(self.layout, frozen(vectors))
+        return StatisticsTable(self.layout, frozen(np.concatenate(flat, axis=1, dtype=np.float64)))
 
     def unflatten(self, vector: FloatArray) -> Statistics:
         """Return the statistics of a flat float64 vector of shape (size,), the inverse of `flatten`.
@@ -256,3 +265,34 @@ class StatisticsSpec:
             if np.count_nonzero(inside) < inside.size:
                 return False
         return True
+
+    def bounds(self, n: int, total: Statistics | None = None) -> Iterator[tuple[str, FloatArray, FloatArray]]:
+        """Yield name, lowest and highest values of an entry in a total of `n` answers.
+
+        An entry comes once with n times its range. Given the total, it comes once more where weights of the
+        same total bound it. Bounds are widened by what rounding on a grid and in float64 sums adds.
+        """
+        steps = {entry.name: entry.resolution for entry in self.entries}
+        for entry in self.entries:
+            ends = [np.asarray(entry.low), np.asarray(entry.high)]
+            yield entry.name, *_widened(ends, np.float64(n), n * np.asarray(entry.resolution))
+            if total is not None and entry.within is not None:
+                name, weights = entry.within.weights, total[entry.within.weights]
+                ends = [np.asarray(end) for end in entry.within[1:]]
+                size = np.maximum(*map(np.abs, ends))
+                if weights.shape == entry.shape[: weights.ndim]:
+                    weights = weights.reshape(weights.shape + (1,) * (len(entry.shape) - weights.ndim))
+                step = n * (entry.resolution + size * np.max(steps[name]))
+                yield entry.name, *_widened(ends, weights, step)
+
+
+ROUNDED = 2.0**-26
+"""Share of a sum by which float64 additions of its terms may change it."""
+
+
+def _widened(
+    ends: Sequence[FloatArray], weights: FloatArray | np.float64, step: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the ends times weights, moved apart by rounding."""
+    margin = step + ROUNDED * np.abs(weights) * np.maximum(*map(np.abs, ends))
+    return weights * ends[0] - margin, weights * ends[1] + margin

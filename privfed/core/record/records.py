@@ -1,10 +1,7 @@
 """The records of a run's transcript and their form on disk; and views, which attacks get: one party's part.
 
-A view has what one party saw, and never the clients' rows. A record is a JSON object a line, and tables of
-answers lie beside them. From one round to the next most of the clients' clusters stay as they are. So a
-table of answers is kept as its exclusive or with the last table of the same shape, or with zeros, compressed
-by zlib. Where that hardly pays, as of updates, it is kept as it is. A large one lies in a file beside the
-transcript's lines. Decision 025 has the measurement.
+A view has what one party saw, and never the clients' rows. A record is a JSON object a line. A large table of
+answers lies in a file beside the transcript's lines.
 """
 
 from __future__ import annotations
@@ -20,7 +17,6 @@ from typing import TypeVar
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.asking.question import Question, question_from_bytes, unknown_name
@@ -30,18 +26,24 @@ from privfed.core.roles.secure_sum import COLLECT
 from privfed.core.stored.encoding import Array
 from privfed.core.stored.files import Format, open_file
 from privfed.core.values.domain import FloatArray, frozen
+from privfed.core.values.numbers import Count
 from privfed.errors import MessageError, PolicyError, RunFolderError
 
 FILE, VALUES = "transcript.jsonl", "transcript.values"
 """In a run's folder: the records, and large tables of answers."""
 
-MODEL, CLIENTS, LOCAL = "model.npz", "clients", "local"
-"""In a run's folder: the fitted model, what simulated clients keep, and the clients' own runs by position."""
+MODEL, CLIENTS, LOCAL, SCALING = "model.npz", "clients", "local", "scaling"
+"""In a run's folder: the fitted model, what simulated clients keep, the clients' own runs by position,
+and the run that found how rows are scaled."""
 
-TRANSCRIPTS = Format(name=FILE, version=8, again="start a new run in another folder")
+TRANSCRIPTS = Format(name=FILE, version=9, again="start a new run in another folder")
 
 INLINE = 1 << 14
 """Most bytes of a table that is kept in the transcript's line itself."""
+
+PACKED = 1 << 20
+"""Most bytes of a table that is compressed: histograms shrink, and larger tables are updates of models."""
+
 
 RecordType = TypeVar("RecordType")
 
@@ -94,82 +96,68 @@ class Exchanged(Record, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A packed table of the answers that a sum showed.
+    """A table of the answers that a sum showed: little-endian float64, one client after the other.
 
     Args:
         clients: positions of the contributors, one a row of the table.
         size: number of its columns.
-        follows: index of the sum with whose table it was combined; None for zeros.
-        length: number of its packed bytes.
+        length: number of its bytes as they are kept; tables up to `PACKED` are compressed by zlib.
         sha256: of these bytes, in hexadecimal digits.
         data: these bytes; empty where they are in the file.
         at: their position in the file; None where they are in `data`.
-        packed: whether they are compressed; else they are the table itself, little-endian float64.
     """
 
     clients: tuple[int, ...]
-    size: int
-    follows: int | None
-    length: int
+    size: Count
+    length: Count
     sha256: str
     data: bytes = b""
-    at: int | None = None
-    packed: bool = True
+    at: Count | None = None
 
     @property
     def end(self) -> int:
         """Where it ends in the file; 0 where it is not there."""
         return 0 if self.at is None else self.at + self.length
 
-    def check(self, index: int, clients: Collection[int], file_size: int) -> None:
-        """Check all of a sum's table that needs no other table.
+    def check(self, clients: Collection[int], file_size: int) -> None:
+        """Check all of a sum's table but the bytes that are in the file.
 
         Args:
-            index: of the sum.
-            clients: its contributors.
+            clients: the sum's contributors.
             file_size: bytes in the file.
 
         Raises:
-            ValueError: it is damaged, follows a later sum's, or has other clients.
+            ValueError: it is damaged, or has other clients.
         """
-        if self.follows is not None and not 0 <= self.follows < index:
-            raise ValueError("a table of answers follows a later one")
-        if self.size < 0 or set(self.clients) != set(clients) or len(self.clients) != len(clients):
+        if set(self.clients) != set(clients) or len(self.clients) != len(clients):
             raise ValueError("a table of answers has other clients than the total")
-        if self.at is None:
-            self._bytes(None)
-        elif self.at < 0 or self.length < 0 or self.end > file_size:
+        if self.end > file_size:
             raise ValueError("a table of answers is not in the file of values")
+        if self.at is None:
+            self.values(None)
 
-    def _bytes(self, file: Path | None) -> bytes:
-        packed = self.data
+    def values(self, file: Path | None) -> FloatArray:
+        """Return the table, float64 of shape (n_clients, size).
+
+        Args:
+            file: where large ones are kept.
+
+        Raises:
+            ValueError: its bytes are damaged, or not there.
+        """
+        found, n_bytes = self.data, 8 * len(self.clients) * self.size
         if self.at is not None and file is not None and file.exists():
             with file.open("rb") as opened:
                 opened.seek(self.at)
-                packed = opened.read(self.length)
-        if len(packed) != self.length or hashlib.sha256(packed).hexdigest() != self.sha256:
+                found = opened.read(self.length)
+        if hashlib.sha256(found).hexdigest() != self.sha256:
             raise ValueError("a table of answers is damaged")
-        return packed
-
-    def unpacked(self, file: Path | None) -> npt.NDArray[np.int64]:
-        """Return the bits that its bytes hold, int64 of shape (n_clients, size).
-
-        Raises:
-            ValueError: the bytes are damaged, or not there.
-        """
-        size, bits = 8 * len(self.clients) * self.size, self._bytes(file)
-        if self.packed:
-            found = zlib.decompressobj()
-            try:
-                # No more than these bytes are ever made of damaged ones.
-                bits = found.decompress(bits, size + 1)
-            except zlib.error:
-                raise ValueError("a table of answers is damaged") from None
-            if not found.eof or found.unused_data:
-                raise ValueError("a table of answers has another size")
-        if len(bits) != size:
-            raise ValueError("a table of answers has another size")
-        return np.frombuffer(bits, dtype="<i8").reshape(len(self.clients), self.size)
+        try:
+            # No more than these bytes are ever made of damaged ones.
+            found = zlib.decompressobj().decompress(found, n_bytes + 1) if n_bytes <= PACKED else found
+            return frozen(np.frombuffer(found, dtype="<f8").reshape(len(self.clients), self.size))
+        except zlib.error:
+            raise ValueError("a table of answers is damaged") from None
 
 
 class Summed(Record, frozen=True):
@@ -203,33 +191,8 @@ decode = msgspec.json.Decoder(AnyRecord).decode
 encode = msgspec.json.Encoder().encode
 
 
-_SAMPLES, _SAMPLED = 16, 1 << 12
-"""Pieces of a large table that are tried first, and the bytes of each."""
-
-_WORTH = 0.25
-"""Part of the bytes that must not be left over for compression to be worth its time. Of float32 .5 is."""
-
-
-def _shrinks(bits: npt.NDArray[np.int64], before: npt.NDArray[np.int64] | None) -> bool:
-    """Say whether compression of a table, combined with the one before, pays: of pieces of a large one."""
-    if bits.nbytes <= _SAMPLES * _SAMPLED:
-        return True
-    starts = range(0, bits.size - _SAMPLED // 8 + 1, (bits.size - _SAMPLED // 8) // (_SAMPLES - 1))
-    places = np.add.outer(np.array(starts), np.arange(_SAMPLED // 8)).ravel()
-    pieces = bits.ravel()[places] if before is None else bits.ravel()[places] ^ before.ravel()[places]
-    return bool(len(zlib.compress(pieces.tobytes(), 1)) < _WORTH * pieces.nbytes)
-
-
-def _held(bits: npt.NDArray[np.int64]) -> bytes:
-    """Return the bytes of a table in C order: those that it is a view of, if they are all its own."""
-    owner: object = bits
-    while isinstance(owner, np.ndarray):
-        owner = owner.base
-    return owner if isinstance(owner, bytes) and len(owner) == bits.nbytes else bits.tobytes()
-
-
 class Tables:
-    """Packs tables of answers as they come, and unpacks those of a transcript.
+    """Writes tables of answers, large ones to a file.
 
     Args:
         file: where large ones are kept; None to keep all in the records.
@@ -237,21 +200,16 @@ class Tables:
 
     def __init__(self, file: Path | None = None) -> None:
         self.file = file
-        self._packed: tuple[int, npt.NDArray[np.int64]] | None = None
-        self._unpacked: tuple[int, npt.NDArray[np.int64]] | None = None
 
-    def pack(self, index: int, answers: Mapping[int, Statistics]) -> Table:
-        """Return the answers to a sum with this index as they are kept; in a file they are durable."""
+    def kept(self, answers: Mapping[int, Statistics]) -> Table:
+        """Return the answers to a sum as they are kept; in a file they are durable."""
         table = answers.table if isinstance(answers, Contributions) else table_of(list(answers.values()))
-        # Combined as integers: zeros have signs, and NaN differs from itself.
-        bits = np.ascontiguousarray(table.vectors, dtype="<f8").view(np.int64)
-        follows, before = None, None
-        if self._packed is not None and self._packed[1].shape == bits.shape:
-            follows, before = self._packed
-        self._packed, packed = (index, bits), _shrinks(bits, before)
-        data = zlib.compress((bits if before is None else bits ^ before).data, 1) if packed else _held(bits)
-        follows, hashed = follows if packed else None, hashlib.sha256(data).hexdigest()
-        kept = Table(tuple(answers), bits.shape[1], follows, len(data), hashed, data, packed=packed)
+        vectors = np.ascontiguousarray(table.vectors, dtype="<f8")
+        # A view of bytes that are all its own, as a message's are, is not copied.
+        owner = vectors.base.base if isinstance(vectors.base, np.ndarray) else vectors.base
+        data = owner if isinstance(owner, bytes) and len(owner) == vectors.nbytes else vectors.tobytes()
+        data = zlib.compress(data, 1) if vectors.nbytes <= PACKED else data
+        kept = Table(tuple(answers), vectors.shape[1], len(data), hashlib.sha256(data).hexdigest(), data)
         if self.file is None or len(data) <= INLINE:
             return kept
         with open_file(self.file, "ab") as file:
@@ -260,31 +218,6 @@ class Tables:
             file.flush()
             os.fsync(file.fileno())
         return msgspec.structs.replace(kept, data=b"", at=at)
-
-    def unpack(self, index: int, kept: Mapping[int, Table]) -> FloatArray:
-        """Return the table of a sum, float64 of shape (n_clients, size).
-
-        Args:
-            index: of the sum.
-            kept: index of each sum -> its table, as checked.
-
-        Raises:
-            KeyError: it follows a sum that is not there.
-            ValueError: a record is damaged, or the file of values is.
-        """
-        chain, at = [kept[index]], kept[index].follows
-        while at is not None and (self._unpacked is None or self._unpacked[0] != at):
-            chain.append(kept[at])
-            at = kept[at].follows
-        bits = np.zeros((len(chain[-1].clients), chain[-1].size), np.int64)
-        if at is not None and self._unpacked is not None:
-            bits = self._unpacked[1]
-        for table in reversed(chain):
-            if bits.shape != (len(table.clients), table.size):
-                raise ValueError("a table of answers follows one of another shape")
-            bits = bits ^ table.unpacked(self.file)
-        self._unpacked = index, bits
-        return frozen(bits.view(np.float64))
 
     @property
     def file_size(self) -> int:

@@ -24,7 +24,6 @@ from privfed.core.roles.conversation import Ask, Contributions, Total
 from privfed.core.roles.secure_sum import COLLECT
 from privfed.core.stored.encoding import Array
 from privfed.core.stored.files import make_folder, open_file
-from privfed.core.values.domain import FloatArray
 from privfed.core.values.numbers import check_whole
 from privfed.errors import ArgumentError, ResumeError, RunFolderError
 
@@ -104,7 +103,8 @@ class Transcript:
             with open_file(path, "r+b") as file:
                 file.truncate(kept)
             # A table is written before the line that refers to it, which a crash may have cut off.
-            transcript._tables.cut(max((one.end for one in transcript._kept().values()), default=0))
+            shown = [one.contributions for one in transcript.of(records.Summed)]
+            transcript._tables.cut(max((one.end for one in shown if one is not None), default=0))
         return transcript
 
     def _append(self, record: records.AnyRecord, durable: bool = False) -> None:
@@ -211,21 +211,18 @@ class Transcript:
             dropped=dict(total.dropped),
             clipped=total.clipped,
             rejected=dict(total.rejected),
-            contributions=self._tables.pack(index, shown) if shown else None,
+            contributions=self._tables.kept(shown) if shown else None,
             attempts=total.attempts,
         )
         self._append(record, durable=True)
 
     def relayed(self, index: int, data: bytes) -> None:
-        """Record what a session keeps of a sum (`Relays`), before its total is recorded."""
+        """Record what a session keeps of a sum (`Relays`), before anything is sent because of it."""
         self._append(records.Relayed(index=index, data=data), durable=True)
 
     def recalled(self) -> list[bytes]:
-        """Return what sessions kept of all opened sums, in order; of one that was asked again, the last."""
-        opened, kept = {one.index for one in self.of(records.Summed)}, dict[int, bytes]()
-        for one in self.of(records.Relayed):
-            kept[one.index] = one.data
-        return [kept[index] for index in sorted(opened & kept.keys())]
+        """Return what sessions kept, in order."""
+        return [one.data for one in self.of(records.Relayed)]
 
     def ended(self, result: Mapping[str, Array]) -> None:
         """Record the public result."""
@@ -267,7 +264,7 @@ class Transcript:
         if not 1 <= record.attempts <= 1 + self.configuration.terms.repeats:
             raise ValueError("more attempts than were agreed on")
         if record.contributions is not None:
-            record.contributions.check(record.index, record.contributors, file_size)
+            record.contributions.check(record.contributors, file_size)
 
     def _damaged(self, why: str) -> RunFolderError:
         where = "the transcript" if self._path is None else str(self._path)
@@ -275,24 +272,22 @@ class Transcript:
 
     def _contributions(self, record: records.Summed) -> Mapping[int, Statistics] | None:
         """Return the contributions to a sum, where it showed them and they were kept."""
-        table, index = record.contributions, record.index
+        table = record.contributions
         if table is None:
             return None
         layout = tuple((name, array.shape) for name, array in record.statistics.items())
         if sum(prod(shape) for _, shape in layout) != table.size:
             raise ValueError("contributions of another layout than the total")
-        return Contributions(table.clients, lambda: StatisticsTable(layout, self._unpacked(index)))
 
-    def _unpacked(self, index: int) -> FloatArray:
-        try:
-            return self._tables.unpack(index, self._kept())
-        except (KeyError, ValueError):
-            raise self._damaged(f"the answers to sum {index} are not those that were written") from None
+        def read() -> StatisticsTable:
+            try:
+                return StatisticsTable(layout, table.values(self._tables.file))
+            except ValueError:
+                raise self._damaged(
+                    f"the answers to sum {record.index} are not those that were written"
+                ) from None
 
-    def _kept(self) -> dict[int, records.Table]:
-        return {
-            one.index: one.contributions for one in self.of(records.Summed) if one.contributions is not None
-        }
+        return Contributions(table.clients, read)
 
     def _asked(self) -> dict[int, records.Asked]:
         """Return the last question of each index, since a resumed run repeats an interrupted sum."""

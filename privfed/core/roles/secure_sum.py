@@ -125,11 +125,11 @@ class Session(Protocol):
 class Relays(Protocol):
     """A session that must keep more than totals, to go on in another process where it was."""
 
-    def relayed(self) -> bytes | None:
-        """Return what is to be kept of the last sum; None for nothing."""
+    def relayed(self) -> Iterable[bytes]:
+        """Return what is new since this was asked last, to be kept before anything else is sent."""
 
-    def recall(self, relayed: Iterable[bytes]) -> None:
-        """Take what was kept of the sums so far, in order, before the session is opened."""
+    def recall(self, relayed: Iterable[bytes], opened: int) -> None:
+        """Take what was kept, in order, and how many sums were opened, before the session is opened."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from privfed.core.values.numbers import as_numbers, check_whole, lengths
+from privfed.core.values.numbers import as_numbers, check_number, check_whole, lengths
+from privfed.core.values.origin import Origin, joined, origin_of
 from privfed.errors import ArgumentError
 
 FloatArray = npt.NDArray[np.float64]
@@ -78,8 +79,7 @@ class Ranges:
             raise ArgumentError("ranges must be finite.")
         if (self.low > self.high).any():
             raise ArgumentError("each low of the ranges must be at most its high.")
-        if not 1 <= self.rows <= 2**40:
-            raise ArgumentError(f"rows must lie in [1, 2**40], got rows={self.rows}.")
+        check_whole("rows", self.rows, 1, 2**40)
 
     @property
     def n_features(self) -> int:
@@ -147,6 +147,11 @@ class Box:
         return frozen_array(np.broadcast_to(low, n_features)), frozen_array(np.broadcast_to(high, n_features))
 
     @property
+    def origin(self) -> Origin:
+        """Where its ends come from."""
+        return joined(origin_of(self.low), origin_of(self.high))
+
+    @property
     def ends(self) -> tuple[FloatArray, FloatArray]:
         """Lowest and highest value as declared: one number for all features, or one a feature."""
         return np.asarray(self.low, dtype=np.float64), np.asarray(self.high, dtype=np.float64)
@@ -179,14 +184,18 @@ class Ball:
     max_rows: int | None = None
 
     def __post_init__(self) -> None:
-        radius, center = as_numbers("radius", self.radius), as_numbers("center", self.center)
-        if radius.ndim or not (np.isfinite(radius) and radius > 0):
-            raise ArgumentError(f"Ball needs a positive finite radius, got radius={self.radius}.")
+        check_number("radius", self.radius, "(0, inf)")
+        center = as_numbers("center", self.center)
         if center.ndim > 1:
             raise ArgumentError(f"Ball needs one center, or one a feature, got shape {center.shape}.")
         if not np.isfinite(center).all():
             raise ArgumentError(f"Ball needs a finite center, got center={self.center}.")
         check_whole("max_rows", self.max_rows, 1, 2**40, or_none=True)
+
+    @property
+    def origin(self) -> Origin:
+        """Where its center comes from."""
+        return origin_of(self.center)
 
     def _center(self, n_features: int) -> FloatArray:
         center = np.asarray(self.center, dtype=np.float64)

@@ -11,7 +11,7 @@ from typing import Literal, Self
 
 import msgspec
 
-from privfed.core.values.numbers import Number, check_bound
+from privfed.core.values.numbers import LEAST_BOUND, Number, check_number, check_whole
 from privfed.errors import ArgumentError
 
 
@@ -123,6 +123,10 @@ MOST_IN_ALL = 1 << 21
 """Most steps of all trainings of a fit: whoever joins it accounts for them before."""
 
 
+MOST_ORDER = 4096
+"""Largest order of a Renyi filter: a step of DP-SGD has as many terms."""
+
+
 class SampledSteps(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """The steps of a client's training: Poisson-sampled rows, clipped gradients, Gaussian noise.
 
@@ -150,45 +154,20 @@ class SampledSteps(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     choice_noise: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (LEAST_NOISE <= self.noise_multiplier <= MOST_NOISE and LEAST_RATE <= self.sample_rate <= 1.0):
-            raise ArgumentError(
-                f"DP-SGD needs a noise_multiplier in [{LEAST_NOISE:g}, {MOST_NOISE:g}] and a sample_rate in "
-                f"[2**-40, 1], got {self.noise_multiplier} and {self.sample_rate}.",
-                parameters=["noise_multiplier", "sample_rate"],
-            )
-        check_bound("max_grad_norm", self.max_grad_norm)
-        if not (
-            1 <= self.steps <= MOST_STEPS and self.trainings >= 1 and 0.0 < self.max_grad_norm < 2.0**100
-        ):
-            raise ArgumentError(
-                f"DP-SGD takes 1 to {MOST_STEPS} steps in a training and at least one training, and needs a "
-                f"positive max_grad_norm; got {self.steps}, {self.trainings} and {self.max_grad_norm}.",
-                parameters=["max_grad_norm"],
-            )
-        first = LEAST_RATE <= self.first_rate <= 1.0 and 1 <= self.first_steps <= MOST_STEPS
-        if not (first or (self.first_rate, self.first_steps) == (0.0, 0)):
-            raise ArgumentError(
-                f"a first training of its own takes 1 to {MOST_STEPS} steps at a rate in [2**-40, 1], got "
-                f"{self.first_steps} and {self.first_rate}."
-            )
-        if self.choice_noise != 0.0 and not LEAST_NOISE <= self.choice_noise <= MOST_CHOICE_NOISE:
-            raise ArgumentError(
-                f"choice_noise must be 0 or lie in [{LEAST_NOISE:g}, {MOST_CHOICE_NOISE:g}], got "
-                f"{self.choice_noise}.",
-                parameters=["choice_noise"],
-            )
-        if self.total > MOST_IN_ALL:
-            raise ArgumentError(
-                f"a fit takes at most {MOST_IN_ALL} steps of DP-SGD, got {self.total}; take fewer rounds or "
-                "epochs, or a larger sample_rate.",
-                parameters=["sample_rate"],
-            )
+        check_number("noise_multiplier", self.noise_multiplier, f"[{LEAST_NOISE}, {MOST_NOISE}]")
+        check_number("sample_rate", self.sample_rate, f"[{LEAST_RATE}, 1]")
+        check_number("max_grad_norm", self.max_grad_norm, f"[{LEAST_BOUND}, {2.0**100})")
+        check_whole("steps", self.steps, 1, MOST_STEPS)
+        check_whole("trainings", self.trainings, 1)
+        if (self.first_rate, self.first_steps) != (0.0, 0):
+            check_number("first_rate", self.first_rate, f"[{LEAST_RATE}, 1]")
+            check_whole("first_steps", self.first_steps, 1, MOST_STEPS)
+        if self.choice_noise != 0.0:
+            check_number("choice_noise", self.choice_noise, f"[{LEAST_NOISE}, {MOST_CHOICE_NOISE}]")
+        remedy = "; take fewer rounds or epochs, or a larger sample_rate"
+        check_number("total", self.total, f"[1, {MOST_IN_ALL}]", whole=True, remedy=remedy)
 
     @property
     def total(self) -> int:
         """Steps of all trainings."""
-        return self.steps * self.trainings if not self.first_steps else self.first_steps + self._later
-
-    @property
-    def _later(self) -> int:
-        return self.steps * (self.trainings - 1)
+        return (self.first_steps or self.steps) + self.steps * (self.trainings - 1)

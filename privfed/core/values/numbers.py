@@ -8,14 +8,14 @@ IEEE 754 fixes, in an order that depends on the number of columns only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from privfed.errors import ArgumentError
+from privfed.errors import ArgumentError, BoundsError
 
 LEAST_BOUND, MOST_BOUND = 2.0**-450, 2.0**450
 """Least and largest bound on a contribution under differential privacy. Within them, squares of bounds and of
@@ -23,42 +23,47 @@ lengths to be compared with them are normal float64 numbers. Squares of smaller 
 long contributions would pass the check."""
 
 
-def check_bound(name: str, l2: float) -> None:
-    """Check a bound on a contribution: a radius, a limit, or a value computed from centers and ranges.
-
-    Raises:
-        ArgumentError: it is so small or large that its square underflows or overflows in float64.
-    """
-    if not LEAST_BOUND <= l2 <= MOST_BOUND:
-        raise ArgumentError(
-            f"{name} must lie in [{LEAST_BOUND:.3g}, {MOST_BOUND:.3g}], where squares are exact enough to "
-            f"keep to it, got {l2:.3g}; scale the features, or take smaller powers.",
-            parameters=[name],
-        )
-
-
-def check_whole(name: str, value: Any, low: int, high: int | None = None, *, or_none: bool = False) -> None:
-    """Check that a value is a whole number within its bounds.
+def check_number(
+    name: str, value: Any, bounds: str, *, whole: bool = False, or_none: bool = False, remedy: str = ""
+) -> None:
+    """Check that a value is a number within its bounds.
 
     Args:
         name: name of the parameter.
         value: the value that was passed.
-        low: least allowed value.
-        high: largest allowed value; None for no limit.
+        bounds: an interval, such as "(0, 1]" or "[1, inf)". NaN lies in none.
+        whole: whether it must be a whole number.
         or_none: whether None is allowed.
+        remedy: what else helps, which ends the message.
 
     Raises:
-        ArgumentError: it is not a whole number, or out of bounds.
+        BoundsError: it is no such number.
     """
     if value is None and or_none:
         return
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or value < low or (high is not None and value > high):
-        bounds = f"of at least {low}" if high is None else f"in [{low}, {high}]"
-        none = ", or None" if or_none else ""
-        raise ArgumentError(
-            f"{name} must be a whole number {bounds}{none}, got {name}={value!r}.", parameters=[name]
-        )
+    low, high = map(float, bounds[1:-1].split(","))
+    kinds = (int, np.integer) if whole else (int, float, np.integer, np.floating)
+    number = isinstance(value, kinds) and not isinstance(value, bool)
+    ends = (bounds[0] == "(") * (low,) + (bounds[-1] == ")") * (high,)
+    if not number or not low <= value <= high or value in ends:
+        kind = "None or " * or_none + ("a whole number" if whole else "a number")
+        raise BoundsError(name, value, bounds, kind=kind, remedy=remedy)
+
+
+def check_whole(name: str, value: Any, low: int, high: float = np.inf, *, or_none: bool = False) -> None:
+    """Check that a value is a whole number from `low` to `high`; raises as `check_number`."""
+    upper = "inf)" if high == np.inf else f"{high}]"
+    check_number(name, value, f"[{low}, {upper}", whole=True, or_none=or_none)
+
+
+def check_bound(name: str, l2: float) -> None:
+    """Check a bound on a contribution: a radius, a limit, or a value computed from centers and ranges.
+
+    Raises:
+        BoundsError: it is so small or large that its square underflows or overflows in float64.
+    """
+    remedy = ": outside, squares are not exact enough; scale the features, or take smaller powers"
+    check_number(name, l2, f"[{LEAST_BOUND}, {MOST_BOUND}]", remedy=remedy)
 
 
 def as_number(name: str, value: Any) -> float:
@@ -70,16 +75,6 @@ def as_number(name: str, value: Any) -> float:
     if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
         return float(value)
     raise ArgumentError(f"{name} must be a number, got {name}={value!r}.", parameters=[name])
-
-
-def check_share(name: str, value: Any) -> None:
-    """Check that a value is a share, that is, a number in [0, 1).
-
-    Raises:
-        ArgumentError: it is not.
-    """
-    if not 0.0 <= as_number(name, value) < 1.0:
-        raise ArgumentError(f"{name} must lie in [0, 1), got {name}={value}.", parameters=[name])
 
 
 def as_numbers(name: str, values: Any) -> npt.NDArray[np.float64]:
@@ -120,6 +115,17 @@ Items = Annotated[tuple[Item, ...], msgspec.Meta(max_length=MOST_ITEMS)]
 
 Named = Annotated[dict[str, Item], msgspec.Meta(max_length=MOST_ITEMS)]
 """Several values by name."""
+
+
+def consecutive(sizes: Iterable[float], most: float) -> Iterator[slice]:
+    """Yield places of consecutive items whose sizes add up to at most `most`, or of single larger ones."""
+    first, stop, total = 0, 0, 0.0
+    for stop, size in enumerate(sizes):
+        if total and total + size > most:
+            yield slice(first, stop)
+            first, total = stop, 0.0
+        total += size
+    yield slice(first, stop + 1)
 
 
 _BLOCK = 1 << 15

@@ -78,8 +78,8 @@ class Averaging:
 
     @property
     def max_sums(self) -> int:
-        """Most sums: the range, and one a round."""
-        return 1 + self.training.rounds
+        """Most sums: two for the range, and one a round."""
+        return 2 + self.training.rounds
 
     def _asked(self, make: Callable[..., Any], number: int, models: object) -> Any:
         """Return the question of a round, or its form."""

@@ -14,6 +14,7 @@ from privfed.core.asking.phases import Form, Near, Phases, Shape
 from privfed.core.asking.question import Question
 from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges, frozen, frozen_array
+from privfed.deep.training.held_out import Comparison
 from privfed.deep.training.local import TIMES, Training
 from privfed.deep.training.rounds import MOST_CLUSTERS, AveragedUpdates
 from privfed.deep.training.trainer import HasParameters, trainer_of
@@ -176,6 +177,7 @@ class ModelsOutcome:
         regrouped: what each round decided, where the algorithm decides anything.
         structure: number of the last clustering.
         parents: cluster that each one was split from, where clusters are split; -1 for others.
+        comparison: whether clusters were worth it, where that was asked.
     """
 
     models: FloatArray
@@ -183,3 +185,4 @@ class ModelsOutcome:
     regrouped: tuple[Regrouped, ...] = ()
     structure: int = 0
     parents: tuple[int, ...] = ()
+    comparison: Comparison | None = None

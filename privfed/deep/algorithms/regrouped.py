@@ -13,18 +13,26 @@ cluster, unless clients are clustered anew in that round; then they join the nea
 newcomers do (equation 6); a cluster that nobody was in when clients were clustered anew is gone; in other
 rounds its model stays.
 
+Until a round that is agreed on (`Training.held_until`) clients hold rows out. In DCFL these choose among
+clusterings, of at most half as many clusters as clients, where the server holds whole updates. It asks for
+the loss of what the models would be. After that round they tell whether clusters are worth it. Where there
+are several, one model is trained beside them from where they were split, in the same rounds. If it does about
+as well, it takes their place, and clients are not clustered any more (docs/decisions/067-worth.md).
+
 With a rule's `decay` clients send sketches of their running means in place of updates (docs/decisions/046).
 
 Reveals to whoever opens the totals: a sketch of the update of every client that takes part, and the cluster
 that it started from. Over slots these come under no name, but sketches of one client look alike from round to
 round: they are linked, under a lasting pseudonym, and open to inversion. With sketches as long as the model
 these are the updates themselves, over "plain" with the client's name. Besides, the averages of each cluster;
-one of one client is its update. To clients: the models of all clusters, and the sketches that stand for
-clusters. Nothing here is protected but by DP-SGD, or by noise at unit "client".
+one of one client is its update. Of held-out rows the sums of the clients' losses and accuracies, for models
+that the server names. To clients: the models of all clusters, and the sketches that stand for clusters.
+Nothing here is protected but by DP-SGD, or by noise at unit "client".
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -32,15 +40,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from privfed.core.agreed.agreement import Size
-from privfed.core.asking.phases import Among, Cycle, Form, Phase, Phases, Same, Shape, Within
+from privfed.core.asking.phases import Among, Cycle, Form, Near, Phase, Phases, Same, Shape, Within
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting, Total
 from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.deep.algorithms.plan import ModelsOutcome, Plan, Regrouped
 from privfed.deep.algorithms.rules import Decision, Rule, Updates
-from privfed.deep.clustering.alike import Spreads
+from privfed.deep.clustering.clusterings import QUANTILES
 from privfed.deep.clustering.noise import MeanNoise, shortest_decay
 from privfed.deep.clustering.sketch import sketch_size, sketched
+from privfed.deep.training.held_out import Comparison, HeldOut
 from privfed.deep.training.local import Training
 from privfed.deep.training.regrouping import Regrouping
 from privfed.deep.training.rounds import (
@@ -52,7 +61,7 @@ from privfed.deep.training.rounds import (
 )
 from privfed.errors import ArgumentError
 from privfed.numerics.kernels.interpreted import IntArray
-from privfed.questions.gathered import Slots
+from privfed.questions.slots import Slots
 
 SKETCH_SHARE = 0.5
 """Share of a round's budget for sketches, under differential privacy; the averages have the rest."""
@@ -62,6 +71,12 @@ TAG_SIZE = 16
 
 ORIGIN_SHARE = 0.1
 """Of the budget of sketches, for where updates started."""
+
+NONE = Shape(0, 1)
+"""Rule of a model that nobody asks about."""
+
+LOOKS = 1 + len(QUANTILES)
+"""Most questions about held-out rows in a round in which they choose clusters."""
 
 Make = Callable[..., Any]
 """Makes a question of values, or its form of rules."""
@@ -76,6 +91,7 @@ class RegroupedLearning:
         rule: when clients are clustered anew, and how.
         sketch_error: by which share sketches may change distances; None for whole updates.
         slotted: whether sketches come in slots, so that nobody knows whose they are.
+        passes: of fine-tuning that are compared at most.
     """
 
     fixed: ClassVar[bool] = False
@@ -84,11 +100,13 @@ class RegroupedLearning:
     rule: Rule
     sketch_error: float | None = None
     slotted: bool = False
+    passes: int = 0
 
     @property
     def max_sums(self) -> int:
-        """Most sums: the range, and two a round; or one a round, and in the end the sizes of clusters."""
-        return 1 + 2 * self.training.rounds
+        """Most sums: two for the range, two a round, or one and in the end the sizes; and the comparison."""
+        held = self.training.held_until
+        return 2 + 2 * self.training.rounds + held + (held > 0) + LOOKS * held
 
     def sketch_size(self, plan: Plan) -> int:
         """Return how many numbers a sketch has."""
@@ -123,7 +141,6 @@ class RegroupedLearning:
             size=self.sketch_size(plan),
             seed=self.training.public_seed,
             decay=decay,
-            halves=self.rule.doubts and not (plan.private or self.training.private),
             **clusters,
         )
         return make(Slots, inner=inner, slots=plan.n_clients) if self.slotted else inner
@@ -136,7 +153,13 @@ class RegroupedLearning:
     def phases(self, setting: Setting) -> Phases:
         """Return what a run asks: ranges where none are declared, one or two questions a round, or sizes."""
         plan, rounds = Plan(self.training, setting), self.training.rounds
-        cycles = (self._phases_of(plan, number) for number in range(1, rounds + 1))
+        cycles, held = list[Phase | Cycle](), self.training.held_until
+        for number in range(1, rounds + 1):
+            cycles.append(self._phases_of(plan, number))
+            if self.looks(plan) and number <= held:
+                form = self.held_out(plan.form, number, one=NONE, start=NONE, **self._after(plan, number))
+                cycles.append(Phase(form, least=0, most=LOOKS))
+            cycles += self._compared(plan, held) if number == held else ()
         last = self._steps(plan, Within(1, rounds))
         numbers = {"structure": Within(0, rounds), "n_clusters": Within(1, MOST_CLUSTERS)}
         sizes = Phase(plan.form(ClusterSizes, before=last, **numbers))
@@ -146,7 +169,7 @@ class RegroupedLearning:
         """Return the questions of a round, which have the clusters in common."""
         clusters = {
             "models": Same("models", plan.models(number, None)),
-            "structure": Same("structure", Within(0, number - 1)),
+            "structure": Same("structure", Within(0, number - 1 + (0 < self.training.held_until < number))),
             "before": Same("before", self._steps(plan, Within(1, max(1, number - 1)))),
         }
         # Without noise no shorter means are needed.
@@ -156,6 +179,37 @@ class RegroupedLearning:
         if not self.averages_itself(plan):
             asked.append(self.averages(plan.form, number, self._steps(plan, number), **clusters))
         return Cycle(tuple(map(Phase, asked)), forgets=tuple(clusters))
+
+    def _compared(self, plan: Plan, held: int) -> list[Phase]:
+        """Return the rounds of one model beside clusters, and what compares them."""
+        one = Shape(1, plan.n_parameters)
+        beside = (self.beside(plan.form, t, one) for t in range(1, held + 1))
+        others = {"one": one, "start": Near((plan.starts(1),)), "passes": self.passes}
+        found = self.held_out(plan.form, held, **others, **self._after(plan, held))
+        return [*(Phase(one, least=0) for one in beside), Phase(found)]
+
+    def _after(self, plan: Plan, number: int) -> dict[str, Any]:
+        """Return the rules of clusters after a round."""
+        step = self._steps(plan, Within(1, number))
+        return {"models": plan.models(number + 1, None), "structure": Within(0, number), "before": step}
+
+    def looks(self, plan: Plan) -> bool:
+        """Say whether held-out rows choose among clusterings: the server has models of each of them."""
+        return (
+            self.training.held_until > 0
+            and not self.training.timed
+            and self.rule.tries
+            and self.averages_itself(plan)
+        )
+
+    def held_out(self, make: Make, number: int, **models: object) -> Any:
+        """Return the question about held-out rows, or its form."""
+        rule = {"metric": self.rule.metric, "numbered": self.rule.numbered}
+        return make(HeldOut, training=self.training.at(number), **rule, **models)
+
+    def beside(self, make: Make, number: int, one: object) -> Any:
+        """Return the question of a round of one model beside clusters, or its form."""
+        return make(AveragedUpdates, training=self.training.at(number), models=one, choice="apart")
 
     def _steps(self, plan: Plan, number: object) -> Among:
         """Return the rule of steps that were decided in a round; there may be none."""
@@ -222,10 +276,11 @@ class _Server:
         self.regrouped: list[Regrouped] = []
         self._structure, self._step = 0, Regrouping()
         self._noise: dict[int, MeanNoise] = {}
-        self._spreads = Spreads()
         self._parents = [-1]
         self._size = algorithm.sketch_size(plan)
         self._decay, self._newest = self._rule.decay, 0
+        self._split = 0
+        self._comparison: Comparison | None = None
 
     @property
     def _clusters(self) -> dict[str, Any]:
@@ -235,13 +290,13 @@ class _Server:
     def round(self, number: int) -> Conversation[None]:
         """Ask for sketches, decide, and average."""
         seen = yield from self._sketches(number)
-        decision = self._rule.decide(seen, number, self._training.seed + number)
+        decision = yield from self._decide(seen, number)
         step, labels = self._regrouping(seen, decision, number), decision.after(seen)
         for new in range(len(self._parents), step.n_clusters):
             # A new cluster is split from that which most of its members come from.
             self._parents.append(int(np.bincount(seen.labels[labels == new]).argmax()))
         if self._algorithm.averages_itself(self._plan):
-            self._average(seen, labels, step)
+            self.models = self._averaged(seen, labels, step)
         else:
             # A second sum, so that nobody sees an update.
             question = self._algorithm.averages(self._plan.question, number, step, **self._clusters)
@@ -253,10 +308,66 @@ class _Server:
         elif step is not self._step and number > self._step.round + 1:
             self._step = Regrouping()
         self._decay = self._next_decay(seen, decision, number)
+        self._split = self._split or number * (len(self.models) > 1)
+        if number == self._training.held_until:
+            yield from self._compare(number)
         self.history.append(self.models)
         self.regrouped.append(
             Regrouped(number, len(self.models), decision.index, bool(step.n_clusters), decision.converged)
         )
+
+    def _compare(self, number: int) -> Conversation[None]:
+        """Compare clusters with one model on held-out rows, and go on with what does better."""
+        one = self.history[self._split - 1] if self._split else self.models
+        for earlier in range(self._split or number + 1, number + 1):
+            beside: AveragedUpdates = self._algorithm.beside(self._plan.question, earlier, one)
+            total = yield self._plan.ask_averages(beside, earlier)
+            one = frozen_array(beside.averaged(total.statistics, one))
+        question = self._algorithm.held_out(
+            self._plan.question,
+            number,
+            one=one,
+            start=self.history[0],
+            passes=self._algorithm.passes,
+            **self._clusters,
+        )
+        found = (yield self._plan.ask(question, number, ())).statistics
+        self._comparison = Comparison(found["right"] / max(1.0, float(found["clients"][0])))
+        if self._comparison.one_is_better:
+            self.models, self._parents = one, [-1]
+            self._structure, self._step = self._structure + 1, Regrouping()
+
+    def _decide(self, seen: Updates, number: int) -> Conversation[Decision]:
+        """Decide about clusters; where clients hold rows out, these choose whether, and how many.
+
+        From few clusters to many, the first ones are taken after which the loss rises. One cluster may stay.
+        """
+        if self._comparison is not None and self._comparison.one_is_better:
+            return Decision()
+        held = self._algorithm.looks(self._plan)
+        best = self._rule.decide(seen, number, self._training.seed + number, held)
+        others = best.others if number <= self._training.held_until else ()
+        least = math.inf
+        if others and seen.n_clusters == 1:
+            least = yield from self._loss(seen, best, number)
+        for one in others:
+            found = yield from self._loss(seen, one, number)
+            if found >= least:
+                break
+            best, least = one, found
+        return best
+
+    def _loss(self, seen: Updates, decision: Decision, number: int) -> Conversation[float]:
+        """Ask for the loss on held-out rows of what the models would be after a decision."""
+        step = self._regrouping(seen, decision, number)
+        clusters = {
+            "models": self._averaged(seen, decision.after(seen), step),
+            "structure": self._structure + (step.n_clusters > 0),
+            "before": step if step.n_clusters else self._step,
+        }
+        question = self._algorithm.held_out(self._plan.question, number, **clusters)
+        total = yield self._plan.ask(question, number, (), sketches=True)
+        return float(total.statistics["loss"][0])
 
     def end(self) -> Conversation[ModelsOutcome]:
         """Tell clients of the last clustering; where averages are asked for, these told them."""
@@ -266,14 +377,19 @@ class _Server:
             yield Ask(question, self._plan.label(self._training.rounds), (EVERYONE,), "sizes")
         parents = tuple(self._parents) if self._rule.numbered else ()
         return ModelsOutcome(
-            self.models, tuple(self.history), tuple(self.regrouped), self._structure, parents
+            self.models,
+            tuple(self.history),
+            tuple(self.regrouped),
+            self._structure,
+            parents,
+            self._comparison,
         )
 
     def _sketches(self, number: int) -> Conversation[Updates]:
         """Ask for sketches, and return what is seen of them."""
         plan = self._plan
         question = self._algorithm.sketches(plan, plan.question, number, self._decay, **self._clusters)
-        slots, inner = (question, question.inner) if self._algorithm.slotted else (None, question)
+        slots = question if self._algorithm.slotted else None
         share = SKETCH_SHARE / self._training.rounds
         shares = share * (1.0 - ORIGIN_SHARE), share * ORIGIN_SHARE
         total = yield plan.ask(question, number, shares, sketches=True)
@@ -285,16 +401,14 @@ class _Server:
         # Running means all start from the average of the models.
         starts = known[labels] if not self._rule.decay else np.broadcast_to(known.mean(axis=0), table.shape)
         weights = np.concatenate([one["rows"] for one in seen]) if self._training.by_rows else None
-        if inner.halves and len(self.models) == 1:
-            self._spreads = self._spreads.followed(table, inner.half)
-        few_rows = self._spreads.few_rows if inner.halves else None
-        return Updates(starts, table, labels, len(self.models), variance, weights, few_rows)
+        return Updates(starts, table, labels, len(self.models), variance, weights)
 
     def _variance(self, contributors: Sequence[int], number: int) -> float:
         """Return the variance of the noise in each number of a sketch: that of the noisiest client."""
         for name in contributors:
-            known = self._noise.get(name, MeanNoise())
-            self._noise[name] = known.followed(self._own_variance(number), self._decay)
+            self._noise[name] = self._noise.get(name, MeanNoise()).followed(
+                self._own_variance(number), self._decay
+            )
         return max(self._noise[name].variance for name in contributors)
 
     def _next_decay(self, seen: Updates, decision: Decision, number: int) -> float:
@@ -345,15 +459,15 @@ class _Server:
                 found[int(label)] = self.models[int(origin)]
         return found
 
-    def _average(self, seen: Updates, labels: IntArray, step: Regrouping) -> None:
-        """Average the updates that the server holds itself."""
+    def _averaged(self, seen: Updates, labels: IntArray, step: Regrouping) -> FloatArray:
+        """Return the averages of the updates that the server holds itself."""
         otherwise = self._otherwise(step)
         update, origin = np.zeros_like(otherwise), np.zeros((len(otherwise), len(self.models)))
         weights = np.ones(len(labels)) if seen.weights is None else seen.weights
         for label, weight, one in zip(labels, weights, seen.updates, strict=True):
             update[label] += weight * one
         np.add.at(origin, (labels, seen.labels), weights)
-        self.models = frozen_array(averaged(self.models, update, origin, otherwise))
+        return frozen_array(averaged(self.models, update, origin, otherwise))
 
     def _catch_up(self, seen: Updates, decision: Decision) -> None:
         """Move the first clusters' models by what set their members' updates apart in all rounds before.

@@ -14,8 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from privfed.core.values.domain import FloatArray
-from privfed.deep.clustering.alike import differ
-from privfed.deep.clustering.clusterings import PROPAGATING, Propagation, SplitRule
+from privfed.deep.clustering.clusterings import PROPAGATING, Clustering, Propagation, SplitRule, fit
 from privfed.deep.clustering.distances import Metric, dunn_index, outdated, update_distances
 from privfed.deep.clustering.noise import SHORTEST, explains_more, moved, never_joined, without_noise
 from privfed.numerics.kernels.interpreted import IntArray
@@ -32,8 +31,6 @@ class Updates:
         n_clusters: number of clusters, those without an update included.
         variance: of the noise in each number, known to everybody; 0 without noise of clients' own.
         weights: of clients in averages, float64 of shape (n,); None for all alike.
-        few_rows: variance of an update over all numbers that clients' few rows explain, by the last round
-            with one model; None where it is not asked for, infinite where it is not known yet.
     """
 
     starts: FloatArray
@@ -42,7 +39,6 @@ class Updates:
     n_clusters: int
     variance: float = 0.0
     weights: FloatArray | None = None
-    few_rows: float | None = None
 
     @property
     def ends(self) -> FloatArray:
@@ -60,6 +56,7 @@ class Decision:
         n_clusters: number of new clusters.
         index: Dunn index of the clusters before, or NaN.
         converged: whether the clustering converged; one that did not changes nothing.
+        others: what may be decided instead, from few clusters to many, if held-out rows say so.
     """
 
     labels: IntArray | None = None
@@ -67,6 +64,7 @@ class Decision:
     n_clusters: int = 0
     index: float = math.nan
     converged: bool = True
+    others: tuple[Decision, ...] = ()
 
     def after(self, updates: Updates) -> IntArray:
         """Return the cluster of each update afterwards, integers of shape (n,)."""
@@ -84,7 +82,7 @@ class PropagationRule(Propagation):
     """
 
     metric: Metric = PROPAGATING.metric
-    cluster_after: int | None = PROPAGATING.cluster_after
+    cluster_after: int = PROPAGATING.cluster_after
     decay: float = 0.0
 
     @property
@@ -97,34 +95,32 @@ class PropagationRule(Propagation):
         return self.decay > 0.0
 
     @property
-    def doubts(self) -> bool:
-        """Whether one cluster stays one unless clients differ by more than few rows explain.
-
-        Among running means the variance of noise says what one cluster is.
-        """
-        return not self.decay and self.cluster_after is None
-
-    @property
     def least_decay(self) -> float:
         """Least decay of a round: the shorter means are, the sooner a client that changes is moved."""
         return min(self.decay, SHORTEST)
 
-    def decide(self, updates: Updates, round_number: int, seed: int) -> Decision:
-        """Compare all updates, and cluster them where the clusters do not fit."""
+    def decide(self, updates: Updates, round_number: int, seed: int, held: bool = False) -> Decision:
+        """Compare all updates, and cluster them where the clusters do not fit.
+
+        Where clients hold rows out (`held`), new clusters of a Dunn index below 1 are for these to choose.
+        """
         if self.decay:
             return self._decide_among_means(updates, round_number, seed)
         distances = update_distances(updates.starts, updates.ends, self.metric)
         index = dunn_index(distances, updates.labels)
         resting = not outdated(distances, updates.labels, updates.n_clusters)
-        if resting or round_number <= (self.cluster_after or 0):
+        if resting or round_number <= self.cluster_after:
             return Decision(index=index)
-        few_rows = updates.few_rows
-        if few_rows is not None and updates.n_clusters == 1 and not differ(updates.updates, few_rows):
-            return Decision(index=index)
-        found = self.cluster(distances, seed, updates.ends, few_rows)
-        if found is None:
-            return Decision(index=index, converged=False)
-        return Decision(found.labels, found.exemplars, len(found.exemplars), index)
+        if held:
+            some = [
+                one for one in self.candidates(distances, seed) if 2 * len(one.exemplars) <= len(distances)
+            ]
+            clear = [one for one in some if fit(distances, one) >= 1.0]
+            if not clear:
+                return Decision(index=index, others=tuple(_decided(one, index) for one in some))
+            return _decided(max(clear, key=lambda one: fit(distances, one)), index)
+        found = self.cluster(distances, seed)
+        return Decision(index=index, converged=False) if found is None else _decided(found, index)
 
     def _decide_among_means(self, updates: Updates, round_number: int, seed: int) -> Decision:
         """Cluster running means without their noise, where that explains them better than the clusters do.
@@ -135,7 +131,7 @@ class PropagationRule(Propagation):
         ends, labels, variance = updates.ends, updates.labels, updates.variance
         distances = update_distances(updates.starts, without_noise(ends, variance), self.metric)
         index = dunn_index(distances, labels)
-        if round_number <= (self.cluster_after or 0):
+        if round_number <= self.cluster_after:
             return Decision(index=index)
         found = self.cluster(distances, seed)
         clusters = labels if found is None else never_joined(labels, found.labels, updates.n_clusters)
@@ -145,6 +141,10 @@ class PropagationRule(Propagation):
             return Decision(index=index, converged=found is not None)
         n_clusters = max(updates.n_clusters, int(clusters.max()) + 1)
         return Decision(clusters, np.arange(len(labels)), n_clusters, index)
+
+
+def _decided(found: Clustering, index: float) -> Decision:
+    return Decision(found.labels, found.exemplars, len(found.exemplars), index)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +160,7 @@ class BipartitionRule(SplitRule):
     """
 
     numbered: ClassVar[bool] = True
-    doubts: ClassVar[bool] = False
+    tries: ClassVar[bool] = False
     metric: ClassVar[Metric] = "cosine"
     decay: float = 0.0
 
@@ -169,7 +169,7 @@ class BipartitionRule(SplitRule):
         """The same: no client is moved, and splits need long means."""
         return self.decay
 
-    def decide(self, updates: Updates, round_number: int, seed: int) -> Decision:
+    def decide(self, updates: Updates, round_number: int, seed: int, held: bool = False) -> Decision:
         """Split the clusters that are to be split."""
         labels, n_clusters = updates.labels.copy(), updates.n_clusters
         for cluster in range(updates.n_clusters):

@@ -88,13 +88,11 @@ class ClassCounts(OnOneStep[ClassesCounted]):
         """Say whether answers are updates of one step of a softmax regression, on all rows."""
         if not super().use(question) or not isinstance(question, Round):
             return False
-        return question.training.model == "softmax" and not question.half
+        one = question.training
+        return one.model == "softmax" and one.round > one.held_until
 
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> ClassesCounted | NotRun:
-        every = (
-            (who, [one for one in seen if not one.half]) for who, seen in clients_of(view, rng, self.use)
-        )
-        clients = [(who, seen) for who, seen in every if seen]
+        clients = list(clients_of(view, rng, self.use))
         told = [(found, who) for who, seen in clients if (found := self._counted(seen)) is not None]
         if not told:
             why = "no client's counts of classes fit beyond chance; who knows their rows may find more"

@@ -9,7 +9,6 @@ their own, so that only rows come twice. What follows behind the first layer nee
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
@@ -53,7 +52,6 @@ def near_of(rows: FloatArray) -> float:
 def repeated_rows(
     models: FloatArray,
     gradients: FloatArray,
-    whole: npt.NDArray[np.bool_],
     ranges: Ranges,
     rate: float,
     error: float,
@@ -63,7 +61,6 @@ def repeated_rows(
     Args:
         models: first layers of one or more rounds, float64 of shape (n_rounds, n_features + 1, n_units).
         gradients: of the same shape.
-        whole: whether each round's are of all rows of a client, bool of shape (n_rounds,); else of half.
         ranges: of the columns; rows lie within.
         rate: that gradients were multiplied with.
         error: largest error of each number of a gradient, from the grid of a sum.
@@ -71,7 +68,6 @@ def repeated_rows(
     # A module of single precision begins with such numbers.
     single = np.array_equal(models[0], models[0].astype(np.float32))
     rounding = max(error, (2.0**-25 if single else 2.0**-52) * float(np.abs(models).max()) / rate)
-    of = np.repeat(np.arange(len(models)), models.shape[2])
     models, gradients = np.concatenate(models, axis=1), np.concatenate(gradients, axis=1)
     biases = np.abs(gradients[-1])
     large = np.flatnonzero(biases > SMALL * biases.max())
@@ -96,9 +92,9 @@ def repeated_rows(
         own = np.flatnonzero(group == number)
         best = own[moved[own].argmin()]
         row, slack = np.append(quotients[best], 1.0), 10.0 * moved[best]
-        # Its units are active on it, and units without a gradient are active on no row of their round.
-        scores, its = row @ models, whole[of] | np.isin(of, of[large[own]])
-        fits = (scores[large[own]] > -slack).all() and (scores[off & its] < slack).all()
+        # Its units are active on it, and units without a gradient are active on no row.
+        scores = row @ models
+        fits = (scores[large[own]] > -slack).all() and (scores[off] < slack).all()
         within = (row[:-1] >= ranges.low - slack).all() and (row[:-1] <= ranges.high + slack).all()
         # Units that are active on the same two rows of one class come near each other, between these.
         left = row - np.linalg.lstsq(found.T, row, rcond=None)[0] @ found

@@ -5,8 +5,7 @@ models that the server sent itself. Several rounds give more equations than a cl
 values. Without noise these have one solution, which is found by least squares (Zhu, Liu and Han, Deep Leakage
 from Gradients, NeurIPS 2019; the equations of several rounds together, the check and the links: ours).
 
-DCFL's clients train on halves of their rows in some rounds (`Training.update`). Each half is solved by itself
-where rounds of all rows do not tell these, and two halves together must explain such rounds.
+Rounds in which clients hold rows out are solved by themselves, where later ones do not tell all rows.
 
 In the first rounds p is nearly the same on all rows, so that the gradient of the biases tells the shares of
 the classes (`likely_of`): these with a number of rows give whole counts. The rank of the gradients of all
@@ -25,7 +24,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.optimize import least_squares
-from scipy.spatial.distance import cdist
 
 from privfed.attacks.base.preparation import Prepared, Prior, Target
 from privfed.attacks.base.results import NotRun, Points
@@ -36,7 +34,7 @@ from privfed.deep.attacks.updates import OnOneStep, Seen, clients_of, likely_of,
 from privfed.deep.training.trainer import Labels
 
 STARTS = 3
-"""Random rows to start from that are tried for each number of rows; of a half five times as many."""
+"""Random rows to start from that are tried for each number of rows."""
 
 MOST_VALUES = 156
 """Most values of a client that are sought from random rows: time grows with their cube."""
@@ -96,120 +94,36 @@ class GradientInversion(OnOneStep[Points]):
         )
 
     def _solved(self, seen: Sequence[Seen], rng: np.random.Generator) -> FloatArray | None:
-        """Return a client's rows that all rounds of all rows tell, or else those of halves; None without."""
+        """Return a client's rows that rounds of all its rows tell, or else those of fewer; None without."""
+        for held in (False, True):
+            some = [one for one in seen if one.held == held]
+            found = self._explained(some, rng) if some else None
+            if found is not None:
+                return found
+        return None
+
+    def _explained(self, seen: Sequence[Seen], rng: np.random.Generator) -> FloatArray | None:
+        """Return the least number of rows that explain rounds of the same rows."""
         first = seen[0]
         if not first.whole:
-            models, gradients = (
-                np.stack(two) for two in zip(*((one.model, one.gradient) for one in seen), strict=True)
-            )
-            whole = np.array([not one.half for one in seen])
-            return repeated_rows(models, gradients, whole, first.ranges, first.rate, first.error)
-        every = [one for one in seen if not one.half]
-        if every and (found := self._explained(every, rng)):
-            return found[0].rows
-        pairs: dict[int, list[tuple[Seen, list[Solved]]]] = {}
-        for one in seen:
-            if one.half and (found := self._explained([one], rng)):
-                pairs.setdefault(one.round - one.half, []).append((one, found))
-        rows = np.empty((0, len(first.model) - 1))
-        for pair in pairs.values():
-            told = [half.rows for half in pair[0][1]]
-            if len(pair) == 2:
-                (one, some), (other, others) = pair
-                both = (_joined(every, (one, half), (other, rest)) for half in some for rest in others)
-                told = [joined for joined in both if joined is not None]
-            # Rows of a single class can fit an even and an odd number.
-            if len(told) != 1:
-                continue
-            if every and len(pair) == 2:
-                return told[0]
-            # Halves of other pairs have some rows of this one. Those of one row alone fit two that are equal.
-            known = np.vstack([rows, told[0]])
-            near = cdist(told[0], known, "chebyshev") <= 3.0 * TOLERANCE * told[0].std()
-            before = np.tri(len(near), len(known), len(rows) - 1, dtype=np.bool_)
-            rows = np.vstack([rows, told[0][~(near & before).any(axis=1)]])
-        return rows if len(rows) else None
-
-    def _explained(self, seen: Sequence[Seen], rng: np.random.Generator) -> list[Solved]:
-        """Return the least number of rows that explain rounds of all rows, or all that explain a half."""
-        (width, n_classes), first = seen[0].model.shape, seen[0]
+            models, gradients = np.stack([(one.model, one.gradient) for one in seen], axis=1)
+            return repeated_rows(models, gradients, first.ranges, first.rate, first.error)
+        (width, n_classes), rank = first.model.shape, rank_of(seen)
         shares = likely_of(first) - first.gradient[-1]
-        rank = rank_of(seen)
-        least, most = max(1, rank), self.most_rows
-        if first.half:
-            # Fewer rows than one gradient has axes show their number; more fit several numbers.
-            if rank >= min(width, n_classes - 1):
-                return []
-            least, most = max(2, 2 * rank - 1), 2 * rank
-        if first.rows:
-            least = most = first.rows
-        found = list[Solved]()
-        for total in range(least, min(most, self.most_rows) + 1):
-            n = (total + 1) // 2 if first.half else total
-            values = n * (min(n, width) - 1)
+        least, most = (first.rows, first.rows) if first.rows else (max(1, rank), self.most_rows)
+        for n in range(least, min(most, self.most_rows) + 1):
             # A third more equations than values: what fits then, fits by no chance.
-            if 3 * len(seen) * min(n, width) * (n_classes - 1) < 4 * values:
+            if 3 * len(seen) * min(n, width) * (n_classes - 1) < 4 * n * (min(n, width) - 1):
                 break
-            labels, weights = _labels(shares, total, first.half > 0)
-            if len(labels) != n:
+            counts = np.rint(shares * n).astype(np.intp)
+            if counts.min() < 0 or counts.sum() != n or np.abs(shares * n - counts).max() > 0.4:
                 continue
+            labels = np.repeat(np.arange(n_classes), counts)
             for start in _starts(seen, labels, rank, rng):
-                rows = _fitted(seen, labels, np.tile(weights, (len(seen), 1)), start)
+                rows = _fitted(seen, labels, start)
                 if rows is not None:
-                    found.append(Solved(total, rows, labels))
-                    break
-            if found and not first.half:
-                break
-        return found
-
-
-@dataclass(frozen=True)
-class Solved:
-    """Rows that explain what was seen.
-
-    Args:
-        total: number of all rows of the client, where these are of a half of them.
-        rows: float64 of shape (n, n_features), the last in both halves where the total is odd.
-        labels: of these.
-    """
-
-    total: int
-    rows: FloatArray
-    labels: Labels
-
-
-def _labels(shares: FloatArray, total: int, half: bool) -> tuple[Labels, FloatArray]:
-    """Return the labels of so many rows, or of a half of them, and weights; no labels where none fit.
-
-    A half has its rows twice, but for the last one of an odd number, which is in both halves.
-    """
-    wanted, alone = shares * total / (1 + half), half and total % 2 == 1
-    last = [np.abs(wanted - np.rint(wanted)).argmax()] if alone else []
-    wanted[last] -= 0.5
-    counts = np.rint(wanted).astype(np.intp)
-    fits = counts.min() >= 0 and np.abs(wanted - counts).max() <= 0.4
-    labels = (
-        np.append(np.repeat(np.arange(len(counts)), counts), last).astype(np.intp) if fits else counts[:0]
-    )
-    weights = np.full(len(labels), (1 + half) / total)
-    weights[len(labels) - len(last) :] /= 2.0
-    return labels, weights
-
-
-def _joined(every: Sequence[Seen], half: tuple[Seen, Solved], rest: tuple[Seen, Solved]) -> FloatArray | None:
-    """Return the rows of both halves of a client; None where they do not explain rounds of all rows, too."""
-    (one, first), (other, second) = half, rest
-    total, own = first.total, first.total // 2
-    if second.total != total:
+                    return rows
         return None
-    weights = np.full((len(every) + 2, total), 1.0 / total)
-    weights[-2:] *= [
-        [2.0] * own + [0.0] * own + [1.0] * (total % 2),
-        [0.0] * own + [2.0] * own + [1.0] * (total % 2),
-    ]
-    labels = np.append(first.labels[:own], second.labels)
-    start = np.column_stack([np.vstack([first.rows[:own], second.rows]), np.ones(total)])
-    return _fitted([*every, one, other], labels, weights, start)
 
 
 def _starts(
@@ -222,7 +136,7 @@ def _starts(
         if found is not None:
             yield found
     if n * min(n, width) <= MOST_VALUES:
-        for _ in range(STARTS * (1 + 4 * (seen[0].half > 0))):
+        for _ in range(STARTS):
             yield np.column_stack([rng.normal(0.5, 0.5, (n, width - 1)), np.ones(n)])
 
 
@@ -297,12 +211,8 @@ def _slopes(likely: FloatArray, models: FloatArray) -> FloatArray:
     return np.asarray(likely[..., None] * (slopes[:, None] - (likely @ slopes)[:, :, None, :]))
 
 
-def _fitted(
-    seen: Sequence[Seen], labels: Labels, weights: FloatArray, start: FloatArray
-) -> FloatArray | None:
+def _fitted(seen: Sequence[Seen], labels: Labels, start: FloatArray) -> FloatArray | None:
     """Solve for the rows of these labels; None where nothing fits, or values are not told well enough.
-
-    Each round has its weights of rows in the mean loss, float64 of shape (n_rounds, n).
 
     All gradients are combinations of the rows, with a one for the biases: n rows are sought in the plane of
     the gradients' first n principal axes.
@@ -317,16 +227,15 @@ def _fitted(
 
     def residuals(values: FloatArray) -> FloatArray:
         rows = values.reshape(shape)
-        missed = rows.T @ (weights[..., None] * (_likely(rows, models) - wanted)) - gradients
+        missed = rows.T @ (_likely(rows, models) - wanted) / n - gradients
         return np.append(missed, rows @ axes[-1] - 1.0)
 
     def jacobian(values: FloatArray) -> FloatArray:
         rows = values.reshape(shape)
         likely = _likely(rows, models)
-        found = np.einsum("ri,ik,ricj->rkcij", weights, rows, _slopes(likely, models))
-        found[:, own, :, :, own] += np.transpose(weights[..., None] * (likely - wanted), (0, 2, 1))[None]
-        ones = np.kron(np.eye(n), axes[-1])
-        return np.concatenate([found.reshape(gradients.size, -1), ones])
+        found = np.einsum("ik,ricj->rkcij", rows / n, _slopes(likely, models))
+        found[:, own, :, :, own] += np.transpose((likely - wanted) / n, (0, 2, 1))[None]
+        return np.concatenate([found.reshape(gradients.size, -1), np.kron(np.eye(n), axes[-1])])
 
     at, most = (start @ axes).ravel(), UNEXPLAINED * math.sqrt(float(np.mean(np.square(gradients))))
     for evaluations in (EARLY, 400):

@@ -1,18 +1,20 @@
 """Linkage of sketches: slots hide whose a sketch is, but updates of one client look alike in all rounds.
 
-Each round's sketches are matched with the last ones of known tracks, by the least total cosine distance (one
-to one). With the public projection, sketches are as alike as updates are.
+Where not all clients are in each round, public lists say who was: a track is the client whose rounds it has.
+With the public projection, sketches are as alike as updates are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from scipy.cluster.hierarchy import fcluster
+from scipy.cluster.hierarchy import linkage as agglomerate
 from scipy.optimize import linear_sum_assignment
-from scipy.spatial.distance import cdist
+from scipy.spatial.distance import cdist, squareform
 
 from privfed.attacks.base.interface import Found, PassiveAttack
 from privfed.attacks.base.preparation import Prepared, Prior, Target
@@ -20,8 +22,7 @@ from privfed.attacks.base.reading import Reads, of_single_clients
 from privfed.attacks.base.report import Report
 from privfed.attacks.base.results import NotRun, Truth
 from privfed.attacks.cohorts.linkage import TrackClaims, Unlinked, unlinked
-from privfed.core.asking.question import ClientData, Question
-from privfed.core.asking.statistics import Statistics
+from privfed.core.asking.question import ClientData
 from privfed.core.record.records import SumView, View
 from privfed.core.values.domain import FloatArray
 from privfed.deep.attacks.membership import check_alone, round_of
@@ -29,6 +30,9 @@ from privfed.deep.training.rounds import Round, SketchedUpdates
 from privfed.deep.training.trainer import Labels
 from privfed.errors import ArgumentError
 from privfed.numerics.kernels.interpreted import IntArray
+
+TOGETHER, TURNS = 4000, 12
+"""Most sketches, of the first rounds, that are clustered; and turns of means and clients afterwards."""
 
 
 @dataclass(frozen=True)
@@ -77,21 +81,34 @@ class SketchLinks(TrackClaims):
         cohorts: who was asked in each.
         seen: for each round the sketches, float64 of shape (n, size), or None where it showed none.
         tracks: for each that showed some the claimed client of each sketch, integers of shape (n,).
+        named: whether these are names, since not all rounds had the same clients.
     """
 
     questions: Sequence[Round] = field(repr=False)
     cohorts: Sequence[tuple[int, ...]] = field(repr=False)
     seen: Sequence[FloatArray | None] = field(repr=False)
     tracks: Sequence[IntArray] = field(repr=False)
+    named: bool
 
     def score(self, truth: Truth) -> Report:
-        """Compare each sketch's client with the client whose sketch began its track.
+        """Compare each sketch's client with its own, or with the client whose sketch began its track.
 
         Raises:
             ArgumentError: the truth has no labels: whose a sketch is, is found by training again.
         """
         owners = self._owners(with_labels("links of sketches", truth))
-        return self._report("sketches", self.tracks, owners)
+        found = self._report("sketches", self.tracks, owners)
+        if not self.named:
+            return found
+        right = float(np.mean(np.concatenate(self.tracks) == np.concatenate(owners)))
+        return replace(
+            found,
+            goal="sketches named by who took part when",
+            recovered=right,
+            precision=right,
+            claims=sum(map(len, owners)),
+            linked=True,
+        )
 
     def _owners(self, truth: LabelledTruth) -> list[list[int]]:
         """Return the client of each sketch, by matching it with what each client's training gives."""
@@ -100,22 +117,15 @@ class SketchLinks(TrackClaims):
         for question, cohort, seen in zip(self.questions, self.cohorts, self.seen, strict=True):
             rng = np.random.default_rng(0)
             answers = [question.answer(data[i].within(question.ranges)[0], rng) for i in cohort]
-            found += [] if seen is None else [_matched(answers, cohort, seen)]
+            exact = [one["sketch"] for one in answers if seen is not None]
+            found += [] if seen is None else [_among(np.stack(exact), np.array(cohort), seen).tolist()]
         return found
-
-
-def _matched(answers: list[Statistics], cohort: tuple[int, ...], seen: FloatArray) -> list[int]:
-    exact = np.stack([answer["sketch"] for answer in answers])
-    clients, places = linear_sum_assignment(cdist(exact, seen))
-    owners = dict(zip(places.tolist(), clients.tolist(), strict=True))
-    return [cohort[owners[i]] if i in owners else -1 for i in range(len(seen))]
 
 
 class OnUpdates(PassiveAttack[Found]):
     """Base of attacks on single clients' updates or sketches, which labels of rows are needed to score."""
 
     adversary: ClassVar[str] = "passive server"
-    algorithms: ClassVar[tuple[str, ...]] = ("fedavg", "ifca", "cfl", "dcfl")
     prior: ClassVar[str] = "none"
 
     @classmethod
@@ -126,7 +136,7 @@ class OnUpdates(PassiveAttack[Found]):
 
 @dataclass(frozen=True)
 class SketchLinkage(OnUpdates[SketchLinks]):
-    """Links the sketches of one client over the rounds, by their directions.
+    """Links the sketches of one client over the rounds, by their directions, and names it by its rounds.
 
     Names in the view are not read: on one that has them, the attack measures how much hiding them would help.
     """
@@ -134,7 +144,6 @@ class SketchLinkage(OnUpdates[SketchLinks]):
     name: ClassVar[str] = "sketch-linkage"
     paper: ClassVar[str] = "updates of one client keep their direction: ours"
     view: ClassVar[str] = "sketches without names, over several rounds"
-    algorithms: ClassVar[tuple[str, ...]] = ("cfl", "dcfl")
     defence: ClassVar[str] = (
         "FedAvg or IFCA, which need no sketches; noise on updates (DP-SGD with decay=0), not on running means"
     )
@@ -143,7 +152,9 @@ class SketchLinkage(OnUpdates[SketchLinks]):
     @property
     def reads(self) -> tuple[Reads, ...]:
         """Sketches of single clients, with or without names."""
-        return of_single_clients("every client's sketch by itself", _has_sketches)
+        return of_single_clients(
+            "every client's sketch by itself", lambda one: isinstance(one, SketchedUpdates)
+        )
 
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> SketchLinks | NotRun:
         rounds = [(found, one) for one in view.sums if (found := round_of(one.question)) is not None]
@@ -155,67 +166,69 @@ class SketchLinkage(OnUpdates[SketchLinks]):
             return NotRun(attack=self.name, why=why)
         shown = [sketches_of(one, rng) for _, one in rounds]
         seen = [None if one is None else one.column("sketch") for one in shown]
-        whole = [
-            not question.half for (question, _), one in zip(rounds, seen, strict=True) if one is not None
-        ]
-        linked = tracks([one for one in seen if one is not None], whole)
-        if len(linked) < 2:
+        cohorts = [one.contributors or one.cohort for _, one in rounds]
+        lists = [one for one, shows in zip(cohorts, seen, strict=True) if shows is not None]
+        whose = linked([one for one in seen if one is not None], lists)
+        if len(whose) < 2:
             return NotRun(attack=self.name, why="it links sketches of one round after another, and saw one")
         return SketchLinks(
             attack=self.name,
             queries=len(rounds),
             questions=[question for question, _ in rounds],
-            cohorts=[one.contributors or one.cohort for _, one in rounds],
+            cohorts=cohorts,
             seen=seen,
-            tracks=linked,
+            tracks=whose,
+            named=len(set(map(frozenset, lists))) > 1,
         )
-
-
-def _has_sketches(question: Question) -> bool:
-    return isinstance(question, SketchedUpdates)
 
 
 def sketches_of(one: SumView, rng: np.random.Generator) -> Unlinked | None:
     """Return a round's answers with sketches, in an order that tells nothing; None where it shows none."""
     found = unlinked(one, rng)
-    return found if found is not None and _has_sketches(found.question) else None
+    return found if found is not None and isinstance(found.question, SketchedUpdates) else None
 
 
-def tracks(seen: Sequence[FloatArray], whole: Sequence[bool]) -> list[IntArray]:
-    """Link sketches of one round after another, by their directions.
+def linked(seen: Sequence[FloatArray], lists: Sequence[Sequence[int]] = ()) -> list[IntArray]:
+    """Return whose each sketch is: its client where public lists differ between rounds, else any number.
 
-    Two halves of a client's rows have little in common, and each has much with all of them. So rounds of all
-    rows are linked first, and those of halves to the round of all rows before them, or else after.
+    Directions of sketches around their round's mean are clustered, those of one round apart from each other
+    (average linkage). Clusters get the names whose rounds theirs fit best. Then the mean of each client, and
+    the client of each sketch among those who took part, are found in turns.
 
     Args:
         seen: the sketches of each round, float64 of shape (n, size).
-        whole: whether each round's are of all rows of a client; otherwise of half of them.
+        lists: for each round who took part; without them all in each.
 
     Returns:
-        The number of each sketch's track, integers of shape (n,), for each round.
+        Integers of shape (n,) for each round; -1 for a sketch too many.
     """
-    last: dict[int, FloatArray] = {}
-    found: dict[int, IntArray] = {}
-    known: dict[int, dict[int, FloatArray]] = {}
-    every = range(len(seen))
-    for place in [i for i in every if whole[i]] or every:
-        found[place] = _joined(seen[place], last, len(last))
-        last |= dict(zip(found[place].tolist(), seen[place], strict=True))
-        known[place] = dict(last)
-    number = len(last)
-    for place in [i for i in every if i not in found]:
-        near = max((i for i in known if i < place), default=min(known))
-        found[place] = _joined(seen[place], known[near], number)
-        number = max(number, 1 + int(found[place].max(initial=-1)))
-    return [found[place] for place in every]
+    if not seen:
+        return []
+    lists = lists or [range(len(one)) for one in seen]
+    units = [one / np.maximum(np.linalg.norm(one, axis=1, keepdims=True), 1e-300) for one in seen]
+    units = [one - one.mean(axis=0) for one in units]
+    some = units[: max(1, TOGETHER // max(map(len, units)))]
+    of = np.repeat(np.arange(len(some)), [len(one) for one in some])
+    rows, names = np.concatenate(some), np.arange(1 + max(map(max, lists)))
+    # Two of one round are farther from each other than any two directions.
+    apart = np.where(of[:, None] == of, 9.0, cdist(rows, rows, "sqeuclidean")) * ~np.eye(len(of), dtype=bool)
+    groups = fcluster(agglomerate(squareform(apart, checks=False), "average"), len(names), "maxclust") - 1
+    found = [groups[of == number] for number in range(len(some))]
+    there, took = (
+        np.transpose([np.isin(names, one) for one in which]) for which in (found, lists[: len(some)])
+    )
+    whose = linear_sum_assignment(cdist(there, took, "cityblock"))[1]
+    found = [whose[one] for one in found]
+    for _ in range(TURNS):
+        own = names[:, None] == np.concatenate(found)
+        means = own / np.maximum(own.sum(axis=1, keepdims=True), 1) @ np.concatenate(units[: len(found)])
+        found = [_among(means[list(one)], np.array(one), own) for one, own in zip(lists, units, strict=True)]
+    return found
 
 
-def _joined(sketches: FloatArray, last: Mapping[int, FloatArray], number: int) -> IntArray:
-    """Return the track of each sketch: the likest of those known, or new ones from a number on."""
-    own = np.full(len(sketches), -1, dtype=np.intp)
-    if last:
-        names = list(last)
-        apart = np.nan_to_num(cdist(np.stack([last[name] for name in names]), sketches, "cosine"), nan=1.0)
-        for place, name in zip(*reversed(linear_sum_assignment(apart)), strict=True):
-            own[place] = names[name]
-    return np.where(own < 0, number + np.cumsum(own < 0) - 1, own)
+def _among(known: FloatArray, whose: IntArray, rows: FloatArray) -> IntArray:
+    """Return whose the rows are: those that known ones are of, each once; -1 for a row too many."""
+    places, found = linear_sum_assignment(cdist(known, rows, "sqeuclidean"))
+    own = np.full(len(rows), -1, dtype=np.intp)
+    own[found] = whose[places]
+    return own

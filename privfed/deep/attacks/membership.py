@@ -5,6 +5,10 @@ the cluster where the loss is lowest at the end (Yeom et al. 2018, arXiv 1709.01
 takes the loss alone; the loss before takes away how hard a row is by itself). With shadow fits it is LiRA's
 or RMIA's (`privfed.deep.attacks.shadows`): these know how hard a row is from models that were not trained on
 it.
+
+Where totals of updates are shown, they say more: a client's update of one step is a sum of its rows'
+gradients at the model that was sent. So the score is each candidate's share in all totals together, by
+ridge regression on the candidates' gradients (`shares_in_updates`). Of several steps this is approximate.
 """
 
 from __future__ import annotations
@@ -26,19 +30,23 @@ from privfed.core.record.records import View
 from privfed.core.values.domain import FloatArray
 from privfed.deep.attacks.shadows import Shadow, scored, shadows_of
 from privfed.deep.training.local import TIMES
-from privfed.deep.training.rounds import Round
-from privfed.deep.training.trainer import Labels
+from privfed.deep.training.rounds import AveragedUpdates, Round, SketchedUpdates
+from privfed.deep.training.trainer import Labels, whole
 from privfed.errors import ArgumentError
 
 
 def round_of(question: Question | None) -> Round | None:
     """Return the round of training in a question, without noise and slots; None where there is none."""
     parts = () if question is None else parts_of(question)
-    return next((one for one in parts if isinstance(one, Round)), None)
+    return next((one for one in parts if isinstance(one, SketchedUpdates | AveragedUpdates)), None)
 
 
 def _trains(question: Question) -> bool:
     return round_of(question) is not None
+
+
+_PENALTY = 1e-2
+"""Of a share in updates, beside a gradient's mean square: what several steps do is no sum of gradients."""
 
 
 def check_alone(name: str, target: Target) -> None:
@@ -71,8 +79,7 @@ class ModelMembership(PassiveAttack[MembershipScores]):
     name: ClassVar[str] = "model-membership"
     paper: ClassVar[str] = "Yeom et al. 2018; LiRA, Carlini et al. 2022; RMIA, Zarifzadeh et al. 2024"
     adversary: ClassVar[str] = "passive server, or a client"
-    view: ClassVar[str] = "the models that are sent to clients"
-    algorithms: ClassVar[tuple[str, ...]] = ("fedavg", "ifca", "cfl", "dcfl")
+    view: ClassVar[str] = "the models that are sent to clients, and totals of their updates"
     prior: ClassVar[str] = "candidates with their labels; shadow fits, if there are any"
     defence: ClassVar[str] = "DP-SGD, or noised updates; no secure sum hides the models"
     public_rows: ClassVar[int] = 2
@@ -126,9 +133,36 @@ class ModelMembership(PassiveAttack[MembershipScores]):
         if isinstance(shadows, int):
             plain = [replace(one, training=replace(one.training, timed=False)) for one in rounds]
             shadows = shadows_of(plain, rows, self.labels, shadows, max(len(view.clients), 1), rng)
+        told = None if shadows else shares_in_updates(view, rows, self.labels)
         if shadows:
             scores = scored(self.statistic, losses, last.models, shadows)
+        elif told is not None:
+            scores = told
         else:
             scores = losses(first.models).mean(axis=0) - losses(last.models).min(axis=0)
         unknown = np.full(len(self.candidates), np.nan)
         return MembershipScores(attack=self.name, queries=len(rounds), scores=scores, mu=unknown)
+
+
+def shares_in_updates(view: View, rows: FloatArray, labels: Labels) -> FloatArray | None:
+    """Return each row's share in the totals of one model's updates, up to a factor; None without totals.
+
+    Args:
+        view: what a party saw.
+        rows: float64 of shape (n_rows, n_features).
+        labels: their classes, (n_rows,).
+    """
+    gram, right = np.zeros((len(rows), len(rows))), np.zeros(len(rows))
+    for one in view.sums:
+        found = round_of(one.question)
+        if found is None or one.total is None or "update" not in one.total or len(one.total["update"]) > 1:
+            continue
+        trainer = found.training.trainer(found.ranges.n_features)
+        # A step goes against the gradient; its rate and the clients' sizes are a common factor.
+        added = -np.asarray(whole(trainer.gradients(found.models[0], rows, labels)), dtype=np.float64)
+        gram += added @ added.T
+        right += added @ one.total["update"][0]
+    if not right.any():
+        return None
+    penalty = _PENALTY * np.trace(gram) / len(rows)
+    return np.asarray(np.linalg.solve(gram + penalty * np.eye(len(rows)), right))

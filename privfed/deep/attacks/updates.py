@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -15,10 +15,10 @@ from privfed.core.asking.question import Question
 from privfed.core.record.records import SumView, View
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.deep.attacks.first_layer import first_layer
-from privfed.deep.attacks.linkage import OnUpdates, sketches_of, tracks
+from privfed.deep.attacks.linkage import OnUpdates, linked, sketches_of
 from privfed.deep.attacks.membership import round_of
 from privfed.deep.training.rounds import AveragedUpdates, Round, SketchedUpdates
-from privfed.questions.gathered import Slots
+from privfed.questions.slots import Slots
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Seen:
         ranges: of the columns.
         whole: whether these are all parameters, of a softmax regression; else they are a first layer's.
         rate: of learning.
-        half: 1 or 2 where it trained on this half of its rows (`Training.update`); 0 for all.
         round: its number.
+        held: whether the client held a fifth of its rows out (`Training.held_until`).
     """
 
     model: FloatArray
@@ -44,20 +44,19 @@ class Seen:
     ranges: Ranges
     whole: bool
     rate: float
-    half: int
     round: int
+    held: bool
 
 
 def one_step(question: Question) -> bool:
-    """Say whether answers to a question are whole updates, of one step on all rows, or on a half of them."""
+    """Say whether answers to a question are whole updates, of one step."""
     if not isinstance(question, Round):
         return False
     one = question.training
     if one.private or one.epochs != 1 or one.timed:
         return False
     if isinstance(question, SketchedUpdates):
-        whole = question.size == question.models.shape[1]
-        return whole and not question.decay
+        return question.size == question.models.shape[1] and not question.decay
     return isinstance(question, AveragedUpdates)
 
 
@@ -111,25 +110,23 @@ def clients_of(
     """Yield each client's rounds: by name where names are shown, else as updates are linked."""
     sums = [one for one in view.sums if (asked := round_of(one.question)) is not None and use(asked)]
     named: dict[int, dict[int, Seen]] = {}
-    # Averages are of the same updates as the sketches of their round.
-    every = [asked for one in view.sums if (asked := round_of(one.question)) is not None]
-    halves = {asked.training.round: asked.half for asked in every if asked.half}
     for one in sums:
         for client, answer in one.answers.items():
             for seen in _of_answer(one, answer, units):
-                of_half = replace(seen, half=halves.get(seen.round, 0))
-                named.setdefault(client, {}).setdefault(seen.round, of_half)
+                # Averages are of the same updates as the sketches of their round.
+                named.setdefault(client, {}).setdefault(seen.round, seen)
     if named:
         yield from ((client, list(rounds.values())) for client, rounds in sorted(named.items()))
         return
     held = [(one, found) for one in sums if (found := sketches_of(one, rng)) is not None]
-    whole = [not asked.half for one, _ in held if (asked := round_of(one.question)) is not None]
-    linked = tracks([found.column("sketch") for _, found in held], whole)
+    lists = [one.contributors or one.cohort for one, _ in held]
+    whose = linked([found.column("sketch") for _, found in held], lists)
     each: dict[int, list[Seen]] = {}
-    for (one, found), numbers in zip(held, linked, strict=True):
+    for (one, found), numbers in zip(held, whose, strict=True):
         for number, answer in zip(numbers.tolist(), found.answers, strict=True):
             each.setdefault(number, []).extend(_of_answer(one, answer, units))
-    yield from ((None, rounds) for rounds in each.values() if rounds)
+    known = len(set(map(frozenset, lists))) > 1
+    yield from ((who if known else None, rounds) for who, rounds in each.items() if rounds)
 
 
 def _of_answer(one: SumView, answer: Mapping[str, FloatArray], units: int) -> Iterator[Seen]:
@@ -157,5 +154,6 @@ def _of_answer(one: SumView, answer: Mapping[str, FloatArray], units: int) -> It
         for one in (start, update)
     )
     if model is not None and moved is not None:
-        error, half, number = (step + 1e-14) / rate, question.half, training.round
-        yield Seen(model, -moved / rate, error, rows, question.ranges, whole, rate, half, number)
+        error, number = (step + 1e-14) / rate, training.round
+        held = number <= training.held_until
+        yield Seen(model, -moved / rate, error, rows, question.ranges, whole, rate, number, held)

@@ -34,7 +34,7 @@ from sklearn.exceptions import ConvergenceWarning
 from privfed.core.stored.encoding import asdict
 from privfed.core.values.domain import FloatArray
 from privfed.deep.clustering.distances import dunn_index
-from privfed.deep.clustering.noise import explains_more, spread_within, without_noise
+from privfed.deep.clustering.noise import explains_more, without_noise
 from privfed.deep.parameters import Propagating, Splitting
 from privfed.errors import ArgumentError
 from privfed.estimators.checking import check_values
@@ -149,19 +149,14 @@ class Clustering:
 QUANTILES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
 """Preferences that are tried where none is given, from few clusters to many."""
 
-PRICE = 3.0
-"""Of a cluster, in variances of few rows: 2 for clusters chosen beforehand, and what choosing them saves."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Propagation:
     """Affinity propagation. Its fields are parameters of DCFL, of the same names and bounds.
 
     Where neither a preference nor its quantile is given, one of `QUANTILES` is taken, the lowest of several:
-    that whose clusters have the highest Dunn index, by which the paper judges clusters. The variance that few
-    rows explain, if known, says how many clusters are worth it, as in Mallows' C_p (1973). A cluster costs
-    `PRICE` variances, and saves squares within clusters. The highest index of no more clusters then counts if
-    it is at least 1, at which the paper leaves clusters as they are.
+    that whose clusters have the highest Dunn index, by which the paper judges clusters. Where clients hold
+    rows out, these choose among `candidates` instead.
     """
 
     similarity: Literal["negative", "negative-squared"] = PROPAGATING.similarity
@@ -172,27 +167,32 @@ class Propagation:
     def __post_init__(self) -> None:
         check_values(parameters_of(Propagating), asdict(self))
 
-    def cluster(
-        self,
-        distances: FloatArray,
-        seed: int = 0,
-        ends: FloatArray | None = None,
-        few_rows: float | None = None,
-    ) -> Clustering | None:
+    @property
+    def tries(self) -> bool:
+        """Whether neither a preference nor its quantile is given."""
+        return self.preference is None and self.preference_quantile is None
+
+    def candidates(self, distances: FloatArray, seed: int = 0) -> list[Clustering]:
+        """Return the clusterings of all `QUANTILES`, from few clusters to many, each once.
+
+        Args:
+            distances: as of `cluster`.
+            seed: breaks ties.
+        """
+        tried = (replace(self, preference_quantile=one).cluster(distances, seed) for one in QUANTILES)
+        found = {one.labels.tobytes(): one for one in tried if one is not None}
+        return sorted(found.values(), key=lambda one: len(one.exemplars))
+
+    def cluster(self, distances: FloatArray, seed: int = 0) -> Clustering | None:
         """Return the clusters of updates; None where the algorithm did not converge.
 
         Args:
             distances: of all pairs, float64 of shape (n, n), n >= 1.
             seed: breaks ties.
-            ends: where updates end, float64 of shape (n, size); where `few_rows` is given.
-            few_rows: variance of an update over all numbers that few rows explain; None if unknown.
         """
-        if self.preference is None and self.preference_quantile is None:
-            tried = (replace(self, preference_quantile=one).cluster(distances, seed) for one in QUANTILES)
-            found = [one for one in tried if one is not None]
-            if ends is not None and few_rows is not None:
-                found = _worth_it(distances, found, ends, few_rows)
-            return max(found, key=lambda one: _fit(distances, one), default=None)
+        if self.tries:
+            some = self.candidates(distances, seed)
+            return max(some, key=lambda one: fit(distances, one), default=None)
         similarities = -distances if self.similarity == "negative" else -np.square(distances)
         pairs = similarities[~np.eye(len(distances), dtype=bool)]
         if not pairs.size or pairs.min() == pairs.max():
@@ -215,27 +215,13 @@ class Propagation:
 
     def _preference(self, similarities: FloatArray, pairs: FloatArray, quantile: float | None) -> float:
         """Return the similarity of an update to itself; the median is scikit-learn's, diagonal included."""
-        if self.preference is not None or quantile is None:
-            return self.preference or 0.0
-        return float(np.median(similarities) if quantile == 0.5 else np.quantile(pairs, quantile))
+        return (
+            self.preference or 0.0
+            if self.preference is not None or quantile is None
+            else float(np.median(similarities) if quantile == 0.5 else np.quantile(pairs, quantile))
+        )
 
 
-def _worth_it(
-    distances: FloatArray, found: list[Clustering], ends: FloatArray, few_rows: float
-) -> list[Clustering]:
-    """Return clusters of an index of at least 1 that are not more than are worth it; else those that are."""
-
-    def cost(one: Clustering) -> float:
-        return spread_within(ends, one.labels) + PRICE * few_rows * len(one.exemplars)
-
-    some = [one for one in found if len(one.exemplars) < len(distances)]
-    best = min(some, key=cost, default=None)
-    if best is None:
-        return found
-    fewer = [one for one in some if len(one.exemplars) <= len(best.exemplars)]
-    return [one for one in fewer if _fit(distances, one) >= 1.0] or [best]
-
-
-def _fit(distances: FloatArray, found: Clustering) -> float:
+def fit(distances: FloatArray, found: Clustering) -> float:
     """Return the Dunn index of clusters; those of one update each do not count as clusters."""
     return dunn_index(distances, found.labels) if len(found.exemplars) < len(distances) else 0.0

@@ -157,8 +157,7 @@ def dunn_index(distances: FloatArray, labels: IntArray) -> float:
     across = distances[~same]
     if not across.size or across.min() <= 0.0:
         return 0.0
-    within = distances[same & ~np.eye(n, dtype=bool)]
-    widest = float(within.max(initial=0.0))
+    widest = float(distances[same & ~np.eye(n, dtype=bool)].max(initial=0.0))
     return float(across.min()) / widest if widest > 0.0 else math.inf
 
 

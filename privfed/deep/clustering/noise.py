@@ -80,8 +80,7 @@ def explains_more(vectors: FloatArray, labels: IntArray, found: IntArray, varian
     """
     shape = len(vectors) - 1, vectors.shape[1]
     more = max(0, len(np.unique(found)) - len(np.unique(labels)))
-    mean = reach(*shape, variance) ** 2
-    least = (more - 1) * mean + reach(*shape, variance, CHANCE) ** 2
+    least = (more - 1) * reach(*shape, variance) ** 2 + reach(*shape, variance, CHANCE) ** 2
     return spread_within(vectors, labels) - spread_within(vectors, found) > least
 
 

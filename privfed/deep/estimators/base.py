@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from privfed.core.asking.question import parts_of, question_from_bytes
+from privfed.core.asking.question import ClientData, parts_of, question_from_bytes
 from privfed.core.roles.conversation import Algorithm
 from privfed.core.roles.engine import client_generator
 from privfed.core.roles.secure_sum import SecureSum
@@ -26,6 +26,8 @@ from privfed.deep.estimators.training_plan import (
     noised_training_of,
     training_of,
 )
+from privfed.deep.training.dp_sgd import is_foreign
+from privfed.deep.training.held_out import Comparison
 from privfed.deep.training.local import TIMES, Training
 from privfed.deep.training.memory import memory_of
 from privfed.deep.training.probing import check_repeats, private_trainer_of
@@ -48,6 +50,9 @@ from privfed.protocols.slotted import Slotted
 LAST_ROUND = 2.0**20
 """Latest time of a row."""
 
+PASSES = 16
+"""Of fine-tuning at most, where held-out rows tell how many."""
+
 KEPT = ("model", "n_classes", "timed", "rounds")
 """What files hold of a training."""
 
@@ -64,10 +69,12 @@ class FederatedModel(Predicting):
         labels_history_: the same after each round, integers of shape (rounds, n_clients).
         parents_: cluster that each one was split from, int64 of shape (n_clusters,); -1 for others.
         regrouped_: what each round decided about clusters, where the algorithm decides anything.
+        comparison_: whether clusters are worth it, by clients' held-out rows: `summary` has accuracies, and
+            `best` the way to take (`privfed.deep.training.held_out.Comparison`); None where nobody asked.
         n_iter_: rounds.
     """
 
-    stored_arrays = ("models", "history", "sizes", "regrouped", "parents")
+    trains = True
 
     @abstractmethod
     def make_algorithm(self, training: Training) -> Algorithm[ModelsOutcome]:
@@ -151,6 +158,38 @@ class FederatedModel(Predicting):
                 its loss or optimizer are not those of the fit.
             DataError: there are no rows, or values, labels or (without privacy) rows' places are not allowed.
         """
+        client, training = self._newcomer(X, y)
+        if len(self.models_) == 1:
+            return 0
+        generator = np.random.default_rng(0)  # Plain SGD draws nothing from it.
+        found = self._joined(lambda start: training.update(client, start, generator))
+        return cheapest(training, self.models_, client) if found is None else found
+
+    def tuned(self, X: npt.ArrayLike, y: npt.ArrayLike, cluster: int | None = None) -> FloatArray:
+        """Return a client's own model, float64 of shape (n_parameters,), for `classify`; also after loading.
+
+        It is a cluster's model after `fine_tune` passes over the client's rows. Where clusters were compared
+        (`comparison_`), it is what held-out rows found best: so many passes, or what the client trains alone.
+
+        Reveals: nothing is sent; it runs where the rows are. It follows from these rows without noise, also
+        after a private fit: no claim covers it.
+
+        Args:
+            X: as of `join`, with the same errors.
+            y: their labels.
+            cluster: whose model, as of `predict`.
+        """
+        client, training = self._newcomer(X, y)
+        way, passes = "", self.fine_tune or 0
+        if self.comparison_ is not None:
+            way, passes = self.comparison_.best
+        alone = way == "alone"
+        start = self.history_[0][0] if alone else self._model(cluster)
+        numbers = range(1, training.rounds + 1) if alone else passes * [training.rounds]
+        return training.tuned(client, start, np.random.default_rng(0), numbers)
+
+    def _newcomer(self, X: npt.ArrayLike, y: npt.ArrayLike) -> tuple[ClientData, Training]:
+        """Return a client with these rows, and how it trains."""
         check_fitted(self, "models_")
         self._check_trains_alike()
         clients = gather(
@@ -160,12 +199,7 @@ class FederatedModel(Predicting):
         (client,) = clients.here
         if self.privacy is not None:
             client = client.inside(self.privacy.domain)  # As in a private fit.
-        training = self._newcomers_training(client.n_rows)
-        if len(self.models_) == 1:
-            return 0
-        generator = np.random.default_rng(0)  # Plain SGD draws nothing from it.
-        found = self._joined(lambda start: training.update(client, start, generator))
-        return cheapest(training, self.models_, client) if found is None else found
+        return client, self._newcomers_training(client.n_rows)
 
     def _joined(self, update: Callable[[FloatArray], FloatArray]) -> int | None:
         """Return a newcomer's cluster by its updates; None for that of the lowest loss on its rows."""
@@ -334,10 +368,16 @@ class FederatedModel(Predicting):
         self.history_ = [np.array(models) for models in outcome.history]
         self.regrouped_ = list(outcome.regrouped)
         self.parents_ = np.array(outcome.parents or (-1,) * len(outcome.models), dtype=np.int64)
+        self.comparison_ = outcome.comparison
+        if outcome.comparison is not None:
+            outcome.comparison.warn()
         self.n_iter_, self.n_features_in_ = training.rounds, clients.n_features
         self._training_ = training
-        self._kind_, self._trained_by_ = kind_of(training.trainer(clients.n_features))
-        self.privacy_claim_ = claim_of(self.federation_, self._secure_sum())
+        trainer = training.trainer(clients.n_features)
+        self._kind_, self._trained_by_ = kind_of(trainer)
+        claim = claim_of(self.federation_, self._secure_sum())
+        own = "; gradients of rows are computed by a trainer of your own" if is_foreign(trainer) else ""
+        self.privacy_claim_ = claim and replace(claim, composed=claim.composed + own)
         self._remember(outcome, training.rounds)
 
     def _remember(self, outcome: ModelsOutcome, rounds: int) -> None:
@@ -349,7 +389,8 @@ class FederatedModel(Predicting):
             return
         memories = [memory_of(one) for one in data]
         known = [[one.labels.get(t, -1) for one in memories] for t in range(1, rounds + 1)]
-        self.labels_history_ = np.array(known)
+        # One model may have taken the place of a round's clusters after it.
+        self.labels_history_ = np.minimum(known, [[len(one) - 1] for one in outcome.history[1:]])
         current = [one.label if one.structure == outcome.structure else -1 for one in memories]
         self.labels_ = np.array(current, dtype=np.int64)
 
@@ -363,8 +404,7 @@ class FederatedModel(Predicting):
     def _stored(self) -> tuple[dict[str, FloatArray], dict[str, Any]] | None:
         if not hasattr(self, "models_"):
             return None
-        training = self._training_
-        facts = {name: one for name, one in asdict(training).items() if name in KEPT}
+        facts = {name: one for name, one in asdict(self._training_).items() if name in KEPT}
         named = {"module": self._kind_, "trained_by": self._trained_by_}
         arrays = {
             "models": self.models_,
@@ -372,6 +412,7 @@ class FederatedModel(Predicting):
             "sizes": np.array([len(models) for models in self.history_], dtype=np.float64),
             "regrouped": as_table(self.regrouped_),
             "parents": self.parents_.astype(np.float64),
+            "compared": np.zeros((0, 0)) if self.comparison_ is None else self.comparison_.accuracy,
         }
         return arrays, {**facts, "n_features": self.n_features_in_, **named}
 
@@ -390,6 +431,7 @@ class FederatedModel(Predicting):
         self.models_, self.history_ = models, history
         self.regrouped_ = from_table(arrays["regrouped"])
         self.parents_ = arrays["parents"].astype(np.int64)
+        self.comparison_ = Comparison(arrays["compared"]) if arrays["compared"].size else None
         if self.parents_.shape != (len(models),):
             raise ValueError("not one parent for each cluster")
         self.n_iter_, self.n_features_in_ = self._training_.rounds, int(facts["n_features"])

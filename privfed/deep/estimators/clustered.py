@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from privfed.core.roles.conversation import Algorithm
 from privfed.core.roles.secure_sum import SecureSum
@@ -11,7 +12,7 @@ from privfed.deep.algorithms.averaging import Averaging
 from privfed.deep.algorithms.plan import ModelsOutcome
 from privfed.deep.algorithms.regrouped import RegroupedLearning
 from privfed.deep.algorithms.rules import BipartitionRule, PropagationRule, Rule
-from privfed.deep.estimators.base import FederatedModel
+from privfed.deep.estimators.base import PASSES, FederatedModel
 from privfed.deep.estimators.training_plan import named
 from privfed.deep.parameters import Comparing, KnownNumber, Propagating, Splitting
 from privfed.deep.training.local import Training
@@ -19,6 +20,9 @@ from privfed.deep.training.regrouping import descended, nearest
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.estimators.declaring import parameters
 from privfed.protocols.slotted import Slotted
+
+WORTH_ASKING = 6
+"""Rounds from which clusters are compared with what needs none, where nothing else is said."""
 
 DECAY = 0.9
 """Of running means under DP-SGD, where none is given."""
@@ -90,6 +94,18 @@ class _Regrouped(Comparing, FederatedModel):
     def _rule(self) -> Rule:
         raise NotImplementedError
 
+    def _training(self, seed: int) -> Training:
+        """With the round after which clusters are compared with what needs none."""
+        if self.compare and self.privacy is not None:
+            raise PrivacyError(
+                "compare=True asks for accuracies on exact rows, which no claim covers, and for one model "
+                "beside the clusters, which would cost as much again. Leave it out, or fit without privacy=.",
+                parameters=["compare"],
+            )
+        compared = self.rounds >= WORTH_ASKING and self.privacy is None
+        until = -(-2 * self.rounds // 3) if self.compare or (self.compare is None and compared) else 0
+        return replace(super()._training(seed), held_until=until)
+
     @property
     def _decay(self) -> float:
         """The decay, with what None stands for."""
@@ -114,8 +130,19 @@ class _Regrouped(Comparing, FederatedModel):
     def make_algorithm(self, training: Training) -> Algorithm[ModelsOutcome]:
         """Check the parameters and return the algorithm."""
         slotted = check_merge(self.merge, self._secure_sum())
+        if slotted and isinstance(self.protocol, str) and self._sampled:
+            raise ArgumentError(
+                "slots hide no names where other clients take part in each round: public lists of these "
+                "say whose a linked sketch is. Leave out clients_per_round and cohorts, take FedAvg or IFCA, "
+                "or name the slots: protocol=Slotted(Masked(), sums=rounds).",
+                parameters=["clients_per_round", "cohorts"],
+            )
         return RegroupedLearning(
-            training=training, rule=self._rule(), sketch_error=self.sketch_error, slotted=slotted
+            training=training,
+            rule=self._rule(),
+            sketch_error=self.sketch_error,
+            slotted=slotted,
+            passes=PASSES if self.fine_tune is None else self.fine_tune,
         )
 
 

@@ -139,8 +139,7 @@ class Predicting(ModelParameters, Saved):
             X: as for `predict`, with the same errors.
         """
         check_fitted(self, "models_")
-        rows = self._rows(X)
-        return self._trainer().predict(parameters, rows)
+        return self._trainer().predict(parameters, self._rows(X))
 
     def _rows(self, X: Any) -> FloatArray:
         check_one_table(X)

@@ -132,15 +132,15 @@ def noised_training_of(options: Mapping[str, Any], privacy: Privacy, seed: int, 
     own |= {name: float(value) for name, value in own.items() if name != "rows_per_client"}
     training = replace(plain, **own, trainings=math.ceil(plain.rounds / (1.0 - privacy.spare)))
     steps = training.sampled_steps
-
-    def epsilon_of_trainings(n: int) -> float:
-        return epsilon_of_fit(msgspec.structs.replace(steps, trainings=n), privacy.delta)
-
     if multiplier is None:
         noise = noise_of_fit(privacy.epsilon, privacy.delta, steps)
         paid = noise if privacy.paid_by is None else privacy.paid_by.noise(noise, steps)
         return replace(training, noise_multiplier=paid)
-    allowed = bisect_right(range(1, steps.trainings + 1), privacy.epsilon, key=epsilon_of_trainings)
+    allowed = bisect_right(
+        range(1, steps.trainings + 1),
+        privacy.epsilon,
+        key=lambda n: epsilon_of_fit(msgspec.structs.replace(steps, trainings=n), privacy.delta),
+    )
     if allowed < steps.trainings:
         kept = f", of which {steps.trainings - training.rounds} are spare" if privacy.spare else ""
         raise BudgetError(

@@ -31,8 +31,10 @@ gradient that is no number counts as zero, and a client without rows answers noi
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,7 +45,17 @@ from privfed.core.stored.encoding import asdict
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import SampledSteps
 from privfed.deep.parameters import ModelParameters
-from privfed.deep.training.trainer import Labels, Numbers, OfBlock, Parts, TakesBlocks, Trainer, stepping
+from privfed.deep.training.trainer import (
+    Labels,
+    Numbers,
+    OfBlock,
+    Parts,
+    SoftmaxRegression,
+    TakesBlocks,
+    Trainer,
+    stepping,
+    whole,
+)
 from privfed.privacy.accounting import LEAST_SIGMA, ROUNDING_VARIANCE
 from privfed.privacy.bounds import shortened
 from privfed.privacy.contributions import beyond
@@ -230,8 +242,7 @@ def _clipped_sum(
     errors: list[BaseException] | None = None,
 ) -> Integers:
     """Return the sum of the rows' gradients, each clipped and truncated, in steps; exact below 2^24 rows."""
-    n_features = features.shape[1]
-    of_block = of_blocks(trainer, model, n_features)
+    of_block = of_blocks(trainer, model, features.shape[1])
     added, total = np.zeros(len(model)), np.zeros(len(model), dtype=np.int64)
     n_added, noted = 0, [] if errors is None else errors
     order = np.argsort(_turns(places), kind="stable")
@@ -251,7 +262,14 @@ def _clipped_sum(
 
 
 def of_blocks(trainer: Trainer, model: FloatArray, n_features: int) -> OfBlock:
-    """Return what computes the gradients of rows at their places in a block."""
+    """Return what computes the gradients of rows at their places in a block.
+
+    A trainer of a user's own is given one row at a time, each time as a fresh copy, so that no other row
+    enters a row's gradient, whatever it does with special rows or batches. What it keeps outside itself (in
+    its module, or in its class) is not undone by a copy.
+    """
+    if is_foreign(trainer):
+        return lambda rows, labels, places: [(_one_by_one(trainer, model, rows, labels),)]
     if isinstance(trainer, TakesBlocks):
         return trainer.of_blocks(model, n_features)
     size = n_places(trainer, n_features)
@@ -259,14 +277,28 @@ def of_blocks(trainer: Trainer, model: FloatArray, n_features: int) -> OfBlock:
     def of_one(rows: FloatArray, labels: Labels, places: npt.NDArray[np.intp]) -> Parts:
         block, classes = np.zeros((size, n_features)), np.zeros(size, dtype=np.int64)
         block[places], classes[places] = rows, labels
-        found = trainer.gradients(model, block, classes)
-        parts = [(found,)] if isinstance(found, np.ndarray) else found
-        return [tuple(one[places] for one in part) for part in parts]
+        return [(whole(trainer.gradients(model, block, classes))[places],)]
 
     def of_block(rows: FloatArray, labels: Labels, places: npt.NDArray[np.intp]) -> Parts:
         return joined([of_one(rows[own], labels[own], places[own]) for own in blocks(places)])
 
     return of_block
+
+
+def is_foreign(trainer: Trainer) -> bool:
+    """Say whether a trainer is neither privfed's own nor torch's: these compute each row apart."""
+    torchs = sys.modules.get("privfed.deep.training.torch_trainer")
+    return type(trainer) not in {SoftmaxRegression, getattr(torchs, "TorchTrainer", SoftmaxRegression)}
+
+
+def _one_by_one(trainer: Trainer, model: FloatArray, rows: FloatArray, labels: Labels) -> FloatArray:
+    # Of several rows, or parts of other lengths, `reshape` is an error: such a row then adds nothing. A
+    # trainer may return the same array again, so that each is copied.
+    each = [
+        whole(deepcopy(trainer).gradients(model.copy(), rows[[i]], labels[[i]])).reshape(len(model)).copy()
+        for i in range(len(rows))
+    ]
+    return np.array(each, dtype=np.float64).reshape(-1, len(model))
 
 
 def joined(found: Sequence[Parts]) -> Parts:

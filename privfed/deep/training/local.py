@@ -6,6 +6,7 @@ With `noise_multiplier` it is DP-SGD (Abadi et al. 2016, arXiv 1607.00133, algor
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -26,6 +27,9 @@ from privfed.estimators.declaring import parameters_of
 from privfed.privacy.bounds import shortened
 from privfed.privacy.sampler import noise_source
 
+HELD = 5
+"""Of so many rows a client holds one out."""
+
 TIMES = 2
 """Columns that say when a row is there, where rows have times: first round, and first round without it."""
 
@@ -43,6 +47,7 @@ class Training(Descent):
         timed: whether the last two columns of the rows are times (`TIMES`), which are no features.
         seed: of models, of the server's draws and of batches.
         sampled: whether a round asks the configuration's cohort, or everyone.
+        held_until: round up to which a client holds a fifth of its rows out; 0 for none.
     """
 
     trains: ClassVar[bool] = True
@@ -56,6 +61,7 @@ class Training(Descent):
     max_update_norm: float = USUAL.max_update_norm
     seed: int = 0
     sampled: bool = False
+    held_until: int = 0
 
     def __post_init__(self) -> None:
         groups = (Models, LocalTraining, DPSGD) if self.private else (Models, LocalTraining)
@@ -106,10 +112,14 @@ class Training(Descent):
         of_model = private_trainer_of if self.private else trainer_of
         return of_model(self.model, n_columns - TIMES * self.timed, self.n_classes)
 
-    def rows_of(self, client: ClientData) -> tuple[FloatArray, Labels]:
-        """Return the rows that a client holds in this round, and their labels.
+    def rows_of(self, client: ClientData, held: bool = False) -> tuple[FloatArray, Labels]:
+        """Return the rows that a client trains on in this round, and their labels.
 
         Rows whose label is no class are left out: an error would tell of them.
+
+        Args:
+            client: with its rows.
+            held: whether those that it holds out are meant instead.
 
         Raises:
             DataError: it has no labels.
@@ -117,15 +127,27 @@ class Training(Descent):
         if client.labels is None:
             raise DataError("training needs labels: pass y, one array of integer codes a client.")
         features, labels = client.features, client.labels
+        now = np.ones(len(labels), dtype=bool)
         if self.timed:
             now = (features[:, -2] <= self.round) & (self.round < features[:, -1])
             features, labels = features[now, :-TIMES], labels[now]
         known = (labels >= 0) & (labels < self.n_classes)
+        if held or self.round <= self.held_until:
+            order = np.random.default_rng([self.public_seed, 0]).permutation(len(client.features))
+            out = np.zeros(len(order), dtype=bool)
+            out[order[: len(order) // HELD]] = True
+            known &= (out if held else ~out)[now]
         return features[known], labels[known]
 
-    def update(
-        self, client: ClientData, start: FloatArray, generator: np.random.Generator, half: int = 0
+    def tuned(
+        self, client: ClientData, start: FloatArray, generator: np.random.Generator, rounds: Iterable[int]
     ) -> FloatArray:
+        """Return the model that a client alone trains from another, in these rounds one after the other."""
+        for number in rounds:
+            start = start + self.at(number).update(client, start, generator)
+        return start
+
+    def update(self, client: ClientData, start: FloatArray, generator: np.random.Generator) -> FloatArray:
         """Return how far training moves a model, clipped, float64 of shape (n_parameters,).
 
         A client without rows in this round, or one whose model does not stay finite, moves it by nothing; the
@@ -135,7 +157,6 @@ class Training(Descent):
             client: with its rows.
             start: the model, float64 of shape (n_parameters,).
             generator: the client's; it names where noise comes from.
-            half: 1 or 2 for training on this half of its rows, each twice; 0 for all rows, and with DP-SGD.
         """
         trainer = self.trainer(client.n_features)
         features, labels = self.rows_of(client)
@@ -143,28 +164,24 @@ class Training(Descent):
             source = noise_source(generator)
             moved = private_sgd(trainer, start, features, labels, self, source, client.errors) - start
         else:
-            moved = self._sgd(trainer, start, features, labels, half) - start
+            moved = self._sgd(trainer, start, features, labels) - start
         if not np.isfinite(moved).all():
             client.errors.append(
                 ArgumentError(f"training in round {self.round} did not stay finite: lower the learning rate.")
             )
         return np.asarray(shortened(moved[None], self.max_update_norm)[0])
 
-    def _sgd(
-        self, trainer: Trainer, start: FloatArray, features: FloatArray, labels: Labels, half: int
-    ) -> FloatArray:
+    def _sgd(self, trainer: Trainer, start: FloatArray, features: FloatArray, labels: Labels) -> FloatArray:
         rng, n = np.random.default_rng([self.public_seed, self.round]), len(features)
         whole = self.first_rate != 0.0 and self.round == 1
-        size = n if whole or self.batch_size is None else self.batch_size
+        size = 2 * n if whole or self.batch_size is None else self.batch_size
         if not n:
             return start
-        used = np.arange(n)
-        if half:  # The other half has the other row of each pair, and the last one of an odd number, too.
-            paired = np.random.default_rng([self.public_seed, self.round - half]).permutation(n)
-            used = paired[np.minimum(used // 2 * 2 + half - 1, n - 1)]
-        orders = (used[rng.permutation(n)] for _ in range(self.epochs))
+        orders = (rng.permutation(n) for _ in range(self.epochs))
         # Equally large: a rest of few rows would weigh as much as any other batch.
-        batches = (part for order in orders for part in np.array_split(order, -(-n // size)))
+        # As many steps as with the rows that are held out.
+        most = n * HELD // (HELD - 1) if self.round <= self.held_until else n
+        batches = (part for order in orders for part in np.array_split(order, min(n, -(-most // size))))
         with np.errstate(all="ignore"):  # What does not stay finite is no update.
             if isinstance(trainer, TrainsItself):
                 return trainer.trained(start, features, labels, batches, self.decayed_rate)

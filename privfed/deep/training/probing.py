@@ -3,23 +3,23 @@
 Opacus refuses layers that it knows to mix rows, and cannot know what a user's own code does. So a model is
 tried on rows that everybody can compute, before anybody trains: a function of nobody's data. That finds
 draws (dropout, noise), means over a batch, and what a module keeps from one batch to the next, wherever these
-show on ordinary rows; a model that does so for special rows only is not found.
+show on ordinary rows, and proves nothing of other rows. So DP-SGD gives a trainer of a user's own one row at
+a time (`privfed.deep.training.dp_sgd.of_blocks`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from privfed.core.values.domain import FloatArray
-from privfed.deep.training.dp_sgd import PLACES, n_places, of_blocks
+from privfed.deep.training.dp_sgd import PLACES, is_foreign, n_places, of_blocks
 from privfed.deep.training.trainer import (
     MODELS,
-    KeepsValues,
     Labels,
     Numbers,
     Trainer,
@@ -111,9 +111,7 @@ def _trains_alike(trainer: Trainer, at: FloatArray, rows: FloatArray, labels: La
     failing = "the optimizer cannot take a step", f". It is made by {how}"
     with _users_code(ArgumentError, *failing, parameters=["optimizer"]):
         one, other = (trainer.trained(at, rows, labels, [np.arange(ROWS)] * 2, 0.01) for _ in range(2))
-        by_dp_sgd = trainer.stepping(at, 0.01)
-        if by_dp_sgd is not None:
-            by_dp_sgd(at)
+        (trainer.stepping(at, 0.01) or np.copy)(at)
     return _same(one, other)
 
 
@@ -131,12 +129,12 @@ def _check_rows(trainer: Trainer, n_features: int, n_classes: int) -> None:
     at, rows, labels = _probe(trainer, n_features, n_classes)
     _gradient(trainer, at, rows, labels)
     _trains_alike(trainer, at, rows, labels)  # An optimizer that cannot step is an error before anybody pays.
-    first, kept = whole(trainer.gradients(at, rows, labels)), _kept(trainer)
+    first, kept = whole(trainer.gradients(at, rows, labels)), getattr(trainer, "kept", "")
     others, classes = rows[::-1] ** 2, labels[::-1].copy()
     others[0], classes[0] = rows[0], labels[0]
     beside = whole(trainer.gradients(at, others, classes))
     again = whole(trainer.gradients(at, rows, labels))
-    if not _same(first, again) or kept != _kept(trainer):
+    if not _same(first, again) or kept != getattr(trainer, "kept", ""):
         raise PrivacyError(
             "a row's gradient is another one when it is computed again, or may be. The model draws at "
             "random, or it or its loss keeps something from earlier calls, such as their number. DP-SGD's "
@@ -153,22 +151,21 @@ def _check_rows(trainer: Trainer, n_features: int, n_classes: int) -> None:
     _check_block(trainer, at, n_features, n_classes)
 
 
-def _kept(trainer: Trainer) -> str:
-    return trainer.kept if isinstance(trainer, KeepsValues) else ""
-
-
 def _check_block(trainer: Trainer, at: FloatArray, n_features: int, n_classes: int) -> None:
     """Check that a row's gradient in a block full of others is that among zeros, to the last bit."""
     size, of_block = n_places(trainer, n_features), of_blocks(trainer, at, n_features)
     many = max(size, PLACES)
     rows, labels = np.random.default_rng(2).uniform(size=(many, n_features)), np.arange(many) % n_classes
-    full = whole(of_block(rows[:size], labels[:size], np.arange(size)))
+    # A trainer of a user's own is given one row at a time, and is refused all the same if it mixes these.
+    block = rows[:size], labels[:size]
+    full = whole(trainer.gradients(at, *block) if is_foreign(trainer) else of_block(*block, np.arange(size)))
+    same = partial(_near, trainer=trainer) if is_foreign(trainer) else _same
     # Choices among models are of scores in blocks.
     losses = trainer.losses(at, rows, labels)
     for place in {0, size - 1}:
         own = np.array([place])
         scored = _near(losses[own], trainer.losses(at, rows[own], labels[own]), trainer)
-        if not scored or not _same(full[own], whole(of_block(rows[own], labels[own], own))):
+        if not scored or not same(full[own], whole(of_block(rows[own], labels[own], own))):
             raise PrivacyError(MIXES)
 
 

@@ -21,10 +21,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from privfed.core.asking.declaration import STEP, Declaration, Effort, Remembered, Trained
-from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
+from privfed.core.asking.question import ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import FloatArray, frozen
-from privfed.core.values.numbers import check_share, check_whole
+from privfed.core.values.numbers import check_number, check_whole
 from privfed.deep.clustering.distances import METRICS
 from privfed.deep.clustering.sketch import SKETCHED, sketched
 from privfed.deep.training.dp_sgd import BLOCK
@@ -53,16 +53,16 @@ class Round(Question):
         training: of the round.
         models: of the clusters, float64 of shape (n_clusters, n_parameters).
         structure: number of the clustering that the models are of.
-        choice: "kept": a client stays in its cluster, and joins the nearest where it has none; or
-            "lowest-loss": it takes in each round the model of the lowest loss on its rows (IFCA).
+        choice: "kept": a client stays in its cluster, and joins the nearest where it has none;
+            "lowest-loss": it takes in each round the model of the lowest loss on its rows (IFCA); or
+            "apart": it trains the only model, and remembers nothing of it.
         metric: how a newcomer's update is compared.
         numbered: whether clusters keep their numbers for good: a client that missed a clustering keeps its
             own.
         before: the step to this clustering, for clients that have not heard of it.
     """
 
-    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
-    choices: ClassVar[tuple[str, ...]] = ("kept", "lowest-loss")
+    choices: ClassVar[tuple[str, ...]] = ("kept", "lowest-loss", "apart")
     alternative: ClassVar[str] = (
         'At unit "record" use DP-SGD (an estimator of privfed.deep), or unit="client".'
     )
@@ -115,7 +115,7 @@ class Round(Question):
 
     def trained(self, client: ClientData, generator: np.random.Generator) -> Memory:
         """Have a client train in this round, once; return what it remembers of it."""
-        memory = memory_of(client)
+        memory = Memory() if self.choice == "apart" else memory_of(client)
         self.before.apply(memory)
         if memory.round == self.training.round and memory.update is not None:
             return memory
@@ -152,12 +152,7 @@ class Round(Question):
             if memory.trainings >= self.training.trainings:
                 raise PolicyError("policy:budget")
             memory.trainings += 1
-        return self.training.update(client, start, generator, self.half)
-
-    @property
-    def half(self) -> int:
-        """Which half of their rows clients train on (`Training.update`); 0 for all."""
-        return 0
+        return self.training.update(client, start, generator)
 
     def _weight(self, client: ClientData) -> float:
         return float(len(self.training.rows_of(client)[1])) if self.training.by_rows else 1.0
@@ -185,14 +180,11 @@ class SketchedUpdates(Round):
         seed: of the projection, public.
         decay: 0 for the update itself; else the client's running mean (`Memory.averages`), which is made of
             earlier updates: under DP-SGD it costs nothing, and its noise falls from round to round.
-        halves: whether clients with one model train on one half of their rows, then on the other, then on
-            all. Spreads tell what few rows explain (`privfed.deep.clustering.alike`).
     """
 
     size: int
     seed: int
     decay: float = 0.0
-    halves: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -201,14 +193,7 @@ class SketchedUpdates(Round):
                 f"size must lie in [1, {self.models.shape[1]}] and the seed in [0, 2**32), got {self.size} "
                 f"and {self.seed}."
             )
-        check_share("decay", self.decay)
-        if self.halves and self.training.private:
-            raise ArgumentError("DP-SGD draws its own rows: ask without halves.")
-
-    @property
-    def half(self) -> int:
-        """In two of three rounds, as long as there is one model."""
-        return self.training.round % 3 if self.halves and len(self.models) == 1 else 0
+        check_number("decay", self.decay, "[0, 1)")
 
     def effort(self, n_features: int) -> Effort:
         """A projection besides."""
@@ -345,7 +330,6 @@ class ClusterSizes(Question):
         n_clusters: its clusters.
     """
 
-    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
     remembers: ClassVar[Remembered[Any] | None] = TRAINED
     before: Regrouping
     structure: int

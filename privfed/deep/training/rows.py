@@ -237,8 +237,12 @@ def _candidates(module: Any) -> dict[str, Layer]:
 
 def _plain_convolution(layer: Any) -> bool:
     """Say whether a layer convolves images, by one group and with zeros around them."""
-    plain = type(layer) is torch.nn.Conv2d and layer.groups == 1 and layer.padding_mode == "zeros"
-    return plain and not isinstance(layer.padding, str)
+    return (
+        type(layer) is torch.nn.Conv2d
+        and layer.groups == 1
+        and layer.padding_mode == "zeros"
+        and not isinstance(layer.padding, str)
+    )
 
 
 def _lean(recorded: Any) -> Any:

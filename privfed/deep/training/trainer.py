@@ -87,15 +87,6 @@ class TrainsItself(Protocol):
         """Return what DP-SGD takes its steps by: from noised gradients to parameters; None for SGD."""
 
 
-@runtime_checkable
-class KeepsValues(Protocol):
-    """A trainer of a user's code, which may keep something between calls."""
-
-    @property
-    def kept(self) -> str:
-        """Plain values that it keeps now, such as counters of calls, as text."""
-
-
 OfBlock = Callable[[FloatArray, Labels, npt.NDArray[np.intp]], Parts]
 """From rows, their classes and their places among zeros to their gradients, block after block. Of rows of one
 place the first is in the first block (`privfed.deep.training.dp_sgd.blocks`)."""

@@ -1,10 +1,5 @@
-"""The same run over Flower: clients on machines of their own. Only `apps` imports flwr.
+"""The former place of `privfed.nodes.flower`."""
 
-A coordinator's process drives the run with `FlowerEngine`; Flower's SuperLink relays bytes between it and the
-nodes. Trust: Flower is the network. Whoever runs the SuperLink sees who sends how much to whom, may drop
-messages, and may submit code to nodes (docs/flower.md says what stops it). It holds no key of any party.
-"""
+from privfed.core.names import moved
 
-from privfed.engines.flower.engine import FlowerEngine
-
-__all__ = ["FlowerEngine"]
+__getattr__ = moved(__name__, "privfed.nodes.flower")

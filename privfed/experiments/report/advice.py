@@ -1,7 +1,8 @@
 """Advice on which configuration to use against whom, and what each adversary sees.
 
-Who is trusted decides what is safe. A run that shows an adversary every answer, or whose noise can be
-computed again, is never advised against it, whatever attacks found.
+How good a configuration is, and whether it may be run as it was measured, are two questions. Seeded noise
+answers the first as well as fresh noise does, and never the second. Who is trusted decides what is safe: a
+run that shows an adversary every answer is never advised against it, whatever attacks found.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Evidence(StrEnum):
     """Says what speaks for a configuration, the best first."""
 
     NOTHING_SHOWN = "nothing to read: it sees no answer and no total"
-    NOTHING = "attacks read all that it sees and found nothing"
+    OPEN = "these attacks, with their lists and fits, did no better than a guess; others may find more"
     IN_PART = "attacks read at most a part of what it sees: nothing is known of the rest"
     FOUND = "attacks found something"
 
@@ -104,6 +105,7 @@ class Advice:
             "score_ratio": self.score_ratio,
             "configuration": None if self.row is None else self.row.id,
             "evidence": self.evidence,
+            "run": None if self.row is None else to_run(self.row),
             "caveats": list(self.caveats),
         }
 
@@ -152,9 +154,13 @@ def sees(row: Row, adversary: Adversary) -> Sees:
 
 def barred(row: Row, adversary: Adversary) -> str:
     """Say why a configuration is never advised against an adversary; empty if it may be."""
-    if row.setup.privacy is not None and row.setup.privacy.seeded:
-        return "its noise repeats with a seed"
     return f"{adversary} sees every answer" if sees(row, adversary) is Sees.ANSWERS else ""
+
+
+def to_run(row: Row) -> str:
+    """Say whether a configuration may be run as it was measured, and else what to change."""
+    seeded = row.setup.privacy is not None and row.setup.privacy.seeded
+    return "not as measured: with fresh noise (seeded = false)" if seeded else "as measured"
 
 
 def measured(row: Row, adversary: Adversary) -> Measured | None:
@@ -184,7 +190,7 @@ def measured(row: Row, adversary: Adversary) -> Measured | None:
     else:
         # An attack that had nothing to read, failed or could not tell says nothing of what was shown.
         failed = any(name in attacks_by(adversary, row.setup.attacks) for _, name, _ in row.errors)
-        evidence = Evidence.NOTHING if ran and not left and not failed else Evidence.IN_PART
+        evidence = Evidence.OPEN if ran and not left and not failed else Evidence.IN_PART
     return Measured(evidence, leakage, in_words(left), ran, tuple(name for name in tried if name not in ran))
 
 
@@ -306,12 +312,13 @@ def advised(rows: Sequence[Row], advice: Sequence[Advice]) -> str:
 
     def found(one: Advice) -> list[object]:
         if one.row is None:
-            return [Cell("<td colspan=6>nothing that was measured may be advised here</td>")]
+            return [Cell("<td colspan=7>None of the measured settings meets these limits.</td>")]
         figures = (stat(one.row, measure.format(one.adversary)) for measure in MEASURES)
         return [
             f"#{numbers[one.row.id]} {name(one.row)}",
             one.evidence,
             *(Cell(f"<td>{html}</td>") for html in figures),
+            to_run(one.row),
             " ".join(notes[caveat] for caveat in one.caveats),
         ]
 
@@ -328,19 +335,23 @@ def advised(rows: Sequence[Row], advice: Sequence[Advice]) -> str:
         "leakage",
         "cost ratio",
         "bytes",
+        "may I run it?",
         "caveats",
     ]
     return (
-        "<p>It depends on whom you do not trust. Each line has an adversary and two bounds: on what leaks to "
-        "it, and on the cost. It names the configuration within both, on average over the seeds, with the "
-        "best evidence. Of several it names the one with the fewest bytes of a client. Evidence, the best "
-        f"first: {'; '.join(Evidence)}.</p><p>A run that shows the adversary every answer is never advised "
-        "against it, whatever attacks found. Neither is a run whose noise repeats with a seed. Advice holds "
-        "for one fit: several fits of the same rows, and metrics on them, add up. It was measured here, on "
-        "this data, with these attacks. Other data and other attacks are another study.</p>"
         f"{scrolled(head, lines, 'advice')}"
         f"<dl>{''.join(f'<dt>{letter}</dt><dd>{escape(text)}</dd>' for text, letter in notes.items())}</dl>"
-        f"{_views(rows)}"
+        "<details><summary>How this is found, and who sees what</summary>"
+        "<p>It depends on whom you do not trust. Each line has an adversary and two bounds: on what leaks to "
+        "it, and on the cost. It names the configuration within both, on average over the seeds, with the "
+        "best evidence. If several qualify, it names the one that sends the fewest bytes per client. "
+        f"Evidence, the best first: {'; '.join(Evidence)}.</p><p>A run that shows the adversary every answer "
+        "is never advised against it, whatever attacks found. Noise that repeats with a seed is as good a "
+        "measure of cost and leakage as fresh noise, and protects nobody: such a run is measured here, and "
+        "never run on real rows. Advice holds for one fit: several fits of the same rows, and metrics on "
+        "them, add up. It was measured here, on this data, with these attacks. Other data and other attacks "
+        "are another study.</p>"
+        f"{_views(rows)}</details>"
     )
 
 

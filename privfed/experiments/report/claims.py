@@ -16,9 +16,8 @@ from privfed.deep.estimators.base import FederatedModel
 from privfed.errors import PrivFedError
 from privfed.experiments.cells import CellPrivacy, Setup, estimator_class, secure_sum
 from privfed.experiments.report.summary import Row
-from privfed.privacy.accounting import gdp_epsilon, renyi_epsilon
+from privfed.privacy.accounting import budget_of, gdp_epsilon, renyi_epsilon
 from privfed.privacy.claim import PrivacySpent
-from privfed.privacy.pricing import budget_of
 from privfed.protocols.secure_sums import by_author
 
 SCORED = "All measures are scored on the clients' rows: no claim of differential privacy covers them."

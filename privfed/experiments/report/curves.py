@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from statistics import fmean, stdev
 from typing import Any
@@ -15,16 +15,17 @@ from privfed.attacks import Status
 
 @dataclass(frozen=True)
 class Stat:
-    """Holds a measure over the seeds: mean, sample standard deviation (NaN for one seed), number of seeds."""
+    """Holds a measure over the seeds: mean, sample standard deviation (NaN for one seed), number, values."""
 
     mean: float
     sd: float
     n: int
+    values: tuple[float, ...] = field(default=(), compare=False)
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Stat:
         """Return the figures for at least one value."""
-        return cls(fmean(values), stdev(values) if len(values) > 1 else math.nan, len(values))
+        return cls(fmean(values), stdev(values) if len(values) > 1 else math.nan, len(values), tuple(values))
 
     def __str__(self) -> str:
         """Return mean and standard deviation, with as many digits as the deviation makes significant."""
@@ -87,7 +88,6 @@ def over_fits(together: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[s
         for seed, (fits, reports, joined) in zip(own, each, strict=True):
             for at, report, share in zip(fits, reports, joined or repeat(0.0), strict=False):
                 if report["status"] != Status.NOT_APPLICABLE:
-                    most = max(report["advantage"], share or 0.0)
-                    largest[seed][at] = max(largest[seed].get(at, 0.0), most)
+                    largest[seed][at] = max(largest[seed].get(at, 0.0), report["advantage"], share or 0.0)
     found["leakage"] = curve_of((list(own), list(own.values())) for own in largest.values())
     return {title: curve for title, curve in found.items() if curve is not None}

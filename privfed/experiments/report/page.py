@@ -20,18 +20,18 @@ from privfed.attacks.base.interface import attack_class
 from privfed.attacks.base.reading import in_words
 from privfed.core.stored.files import rewrite
 from privfed.experiments.planning import Plan
-from privfed.experiments.report import pictures
 from privfed.experiments.report.advice import Advice, advised, answers
 from privfed.experiments.report.claims import SCORED, ComposedBudget, composed_budgets, saw
 from privfed.experiments.report.curves import shown
+from privfed.experiments.report.figures import pictures, write_figures
 from privfed.experiments.report.summary import Row, claims_of, summarise
 from privfed.experiments.report.tables import (
     Cell,
     axes,
     by_data,
     columns,
-    figure,
     listed,
+    long_form,
     name_of,
     number,
     remarks,
@@ -75,12 +75,19 @@ def write_report(folder: Path, plan: Plan, store: Store) -> list[Row]:
     advice = answers(plan, rows)
     budgets = composed_budgets(plan.setups, store.asked())
     write_tables(folder, plan, rows, [one.plain() for one in advice], budgets)
-    for name, text in ((PAGE, page(plan, rows, advice, budgets)), (STUDY, plan.file.text)):
+    figures = write_figures(folder, pictures(rows, long_form(rows)))
+    for name, text in ((PAGE, page(plan, rows, advice, budgets, figures)), (STUDY, plan.file.text)):
         rewrite(folder / name, text.encode())
     return rows
 
 
-def page(plan: Plan, rows: Sequence[Row], advice: Sequence[Advice], budgets: Sequence[ComposedBudget]) -> str:
+def page(
+    plan: Plan,
+    rows: Sequence[Row],
+    advice: Sequence[Advice],
+    budgets: Sequence[ComposedBudget],
+    figures: dict[str, str],
+) -> str:
     """Return the report as HTML.
 
     Args:
@@ -88,53 +95,37 @@ def page(plan: Plan, rows: Sequence[Row], advice: Sequence[Advice], budgets: Seq
         rows: configurations of the study.
         advice: the answers to "What should I use?".
         budgets: what all fits of its folder amount to.
+        figures: name of each figure -> HTML; the first one opens the page.
     """
-    study, groups = plan.file.study, by_data(rows)
+    study, opening = plan.file.study, figures.pop("tradeoff", "") or figures.pop("leakage-against-cost", "")
     sections = [
-        ("use", "What should I use?", advised(rows, advice)),
-        ("tradeoff", "Utility against leakage", _figures((pictures.pareto(*one) for one in groups), rows)),
-        ("each", "Attack by attack", _matrix(rows)),
-        (
-            "leakage",
-            "Leakage over the rounds",
-            _figures((each for one in groups for each in pictures.leaks(*one)), rows),
-        ),
-        (
-            "fits",
-            "Leakage over several fits",
-            _over_fits(rows)
-            + _figures((each for one in groups for each in pictures.several_fits(*one)), rows),
-        ),
-        (
-            "privacy",
-            "Price of differential privacy",
-            _figures((pictures.frontier(*one) for one in groups), rows),
-        ),
-        ("clients", "Number of clients", _figures(pictures.scaling(rows), rows)),
-        ("together", "All fits together", _composed_budgets(budgets)),
-        ("cost", "Cost", _figures((each for one in groups for each in pictures.costs(*one)), rows)),
-        (
-            "convergence",
-            "Convergence",
-            _figures((each for one in groups for each in pictures.convergence(*one)), rows)
-            + _unconverged(rows),
-        ),
-        ("table", "All configurations", _table(plan, rows)),
-        ("saw", "What each party saw", _parties(rows)),
-        ("attacks", "The attacks", _attacks(plan)),
-        ("failed", "What failed", _failures(rows)),
-        ("origin", "Where this comes from", _origin(plan, rows)),
+        ("use", "What should I use?", advised(rows, advice), False),
+        ("more", "Further figures", "".join(figures.values()), True),
+        ("each", "Attack by attack", _matrix(rows), True),
+        ("together", "All fits together", _composed_budgets(budgets), True),
+        ("convergence", "Fits that did not converge", _unconverged(rows), True),
+        ("table", "All configurations", _table(plan, rows), True),
+        ("saw", "What each party saw", _parties(rows), True),
+        ("attacks", "The attacks", _attacks(plan), True),
+        ("failed", "What failed", _failures(rows), False),
+        ("origin", "Where this comes from", _origin(plan, rows), True),
     ]
-    kept = [(name, title, body) for name, title, body in sections if body]
-    links = "".join(f'<a href="#{name}">{escape(title)}</a>' for name, title, _ in kept)
+    kept = [one for one in sections if one[2]]
+    links = "".join(f'<a href="#{name}">{escape(title)}</a>' for name, title, _, _ in kept)
     parts = [
         f"<h1>{escape(study.name)}</h1>",
         f"<p>{escape(study.about)}</p>" if study.about else "",
+        opening,
+        f"<p>{escape(' '.join(found_in(rows)))}</p>",
         f'<p class="soft">{len(rows)} configurations, {len(plan.seeds)} seed{"s" * (len(plan.seeds) > 1)} '
-        f"each, measured by privfed {escape(__version__)} on simulated clients. Mean ± standard deviation "
-        "over the seeds.</p>",
+        f"each, measured by privfed {escape(__version__)} on simulated clients. Tables have mean ± standard "
+        "deviation over the seeds; study.csv has every fit.</p>",
         f"<nav>{links}</nav>",
-        *(f'<section id="{name}"><h2>{escape(title)}</h2>{body}</section>' for name, title, body in kept),
+        *(
+            f'<section id="{name}"><details{" open" * (not folded)}>'
+            f"<summary><h2>{escape(title)}</h2></summary>{body}</details></section>"
+            for name, title, body, folded in kept
+        ),
     ]
     style, script = (files(__package__).joinpath(f"page.{kind}").read_text("utf-8") for kind in ("css", "js"))
     return (
@@ -152,28 +143,20 @@ def _facts(facts: Mapping[str, str]) -> str:
     return f"<dl>{''.join(given)}</dl>"
 
 
-def _figures(found: Iterable[pictures.Picture | None], rows: Sequence[Row]) -> str:
-    drawn = "".join(_drawn(one, rows) for one in found if one is not None)
-    return f'<div class="figures">{drawn}</div>' if drawn else ""
-
-
-def _drawn(picture: pictures.Picture, rows: Sequence[Row]) -> str:
-    drawing = f"{picture.drawing}{picture.key}"
-    table = scrolled(picture.head, ([_cell(one, rows) for one in line] for line in picture.lines))
-    if picture.folded:
-        summary = f"<summary>{len(picture.lines)} configurations</summary>"
-        drawing = f"<details>{summary}{drawing}</details>"
-    return (
-        f"<figure><h3>{escape(picture.title)}</h3>{drawing}"
-        f"<figcaption>{escape(picture.about)}</figcaption>"
-        f"<details><summary>The numbers of this picture</summary>{table}</details></figure>"
-    )
-
-
-def _cell(one: str | pictures.Number, rows: Sequence[Row]) -> str:
-    if isinstance(one, str):
-        return one
-    return number(figure(one.value, one.sd, 0, rows[one.row - 1], one.name) if one.row else shown(one.value))
+def found_in(rows: Sequence[Row]) -> list[str]:
+    """Return what was found, in a sentence for each data set: the ends of cost and of leakage."""
+    said = []
+    for name, own in by_data(rows):
+        ends = [f"On {name}"]
+        label = short([row for _, row in own])
+        for measure, what in (("score_ratio", "the cost ratio is"), ("leakage", "leakage is")):
+            known = sorted((row.stats[measure].mean, i, label(row)) for i, row in own if measure in row.stats)
+            if known:
+                (low, i, best), (high, j, worst) = known[0], known[-1]
+                ends.append(f"{what} {shown(low, 3)} (#{i} {best}) to {shown(high, 3)} (#{j} {worst})")
+        if len(ends) > 1:
+            said.append(f"{', '.join(ends)}.")
+    return said
 
 
 def _matrix(rows: Sequence[Row]) -> str:
@@ -189,10 +172,10 @@ def _matrix(rows: Sequence[Row]) -> str:
     if tables:
         tables = (
             "<p>What each attack gained over the same attacker without access: (headline - baseline) / (1 - "
-            "baseline). Leakage is the largest of a row. 0: it found nothing, in what it read. Empty: it was "
-            "not run on that sum or algorithm, or had nothing to work on.</p>" + tables
+            "baseline). Leakage is the largest of a row. 0: no better than a guess, with what it read. "
+            "Empty: it was not run on that sum or algorithm, or had nothing to work on.</p>" + tables
         )
-    return tables + _not_applicable(rows) + _unread(rows)
+    return tables + _silent(rows)
 
 
 def _gain(row: Row, attack: str) -> str:
@@ -201,57 +184,38 @@ def _gain(row: Row, attack: str) -> str:
     if gain is None:
         return number("")
     ended = row.status(attack)
-    remark = f" ({ended})" if ended in (Status.NOT_READ, Status.IN_PART) else ""
+    remark = f" ({ended})" if ended != Status.FOUND else ""
     shade = f' style="background: rgb(213 94 0 / {gain.mean * 0.6:.2f})"'
     return number(f"{stat(row, f'{attack}: advantage')}{remark}", shade)
 
 
-def _over_fits(rows: Sequence[Row]) -> str:
-    """Return a table with a line for each attack on each configuration: what more and more fits gave it."""
-    numbers = sorted({at for row in rows for curve in row.fits.values() for at in curve.rounds})
-    name = short(rows)
+def _listed(said: Iterable[tuple[int, tuple[str, ...]]], head: Sequence[str], title: str, text: str) -> str:
+    """Return a table of what was said of configurations, each once, with their numbers last."""
+    found: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for i, cells in said:
+        found[cells].append(i)
+    lines = ((*cells, listed(numbers)) for cells, numbers in found.items())
+    return scrolled((*head, "configurations"), lines, about=f"<h3>{title}</h3><p>{text}</p>")
 
-    def recovered(row: Row, attack: str, at: int) -> str:
-        one = dict(zip(row.fits[attack].rounds, row.fits[attack].values, strict=True)).get(at)
-        return number("" if one is None else figure(one.mean, one.sd, one.n, row, f"fits.{attack}.{at}"))
 
-    lines = (
-        (f"#{i}", name(row), attack, *(recovered(row, attack, at) for at in numbers))
-        for i, row in enumerate(rows, start=1)
-        for attack in row.fits
+def _silent(rows: Sequence[Row]) -> str:
+    """Return what attacks had nothing to work on, and what was shown and read by none."""
+    numbered = list(enumerate(rows, start=1))
+    nothing = [
+        (i, (name, why)) for i, row in numbered for name, own in row.not_applicable.items() for why in own
+    ]
+    unread = [(i, (in_words([one]),)) for i, row in numbered for one in row.unread]
+    return _listed(
+        nothing,
+        ("attack", "why"),
+        "Not applicable",
+        "These attacks had nothing to work on. No leakage rests on them.",
+    ) + _listed(
+        unread,
+        ("sums",),
+        "Shown, and read by no attack",
+        "Nothing is known of what these sums give away. They are of the first seed.",
     )
-    head = ("", "configuration", "attack", *(f"{at} {'fit' if at == 1 else 'fits'}" for at in numbers))
-    text = "<p>What each attack recovers from so many fits of the same rows together, with a seed each.</p>"
-    return scrolled(head, lines, about=text)
-
-
-def _not_applicable(rows: Sequence[Row]) -> str:
-    """Return a table of attacks that had nothing to work on, and why."""
-    found: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for i, row in enumerate(rows, start=1):
-        for name, reasons in row.not_applicable.items():
-            for why in reasons:
-                found[name, why].append(i)
-    lines = ((name, listed(numbers), why) for (name, why), numbers in found.items())
-    text = (
-        "<h3>Not applicable</h3><p>These attacks had nothing to work on. They count neither as found nor as "
-        "found nothing, and no leakage rests on them.</p>"
-    )
-    return scrolled(("attack", "configurations", "why"), lines, about=text)
-
-
-def _unread(rows: Sequence[Row]) -> str:
-    """Return a table of the sums that were shown and that no attack read."""
-    found: dict[str, list[int]] = defaultdict(list)
-    for i, row in enumerate(rows, start=1):
-        for one in row.unread:
-            found[in_words([one])].append(i)
-    lines = ((listed(numbers), what) for what, numbers in found.items())
-    text = (
-        "<h3>Shown, and read by no attack</h3><p>Nothing is known of what these sums give away. They are of "
-        "the first seed.</p>"
-    )
-    return scrolled(("configurations", "sums"), lines, about=text)
 
 
 def _composed_budgets(budgets: Sequence[ComposedBudget]) -> str:
@@ -305,7 +269,7 @@ def _unconverged(rows: Sequence[Row]) -> str:
         for why in dict.fromkeys(row.unconverged.values())
     )
     text = (
-        '<h3>Fits that did not converge</h3><p class="warn">Their centers were still moving: what was '
+        '<p class="warn">Their centers were still moving: what was '
         "measured of them is of a state on the way.</p>"
     )
     return scrolled(("", "configuration", "seeds", "why, and what helps"), lines, about=text)
@@ -360,7 +324,7 @@ def _origin(plan: Plan, rows: Sequence[Row]) -> str:
     )
     return (
         f"<p>Seeds {', '.join(map(str, plan.seeds))}. {escape(libraries)}. Results as numbers lie beside "
-        "this page: results.csv, results.parquet and results.json; one row a cell in cells.sqlite.</p>"
+        "this page: study.csv (a row a fit), table.tex and results.json; one row a cell in cells.sqlite.</p>"
         + (f"<details><summary>Warnings of the runs</summary><ul>{noted}</ul></details>" if noted else "")
         + (f"<h3>The study</h3><pre>{escape(plan.file.text)}</pre>" if plan.file.text else "")
     )

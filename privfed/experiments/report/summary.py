@@ -33,6 +33,10 @@ _OWN_NAMES = ("estimator", "parameters")
 """Parts of a configuration that describe its algorithm by the study's own name and parameters."""
 
 
+Measured = dict[int, dict[str, float]]
+"""Seed -> measure -> value."""
+
+
 class Adversary(StrEnum):
     """Names who attacks."""
 
@@ -100,6 +104,7 @@ class Row:
         claim: the privacy claim of each fit; None without one.
         ran: the algorithm that its estimator and parameters amount to.
         outcomes: seed -> hash of all that was measured of its fit.
+        measured: seed -> name -> value; `stats` are their figures.
         same_as: an earlier configuration that equals it; None if there is none.
         unconverged: seed -> why its fit did not converge and what helps, for fits that did not.
     """
@@ -123,6 +128,7 @@ class Row:
     unconverged: dict[int, str] = field(default_factory=dict)
     ran: str = ""
     outcomes: dict[int, str] = field(default_factory=dict)
+    measured: dict[int, dict[str, float]] = field(default_factory=dict, repr=False)
     same_as: Same | None = None
 
     @property
@@ -139,7 +145,7 @@ class Row:
         if self.stats[f"{attack}: advantage"].mean > 0.0:
             return Status.FOUND
         ended = {one["status"] for one in self.reports.get(attack, {}).values()}
-        return next((one for one in (Status.NOT_READ, Status.IN_PART) if one in ended), Status.NOTHING)
+        return next((one for one in (Status.NOT_READ, Status.OPEN) if one in ended), Status.NOT_CERTAIN)
 
     @property
     def unread(self) -> list[Mapping[str, Any]]:
@@ -174,13 +180,12 @@ def _row(setup: Setup, parts: Mapping[int, Mapping[str, Part]]) -> Row:
         seed: {name: one.values for name, one in own.items() if not one.error} for seed, own in parts.items()
     }
     fits = {seed: own["fit"] for seed, own in known.items() if "fit" in own}
-    measured: dict[str, list[float]] = defaultdict(list)
+    measured: Measured = defaultdict(dict)
     for seed, fit in fits.items():
         for name, value in {**fit, **parts[seed]["fit"].timing}.items():
             if isinstance(value, int | float) and not isinstance(value, bool):
-                measured[name].append(float(value))
-    if fits:
-        measured["bytes"] = [fit["bytes_up"] + fit["bytes_down"] for fit in fits.values()]
+                measured[seed][name] = float(value)
+        measured[seed]["bytes"] = float(fit["bytes_up"] + fit["bytes_down"])
     first: Mapping[str, Any] = next(iter(fits.values()), {})
     named = {attack_id(one): one.title for one in setup.attacks} | {f"audit:{setup.audit}": "audit"}
     found = {
@@ -210,9 +215,14 @@ def _row(setup: Setup, parts: Mapping[int, Mapping[str, Part]]) -> Row:
             for name, part in own.items()
             if part.error and name in setup.parts()
         ],
-        {name: Stat.of(values) for name, values in measured.items()},
+        {
+            name: Stat.of([own[name] for own in measured.values() if name in own])
+            for name in dict.fromkeys(name for own in measured.values() for name in own)
+        },
         reports=reports,
-        attacks=[title for title in reports if f"{title}: advantage" in measured],
+        attacks=[
+            title for title in reports if any(f"{title}: advantage" in own for own in measured.values())
+        ],
         not_applicable=not_applicable,
         leaks={title: curve for title, curve in curves.items() if curve is not None},
         fits=over_fits(together),
@@ -224,6 +234,7 @@ def _row(setup: Setup, parts: Mapping[int, Mapping[str, Part]]) -> Row:
         claim=None if not first or first["claim"] is None else PrivacySpent.from_dict(first["claim"]),
         ran=first.get("ran", ""),
         outcomes={seed: _outcome(fit) for seed, fit in fits.items()},
+        measured=dict(measured),
         unconverged={seed: fit["remedy"] for seed, fit in fits.items() if fit["converged"] is False},
     )
 
@@ -235,47 +246,44 @@ def _outcome(values: Mapping[str, Any]) -> str:
 
 
 def _add_attacks(
-    reports: Mapping[str, Mapping[int, Mapping[str, Any]]], measured: dict[str, list[float]]
+    reports: Mapping[str, Mapping[int, Mapping[str, Any]]], measured: Measured
 ) -> dict[str, dict[str, int]]:
     """Add the figures of the attacks that were run; return why others were not, and on how many seeds."""
     left_out: dict[str, dict[str, int]] = {}
     for title, each in reports.items():
         why = Counter(one["why"] for one in each.values() if one["status"] == Status.NOT_APPLICABLE)
         left_out |= {title: dict(why)} if why else {}
-        for report in each.values():
+        for seed, report in each.items():
             # An attack that was not run has no figures, and does not count towards leakage.
             for name in _OF_AN_ATTACK if report["status"] != Status.NOT_APPLICABLE else ():
                 if report[name] is not None:
-                    measured[f"{title}: {name}"].append(float(report[name]))
+                    measured[seed][f"{title}: {name}"] = float(report[name])
     return left_out
 
 
 def _add_leakage(
-    setup: Setup, reports: Mapping[str, Mapping[int, Mapping[str, Any]]], measured: dict[str, list[float]]
+    setup: Setup, reports: Mapping[str, Mapping[int, Mapping[str, Any]]], measured: Measured
 ) -> None:
     """Add leakage: on each seed the largest advantage of any attack, and of those by each adversary."""
     kinds = {"leakage": list(reports)}
     kinds |= {f"leakage: {one}": attacks_by(one, setup.attacks) for one in Adversary}
     for name, titles in kinds.items():
-        largest: dict[int, float] = {}
         for seed, report in (pair for title in titles for pair in reports[title].items()):
             if report["status"] != Status.NOT_APPLICABLE:
-                largest[seed] = max(largest.get(seed, 0.0), report["advantage"])
-        if largest:
-            measured[name] = list(largest.values())
+                measured[seed][name] = max(measured[seed].get(name, 0.0), report["advantage"])
 
 
 def _add_parts(
-    setup: Setup, known: Mapping[int, Mapping[str, Mapping[str, Any]]], measured: dict[str, list[float]]
+    setup: Setup, known: Mapping[int, Mapping[str, Mapping[str, Any]]], measured: Measured
 ) -> None:
     """Add the audit and the named metrics."""
-    for own in known.values():
+    for seed, own in known.items():
         if audit := own.get(f"audit:{setup.audit}"):
-            measured["audited_epsilon"].append(max(audit["epsilon"], audit["epsilon_gdp"] or 0.0))
+            measured[seed]["audited_epsilon"] = max(audit["epsilon"], audit["epsilon_gdp"] or 0.0)
         for metric in setup.metrics:
             # A metric that compares with labels has no value where the data have none.
             if "value" in own.get(metric_id(metric), {}):
-                measured[metric_column(metric)].append(own[metric_id(metric)]["value"])
+                measured[seed][metric_column(metric)] = own[metric_id(metric)]["value"]
 
 
 def metric_column(metric: str) -> str:

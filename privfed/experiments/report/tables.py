@@ -14,10 +14,11 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from privfed.core.stored.files import Format, replaced, rewrite
+from privfed.core.stored.files import Format, rewrite
 from privfed.errors import RunFolderError
 from privfed.experiments.cells import AXES
 from privfed.experiments.planning import Plan
+from privfed.experiments.plot import TABLE
 from privfed.experiments.report.claims import SCORED, ComposedBudget
 from privfed.experiments.report.curves import Stat, shown
 from privfed.experiments.report.summary import COSTS, Row, claims_of, metric_column, plain
@@ -37,6 +38,10 @@ NAMES = {
     "server_seconds": "server CPU s",
 }
 """Names of measures in tables, where they differ from those in the results."""
+
+UNITS = {name: " [B]" for name in ("bytes", "bytes_up", "bytes_down")}
+UNITS |= {name: " [s]" for name in ("client_seconds", "server_seconds")}
+"""Units of measures, which stand in the heads of `study.csv`."""
 
 RESULTS_FILE = "results.json"
 RESULTS = Format(name=RESULTS_FILE, version=2, again="write it anew with 'privfed tradeoff'")
@@ -108,8 +113,7 @@ def remarks(row: Row) -> str:
 
 def axes(rows: Sequence[Row]) -> list[str]:
     """Return the axes on which the rows differ; at least one."""
-    differing = [axis for axis in AXES if len({row.setup.labels[axis] for row in rows}) > 1]
-    return differing or ["algorithm"]
+    return [axis for axis in AXES if len({row.setup.labels[axis] for row in rows}) > 1] or ["algorithm"]
 
 
 def short(rows: Sequence[Row]) -> Callable[[Row], str]:
@@ -152,7 +156,7 @@ def write_tables(
     advice: Sequence[Mapping[str, Any]],
     budgets: Sequence[ComposedBudget],
 ) -> None:
-    """Write results.{csv,parquet,json}, table.md and table.tex, each atomically.
+    """Write study.csv, results.json and table.tex, each atomically.
 
     Args:
         folder: folder of the study.
@@ -161,11 +165,8 @@ def write_tables(
         advice: the answers of the report, as values for JSON.
         budgets: what all fits of its folder amount to.
     """
-    study, frame = plan.file.study, _frame(rows)
-    with replaced(folder / "results.csv") as path:
-        frame.write_csv(path)
-    with replaced(folder / "results.parquet") as path:
-        frame.write_parquet(path)
+    study = plan.file.study
+    rewrite(folder / TABLE, long_form(rows).write_csv().encode())
     document = {
         "format": RESULTS.version,
         "study": study.name,
@@ -187,7 +188,6 @@ def write_tables(
     ]
     texts = {
         RESULTS_FILE: json.dumps(document, indent=2) + "\n",
-        "table.md": _markdown(head, cells, figures, claims) + "".join(f"\n{line}\n" for line in remarked),
         "table.tex": _latex(study.name, head, cells, figures, claims)
         + "".join(f"\n% {line}\n" for line in remarked),
     }
@@ -195,30 +195,21 @@ def write_tables(
         rewrite(folder / name, text.encode())
 
 
-def _frame(rows: Sequence[Row]) -> pl.DataFrame:
-    table: dict[str, list[Any]] = {"id": [row.id for row in rows]}
-    table |= {axis: [row.setup.labels[axis] for row in rows] for axis in AXES}
-    for name in dict.fromkeys(name for row in rows for name in row.stats):
-        stats = [row.stats.get(name) for row in rows]
-        table[name] = [None if one is None else one.mean for one in stats]
-        table[f"{name} (sd)"] = [None if one is None or math.isnan(one.sd) else one.sd for one in stats]
-        table[f"{name} (n)"] = [0 if one is None else one.n for one in stats]
-    table["privacy claim"] = [one_line(row.claim) for row in rows]
-    table["cells"] = [" ".join(row.cells.values()) for row in rows]
-    table["failed"] = [len(row.errors) for row in rows]
-    table["remarks"] = [remarks(row) for row in rows]
-    return pl.DataFrame(table, strict=False)
-
-
-def _markdown(head: list[str], cells: list[list[str]], figures: list[list[str]], notes: list[str]) -> str:
+def long_form(rows: Sequence[Row]) -> pl.DataFrame:
+    """Return one row for each fit: its axes, its guarantee, its seed and cell, and all that was measured."""
+    names = dict.fromkeys(name for row in rows for own in row.measured.values() for name in own)
+    heads = {name: f"{name_of(name).removesuffix(' s')}{UNITS.get(name, '')}" for name in names}
     lines = [
-        head,
-        ["---"] * len(head),
-        *([*own, *values] for own, values in zip(cells, figures, strict=True)),
+        {axis: row.setup.labels[axis] for axis in AXES}
+        | {"epsilon": math.inf if row.setup.privacy is None else row.setup.privacy.epsilon}
+        | {"delta": None if row.setup.privacy is None else row.setup.privacy.delta}
+        | {"seed": seed, "cell": row.setup.cell(seed)}
+        | {head: own.get(name) for name, head in heads.items() if name != "epsilon"}
+        | {"privacy claim": one_line(row.claim), "remarks": remarks(row)}
+        for row in rows
+        for seed, own in row.measured.items()
     ]
-    table = ["| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines]
-    said = ["", *(f"- {note}" for note in notes)] if notes else []
-    return "\n".join([*table, "", "Mean ± standard deviation over the seeds.", *said, ""])
+    return pl.DataFrame(lines, infer_schema_length=None, strict=False)
 
 
 def _latex(

@@ -27,6 +27,7 @@ from threadpoolctl import ThreadpoolController
 
 from privfed.core.asking.data import Stack, Stacked
 from privfed.core.values.domain import FloatArray
+from privfed.core.values.numbers import consecutive
 from privfed.numerics.kernels import interpreted
 from privfed.numerics.kernels.interpreted import IntArray, Nearest, TwoNearest
 
@@ -218,8 +219,7 @@ def step(
     """
     k, d = centers.shape[1:]
     starts, stops = clients.starts, clients.stops
-    n_rows = int((stops - starts).sum())
-    compiled = choice.compiled(n_rows, k, d)
+    compiled = choice.compiled(int((stops - starts).sum()), k, d)
     if compiled is None:
         return _in_groups(clients, centers)
     memory, slots = Memory.of(clients.stack, number, k), clients.places
@@ -245,15 +245,9 @@ def _in_groups(clients: Stacked, centers: FloatArray) -> tuple[FloatArray, Float
 
 
 def groups(clients: Stacked) -> Iterator[Stacked]:
-    """Yield consecutive groups of clients whose rows stay in a core's cache, or single larger clients."""
+    """Return consecutive groups of clients whose rows stay in a core's cache, or single larger clients."""
     sizes = (clients.stops - clients.starts) * clients.stack.rows.shape[1] * 8
-    first, size = 0, 0
-    for i, own in enumerate(sizes.tolist()):
-        if size and size + own > GROUP_BYTES:
-            yield clients.only(slice(first, i))
-            first, size = i, 0
-        size += own
-    yield clients.only(slice(first, len(sizes)))
+    return map(clients.only, consecutive(sizes.tolist(), GROUP_BYTES))
 
 
 class Assigner:

@@ -1,35 +1,27 @@
-"""Bounded forms of the metrics' questions, with a proven bound on a record's, or a client's, contribution.
+"""Bounded forms of the metrics' questions, with a proven bound on one record's contribution.
 
-**One record.** A bounded form computes the same statistics as its question, but clips each record's
-contribution to a bound, against which each is checked (`privfed.privacy.contributions`). The bounds follow
-from the largest distance of a record of the domain to its nearest center. An index spends its whole budget on
-its one sum. Reveals to whoever opens the total: what the question reveals, with noise.
+A bounded form computes the same statistics as its question, but clips each record's contribution to a bound,
+against which each is checked (`privfed.privacy.contributions`). The bounds follow from the largest distance
+of a record of the domain to its nearest center; or from a public radius, to which each record's offset from
+its nearest center is clipped: the metric then is that of the clipped records, and says nothing of how far
+others lie beyond. An index spends its whole budget on its one sum.
 
-**One client (`AsOneRecord`).** Each client counts as one record. A client divides the sums over its rows by a
-common number of rows, or by its own number where that is larger. So the length of its answer is at most that
-of one record's contribution, and the bound of one record holds for the client as a whole. Clients up to the
-common number are weighted by their rows, larger ones as if they held just that many. A fifth of the budget
-finds the common number, which about four in five clients do not exceed. Reveals to whoever opens the totals,
-with noise: how many clients hold about how many rows (`privfed.questions.histograms`), and what the index's
-question reveals.
+Reveals to whoever opens the total: what the question reveals, with noise.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import ClassVar
 
 import numpy as np
 
-from privfed.core.asking.declaration import Declaration
-from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
-from privfed.core.asking.statistics import Statistics, StatisticsSpec
+from privfed.core.asking.question import register
+from privfed.core.asking.statistics import StatisticsSpec
 from privfed.core.values.domain import LARGEST, FloatArray
-from privfed.core.values.numbers import LEAST_BOUND, check_bound
-from privfed.errors import ArgumentError
+from privfed.core.values.numbers import LEAST_BOUND, check_bound, check_number, check_whole
 from privfed.numerics.kernels.dispatch import assign, distances, nearest
 from privfed.numerics.kernels.interpreted import IntArray
 from privfed.numerics.memberships import shares
@@ -50,11 +42,11 @@ from privfed.privacy.bounds import (
 from privfed.privacy.contributions import Contribution
 from privfed.questions.cluster_spread import (
     ClusterDistances,
-    ClusterQuestion,
     ClusterScatter,
     ClusterSilhouettes,
-    FuzzySpread,
+    ValueQuestion,
 )
+from privfed.questions.fuzzy_spread import FuzzySpread
 from privfed.questions.lloyd import Contingency, Inertia, largest_distances
 
 
@@ -65,22 +57,23 @@ class _BoundedMetric(RecordBounded):
     Args:
         reach: radius of a ball around the midpoint of the ranges that contains all rows; None where rows are
             only known to lie in the ranges.
+        radius: length to which each row's offset from its nearest center is clipped; None for rows as they
+            are. A cluster's rows and labels stay the same, and so does a silhouette, whose bound is 1.
     """
 
-    additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
     signed: ClassVar[frozenset[str]] = frozenset()
     """Entries that may be negative even without noise."""
     reach: float | None = None
+    radius: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()  # type: ignore[misc]
-        if self.reach is not None and not 0.0 < self.reach <= LARGEST:
-            raise ArgumentError(f"reach must lie in (0, {LARGEST:.3g}], got reach={self.reach}.")
+        for name in ("reach", "radius"):
+            check_number(name, getattr(self, name), f"(0, {LARGEST}]", or_none=True)
         centers: FloatArray = self.centers  # type: ignore[attr-defined]
         check_sizes("centers", centers)
         check_sizes("ranges", self.ranges.low, self.ranges.high)
-        if len(centers) > MOST_SHARED:
-            raise ArgumentError(f"an index needs at most {MOST_SHARED} centers, got {len(centers)}.")
+        check_whole("n_centers", len(centers), 1, MOST_SHARED)
         with np.errstate(over="ignore"):  # A bound that overflows is refused by `check_bound`.
             for name, bound in self.bounds.items():
                 check_bound(f"the bound of {name}", bound.l2)
@@ -94,8 +87,13 @@ class _BoundedMetric(RecordBounded):
 
     def _squared(self, centers: FloatArray) -> float:
         """Return a bound on the squared distance of a row to its nearest center, at least `LEAST_BOUND`."""
-        ball = float(self._to_center(centers).min()) ** 2
+        ball = min(float(self._to_center(centers).min()), self._clipped) ** 2
         return max(min(float(largest_distances(centers, self.ranges).min()), ball), LEAST_BOUND)
+
+    @property
+    def _clipped(self) -> float:
+        """The longest offset of a row from its nearest center that counts."""
+        return np.inf if self.radius is None else self.radius
 
     @cached_property
     def spec(self) -> StatisticsSpec:
@@ -106,8 +104,8 @@ class _BoundedMetric(RecordBounded):
 
     @property
     def _plain(self) -> StatisticsSpec:
-        plain = next(kind for kind in type(self).__mro__ if not issubclass(kind, RecordBounded))
-        spec: StatisticsSpec = plain.__dict__["spec"].func(self)
+        plain = (vars(kind) for kind in type(self).__mro__ if not issubclass(kind, RecordBounded))
+        spec: StatisticsSpec = next(own["spec"] for own in plain if "spec" in own).func(self)
         return spec
 
     @property
@@ -117,10 +115,8 @@ class _BoundedMetric(RecordBounded):
         return 2 * (self.ranges.n_features + len(centers))
 
 
-class _InClusters(_BoundedMetric, ClusterQuestion):
+class _InClusters(_BoundedMetric, ValueQuestion):
     """Bounded forms in which a record adds a count and a value to its cluster's cell."""
-
-    _value: ClassVar[str]
 
     @property
     def farthest(self) -> float:
@@ -128,21 +124,17 @@ class _InClusters(_BoundedMetric, ClusterQuestion):
         return float(np.sqrt(self._squared(self.centers)))
 
     @property
-    def _largest(self) -> float:
-        return self.farthest
-
-    @property
     def bounds(self) -> Mapping[str, Bound]:
         """Bounds of a count and of a value in [0, largest], which a replacement in the cell may change by."""
-        return {"count": counted(), self._value: Bound(self._largest, stay=1.0, move=2.0)}
+        return {"count": counted(), self.value: Bound(self.largest, stay=1.0, move=2.0)}
 
     def contributions(self, rows: FloatArray, labels: IntArray) -> Mapping[str, Contribution]:
         """Return each row's nearest center, and its value, clipped just below the largest."""
-        return self._in_cells(*self.placed(rows))  # type: ignore[attr-defined]
+        return self._in_cells(*self.placed(rows))
 
     def _in_cells(self, cells: IntArray, values: FloatArray) -> dict[str, Contribution]:
-        cut = np.minimum(values, self._largest) * HAIR
-        return {"count": Contribution(cells=cells), self._value: Contribution(cut[:, None], cells)}
+        cut = np.minimum(values, self.largest) * HAIR
+        return {"count": Contribution(cells=cells), self.value: Contribution(cut[:, None], cells)}
 
 
 @bounded_form_of(ClusterDistances)
@@ -151,11 +143,10 @@ class _InClusters(_BoundedMetric, ClusterQuestion):
 class BoundedDistances(_InClusters, ClusterDistances):
     """`ClusterDistances` with bounds."""
 
-    _value: ClassVar[str] = "distance"
-
     @property
-    def _largest(self) -> float:
-        return max(float(np.float64(self.farthest) ** self.power), LEAST_BOUND)
+    def largest(self) -> float:
+        """The largest distance to the power, as large as a bound must be."""
+        return max(super().largest, LEAST_BOUND)
 
 
 @bounded_form_of(ClusterSilhouettes)
@@ -163,12 +154,6 @@ class BoundedDistances(_InClusters, ClusterDistances):
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BoundedSilhouettes(_InClusters, ClusterSilhouettes):
     """`ClusterSilhouettes` with bounds."""
-
-    _value: ClassVar[str] = "silhouette"
-
-    @property
-    def _largest(self) -> float:
-        return 1.0
 
 
 @bounded_form_of(ClusterScatter)
@@ -178,17 +163,12 @@ class BoundedScatter(_InClusters, ClusterScatter):
     """`ClusterScatter` with bounds."""
 
     signed: ClassVar[frozenset[str]] = frozenset({"offset"})
-    _value: ClassVar[str] = "square"
-
-    @property
-    def _largest(self) -> float:
-        return self.farthest**2
 
     @property
     def bounds(self) -> Mapping[str, Bound]:
         """Bounds of the count, of an offset of at most the farthest distance, and of its square."""
-        value = {"square": Bound(self._largest, stay=1.0, move=2.0)}
-        return {"count": counted(), "offset": in_cells(self.farthest), **value}
+        count, value = super().bounds.items()
+        return dict([count, ("offset", in_cells(self.farthest)), value])
 
     def contributions(self, rows: FloatArray, labels: IntArray) -> Mapping[str, Contribution]:
         """Return each row's nearest center, its offset from it, clipped, and the square of its distance."""
@@ -224,7 +204,9 @@ class BoundedSpread(_BoundedMetric, FuzzySpread):
     So the bound is on the vector of its distances to all centers. For q = 1 it is the largest root of
     sum_i ||x - c_i||^2 over the domain. In a box each feature attains the maximum at one of its ends. In a
     ball the sum is k ||x - mean||^2 + sum_i ||c_i - mean||^2, largest at the point farthest from the
-    centers' mean.
+    centers' mean. A row that is clipped to a radius around its own center lies no farther from that mean than
+    both together. For other q it lies no farther from another center than the radius and the distance of
+    the two centers.
     """
 
     @property
@@ -233,18 +215,25 @@ class BoundedSpread(_BoundedMetric, FuzzySpread):
         low, high = (np.square(end - self.centers) for end in (self.ranges.low, self.ranges.high))
         if self.q == 1.0:
             mean = self.centers.mean(axis=0, keepdims=True)
-            around = float(np.square(self.centers - mean).sum())
-            ball = len(self.centers) * float(self._to_center(mean)[0]) ** 2 + around
+            from_mean = np.square(self.centers - mean).sum(axis=1)
+            far = min(float(self._to_center(mean)[0]), float(np.sqrt(from_mean.max())) + self._clipped)
+            ball = len(self.centers) * far**2 + float(from_mean.sum())
             box = float(np.maximum(low.sum(axis=0), high.sum(axis=0)).sum())
         else:
             with np.errstate(over="ignore"):  # The smaller bound counts; it is an error if both overflow.
-                ball = float(np.square(self._to_center(self.centers) ** self.q).sum())
+                apart = np.sqrt(distances(self.centers, self.centers)) + self._clipped
+                near = np.minimum(self._to_center(self.centers), apart)
+                ball = float(np.square(near**self.q).sum(axis=1).max())
                 box = float(np.square(np.maximum(low, high).sum(axis=1) ** (self.q / 2.0)).sum())
         spread = nonnegative(max(float(np.sqrt(min(ball, box))), LEAST_BOUND))
         return {"spread": spread, "membership": nonnegative(1.0), "rows": lone_count()}
 
     def contributions(self, rows: FloatArray, labels: IntArray) -> Mapping[str, Contribution]:
         """Return each row's distances to all centers, clipped together, and its memberships."""
+        if self.radius is not None:
+            cells, squares = nearest(rows, self.centers)
+            shorter = np.minimum(1.0, self.radius / np.maximum(np.sqrt(squares), self.radius))
+            rows = self.centers[cells] + (rows - self.centers[cells]) * shorter[:, None]
         squares = distances(rows, self.centers)
         powers, most = np.power(squares, self.q / 2.0), self.bounds["spread"].l2
         # Added in sequence, since NumPy's sum adds a single column in another order than several.
@@ -271,70 +260,3 @@ class BoundedTable(_BoundedMetric, Contingency):
         """Return the cell of each row's label and nearest center; nowhere without a known label."""
         cells = labels * len(self.centers) + assign(rows, self.centers)
         return {"table": Contribution(cells=np.where((labels >= 0) & (labels < self.n_labels), cells, -1))}
-
-
-SIZES_SHARE = 0.2
-"""Share of the budget for the histogram of the clients' sizes."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class SharesOfARecord(Question):
-    """Questions about clients' sums, divided so that each client counts as at most one record.
-
-    Args:
-        inner: the question about the client's rows, with a bound on one record's contribution.
-        rows: the common number of rows, in [1, 2^40].
-    """
-
-    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
-    inner: Question
-    rows: float
-
-    def __post_init__(self) -> None:
-        if not 1.0 <= self.rows <= 2.0**40:
-            raise ArgumentError(f"rows must lie in [1, 2^40], got rows={self.rows}.")
-
-    @property
-    def declaration(self) -> Declaration | None:
-        """No row counts, since the sums are divided; None where `inner` declares nothing."""
-        inner = self.inner.declaration
-        return inner and Declaration(can_fail=inner.can_fail)
-
-    def answer_all(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
-        """Answer for several clients in one pass."""
-        answers = self.inner.answer_all(clients, generators)
-        return [self.divided(*pair) for pair in zip(answers, (one.n_rows for one in clients), strict=True)]
-
-    @abstractmethod
-    def divided(self, answer: Statistics, n_rows: int) -> Statistics:
-        """Return what a client of so many rows answers, given its sums."""
-
-
-@register
-@dataclass(frozen=True, kw_only=True, eq=False)
-class AsOneRecord(SharesOfARecord):
-    """Ask for another question's sums, scaled so that each client counts as at most one record.
-
-    Statistics: those of `inner`, divided by max(`rows`, rows of the client).
-    """
-
-    inner: RecordBounded
-
-    @property
-    def limits(self) -> dict[str, float]:
-        """Entry -> bound on its L2 norm for one client, which is the bound of one record."""
-        return {name: bound.l2 for name, bound in self.inner.bounds.items()}
-
-    @cached_property
-    def spec(self) -> StatisticsSpec:
-        """Values of at most their entry's limit."""
-        limits, entries = self.limits, self.inner.spec.entries
-        signed = [entry.name for entry in entries if np.min(np.asarray(entry.low)) < 0]
-        of_record = {entry.name: limits[entry.name] for entry in entries}
-        return bounded_spec(of_record, {entry.name: entry.shape for entry in entries}, signed=signed)
-
-    def divided(self, answer: Statistics, n_rows: int) -> Statistics:
-        """Return one client's sums, divided."""
-        return Statistics(**{name: answer[name] * HAIR / max(self.rows, n_rows) for name in answer})

@@ -24,10 +24,10 @@ from typing import ClassVar
 import numpy as np
 
 from privfed.core.asking.declaration import Declaration
-from privfed.core.asking.question import AdditiveOver, Question, register
+from privfed.core.asking.question import Question, register
 from privfed.core.asking.statistics import StatisticsSpec
 from privfed.core.values.domain import FloatArray
-from privfed.core.values.numbers import check_bound, lengths, products
+from privfed.core.values.numbers import check_bound, check_number, check_whole, lengths, products
 from privfed.errors import ArgumentError
 from privfed.numerics.kernels.dispatch import assign
 from privfed.numerics.kernels.interpreted import IntArray
@@ -80,8 +80,6 @@ class SumsInCells(Question):
 class OffsetSums(SumsInCells, RecordBounded):
     """Questions for counts, clipped offsets and capped distances, with each row in one cell."""
 
-    additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
-
     @property
     def declaration(self) -> Declaration:
         """Counts of rows and sums of their offsets in cells; distances of all rows."""
@@ -89,8 +87,7 @@ class OffsetSums(SumsInCells, RecordBounded):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.n_cells <= MOST_CELLS:
-            raise ArgumentError(f"cells must be at most {MOST_CELLS}, got {self.n_cells}.")
+        check_whole("n_cells", self.n_cells, 1, MOST_CELLS)
 
     @property
     @abstractmethod
@@ -243,8 +240,7 @@ class GridSums(OffsetSums):
         d = self.ranges.n_features
         if self.per_axis < 1 or d > 16:
             raise ArgumentError(f"a grid needs a cell an axis, got per_axis={self.per_axis}.")
-        if self.per_axis**d > MOST_CELLS:
-            raise ArgumentError(f"cells must be at most {MOST_CELLS}, got {self.per_axis**d}.")
+        check_whole("n_cells", self.per_axis**d, 1, MOST_CELLS)
         for corner in (self.low, self.high):
             if corner is not None:
                 check_point(corner, self.ranges)
@@ -256,9 +252,8 @@ class GridSums(OffsetSums):
                 raise ArgumentError(
                     f"cuts must be {self.per_axis**d} whole numbers from 1 to {MOST_CUTS}, one a cell."
                 )
-            if (self.cuts**d).sum() > MOST_CELLS:
-                # Whole numbers of them would overflow.
-                raise ArgumentError(f"cells must be at most {MOST_CELLS}, got {(self.cuts**d).sum():g}.")
+            # Whole numbers of them would overflow.
+            check_number("n_cells", (self.cuts**d).sum(), f"[1, {MOST_CELLS}]")
         super().__post_init__()
 
     @property

@@ -23,7 +23,7 @@ import numpy as np
 
 from privfed.core.asking.question import register
 from privfed.core.values.domain import FloatArray
-from privfed.core.values.numbers import lengths, products
+from privfed.core.values.numbers import MOST_BOUND, check_number, check_whole, lengths, products
 from privfed.errors import ArgumentError
 from privfed.numerics.kernels.interpreted import IntArray
 from privfed.privacy.bounds import check_sizes
@@ -87,11 +87,8 @@ class SlabSums(FromPoint):
     def __post_init__(self) -> None:
         if self.axis.shape != (self.ranges.n_features,):
             raise ArgumentError(f"axis needs {self.ranges.n_features} values, got shape {self.axis.shape}.")
-        if not (1 <= self.n_slabs <= MOST_CELLS and 0.0 < self.reach <= 2.0**450):
-            raise ArgumentError(
-                f"slabs need a number from 1 to {MOST_CELLS} and a positive reach of at most 2^450, got "
-                f"n_slabs={self.n_slabs}, reach={self.reach}."
-            )
+        check_whole("n_slabs", self.n_slabs, 1, MOST_CELLS)
+        check_number("reach", self.reach, f"(0, {MOST_BOUND}]")
         check_sizes("axis", self.axis)
         super().__post_init__()
 

@@ -103,7 +103,7 @@ def test_default_tolerance_is_the_sum_of_movements(papers_clients: Clients) -> N
     theirs = oracle.fit(clients, start, averaging="u^m", local_iter=2, tol=0.01, max_iter=100)
     assert_same_history(model.history_, theirs, 1e-9)
     assert model.converged_ and not model.cycled_
-    moved = [movement(b, a) for a, b in pairwise(model.history_)]
+    moved = [movement(b, a) for a, b in pairwise(model.states_)]
     assert moved[-1] < 0.01 <= min(moved[:-1])
 
 
@@ -260,7 +260,7 @@ def test_cycle_stops_with_its_best_state(case: dict[str, Any], period: int) -> N
     last = seen[0][1]
     again = oracle.fit(clients, last, averaging=way, server_start=last, max_iter=period, tol=0)  # type: ignore[arg-type]
     np.testing.assert_allclose(again[-1], last, atol=1e-4)
-    assert min(movement(state, last) for state in again[1:-1]) > 0.05
+    assert min(oracle.movement(state, last) for state in again[1:-1]) > 0.05
 
 
 def test_run_without_tolerance_goes_round_to_the_last_round() -> None:

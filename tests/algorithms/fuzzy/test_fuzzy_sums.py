@@ -207,7 +207,7 @@ def test_other_errors_name_their_cause(papers_clients: Clients) -> None:
     with pytest.raises(ArgumentError, match='weight must be "u\\^m" or "u", got weight=\'v\''):
         WeightedFuzzyCentroids(ranges=ranges, centers=np.eye(2), m=2.0, local_iter=3, weight="v")
     with pytest.raises(ArgumentError, match="centers need 2 columns"):
-        FuzzyCentroids(centers=np.eye(3), m=2.0, local_iter=3).make(ClientData(np.zeros((4, 2))))
+        FuzzyCentroids(centers=np.eye(3), m=2.0, local_iter=3).of(ClientData(np.zeros((4, 2))))
     with pytest.raises(ArgumentError, match="n_init must be at least 1"):
         clients = [rows[::50] for rows in papers_clients]
         open_over(clients, protocol="plain", policy=ANYTHING).run(FuzzyCMeans(n_clusters=2, n_init=0))

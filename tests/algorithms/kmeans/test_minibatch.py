@@ -167,6 +167,7 @@ def test_any_number_of_features_and_rows(n_features: int, batch_size: int | None
     )
 
 
+@pytest.mark.filterwarnings("ignore:no row lies:sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("batch_size", [None, 4])
 def test_masked_and_plain_sums_give_the_same_centers(blobs: Clients, batch_size: int | None) -> None:
     words: dict[str, Any] = {
@@ -224,6 +225,7 @@ def test_one_epoch_of_all_clients_is_lloyds_algorithm(n_features: int, protocol:
     np.testing.assert_allclose(ours.history_, lloyd.history_, rtol=0, atol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:no row lies:sklearn.exceptions.ConvergenceWarning")
 def test_clusters_without_rows_stay_unless_they_are_drawn_anew() -> None:
     start = np.array([[0.0], [1.0], [2.0], [3.0], [5.9]])
     clients = [np.full((4, 1), 1.0), np.full((4, 1), 2.0), np.full((4, 1), 3.0)]

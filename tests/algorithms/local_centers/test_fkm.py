@@ -29,6 +29,8 @@ from tests.opened import opened
 from tests.reference import fkm_reference as oracle
 from tests.some import some
 
+pytestmark = pytest.mark.filterwarnings("ignore:no row lies:sklearn.exceptions.ConvergenceWarning")
+
 Clients = list[np.ndarray]
 GRID = np.array([(x, y) for x in (-7.5, -2.5, 2.5, 7.5) for y in (-7.5, -2.5, 2.5, 7.5)])
 

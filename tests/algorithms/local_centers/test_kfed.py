@@ -27,6 +27,8 @@ from tests.opened import opened
 from tests.reference import kfed_reference as oracle
 from tests.some import some
 
+pytestmark = pytest.mark.filterwarnings("ignore:no row lies:sklearn.exceptions.ConvergenceWarning")
+
 Clients = list[np.ndarray]
 
 

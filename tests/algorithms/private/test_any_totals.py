@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed.algorithms.private.baselines import LloydBaseline, PrivateEvolution
+from benchmarks.private_baselines import LloydBaseline, PrivateEvolution
 from privfed.algorithms.private.coreset import coreset
 from privfed.algorithms.private.grids import ROUNDS_SHARE
 from privfed.algorithms.private.kmeans import FixedKMeans, PrivateKMeans
+from privfed.algorithms.private.mixtures import PrivateMixture
 from privfed.algorithms.private.scale import Frame, Scale
 from privfed.algorithms.private.selection import PrivateSelection
+from privfed.algorithms.quartiles import PrivateQuartiles
 from privfed.algorithms.summary import PrivateMoments
 from privfed.core.agreed.configuration import PrivacyTerms
 from privfed.core.asking.question import ClientData
@@ -120,7 +122,11 @@ MAKE: dict[str, Callable[[int, int], Any]] = {
     "pe": lambda k, seed: PrivateEvolution(n_clusters=k, seed=seed),
     "fastlloyd": lambda k, seed: LloydBaseline(n_clusters=k, method="fastlloyd", seed=seed),
     "lloyd": lambda k, seed: LloydBaseline(n_clusters=k, method="lloyd", seed=seed),
+    "mixture": lambda k, seed: PrivateMixture(n_clusters=k, seed=seed),
+    "tied mixture": lambda k, seed: PrivateMixture(n_clusters=k, seed=seed, covariance_type="tied"),
+    "diag mixture": lambda k, seed: PrivateMixture(n_clusters=k, seed=seed, covariance_type="diag"),
     "moments": lambda k, seed: PrivateMoments(),
+    "quartiles": lambda k, seed: PrivateQuartiles(),
 }
 
 
@@ -130,7 +136,9 @@ def test_invented_totals_lead_to_no_question_beyond_budget_or_program(name: str)
         rng = np.random.default_rng([seed, 26])
         d, k = int(rng.choice([1, 2, 3, 4, 8])), int(rng.choice([1, 2, 8, 40]))
         unit = (
-            str(rng.choice([Unit.RECORD, Unit.CLIENT])) if name in ("ours", "fixed", "moments") else "record"
+            str(rng.choice([Unit.RECORD, Unit.CLIENT]))
+            if name in ("ours", "fixed", "moments", "quartiles")
+            else "record"
         )
         neighbours = str(rng.choice(["add-remove", "replace-one"]))
         setting, n_rows = (

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed.algorithms.private.baselines import packed
+from benchmarks.private_baselines import packed
 from privfed.algorithms.private.clients import by_client
 from privfed.algorithms.private.coreset import (
     clustered,
@@ -31,7 +31,7 @@ from privfed.core.values.guarantee import Unit
 from privfed.errors import PrivacyError
 from privfed.numerics.kernels.interpreted import squared_distances
 from privfed.questions.bounded.shells import SlabSums
-from privfed.questions.histograms import ClientSizes, typical_size
+from privfed.questions.client_sizes import ClientSizes, typical_size
 
 RNG = np.random.default_rng(1)
 CENTERS = np.array([[-0.6, -0.5], [0.6, -0.5], [0.0, 0.6]])

@@ -20,6 +20,11 @@ from tests.opened import opened
 from tests.reference import dwf_reference as oracle
 from tests.some import some
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:no row lies:sklearn.exceptions.ConvergenceWarning"),
+    pytest.mark.filterwarnings("ignore:the centers are not the means:sklearn.exceptions.ConvergenceWarning"),
+]
+
 Clients = list[np.ndarray]
 
 

@@ -39,6 +39,16 @@ def test_three_fits_tell_values_of_those_who_took_part_and_not_of_others():
     assert three.linked
 
 
+def test_one_default_fit_tells_most_of_a_column_of_all_rows_together():
+    """One row at a time, R2 was .64 of wine, and .42 without access."""
+    rows = np.random.default_rng(0).permutation(scale(datasets.load_wine().data))
+    clients, public = np.array_split(rows[:89], 5), rows[89:]
+    view = DWFKMeans(10, protocol="masked", random_state=0).fit(clients).transcript_.view("server")
+    result = AttributeInference(rows[:89]).run(view, Prior(sample=public), np.random.default_rng(0))
+    report = evaluate(result, Truth(clients))
+    assert report.details["R2"] > 0.75 and report.precision == 1.0
+
+
 def test_the_unknown_column_is_not_read():
     clients, made = prepared(1)
     hidden = made.attack.records.copy()

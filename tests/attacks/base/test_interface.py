@@ -93,12 +93,12 @@ def test_a_bound_says_what_it_bounds_and_is_never_passed_in_silence() -> None:
     report = evaluate(found, Truth([rows]))
     assert (report.recovered, report.bound) == (1.0, 0.0)
     assert report.to_dict()["bound_of"] == LINEAR
-    assert "lies above bound" in report.to_dict()["remark"]
-    assert "lies above bound" in str(report)
+    assert LINEAR in report.to_dict()["remark"]
+    assert "the attack used more than" in str(report)
     assert LINEAR in str(report)
     below = evaluate(replace(found, points=rows[:0]), Truth([rows]))
     assert below.to_dict()["remark"] is None
-    assert "lies above" not in str(below)
+    assert "the attack used more than" not in str(below)
 
 
 def test_particles_are_scored_by_distance_to_the_rows() -> None:

@@ -12,7 +12,7 @@ from tests.core.question_examples import EXAMPLES
 def test_an_entry_that_all_answer_alike_tells_no_owner() -> None:
     """Noise over a spread of nothing was infinite, and no matching was found."""
     rng, ranges = np.random.default_rng(0), Ranges([-1.0] * 2, [1.0] * 2, 40)
-    question = EXAMPLES["RowSums"](ranges, np.zeros((1, 2)))
+    question = EXAMPLES["RelativeSums"](ranges, np.zeros((1, 2)))
     clients = [rng.uniform(-1.0, 1.0, (20, 2)) * [1.0, 0.0] for _ in range(4)]
     data = [ClientData(rows) for rows in clients]
     exact = question.answer_all(data, [rng] * 4)

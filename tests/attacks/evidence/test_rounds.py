@@ -59,7 +59,7 @@ def test_totals_give_rows_and_who_did_not_take_part():
     [
         (lambda c, n, s: (c, n[:1], s), "each round has centers"),
         (lambda c, n, s: (c, [one[:, :3] for one in n], s), "round 0 has centers"),
-        (lambda c, n, s: (c, [-one for one in n], s), "must not be negative"),
+        (lambda c, n, s: (c, [-one for one in n], s), "no count below 0"),
         (lambda c, n, s: (c, n, [one * np.nan for one in s]), "must be finite"),
         (lambda c, n, s: (c, [n[0], n[1][0]], [s[0], s[1][0]]), "same clients"),
     ],

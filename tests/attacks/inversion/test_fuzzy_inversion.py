@@ -15,7 +15,7 @@ from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError
 from privfed.federation.opening import open_over
 from privfed.metrics import fuzzy_davies_bouldin
-from privfed.questions.cluster_spread import FuzzySpread
+from privfed.questions.fuzzy_spread import FuzzySpread
 from tests.attacks.populations import mixture
 from tests.undeclared import ANYTHING
 

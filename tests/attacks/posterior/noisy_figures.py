@@ -22,7 +22,7 @@ from privfed.core.record.records import View
 from privfed.core.values.domain import FloatArray
 from tests.attacks.figures import mixture, real
 
-SURE = 0.75
+SURE = 0.8
 
 
 class Scene(NamedTuple):
@@ -104,7 +104,7 @@ def line(name: str, reports: list[Report]) -> None:
             "matched rmse / sd",
             "matched rmse / sd, no access",
             "mu of what was seen",
-            "families that explain the sums",
+            "chains that explain the sums",
         )
     }
     print(

@@ -1,151 +1,80 @@
-"""Parts of the attack on noised sums: what rows leave in sums, chains that keep their books, bounds."""
+"""Parts of the attack on noised sums: chains that draw from the posterior, claims, and bounds."""
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 from privfed import Box, DPKMeans, Privacy
 from privfed.attacks.base.preparation import without_colluders
-from privfed.attacks.posterior.chains import Chains, Moves, coverage, reconstruction_bound
-from privfed.attacks.posterior.evidence import NoisyEvidence, Release, RowPrior, noisy_evidence_of
-from privfed.attacks.posterior.noisy_differencing import aligned, by_chance, explains, slots_for
-from privfed.core.asking.question import ClientData
-from privfed.core.values.domain import FloatArray, Ranges
-from privfed.questions.bounded.bounded_sums import (
-    CenterSum,
-    GridSums,
-    HashSums,
-    OffsetSums,
-    RelativeSums,
-    SizeSums,
+from privfed.attacks.evidence.equations import equations_of
+from privfed.attacks.evidence.system import System
+from privfed.attacks.posterior.chains import Chain
+from privfed.attacks.posterior.noisy_differencing import (
+    aligned,
+    by_chance,
+    claimed,
+    coverage,
+    mu_of,
+    reconstruction_bound,
 )
-from privfed.questions.bounded.shells import DistanceHistogram
+from privfed.core.record.records import View
+from privfed.core.values.domain import FloatArray, Ranges
 from tests.attacks.posterior.noisy_figures import mixed
 from tests.default_run import examples
 from tests.some import some
 
 RANGES = Ranges(np.full(2, -4.0), np.full(2, 4.0), 50)
-MIDDLE = np.zeros(2)
-CENTERS = np.array([[-2.0, 0.0], [1.0, 1.0], [2.0, -2.0]])
-QUESTIONS: list[OffsetSums] = [
-    SizeSums(ranges=RANGES, center=MIDDLE, radius=3.0),
-    CenterSum(ranges=RANGES, center=MIDDLE, radius=3.0),
-    DistanceHistogram(ranges=RANGES, center=MIDDLE, radius=4.0, n_bins=6),
-    HashSums(ranges=RANGES, center=MIDDLE, radius=2.0, normals=np.array([[1.0, 0.5], [0.0, 1.0]])),
-    GridSums(ranges=RANGES, per_axis=3, radius=2.0),
-    RelativeSums(ranges=RANGES, centers=CENTERS, radius=1.5),
-]
-NOISE = {"count": 0.7, "sum": 0.4, "distance": 1.3}
+NOISE = {"sum": 0.4, "count": 0.7}
 
 
-def evidence(rows: FloatArray, questions: list[OffsetSums], rng: np.random.Generator | None) -> NoisyEvidence:
-    """Return what clients of these rows answer, with noise of `NOISE` unless there is no generator."""
-    releases = []
-    for question in questions:
-        exact = question.answer(ClientData(rows), np.random.default_rng(0))
-        noise = {name: NOISE[name] for name in question.asks}
-        if rng is not None:
-            exact = exact + type(exact)(
-                **{name: rng.normal(scale=NOISE[name], size=exact[name].shape) for name in exact}
-            )
-        releases.append(Release(question, exact, noise))
-    return NoisyEvidence.of(releases)
+def chain(rows: FloatArray, pool: FloatArray, rng: np.random.Generator, most: int) -> Chain:
+    """Return a chain that sees number and sum of some rows with the noise of `NOISE`."""
+    seen = np.append(rows.sum(axis=0) + rng.normal(scale=NOISE["sum"], size=2), len(rows))
 
+    def read(own: FloatArray) -> System:
+        left = csr_array(np.vstack([own.T, np.ones(len(own))]))
+        noise = np.array([NOISE["sum"] ** 2] * 2 + [1e-6])
+        return System(left, seen, noise, np.ones(3), float(len(rows)), 1)
 
-def left(seen: NoisyEvidence, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return cells and distances less what rows leave in them."""
-    of = seen.traces(rows)
-    blocks = seen.blocks.copy()
-    np.subtract.at(blocks, of.cells, of.blocks)
-    return blocks, seen.lengths - of.lengths.sum(axis=0)
-
-
-@given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 20))
-def test_traces_of_rows_add_up_to_the_clients_answer(seed: int, n: int) -> None:
-    rows = np.random.default_rng(seed).uniform(-4.0, 4.0, (n, 2))
-    for rest in some(left(evidence(rows, QUESTIONS, None), rows)):
-        np.testing.assert_allclose(rest, 0.0, atol=1e-4)
-
-
-@given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=examples(10))
-def test_moves_keep_the_books(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    seen = evidence(rng.uniform(-4.0, 4.0, (5, 2)), QUESTIONS, rng)
-    chains = Chains(seen, RowPrior.of(None, RANGES, rng), 6, 0.8, (2, 3), rng)
-    moves = Moves(chains)
-    for power in (0.01, 0.3, 1.0):
-        chains.raise_to(power)
-        moves.sweep()
-    squares = chains.misfit() * seen.n_values
-    for rows, held, square in some(zip(chains.rows, chains.held, squares, strict=True)):
-        blocks, lengths = left(seen, rows[held])
-        assert square == pytest.approx(np.square(blocks).sum() + np.square(lengths).sum())
-
-
-@given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=examples(20))
-def test_a_rows_gain_is_what_it_adds_to_the_log_likelihood(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    seen = evidence(rng.uniform(-4.0, 4.0, (4, 2)), QUESTIONS, rng)
-    chains = Chains(seen, RowPrior.of(None, RANGES, rng), 3, 1.0, (1, 4), rng)
-    chains.power = 0.5
-    with_it = chains.misfit() * seen.n_values
-    chains.take_out(1)
-    without = chains.misfit() * seen.n_values
-    of = chains.of.at((chains.each, 1))
-    np.testing.assert_allclose(
-        chains.gain(of.cells, of.blocks, of.lengths), 0.5 * (without - with_it) / 2.0, rtol=1e-9, atol=1e-7
-    )
-
-
-def drawn(seen: NoisyEvidence, prior: RowPrior, n_slots: int, rng: np.random.Generator) -> FloatArray:
-    """Return rows of many chains after some sweeps at full likelihood, (n_draws, n_slots, n_features)."""
-    chains = Chains(seen, prior, n_slots, 1.0, (1, 400), rng)
-    moves = Moves(chains)
-    chains.power = 1.0
-    for _ in range(15):
-        moves.sweep()
-    kept = []
-    for _ in range(5):
-        moves.sweep()
-        kept.append(chains.rows.copy())
-    return np.concatenate(kept)
+    return Chain(read, pool, RANGES, float(len(rows)), most, rng)
 
 
 def test_draws_of_one_row_have_its_posterior() -> None:
     rng = np.random.default_rng(0)
-    question = CenterSum(ranges=RANGES, center=MIDDLE, radius=100.0)
-    seen = evidence(np.array([[1.0, -0.5]]), [question], rng)
-    prior = RowPrior(np.ones(1), np.array([[0.5, 0.5]]), np.eye(2), np.array([0.25, 0.09]))
-    rows = drawn(seen, prior, 1, rng)[:, 0]
-    precision = 1.0 / prior.variances + NOISE["sum"] ** -2
-    mean = (prior.means[0] / prior.variances + seen.blocks[0, 1:] / NOISE["sum"]) / precision
-    np.testing.assert_allclose(rows.mean(axis=0), mean, atol=0.03)
-    np.testing.assert_allclose(rows.var(axis=0), 1.0 / precision, rtol=0.15)
+    row, variances = np.array([[1.0, -0.5]]), np.array([0.25, 0.09])
+    found = []
+    for _ in range(60):
+        one = chain(row, rng.normal([0.5, 0.5], variances**0.5, (400, 2)), np.random.default_rng(1), 1)
+        one._sweep(np.geomspace(1e-2, 1.0, 8))
+        found += one.sets[-2:]
+    precision = 1.0 / variances + NOISE["sum"] ** -2
+    seen = row[0] + np.random.default_rng(1).normal(scale=NOISE["sum"], size=2)
+    mean = (np.array([0.5, 0.5]) / variances + seen / NOISE["sum"] ** 2) / precision
+    np.testing.assert_allclose(np.concatenate(found).mean(axis=0), mean, atol=0.1)
+    np.testing.assert_allclose(np.concatenate(found).var(axis=0), 1.0 / precision, rtol=0.5)
 
 
-def test_draws_of_two_rows_have_the_posterior_of_their_sum_and_difference() -> None:
-    rng = np.random.default_rng(1)
-    question = CenterSum(ranges=RANGES, center=MIDDLE, radius=100.0)
-    seen = evidence(np.array([[1.0, -0.5], [-0.5, 0.3]]), [question], rng)
-    prior = RowPrior(np.ones(1), np.zeros((1, 2)), np.eye(2), np.full(2, 0.36))
-    rows = drawn(seen, prior, 2, rng)
-    precision = 1.0 / 0.72 + NOISE["sum"] ** -2
-    total = seen.blocks[0, 1:] / NOISE["sum"] / precision
-    np.testing.assert_allclose(rows.sum(axis=1).mean(axis=0), total, atol=0.04)
-    np.testing.assert_allclose(rows.sum(axis=1).var(axis=0), 1.0 / precision, rtol=0.15)
-    np.testing.assert_allclose((rows[:, 0] - rows[:, 1]).var(axis=0), 0.72, rtol=0.15)
+def test_a_chain_holds_so_many_rows_as_the_count_says_and_leaves_no_more_than_noise() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(-3.0, 3.0, (5, 2))
+    one = chain(rows, rng.uniform(-4.0, 4.0, (300, 2)), rng, 50)
+    one.move(30)
+    assert len(one.sets) == 6 and all(len(own) == 5 for own in one.sets)
+    assert one.n_values == 3 and one.misfit < 4.0
+    assert (np.abs(np.concatenate(one.sets)) <= 4.0).all()
 
 
 def test_chains_that_miss_a_row_explain_nothing() -> None:
     rng = np.random.default_rng(0)
-    rows = rng.uniform(-4.0, 4.0, (8, 2))
-    chains = Chains(evidence(rows, QUESTIONS, rng), RowPrior.of(None, RANGES, rng), 1, 1.0, (2, 2), rng)
-    assert not explains(chains).any()
+    one = chain(rng.uniform(-4.0, 4.0, (8, 2)), rng.uniform(-4.0, 4.0, (100, 2)), rng, 1)
+    one.move(12)
+    claims, fits = claimed([one], 0.1)
+    assert not fits.any() and not claims.confidence.any()
 
 
 @given(seed=st.integers(0, 2**32 - 1))
@@ -198,6 +127,29 @@ def test_no_guess_beats_the_bound_on_a_gaussian_release() -> None:
 
 @pytest.mark.parametrize("protocol", ["plain", "masked"])
 def test_noise_and_mu_are_those_of_the_run(protocol: str) -> None:
+    view, privacy = seen(protocol)
+    claim, client = privacy.terms().budget ** 0.5, 0 if protocol == "plain" else None
+    # Less than the claim where more clients share the noise than the claim counts on.
+    assert mu_of(view, client) == pytest.approx(claim, rel=1e-3) if client == 0 else mu_of(view, None) < claim
+    for one in some(equations_of(view)):
+        own = next(shown for shown in one.shown if shown.own is (client == 0))
+        total = next(shown for shown in one.shown if not shown.own)
+        assert own.noise.min() > 0.0
+        np.testing.assert_allclose(total.noise, own.noise * (5.0 if client == 0 else 1.0), rtol=1e-6)
+
+
+def test_colluders_leave_their_noise_in_a_total() -> None:
+    view, _ = seen("masked", colluding=[0])
+    alone, helped = (
+        [next(shown for shown in one.shown if not shown.own).noise for one in equations_of(own)]
+        for own in (seen("masked")[0], without_colluders(view, {0: mixed(0, 8).clients[0]}))
+    )
+    for one, other in some(zip(alone, helped, strict=True)):
+        np.testing.assert_allclose(one, other)
+
+
+def seen(protocol: str, **words: Any) -> tuple[View, Privacy]:
+    """Return what the server saw of a private fit, and its parameters."""
     scene = mixed(0, 8)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -211,32 +163,4 @@ def test_noise_and_mu_are_those_of_the_run(protocol: str) -> None:
             noise_seed=0,
         )
         model = DPKMeans(3, privacy=privacy, protocol=protocol, random_state=0).fit(scene.clients)
-    view = model.transcript_.view("server")
-    claim = privacy.terms().budget ** 0.5
-    seen = noisy_evidence_of(view, 0 if protocol == "plain" else None)
-    assert seen is not None
-    assert len(seen.releases) == len(view.sums)
-    # Less than the claim where more clients share the noise than the claim counts on.
-    assert seen.mu == pytest.approx(claim, rel=1e-3) if protocol == "plain" else seen.mu < claim
-    rows, slots = slots_for(seen, 1)
-    assert 1.0 <= rows <= slots <= 50
-
-
-def test_colluders_leave_their_noise_in_a_total() -> None:
-    scene = mixed(0, 8)
-    privacy = Privacy(
-        epsilon=2.0,
-        delta=1e-6,
-        unit="record",
-        domain=Box(-12.0, 12.0, max_rows=50),
-        neighbours="add-remove",
-        noise_seed=0,
-    )
-    model = DPKMeans(3, privacy=privacy, protocol="masked", random_state=0).fit(scene.clients)
-    alone = noisy_evidence_of(model.transcript_.view("server"), None)
-    view = model.transcript_.view("server", colluding=[0])
-    helped = noisy_evidence_of(without_colluders(view, {0: scene.clients[0]}), None)
-    assert alone is not None
-    assert helped is not None
-    np.testing.assert_allclose(alone.weights, helped.weights)
-    assert alone.count()[0] - helped.count()[0] == pytest.approx(8.0, abs=0.01)
+    return model.transcript_.view("server", **words), privacy

@@ -12,9 +12,9 @@ from privfed.attacks.cohorts.disaggregation import Disaggregation
 from privfed.attacks.probing.probing import Probing
 from privfed.attacks.reconstruction.differencing import Differencing
 from privfed.attacks.reconstruction.tomography import Tomography
-from privfed.audits.confidence import gaussian_mu
 from privfed.errors import PrivFedError
 from privfed.federation.opening import open_over
+from privfed.privacy.accounting import gdp_mu
 from tests.attacks.figures import fitted
 from tests.attacks.populations import mixture
 from tests.attacks.reconstruction.rounding_figures import digits, rounded
@@ -122,7 +122,7 @@ def test_one_epsilon_leaves_no_verified_claim():
     found = reports(model, population, "differencing", "fuzzy-inversion", "membership")
     assert found["differencing"].status == found["fuzzy-inversion"].status == Status.NOT_APPLICABLE
     assert "all noised" in found["differencing"].why
-    allowed = gaussian_mu(1.0, 1e-6)
+    allowed = gdp_mu(1.0, 1e-6)
     assert found["membership"].recovered <= 0.5 + allowed / 2.0
 
 

@@ -3,21 +3,24 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits, load_wine
+from sklearn.preprocessing import scale
 
 from privfed.attacks import Prior, evaluate
 from privfed.attacks.base.preparation import Target
 from privfed.attacks.base.results import NotRun, Truth
+from privfed.attacks.membership.scores import area as area_between
 from privfed.attacks.membership.scores import chance
 from privfed.core.values.domain import Box
 from privfed.deep import DCFL, FedAvg
-from privfed.deep.attacks import inversion
+from privfed.deep.attacks import inversion, membership
 from privfed.deep.attacks.counts import ClassCounts
 from privfed.deep.attacks.inversion import GradientInversion
-from privfed.deep.attacks.linkage import LabelledTruth, SketchLinkage, tracks
+from privfed.deep.attacks.linkage import LabelledTruth, SketchLinkage, linked
 from privfed.deep.attacks.membership import ModelMembership
 from privfed.deep.attacks.shadows import Shadow
 from privfed.errors import ArgumentError
 from privfed.privacy.claim import Privacy
+from privfed.protocols import Masked, Slotted
 from tests.deep.population import clients
 from tests.some import some
 
@@ -69,8 +72,23 @@ def member_view(seed: int = 0) -> tuple[Any, np.ndarray, np.ndarray]:
     return fitted.transcript_.view("server"), np.concatenate([*X, *others]), np.concatenate([*y, *classes])
 
 
+@pytest.mark.parametrize(("words", "least"), [({"epochs": 1}, 0.97), ({"epochs": 2, "batch_size": 16}, 0.8)])
+@pytest.mark.parametrize("n_clients", [3, 5])
+def test_totals_of_updates_tell_who_trained_on_them(words: Any, least: float, n_clients: int) -> None:
+    """The loss tells .57 of these, and the update of a step is a sum of its rows' gradients."""
+    pixels, classes = load_digits(return_X_y=True)
+    rows = scale(pixels[:, pixels.std(axis=0) > 0])[:400]
+    labels, half = classes[:400].astype(np.int64), 200
+    clients = np.array_split(rows[:half], n_clients), np.array_split(labels[:half], n_clients)
+    model = FedAvg(n_classes=10, rounds=10, learning_rate=0.2, protocol="masked", random_state=0, **words)
+    view = model.fit(*clients).transcript_.view("server")
+    found = ModelMembership(rows, labels).run(view, Prior(), np.random.default_rng(0))
+    assert area_between(found.scores[:half], found.scores[half:]) > least
+
+
 @pytest.mark.parametrize("statistic", ["lira", "rmia"])
-def test_shadow_fits_tell_more_of_membership_than_the_loss(statistic: Any) -> None:
+def test_shadow_fits_tell_more_of_membership_than_the_loss(statistic: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(membership, "shares_in_updates", lambda *_: None)
     view, rows, labels = member_view()
     truth = Truth([rows[:48]], members=np.arange(96) < 48)
     loss, shadowed = (
@@ -134,10 +152,21 @@ def test_sketches_of_one_client_are_linked_from_round_to_round(hidden: bool) -> 
     fitted = DCFL(**WORDS, **way).fit(X, y)
     found = SketchLinkage().run(fitted.transcript_.view("server"), Prior(), np.random.default_rng(0))
     report = evaluate(found, LabelledTruth(X, labels=y))
-    assert report.claims == 6 * (WORDS["rounds"] - 1)  # Halves of rows are linked by rounds of all rows.
+    assert report.claims == 6 * (WORDS["rounds"] - 1)
     assert report.recovered > 0.5 > 2 * report.baseline
     with pytest.raises(ArgumentError, match="LabelledTruth"):
         evaluate(found, Truth(X))
+
+
+@pytest.mark.parametrize("per_round", [5, 8])
+def test_who_took_part_when_names_the_sketches(per_round: int) -> None:
+    X, y = clients(9)
+    words: dict[str, Any] = {**WORDS, "rounds": 20, "clients_per_round": per_round, "compare": False}
+    fitted = DCFL(**words, protocol=Slotted(Masked(), sums=20, contributors=3), random_state=0).fit(X, y)
+    found = SketchLinkage().run(fitted.transcript_.view("server"), Prior(), np.random.default_rng(0))
+    report = evaluate(found, LabelledTruth(X, labels=y))
+    assert report.linked and report.claims == 20 * per_round
+    assert report.recovered > 0.8 > 3 * report.baseline
 
 
 def few_digits(sizes: tuple[int, ...]) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -151,8 +180,8 @@ def few_digits(sizes: tuple[int, ...]) -> tuple[list[np.ndarray], list[np.ndarra
 @pytest.mark.parametrize(
     ("kind", "way"),
     [
-        (DCFL, {}),
-        (DCFL, {"protocol": "plain", "merge": "gathered"}),
+        (DCFL, {"compare": False}),
+        (DCFL, {"protocol": "plain", "merge": "gathered", "compare": False}),
         (FedAvg, {"protocol": "plain"}),
     ],
     ids=["slotted", "by-name", "fedavg-plain"],
@@ -162,55 +191,36 @@ def test_updates_of_few_rows_are_the_rows(kind: Any, way: dict[str, Any]) -> Non
     fitted = kind(n_classes=np.int64(10), rounds=10, domain=Box(0, 1), **way).fit(X, y)
     view = fitted.transcript_.view("server")
     found = GradientInversion().run(view, Prior(), np.random.default_rng(0))
-    report = evaluate(found, Truth(X, tolerance=1e-9 if way else 0.01))
+    report = evaluate(found, Truth(X, tolerance=1e-9 if "protocol" in way else 0.01))
     # Slots are on a grid of 2^-30 of the longest update: of twelve rows that tells half.
-    assert report.precision == 1.0 and report.claims == (36 if way else 30) == 36 * report.recovered
+    assert (
+        report.precision == 1.0
+        and report.claims == (36 if "protocol" in way else 24) == 36 * report.recovered
+    )
     counted = evaluate(ClassCounts().run(view, Prior(), np.random.default_rng(0)), LabelledTruth(X, labels=y))
     assert counted.recovered == counted.precision == 1.0 and counted.claims == 5
-    assert report.linked == counted.linked == bool(way)
+    assert report.linked == counted.linked == ("protocol" in way)
 
 
-@pytest.mark.parametrize(("rounds", "claims"), [(1, 11), (2, 21), (3, 21)])
-def test_rounds_of_halves_tell_rows(rounds: int, claims: int) -> None:
-    """One row of an odd number is in both halves. No round of all rows tells these by itself."""
-    X, y = few_digits((8, 13))
-    fitted = DCFL(n_classes=10, rounds=rounds, domain=Box(0, 1), protocol="plain", merge="gathered").fit(X, y)
-    found = GradientInversion().run(fitted.transcript_.view("server"), Prior(), np.random.default_rng(0))
-    report = evaluate(found, Truth(X, tolerance=1e-8))
-    assert report.claims == claims == 21 * report.recovered and report.precision == 1.0
-
-
-def test_one_row_in_both_halves_is_claimed_once() -> None:
-    """Of halves alone, a client with one row looks like one with two that are equal."""
-    X, y = few_digits((1, 1, 1, 2, 12))
-    fitted = DCFL(n_classes=10, rounds=2, domain=Box(0, 1), protocol="plain", merge="gathered")
-    fitted.fit(X, [one % 2 for one in y])
-    found = GradientInversion().run(fitted.transcript_.view("server"), Prior(), np.random.default_rng(0))
-    report = evaluate(found, Truth(X, tolerance=1e-6))
-    assert report.precision == 1.0 and report.claims > 0
-
-
-def test_halves_of_few_classes_fit_several_numbers_of_rows_and_are_not_claimed() -> None:
-    """Two rows of one class with other weights, or three, have the same gradient up to rounding."""
-    features, labels = load_wine(return_X_y=True)
-    order = np.random.default_rng(0).permutation(len(labels))[:72]
-    features = (features - features.min(axis=0)) / np.ptp(features, axis=0)
-    sizes = np.cumsum((2, 4, 6, 8, 10, 12))
-    X, y = np.split(features[order], sizes), np.split(labels[order], sizes)
-    view = DCFL(n_classes=3, rounds=10, domain=Box(0, 1)).fit(X, y).transcript_.view("server")
+def test_rounds_in_which_clients_hold_rows_out_are_solved_by_themselves() -> None:
+    """Of eight and twelve rows one and two are held out in four of six rounds: later ones tell all rows."""
+    X, y = few_digits((8, 12))
+    fitted = DCFL(n_classes=10, rounds=6, domain=Box(0, 1), protocol="plain", merge="gathered")
+    with pytest.warns(UserWarning, match="alone"):
+        fitted.fit(X, y)
+    view = fitted.transcript_.view("server")
     found = GradientInversion().run(view, Prior(), np.random.default_rng(0))
-    report = evaluate(found, Truth(X, tolerance=0.01))
-    assert report.precision == 1.0 and report.claims > 0
+    report = evaluate(found, Truth(X, tolerance=1e-6))
+    assert report.precision == 1.0 and 17 <= report.claims == 20 * report.recovered
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "way", "sizes"),
-    [(FedAvg, {}, (24,)), (DCFL, {"merge": "gathered"}, (12, 24, 28))],
+    [(FedAvg, {}, (24,)), (DCFL, {"merge": "gathered", "compare": False}, (12, 24, 28))],
     ids=["fedavg", "dcfl"],
 )
 def test_all_rows_of_a_batch_of_24_are_found(kind: Any, way: dict[str, Any], sizes: tuple[int, ...]) -> None:
-    """DCFL's first rounds are of halves: larger clients are told by those of all rows."""
     X, y = few_digits(sizes)
     fitted = kind(n_classes=10, rounds=10, domain=Box(0, 1), protocol="plain", **way).fit(X, y)
     found = GradientInversion().run(fitted.transcript_.view("server"), Prior(), np.random.default_rng(0))
@@ -224,7 +234,6 @@ def test_all_rows_of_a_batch_of_24_are_found(kind: Any, way: dict[str, Any], siz
 )
 def test_one_round_tells_how_many_rows_of_each_class_a_client_has(kind: Any, way: dict[str, Any]) -> None:
     X, y = few_digits((30,) * 24)
-    # DCFL's first rounds are of halves.
     fitted = kind(n_classes=10, rounds=3, domain=Box(0, 1), **way).fit(X, y)
     found = ClassCounts().run(fitted.transcript_.view("server"), Prior(), np.random.default_rng(0))
     report = evaluate(found, LabelledTruth(X, labels=y))
@@ -273,7 +282,7 @@ def linked_under_noise(**words: Any) -> float:
     orders = [rng.permutation(9) for answers in shown if "sketch" in answers[0]]
     seen = [answers for answers in shown if "sketch" in answers[0]]
     tables = [np.stack([own[i]["sketch"] for i in order]) for own, order in zip(seen, orders, strict=True)]
-    found = tracks(tables, [True] * len(seen))  # DP-SGD trains on no halves.
+    found = linked(tables)
     whose = dict(zip(found[0].tolist(), orders[0].tolist(), strict=True))
     right = [
         whose[track] == owner
@@ -285,8 +294,9 @@ def linked_under_noise(**words: Any) -> float:
 
 def test_noise_hides_whose_an_update_is_and_not_whose_a_running_mean_is() -> None:
     """What the attack names as defences: it named DP-SGD, whose running means it links."""
-    assert linked_under_noise() > 0.9
-    assert linked_under_noise(decay=0.0) < 0.5
+    # The noise is the system's, so that a fit in six links .6 to .8 of them: six have a mean of .95 and .14.
+    assert np.mean([linked_under_noise() for _ in range(6)]) > 0.6
+    assert np.mean([linked_under_noise(decay=0.0) for _ in range(6)]) < 0.4
     assert "not on running means" in SketchLinkage.defence
 
 

@@ -13,6 +13,7 @@ from privfed.deep.estimators.base import FederatedModel
 from privfed.deep.training import local
 from privfed.privacy.claim import Privacy
 from privfed.protocols import Slotted, slotted
+from privfed.protocols.client_opened import group_client, relay
 from privfed.protocols.slotted import slot_key
 from tests.privacy.tapes import Tape, seen
 
@@ -106,6 +107,9 @@ def test_nothing_but_what_dp_sgd_trained_depends_on_the_data(
     privacy, tape = Privacy(**CLAIM, unit="record", noise="local"), TrainingTape(monkeypatch)
     # Which slot is whose is drawn anew in each run, from a secret of the clients: here from the same one.
     monkeypatch.setattr(slotted, "slot_key", lambda secret, *context: slot_key(bytes(32), context[-1]))
+    # Who leads follows from the session's random bytes, and the lengths of messages from who leads.
+    for module in (group_client, relay):
+        monkeypatch.setattr(module, "leader_of", lambda session, clients: min(clients))
     words: dict[str, Any] = {"others": OTHERS}
     first = seen(training(model), tmp_path / "one", protocol, privacy, one, monkeypatch, **words)
     tape.replay()

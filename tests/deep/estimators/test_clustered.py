@@ -71,10 +71,7 @@ def test_clustered_learning_finds_the_kinds_of_clients_and_gains_by_it(model: An
 
 
 def test_dcfl_is_algorithm_1_client_by_client() -> None:
-    """Newcomers in round 3, one that is away in rounds 3 and 4, all compared with a second evaluation.
-
-    In rounds 1 and 2 clients train on half of their rows, and are not clustered.
-    """
+    """Newcomers in round 3, one that is away in rounds 3 and 4, all compared with a second evaluation."""
     X, y = clients(8, seed=3)
     cohorts = [
         [0, 1, 2, 3, 4, 5],
@@ -83,7 +80,7 @@ def test_dcfl_is_algorithm_1_client_by_client() -> None:
         [1, 2, 3, 4, 5, 6, 7],
         list(range(8)),
     ]
-    fitted = DCFL(**{**GATHERED, "rounds": 5}, cohorts=cohorts).fit(X, y)
+    fitted = DCFL(**{**GATHERED, "rounds": 5}, cohorts=cohorts, preference_quantile=0.5).fit(X, y)
     data = fitted.federation_
     assert data.finished
 
@@ -92,9 +89,9 @@ def test_dcfl_is_algorithm_1_client_by_client() -> None:
 
         training = fitted._training_.at(number)
         own = ClientData(X[client], y[client])
-        return training.update(own, model, np.random.default_rng(0), half=number if number < 3 else 0)
+        return training.update(own, model, np.random.default_rng(0))
 
-    expected = reference.algorithm_1(update, fitted.history_[0][0], cohorts, first=3)
+    expected = reference.algorithm_1(update, fitted.history_[0][0], cohorts)
     for number, own in enumerate(expected, start=1):
         for client, model in own.items():
             label = fitted.labels_history_[number - 1, client]
@@ -210,6 +207,8 @@ def test_a_run_that_is_resumed_is_the_run(kind: Any, tmp_path: Path) -> None:
         (lambda: DCFL(**{**GATHERED, "protocol": "masked"}), "does not show them"),
         (lambda: DCFL(**WORDS, protocol=Masked()), "needs slots"),
         (lambda: DCFL(**WORDS, merge="summed"), "merge must be"),
+        (lambda: DCFL(**WORDS, clients_per_round=4), "slots hide no names"),
+        (lambda: CFL(**WORDS, cohorts=[[0, 1, 2, 3, 4]] * 4), "slots hide no names"),
         (lambda: DCFL(**GATHERED, metric="manhattan"), "metric must be"),
         (lambda: DCFL(**GATHERED, sketch_error=1.0), "sketch_error"),
         (lambda: DCFL(**GATHERED, damping=0.2), "damping"),
@@ -238,7 +237,7 @@ def test_what_is_not_fitted_or_has_no_labels_is_said() -> None:
         FedAvg(**WORDS).predict(X[0])
     fitted = FedAvg(**WORDS, protocol="plain").fit(X, y)
     for cluster in (3, -1, 0.5, False):
-        with pytest.raises(ArgumentError, match=r"cluster must be a whole number in \[0, 0\]"):
+        with pytest.raises(ArgumentError, match=r"cluster must be None or a whole number in \[0, 0\]"):
             fitted.predict(X[0], cluster=cluster)
     odd = [int((own > 1).sum()) for own in y]
     first = next(i for i, n in enumerate(odd) if n)

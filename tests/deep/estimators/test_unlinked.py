@@ -6,7 +6,7 @@ from privfed.core.asking.question import question_from_bytes
 from privfed.core.values.domain import Box
 from privfed.deep import DCFL
 from privfed.deep.training.rounds import Round
-from privfed.questions.gathered import Slots
+from privfed.questions.slots import Slots
 from tests.deep.population import clients
 
 

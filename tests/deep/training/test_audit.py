@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed.audits import audit_samples
-from privfed.audits.samples import Claim
-from privfed.audits.units import Release, _drawn, without_noise
+from privfed.attacks.audits import audit_samples
+from privfed.attacks.audits.samples import Claim
+from privfed.attacks.audits.units import Release, _drawn, without_noise
 from privfed.core.asking.question import ClientData, question_from_bytes
 from privfed.core.values.domain import Box
 from privfed.deep import DCFL, FedAvg

@@ -65,18 +65,15 @@ def test_training_is_sgd_step_by_step_in_batches_that_are_equally_large() -> Non
     assert np.array_equal(update(client), expected)
 
 
-@pytest.mark.parametrize("n", [1, 2, 9, 10])
-def test_two_rounds_of_halves_train_on_each_row_twice(n: int) -> None:
-    """Steps on whole batches at the same model: their mean is that of all rows, whatever the halves."""
+@pytest.mark.parametrize("n", [1, 4, 5, 23])
+def test_a_fifth_of_the_rows_is_held_out_up_to_a_round_and_used_after_it(n: int) -> None:
     client = rows(n)
-    training = Training(**{**WORDS, "epochs": 1, "batch_size": None, "learning_rate": 1.0})  # type: ignore[arg-type]
-    whole, *halves, other = (
-        training.at(number).update(client, np.zeros(9), np.random.default_rng(0), number % 3)
-        for number in (3, 4, 5, 7)
-    )
-    assert np.allclose(np.mean(halves, axis=0), whole)
-    assert np.allclose(*halves) == (n == 1)
-    assert n < 3 or not np.allclose(other, halves[0])
+    training = Training(**WORDS, held_until=3)  # type: ignore[arg-type]
+    known, held = (training.at(3).rows_of(client, held=one)[0] for one in (False, True))
+    assert len(held) == n // 5 and len(training.at(4).rows_of(client)[0]) == n
+    assert np.array_equal(held, training.at(1).rows_of(client, held=True)[0])
+    both = np.concatenate([known, held])
+    assert np.array_equal(np.sort(both, axis=0), np.sort(client.features, axis=0))
 
 
 def test_an_update_is_clipped_and_one_that_is_no_number_is_none() -> None:

@@ -16,6 +16,7 @@ from privfed.core.values.domain import Ranges
 from privfed.deep import DCFL
 from privfed.deep.training.memory import TRAINED, Memory, memory_of
 from privfed.errors import ArgumentError, FormatError
+from privfed.protocols import Masked, Slotted
 from tests.deep.population import clients
 
 CODEC = TRAINED.codec
@@ -63,7 +64,8 @@ def test_a_client_that_is_not_asked_remembers_nothing_of_a_round() -> None:
     X, y = clients(6)
     cohorts = [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5]]
     words: dict[str, Any] = {"n_classes": 3, "rounds": 3, "domain": Box(0, 1), "cohorts": cohorts}
-    fitted = DCFL(**words, sketch_error=0.9).fit(X, y)
+    # Slots are named, as public lists of who took part say whose a linked sketch is.
+    fitted = DCFL(**words, sketch_error=0.9, protocol=Slotted(Masked(), sums=3)).fit(X, y)
     known = fitted.labels_history_ >= 0
     assert [np.flatnonzero(row).tolist() for row in known] == cohorts
     questions = [one.question for one in fitted.transcript_.view("server").sums]

@@ -23,6 +23,7 @@ from privfed.experiments.report.advice import (
     barred,
     measured,
     sees,
+    to_run,
     without_implied,
 )
 from privfed.experiments.report.curves import Stat
@@ -125,7 +126,7 @@ def test_every_adversary_gets_its_own_answer(study: tuple[Path, Plan, list[Row]]
     assert {row.setup.protocol for row in servers if row is not None} == {"group-masked"}
 
 
-def test_what_shows_every_answer_or_repeats_its_noise_is_never_advised(
+def test_what_shows_every_answer_is_never_advised_and_seeded_noise_is_never_run_as_measured(
     study: tuple[Path, Plan, list[Row]],
 ) -> None:
     """Whatever the bounds, and although plain sums have the fewest bytes."""
@@ -137,16 +138,17 @@ def test_what_shows_every_answer_or_repeats_its_noise_is_never_advised(
             row = advise(rows, adversary, leakage, ratio).row
             if row is None:
                 continue
-            assert row.setup.privacy is None or not row.setup.privacy.seeded
             assert sees(row, adversary) is not Sees.ANSWERS
     plain = [row for row in rows if row.setup.protocol == "plain"]
     assert all(barred(row, SERVER) and barred(row, HELPED) for row in some(plain))
     seeded = [row for row in rows if row.setup.privacy is not None and row.setup.privacy.seeded]
     assert len(seeded) == 3
-    assert all(
-        barred(row, one) == "its noise repeats with a seed" for row in some(seeded) for one in Adversary
-    )
-    assert advise([*plain, *seeded], SERVER, 1.0, 1e9).row is None
+    assert all("seeded = false" in to_run(row) for row in some(seeded))
+    assert {to_run(row) for row in rows if row not in seeded} == {"as measured"}
+    assert advise(plain, SERVER, 1.0, 1e9).row is None
+    hidden = [row for row in seeded if row not in plain]
+    told = advise(hidden, OBSERVER, 1.0, 1e9)
+    assert told.row in hidden and told.plain()["run"] == to_run(told.row)
 
 
 def test_what_no_attack_read_stands_below_found_nothing(study: tuple[Path, Plan, list[Row]]) -> None:
@@ -166,15 +168,15 @@ def test_what_no_attack_read_stands_below_found_nothing(study: tuple[Path, Plan,
     read = attacked(masked, SERVER, 0.0)
     dear = replace(read, stats={**read.stats, "bytes": Stat(1e9, 0.0, 1)})
     best = advise([masked, dear], SERVER, 0.5, 99.0)
-    assert best.row is dear and best.evidence is Evidence.NOTHING
+    assert best.row is dear and best.evidence is Evidence.OPEN
 
 
 def test_the_page_the_file_and_the_command_say_against_whom(study: tuple[Path, Plan, list[Row]]) -> None:
     folder, checked, rows = study
     text = (folder / "report.html").read_text(encoding="utf-8")
-    section = text[text.index('<section id="use">') : text.index('<section id="tradeoff">')]
+    section = text[text.index('<section id="use">') : text.index('<section id="more">')]
     assert "never advised: the server sees every answer" in section
-    assert "never advised: its noise repeats with a seed" in section
+    assert "may I run it?" in section
     for one in Adversary:
         assert f"<td>{one}</td>" in section and f"<th>{one}</th>" in section
     document = json.loads((folder / "results.json").read_text())
@@ -193,7 +195,7 @@ def test_the_page_the_file_and_the_command_say_against_whom(study: tuple[Path, P
     assert private["unread"] and not any(one["read_by"] for one in private["unread"])
 
 
-def test_a_study_of_plain_sums_and_seeded_noise_alone_advises_nothing(tmp_path: Path) -> None:
+def test_a_study_of_plain_sums_alone_advises_nothing_against_a_server(tmp_path: Path) -> None:
     text = STUDY.replace('[[sum]]\nprotocol = "group-masked"\n', "").replace(
         "[[privacy]]\nepsilon = 10.0\ndelta = 1e-5\nseeded = false\n", ""
     )
@@ -201,7 +203,7 @@ def test_a_study_of_plain_sums_and_seeded_noise_alone_advises_nothing(tmp_path: 
     checked, rows = written(text, tmp_path)
     told = [one for one in answers(checked, rows) if one.adversary in (SERVER, HELPED)]
     assert told and all(one.row is None for one in told)
-    assert "nothing that was measured may be advised here" in (tmp_path / "report.html").read_text()
+    assert "None of the measured settings meets these limits." in (tmp_path / "report.html").read_text()
 
 
 def test_one_key_opens_all_to_a_server_with_a_client(study: tuple[Path, Plan, list[Row]]) -> None:
@@ -219,7 +221,7 @@ def test_one_key_opens_all_to_a_server_with_a_client(study: tuple[Path, Plan, li
 
 def attacked(row: Row, adversary: Adversary, leakage: float, sd: float = 0.0, **stats: float) -> Row:
     """Return a row on which an attack by the adversary read everything, with this leakage."""
-    report: dict[str, Any] = {"status": "found nothing", "read": [], "not_read": [], "links_only": False}
+    report: dict[str, Any] = {"status": "may be determined", "read": [], "not_read": [], "links_only": False}
     figures = {f"leakage: {adversary}": Stat(leakage, sd, 5), "score_ratio": Stat(1.0, 0.0, 5)}
     figures |= {name: Stat(value, 0.0, 5) for name, value in stats.items()}
     (label,) = (name for name in row.reports if name in ("differencing",))
@@ -259,7 +261,7 @@ def test_what_was_left_unread_on_any_seed_is_not_read(masked: Row) -> None:
     row = attacked(masked, SERVER, 0.0)
     ((label, first),) = row.reports.items()
     kind = {"question": "LloydSums", "purpose": "round", "shown": "totals", "sums": [3]}
-    later = {**first[0], "status": "read in part", "not_read": [kind]}
+    later = {**first[0], "status": "not read", "not_read": [kind]}
     found = measured(replace(row, reports={label: {0: first[0], 1: later}}), SERVER)
     assert found is not None and found.evidence is Evidence.IN_PART and "LloydSums" in found.unread
 
@@ -311,7 +313,7 @@ def test_sums_that_found_a_scale_are_read_by_no_attack(
 def test_an_attack_that_failed_did_not_find_nothing(masked: Row) -> None:
     row = attacked(masked, SERVER, 0.0)
     found = measured(row, SERVER)
-    assert found is not None and found.evidence is Evidence.NOTHING
+    assert found is not None and found.evidence is Evidence.OPEN
     (label,) = row.reports
     failed = measured(replace(row, errors=[("cell", label, "MemoryError: ")]), SERVER)
     assert failed is not None and failed.evidence is Evidence.IN_PART

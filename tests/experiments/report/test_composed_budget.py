@@ -201,7 +201,7 @@ def test_what_exact_sums_told_a_schema_is_claimed_by_no_study(tmp_path: Path) ->
     schema = tmp_path / "s.toml"
     schema.write_text(f"[columns.x]\n{column}[columns.y]\n{column}")
     plan(parse_study(text, "study.toml"), tmp_path)
-    schema.write_text(f"[columns.x]\n{column}[columns.y]\n{column}exact = true\n")
+    schema.write_text(f"[columns.x]\n{column}[columns.y]\n{column}provenance = 'exact'\n")
     with pytest.raises(StudyError, match=r"exact sums gave numbers of 'y' in s\.toml"):
         plan(parse_study(text, "study.toml"), tmp_path)
     plan(parse_study(text.replace("seeded = false", "seeded = true"), "study.toml"), tmp_path)

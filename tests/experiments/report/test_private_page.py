@@ -11,12 +11,13 @@ import pytest
 from privfed.experiments.cells import attack_id
 from privfed.experiments.measuring import Part, measure
 from privfed.experiments.planning import Plan, plan
+from privfed.experiments.plot import BandsDisplay
 from privfed.experiments.reading import parse_study
 from privfed.experiments.report.claims import composed_budgets
+from privfed.experiments.report.figures import ANCHORS, EPSILONS, anchors, pictures
 from privfed.experiments.report.page import write_report
-from privfed.experiments.report.pictures import ANCHORS, EPSILONS, _anchors, frontier
 from privfed.experiments.report.summary import Row
-from privfed.experiments.report.tables import by_data
+from privfed.experiments.report.tables import long_form
 from privfed.experiments.running import Store
 from privfed.experiments.study import Data
 from tests.some import some
@@ -65,12 +66,15 @@ def private(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Plan, list[
 
 
 def test_the_price_of_privacy_stands_beside_the_published_one(private: tuple[Path, Plan, list[Row]]) -> None:
-    _, _, rows = private
-    ((name, own),) = by_data(rows)
-    picture = frontier(name, own)
-    assert picture is not None
-    assert picture.drawing.count('class="mark"') == 2 + 3 * len(EPSILONS)
-    assert len(picture.lines) == 2 + 3 * len(EPSILONS)
+    folder, _, rows = private
+    picture = pictures(rows, long_form(rows))[0]
+    display = picture.panels[0]
+    assert picture.name == "tradeoff" and isinstance(display, BandsDisplay)
+    assert [list(line) for line in display.published.values()] == [list(EPSILONS)] * 3
+    assert sorted(at for line in display.lines.values() for at in line) == sorted(
+        row.setup.privacy.epsilon for row in rows
+    )
+    assert "diffprivlib" in (folder / "figures" / "tradeoff.svg").read_text()
     assert rows[0].stats["score_ratio"].mean >= rows[1].stats["score_ratio"].mean
 
 
@@ -97,15 +101,14 @@ def test_attacks_that_noise_leaves_nothing_to_read_are_no_zeros(
         ((why, seeds),) = row.not_applicable["differencing"].items()
         assert "counts and sums in cells, without noise" in why and "all noised" in why and seeds == 1
     text = (folder / "report.html").read_text(encoding="utf-8")
-    # Its noise is seeded: that nothing was read is no reason to use it.
-    assert "nothing that was measured may be advised here" in text
-    assert text.count("never advised: its noise repeats with a seed") == 2 * 4
-    section = text[text.index('<section id="each">') : text.index('<section id="privacy">')]
-    assert "<td>differencing</td><td>#1, #2</td>" in section
+    # That nothing was read is the weakest reason to use it, and its noise is seeded.
+    assert "attacks read at most a part" in text and "not as measured" in text
+    section = text[text.index('<section id="each">') : text.index('<section id="table">')]
+    assert "<td>differencing</td>" in section and "<td>#1, #2</td>" in section
     document = json.loads((folder / "results.json").read_text())
     for one in document["configurations"]:
         assert one["attacks"]["differencing"]["status"] == "not applicable"
-    assert "not applicable: differencing" in (folder / "table.md").read_text()
+    assert "not applicable: differencing" in (folder / "table.tex").read_text()
 
 
 def test_a_seeded_cell_repeats(private: tuple[Path, Plan, list[Row]]) -> None:
@@ -134,7 +137,7 @@ def test_published_curves_are_shown_for_their_own_data_only(
 ) -> None:
     row = private[2][0]
     other = dataclasses.replace(row, setup=msgspec.structs.replace(row.setup, data=data))
-    assert _anchors(other) == (ANCHORS[data.source] if known else {})
+    assert anchors(other) == (ANCHORS[data.source] if known else {})
 
 
 def test_what_all_fits_amount_to_is_said(private: tuple[Path, Plan, list[Row]]) -> None:

@@ -4,14 +4,9 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from privfed.attacks import Status
 from privfed.experiments.report.curves import Stat, curve_of, over_fits, shown
-from privfed.experiments.report.pictures import front
-from privfed.experiments.report.summary import Row
-from tests.some import some
 
 
 def test_figures_of_one_seed_have_no_deviation() -> None:
@@ -52,18 +47,3 @@ def test_leakage_over_fits_is_of_any_attack_that_ran_and_of_rows_that_joined() -
         "others": pytest.approx([0.275, 0.2875]),
     }
     assert [curve.rounds for curve in found.values()] == [[1, 2], [1, 2], [2], [1, 2]]
-
-
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12))
-def test_the_front_is_what_nothing_else_beats(small_figures: list[tuple[int, int]]) -> None:
-    """For all: a row is left out if and only if another is no worse in both and not the same."""
-    rows = [(i, _figures(*pair)) for i, pair in enumerate(small_figures)]
-    kept = {i for i, _ in front(rows)}
-    for i, (leak, ratio) in some(enumerate(small_figures)):
-        beaten = any(a <= leak and b <= ratio and (a, b) != (leak, ratio) for a, b in small_figures)
-        assert (i in kept) != beaten
-
-
-def _figures(leakage: float, ratio: float) -> Row:
-    stats = {"leakage": Stat(leakage, 0.0, 1), "score_ratio": Stat(ratio, 0.0, 1)}
-    return Row("", None, {}, [], stats)  # type: ignore[arg-type]

@@ -48,8 +48,8 @@ def test_files_and_page_say_it(short: tuple[Path, Plan, list[Row]]) -> None:
     assert one["unconverged"] == {str(seed): why for seed, why in cut.unconverged.items()}
     assert other["unconverged"] == {}
     told = "2 of 2 fits did not converge"
-    assert pl.read_csv(folder / "results.csv")["remarks"].to_list() == [told, ""]
-    for name in ("table.md", "table.tex", "report.html"):
+    assert pl.read_csv(folder / "study.csv")["remarks"].to_list() == [told, told, "", ""]
+    for name in ("table.tex", "report.html"):
         assert (folder / name).read_text(encoding="utf-8").count(told) >= 1, name
     text = (folder / "report.html").read_text(encoding="utf-8")
     section = text[text.index('<section id="convergence">') :]

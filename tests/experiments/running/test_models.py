@@ -21,7 +21,7 @@ from tests.some import some
 STUDY = """\
 name = "Models"
 seeds = 1
-metrics = ["accuracy", "silhouette"]
+metrics = ["accuracy", "simplified_silhouette"]
 
 [[data]]
 source = "iris"
@@ -108,7 +108,7 @@ def test_updates_that_no_attack_read_are_never_said_to_give_nothing_away(
         found = said_of(row, Adversary.SERVER)
         assert found is not None and row.unread and found.unread
         assert found.evidence in (Evidence.IN_PART, Evidence.FOUND)
-        assert "nothing is known of the rest" in Evidence.IN_PART and "found nothing" not in Evidence.IN_PART
+        assert "nothing is known of the rest" in Evidence.IN_PART
 
 
 def test_what_a_cell_claims_is_what_dp_sgd_claims(run: tuple[Path, Plan, Store]) -> None:

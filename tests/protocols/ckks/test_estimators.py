@@ -78,7 +78,7 @@ def test_all_replays_arrive_where_the_simulation_does(few: Clients) -> None:
     [
         (2, {}, r"2 <= honest <= 2 .the smallest cohort., got honest=3"),
         (5, {"honest": 6}, r"2 <= honest <= 5 .the smallest cohort., got honest=6"),
-        (5, {"honest": 1}, "honest must be a whole number of at least 2, got honest=1"),
+        (5, {"honest": 1}, "honest must be a whole number in"),
     ],
 )
 def test_too_few_clients_are_an_error(n: int, words: dict[str, Any], said: str, few: Clients) -> None:

@@ -235,7 +235,7 @@ def test_the_server_holds_no_key() -> None:
         for exchange, replies in run.engine.log
         for data in (*exchange.requests.values(), *(reply for _, reply in replies))
     ]
-    for text in (*seen, *relay._invitations.values(), *(one.body for one in relay._totals)):
+    for text in (*seen, *relay._boxes.values(), *(one.body for one in relay._totals)):
         assert not any(secret in text for secret in secrets)
     total: Encrypted = decode(relay._totals[-1].body, Encrypted, sender="", stage="")
     for vector in vectors_of(total.ciphertexts):

@@ -9,10 +9,13 @@ import msgspec
 import pytest
 
 from privfed.core.stored.encoding import Refusal, decode, encode
-from privfed.errors import ArgumentError, IntegrityError, RefusedError
-from privfed.protocols import GroupMasked
+from privfed.errors import ArgumentError, IntegrityError
+from privfed.protocols import CKKS, GroupMasked
+from privfed.protocols.client_opened import group_client
+from privfed.protocols.client_opened import relay as relay_module
 from privfed.protocols.client_opened.client_opened import GroupSession
-from privfed.protocols.client_opened.scheme import Joined, needed
+from privfed.protocols.client_opened.group_client import GroupSetup
+from privfed.protocols.client_opened.scheme import Confirmed, Group, Invited, Joined, needed
 from privfed.protocols.crypto.keys import Identity, encapsulation_key, new_secret, new_seed, public_key
 from privfed.protocols.setup.advertising import advertise_request, listed, signed_roster
 from privfed.protocols.setup.hybrid import Keyring
@@ -65,12 +68,13 @@ def forged(listed: tuple[Listed, ...]) -> tuple[Listed, ...]:
     """Return the list with a key of the coordinator's in the place of client 3's."""
     false = Identity.generate()
     key = public_key(new_secret())
-    return (*listed[:3], Listed(3, key, key, false.sign(b"?")), *listed[4:])
+    return (*listed[:3], Listed(3, key, key, key, false.sign(b"?")), *listed[4:])
 
 
 LISTS: dict[str, tuple[str, Callable[[tuple[Listed, ...]], tuple[Listed, ...]]]] = {
     "in another order": ("roster:clients", lambda listed: listed[::-1]),
-    "one twice": ("roster:clients", lambda listed: (*listed, listed[-1])),
+    "one twice": ("roster:clients", lambda listed: (*listed[:-1], listed[-2])),
+    "with more than there are": ("message", lambda listed: (*listed, listed[-1])),
     "without this client": ("roster:self", lambda listed: (listed[0], *listed[2:])),
     "with an exchanged key": ("roster:signature", forged),
     "with one's key under another's name": (
@@ -132,13 +136,72 @@ def read(run: Sums, request: AdvertiseRequest) -> Advertisement:
     return advertised
 
 
-def test_the_lowest_on_the_list_draws_the_secret_and_all_others_get_it() -> None:
-    played = Played(n=N)
-    groups = [played.group(i) for i in range(N)]
-    assert {group.leader for group in groups} == {0}
-    assert len({group.secret for group in groups}) == 1 and len(groups[0].secret) == 32
-    again = Played(n=N).group(0)
-    assert again.secret != groups[0].secret
+@pytest.fixture
+def lowest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the lowest on the list lead: what is asserted does not depend on whom the session draws."""
+    for module in (group_client, relay_module):
+        monkeypatch.setattr(module, "leader_of", lambda session, clients: min(clients))
+
+
+def test_a_client_that_the_session_draws_leads_and_all_others_get_its_secret() -> None:
+    leaders = set()
+    for _ in range(12):
+        played = Played(n=N)
+        groups = [played.group(i) for i in range(N)]
+        assert len({group.secret for group in groups}) == 1 and len(groups[0].secret) == 32
+        (leader,) = {group.leader for group in groups}
+        leaders.add(leader)
+    assert len(leaders) > 1
+
+
+@pytest.mark.parametrize("protocol", [GroupMasked(losses=9), CKKS(losses=9)], ids=["group-masked", "ckks"])
+@pytest.mark.parametrize("n", [6, 10])
+@pytest.mark.parametrize("keeps", [0, 2])
+def test_a_leader_that_seals_garbage_takes_one_other_with_it_and_its_secret_is_never_used(
+    protocol: Any, n: int, keeps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest, liars = GroupSetup._lead, list[int]()
+
+    def lying(self: GroupSetup, group: Group) -> tuple[Group, bytes]:
+        group, boxes = honest(self, group)
+        if not liars:
+            liars.append(self._me)
+            size = len(boxes) // (n - 1)
+            boxes = boxes[: keeps * size] + bytes(len(boxes) - keeps * size)
+        return group, boxes
+
+    monkeypatch.setattr(GroupSetup, "_lead", lying)
+    run = Sums(protocol, n)
+    for _ in range(2):
+        total = run.ask(QUESTION)
+        run.assert_exact(total, QUESTION)
+        out = set(range(n)) - set(total.contributors)
+        assert len(out) == 2 and set(liars) < out and set(total.dropped.values()) == {"invite"}
+    assert len({run.state(i).group.secret for i in total.contributors}) == 1
+
+
+@pytest.mark.parametrize("protocol", [GroupMasked(losses=9), CKKS(losses=9)], ids=["group-masked", "ckks"])
+@pytest.mark.parametrize("lie", [lambda one: Refusal("invitation"), lambda one: Confirmed(bytes(32))])
+def test_a_client_that_says_it_got_no_secret_takes_the_leader_with_it_and_nobody_else(
+    protocol: Any, lie: Callable[[Any], Any]
+) -> None:
+    run, leaders = Sums(protocol, 8), list[int]()
+
+    def change(exchange: Any, replies: Any) -> Any:
+        if exchange.stage != "invite" or 5 not in exchange.requests:
+            return replies
+        group = run.state(5).group
+        leaders.append(group.leader)
+        sealed = Channel(group.channel, group.session, 5).up.seal(0, "collect", lie(None))
+        return [(i, sealed if i == 5 else one) for i, one in replies]
+
+    run.engine.change_replies = change
+    total = run.ask(QUESTION)
+    run.assert_exact(total, QUESTION)
+    out = set(range(8)) - set(total.contributors)
+    # Where it leads itself, it has nobody to accuse but itself: another may come along.
+    assert 5 in out and len(out) <= 2 and leaders[0] in out
+    assert set(total.rejected) == out
 
 
 def joined(run: Sums, client: int, reply: bytes) -> Joined:
@@ -149,21 +212,18 @@ def joined(run: Sums, client: int, reply: bytes) -> Joined:
     return inside
 
 
-def test_only_the_leader_sends_boxes_and_keys_are_erased() -> None:
+def test_only_the_leader_sends_boxes_and_keys_are_erased(lowest: None) -> None:
     played = Played(n=N, sums=0)
     run = played.run
     run.federation._drive(played.relay.open(), 0)
-    replies = dict(run.engine.log[-1][1])
+    replies = dict(run.engine.log[-2][1])
     sent = {i: joined(run, i, reply) for i, reply in replies.items()}
     assert [len(one.boxes) for one in sent.values()] == [4 * 60, 0, 0, 0, 0]
     # The leader encapsulates to everybody; each pair of the others once.
     assert len(sent[0].capsules) == 4 and sum(len(one.capsules) for one in sent.values()) == N * (N - 1) / 2
     assert all((run.state(i).key, run.state(i).seed) == (b"", b"") for i in range(N))
-    assert run.state(0).group.secret and not run.state(1).group.secret
-    assert all(run.state(i).group.ring.secret == b"" for i in range(N))
-    assert all(run.state(i).group.ring.seed for i in range(1, N))
-    run.federation._opened = True
-    run.ask(QUESTION)
+    # Before the first question all have the secret, and nothing is left that agrees on keys.
+    assert len({run.state(i).group.secret for i in range(N)}) == 1
     assert all(run.state(i).group.ring == Keyring() for i in range(1, N))
     assert not run.state(0).group.ring.seed
 
@@ -175,25 +235,42 @@ CHANGES: dict[str, Callable[[dict[int, bytes]], bytes]] = {
 }
 
 
+def waiting(played: Played) -> None:
+    """Set a group up as far as clients wait for their invitations."""
+    steps = played.relay.open()
+    exchange = next(steps)
+    while exchange.stage != "invite":
+        exchange = steps.send(played.run.engine.exchange(exchange, None))
+
+
+def invite(played: Played, client: int, box: bytes) -> str:
+    """Send a client a box; return the code of its refusal."""
+    channel, capsules = played.relay._channels[client], played.relay._pairing.capsules(client)
+    data = played.run.clients[client].handle(channel.down.seal(0, "collect", Invited(box, capsules)))
+    sealed = decode(data, Envelope, sender="", stage="")
+    reply = channel.up.open(sealed, Confirmed | Refusal, "client")
+    return reply.code if isinstance(reply, Refusal) else ""
+
+
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-def test_a_client_refuses_an_invitation(change: Callable[[dict[int, bytes]], bytes]) -> None:
+def test_a_client_refuses_an_invitation(change: Callable[[dict[int, bytes]], bytes], lowest: None) -> None:
     played = Played(n=N, sums=0)
-    played.run.federation._drive(played.relay.open(), 0)
+    waiting(played)
+    boxes = dict(played.relay._boxes)
+    assert invite(played, 1, change(boxes)) == "invitation"
     played.announce(0)
-    boxes = dict(played.relay._invitations)
-    request = played.request(1, 0, totals=(), capsules=played.relay._pairing.capsules(1))
-    assert played.code(1, 1, msgspec.structs.replace(request, invitation=change(boxes))) == "invitation"
-    assert played.code(1, 1, request) == "message"
-    assert played.code(1, 1, msgspec.structs.replace(request, invitation=boxes[1])) == ""
+    assert played.code(1, 1, played.request(1, 0, totals=())) == "message"
+    assert invite(played, 1, boxes[1]) == ""
+    assert played.code(1, 1, played.request(1, 0, totals=())) == ""
+    # Once it has confirmed a secret no other comes.
+    assert invite(played, 1, boxes[1]) == "message"
 
 
-def test_an_invitation_of_another_set_up_is_refused() -> None:
+def test_an_invitation_of_another_set_up_is_refused(lowest: None) -> None:
     one, other = Played(n=N, sums=0), Played(n=N, sums=0)
     for played in (one, other):
-        played.run.federation._drive(played.relay.open(), 0)
-        played.announce(0)
-    request = one.request(1, 0, totals=(), invitation=other.relay._invitations[1])
-    assert one.code(1, 1, request) == "invitation"
+        waiting(played)
+    assert invite(one, 1, other.relay._boxes[1]) == "invitation"
 
 
 def test_a_leader_that_sends_different_secrets_opens_nothing() -> None:
@@ -204,12 +281,12 @@ def test_a_leader_that_sends_different_secrets_opens_nothing() -> None:
         group = msgspec.structs.replace(state.group, secret=new_secret())
         transaction.save(msgspec.structs.replace(state, group=group))
     played.run.federation._opened = True
-    with pytest.raises(IntegrityError, match="clinic-0"):
+    with pytest.raises(IntegrityError, match="clinic-"):
         played.run.ask(QUESTION)
     assert not played.run.transcript.totals()
 
 
-def test_boxes_of_another_length_cost_the_leader_its_place() -> None:
+def test_boxes_of_another_length_cost_the_leader_its_place(lowest: None) -> None:
     def led_with(run: Sums, boxes: bytes) -> Callable[[Any, Any], Any]:
         def change(exchange: Any, replies: Any) -> Any:
             if exchange.stage != "prepare" or 0 not in exchange.requests:
@@ -224,10 +301,11 @@ def test_boxes_of_another_length_cost_the_leader_its_place() -> None:
         return change
 
     # Five boxes of one byte have the right length of the whole: nobody can open them.
-    run = Sums(GroupMasked(), 6)
+    run = Sums(GroupMasked(colluders=0), 6)
     run.engine.change_replies = led_with(run, b"12345")
-    with pytest.raises(RefusedError, match="invitation"):
-        run.ask(QUESTION)
+    total = run.ask(QUESTION)
+    run.assert_exact(total, QUESTION)
+    assert total.contributors == (2, 3, 4, 5) and set(total.rejected) == {0, 1}
     run = Sums(GroupMasked(), 6)
     run.engine.change_replies = led_with(run, b"1234567")
     total = run.ask(QUESTION)
@@ -271,7 +349,7 @@ def test_a_larger_cohort_is_taken_to_hold_the_same_share_of_colluders() -> None:
         (2, 2, {}, "at least 3"),
         (201, 201, {}, "at most 200 clients, got 201"),
         (5, 5, {"colluders": 4}, "do not fit"),
-        (5, 5, {"repeats": -1}, "repeats must be a whole number of at least 0"),
+        (5, 5, {"repeats": -1}, "repeats must be a whole number in"),
     ],
 )
 def test_terms_out_of_bounds_say_what_could_be(

@@ -105,7 +105,7 @@ def one_stream(seed: bytes, prefix: bytes, me: int, other: int, size: int) -> by
         pytest.param(block_secrets, [SECRETS[0], SESSION, 1, 2, 8], id="pair-of-a-block"),
         pytest.param(lambda *of: recovery_pad(*of).tobytes(), [SECRETS[0], SESSION, 3, 1, 4], id="recovery"),
         pytest.param(commitment, ["self", SECRETS[0], SESSION, 3, 1], id="commitment"),
-        pytest.param(lock_binding, [HEADER, 1, b"\0\1", (4,)], id="lock"),
+        pytest.param(lock_binding, [HEADER, 1, b"\0\1"], id="lock"),
         pytest.param(lock_key, [SECRETS[0], SESSION, 3, 1, HEADER], id="lock-key"),
         pytest.param(box_binding, [SESSION, 3, 8, 1, 2, 5, 6, HEADER], id="box"),
         pytest.param(sum_header, [SESSION, 3, 4, b"question", HEADER, b"\1\1"], id="header"),
@@ -152,7 +152,7 @@ def test_sessions_differ_by_agreement_fit_and_list() -> None:
     run, other = Sums(Masked(), 3), Sums(Masked(), 3)
     agreements = [one.session._agreement for one in (run, other)]  # type: ignore[attr-defined]
     lists = [
-        tuple(Listed(i, key, hashed, bytes(64)) for i, (key, hashed) in enumerate(keys))
+        tuple(Listed(i, key, hashed, key, bytes(64)) for i, (key, hashed) in enumerate(keys))
         for keys in (
             [(one, one) for one in SECRETS[:3]],
             [(one, one) for one in SECRETS[1:4]],

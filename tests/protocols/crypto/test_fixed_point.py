@@ -14,7 +14,7 @@ from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.protocols.crypto.fixed_point import _BLOCK as BLOCK
 from privfed.protocols.crypto.fixed_point import MAX_CLIPPED, Grid, Words, grid_of
-from privfed.questions.gathered import Slots
+from privfed.questions.slots import Slots
 from tests.default_run import examples
 from tests.protocols.federations import vectors, wide_vectors
 

@@ -5,6 +5,8 @@ Vectors: RFC 7748 (X25519), RFC 8032 (Ed25519), RFC 5869 (HKDF), NIST SP 800-38A
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -16,11 +18,12 @@ from privfed.protocols.crypto.keys import (
     CryptographyError,
     Identity,
     agree,
+    combine_secrets,
     expand,
-    extract,
     new_secret,
     public_key,
     verify,
+    with_numbers,
 )
 from privfed.protocols.crypto.keystream import BLOCK_WORDS, Masker, keystream
 from tests.protocols.federations import vectors, wide_vectors
@@ -102,10 +105,10 @@ def test_expand_gives_the_first_32_bytes_of_rfc_5869() -> None:
     assert expand(prk, h("f0f1f2f3f4f5f6f7f8f9")).hex() == okm[:64]
 
 
-def test_extract_gives_the_first_32_bytes_of_rfc_5869() -> None:
+def test_combined_secrets_give_the_first_32_bytes_of_rfc_5869() -> None:
     # Test case 3: no salt, no info.
     okm = "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d9d201395faa4b61a96c8"
-    assert extract(b"\x0b" * 22, b"").hex() == okm[:64]
+    assert combine_secrets(b"\x0b" * 11, b"\x0b" * 11, b"").hex() == okm[:64]
 
 
 def aes(key: bytes, block: bytes) -> bytes:
@@ -227,3 +230,15 @@ def test_registries_have_the_same_digest_only_where_they_are_the_same() -> None:
         Registry((keys[0], keys[1]), keys[3]),
     ]
     assert len({one.digest() for one in registries}) == 4
+
+
+@pytest.mark.parametrize("numbers", [(), (1,), (0, 2**64 - 1), (1, 2, 3, 4), tuple(range(50))], ids=len)
+def test_any_number_of_numbers_is_appended(numbers: tuple[int, ...]) -> None:
+    found = with_numbers(b"prefix", *numbers)
+    assert found == b"prefix" + b"".join(one.to_bytes(8, "big") for one in numbers)
+
+
+@pytest.mark.parametrize("number", [-1, 2**64, 0.5, "1"])
+def test_a_number_that_does_not_fit_is_an_error(number: Any) -> None:
+    with pytest.raises(ArgumentError):
+        with_numbers(b"prefix", 1, number)

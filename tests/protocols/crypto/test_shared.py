@@ -78,7 +78,7 @@ def ends(together: Shared, *, whole: bool) -> list[End]:
     secrets, seeds = [new_secret(), new_secret()], [new_seed(), new_seed()]
     keys = [encapsulation_key(one) for one in seeds]
     listed = tuple(
-        Listed(i, public_key(secret), hash_of(key), b"")
+        Listed(i, public_key(secret), hash_of(key), bytes(32), b"")
         for i, (secret, key) in enumerate(zip(secrets, keys, strict=True))
     )
     return [

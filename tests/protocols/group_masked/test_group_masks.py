@@ -20,7 +20,7 @@ from privfed.engines.in_process import Fault
 from privfed.errors import IntegrityError
 from privfed.protocols.client_opened.scheme import Group, SumAttempt
 from privfed.protocols.crypto.fixed_point import Layout, Words
-from privfed.protocols.crypto.keys import new_secret
+from privfed.protocols.crypto.keys import bound, expand, new_secret
 from privfed.protocols.crypto.keystream import _combination, check_of, keystream
 from privfed.protocols.group_masked import group_masked as masks
 from privfed.protocols.group_masked.group_masked import MaskedWords, MaskScheme
@@ -139,9 +139,8 @@ def test_a_server_with_one_client_sees_nothing_but_the_total_of_the_others() -> 
         attempt, group = played.attempt(4, 2, 1), played.group(4)
         replies = played.collect(2, 1)
     # What the colluder knows: the group mask, and its own masks with each other.
-    known = {
-        j: keystream(masks._pair_stream(group, attempt, j), words_of(replies[0].body).size) for j in range(4)
-    }
+    about, size = bound("pair mask", attempt.header), words_of(replies[0].body).size
+    known = {j: keystream(expand(group.pairs[j], about), size) for j in range(4)}
     left = {j: words_of(replies[j].body) - known[j] for j in range(4)}
     left[0] = left[0] - keystream(masks._group_key(group, attempt), left[0].size)
     for size in (1, 2, 3):

@@ -48,6 +48,8 @@ class Chaos:
             if place == n_sums // 2:
                 fit, last = self._set_up(), int(self._rng.integers(2))
             last += int(self._rng.integers(1, 3))
+            # Clients that hear different stories share no mask later: most sums tell most clients one.
+            self._apart = 1.0 if place == n_sums - 1 else self._rng.choice([0.0, 0.0, 0.1, 1.0])
             last = self._sum(fit, last)
             self._replay()
         return Loot(self.server).opened()
@@ -107,7 +109,7 @@ class Chaos:
         label = int(rng.choice([0, 0, 1, 2, 3]))
         number = self._ahead(fit, number, label)
         members = world.agreement.configuration.cohort(label)
-        here = [i for i in members if self._is_in(fit, i)]
+        here = self._together([i for i in members if self._is_in(fit, i)])
         server.prepare(fit, number, label, here)
         if rng.random() < 0.3:
             server.prepare(fit, number, label + 1, self._some(here, 2))
@@ -115,11 +117,17 @@ class Chaos:
         block = server.block_of(number)
         ready = frozenset(i for i in here if (block, label, i) in fit.preparations)
         order = self._some(ready - world.corrupted, len(ready))
-        asked = self._lists(ready, order)
+        slack = max(0, len(ready) - 1 - server.agreement.threshold(label))
+        # Colluders hold shares too: so many others can be called dead by enough clients, one by one.
+        needed = max(1, server.agreement.threshold(label) - len(ready & world.corrupted))
+        asked = self._lists(ready, order, len(order) * slack // needed)
         late = [i for i in order if rng.random() < self._lateness]
         for i in [j for j in order if j not in late]:
             self._collect(fit, i, number, label, *asked[i])
+        self._common = frozenset(self._some(self._targets, int(rng.integers(slack + 1))))
         for i in order:
+            if i in self._common and rng.random() < 0.9:
+                continue
             self._unmask(fit, i, number)
             if rng.random() < 0.1:
                 self._collect(fit, i, number, label, 1 - asked[i][0], asked[i][1])
@@ -128,12 +136,15 @@ class Chaos:
             self._unmask(fit, i, number)
         return number
 
-    def _lists(self, ready: frozenset[int], order: list[int]) -> dict[int, tuple[int, frozenset[int]]]:
+    def _lists(
+        self, ready: frozenset[int], order: list[int], dying: int
+    ) -> dict[int, tuple[int, frozenset[int]]]:
         """Choose what each client is told in the first exchange, and whom to call dead in the second."""
         rng, n = self._rng, len(order)
         mode = self._mode = rng.choice(["spread", "two lists", "mixed"])
         self._lateness = rng.choice([0.0, 0.0, 0.1])
-        alive = int(rng.integers(1, max(2, n // 2)))
+        self._greed = rng.choice([0.7, 1.0])
+        alive = int(rng.integers(1, max(2, n // 2))) if rng.random() < 0.5 else max(1, n - dying)
         self._targets = order[alive:]
         if mode == "two lists":
             alive, edge = max(1, n // 2 - int(rng.integers(3))), int(rng.integers(2, max(3, n // 3)))
@@ -144,6 +155,13 @@ class Chaos:
         lists = [ready - set(self._some(ready, int(k))) for k in rng.choice([0, 0, 1], size=2)]
         kinds = {i: int(rng.random() < apart) for i in order}
         return {i: (int(rng.random() < apart / 3), lists[kinds[i]] | {i}) for i in order}
+
+    def _together(self, here: list[int]) -> list[int]:
+        """Return the clients that one history leads on, most of the time, or all of these."""
+        stories = {i: tuple(self.server.heard[i]) for i in here}
+        most = Counter(stories.values()).most_common(1)[0][0]
+        same = [i for i in here if stories[i] == most[: len(stories[i])]]
+        return here if self._rng.random() < 0.1 else same
 
     def _is_in(self, fit: Fit, client: int) -> bool:
         state = self.world.stores[client].load()
@@ -194,9 +212,13 @@ class Chaos:
             for j, upload in uploads.items()
             if j in self.world.corrupted or (upload is not None and upload.header == told.header)
         ]
+        if rng.random() >= self._apart:
+            return (self._common - {i}) | (frozenset(told.neighbours) - set(matching)), frozenset()
         t = self.world.agreement.threshold(told.cohort)
         slack = max(0, len(matching) - t)
-        count = slack if rng.random() < 0.7 else int(rng.integers(slack + 1)) + int(rng.random() < 0.1)
+        count = (
+            slack if rng.random() < self._greed else int(rng.integers(slack + 1)) + int(rng.random() < 0.1)
+        )
         shuffled = self._some(matching, len(matching))
         lost = sorted(shuffled, key=lambda j: (j not in self._targets, self._called[number, j]))[:count]
         if self._mode == "two lists":

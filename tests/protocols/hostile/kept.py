@@ -52,6 +52,8 @@ class Collected:
     words: Words
     receipts: dict[int, bytes]
     truth: Words
+    prepared: bytes = b""
+    index: int = 0
 
     def used_by(self, j: int) -> Preparation | None:
         """Return what a neighbour prepared, as the server knows it, whatever this client was given."""

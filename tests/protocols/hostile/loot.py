@@ -133,10 +133,7 @@ class Loot:
                 self._shares[(one, place), kind][point] = part(plain, 3 * place + kind, KEY_BYTES)
 
     def _good(self, one: Answered) -> tuple[int, ...]:
-        left_out = set(one.reply.left_out)
-        return tuple(
-            j for j in one.told.neighbours if j not in left_out and (j not in one.dead or self._both)
-        )
+        return tuple(j for j in one.told.neighbours if j not in one.dead or self._both)
 
     _both = False
     """Whether clients give the shares of the living for the dead too: a weaker form."""
@@ -166,9 +163,7 @@ class Loot:
         lock = code.lock_key(key, told.fit.session, told.number, told.client, told.header)
         flags = bitmap(told.neighbours, one.dead)
         try:
-            plain = unseal(
-                lock, reply.locked, code.lock_binding(told.header, told.client, flags, reply.left_out)
-            )
+            plain = unseal(lock, reply.locked, code.lock_binding(told.header, told.client, flags))
         except CryptographyError:
             return False
         good = self._good(one)

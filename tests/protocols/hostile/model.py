@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+import numpy as np
+
 from privfed.core.agreed.agreement import Registry
 from privfed.core.agreed.configuration import CohortRule, Configuration, Terms
 from privfed.core.agreed.policy import ClientPolicy
@@ -110,7 +112,7 @@ class Model:
         """Return the neighbours that a client masks with, or None where it refuses."""
         session, flags = bytes(KEY_BYTES), bitmap(self.members, asked.prepared)
         brought = bytes(len(asked.prepared - {me}))
-        request = CollectRequest(0, 0, bytes([asked.question]), flags, brought, b"", ())
+        request = CollectRequest(0, 0, (), b"", bytes([asked.question]), flags, brought, b"", ())
         neighbours = self.agreement.neighbours(session, 0, me)
         try:
             slots, _ = checks.check_prepared(self.agreement, neighbours, me, request)
@@ -133,7 +135,8 @@ class Model:
         shares = b"".join(_label(kind, j) for j in prepared for kind in (SELF, RECOVERY, ANSWER))
         answer, header = digest("answer"), self.header(asked)
         expected = b"".join(self._receipt(j, me, asked) for j in prepared)
-        pending = Pending(1, header, 0, prepared, shares, answer, expected)
+        flags = np.array([j in asked.prepared for j in self.members])
+        pending = Pending(1, header, 0, prepared, shares, answer, expected, 0, np.packbits(flags).tobytes())
         fit = Fit(bytes(KEY_BYTES), bytes(KEY_BYTES), {}, last=1, pending=pending)
         others, receipts = dict(under), []
         for j in prepared:
@@ -149,7 +152,7 @@ class Model:
         except (PolicyError, MessageError):
             return None
         lock = code.lock_key(answer, bytes(KEY_BYTES), 1, me, header)
-        story = bound("locked", header, me, dead, *reply.left_out)
+        story = bound("locked", header, me, dead)
         given = _labels(reply.answer_shares) | _labels(unseal(lock, reply.locked, story))
         own, lost, answers = ({j for kind, j in given if kind == k} for k in (SELF, RECOVERY, ANSWER))
         assert own == answers

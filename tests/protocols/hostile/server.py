@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -23,18 +24,20 @@ from privfed.protocols.masked import bindings, blocks
 from privfed.protocols.masked import masked_client as code
 from privfed.protocols.masked.bindings import BOX_KEYS
 from privfed.protocols.masked.client_state import Block, Pair, box_bytes
+from privfed.protocols.masked.history import next_head
 from privfed.protocols.masked.masked_messages import (
     Agreed,
     CollectRequest,
     Preparation,
     Prepared,
     PrepareRequest,
+    SumEntry,
     Unmasking,
     UnmaskRequest,
     Upload,
 )
 from privfed.protocols.setup.advertising import advertise_request, listed, signed_roster, with_keys
-from privfed.protocols.setup.hybrid import agreed_on, channel_from, encapsulates, keyring
+from privfed.protocols.setup.hybrid import agreed_on, encapsulates, key_from, keyring
 from privfed.protocols.setup.rules import bitmap
 from privfed.protocols.setup.setup_messages import (
     Advertisement,
@@ -65,6 +68,7 @@ class HostileServer:
         self.fits: list[Fit] = []
         self.refusals: list[str] = []
         self.offers: dict[bytes, bytes] = {}
+        self.heard: dict[int, list[SumEntry]] = {i: [] for i in self.everyone}
 
     @property
     def everyone(self) -> tuple[int, ...]:
@@ -124,7 +128,9 @@ class HostileServer:
             self.refusals.append(reply.code)
             return reply.code
         public = next(one.key for one in fit.listed if one.client == client)
-        key = channel_from(fit.key, fit.seed, public, fit.roster, fit.session, client, reply.ciphertext)
+        ours = fit.roster.key + fit.roster.encapsulation
+        bound = ("channel", fit.session, client)
+        key = key_from(fit.key, fit.seed, public, ours, reply.ciphertext, *bound)
         fit.channels[client] = Channel(key, fit.session, client)
         envelope = decode(reply.envelope, Envelope, sender="client", stage="agree")
         agreed: Agreed = fit.channels[client].up.open(envelope, Agreed, "client")
@@ -199,6 +205,7 @@ class HostileServer:
         cohort: int = 0,
         index: int = 0,
         swap: Mapping[int, Preparation] | None = None,
+        history: Iterable[SumEntry] | None = None,
     ) -> str:
         """Ask a client to mask: any question, any list P, any keys."""
         members = self.agreement.configuration.cohort(cohort)
@@ -212,9 +219,12 @@ class HostileServer:
         if len(used) != len(neighbours):
             return "not prepared"
         flags = bitmap(members, chosen)
+        history = tuple(self.stories(fit, client, number) if history is None else history)
         request = CollectRequest(
             cohort,
             index,
+            history,
+            self.head_of((*self.heard[client], *history)),
             data,
             flags,
             bytes([1]) * len(neighbours),
@@ -225,8 +235,10 @@ class HostileServer:
         if refused:
             return refused
         upload = self.last
+        self.heard[client] += history
         cohort_hash = self.agreement.cohort(cohort).digest
-        header = code.sum_header(fit.session, number, index, data, cohort_hash, flags)
+        head = self.world.stores[client].load().keys.losses.head
+        header = code.sum_header(fit.session, number, index, data, cohort_hash, flags, head)
         # Of a block the first box counts that opened.
         used = {j: fit.opened.setdefault((block, cohort, client, j), one) for j, one in used.items()}
         words = np.frombuffer(upload.words, dtype="<u8").astype(np.uint64)
@@ -234,10 +246,37 @@ class HostileServer:
         own, truth = fit.preparations[block, cohort, client], self._truth(client, data, index, len(members))
         self.collected.append(
             Collected(
-                fit, client, number, cohort, data, header, neighbours, used, own, words, receipts, truth
+                fit,
+                client,
+                number,
+                cohort,
+                data,
+                header,
+                neighbours,
+                used,
+                own,
+                words,
+                receipts,
+                truth,
+                flags,
+                index,
             )
         )
         return ""
+
+    def stories(self, fit: Fit, client: int, number: int) -> list[SumEntry]:
+        """Return what a client hears of earlier sums: what most others heard that go on where it stands."""
+        own = tuple(self.heard[client])
+        others = [tuple(one) for one in self.heard.values() if tuple(one[: len(own)]) == own != tuple(one)]
+        best = Counter(others).most_common(1)
+        return list(best[0][0][len(own) :]) if best else []
+
+    def head_of(self, entries: Iterable[SumEntry]) -> bytes:
+        """Return the head of a history."""
+        head = b""
+        for one in entries:
+            head = next_head(head, one, self.agreement)
+        return head
 
     def _truth(self, client: int, question: bytes, index: int, n: int) -> Words:
         decoded = question_from_bytes(question)
@@ -330,6 +369,16 @@ class HostileServer:
         refused = self.send(fit, client, number, "unmask", request)
         if not refused:
             self.answered.append(Answered(told, frozenset(dead), self.last))
+            there = [
+                flag and j not in dead
+                for j, flag in zip(
+                    self.agreement.configuration.cohort(told.cohort), told.prepared, strict=True
+                )
+            ]
+            bits = [
+                np.packbits(np.array(one, dtype=np.bool_)).tobytes() for one in (list(told.prepared), there)
+            ]
+            self.heard[client].append(SumEntry(fit.session, number, told.index, told.cohort, *bits))
         return refused
 
     def collect_all(self, fit: Fit, number: int, clients: Iterable[int], **told: Any) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ def count(stories: Iterable[Enumerator]) -> tuple[int, Counter[int]]:
 
 @pytest.mark.parametrize(
     ("n", "colluders", "corrupted", "total"),
-    [(4, 0, (), 132_752), (5, 1, (0,), 321_680), slow((5, 0, (), 6_409_312))],
+    [(4, 0, (), 20_384), (5, 1, (0,), 41_856), slow((5, 0, (), 499_200))],
 )
 @pytest.mark.few(1)
 def test_every_story_of_four_and_five_with_two_lists_and_clients_left_out(
@@ -48,7 +49,7 @@ def test_every_story_of_four_and_five_with_two_lists_and_clients_left_out(
 
 @pytest.mark.parametrize(
     ("n", "colluders", "corrupted", "total"),
-    [(4, 0, (), 177_440), slow((5, 1, (0,), 413_160)), slow((5, 0, (), 8_010_996))],
+    [(4, 0, (), 32_030), slow((5, 1, (0,), 61_296)), slow((5, 0, (), 707_604))],
 )
 def test_every_story_with_receipts_that_are_forged_once_an_e_is_open(
     n: int, colluders: int, corrupted: tuple[int, ...], total: int
@@ -136,9 +137,11 @@ def test_a_million_random_stories_of_seven_with_two_lists_and_clients_left_out(
     model, rng = Model(n, terms_of(n), corrupted), np.random.default_rng(7)
     every = [kind for kind in kinds(model) if len(kind[0][1]) >= model.promise]
     sizes = Counter[int]()
-    for place in rng.choice(len(every), size=10, replace=False):
-        stories = stories_of(model, every[place])
-        assert stories is not None
+    # Clients refuse some pairs of lists: nobody answers there.
+    answered = (stories_of(model, every[place]) for place in rng.permutation(len(every)))
+    ten = list(islice((stories for stories in answered if stories is not None), 10))
+    assert len(ten) == 10
+    for stories in ten:
         sizes += stories.drawn(rng, 100_000)
     assert len(sizes) > 1
     assert min(sizes) >= model.promise

@@ -118,7 +118,9 @@ def test_2_client_listed_as_active_and_dead_loses_both_secrets() -> None:
     server.collect_all(fit, 1, range(6))
     # There is no list of the active: whoever is not dead is alive. More receipts than living are refused. By
     # `lost` clients only count, and no living neighbour may be in it.
-    assert UnmaskRequest.__struct_fields__ == ("dead", "receipts", "upcoming", "lost", "keys", "capsules")
+    assert UnmaskRequest.__struct_fields__ == (
+        *("dead", "receipts", "upcoming", "lost", "signatures", "keys", "capsules"),
+    )
     near = server.agreement.neighbours(fit.session, 0, 5).clients
     told_both = server.unmask_all(fit, 1, {i: {5} for i in near}, receipts_of_dead=True)
     assert told_both == ["receipts:length"] * len(near)
@@ -161,7 +163,9 @@ def test_4_counts_and_metrics_are_sent_in_clear_beside_the_masked_vector() -> No
     server = HostileServer(World(6, answerer=silent))
     fit = server.open([(1, 0)])
     server.collect_all(fit, 1, range(6))
-    assert Upload.__struct_fields__ == ("words", "receipts", "preparations", "capsules", "invitations")
+    assert Upload.__struct_fields__ == (
+        *("words", "receipts", "signature", "preparations", "capsules", "invitations"),
+    )
     lengths = set()
     for client, request in fit.requests[-6:]:
         reply = server.world.ask(client, request)

@@ -21,6 +21,7 @@ from privfed.protocols.crypto.keys import new_secret
 from privfed.protocols.masked.masked_client import MaskedClient
 from privfed.protocols.setup import advertising
 from privfed.protocols.setup.rules import BLOCK
+from privfed.protocols.setup.setup_messages import Slot
 from tests.protocols.hostile import weaker
 from tests.protocols.hostile.attack import (
     ALL,
@@ -212,3 +213,26 @@ def test_two_sums_of_one_question_that_differ_by_a_client_differ_by_that_client(
     victim = server.upload_of(fit, VICTIM, 1)
     assert victim is not None
     np.testing.assert_array_equal(one.words - other.words, victim.truth)
+
+
+@pytest.mark.parametrize("last", [4, 5, 6, 9])
+def test_a_sum_that_a_later_block_closed_keeps_no_secrets_and_counts_as_a_loss(last: int) -> None:
+    """A client holds blocks of four at most: where a fifth is prepared, what was pending opens no more."""
+    world = World(6, terms=terms_of(6, losses=3))
+    server = HostileServer(world)
+    fit = server.open([(1, 0)])
+    assert server.collect_all(fit, 1, server.everyone) == []
+    before = world.stores[0].load().keys
+    shares, answer = before.pending.shares, before.pending.answer
+    for first in range(2, last + 1, 4):
+        slots = tuple(Slot(block, 0) for block in range(first, min(first + 4, last + 1)))
+        assert server.ask_to_prepare(fit, 0, slots) == ""
+    after = world.stores[0].load()
+    stored = world.sides[0].codec.to_bytes(after)
+    closed = after.keys.last > 1
+    assert closed == (last > 4)
+    held = {shares[at : at + 32] for at in range(0, len(shares), 32)} | {answer}
+    assert any(one in stored for one in held) != closed
+    # What opened of the sum without this client comes with the history of the next one.
+    assert after.keys.losses == before.losses
+    assert (server.unmask(fit, 0, 1) == "message") == closed

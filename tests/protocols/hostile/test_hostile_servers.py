@@ -40,8 +40,8 @@ def test_random_servers_open_nothing_beyond_the_promise(n: int, servers: int) ->
 
 
 @pytest.mark.slow
-def test_a_random_server_of_fifty_clients_opens_nothing_beyond_the_promise() -> None:
-    broken, n_opened = attacks(50, range(1), n_sums=4)
+def test_random_servers_of_fifty_clients_open_nothing_beyond_the_promise() -> None:
+    broken, n_opened = attacks(50, range(10), n_sums=4)
     assert broken == []
     assert n_opened > 0
 
@@ -63,4 +63,4 @@ def test_random_servers_would_find_a_missing_lock(
 ) -> None:
     for guard in guards:
         guard(monkeypatch)
-    assert any(attack(7, seed)[0] for seed in range(40))
+    assert any(attack(7, seed)[0] for seed in range(100))

@@ -173,7 +173,8 @@ class Recorded:
             joining = decode(reply, Joining, sender="", stage="")
             agreed = agree(self.x25519[-1], advertised[i].key) if x25519 else bytes(32)
             inside = decapsulate(self.mlkem[-1], joining.ciphertext) if mlkem else bytes(32)
-            key = hybrid._channel(agreed, inside, roster, session, i, joining.ciphertext)
+            ours, ct = roster.key + roster.encapsulation, joining.ciphertext
+            key = hybrid._hybrid(agreed, inside, ours, ct, ("channel", session, i))
             for stage, _, replies in self.log:
                 if stage == "collect":
                     read += _reads(Channel(key, session, i), replies[i])

@@ -63,15 +63,15 @@ def without_question(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         code,
         "sum_header",
-        lambda session, number, index, question, cohort, prepared, head=b"": sum_header(
-            session, number, index, b"", cohort, prepared, head
+        lambda session, number, index, question, cohort, prepared, history=b"", head=b"": sum_header(
+            session, number, index, b"", cohort, prepared, history, head
         ),
     )
 
 
 def without_signatures(patch: pytest.MonkeyPatch) -> None:
     """Believe any list of clients."""
-    patch.setattr(advertising, "_signed", lambda public, signature, message: None)
+    patch.setattr(advertising, "_is_signed", lambda public, agreement, fit, one: True)
 
 
 def without_own_mask(patch: pytest.MonkeyPatch) -> None:
@@ -199,7 +199,7 @@ class PreparesTwice(MaskedClient):
     def _prepare(self, keys: Fit, upcoming: tuple[Slot, ...]) -> tuple[Fit, tuple[Preparation, ...]]:
         sent: list[Preparation] = []
         for slot in upcoming:
-            checks.check_slot(keys, slot)
+            checks.check_slot(keys, slot, self.ceiling.skipped)
             known = keys.blocks.get(slot.block)
             if known is not None and known.cohort != slot.cohort:
                 twice = share_again(self, known, keys, slot).blocks[slot.block].sent

@@ -11,7 +11,7 @@ import pytest
 from privfed.core.agreed.configuration import CohortRule, Configuration
 from privfed.errors import MessageError, PolicyError
 from privfed.protocols.crypto.fixed_point import Layout
-from privfed.protocols.crypto.keys import KEY_BYTES, new_secret, seal
+from privfed.protocols.crypto.keys import KEY_BYTES, Identity, new_secret, seal
 from privfed.protocols.crypto.keystream import SHORT, Masker, keystream, mask_bytes
 from privfed.protocols.masked import checks
 from privfed.protocols.masked.bindings import masking, pair_of, recovery_pad
@@ -50,7 +50,7 @@ def maker(me: int, **changed: Any) -> BlockMaker:
 def prepared(pair: Pair, me: int, **changed: Any) -> tuple[BlockMaker, Block, Preparation]:
     """Return a prepared block; the second neighbour, 7, never joined."""
     making = maker(me, **changed)
-    moved, block = making.made({1 - me: pair})
+    moved, block = making.made({1 - me: pair}, Identity.generate())
     assert set(moved) == {1 - me} and moved[1 - me].block == making.slot.block + 1
     assert block.sent is not None
     return making, block, block.sent
@@ -143,16 +143,21 @@ def test_receipts_hold_for_one_header_and_way_only() -> None:
 def test_blocks_are_prepared_in_their_order_and_once() -> None:
     block = prepared(pair_of(new_secret(), b"s"), 0)[1]
     keys = Fit(b"s", b"", {}, blocks={5: block}, prepared=5)
-    for ahead in (6, 9, 5 + checks.MOST_SKIPPED):
-        checks.check_slot(keys, Slot(ahead, 0))
-    checks.check_slot(keys, Slot(5, 0))
-    for slot in (Slot(4, 0), Slot(0, 0), Slot(6 + checks.MOST_SKIPPED, 0), Slot(5, 1)):
+    for ahead in (6, 9, 26):
+        checks.check_slot(keys, Slot(ahead, 0), 20)
+    checks.check_slot(keys, Slot(5, 0), 20)
+    for slot in (Slot(4, 0), Slot(0, 0), Slot(27, 0), Slot(5, 1)):
         with pytest.raises(MessageError, match="upcoming"):
-            checks.check_slot(keys, slot)
+            checks.check_slot(keys, slot, 20)
+    # What was passed over before counts, and blocks in a row pass over none.
+    passed = msgspec.structs.replace(keys, skipped=20)
+    checks.check_slot(passed, Slot(6, 0), 20)
+    with pytest.raises(MessageError, match="upcoming"):
+        checks.check_slot(passed, Slot(7, 0), 20)
     # Once the coordinator has shown that it has a preparation, nobody needs it again.
     later = msgspec.structs.replace(keys, blocks={5: block.after(1)})
     with pytest.raises(MessageError, match="upcoming"):
-        checks.check_slot(later, Slot(5, 0))
+        checks.check_slot(later, Slot(5, 0), 20)
     assert set(block.after(1).own) == {2, 3}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from privfed.errors import PolicyError
 from privfed.protocols import Masked
-from privfed.protocols.masked.checks import all_lost, check_prepared, check_reports
+from privfed.protocols.masked.checks import check_prepared, check_reports, survivors
 from privfed.protocols.masked.client_state import Pending
 from privfed.protocols.masked.masked_messages import CollectRequest, UnmaskRequest
 from privfed.protocols.setup.rules import Rules, bitmap
@@ -20,7 +20,17 @@ N, ME = 9, 4
 RULES = Rules.of(fresh_agreement(Sums(Masked(), N).configuration, range(N))[0])
 T, NEIGHBOURS = RULES.threshold(0), RULES.neighbours(bytes(32), 0, ME)
 MEMBERS, OTHERS = tuple(range(N)), tuple(i for i in range(N) if i != ME)
-PENDING = Pending(number=1, header=b"", cohort=0, prepared=OTHERS, shares=b"", answer=b"", receipts=b"")
+ALL = np.packbits(np.ones(N, dtype=np.uint8)).tobytes()
+PENDING = Pending(
+    number=1,
+    header=b"",
+    cohort=0,
+    prepared=OTHERS,
+    shares=b"",
+    answer=b"",
+    receipts=b"",
+    participants=ALL,
+)
 
 
 def code_of(check: Callable[[], object]) -> str:
@@ -34,7 +44,7 @@ def code_of(check: Callable[[], object]) -> str:
 
 def prepared(chosen: set[int], boxes: bytes = b"") -> str:
     brought = bytes(len(chosen - {ME}))
-    message = CollectRequest(0, 0, b"", bitmap(MEMBERS, chosen), brought, boxes, ())
+    message = CollectRequest(0, 0, (), b"", b"", bitmap(MEMBERS, chosen), brought, boxes, ())
     return code_of(lambda: check_prepared(RULES, NEIGHBOURS, ME, message))
 
 
@@ -74,4 +84,4 @@ def bits(*lost: int, size: int = 16) -> bytes:
 )
 def test_a_whole_cohorts_list_calls_neither_the_client_nor_the_living_lost(lost: bytes, code: str) -> None:
     message = UnmaskRequest(b"", b"", (), lost)
-    assert code_of(lambda: all_lost(RULES, PENDING, ME, message, OTHERS[:T])) == code
+    assert code_of(lambda: survivors(RULES, PENDING, ME, message, OTHERS[:T])) == code

@@ -11,9 +11,9 @@ import pytest
 
 from privfed.core.record.records import Exchanged
 from privfed.core.record.transcript import Transcript
-from privfed.core.roles.conversation import Ask
+from privfed.core.roles.conversation import Ask, Total
 from privfed.core.roles.engine import Client, Exchange, Replies
-from privfed.core.stored.encoding import Refusal, decode
+from privfed.core.stored.encoding import Refusal, decode, encode
 from privfed.engines.in_process import Fault, InProcessEngine
 from privfed.federation.driver import Federation
 from privfed.party.state import FileStore, MemoryStore
@@ -22,6 +22,7 @@ from privfed.protocols.crypto.keys import encapsulation_key, public_key
 from privfed.protocols.masked.bindings import ratcheted
 from privfed.protocols.masked.client_state import CODEC
 from privfed.protocols.masked.masked_client import MaskedClient
+from privfed.protocols.masked.masked_messages import KeptEntry
 from privfed.protocols.masked.session import MaskedSession
 from privfed.protocols.setup.rules import BLOCK
 from privfed.protocols.setup.setup_messages import Advertisement, Channel, Envelope
@@ -224,20 +225,27 @@ def test_a_client_that_lost_its_state_sits_out_until_the_next_set_up() -> None:
         run.assert_exact(total, QUESTION)
         assert total.contributors == (0, 1, 3, 4)
     session, sides = run.session, run.sides
-    again = MaskedSession(session._agreement, session._identity)  # type: ignore[attr-defined]
-    federation = Federation(
-        run.configuration,
-        again,
-        Recorder(InProcessEngine(run.clients)),
-        Transcript(),
-        recipient="server",
-        reveals="sums",
-    )
+    known = session._agreement, session._identity  # type: ignore[attr-defined]
     assert sides is run.sides
     run.draw(QUESTION)
-    total = federation.ask(Ask(QUESTION))
-    run.assert_exact(total, QUESTION)
-    assert total.contributors == tuple(range(N))
+
+    def asked(session: MaskedSession, stored: Transcript) -> Total:
+        carrier, shown = Recorder(InProcessEngine(run.clients)), {"recipient": "server", "reveals": "sums"}
+        session.recall(stored.recalled(), 0)
+        session.recall = lambda *kept: None  # type: ignore[method-assign]
+        federation = Federation(run.configuration, session, carrier, Transcript(), **shown)
+        total = federation.ask(Ask(QUESTION))
+        run.assert_exact(total, QUESTION)
+        return total
+
+    again, history = MaskedSession(*known), run.session._history  # type: ignore[attr-defined]
+    stored = Transcript()
+    for one in (*history._entries, history._running):
+        stored.relayed(0, encode(KeptEntry(known[0].digest, one)))
+    assert asked(again, stored).contributors == tuple(range(N))
+    # Whoever does not know the sums before cannot bring them to a client that does not either.
+    run.stores[2].save(None)
+    assert asked(MaskedSession(*known), Transcript()).contributors == (0, 1, 3, 4)
 
 
 def test_what_is_advertised_is_a_fresh_key_signed_for_this_fit_only() -> None:

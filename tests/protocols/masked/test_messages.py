@@ -279,7 +279,10 @@ def test_a_later_sum_closes_an_earlier_one() -> None:
     first, second = ([o for o in run.tape if o.client == 0 and o.stage == s] for s in ("collect", "unmask"))
     pending = first[0].after
     # The second sum's request comes while the first waits to be unmasked; then the first is closed.
-    state, reply = run.sides[0].step(pending, first[1].request, run.answerer(0))
+    envelope, message = opened(pending, 0, first[1].request)
+    lacking = msgspec.structs.replace(message, history=(run.session._history._entries[0],))  # type: ignore[attr-defined]
+    request = sealed(pending, 0, envelope.number, "collect", lacking)
+    state, reply = run.sides[0].step(pending, request, run.answerer(0))
     assert refusal_in(reply, state) is None
     assert assert_refused(run, 0, state, second[0].request) == "message"
     assert before.keys is not None and before.keys.pending is None

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from privfed import DWFKMeans
+from privfed.core.asking.possible_totals import impossible
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Total
 from privfed.core.values.domain import Ranges
 from privfed.errors import RefusedError
 from privfed.privacy.noised import Noised
-from privfed.protocols.crypto.fixed_point import Grid
 from privfed.protocols.masked.masked_messages import UnmaskRequest
 from privfed.protocols.masked.round_state import RoundState
-from privfed.protocols.masked.verifier import Checked, _rows_of, alike, counts_plausible, in_ranges
+from privfed.protocols.masked.verifier import Checked, _rows_of, alike, counts_plausible
 from privfed.questions.cells import CellSums
 from privfed.questions.lloyd import LloydSums
 from privfed.questions.ranges import FeatureRanges
@@ -37,13 +37,15 @@ def counted(*counts: float) -> Checked:
 @pytest.mark.parametrize(("value", "holds"), [(30.0, True), (-30.0, True), (30.1, False), (-31.0, False)])
 def test_a_total_keeps_to_the_ranges_of_its_answers(value: float, holds: bool) -> None:
     question = vectors()
-    grid = Grid(question.spec, 5)
-    assert in_ranges(question, np.array([0.0, value, 0.0]), grid, 3) == holds
+    total = question.spec.unflatten(np.array([0.0, value, 0.0]))
+    assert (impossible(question, total, 3) is None) == holds
 
 
-def test_noised_totals_may_leave_the_ranges() -> None:
+def test_noised_totals_may_leave_the_ranges_by_what_noise_may_add() -> None:
     noised = Noised(ranges=RANGES, inner=LLOYD, sigma=np.ones(2), limits=np.array([1.0, 1.0]))
-    assert in_ranges(noised, np.full(noised.spec.size, 1e9), Grid(noised.spec, 3), 2)
+    for share, holds in ((2.0, True), (2.1, False)):
+        total = noised.spec.unflatten(share * noised.spec.high)
+        assert (impossible(noised, total, 2) is None) == holds
     assert counts_plausible(noised.to_bytes(), counted(9.0, 9.0), 1.0)
 
 
@@ -76,7 +78,8 @@ def test_a_client_that_counts_more_rows_than_there_are_ends_the_fit(
     monkeypatch.setattr(LloydSums, "answer_all", lying)
     model = DWFKMeans(2, local_iter=1, protocol="masked-verified", random_state=0)
     with pytest.raises(RefusedError) if codes else nullcontext() as error:
-        model.fit([rng.normal(size=(15, 2)) for _ in range(4)])
+        # The server knows the most rows of a client, 90, and the clients the rows of all together, 120.
+        model.fit([rng.normal(size=(n, 2)) for n in (10, 10, 10, 90)])
     assert set(error.value.codes.values() if error is not None else ()) == codes
 
 

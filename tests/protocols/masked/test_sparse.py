@@ -31,7 +31,7 @@ from privfed.protocols.setup.setup_messages import Envelope
 from tests.default_run import slow
 from tests.protocols.federations import Sums, seeded, vectors, wide_vectors
 from tests.protocols.sparse import small_graphs
-from tests.protocols.tapes import ALTERED, CODE, Forger, Nonsense, content, opened, sealed
+from tests.protocols.tapes import ALTERED, CODE, Forger, Nonsense, content, opened, resigned, sealed
 
 VECTORS = vectors()
 N, D = 14, 6
@@ -126,13 +126,13 @@ def test_a_bad_box_is_named_by_a_neighbour_and_its_sender_left_out(monkeypatch: 
     # The next block's boxes are still with the coordinator.
     (coming,) = run.session._announced.coming.values()  # type: ignore[attr-defined]
     sent = coming.preparations[3]
-    coming.preparations[3] = msgspec.structs.replace(sent, boxes=b"\1" * len(sent.boxes))
+    coming.preparations[3] = resigned(run, 3, msgspec.structs.replace(sent, boxes=b"\1" * len(sent.boxes)))
     total = run.ask()
     run.assert_exact(total, VECTORS)
     # All its neighbours refuse; they are asked again without it.
     assert set(range(N)) - set(total.contributors) == {3}
     refusals = [
-        content(run.state(i), i, reply) for i, reply in run.engine.log[-3][1] if i in neighbours(run)[3]
+        content(run.state(i), i, reply) for i, reply in run.engine.log[-4][1] if i in neighbours(run)[3]
     ]
     assert refusals == [Refusal("box:3")] * 8
 

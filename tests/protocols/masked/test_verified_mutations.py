@@ -60,5 +60,5 @@ def test_changed_bytes_of_a_request_are_refused_and_raise_nothing(mutations: int
         read = decode(bytes(data), VerifiedRequest, sender="server", stage="collect")
         assert read.totals == decode(plain, VerifiedRequest, sender="server", stage="collect").totals
         assert alike(vectors(), question_from_bytes(read.collect.question))
-    assert codes <= CODES | {"box"} and {"message", "total"} <= codes, codes
+    assert codes <= CODES | {"box", "history"} and {"message", "total"} <= codes, codes
     assert uploads < mutations / 3

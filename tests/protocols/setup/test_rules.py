@@ -11,7 +11,7 @@ from privfed import Box, DWFKMeans
 from privfed.core.agreed.configuration import Terms
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.engines.in_process import Fault
-from privfed.errors import ArgumentError, NotEnoughClientsError, RefusedError
+from privfed.errors import ArgumentError, BoundsError, NotEnoughClientsError, RefusedError
 from privfed.protocols import Masked, Plain, by_name
 from privfed.protocols.setup.graph import FULL_GRAPH
 from privfed.protocols.setup.rules import (
@@ -122,8 +122,9 @@ def test_colluders_and_honest_that_do_not_fit_are_an_error(colluders: int | None
 
 @pytest.mark.parametrize(("options", "least"), [({"colluders": -1}, 0), ({"honest": 1}, 2)])
 def test_colluders_and_honest_are_numbers_of_clients(options: dict[str, int], least: int) -> None:
-    with pytest.raises(ArgumentError, match=f"must be a whole number of at least {least}"):
+    with pytest.raises(BoundsError) as found:
         Masked(**options)
+    assert (found.value.parameter, found.value.bounds) == (*options, f"[{least}, inf)")
 
 
 @pytest.mark.parametrize("colluders", [8, 7])

@@ -46,8 +46,8 @@ from privfed.protocols.masked.bindings import (
 )
 from privfed.protocols.masked.client_state import Pair
 from privfed.protocols.setup import hybrid
-from privfed.protocols.setup.advertising import hash_of, signed
-from privfed.protocols.setup.setup_messages import Listed, RosterRequest, _session
+from privfed.protocols.setup.advertising import hash_of, signed, signing_of
+from privfed.protocols.setup.setup_messages import Listed, _session
 
 FILE = Path(__file__).parents[3] / "docs" / "protocols" / "vectors.json"
 
@@ -60,22 +60,24 @@ def set_up(given: dict[str, Any]) -> dict[str, Any]:
     offered = {who: encapsulation_key(one) for who, one in seeds.items()}
     counter = bytes.fromhex(given["journal counter of 0"])
     counters = (counter, b"")
+    signing = [signing_of(x25519[str(i)], fit).public for i in (0, 1)]
     listed = tuple(
-        Listed(i, keys[str(i)], hash_of(offered[str(i)]), b"", one) for i, one in enumerate(counters)
+        Listed(i, keys[str(i)], hash_of(offered[str(i)]), signing[i], b"", one)
+        for i, one in enumerate(counters)
     )
     session = _session(agreement, fit, listed)
     to_1, to_s = bytes.fromhex(given["ciphertext 0 to 1"]), bytes.fromhex(given["ciphertext 0 to S"])
     agreed = agree(x25519["0"], keys["1"])
     assert agreed == agree(x25519["1"], keys["0"])
     pair, tag = hybrid._keys(agreed, decapsulate(seeds["1"], to_1), session, 0, 1, to_1)
-    roster = RosterRequest(listed, keys["S"], offered["S"], b"")
-    where = (x25519["S"], seeds["S"], keys["0"], roster, session, 0)
-    channel = hybrid.channel_from(*where, to_s)
+    reader = keys["S"] + offered["S"]
+    channel = hybrid.key_from(x25519["S"], seeds["S"], keys["0"], reader, to_s, "channel", session, 0)
     derived = pair_of(pair, session)
     return {
         "C": {who: one.hex() for who, one in keys.items()},
         "H(E)": {who: hash_of(one).hex() for who, one in offered.items()},
-        "signed by 0": signed(0, fit, agreement, keys["0"], hash_of(offered["0"]), counter).hex(),
+        "V": {str(i): one.hex() for i, one in enumerate(signing)},
+        "signed by 0": signed(0, fit, agreement, keys["0"], hash_of(offered["0"]), signing[0], counter).hex(),
         "session": session.hex(),
         "X25519": agreed.hex(),
         "encapsulated": decapsulate(seeds["1"], to_1).hex(),
@@ -164,11 +166,12 @@ def test_the_vectors_follow_from_hashes_alone() -> None:
     given, follows = vectors["given"], {k: v for k, v in vectors["follows"].items() if isinstance(v, str)}
     read = {name: bytes.fromhex(one) for name, one in follows.items()}
     public, ciphertext = vectors["follows"]["C"], bytes.fromhex(given["ciphertext 0 to 1"])
+    signers = vectors["follows"]["V"]
     hashes, counters = vectors["follows"]["H(E)"], (bytes.fromhex(given["journal counter of 0"]), b"")
     parts = [
         part
         for i in range(2)
-        for part in (i, bytes.fromhex(public[str(i)]), bytes.fromhex(hashes[str(i)]), counters[i])
+        for part in (i, *(bytes.fromhex(one[str(i)]) for one in (public, hashes, signers)), counters[i])
     ]
     session = hashed("session", bytes.fromhex(given["agreement"]), bytes.fromhex(given["fit"]), *parts)
     assert session == read["session"]

@@ -1,0 +1,1 @@
+"""The commands `privfed attack` and `privfed audit`."""

@@ -1,0 +1,57 @@
+"""Totals that no cohort of honest clients could give, which are refused whatever the secure sum is.
+
+The check finds faults, and lies that reach beyond the ranges. It stops nobody who stays within what honest
+rows could add up to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from privfed.core.asking.question import Question
+from privfed.core.asking.statistics import ROUNDED, Statistics
+from privfed.core.values.domain import FloatArray
+from privfed.errors import ImpossibleTotalError
+
+
+def impossible(question: Question, total: Statistics, n: int) -> ImpossibleTotalError | None:
+    """Return the error of a total that honest clients cannot give; None for any other.
+
+    Every value lies within `n` times its range. Without noise, counts of rows add up to at most the rows of
+    `n` clients, and values with weights lie between the weights' total times their ends (`Within`).
+
+    Args:
+        question: that was asked.
+        total: of the answers.
+        n: number of clients that answered.
+    """
+    for name, value, low, high in _bounds(question, total, n):
+        # NaN is neither above nor below.
+        wrong = ~((value >= low) & (value <= high))
+        if wrong.any():
+            at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+            found, least, most = (float(np.broadcast_to(one, wrong.shape)[at]) for one in (value, low, high))
+            return ImpossibleTotalError(name, found, least, most, clients=n)
+    return None
+
+
+def _bounds(
+    question: Question, total: Statistics, n: int
+) -> Iterator[tuple[str, FloatArray, FloatArray, FloatArray]]:
+    """Yield name, values, lowest and highest values of entries."""
+    spec = question.spec
+    if question.noise_reach is not None:
+        reach = spec.unflatten(question.noise_reach)
+        for name, low, high in spec.bounds(n):
+            yield name, total[name], low - reach[name], high + reach[name]
+        return
+    for name, low, high in spec.bounds(n, total):
+        yield name, total[name], low, high
+    declared = question.declaration
+    for name in () if declared is None else declared.row_counts:
+        whole = total[name].sum(keepdims=True)
+        # No count has a coarser step than 2^-10.
+        most = n * (question.ranges.rows * (1.0 + ROUNDED) + 2.0**-10 * total[name].size)
+        yield name, whole, np.full_like(whole, -np.inf), np.full_like(whole, most)

@@ -1,0 +1,100 @@
+"""Where a public input comes from: it was declared, rows gave it exactly, or a claim protects what gave it.
+
+A guarantee covers what noised sums say of rows. An input that these rows gave without noise, such as a
+domain, a scale, a category or a start, would tell of them past the noise. So a claim refuses it. What
+privfed writes and returns carries its origin: schemas, scalings, saved models and domains, names of clients
+that were found in rows, and the arrays of fitted models.
+
+An array carries it as it is, in copies by `copy.deepcopy` and in pickles. Whatever is computed of it, and
+`np.array(centers)`, is the word of who computed it, as is an array of another library:
+`Box(X.min(), X.max())` is exact, and nothing shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from privfed.errors import PrivacyError
+
+
+class Origin(StrEnum):
+    """Where a public input comes from."""
+
+    DECLARED = "declared"
+    EXACT = "exact"
+    CLAIMED = "claimed"
+
+
+class Released(np.ndarray):
+    """An array that carries where it comes from.
+
+    Attributes:
+        origin: of the array.
+        radius: of centers, the length to which the fit clipped offsets from them, as its noised totals gave
+            it; None where there is none.
+    """
+
+    origin = Origin.DECLARED
+    radius: float | None = None
+
+    def __reduce__(self) -> tuple[Callable[..., Released], tuple[Any, ...]]:
+        """Return what makes a copy of it from a pickle."""
+        return released, (np.array(self), self.origin, self.radius)
+
+    def __deepcopy__(self, memo: object) -> Released:
+        """Return a copy of the same origin."""
+        return released(np.array(self), self.origin, self.radius)
+
+    def __array_wrap__(self, array: Any, context: object = None, return_scalar: bool = False) -> Any:
+        """Return what is computed of it as any other array."""
+        return np.asarray(array)[()]
+
+    def __repr__(self) -> str:
+        """Return it as any array is shown."""
+        return repr(np.asarray(self))
+
+
+def released(array: Any, origin: Origin, radius: float | None = None) -> Released:
+    """Return an array that carries where it comes from."""
+    found = np.asarray(array).view(Released)
+    found.origin, found.radius = origin, radius
+    return found
+
+
+def origin_of(array: object) -> Origin:
+    """Return where an array comes from: an array of another library, or a number, is declared."""
+    return array.origin if isinstance(array, Released) else Origin.DECLARED
+
+
+def radius_of(centers: object) -> float | None:
+    """Return the radius that centers carry, or None."""
+    return centers.radius if isinstance(centers, Released) else None
+
+
+def joined(*origins: Origin) -> Origin:
+    """Return where several inputs together come from: exact if one is, and otherwise claimed if one is."""
+    return next((one for one in (Origin.EXACT, Origin.CLAIMED) if one in origins), Origin.DECLARED)
+
+
+def origin_under(claim: object) -> Origin:
+    """Return the origin of what a run gave, from its `privacy_spent_`."""
+    return Origin.EXACT if claim is None else Origin.CLAIMED
+
+
+def check_origins(**inputs: Origin) -> None:
+    """Check that rows gave no public input exactly, before anything is claimed.
+
+    Raises:
+        PrivacyError: they gave one.
+    """
+    if exact := [name for name, one in inputs.items() if one == Origin.EXACT]:
+        raise PrivacyError(
+            f"rows gave {', '.join(exact)} without noise, and a claim would not cover what that tells. "
+            "Declare it, or learn it under a claim. If those rows are public, a copy by np.array or new "
+            "objects with the same values are your word for it.",
+            parameters=exact,
+        )

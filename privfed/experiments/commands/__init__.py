@@ -1,0 +1,1 @@
+"""The commands `privfed tradeoff`, `privfed compare` and `privfed demo`."""

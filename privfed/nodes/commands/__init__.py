@@ -1,0 +1,1 @@
+"""The commands `privfed keys`, `privfed journal` and `privfed flower`."""

@@ -1,0 +1,1 @@
+"""The commands `privfed schema` and `privfed check`."""

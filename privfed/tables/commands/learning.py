@@ -1,0 +1,205 @@
+"""The work of `privfed schema fill` and `scale`: what a schema says of gaps and scales, learnt by sums."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from privfed.cli.declared import Declared, declared_of
+from privfed.cli.described import check_several, declared_with, load, surroundings_of
+from privfed.cli.output import echo
+from privfed.cli.run_folder import Source, source_of, values_of
+from privfed.core.stored.files import write_new
+from privfed.core.values.domain import FloatArray
+from privfed.core.values.origin import joined, origin_under
+from privfed.data.table import ClientTables
+from privfed.errors import ArgumentError
+from privfed.estimators.moments import FederatedScaler
+from privfed.estimators.scaling import of_scaler
+from privfed.estimators.transformers import FederatedImputer
+from privfed.privacy.claim import one_line
+from privfed.tables.schema import CATEGORY, DATE, ERROR, Column, Schema, parse, to_toml
+
+
+def fill(data: Path, out: Path, fill: tuple[str, ...] | None, **given: Any) -> None:
+    """Do the work of `privfed schema fill`.
+
+    Raises:
+        ArgumentError: a column is no feature, or none is left to fill; or the file to write exists.
+    """
+    check_new(out)
+    source, schema = _begun(data, given)
+    chosen = _chosen(schema, fill)
+    readings = [
+        _in_units(source, schema, {name: _filler(own, place) for name, own in _of(schema, chosen)})
+        for place in (0, 1)
+    ]
+    tables, declared = _loaded(readings[0], given)
+    imputer = FederatedImputer(**surroundings_of({**declared.parameters(), **values_of(given)}))
+    gaps = _gaps(tables, load(readings[1], private=declared.epsilon is not None))
+    imputer.fit([pl.DataFrame(one, schema=list(tables.columns)) for one in gaps], client_names=tables.names)
+    filled = _written(out, schema, dict(_filled(schema, chosen, imputer)))
+    for name in chosen:
+        echo(
+            f"{name}: missing = {filled.columns[name].missing} "
+            f"({float(imputer.known_[_places(schema, name)].min()):.1%} of all rows have a value)"
+        )
+    echo(one_line(imputer.privacy_claim_))
+
+
+def scale(data: Path, out: Path, scale: Literal["standard", "robust"], **given: Any) -> None:
+    """Do the work of `privfed schema scale`.
+
+    Raises:
+        ArgumentError: the schema maps columns to their ranges; or the file to write exists.
+    """
+    source, schema = _begun(data, given)
+    if schema.scale == "range":
+        raise ArgumentError(
+            'the schema says scale = "range"; take that line out of it, or keep it and do not scale.'
+        )
+    check_new(out)
+    tables, declared = _loaded(_in_units(source, schema, {}), given)
+    options = surroundings_of({**declared.parameters(), **values_of(given)})
+    write_scales(out, schema, FederatedScaler(scale, **options).fit(tables))
+
+
+def write_scales(out: Path, schema: Schema, scaler: FederatedScaler) -> None:
+    """Write a schema with the scales that were found, and say them."""
+    found, columns = of_scaler(scaler, [list(one) for one in schema.blocks]), dict[str, Column]()
+    for name, own in _of(schema, [name for name, own in schema.columns.items() if own.is_feature]):
+        shift, spread = (values[_places(schema, name)[0]] for values in (found.shift, found.scale))
+        scaled = {"shift": shift, "spread": spread}
+        changed = {"weight": own.weight / spread} if own.kind == CATEGORY else scaled
+        origin = joined(own.provenance, found.origin)
+        columns[name] = msgspec.structs.replace(own, **changed, provenance=origin)
+    for name, own in _written(out, schema, columns).columns.items():
+        if own.kind == CATEGORY:
+            echo(f"{name}: weight = {own.weight:.6g}")
+        elif own.is_feature:
+            echo(f"{name}: shift = {own.shift:.6g}, spread = {own.spread:.6g}")
+    still = [name for name in columns if not scaler.var_[_places(schema, name)].any()]
+    if still and scaler.privacy is None:  # Noise may leave nothing of a small variance.
+        echo(f"these columns have one value in all rows, and tell no clusters apart: {', '.join(still)}.")
+    echo(one_line(scaler.privacy_claim_))
+
+
+def check_new(out: Path) -> None:
+    """Check that a file can be written anew, before anything is asked or paid for it.
+
+    Raises:
+        ArgumentError: it exists, or has no folder.
+    """
+    if out.exists():
+        raise ArgumentError(f"{out} exists; name another file with --out.")
+    if not out.absolute().parent.is_dir():
+        raise ArgumentError(f"{out.parent} is no folder; make it, or name another file with --out.")
+
+
+def _begun(data: Path, given: dict[str, Any]) -> tuple[Source, Schema]:
+    """Return where rows lie and what their columns mean; `given` gets what other commands have besides."""
+    given |= {"label": None, "columns": (), "separator": None}
+    source = source_of(data, given)
+    if source.schema is None:
+        raise ArgumentError("--schema is missing: it says which columns there are.")
+    return source, parse(source.schema)
+
+
+def _loaded(source: Source, given: dict[str, Any]) -> tuple[ClientTables, Declared]:
+    """Return the clients, and what is declared of them."""
+    declared = declared_with(source, declared_of(given))
+    declared.check_claim(*source.undeclared)
+    tables = load(source, private=declared.epsilon is not None)
+    check_several(tables, source.path, given["protocol"])
+    return tables, declared
+
+
+def _written(out: Path, schema: Schema, columns: dict[str, Column]) -> Schema:
+    """Write a schema with other columns to a new file, and return it."""
+    changed = msgspec.structs.replace(schema, columns=schema.columns | columns)
+    text = to_toml(changed)
+    parse(text, "the schema with what was learnt")
+    write_new(out, text.encode())
+    return changed
+
+
+def _chosen(schema: Schema, named: Sequence[str] | None) -> list[str]:
+    features = [name for name, own in schema.columns.items() if own.is_feature]
+    for name in named or ():
+        if name not in features:
+            raise ArgumentError(
+                f"--fill names {name!r}, and the schema's features are {', '.join(features)}."
+            )
+    found = [name for name in features if (name in named if named else schema.columns[name].missing == ERROR)]
+    if not found:
+        raise ArgumentError(
+            "each column says what becomes of its missing values; name those to fill anew with --fill."
+        )
+    return found
+
+
+def _in_units(source: Source, schema: Schema, fillers: dict[str, Any]) -> Source:
+    """Return the source with columns in their units, and values in the place of some columns' gaps."""
+    columns = {
+        name: msgspec.structs.replace(own, shift=0.0, spread=1.0, missing=fillers.get(name, own.missing))
+        for name, own in schema.columns.items()
+    }
+    return msgspec.structs.replace(
+        source, schema=to_toml(msgspec.structs.replace(schema, scale="none", columns=columns))
+    )
+
+
+def _of(schema: Schema, chosen: Sequence[str]) -> Iterator[tuple[str, Column]]:
+    return ((name, schema.columns[name]) for name in chosen)
+
+
+def _filler(own: Column, place: int) -> Any:
+    if own.named:
+        return own.categories[min(place, len(own.categories) - 1)]
+    if own.kind == DATE:
+        return (own.low, own.high)[place] if own.low is not None else own.origin + datetime.timedelta(place)
+    return (own.low, own.high)[place] if own.low is not None else float(place)
+
+
+def _places(schema: Schema, name: str) -> list[int]:
+    names = list(schema.columns)
+    start = sum(schema.columns[one].width for one in names[: names.index(name)])
+    return list(range(start, start + schema.columns[name].width))
+
+
+def _gaps(tables: ClientTables, others: ClientTables) -> Iterator[FloatArray]:
+    """Yield each client's rows with NaN where the two readings differ: there is no value."""
+    for one, other in zip(tables.arrays, others.arrays, strict=True):
+        gap = one != other
+        for block in map(list, tables.blocks):
+            gap[:, block] = gap[:, block].any(axis=1, keepdims=True)
+        yield np.where(gap, np.nan, one)
+
+
+def _filled(schema: Schema, chosen: Sequence[str], imputer: FederatedImputer) -> Iterator[tuple[str, Column]]:
+    for name, own in _of(schema, chosen):
+        value = _value(own, imputer.statistics_[_places(schema, name)])
+        yield (
+            name,
+            msgspec.structs.replace(
+                own,
+                missing=value,
+                provenance=joined(own.provenance, origin_under(imputer.privacy_spent_)),
+            ),
+        )
+
+
+def _value(own: Column, means: FloatArray) -> Any:
+    """Return the most frequent category, or the mean: of an ordinal and a date what lies nearest to it."""
+    if own.kind == CATEGORY:
+        return own.categories[int(means.argmax())]
+    mean = float(means[0]) if own.range is None else float(np.clip(means[0], *own.range))
+    if own.named:
+        return own.categories[round(mean)]
+    return own.origin + datetime.timedelta(round(mean)) if own.kind == DATE else mean

@@ -1,0 +1,296 @@
+"""Makes one schema of the drafts of several sites: pairs of names, categories and units, and what is open.
+
+A pair is a proposal. It stands in the merged schema, is said in one line, and stays marked (`Column.guessed`)
+until someone takes the mark out. What no rule decides is a conflict (`Column.conflicts`), and no table is
+read before it is settled. Names and categories alone are compared: drafts hold no counts.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from msgspec.structs import asdict, replace
+
+from privfed.core.values.origin import joined
+from privfed.errors import ArgumentError
+from privfed.tables.schema import CATEGORY, DATE, ERROR, ID, NUMBER, Column, File, Schema
+
+_SAME: Final = tuple(
+    frozenset(one.split())
+    for one in (
+        "age alder alter",
+        "sex gender køn koen geschlecht",
+        "height højde hoejde größe groesse",
+        "weight vægt vaegt gewicht",
+        "ward afdeling station abteilung department",
+        "smoker smoking ryger rygning raucher",
+        "diagnosis diagnose dx",
+        "glucose glukose blodsukker blutzucker bloodglucose",
+        "creatinine kreatinin creatinin",
+        "cholesterol kolesterol cholesterin",
+        "hemoglobin haemoglobin hæmoglobin hb hgb",
+        "systolicbp sbp systolisk systolic systolisch systolischerblutdruck",
+        "admitted admission admissiondate indlagt indlæggelsesdato aufnahme aufnahmedatum",
+        "discharged discharge dischargedate udskrevet entlassung entlassungsdatum",
+        "born birthdate dateofbirth dob fødselsdato geburtsdatum",
+        "male m man mand mann männlich maennlich",
+        "female f w k woman kvinde frau weiblich",
+        "yes y j ja true",
+        "no n nej nein false",
+        "unknown ukendt unbekannt",
+        "surgery surg kirurgi chirurgie surgical",
+        "medicine med medicin medizin innere medical",
+        "cardiology card heart kardiologi kardiologie kard hjerte herz",
+        "oncology onc onkologi onkologie onk",
+    )
+)
+"""Words that mean the same in English, Danish and German tables, as `_plain` writes them or with accents."""
+
+_BY_COLUMN: Final = ("units", "dates", "values")
+UNITS: Final = (
+    ("glu|su[ck]ker|zucker", "mg/dl", "mmol/l", 1 / 18.016),
+    ("chol|kol", "mg/dl", "mmol/l", 1 / 38.67),
+    ("trig", "mg/dl", "mmol/l", 1 / 88.57),
+    ("[ck]rea", "mg/dl", "µmol/l", 88.42),
+    ("bili", "mg/dl", "µmol/l", 17.1),
+    ("h[aæ]?e?moglobin|hb|hgb", "g/dl", "mmol/l", 0.6206),
+    ("", "g/dl", "g/l", 10.0),
+    ("", "lb", "kg", 0.45359),
+    ("", "lbs", "kg", 0.45359),
+    ("", "in", "cm", 2.54),
+    ("", "m", "cm", 100.0),
+    ("", "mm", "cm", 0.1),
+    ("", "g", "kg", 0.001),
+    ("", "mmhg", "kpa", 0.13332),
+    ("", "months", "years", 1 / 12),
+    ("", "days", "years", 1 / 365.25),
+)
+"""What a column's name says, two usual units of it, and the factor that makes the second of the first."""
+
+
+def factor_of(name: str, of: str, to: str) -> float | None:
+    """Return the factor that makes one unit of another in a column of this name; None for no usual one."""
+    of, to = (one.casefold().replace("μ", "µ").replace(" ", "") for one in (of, to))
+    if of == to:
+        return 1.0
+    for pattern, first, second, factor in UNITS:
+        if {of, to} == {first, second} and re.search(pattern, name.casefold()):
+            return factor if of == first else 1.0 / factor
+    return None
+
+
+def pairs_of(own: Sequence[str], known: Sequence[str], *, names: bool = False) -> dict[str, str]:
+    """Return which of some texts mean which known ones; a text that both have is no pair.
+
+    Args:
+        own: names or categories of one site.
+        known: those of the others.
+        names: whether they name columns: no two then mean one, and beginnings have four letters or more.
+    """
+    found = dict[str, str]()
+    for rule in (_equal, _near, lambda a, b: _begins(a, b, 4 if names else 1)):
+        for one in own:
+            taken = {*own, *found.values()} if names or rule is not _equal else ()
+            free = [other for other in known if other not in taken]
+            fits = [other for other in free if rule(_plain(one), _plain(other))]
+            if one not in known and one not in found and len(fits) == 1:
+                found[one] = fits[0]
+    return found
+
+
+def _plain(text: str) -> str:
+    """Return a text without case, accents, blanks and signs."""
+    for sign, letters in (("ø", "oe"), ("æ", "ae"), ("å", "aa")):
+        text = text.casefold().replace(sign, letters)
+    bare = unicodedata.normalize("NFKD", text)
+    return "".join(one for one in bare if one.isalnum())
+
+
+def _equal(a: str, b: str) -> bool:
+    return a == b != "" or any({a, b} <= {*map(_plain, words)} for words in _SAME)
+
+
+def _near(a: str, b: str) -> bool:
+    """Say whether words without digits differ in little, and not as hypo and hyper do."""
+    if not (a.isalpha() and b.isalpha()) or ("hypo" in a) != ("hypo" in b):
+        return False
+    return difflib.SequenceMatcher(None, a, b).ratio() >= 0.8
+
+
+def _begins(a: str, b: str, shortest: int) -> bool:
+    return (
+        a.isalpha()
+        and b.isalpha()
+        and min(len(a), len(b)) >= shortest
+        and (a.startswith(b) or b.startswith(a))
+    )
+
+
+def merge(schemas: Sequence[tuple[str, Schema]], *, common: bool = False) -> tuple[Schema, list[str]]:
+    """Return one schema of those of several sites, and what was guessed and is left to settle, in lines.
+
+    Args:
+        schemas: name of each schema's file, which is its table's where it names none; and the schema.
+        common: whether columns that not all sites have are left out.
+
+    Raises:
+        ArgumentError: there are fewer than two, their scales differ, or one file is written in two ways.
+    """
+    if len(schemas) < 2:
+        raise ArgumentError("one schema alone is merged with nothing; name two files or more.")
+    (first, whole), *others = schemas
+    said, has, columns, files = list[str](), {first: {*whole.columns}}, dict(whole.columns), dict(whole.files)
+    for site, one in others:
+        if one.scale != whole.scale:
+            raise ArgumentError(
+                f"the schemas differ in scale: {whole.scale!r} and {one.scale!r}; agree on one."
+            )
+        renamed, own_files = _renamed(site, one, columns, said)
+        has[site] = {*renamed}
+        for name, own in renamed.items():
+            columns[name] = (
+                _Pair(site, name, own_files, said).of(columns[name], own) if name in columns else own
+            )
+        for name in files.keys() & own_files.keys():
+            if files[name] != own_files[name]:
+                raise ArgumentError(f"the schemas differ in file {name!r}; agree on how it is written.")
+        files |= own_files
+    for name, own in list(columns.items()):
+        without = [site for site in has if name not in has[site]]
+        if without and common:
+            del columns[name]
+            said.append(f"column {name!r} is left out: it is not in {', '.join(without)}.")
+        elif without and own.is_feature:
+            columns[name] = replace(
+                own,
+                conflicts=(
+                    *own.conflicts,
+                    f"it is not in {', '.join(without)}: name it there (names), or take it out",
+                ),
+            )
+    for name, file in files.items() if common else ():
+        kept = {*columns, *file.long.values()}
+        own_keys = {
+            key: {one: v for one, v in asdict(file)[key].items() if one in kept} for key in _BY_COLUMN
+        }
+        files[name] = replace(file, names={a: b for a, b in file.names.items() if b in kept}, **own_keys)
+    said += [f"column {name!r}: {one}." for name, own in columns.items() for one in own.conflicts]
+    return Schema(scale=whole.scale, columns=columns, files=files), said
+
+
+def _renamed(
+    site: str, one: Schema, known: Mapping[str, Column], said: list[str]
+) -> tuple[dict[str, Column], dict[str, File]]:
+    """Return a site's columns and files under the names that the others have."""
+    kinds = {name: own.kind == DATE for name, own in known.items()}
+    pairs = {
+        old: new
+        for old, new in pairs_of([*one.columns], [*known], names=True).items()
+        if kinds[new] == (one.columns[old].kind == DATE)
+    }
+    ids = [
+        [name for name in a if a[name].kind == ID and name not in b]
+        for a, b in ((one.columns, known), (known, one.columns))
+    ]
+    if len(ids[0]) == len(ids[1]) == 1:
+        pairs[ids[0][0]] = ids[1][0]
+    said += [f"{site}: column {old!r} is taken for {new!r}." for old, new in pairs.items()]
+    columns = {
+        pairs.get(name, name): replace(own, guessed=(*own.guessed, "names")) if name in pairs else own
+        for name, own in one.columns.items()
+    }
+    files = {
+        name: replace(
+            file,
+            names={a: pairs.get(b, b) for a, b in file.names.items()}
+            | {a: b for a, b in pairs.items() if a not in file.names.values()},
+            **{key: {pairs.get(a, a): b for a, b in asdict(file)[key].items()} for key in _BY_COLUMN},
+        )
+        for name, file in (one.files or {site: File()}).items()
+    }
+    return columns, files
+
+
+class _Pair:
+    """Merges one column of a site into that of the others, and writes into the site's files what differs."""
+
+    def __init__(self, site: str, name: str, files: dict[str, File], said: list[str]) -> None:
+        self._site, self._name, self._files, self._said = site, name, files, said
+
+    def of(self, a: Column, b: Column) -> Column:
+        """Return the column of both."""
+        conflicts, guessed = [*a.conflicts, *b.conflicts], [*a.guessed, *b.guessed]
+        kinds, changed = {a.kind, b.kind}, dict[str, Any]()
+        if len(kinds) == 2 and ID in kinds:
+            # What is an id at one site is none of the features of the others.
+            a, b = (one if one.kind == ID else Column(kind=ID) for one in (a, b))
+            guessed.append("kind")
+        elif kinds == {NUMBER, CATEGORY} and re.fullmatch("[0-9.]+", "".join((*a.categories, *b.categories))):
+            a, b = (one if one.kind == NUMBER else Column(kind=NUMBER) for one in (a, b))
+            guessed.append("kind")
+        elif len(kinds) == 2:
+            conflicts.append(f"it is {a.kind} at some sites and {b.kind} at {self._site}")
+            return replace(a, conflicts=tuple(conflicts))
+        for key, own in asdict(a).items():
+            other = asdict(b)[key]
+            if key in ("unit", "pivot", "censored") and {own, other} & {None, ERROR}:
+                changed[key] = other if own in (None, ERROR) else own
+                guessed += [key] if key == "unit" and own != other else []
+            elif key == "unit" and own != other:
+                factor = b.units.get(own) or factor_of(self._name, other, own)
+                if factor is None:
+                    conflicts.append(
+                        f"its unit is {own!r}, and {other!r} at {self._site}: give units and its factor"
+                    )
+                else:
+                    for file, one in self._files.items():
+                        self._files[file] = replace(one, units=one.units | {self._name: other})
+                    self._said.append(f"{self._site}: {self._name}: {other} times {factor:.6g} is {own}.")
+                    changed["units"] = {**a.units, **b.units, other: factor}
+                    guessed.append("units")
+            elif (
+                key
+                in ("low", "high", "weight", "missing", "outside", "format", "origin", "shift", "spread")
+                + (("categories",) if a.kind == "ordinal" else ())
+                and own != other
+            ):
+                if key in ("low", "high") and own is not None and other is not None:
+                    changed[key] = (min if key == "low" else max)(own, other)
+                else:
+                    conflicts.append(f"its {key} is {own!r}, and {other!r} at {self._site}")
+        if a.kind == CATEGORY:
+            changed["categories"] = self._categories(a, b, guessed, conflicts)
+        return replace(
+            a,
+            **{"units": {**a.units, **b.units}, **changed},
+            codes=tuple(dict.fromkeys((*a.codes, *b.codes))),
+            provenance=joined(a.provenance, b.provenance),
+            guessed=tuple(dict.fromkeys(guessed)),
+            conflicts=tuple(conflicts),
+        )
+
+    def _categories(self, a: Column, b: Column, guessed: list[str], conflicts: list[str]) -> tuple[str, ...]:
+        """Return the categories of both, once those that mean the same are one."""
+        pairs = pairs_of(b.categories, a.categories)
+        alone = [one for one in b.categories if one not in pairs and one not in a.categories]
+        for file, one in self._files.items() if pairs else ():
+            known = {text: pairs.get(meant, meant) for text, meant in one.values.get(self._name, {}).items()}
+            self._files[file] = replace(one, values=one.values | {self._name: known | pairs})
+        guessed += ["values"] if pairs else []
+        self._said += [
+            f"{self._site}: {self._name}: {one!r} is taken for {other!r}." for one, other in pairs.items()
+        ]
+        if len(alone) == len(b.categories) and a.categories:
+            conflicts.append(
+                f"say in [files.{self._site}.values] what {', '.join(map(repr, alone))} mean beside "
+                f"{', '.join(map(repr, a.categories))}"
+            )
+            return a.categories
+        self._said += [
+            f"{self._site}: {self._name}: {one!r} is like no other, and stands by itself." for one in alone
+        ]
+        return tuple(dict.fromkeys((*a.categories, *alone)))

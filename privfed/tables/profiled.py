@@ -1,0 +1,137 @@
+"""Profiles of clusters as people read them: a line for each column, in its unit, with digits that count."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from privfed.metrics.profiles import Profiles
+from privfed.tables.schema import CATEGORY, DATE, Column, Schema
+
+_APART: Final = 0.5
+"""A column sets a cluster apart from this many standard deviations of all rows on."""
+_MOST_APART: Final = 3
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a profile.
+
+    Args:
+        name: the column, with its unit or category.
+        cells: a text for each cluster.
+        all: that of all rows; "" where it is not known.
+        apart: standardised differences of the clusters from all rows; empty where there are none.
+        column: the column of the table that it is of; "" for counts.
+    """
+
+    name: str
+    cells: list[str]
+    all: str = ""
+    apart: tuple[float, ...] = ()
+    column: str = ""
+
+
+def figure(value: float, spread: float) -> str:
+    """Return a number with two digits of its spread, and never -0."""
+    digits = 1 - math.floor(math.log10(spread)) if 0.0 < spread < math.inf else 3
+    return (
+        f"{value:.2g}"
+        if abs(value) >= 1e12
+        else f"{round(value, digits) + 0.0:,.{min(max(digits, 0), 9)}f}".replace(",", "\u202f")
+    )
+
+
+def shown(columns: Sequence[str], schema: Schema | None) -> list[tuple[int, str, str, Column]]:
+    """Return place, column, title and meaning of each feature to print: of two categories the second."""
+    places = iter(range(len(columns)))
+    if schema is None:
+        return [(place, columns[place], columns[place], Column(kind="number")) for place in places]
+    return [
+        (place, name, f"{name}: {one}" if own.kind == CATEGORY else own.titled(name), own)
+        for name, own in schema.columns.items()
+        if own.is_feature
+        for one in (own.categories if own.kind == CATEGORY else ("",))
+        for place in [next(places)]
+        if own.kind != CATEGORY or len(own.categories) != 2 or one == own.categories[1]
+    ]
+
+
+def lines_of(
+    columns: Sequence[str], known: Profiles | None, ends: dict[str, Any] | None, schema: Schema | None
+) -> list[Line]:
+    """Return the lines of a profile in the columns' units.
+
+    Args:
+        columns: names of the features.
+        known: exact profiles; None where noised totals were released.
+        ends: what `Intervals` has, where there is no exact profile.
+        schema: what the columns mean, if anything says it.
+    """
+    if known is None:
+        ends = ends or {}
+        counts = zip(ends["sizes"], ends["sizes_low"], ends["sizes_high"], strict=True)
+        each = [np.array(ends[one]).T.tolist() for one in ("means", "low", "high")]
+        return [Line("rows", [f"{n:.0f} ({a:.0f} to {b:.0f})" for n, a, b in counts])] + [
+            Line(
+                title,
+                [_between(one, own) for one in zip(*(of[place] for of in each), strict=True)],
+                column=column,
+            )
+            for place, column, title, own in shown(columns, schema)
+        ]
+    rows = float(known.sizes.sum())
+    lines = [Line("rows", [f"{one:.0f} ({one / max(rows, 1.0):.0%})" for one in known.sizes], f"{rows:.0f}")]
+    if known.clients is not None:
+        lines.append(Line("clients", [f"{one:.0f}" for one in known.clients]))
+    for place, column, title, own in shown(columns, schema):
+        means, stds = known.means[:, place], known.stds[:, place]
+        cells = [_beside(*one, own) for one in zip(means, stds, known.sizes, strict=True)]
+        whole = _beside(known.mean[place], known.std[place], rows, own)
+        lines.append(Line(title, cells, whole, tuple(np.nan_to_num(known.apart[:, place])), column))
+    return lines
+
+
+def _between(ends: tuple[float, ...], own: Column) -> str:
+    """Return a mean with the interval that noise leaves open."""
+    mean, low, high = (_cell(one, ends[2] - ends[1], own) for one in ends)
+    return f"{mean} ({low} to {high})"
+
+
+def _beside(mean: float, std: float, rows: float, own: Column) -> str:
+    """Return a mean with its spread, "" of no rows; of a category the percent."""
+    if rows <= 0.0:
+        return ""
+    if own.kind == CATEGORY:
+        return _cell(mean, 1.0 / math.sqrt(rows), own)
+    return f"{_cell(mean, std, own)} ± {figure(std, std)}{' days' * (own.kind == DATE)}"
+
+
+def _cell(value: float, spread: float, own: Column) -> str:
+    """Return one value as its column's kind is read; a percent has at most one digit behind the point."""
+    if own.kind == CATEGORY:
+        return f"{figure(100.0 * value, min(max(100.0 * spread, 1.0), 10.0))} %"
+    if own.kind == DATE:
+        return (own.origin + datetime.timedelta(days=round(value))).isoformat()
+    return figure(value, spread)
+
+
+def apart_lines(
+    known: Profiles, columns: Sequence[str], schema: Schema | None, heads: Sequence[str]
+) -> list[str]:
+    """Return a line for each cluster: what sets it most apart from all rows."""
+    titles, lines = shown(columns, schema), list[str]()
+    for head, own in zip(heads, np.nan_to_num(known.apart).tolist(), strict=False):
+        sizes = sorted((-abs(own[one[0]]), own[one[0]], one[2]) for one in titles)[:_MOST_APART]
+        named = [
+            f"{title} {'high' if by > 0 else 'low'} ({by:+.1f} sd)"
+            for size, by, title in sizes
+            if -size >= _APART
+        ]
+        lines.append(f"{head}: {', '.join(named) or 'like all rows'}")
+    return lines

@@ -1,0 +1,90 @@
+"""Displays of studies: bands over seeds, ticks at what was measured, and frames filtered by the user."""
+
+import math
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import polars as pl
+import pytest
+
+from privfed import experiments, plot
+from privfed.errors import ArgumentError, RunFolderError
+from privfed.experiments.plot import BandsDisplay, band
+
+
+def frame(data: str = "iris") -> pl.DataFrame:
+    axes = {"sum": ["plain", "masked"], "epsilon": [0.5, 2.0, math.inf], "seed": range(4)}
+    found = pl.DataFrame({"data": [data], "partition": ["5 iid"], "algorithm": ["DP"], "defence": ["none"]})
+    for name, values in axes.items():
+        found = found.join(pl.DataFrame({name: values}), how="cross")
+    seed, cost = pl.col("seed"), 10.0 * pl.min_horizontal("epsilon", 9.0)
+    leaked = pl.when(pl.col("sum") == "plain").then(0.1 * seed).otherwise(0.0)
+    return found.with_columns((1.0 + seed / cost).alias("cost ratio"), leaked.alias("leakage"))
+
+
+def test_a_band_holds_the_median_and_is_narrow_where_seeds_agree() -> None:
+    middle, low, high = band([1.0, 2.0, 3.0, 9.0])
+    assert low <= middle == 2.5 <= high and (low, high) != (middle, middle)
+    assert band([2.0]) == (2.0, 2.0, 2.0) and band([1.5] * 5) == (1.5, 1.5, 1.5)
+    assert band([1.0, 2.0, 3.0]) == band([1.0, 2.0, 3.0])
+
+
+def test_cost_over_epsilon_has_ticks_at_what_was_measured_and_none_at_the_end() -> None:
+    _, ax = plt.subplots()
+    shown = plot.EpsilonDisplay.from_study(frame(), ax=ax)
+    assert shown.ax_ is ax and ax.get_xscale() == "log"
+    assert [one.get_text() for one in ax.get_xticklabels()] == ["0.5", "2", "none"]
+    assert list(shown.lines) == ["plain", "masked"] and ax.get_ylabel() == "cost ratio"
+    assert "4 seeds" in ax.get_legend().get_title().get_text()
+    (line,) = [one for one in ax.lines if one.get_label() == "plain"]
+    np.testing.assert_allclose(line.get_ydata(), [1.3, 1.075])
+    plt.close("all")
+
+
+def test_one_seed_has_no_band_and_says_so() -> None:
+    shown = plot.EpsilonDisplay.from_study(frame().filter(pl.col("seed") == 0))
+    assert "one seed" in shown.ax_.get_legend().get_title().get_text()
+    plt.close("all")
+
+
+def test_a_share_near_zero_does_not_look_large() -> None:
+    ax = plot.EpsilonDisplay.from_study(frame().filter(pl.col("sum") == "masked"), "leakage").ax_
+    assert ax.get_ylim()[1] >= 0.25
+    plt.close("all")
+
+
+def test_leakage_against_cost_has_a_mark_for_each_configuration() -> None:
+    shown = plot.LeakageDisplay.from_study(frame())
+    assert {name: list(own) for name, own in shown.points.items()} == {
+        "plain": ["0.5", "2", ""],
+        "masked": ["0.5", "2", ""],
+    }
+    assert shown.ax_.get_ylim() == (-0.03, 1.03)
+    plt.close("all")
+
+
+def test_several_data_sets_are_no_single_line() -> None:
+    two = pl.concat([frame(), frame("wine")])
+    with pytest.raises(ArgumentError, match="iris, wine"):
+        plot.EpsilonDisplay.from_study(two)
+    assert plot.EpsilonDisplay.from_study(two, data="wine").title == "wine"
+    with pytest.raises(ArgumentError, match="'ari'"):
+        plot.EpsilonDisplay.from_study(two, "ari", data="wine")
+    plt.close("all")
+
+
+def test_numbers_of_a_display_are_what_it_draws() -> None:
+    numbers = BandsDisplay({"a": {1.0: [1.0, 3.0]}}, "rounds", "recovered").numbers()
+    assert [(one["line"], one["rounds"], one["median"], one["n"]) for one in numbers] == [("a", 1.0, 2.0, 2)]
+
+
+def test_a_folder_without_a_study_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match=r"study\.csv"):
+        experiments.read(tmp_path)
+
+
+def test_a_finished_study_is_a_frame_and_a_picture_with_one_line_each(finished: Path) -> None:
+    shown = plot.LeakageDisplay.from_study(finished)
+    assert shown.points and experiments.read(finished)["seed"].unique().to_list() == [0, 1]
+    plt.close("all")

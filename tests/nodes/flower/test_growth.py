@@ -1,0 +1,141 @@
+"""A federation that grows and shrinks: every change of its clients is counted, once, and said beforehand."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from privfed import DWFKMeans
+from privfed.cli.main import main
+from privfed.core.agreed.policy import MOST_FITS, MOST_LOSSES
+from privfed.core.stored.encoding import Refusal, encode
+from privfed.errors import RefusedError
+from privfed.nodes.commands.federations import costs
+from privfed.nodes.deploy.adding import add, approve
+from privfed.nodes.deploy.folders import new_party, read_kit, write_card, write_node
+from privfed.nodes.flower import FlowerEngine
+from privfed.nodes.flower.node import answered
+from privfed.nodes.flower.node_messages import look, read_up
+from privfed.nodes.identity import read_identity
+from privfed.nodes.journal import Journal
+from privfed.protocols.crypto.keys import Identity
+from tests.nodes.flower.networks import Folders
+
+
+def join(home: Path, name: str, **approved: Any) -> Path:
+    """Make a site with rows of its own, as `privfed flower join` does where its owner is silent."""
+    folder = home / name
+    new_party(folder, name)
+    rows = np.random.default_rng(len(name)).normal(size=(30, 2))
+    np.savetxt(home / f"{name}.csv", rows, delimiter=",", header="a,b", comments="")
+    write_node(
+        folder, str(home / f"{name}.csv"), "rows", approved={"algorithms": ("WeightedKMeans",), **approved}
+    )
+    return Path(shutil.copy(write_card(folder), home / f"{name}.pub"))
+
+
+def ran(*words: object, code: int = 0) -> str:
+    done = CliRunner().invoke(main, [str(one) for one in words])
+    assert done.exit_code == code, done.output
+    return " ".join(done.output.split())
+
+
+class Sites:
+    """A federation whose sites come and go."""
+
+    def __init__(self, home: Path, names: str, **approved: Any) -> None:
+        self.home, self.names = home, list[str]()
+        self.change(*(join(home, name, **approved) for name in names))
+
+    def change(self, *cards: Path, remove: str = "") -> None:
+        add(self.home / "fed", cards, remove=tuple(remove), hosts=("hub",))
+        self.names = [*(one for one in self.names if one not in remove), *(card.stem for card in cards)]
+        for name in self.names:
+            approve(self.home / name, read_kit(self.home / "fed.kit"))
+
+    def engine(self) -> FlowerEngine:
+        return FlowerEngine(
+            self.home / "fed", network=Folders(tuple(self.home / name for name in self.names))
+        )
+
+    def fit(self) -> None:
+        with self.engine() as engine:
+            DWFKMeans(2, engine=engine, random_state=0, max_iter=1, tol=0).fit()
+            engine.end_fits()
+
+    def journal(self, name: str) -> Journal:
+        return Journal(self.home / name, read_identity(self.home / name))
+
+
+def test_a_federation_grows_and_shrinks_by_default_and_each_list_costs_once(tmp_path: Path) -> None:
+    sites = Sites(tmp_path, "abc")
+    sites.fit()
+    for name in "def":
+        sites.change(join(tmp_path, name))
+        sites.fit()
+    sites.change(remove="f")
+    sites.fit()  # Of the clients of an earlier list: that costs nothing.
+    fits, usage = sites.journal("a").fits, sites.journal("a").usage("rows")
+    assert [one.losses for one in fits] == [0, 1, 1, 1, 0]
+    assert usage.losses == sum(one.losses for one in fits) == 3 < MOST_LOSSES
+    assert sites.journal("f").usage("rows").losses == 0
+
+
+def test_nodes_say_what_a_fit_costs_and_what_is_left(tmp_path: Path) -> None:
+    sites = Sites(tmp_path, "abc")
+    assert costs(sites.engine()) == [
+        f"left before this fit at a, b, c: {MOST_FITS} fits, {MOST_LOSSES} changes or losses of clients"
+    ]
+    sites.fit()
+    sites.change(join(tmp_path, "d"))
+    found = sites.engine().standing()
+    assert {name: one.cost for name, one in found.items()} == {"a": 1, "b": 1, "c": 1, "d": 0}
+    assert found["a"].left == {"max_fits": MOST_FITS - 1, "max_losses": MOST_LOSSES}
+    assert "takes 1 of the changes" in costs(sites.engine())[0]
+    # Nobody but the coordinator of a node's list is told.
+    asked = encode(look(bytes(32), bytes(32), Identity.generate()))
+    assert isinstance(read_up(answered(tmp_path / "d", asked), "d"), Refusal)
+
+
+def test_what_a_lost_machine_gave_stays_counted_with_its_groups(tmp_path: Path) -> None:
+    sites = Sites(tmp_path, "abc", max_fits=2)
+    sites.fit()
+    lost, table = tmp_path / "a", tmp_path / "a.csv"
+    for name, words in (("record", ()), ("whole", ("--with-groups",))):
+        ran("journal", "export", lost, "--out", tmp_path / f"{name}.json", *words)
+    words = ("flower", "join", tmp_path / "new", "--name", "a", "--data", table, "--max-fits", 2)
+    words = (*words, "--algorithms", "WeightedKMeans", "--data-set", "rows", "--carry")
+    # Rows that were grouped once are never grouped anew.
+    assert "has no groups of 'rows'" in ran(*words, tmp_path / "record.json", code=2)
+    shutil.rmtree(tmp_path / "new")
+    assert "carried 1 fits of a" in ran(*words, tmp_path / "whole.json")
+    before, after = sites.journal("a"), Journal(tmp_path / "new", read_identity(tmp_path / "new"))
+    assert after.usage("rows") == before.usage("rows") and after.fits[0].closed
+    assert after.data_set("rows").kept(True) == before.data_set("rows").kept(True)
+    lost.rename(tmp_path / "lost")
+    (tmp_path / "new").rename(lost)
+    sites.change(Path(shutil.copy(lost / "card", tmp_path / "a.pub")), remove="a")
+    sites.fit()
+    # The budget of the old identity goes on: two fits, and no third.
+    assert sites.journal("a").usage("rows").fits == 2
+    assert sites.engine().standing()["a"].left["max_fits"] == 0
+
+
+def test_a_fit_that_cannot_go_on_is_ended_and_counts_nowhere(tmp_path: Path) -> None:
+    sites = Sites(tmp_path, "abc", max_losses=0)
+    sites.fit()
+    sites.change(join(tmp_path, "d"))
+    for _ in range(2):
+        with pytest.raises(RefusedError, match="policy:max_losses"):
+            sites.fit()
+    # The fourth had joined, and the others had not.
+    (first, second), usage = sites.journal("d").fits, sites.journal("d").usage("rows")
+    assert first.closed and second.closed and (usage.fits, usage.losses, first.losses) == (0, 0, 0)
+    assert sites.journal("a").usage("rows").fits == 1
+    sites.change(remove="d")
+    sites.fit()
