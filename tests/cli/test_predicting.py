@@ -48,6 +48,23 @@ def test_rows_with_gaps_are_what_the_fit_made_of_them(missing: str, tmp_path: Pa
     assert "1 missing or infinite values in column 'a'" in said
 
 
+@pytest.mark.parametrize("identified", [True, False])
+def test_the_id_of_a_fit_stands_beside_the_cluster(identified: bool, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        f"{'uvw'[i % 3]},p{i:03},{x!r},{y!r}" for i, (x, y) in enumerate(rng.uniform(size=(30, 2)).tolist())
+    ]
+    (tmp_path / "t.csv").write_text("\n".join(["site,patient,a,b", *rows]))
+    words = ("--id", "patient") if identified else ("--drop", "patient")
+    run("fit", tmp_path / "t.csv", "--group", "site", "-k", 2, *words, "--out", tmp_path / "run")
+    head, *lines = run("predict", tmp_path / "run", tmp_path / "t.csv").stdout.splitlines()
+    assert ("patient" in head.split(",")) == identified
+    if identified:
+        assert [line.split(",")[head.split(",").index("patient")] for line in lines] == [
+            f"p{i:03}" for i in range(30)
+        ]
+
+
 @pytest.mark.parametrize("scale", ["none", "standard"])
 def test_rows_of_a_mixture_are_of_their_likeliest_component(scale: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
