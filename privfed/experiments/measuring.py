@@ -88,7 +88,7 @@ def measure(setup: Setup, seed: int, parts: Iterable[str], folder: Path) -> dict
         model = estimator(setup, scene, seed)
         began = time.process_time()
         with warnings.catch_warnings():
-            # The warning is suppressed, as the report shows which fits did not converge and what helps.
+            # The warning is suppressed, as the report shows what a fit finds about itself.
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit_clients(gather(scene.tables(labelled=isinstance(model, FederatedModel))))
         seconds, clients = time.process_time() - began, float(model.federation_.traffic.engine_seconds)
@@ -152,12 +152,13 @@ def _measurement(
 
 
 def _part(measured: Callable[[], Measured]) -> Part:
-    """Measure; an error is stored in the part, and warnings as its notes."""
+    """Measure; an error is stored in the part, and warnings that are no finding as its notes."""
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             values, timing = measured()
-        notes = sorted({" ".join(str(one.message).split()) for one in caught})
+        told = {str(one.message) for one in caught} - {*values.get("findings", {}).values()}
+        notes = sorted({" ".join(one.split()) for one in told})
         return Part(values={**values, "notes": notes} if notes else values, timing=timing)
     except Exception as error:  # Whatever fails in a cell must not end the study.
         return Part(values={}, timing={}, error=f"{type(error).__name__}: {' '.join(str(error).split())}")
@@ -174,7 +175,7 @@ def _values(setup: Setup, scene: Scene, model: Fitted, central: float) -> dict[s
             **_utility(scene, model.cluster_centers_, central),
             "centers": sha256(model.cluster_centers_.tobytes()).hexdigest()[:16],
             "converged": model.converged_,
-            "remedy": model.remedy(),
+            "findings": {one.code: one.text for one in model.findings_},
             **_convergence(scene, model.history_, central),
         }
     values = {
@@ -242,7 +243,7 @@ def values_of_models(scene: Scene, model: FederatedModel) -> dict[str, Any]:
         "parameters": model.models_.shape[1],
         "centers": sha256(model.models_.tobytes()).hexdigest()[:16],
         "converged": None,
-        "remedy": "",
+        "findings": {},
         "marks": [],
         "score_ratio_after": [],
     }

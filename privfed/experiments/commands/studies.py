@@ -163,8 +163,7 @@ def tell(checked: Plan, rows: list[Row], out: Path, store: Store) -> None:
         echo(f"All fits together, {budget}")
     if claims_of(rows):
         echo(SCORED)
-    unsettled = sum(len(row.unconverged) for row in rows)
-    if unsettled:
+    if unsettled := sum(len(row.unconverged) for row in rows):
         echo(f"{unsettled} fits did not converge: the report says why, and what helps", err=True)
     if failed:
         click.echo(f"{failed} measurements failed: see the report", err=True)

@@ -19,6 +19,7 @@ from privfed.attacks import ActiveAttack, Status
 from privfed.attacks.base.interface import attack_class
 from privfed.attacks.base.reading import in_words
 from privfed.core.stored.files import rewrite
+from privfed.estimators.judging import MOST
 from privfed.experiments.planning import Plan
 from privfed.experiments.report.advice import Advice, advised, answers
 from privfed.experiments.report.claims import SCORED, ComposedBudget, composed_budgets, saw
@@ -44,6 +45,8 @@ from privfed.experiments.running import Store
 from privfed.version import __version__
 
 PAGE, STUDY = "report.html", "study.toml"
+_SEVERE = ("changed", "coarse", "empty", "singular", "few-rows", "unconverged", "off-means", "clipped")
+"""Findings of fits, the most severe first."""
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "cryptography", "polars")
 MEANINGS = {
     "cost ratio": "k-means cost of the centers, divided by that of central k-means (the best of 20 starts)",
@@ -103,7 +106,7 @@ def page(
         ("more", "Further figures", "".join(figures.values()), True),
         ("each", "Attack by attack", _matrix(rows), True),
         ("together", "All fits together", _composed_budgets(budgets), True),
-        ("convergence", "Fits that did not converge", _unconverged(rows), True),
+        ("findings", "What fits find about themselves", _found(rows), True),
         ("table", "All configurations", _table(plan, rows), True),
         ("saw", "What each party saw", _parties(rows), True),
         ("attacks", "The attacks", _attacks(plan), True),
@@ -220,11 +223,10 @@ def _silent(rows: Sequence[Row]) -> str:
 
 def _composed_budgets(budgets: Sequence[ComposedBudget]) -> str:
     listed = "".join(f"<li>{escape(str(one))}</li>" for one in budgets)
-    text = (
+    return listed and (
         "<p>Each fit keeps its own budget. A reader of all that this folder ever reported sees all of them, "
-        "and claims add up:</p>"
+        f"and claims add up:</p><ul>{listed}</ul>"
     )
-    return f"{text}<ul>{listed}</ul>" if listed else ""
 
 
 def _table(plan: Plan, rows: Sequence[Row]) -> str:
@@ -260,19 +262,27 @@ def _table(plan: Plan, rows: Sequence[Row]) -> str:
     )
 
 
-def _unconverged(rows: Sequence[Row]) -> str:
-    """Return a table of fits that did not converge, why, and what helps."""
-    name = short(rows)
-    lines = (
-        (f"#{i}", name(row), ", ".join(str(seed) for seed, own in row.unconverged.items() if own == why), why)
+def _found(rows: Sequence[Row]) -> str:
+    """Return a table of what fits find about themselves: each kind once, the most severe first."""
+    said = [
+        (code, i, text)
         for i, row in enumerate(rows, start=1)
-        for why in dict.fromkeys(row.unconverged.values())
+        for own in row.findings.values()
+        for code, text in own.items()
+    ]
+    kinds = sorted({code for code, _, _ in said}, key=lambda code: (*_SEVERE, code).index(code))[:MOST]
+    lines = (
+        (code.replace("-", " "), f"{len(own)} of {fits}", own[0][2], listed(sorted({i for _, i, _ in own})))
+        for fits in [sum(len(row.cells) for row in rows)]
+        for code in kinds
+        for own in [[one for one in said if one[0] == code]]
     )
-    text = (
-        '<p class="warn">Their centers were still moving: what was '
-        "measured of them is of a state on the way.</p>"
+    return scrolled(
+        ("", "fits", "what the first of them says, and what helps", "configurations"),
+        lines,
+        about='<p class="warn">Figures of these fits hold with this reservation. results.json has what each '
+        "fit says.</p>",
     )
-    return scrolled(("", "configuration", "seeds", "why, and what helps"), lines, about=text)
 
 
 def _parties(rows: Sequence[Row]) -> str:
@@ -311,8 +321,11 @@ def _failures(rows: Sequence[Row]) -> str:
         for row in rows
         for cell, part, error in row.errors
     )
-    text = '<p class="warn">These measurements are missing above; all others are there.</p>'
-    return scrolled(("cell", "configuration", "measurement", "error"), lines, about=text)
+    return scrolled(
+        ("cell", "configuration", "measurement", "error"),
+        lines,
+        about='<p class="warn">These measurements are missing above; all others are there.</p>',
+    )
 
 
 def _origin(plan: Plan, rows: Sequence[Row]) -> str:

@@ -24,7 +24,7 @@ from privfed.privacy.claim import PrivacySpent
 COSTS = ("bytes_up", "bytes_down", "exchanges", "rounds", "sums", "client_seconds", "server_seconds")
 """Measures of cost: bytes and seconds of one client; `server_seconds` are the server's own."""
 
-_TEXTS = ("ran", "remedy", "notes")
+_TEXTS = ("ran", "findings", "notes")
 """Texts about a fit, which are no measures."""
 
 _OF_AN_ATTACK = ("recovered", "precision", "baseline", "bound", "advantage")
@@ -106,7 +106,7 @@ class Row:
         outcomes: seed -> hash of all that was measured of its fit.
         measured: seed -> name -> value; `stats` are their figures.
         same_as: an earlier configuration that equals it; None if there is none.
-        unconverged: seed -> why its fit did not converge and what helps, for fits that did not.
+        findings: seed -> code -> what its fit says against its own result, and what helps.
     """
 
     id: str
@@ -125,7 +125,7 @@ class Row:
     against: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     claim: PrivacySpent | None = None
-    unconverged: dict[int, str] = field(default_factory=dict)
+    findings: dict[int, dict[str, str]] = field(default_factory=dict)
     ran: str = ""
     outcomes: dict[int, str] = field(default_factory=dict)
     measured: dict[int, dict[str, float]] = field(default_factory=dict, repr=False)
@@ -137,6 +137,11 @@ class Row:
         labels = self.setup.labels
         defended = "" if labels["defence"] == "none" else f", {labels['defence']}"
         return f"{labels['algorithm']}{defended}"
+
+    @property
+    def unconverged(self) -> list[int]:
+        """Seeds whose fits did not converge."""
+        return [seed for seed, own in self.findings.items() if "unconverged" in own]
 
     def status(self, attack: str) -> Status:
         """Return how an attack ended, over all seeds on which it was run."""
@@ -235,7 +240,7 @@ def _row(setup: Setup, parts: Mapping[int, Mapping[str, Part]]) -> Row:
         ran=first.get("ran", ""),
         outcomes={seed: _outcome(fit) for seed, fit in fits.items()},
         measured=dict(measured),
-        unconverged={seed: fit["remedy"] for seed, fit in fits.items() if fit["converged"] is False},
+        findings={seed: fit["findings"] for seed, fit in fits.items() if fit.get("findings")},
     )
 
 
@@ -348,7 +353,7 @@ def plain(row: Row) -> dict[str, Any]:
         "notes": row.notes,
         "ran": row.ran,
         "same_as": None if row.same_as is None else asdict(row.same_as),
-        "unconverged": {str(seed): why for seed, why in row.unconverged.items()},
+        "findings": {str(seed): own for seed, own in row.findings.items()},
         "errors": [{"cell": cell, "part": part, "error": error} for cell, part, error in row.errors],
     }
 

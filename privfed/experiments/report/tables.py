@@ -106,8 +106,7 @@ def remarks(row: Row) -> str:
     """Return the remarks on a configuration, in one line."""
     said = [] if row.same_as is None else [str(row.same_as)]
     said += [f"not applicable: {name}" for name in row.not_applicable if name not in row.attacks]
-    if row.unconverged:
-        said.append(f"{len(row.unconverged)} of {len(row.cells)} fits did not converge")
+    said += [f"{len(row.unconverged)} of {len(row.cells)} fits did not converge"] * bool(row.unconverged)
     return "; ".join(said)
 
 
