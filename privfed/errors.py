@@ -325,8 +325,13 @@ REMEDIES = {
         "A node cannot read the agreement, and its log says why: give all parties the same version of privfed"
     ),
     "agreement:program": (
-        "A node cannot build what was agreed, and its log says why. It runs another version of privfed or "
-        "numpy, or its owner has not registered an algorithm that is not privfed's own (modules in node.toml)"
+        "A node cannot build what was agreed, and its log says why: its owner has not registered an "
+        "algorithm or model that is not privfed's own (modules in node.toml)"
+    ),
+    "version": (
+        "The code names what must be equal and is not, the agreement's number and the node's: the party with "
+        "the lower number installs a newer privfed, or numpy where that is named. 'privfed flower status' "
+        "says which version each party has"
     ),
     "agreement:columns": (
         "A node's table has other columns than the coordinator's federation.toml, or its owner lists them in "
@@ -386,10 +391,10 @@ _OF_MESSAGES = frozenset(
 
 
 def remedied(code: str) -> str:
-    """Return the code in `REMEDIES` whose remedy is that of `code`, which may name a client's position."""
+    """Return the code in `REMEDIES` whose remedy is that of `code`, which may name a position or versions."""
     kind, _, rest = code.partition(":")
-    if kind == "journal" and rest.isdecimal():
-        return "journal:peer"
+    if kind == "version" or (kind == "journal" and rest.isdecimal()):
+        return {"journal": "journal:peer"}.get(kind, kind)
     return "message" if kind in _OF_MESSAGES and code not in REMEDIES else code
 
 

@@ -41,9 +41,13 @@ from privfed.protocols.crypto.keys import (
     seal,
     unseal,
 )
+from privfed.version import __version__
 
 VERSION = 13
 """Of the form below."""
+
+WRITTEN_BY = {11: "0.4.0"}
+"""Form of a journal -> version of privfed that wrote it."""
 
 ROWS = "rows"
 """Kind of the entry that ends a transaction in which a row was changed."""
@@ -166,8 +170,11 @@ class Database:
             (well,) = database.execute("PRAGMA quick_check").fetchone()
         if version != VERSION:
             raise StateError(
-                f"{self.path} is a journal of format {version}, this privfed reads format {VERSION}; use the "
-                "privfed that wrote it."
+                f"{self.path} is a journal of format {version}, written by privfed "
+                f"{WRITTEN_BY.get(version, 'of another version')}, and privfed {__version__} reads format "
+                f"{VERSION}: finish its fits with that version, then go on with a record that it exported "
+                "(privfed flower join --carry). Versions up to 0.4.0 export none that is signed: make a new "
+                "identity (privfed keys new) and lower its limits by what 'privfed journal show' says there."
             )
         if well != "ok":
             raise self._unusable("it is damaged")

@@ -24,6 +24,7 @@ from privfed.nodes.journal import FILE, Journal
 from privfed.nodes.party import Party
 from privfed.protocols.plain import Plain, PlainAnswer
 from privfed.questions.nested_cells import NestedCells
+from privfed.version import __version__
 from tests.nodes.journals import DOMAIN, SERVER, agreement, client, new_party, question, request
 from tests.owners import assert_the_owners, umask
 from tests.some import some
@@ -271,6 +272,20 @@ def test_damage_and_other_versions_are_errors(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="cannot be used") as caught:
         Journal(tmp_path / "party", own)
     assert "secret" not in str(caught.value)
+
+
+def test_a_journal_of_0_4_0_is_refused_by_its_version_and_stays_as_it_is(tmp_path: Path) -> None:
+    own, _ = new_party(tmp_path / "party")
+    kept = tmp_path / "party" / FILE
+    kept.unlink()
+    database = sqlite3.connect(kept)
+    database.executescript((Path(__file__).parent / "journal_0_4_0.sql").read_text(encoding="utf-8"))
+    database.close()
+    before = kept.read_bytes()
+    with pytest.raises(StateError, match=r"privfed 0\.4\.0,.*--carry.*privfed keys new") as refused:
+        Journal(tmp_path / "party", own)
+    assert "\n" not in str(refused.value) and __version__ in str(refused.value)
+    assert kept.read_bytes() == before
 
 
 def test_noised_sums_are_paid_in_the_journal(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from privfed.protocols.plain import PlainAnswer, PlainRequest
 from privfed.questions.cells import CellSums
 from privfed.questions.lloyd import Inertia, LloydSums
 from privfed.questions.ranges import FeatureRanges, locate
+from privfed.version import __version__
 from tests.nodes.journals import agreement, client, new_party
 from tests.party.test_program import PRIVATE, WORDS, fitted, private, tables
 from tests.some import some
@@ -240,14 +241,24 @@ def test_what_no_algorithm_has_is_not_built(agreed: Of) -> None:
     assert "tests.party.never_imported" not in sys.modules
 
 
-@pytest.mark.parametrize("name", ["privfed", "numpy"])
-def test_other_versions_are_not_followed(name: str) -> None:
+def agreed_for(**versions: str | None) -> Configuration:
     agreed = agreed_fit("plain").configuration
     assert agreed.program is not None
-    versions = own_versions() | {name: "0.0"}
-    program = msgspec.structs.replace(agreed.program, versions=versions)
-    with pytest.raises(ArgumentError, match=f"the agreement is for {name} 0.0, here is"):
-        agreed_program(msgspec.structs.replace(agreed, program=program))
+    given = {name: one for name, one in (own_versions() | versions).items() if one is not None}
+    return msgspec.structs.replace(agreed, program=msgspec.structs.replace(agreed.program, versions=given))
+
+
+@pytest.mark.parametrize("name", ["wire", "algorithms", "numpy"])
+@pytest.mark.parametrize("version", ["0.0", None])
+def test_what_must_be_equal_is(name: str, version: str | None) -> None:
+    with pytest.raises(ArgumentError, match=rf"{name} {version or 'none'} \(privfed 9.9.1\)") as refused:
+        agreed_program(agreed_for(**{name: version, "privfed": "9.9.1"}))
+    assert __version__ in str(refused.value) and own_versions()[name] in str(refused.value)
+
+
+@pytest.mark.parametrize("version", ["0.5.99", None])
+def test_versions_of_privfed_with_the_same_numbers_work_together(version: str | None) -> None:
+    assert agreed_program(agreed_for(privfed=version)) is not None
 
 
 class Elsewhere(Engine):

@@ -20,7 +20,7 @@ from privfed.core.stored.encoding import Array, asdict, types_of
 from privfed.core.values.guarantee import Word
 from privfed.core.values.numbers import Integer, Items, Named
 from privfed.errors import ArgumentError
-from privfed.version import __version__
+from privfed.version import EQUAL, __version__
 
 
 class Of(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="of"):
@@ -72,8 +72,7 @@ class AgreedProgram(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     Args:
         algorithm: what is asked first; None for metrics alone.
         metrics: what may follow it, each at most once, in any order.
-        versions: of privfed, and the first two numbers of numpy's: with others, public geometry that follows
-            from a seed may differ.
+        versions: what this party runs (`own_versions`), of which all but privfed's own must be equal.
     """
 
     algorithm: Of | None
@@ -104,19 +103,17 @@ class AgreedProgram(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 )
 
     def check_versions(self) -> None:
-        """Check that this party runs the agreed versions.
+        """Check that what must be equal is equal here.
 
         Raises:
-            ArgumentError: it runs others.
+            ArgumentError: it is not; the message names both versions, and who changes.
         """
-        own = own_versions()
-        for name in sorted({*own, *self.versions}):
-            agreed = self.versions.get(name)
-            if agreed != own.get(name):
-                raise ArgumentError(
-                    f"the agreement is for {name} {agreed}, here is {own.get(name)}: public geometry that "
-                    "follows from the seed may differ. Install the agreed version, or agree anew."
-                )
+        for name, agreed, here in apart(self.versions):
+            raise ArgumentError(
+                f"the agreement is for {name} {agreed} (privfed {self.versions.get('privfed')}), here is "
+                f"{name} {here} (privfed {__version__}): the party with the lower number installs a newer "
+                f"{'numpy' if name == 'numpy' else 'privfed'}, or go on with the versions that agreed."
+            )
 
 
 def values_of(agreed: Of | None, *names: str) -> Iterator[Value]:
@@ -135,8 +132,20 @@ def kept_starts(program: AgreedProgram | None) -> tuple[Of, ...]:
 
 
 def own_versions() -> dict[str, str]:
-    """Return the versions that this party runs, as agreements name them."""
-    return {"numpy": ".".join(np.__version__.split(".")[:2]), "privfed": __version__}
+    """Return what this party runs, as agreements name it: what must be equal, and privfed's own version.
+
+    Numpy may change what follows from a seed with the second number of its version.
+    """
+    return {**EQUAL, "numpy": ".".join(np.__version__.split(".")[:2]), "privfed": __version__}
+
+
+def apart(versions: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Return the name of what must be equal and is not, what `versions` has of it, and what is here."""
+    return [
+        (name, versions.get(name, "none"), here)
+        for name, here in own_versions().items()
+        if name != "privfed" and versions.get(name) != here
+    ]
 
 
 def check_parameters(kind: Any) -> None:

@@ -57,7 +57,7 @@ class Array(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
         return frozen_array(np.frombuffer(self.data, dtype="<f8").reshape(self.shape))
 
 
-CODE = "^[a-z0-9_:]{0,64}$"
+CODE = "^[a-z0-9_:.]{0,64}$"
 """Pattern of the codes of refusals."""
 
 

@@ -35,7 +35,7 @@ from privfed.cli.run_folder import (
     pretty,
     values_of,
 )
-from privfed.core.agreed.program import own_versions
+from privfed.core.agreed.program import apart
 from privfed.core.stored.files import replaced, rewrite, write_new
 from privfed.data.table_files import write_table
 from privfed.errors import ArgumentError
@@ -64,6 +64,7 @@ from privfed.privacy.ledger import spent_line
 from privfed.tables.commands.learning import check_new, write_scales
 from privfed.tables.described import declared_by, in_files
 from privfed.tables.schema import Schema, parse, schema_text, to_toml
+from privfed.version import __version__
 
 _UNSCALED = 'nodes scale by their schema, which says scale = "range" or what privfed flower scale has learnt'
 
@@ -196,11 +197,16 @@ def status(folder: Path, as_json: bool) -> None:
 
 def _why(about: About, parties: str) -> list[str]:
     """Return why a node that answers would take no part in a fit."""
-    off, own = about.at - time.time(), own_versions()
-    why = [f"its clock is {off:+.0f} s from here"] if abs(off) > _CLOCK else []
-    if about.parties != parties:
-        why.append("another list of parties: its owner's move, privfed flower node --kit")
-    return why + [f"{one} {n}, here {own[one]}" for one, n in about.versions.items() if own.get(one) != n]
+    off, other = about.at - time.time(), about.parties != parties
+    return [
+        *([f"its clock is {off:+.0f} s from here"] if abs(off) > _CLOCK else ()),
+        *(["another list of parties: its owner's move, privfed flower node --kit"] if other else ()),
+        *(
+            f"{name} {there}, here {here}: the lower is upgraded (privfed {about.versions.get('privfed')}, "
+            f"here {__version__})"
+            for name, there, here in apart(about.versions)
+        ),
+    ]
 
 
 def run(folder: Path, clients: tuple[str, ...], **given: Any) -> None:

@@ -19,7 +19,7 @@ from typing import Any, TextIO
 from privfed.core.agreed.agreement import Agreement
 from privfed.core.stored.encoding import Refusal, decode
 from privfed.core.stored.files import make_folder, open_file
-from privfed.errors import REMEDIES, PrivFedError
+from privfed.errors import REMEDIES, PrivFedError, remedied
 from privfed.nodes.deploy.certificates import NODE_KEY
 from privfed.nodes.deploy.folders import KIT, read_kit
 from privfed.nodes.deploy.processes import stop_by_signals
@@ -161,8 +161,7 @@ def _replied(reply: bytes | None) -> tuple[str, str]:
     except PrivFedError:
         return "failed", "no reply"
     if isinstance(answer, messages.Declined | Refusal):
-        remedy = REMEDIES.get(answer.code, "")
-        return "refused", f"{answer.code}. {remedy}" if remedy else answer.code
+        return "refused", ". ".join(filter(None, (answer.code, REMEDIES.get(remedied(answer.code)))))
     if isinstance(answer, messages.Silent):
         return (
             "failed",

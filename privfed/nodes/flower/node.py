@@ -18,7 +18,7 @@ import msgspec
 
 from privfed.core.agreed.agreement import Agreement
 from privfed.core.agreed.configuration import Configuration
-from privfed.core.agreed.program import own_versions
+from privfed.core.agreed.program import apart, own_versions
 from privfed.core.asking.question import ERRORS
 from privfed.core.roles.engine import Client, ErrorLog, note
 from privfed.core.stored.encoding import CODE, Codec, Refusal, encode
@@ -214,6 +214,8 @@ class Node:
     def _check_program(self, agreement: Agreement) -> None:
         """Check that this node can build what was agreed; what it lacks stays in its log."""
         configuration = agreement.configuration
+        for one in apart(configuration.program.versions) if configuration.program else ():
+            raise PolicyError(f"version:{':'.join(one)}")
         try:
             program = agreed_program(configuration, self._settings.domain_of(configuration))
         except PolicyError:

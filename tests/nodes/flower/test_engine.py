@@ -13,6 +13,7 @@ import pytest
 
 from privfed import DPKMeans, DWFKMeans, FederatedScaler, load, metrics
 from privfed.core.agreed.agreement import Agreement, Registry
+from privfed.core.agreed.program import own_versions
 from privfed.core.record.records import Summed, question_of
 from privfed.core.stored.encoding import Refusal, encode
 from privfed.errors import ArgumentError, MessageError, NotEnoughClientsError, ProtocolError, RefusedError
@@ -341,6 +342,30 @@ def test_a_node_joins_what_its_own_coordinator_signed_with_its_own_parties_only(
     for damaged in (b"", b"anything", whole[:-1], whole + b"\0", whole.replace(b"agreement", b"agreemend")):
         signed = join(damaged, agreement.digest, reader, server)
         assert code(node, encode(signed)) == "agreement:format"
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "refusal"),
+    [
+        ("wire", "99", f"version:wire:99:{own_versions()['wire']}"),
+        ("numpy", "1.9", f"version:numpy:1.9:{own_versions()['numpy']}"),
+        ("algorithms", "Ward 3\n", "error"),
+        ("privfed", "0.5.99", None),
+    ],
+)
+def test_a_node_names_both_versions_of_what_must_be_equal(
+    folder: Path, name: str, version: str, refusal: str | None
+) -> None:
+    agreement, _ = joined(folder)
+    node, server = nodes_of(folder)[0], read_identity(folder / "coordinator").key
+    agreed, change = agreement.configuration, msgspec.structs.replace
+    assert agreed.program is not None
+    program = change(agreed.program, versions=agreed.program.versions | {name: version})
+    other = Agreement(change(agreed, program=program), agreement.registry)
+    if refusal is None:
+        assert isinstance(read_up(answered(node, request(other, server)), "a node"), Joined)
+    else:
+        assert code(node, request(other, server)) == refusal
 
 
 def test_a_node_with_copies_of_agreements_joins_only_these(folder: Path) -> None:
