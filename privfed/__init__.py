@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         WFKMeans,
     )
     from privfed.estimators.merged import MergedClusters
+    from privfed.estimators.mixtures import FederatedGaussianMixture
     from privfed.estimators.moments import FederatedScaler, FederatedSummary
     from privfed.estimators.private import DPKMeans
     from privfed.estimators.saving import load

@@ -325,8 +325,10 @@ class GaussianMixture(RoundsAlgorithm):
 
     def state(self, n_features: int) -> Mapping[str, Shape]:
         """Return the arrays of `AtComponents`, and the bound."""
-        known = declared(self.covariance_type, self.n_clusters, n_features, self.units)
-        return {**known, "bound": Shape(1)}
+        return {
+            **declared(self.covariance_type, self.n_clusters, n_features, self.units),
+            "bound": Shape(1),
+        }
 
     def round_phases(self, setting: Setting, number: int) -> Phases:
         """Return the first moments, then the rounds."""

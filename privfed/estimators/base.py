@@ -6,7 +6,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from itertools import chain, islice
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from sklearn.base import clone
@@ -37,7 +37,7 @@ from privfed.estimators.judging import MOST, Finding, findings, of_changed, rele
 from privfed.estimators.nearest import NearestCenters
 from privfed.estimators.parameters import Clusters, Fixed, Measured, Scaled, Surroundings
 from privfed.estimators.registry import ESTIMATORS, SHORT, stored_name
-from privfed.estimators.saving import NOT_PART_OF_THE_AGREEMENT, Arrays, NoLabels, plain_params
+from privfed.estimators.saving import NOT_PART_OF_THE_AGREEMENT, Arrays, plain_params
 from privfed.estimators.scaling import Scaling, fit_scaled
 from privfed.federation.clients import Clients
 from privfed.federation.driver import Federation, Watcher
@@ -93,9 +93,6 @@ class FederatedClusterer(
         ProtocolError: a sum could not be completed; with `run_dir`, `fit` can be resumed.
     """
 
-    labels_: Any = NoLabels()
-    scaling_: Scaling | None = None
-
     @abstractmethod
     def make_algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
         """Check the parameters and return the algorithm.
@@ -126,7 +123,7 @@ class FederatedClusterer(
 
     def fit(
         self, X: Any = None, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
-    ) -> FederatedClusterer:
+    ) -> Self:
         """Cluster the data of several clients.
 
         Args:
@@ -147,7 +144,7 @@ class FederatedClusterer(
 
     def resume(
         self, X: Any = None, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
-    ) -> FederatedClusterer:
+    ) -> Self:
         """Finish the run in `run_dir` with the same clients: recorded totals are replayed, the rest is asked.
 
         Raises:
@@ -162,7 +159,7 @@ class FederatedClusterer(
         *,
         resume: bool = False,
         watch: Watcher | None = None,
-    ) -> FederatedClusterer:
+    ) -> Self:
         """Cluster named clients.
 
         Args:

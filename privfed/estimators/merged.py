@@ -12,7 +12,7 @@ follows from released centers and sizes.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -74,12 +74,12 @@ class MergedClusters(ClusterMixin, BaseEstimator):
 
     def fit(
         self, X: Any = None, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
-    ) -> MergedClusters:
+    ) -> Self:
         """Fit the centers as `DWFKMeans.fit` does, and join them."""
         model = DWFKMeans(N_CENTERS) if self.estimator is None else clone(self.estimator)
         return self.join(model.fit(X, y, groups, client_names))
 
-    def join(self, fitted: FederatedClusterer) -> MergedClusters:
+    def join(self, fitted: FederatedClusterer) -> Self:
         """Join the centers of an estimator that is fitted, or loaded; nobody is asked.
 
         Raises:

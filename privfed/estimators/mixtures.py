@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -73,9 +73,7 @@ class FederatedGaussianMixture(Mixture, FederatedClusterer):
             return self._made(PrivateMixture, n_features, seed, max_iter=min(self.max_iter, MOST_ROUNDS))
         return self._made(GaussianMixture, n_features, seed, units=self._units(n_features))
 
-    def fit_clients(
-        self, clients: Clients, *, resume: bool = False, watch: Watcher | None = None
-    ) -> FederatedClusterer:
+    def fit_clients(self, clients: Clients, *, resume: bool = False, watch: Watcher | None = None) -> Self:
         """Fit named clients, as all estimators do; columns of one nominal variable are scaled together."""
         blocks = clients.blocks if self.nominal is None else tuple(map(tuple, self.nominal))
         return super().fit_clients(replace(clients, blocks=blocks), resume=resume, watch=watch)

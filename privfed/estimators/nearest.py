@@ -12,7 +12,7 @@ from privfed.core.values.domain import FloatArray
 from privfed.data.table import ClientTables
 from privfed.estimators.fitting import rows_of
 from privfed.estimators.mixins import ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
-from privfed.estimators.saving import Saved, check_fitted
+from privfed.estimators.saving import NoLabels, Saved, check_fitted
 from privfed.estimators.scaling import Scaling
 from privfed.federation.passed import as_passed, check_one_table, is_client_list
 from privfed.numerics.kernels.dispatch import assign
@@ -23,6 +23,7 @@ class NearestCenters(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
     """Adds predict, transform and score to an estimator with centers."""
 
     cluster_centers_: FloatArray
+    labels_: Any = NoLabels()
     scaling_: Scaling | None = None
 
     def _rows(self, X: Any) -> FloatArray:

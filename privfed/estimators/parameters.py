@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from privfed.core.agreed.policy import ClientPolicy
     from privfed.core.connection import Engine
-    from privfed.core.roles.secure_sum import SecureSum
+    from privfed.core.roles.secure_sum import SecureSum, SumName
     from privfed.core.values.domain import Domain
     from privfed.metrics.named import Named
     from privfed.privacy.claim import Privacy
@@ -28,7 +28,7 @@ class Surroundings:
     trains = False
     """Whether it trains models, with what `PARTS` has for them; otherwise it clusters rows."""
 
-    protocol: str | SecureSum = parameter(
+    protocol: SumName | SecureSum = parameter(
         default="masked",
         text='the secure sum: a name ("plain", "masked", "masked-verified", "group-masked", "ckks") '
         "or a configured object of `privfed.protocols`.",

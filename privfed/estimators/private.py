@@ -26,7 +26,7 @@ from privfed.algorithms.weightings import check_weighting
 from privfed.algorithms.wf_kmeans import WeightedCentroids
 from privfed.core.asking.question import Question
 from privfed.core.roles.conversation import Algorithm
-from privfed.core.roles.secure_sum import SecureSum
+from privfed.core.roles.secure_sum import SecureSum, SumName
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.core.values.guarantee import Noise, Unit
 from privfed.errors import ArgumentError, PrivacyError
@@ -55,7 +55,7 @@ class DPKMeans(PublicStart, FederatedClusterer):
         BudgetError: a sum had to be asked again, and no budget was kept for that (`Privacy(spare=...)`).
     """
 
-    protocol: str | SecureSum = parameter(
+    protocol: SumName | SecureSum = parameter(
         default="masked",
         text='the secure sum, a name or a configured object of `privfed.protocols`. Over "plain" each '
         "client adds the whole noise; over the others the honest clients of a sum share it.",

@@ -15,7 +15,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 from zipfile import BadZipFile
 
 import msgspec
@@ -33,6 +33,9 @@ from privfed.estimators.mixins import BaseEstimator
 from privfed.estimators.registry import find, stored_name
 from privfed.privacy.claim import Privacy, PrivacySpent, unless_seeded
 
+if TYPE_CHECKING:
+    from privfed.estimators.mixins import Loaded
+
 _DAMAGE = (
     *(AttributeError, EOFError, IndexError, KeyError, MemoryError, OverflowError),
     *(RuntimeError, TypeError, ValueError),
@@ -41,7 +44,9 @@ _DAMAGE = (
 """What numpy, zipfile, json and msgspec raise on a file that is not a model."""
 
 
-def load(path: str | Path, *, estimators: Iterable[type[Saved]] = ()) -> Any:
+def load(
+    path: str | Path, kind: type[Loaded] | None = None, *, estimators: Iterable[type[Saved]] = ()
+) -> Loaded:
     """Read a model that `save` wrote, or that of a run's folder.
 
     The model predicts and transforms as before. It states its claim in `privacy_claim_` and
@@ -51,6 +56,8 @@ def load(path: str | Path, *, estimators: Iterable[type[Saved]] = ()) -> Any:
     Args:
         path: the file; or the folder of a finished run (`run_dir=`, `privfed fit`, `privfed select-k` or
             `privfed flower run`).
+        kind: the class that the file must hold, or a base of it, which type checkers then take the model
+            for: `load(path, DWFKMeans)`. None takes any class.
         estimators: classes of your own that the file may name, as in `load(path, estimators=[MyKMeans])`.
             Registered classes are known: privfed's, and those of installed packages. No class is ever
             imported because a file names it.
@@ -62,12 +69,12 @@ def load(path: str | Path, *, estimators: Iterable[type[Saved]] = ()) -> Any:
         ArgumentError: `estimators` holds something other than estimator classes.
         RunFolderError: there is no such file, or the run in the folder is not finished. The file is damaged,
             no saved model, or written by a newer privfed. Its class is not known or cannot be constructed
-            from the file.
+            from the file, or is not `kind`.
     """
     if not isinstance(path, str | os.PathLike):
         raise ArgumentError(f"path must be that of a file, got {path!r}.")
-    own = tuple(estimators)
-    if not all(isinstance(kind, type) and issubclass(kind, Saved) for kind in own):
+    own = tuple(dict.fromkeys(estimators if kind is None else (*estimators, kind)))
+    if not all(isinstance(one, type) and issubclass(one, Saved) for one in own):
         raise ArgumentError(f"estimators must be classes of estimators, got {own!r}.")
     path = Path(path)
     if path.is_dir():
@@ -80,14 +87,17 @@ def load(path: str | Path, *, estimators: Iterable[type[Saved]] = ()) -> Any:
     try:
         with path.open("rb") as file:
             stored = np.load(file, allow_pickle=False)
-            return _rebuilt(path, json.loads(stored["facts"].tobytes()), own, stored)
+            facts = json.loads(stored["facts"].tobytes())
+            return cast("Loaded", _rebuilt(path, facts, own, stored, kind or Saved))
     except OSError as error:
         raise RunFolderError(f"{path} cannot be read ({error.strerror or error}).") from None
     except _DAMAGE:
         raise RunFolderError(f"{path} is damaged, or no model that save wrote; fit and save again.") from None
 
 
-def _rebuilt(path: str | Path, facts: dict[str, Any], own: tuple[type, ...], stored: Arrays) -> Saved:
+def _rebuilt(
+    path: str | Path, facts: dict[str, Any], own: tuple[type, ...], stored: Arrays, wanted: type
+) -> Saved:
     MODELS.check(facts["format"], path)
     claim, privacy = facts["privacy_claim"], privacy_from_dict(facts["privacy"])
     params = facts["params"] | ({} if privacy is None else {"privacy": privacy})
@@ -96,6 +106,8 @@ def _rebuilt(path: str | Path, facts: dict[str, Any], own: tuple[type, ...], sto
     kind = find(facts["class"], own, path)
     if not issubclass(kind, Saved):
         raise ValueError("no class of models")
+    if not issubclass(kind, wanted):
+        raise RunFolderError(f"{path} holds a {kind.__name__}, no {wanted.__name__}; leave the class out.")
     arrays = {name: np.asarray(stored[name]) for name in stored if name != "facts"}
     known = inspect.signature(kind).parameters.values()
     rest = any(one.kind is one.VAR_KEYWORD for one in known)

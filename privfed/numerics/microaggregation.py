@@ -44,8 +44,7 @@ def canonical_order(*columns: FloatArray) -> IntArray:
         columns: float64 of shape (n_points,) or (n_points, any), one after another.
     """
     # Adding 0.0 makes -0.0 a 0.0. Big-endian bytes compare alike on every machine.
-    table = np.column_stack(columns) + 0.0
-    return _by_bytes(table).argsort(kind="stable")
+    return _by_bytes(np.column_stack(columns) + 0.0).argsort(kind="stable")
 
 
 def _by_bytes(table: FloatArray) -> npt.NDArray[np.void]:

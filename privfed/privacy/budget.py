@@ -226,8 +226,9 @@ class PrivacyBudget:
     @property
     def curve(self) -> Curve:
         """The whole guarantee as mu, at other deltas, and as the rates of a test's errors."""
-        mu = gdp_mu(self.epsilon, self.delta) if self.order is None else None
-        return Curve(self.epsilon, self.delta, mu)
+        return Curve(
+            self.epsilon, self.delta, gdp_mu(self.epsilon, self.delta) if self.order is None else None
+        )
 
     def take(
         self,

@@ -320,8 +320,7 @@ def noise_of_fit(epsilon: float, delta: float, steps: SampledSteps) -> float:
     Raises:
         PrivacyError: no multiplier up to `MOST_NOISE` is enough.
     """
-    found = _least(epsilon, delta, steps, COARSE, 0.0, 0.5)
-    return _least(epsilon, delta, steps, INTERVAL, 0.0, found)
+    return _least(epsilon, delta, steps, INTERVAL, 0.0, _least(epsilon, delta, steps, COARSE, 0.0, 0.5))
 
 
 def _least(

@@ -216,8 +216,7 @@ class Noised(Question):
         exact = self._exact(clients, generators)
         if not self.by_server:
             exact = exact + self._noise(len(exact), generators)
-        noised = exact * self._flat_steps
-        return [self.inner.spec.unflatten(vector) for vector in noised]
+        return [self.inner.spec.unflatten(vector) for vector in exact * self._flat_steps]
 
     def _exact(self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]) -> FloatArray:
         """Return the answers before noise, in steps, float64 of shape (n_clients, spec.size).
@@ -237,8 +236,7 @@ class Noised(Question):
             except ERRORS:
                 # Clients are asked again one by one, so that an error changes only that client's answer.
                 kept.rewind()
-                pairs = zip(clients, kept, strict=True)
-                return np.concatenate([self._alone(*pair) for pair in pairs])
+                return np.concatenate([self._alone(*pair) for pair in zip(clients, kept, strict=True)])
 
     def _alone(self, client: ClientData, generator: np.random.Generator) -> FloatArray:
         try:

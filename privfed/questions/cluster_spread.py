@@ -152,8 +152,7 @@ class ClusterSilhouettes(ValueQuestion):
         labels, *squares = two_nearest(rows, self.centers)
         own, other = np.sqrt(squares)
         # (b - a) / b; for a row on two coinciding centers both are zero, and so is its silhouette.
-        ratio = np.divide(own, other, out=np.ones_like(own), where=other > 0)
-        return labels, 1.0 - ratio
+        return labels, 1.0 - np.divide(own, other, out=np.ones_like(own), where=other > 0)
 
 
 @register

@@ -23,6 +23,9 @@ Finished = TypeVar("Finished")
 Steps = Generator["Exchange", "Replies", Finished]
 
 
+SumName = Literal["plain", "masked", "masked-verified", "group-masked", "ckks"]
+"""Names of privfed's own secure sums, for type checkers; packages and users may register more."""
+
 COLLECT: Final = "collect"
 """Stage in which clients answer, in all sums of privfed."""
 

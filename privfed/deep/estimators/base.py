@@ -6,7 +6,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -113,7 +113,7 @@ class FederatedModel(Predicting):
         """The privacy of a fit by DP-SGD; None for all others."""
         return self.privacy if self.privacy is not None and self.privacy.unit != Unit.CLIENT else None
 
-    def fit(self, X: Any = None, y: Any = None, client_names: Iterable[Any] | None = None) -> FederatedModel:
+    def fit(self, X: Any = None, y: Any = None, client_names: Iterable[Any] | None = None) -> Self:
         """Train on the data of several clients.
 
         Args:
@@ -123,9 +123,7 @@ class FederatedModel(Predicting):
         """
         return self.fit_clients(self._gather(X, y, client_names))
 
-    def resume(
-        self, X: Any = None, y: Any = None, client_names: Iterable[Any] | None = None
-    ) -> FederatedModel:
+    def resume(self, X: Any = None, y: Any = None, client_names: Iterable[Any] | None = None) -> Self:
         """Finish the run in `run_dir` with the same clients; each trains again what it did before, to itself.
 
         By DP-SGD none does, as that would be another release: clients have forgotten their clusters, join the
@@ -255,9 +253,7 @@ class FederatedModel(Predicting):
         low, high = domain.bounds(n_columns - TIMES)
         return Box(np.append(low, [0.0, 0.0]), np.append(high, [LAST_ROUND, LAST_ROUND]), domain.max_rows)
 
-    def fit_clients(
-        self, clients: Clients, *, resume: bool = False, watch: Watcher | None = None
-    ) -> FederatedModel:
+    def fit_clients(self, clients: Clients, *, resume: bool = False, watch: Watcher | None = None) -> Self:
         """Train on named clients; `watch` is called after every sum with its index, question and total."""
         clients = as_agreed(clients, self.run_dir) if resume else clients
         seed = seed_of_fit(self.random_state, self.privacy, self.run_dir, resume)

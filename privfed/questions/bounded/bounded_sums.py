@@ -112,8 +112,7 @@ class OffsetSums(SumsInCells, RecordBounded):
     def spec(self) -> StatisticsSpec:
         """Entries of at most the rows of a client times the bound of one row."""
         shapes = {"count": (self.n_cells,), "sum": (self.n_cells, self.ranges.n_features), "distance": (1,)}
-        limits = {name: bound.l2 for name, bound in self.bounds.items()}
-        return bounded_spec(limits, shapes, self.ranges.rows)
+        return bounded_spec({name: bound.l2 for name, bound in self.bounds.items()}, shapes, self.ranges.rows)
 
     def contributions(self, rows: FloatArray, labels: IntArray) -> Mapping[str, Contribution]:
         """Return each row's cell, its clipped offset and its capped distance."""

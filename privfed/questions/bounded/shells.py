@@ -64,8 +64,7 @@ class DistanceHistogram(FromPoint):
         """Return each row's shell, and its offset."""
         offsets = self.offsets(rows)
         # Compared with edges rather than by a logarithm, which need not be exact to the last bit.
-        inside = np.searchsorted(self.edges()[:0:-1], lengths(offsets))
-        return self.n_bins - 1 - inside, offsets
+        return self.n_bins - 1 - np.searchsorted(self.edges()[:0:-1], lengths(offsets)), offsets
 
 
 @register
