@@ -17,7 +17,7 @@ from privfed.data.own import OwnFile
 from privfed.data.table_files import files_of, is_folder, stem
 from privfed.tables.described_tables import Described, Finding, read_described
 from privfed.tables.drafting import html_table
-from privfed.tables.merging import UNITS
+from privfed.tables.merging import UNITS, inverse
 from privfed.tables.schema import NUMBER, Schema
 
 _MOST_CHANGED: Final = 0.05
@@ -158,7 +158,7 @@ def _of_file(path: str, found: Described, schema: Schema, allow: Sequence[str]) 
 
 
 def _units(read: dict[str, Described], schema: Schema) -> Iterator[Finding]:
-    """Yield columns whose median in one file is a known multiple of that in the others."""
+    """Yield columns whose median in one file is that of the others in another usual unit."""
     for name in schema.of(NUMBER) if len(read) > 2 else ():
         place, (shift, spread) = schema.features.index(name), schema.scaling(schema.columns[name])
         medians = {
@@ -168,15 +168,21 @@ def _units(read: dict[str, Described], schema: Schema) -> Iterator[Finding]:
         }
         for path, own in medians.items():
             others = float(np.median([one for file, one in medians.items() if file != path] or [0.0]))
-            ratio = math.log(own / others) if own > 0.0 and others > 0.0 else math.inf
-            known = [one for one in UNITS if re.search(one[0], name.casefold())]
-            apart, near = min((abs(abs(math.log(one[3])) - abs(ratio)), one) for one in known)
-            if apart < 0.1:
+            # Units of what the column's name says come before units of anything.
+            near = [
+                (pattern == "", first, second, given)
+                for pattern, a, b, *both in UNITS
+                for first, second, given in ((a, b, (both[0], both[1])), (b, a, inverse((both[0], both[1]))))
+                if re.search(pattern, name.casefold()) and own > 0.0 and others > 0.0
+                if abs(math.log(own / others)) > 0.1
+                if 0.9 < (own * given[0] + given[1]) / others < 1.1
+            ]
+            for _, first, second, given in sorted(near)[:1]:
                 yield Finding(
                     path,
                     name,
-                    f"have a median {own / others:.3g} times that of other files, as {near[1]} to {near[2]}",
+                    f"have a median {own / others:.3g} times that of other files, as {first} to {second}",
                     len(read[path].kept),
-                    f"if so, give the unit in [files.{stem(Path(path))}.units] and its factor "
-                    f"{near[3] if (near[3] < 1.0) == (ratio > 0.0) else 1.0 / near[3]:.4g}",
+                    f"if so, give the unit in [files.{stem(Path(path))}.units] and its factor {given[0]:.4g}"
+                    + (f" and offset, [{given[0]:.4g}, {given[1]:.4g}]" if given[1] else ""),
                 )

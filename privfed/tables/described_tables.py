@@ -290,7 +290,8 @@ class _Reading:
         absent |= unread
         changed = absent | bounds
         if own.kind != CATEGORY:
-            values = values * own.units.get(self._file.units.get(self._column, ""), 1.0)
+            factor, offset = own.conversion(self._file.units.get(self._column, ""))
+            values = values * factor + offset
             lost = self._clipped(values, absent)
             changed, absent = changed | self._outside, absent | lost
         self.changed = changed

@@ -52,35 +52,75 @@ _SAME: Final = tuple(
 
 _BY_COLUMN: Final = ("units", "dates", "values")
 UNITS: Final = (
-    ("glu|su[ck]ker|zucker", "mg/dl", "mmol/l", 1 / 18.016),
-    ("chol|kol", "mg/dl", "mmol/l", 1 / 38.67),
-    ("trig", "mg/dl", "mmol/l", 1 / 88.57),
-    ("[ck]rea", "mg/dl", "µmol/l", 88.42),
-    ("bili", "mg/dl", "µmol/l", 17.1),
-    ("h[aæ]?e?moglobin|hb|hgb", "g/dl", "mmol/l", 0.6206),
-    ("", "g/dl", "g/l", 10.0),
-    ("", "lb", "kg", 0.45359),
-    ("", "lbs", "kg", 0.45359),
-    ("", "in", "cm", 2.54),
-    ("", "m", "cm", 100.0),
-    ("", "mm", "cm", 0.1),
-    ("", "g", "kg", 0.001),
-    ("", "mmhg", "kpa", 0.13332),
-    ("", "months", "years", 1 / 12),
-    ("", "days", "years", 1 / 365.25),
+    ("temp|fever|fieber", "°F", "°C", 5 / 9, -160 / 9),
+    ("temp|fever|fieber", "K", "°C", 1.0, -273.15),
+    ("a1c", "%", "mmol/mol", 10.929, -23.5),
+    ("glu|su[ck]ker|zucker", "mg/dl", "mmol/l", 1 / 18.016, 0.0),
+    ("chol|kol", "mg/dl", "mmol/l", 1 / 38.67, 0.0),
+    ("trig", "mg/dl", "mmol/l", 1 / 88.57, 0.0),
+    ("[ck]rea", "mg/dl", "µmol/l", 88.42, 0.0),
+    ("bili", "mg/dl", "µmol/l", 17.1, 0.0),
+    ("h[aæ]?e?moglobin|hb|hgb", "g/dl", "mmol/l", 0.6206, 0.0),
+    ("", "g/dl", "g/l", 10.0, 0.0),
+    ("", "lb", "kg", 0.45359, 0.0),
+    ("", "lbs", "kg", 0.45359, 0.0),
+    ("", "in", "cm", 2.54, 0.0),
+    ("", "m", "cm", 100.0, 0.0),
+    ("", "mm", "cm", 0.1, 0.0),
+    ("", "g", "kg", 0.001, 0.0),
+    ("", "mmhg", "kpa", 0.13332, 0.0),
+    ("", "months", "years", 1 / 12, 0.0),
+    ("", "days", "years", 1 / 365.25, 0.0),
 )
-"""What a column's name says, two usual units of it, and the factor that makes the second of the first."""
+"""What a column's name says, two usual units of it, and the factor that makes the second of the first; and
+what is added then."""
+
+Conversion = tuple[float, float]
+"""The factor that makes one unit of another, and what is added then."""
 
 
-def factor_of(name: str, of: str, to: str) -> float | None:
-    """Return the factor that makes one unit of another in a column of this name; None for no usual one."""
-    of, to = (one.casefold().replace("μ", "µ").replace(" ", "") for one in (of, to))
-    if of == to:
-        return 1.0
-    for pattern, first, second, factor in UNITS:
-        if {of, to} == {first, second} and re.search(pattern, name.casefold()):
-            return factor if of == first else 1.0 / factor
+def inverse(given: Conversion) -> Conversion:
+    """Return the conversion back."""
+    return 1.0 / given[0], 0.0 - given[1] / given[0]
+
+
+def conversion_of(name: str, of: str, to: str) -> Conversion | None:
+    """Return what makes one unit of another in a column of this name; None for no usual one."""
+    if _bare(of) == _bare(to):
+        return 1.0, 0.0
+    for pattern, first, second, *given in UNITS:
+        if {_bare(of), _bare(to)} == {_bare(first), _bare(second)} and re.search(pattern, name.casefold()):
+            return (given[0], given[1]) if _bare(of) == _bare(first) else inverse((given[0], given[1]))
     return None
+
+
+def _bare(unit: str) -> str:
+    """Return a unit in one spelling: degrees are written as °F, deg F and Fahrenheit."""
+    text = unit.casefold().replace("μ", "µ")
+    return re.sub(r"[ °]|^deg(rees?)?|(?<=f)ahrenheit$|(?<=c)elsius$|(?<=k)elvin$", "", text)
+
+
+def in_unit(own: Column, unit: str, given: Conversion) -> Column:
+    """Return a column of numbers in another unit."""
+    factor, offset = given
+
+    def to(value: Any) -> Any:
+        return value * factor + offset if isinstance(value, int | float) else value
+
+    units = {one: own.conversion(one) for one in own.units if one != unit}
+    known = {one: (a * factor, to(b)) for one, (a, b) in units.items()} | {str(own.unit): given}
+    return replace(
+        own,
+        unit=unit,
+        units={one: both if both[1] else both[0] for one, both in known.items()},
+        **{key: to(getattr(own, key)) for key in ("low", "high", "missing")},
+        # Without these a column is not scaled.
+        **(
+            {"shift": to(own.shift), "spread": own.spread * factor}
+            if (own.shift, own.spread) != (0.0, 1.0)
+            else {}
+        ),
+    )
 
 
 def pairs_of(own: Sequence[str], known: Sequence[str], *, names: bool = False) -> dict[str, str]:
@@ -235,23 +275,25 @@ class _Pair:
         elif len(kinds) == 2:
             conflicts.append(f"it is {a.kind} at some sites and {b.kind} at {self._site}")
             return replace(a, conflicts=tuple(conflicts))
+        if a.unit and b.unit and a.unit != b.unit and (given := self._conversion(a, b)) is not None:
+            for file, one in self._files.items():
+                self._files[file] = replace(one, units={self._name: b.unit} | one.units)
+            self._said.append(
+                f"{self._site}: {self._name}: {b.unit} times {given[0]:.6g}"
+                + (f" plus {given[1]:.6g}" if given[1] else "")
+                + f" is {a.unit}."
+            )
+            b = in_unit(b, a.unit, given)
+            guessed.append("units")
         for key, own in asdict(a).items():
             other = asdict(b)[key]
             if key in ("unit", "pivot", "censored") and {own, other} & {None, ERROR}:
                 changed[key] = other if own in (None, ERROR) else own
                 guessed += [key] if key == "unit" and own != other else []
             elif key == "unit" and own != other:
-                factor = b.units.get(own) or factor_of(self._name, other, own)
-                if factor is None:
-                    conflicts.append(
-                        f"its unit is {own!r}, and {other!r} at {self._site}: give units and its factor"
-                    )
-                else:
-                    for file, one in self._files.items():
-                        self._files[file] = replace(one, units=one.units | {self._name: other})
-                    self._said.append(f"{self._site}: {self._name}: {other} times {factor:.6g} is {own}.")
-                    changed["units"] = {**a.units, **b.units, other: factor}
-                    guessed.append("units")
+                conflicts.append(
+                    f"its unit is {own!r}, and {other!r} at {self._site}: give units and its factor"
+                )
             elif (
                 key
                 in ("low", "high", "weight", "missing", "outside", "format", "origin", "shift", "spread")
@@ -266,12 +308,19 @@ class _Pair:
             changed["categories"] = self._categories(a, b, guessed, conflicts)
         return replace(
             a,
-            **{"units": {**a.units, **b.units}, **changed},
+            **{"units": {**b.units, **a.units}, **changed},
             codes=tuple(dict.fromkeys((*a.codes, *b.codes))),
             provenance=joined(a.provenance, b.provenance),
             guessed=tuple(dict.fromkeys(guessed)),
             conflicts=tuple(conflicts),
         )
+
+    def _conversion(self, a: Column, b: Column) -> Conversion | None:
+        """Return what makes the unit of `a` of that of `b`, as one of them says or as is usual."""
+        own, other = str(a.unit), str(b.unit)
+        if other in a.units:
+            return a.conversion(other)
+        return inverse(b.conversion(own)) if own in b.units else conversion_of(self._name, other, own)
 
     def _categories(self, a: Column, b: Column, guessed: list[str], conflicts: list[str]) -> tuple[str, ...]:
         """Return the categories of both, once those that mean the same are one."""

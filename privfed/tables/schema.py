@@ -49,7 +49,8 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         kind: "number"; "category", one feature for each category; "ordinal", one feature, the position among
             the categories, from 0; "date", a number of days; "id" and "label", which are no features.
         unit: unit of a number, for people.
-        units: other units that files use, with the factor that makes the column's unit of them.
+        units: other units that files use, with the factor that makes the column's unit of them; or the
+            factor and what is added then, as of degrees Fahrenheit.
         low: declared lowest value, in the unit; of a date as YYYY-MM-DD.
         high: declared highest value.
         categories: all categories, in the order of their features; of an ordinal from its low end.
@@ -73,7 +74,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     kind: Kind
     unit: str | None = None
-    units: dict[str, float] = {}
+    units: dict[str, float | tuple[float, float]] = {}
     low: float | datetime.date | None = None
     high: float | datetime.date | None = None
     categories: tuple[str, ...] = ()
@@ -118,6 +119,11 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             return float((value - self.origin).days)
         return float(value)
 
+    def conversion(self, unit: str) -> tuple[float, float]:
+        """Return the factor that makes its unit of another one, and what is added then."""
+        given = self.units.get(unit, 1.0)
+        return given if isinstance(given, tuple) else (given, 0.0)
+
     @property
     def range(self) -> tuple[float, float] | None:
         """The declared range as numbers, or None."""
@@ -149,7 +155,9 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             return "has an infinite shift, or a spread that is not above 0; let schema scale write both"
         if self.kind in (CATEGORY, ID, LABEL) and (self.shift, self.spread) != (0.0, 1.0):
             return "takes no shift and no spread; those of a category are its weight"
-        if not all(math.isfinite(one) and one != 0 for one in self.units.values()):
+        if not all(
+            math.isfinite(a) and a != 0 and math.isfinite(b) for a, b in map(self.conversion, self.units)
+        ):
             return "has a factor in units that is 0 or infinite; give the number that makes its unit"
         if self.censored != ERROR and self.kind != NUMBER:
             return "has a rule for bounds, which only numbers have; take out censored"
@@ -387,7 +395,7 @@ def _wrong_key(said: dict[str, Any], kind: type[msgspec.Struct]) -> str | None:
 
 _VALUES: Final = {
     "unit": 'a text such as "mg/dl"',
-    "units": 'units and factors such as {"mg/dl" = 0.0555}',
+    "units": 'units and factors such as {"mg/dl" = 0.0555}, or with an offset {"°F" = [0.5556, -17.778]}',
     **dict.fromkeys(("low", "high"), "a number, or a date, without quotation marks"),
     **dict.fromkeys(("categories", "codes"), 'a list of texts such as ["a", "b"]'),
     **dict.fromkeys(("weight", "shift", "spread"), "a number without quotation marks"),

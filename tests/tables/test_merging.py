@@ -13,8 +13,8 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.preprocessing import StandardScaler
 
 from privfed.errors import ArgumentError, DataError
-from privfed.tables import draft_schema, read_described
-from privfed.tables.merging import factor_of, merge, pairs_of
+from privfed.tables import check_tables, draft_schema, read_described
+from privfed.tables.merging import conversion_of, in_unit, inverse, merge, pairs_of
 from privfed.tables.schema import Column, Schema, parse, to_toml
 
 N = 150
@@ -175,10 +175,85 @@ def test_two_columns_of_a_site_are_never_one() -> None:
 
 
 def test_factors_of_units_go_both_ways_and_depend_on_what_is_measured() -> None:
-    assert factor_of("glucose", "mg/dl", "mmol/L") == pytest.approx(1 / 18.016)
-    assert factor_of("Cholesterin", "mmol/l", "mg/dl") == pytest.approx(38.67)
-    assert factor_of("weight", "kg", "lb") == pytest.approx(2.2046, rel=1e-4)
-    assert factor_of("sodium", "mg/dl", "mmol/l") is None and factor_of("x", "kg", "KG") == 1.0
+    assert conversion_of("glucose", "mg/dl", "mmol/L") == pytest.approx((1 / 18.016, 0.0))
+    assert conversion_of("Cholesterin", "mmol/l", "mg/dl") == pytest.approx((38.67, 0.0))
+    assert conversion_of("weight", "kg", "lb") == pytest.approx((2.2046, 0.0), rel=1e-4)
+    assert conversion_of("sodium", "mg/dl", "mmol/l") is None
+    assert conversion_of("x", "kg", "KG") == (1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "spelling", ["°F", "F", "° F", "degF", "deg F", "degrees F", "Fahrenheit", "fahrenheit"]
+)
+def test_degrees_have_an_offset_in_every_spelling(spelling: str) -> None:
+    factor, offset = conversion_of("temperature", spelling, "Celsius") or (0.0, 0.0)
+    assert (factor * 212 + offset, factor * 32 + offset) == pytest.approx((100.0, 0.0))
+    factor, offset = conversion_of("temp", "°C", spelling) or (0.0, 0.0)
+    assert (factor * 37 + offset, factor * -40 + offset) == pytest.approx((98.6, -40.0))
+    assert conversion_of("x", spelling, "°C") is None
+
+
+def test_conversions_of_others_than_degrees() -> None:
+    factor, offset = conversion_of("HbA1c", "%", "mmol/mol") or (0.0, 0.0)
+    assert factor * 7.0 + offset == pytest.approx(53.0, abs=0.1)
+    assert conversion_of("body temp", "K", "°C") == (1.0, -273.15)
+    assert inverse((1.0, -273.15)) == (1.0, 273.15)
+
+
+def test_a_column_in_another_unit_reads_the_same(tmp_path: Path) -> None:
+    text = (
+        '[columns.temp]\nkind = "number"\nunit = "F"\nlow = 86\nhigh = 113\nmissing = 98.6\nshift = 90.0\n'
+        'spread = 9.0\nunits = {"K" = [1.8, -459.67]}\n[files.k]\nunits = {temp = "K"}\n'
+    )
+    schema = parse(text)
+    own = in_unit(schema.columns["temp"], "C", (5 / 9, -160 / 9))
+    assert (own.low, own.high, own.missing) == pytest.approx((30.0, 45.0, 37.0))
+    assert own.conversion("K") == pytest.approx((1.0, -273.15)) and own.unit == "C"
+    other = parse(to_toml(Schema(columns={"temp": own}, files=schema.files)))
+    (tmp_path / "k.csv").write_text("temp,x\n310.15,1\n,2\n273,3\n310,4\n")
+    one, two = (read_described(tmp_path / "k.csv", each) for each in (schema, other))
+    np.testing.assert_allclose(one.features, two.features, atol=1e-12)
+
+
+def test_sites_in_two_units_are_merged_whichever_is_first(tmp_path: Path) -> None:
+    cells = {"us": "98.6\n100.4", "dk": "37\n38", "uk": "310.15\n311.15"}
+    given: dict[str, dict[str, Any]] = {
+        "us": {"unit": "°F", "low": 86.0, "high": 113.0},
+        "dk": {"unit": "°C", "low": 30.0, "high": 45.0},
+        "uk": {"unit": "K", "units": {"°F": (5 / 9, 255.372)}, "low": 303.15, "high": 318.15},
+    }
+    for site, own in cells.items():
+        (tmp_path / f"{site}.csv").write_text(f"temp\n{own}\n")
+    for order in (("us", "dk", "uk"), ("dk", "uk", "us"), ("uk", "us", "dk")):
+        drafts = [(site, Schema(columns={"temp": Column(kind="number", **given[site])})) for site in order]
+        whole, said = merge(drafts)
+        merged = whole.columns["temp"]
+        assert (merged.unit, merged.guessed) == (given[order[0]]["unit"], ("units",)) and len(said) == 2
+        whole = parse(to_toml(whole))
+        assert whole.columns["temp"].range == pytest.approx(
+            (given[order[0]]["low"], given[order[0]]["high"]), abs=0.01
+        )
+        read = [read_described(tmp_path / f"{site}.csv", whole).checked().features for site in order]
+        np.testing.assert_allclose(read[1:], [read[0]] * 2, atol=0.01)
+
+
+@pytest.mark.parametrize("wrong", ["[1.0]", "[0.0, 1.0]", "[1.0, inf]", "[1.0, 2.0, 3.0]", '"1.8"', "0.0"])
+def test_a_wrong_conversion_is_refused(wrong: str) -> None:
+    with pytest.raises(ArgumentError, match="units"):
+        parse(f'[columns.temp]\nkind = "number"\nunits = {{"°F" = {wrong}}}\n')
+
+
+def test_check_proposes_the_conversion_of_a_file_in_another_unit(tmp_path: Path) -> None:
+    schema = parse('[columns.temp]\nkind = "number"\nunit = "°C"\n[columns."HbA1c"]\nkind = "number"\n')
+    for i, site in enumerate(("a", "b", "c", "d")):
+        lines = [f"{36.5 + j / 10 + i / 50},{40 + j + i}" for j in range(10)]
+        (tmp_path / f"{site}.csv").write_text("\n".join(["temp,HbA1c", *lines]))
+    lines = [f"{97.7 + j / 6},{(40 + j) * 0.09148 + 2.152}" for j in range(10)]
+    (tmp_path / "us.csv").write_text("\n".join(["temp,HbA1c", *lines]))
+    found = [one for one in check_tables(tmp_path, schema).findings if "median" in one.what]
+    assert [(Path(one.file).name, one.column) for one in found] == [("us.csv", "temp"), ("us.csv", "HbA1c")]
+    assert "°F to °C" in found[0].what and "[0.5556, -17.78]" in found[0].remedy
+    assert "% to mmol/mol" in found[1].what and "[10.93, -23.5]" in found[1].remedy
 
 
 def column(kind: Any, **given: Any) -> Schema:
