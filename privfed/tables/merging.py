@@ -113,7 +113,7 @@ def in_unit(own: Column, unit: str, given: Conversion) -> Column:
         own,
         unit=unit,
         units={one: both if both[1] else both[0] for one, both in known.items()},
-        **{key: to(getattr(own, key)) for key in ("low", "high", "missing")},
+        **{key: to(value) for key, value in asdict(own).items() if key in ("low", "high", "missing")},
         # Without these a column is not scaled.
         **(
             {"shift": to(own.shift), "spread": own.spread * factor}
