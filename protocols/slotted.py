@@ -318,8 +318,7 @@ class SlottedClient:
         channel = Channel(state.group.channel, state.group.session, self._me)
         invited: Invited = self._setup.ceiling.unsealed(channel.down, message, Invited)
         group, confirmed = self._setup.confirm(state.group, invited)
-        reply = channel.up.seal(0, "collect", confirmed)
-        return msgspec.structs.replace(state, group=group), reply
+        return msgspec.structs.replace(state, group=group), channel.up.seal(0, "collect", confirmed)
 
 
 class _SlotAnswerer:

@@ -18,7 +18,7 @@ NAMES = {"__name__", "__qualname__", "__class__"}
 VALUES = {"Entry", "Exchange", "Statistics", "StatisticsSpec", "_asked"}
 """Calls whose strings name statistics and stages."""
 
-OPTIONS = {"averaging", "party", "recipient", "weighting"}
+OPTIONS = {"averaging", "parts", "party", "recipient", "weighting"}
 """Declared options some of whose values are called like statistics."""
 
 ASKS = "entries of its own class, of which `asks` declares those that are asked for"

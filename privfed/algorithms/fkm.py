@@ -184,8 +184,9 @@ class FederatedKMeans(LocalCentersAlgorithm):
         stepped = Form(SteppedMeans, centers=centers, min_cluster_size=self.min_cluster_size)
         merge = Phase(gathered_form(stepped, most=self.n_clusters, slots=self.slots(setting)))
         if self.merge == "summed":
-            points = Same("round points", stepped)
-            merge = Phase(Form(PointSums, points=points, centers=centers), 1, INNER_STEPS)
+            merge = Phase(
+                Form(PointSums, points=Same("round points", stepped), centers=centers), 1, INNER_STEPS
+            )
         return (Cycle((merge,), 1, self.max_iter, ("round points",)),)
 
     def _seeded(self, rng: np.random.Generator) -> dict[str, Any]:

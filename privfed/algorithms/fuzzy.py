@@ -274,8 +274,7 @@ class FuzzyCentroids(PointsFrom):
             [rows], self.centers, m=self.m, local_iter=self.local_iter, local_tol=self.local_tol
         )
         # Means lie within the rows' bounding box, up to rounding.
-        held = fit.powers > LEAST_POWERS
-        points = np.clip(fit.centers[held], rows.min(axis=0), rows.max(axis=0))
+        points = np.clip(fit.centers[fit.powers > LEAST_POWERS], rows.min(axis=0), rows.max(axis=0))
         return WeightedPoints(points, np.ones(len(points)))
 
     def heaviest(self, ranges: Ranges) -> float:

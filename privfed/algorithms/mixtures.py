@@ -206,8 +206,7 @@ class AtComponents(AtCenters):
         far = np.maximum(*(np.abs(end - self.centers) for end in ends))[:, self.numbers]
         flat = self.covariance_type == "diag"
         away = far * self.roots if flat else (far[:, None] @ np.abs(self.roots))[:, 0]
-        values = np.stack([end[self.units > 0.0] for end in ends])
-        told = values[:, None] * self.shares
+        told = np.stack([end[self.units > 0.0] for end in ends])[:, None] * self.shares
         lowest = self.heights - 0.5 * np.square(away).sum(axis=1) + told.min(axis=0).sum(axis=1)
         highest = self.heights + told.max(axis=0).sum(axis=1)
         low, high = float(lowest.max()), float(highest.max()) + log(len(self.centers))

@@ -407,8 +407,7 @@ def start_phases(
     if init == "coreset":
         return () if restart else (Phase(cells_form(CellSums, setting, n_clusters, rng)),)
     rng = deepcopy(rng)
-    own = Form(KMeansCentroids, n_clusters=n_clusters, seed=int(rng.integers(2**31)))
-    points = Same("start points", own)
+    points = Same("start points", Form(KMeansCentroids, n_clusters=n_clusters, seed=int(rng.integers(2**31))))
     steps = Form(PointSums, points=points, centers=Shape(n_clusters, setting.n_features))
     return (
         Phase(cells_form(PointCells, setting, n_clusters, rng, points=points)),

@@ -261,8 +261,7 @@ class PrivateMoments:
         shift, mean_error = yield from _mean(asked, scale, share, "mean")
         center = ranges.clip(scale.center + shift * unit)
         # For d similar features, the vector of squares is sqrt(d) times shorter than their sum.
-        usual = radius**2 / min(np.sqrt(d), 4.0)
-        reach, lost_squares = scale.moved(center).reach(usual, share, power=2)
+        reach, lost_squares = scale.moved(center).reach(radius**2 / min(np.sqrt(d), 4.0), share, power=2)
         square = SquareSum(ranges=ranges, center=center, radius=reach, widths=widths)
         variance, var_error = yield from _mean(square, scale, share, "variance")
         # Noise may make a small variance negative: it is at least that of a thousandth of the range.

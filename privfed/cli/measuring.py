@@ -175,9 +175,12 @@ def print_measured(
         finally:
             if found:
                 # Metrics of one command have the same claim, each question for itself.
-                claim = found[0].to_dict()["claim"]
-                shown = {"metrics": [one.to_dict() for one in found], "privacy": claim}
-                answer(shown, as_json, *_said(found, known, len(asked)), f"Written: {path}")
+                answer(
+                    {"metrics": [one.to_dict() for one in found], "privacy": found[0].to_dict()["claim"]},
+                    as_json,
+                    *_said(found, known, len(asked)),
+                    f"Written: {path}",
+                )
 
 
 def _said(found: Sequence[Estimate], known: Centroids, asked: int) -> list[str]:

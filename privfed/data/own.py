@@ -111,8 +111,9 @@ class OwnFile:
             labels = any_codes(frame[self.label], str(self.path), self.n_classes)
         if self.id is not None:
             self._check([self.id], frame.columns)
-            texts = text_column(frame[self.id], str(self.path), "id", missing=True)
-            ids = np.array(texts.to_list(), dtype=object)
+            ids = np.array(
+                text_column(frame[self.id], str(self.path), "id", missing=True).to_list(), dtype=object
+            )
         return labels, ids
 
     def check(self) -> None:

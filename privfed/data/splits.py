@@ -297,8 +297,7 @@ def _drawn_clusters(
     holds = rng.random((len(wanted), n_clusters)).argsort(axis=1).argsort(axis=1) < wanted[:, None]
     for missing in rng.permutation(np.flatnonzero(~holds.any(axis=0))):
         # Some cluster has several holders, since clients hold at least as many as there are, in sum.
-        spare = holds & (holds.sum(axis=0) > 1)
-        client, other = spare.nonzero()
+        client, other = (holds & (holds.sum(axis=0) > 1)).nonzero()
         one = rng.integers(len(client))
         holds[client[one], other[one]], holds[client[one], missing] = False, True
     return holds

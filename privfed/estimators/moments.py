@@ -129,8 +129,9 @@ class FromSums(Surroundings, Claimed):
         if moments.mean_error is not None and moments.var_error is not None:
             self.mean_error_, self.var_error_ = moments.mean_error, moments.var_error
             self.rows_error_ = moments.rows_error
-            columns = self.federation_.transcript.configuration.columns
-            warn_of_variances(moments.var, moments.var_error, columns)
+            warn_of_variances(
+                moments.var, moments.var_error, self.federation_.transcript.configuration.columns
+            )
 
     def _end(self, **results: FloatArray) -> None:
         """End the transcript with some of the fitted numbers, and set the claim."""

@@ -321,7 +321,6 @@ class SavedNumbers(Saved):
             if not np.isfinite(table).all():
                 raise ValueError("numbers that are not finite")
             # Version 0.4.0 wrote no origins: what it found is exact, unless a claim is beside it.
-            usual = origin_under(facts["privacy_claim"])
-            origin = Origin(facts.get("origins", {}).get(name, usual))
+            origin = Origin(facts.get("origins", {}).get(name, origin_under(facts["privacy_claim"])))
             setattr(self, name, released(table, origin) if table.ndim else value)
         self.n_features_in_ = int(facts["n_features"])

@@ -113,8 +113,9 @@ class Simulation(Engine):
         if key is not None:
             for name, given in zip(configuration.clients, opening.data, strict=True):
                 check_named(given, name)
-        rows = [rows_in_domain(given, configuration, opening.domain, key) for given in opening.data]
-        data = in_one_stack(rows)
+        data = in_one_stack(
+            [rows_in_domain(given, configuration, opening.domain, key) for given in opening.data]
+        )
         logs = self._logs(configuration, opening.folder)
         program = agreed_program(configuration, opening.domain, opening.algorithm)
         state = None if program is None else _state_after(program, opening)

@@ -19,6 +19,7 @@ from privfed.metrics.functions import (
 from privfed.metrics.gap import knowledge_gap
 from privfed.metrics.intervals import Estimate, with_interval, with_intervals
 from privfed.metrics.profiles import Profiles, clients_per_cluster, profiles
+from privfed.metrics.stable import stability
 
 __all__ = [
     "Estimate",
@@ -38,6 +39,7 @@ __all__ = [
     "profiles",
     "score",
     "simplified_silhouette",
+    "stability",
     "v_measure",
     "with_interval",
     "with_intervals",

@@ -265,8 +265,9 @@ def lloyd(
         max_iter: most steps.
     """
     if len(points) * starts.shape[1] >= ALONE:
-        each = [_lloyd(points, weights, start, max_iter) for start in starts]
-        return min(each, key=lambda one: one.inertia)
+        return min(
+            [_lloyd(points, weights, start, max_iter) for start in starts], key=lambda one: one.inertia
+        )
     group = max(1, MOST_DISTANCES // max(1, len(points) * starts.shape[1]))
     found = [
         _lloyd_group(points, weights, starts[first : first + group], max_iter)

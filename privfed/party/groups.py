@@ -257,8 +257,7 @@ class Groups(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     ) -> Self:
         kinds = groups.classes.astype(np.float64)
         # In the order of class, mean and size: no other order of rows may move a bit.
-        order = canonical_order(kinds, groups.points, groups.rows.astype(np.float64))
-        sorted_ = groups.only(order)
+        sorted_ = groups.only(canonical_order(kinds, groups.points, groups.rows.astype(np.float64)))
         return cls(
             m=m,
             least=least,

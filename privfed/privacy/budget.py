@@ -332,8 +332,7 @@ class PrivacyBudget:
             raise PrivacyError(
                 "a seeded run protects nobody, and would void the claim of its budget; leave noise_seed out."
             )
-        cost = self.filter.cost(privacy.mechanism, privacy.epsilon, privacy.delta, steps)
-        share = cost / self.mu_squared
+        share = self.filter.cost(privacy.mechanism, privacy.epsilon, privacy.delta, steps) / self.mu_squared
         if steps is None and share > draw.share * (1.0 + ROUNDING):
             raise PrivacyError(
                 f"this Privacy was changed after it was taken: its claim costs {share:.4g} of the budget, "
@@ -364,8 +363,7 @@ class PrivacyBudget:
         # Not `left + returned`: a difference of what is nearly 1 would lose the last payment to rounding.
         shares = [row[0] for row in database.execute("SELECT share FROM payments")]
         if not math.fsum([*shares, -returned, share]) <= 1.0 + ROUNDING:
-            cost = left * self.mu_squared
-            epsilon = gdp_epsilon(math.sqrt(cost), self.delta) if left else 0.0
+            epsilon = gdp_epsilon(math.sqrt(left * self.mu_squared), self.delta) if left else 0.0
             raise BudgetError(
                 f"{share:.4g} of the budget in {self.path.name} was asked for, {left + returned:.4g} is left "
                 f"(one fit with all that is free has epsilon {epsilon:.4g} at delta {self.delta:g}); nothing "

@@ -103,8 +103,7 @@ def stated_in(database: sqlite3.Connection, path: Path) -> tuple[Any, ...]:
 
 def enter(database: sqlite3.Connection, share: float, purpose: str, claim: str, run: str | None) -> int:
     """Add a payment, and return its number."""
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    row = (now, share, purpose, claim, run)
+    row = (datetime.now(UTC).isoformat(timespec="seconds"), share, purpose, claim, run)
     columns = "at, share, purpose, claim, run"
     number = database.execute(f"INSERT INTO payments ({columns}) VALUES (?, ?, ?, ?, ?)", row).lastrowid
     assert number is not None
@@ -250,6 +249,5 @@ def payments_in(database: sqlite3.Connection) -> list[Paid]:
 
 def left_in(database: sqlite3.Connection) -> float:
     """Return the share that is left, in [0, 1]."""
-    shares = [row[0] for row in database.execute("SELECT share FROM payments")]
-    left = 1.0 - math.fsum(shares)
+    left = 1.0 - math.fsum([row[0] for row in database.execute("SELECT share FROM payments")])
     return left if left > ROUNDING else 0.0

@@ -298,8 +298,9 @@ class Noised(Question):
         Each client is checked against its limits in whole steps, as `privfed.privacy.contributions` checks
         rows.
         """
-        sizes = [prod(entry.shape) for entry in self.inner.spec.entries]
-        parts = np.split(flat, np.cumsum(sizes)[:-1], axis=1)
+        parts = np.split(
+            flat, np.cumsum([prod(entry.shape) for entry in self.inner.spec.entries])[:-1], axis=1
+        )
         within, limited = np.ones(len(flat), dtype=bool), []
         for part, limit, step in zip(parts, self.limits.tolist(), self.steps.tolist(), strict=True):
             limited.append(np.trunc(shortened(part, limit) / step))

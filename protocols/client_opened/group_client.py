@@ -215,8 +215,9 @@ class GroupClient:
         opened = self._scheme.open(group, attempt, sealed.body)
         self._replay.tell(sealed.index, total_of(attempt, opened))
         pending = group.pending if group.pending > sealed.number else 0
-        lost = set(attempt.cohort) - set(opened.contributors)
-        counted = losses.after_total(group.losses, attempt.cohort, lost)
+        counted = losses.after_total(
+            group.losses, attempt.cohort, set(attempt.cohort) - set(opened.contributors)
+        )
         changed = {"opened": sealed.index, "pending": pending, "losses": counted, "shown": counted.over_fits}
         return msgspec.structs.replace(group, head=next_head(attempt.header, opened.integers), **changed)
 
@@ -229,8 +230,7 @@ class GroupClient:
         configuration, counted = self._agreement.configuration, group.losses
         if self._scheme.whole:
             # Whom the request calls lost is in no total any more; elsewhere each total says who is in it.
-            lost = set(attempt.cohort) - set(attempt.members)
-            counted = losses.after_total(counted, attempt.cohort, lost)
+            counted = losses.after_total(counted, attempt.cohort, set(attempt.cohort) - set(attempt.members))
         return msgspec.structs.replace(group, losses=losses.checked(counted, configuration))
 
     def _contribute(

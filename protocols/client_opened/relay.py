@@ -236,8 +236,7 @@ class Relay(Coordinator):
         """Send every client the totals that it lacks, and return the contributions that came back."""
         self._number += 1
         number, present = self._number, self._present()
-        requests = {i: self._request(i, index, asks) for i in present}
-        replies = yield Exchange(stage, number, requests)
+        replies = yield Exchange(stage, number, {i: self._request(i, index, asks) for i in present})
 
         def read(client: int, data: bytes) -> Contribution | Refusal:
             reply: Contribution | Refusal = self._opened(client, data, number, "collect", Contribution)

@@ -205,8 +205,7 @@ def _wrong(points: Bytes, values: Bytes, threshold: int) -> Flags | None:
     most = (len(points) - threshold) // 2
     exponents = np.arange(threshold + most)
     powers = _POWERS[_LOGARITHMS[points][:, None] * exponents % 255]
-    known = np.hstack([powers, _product(values[:, None], powers[:, : most + 1])])
-    found = _solved(known)
+    found = _solved(np.hstack([powers, _product(values[:, None], powers[:, : most + 1])]))
     if found is None:
         return None
     located = np.bitwise_xor.reduce(_product(powers[:, :most], found[None, len(exponents) :]), axis=1)

@@ -177,8 +177,9 @@ class MaskAdder:
             return (), b""
         most = max(self._sums.values(), key=lambda one: len(one.clients))
         words = memoryview(most.words.astype("<u8").tobytes())
-        body = MaskedWords(most.layout.n_wide, words, to_bytes(most.check))
-        return tuple(sorted(most.clients)), encode(body)
+        return tuple(sorted(most.clients)), encode(
+            MaskedWords(most.layout.n_wide, words, to_bytes(most.check))
+        )
 
 
 def _wrong(attempt: SumAttempt) -> IntegrityError:

@@ -313,8 +313,9 @@ class MaskedClient(JoiningClient):
         besides = (prepared, shares, answer_key, masks.expected, message.index, participants)
         keys = msgspec.structs.replace(keys, pending=Pending(number, header, message.cohort, *besides))
         signature = Identity(keys.signing).sign(upload_data(header, self._me))
-        data = words.astype("<u8", copy=False).data.cast("B")
-        return keys, Upload(data, masks.made, signature, preparations)
+        return keys, Upload(
+            words.astype("<u8", copy=False).data.cast("B"), masks.made, signature, preparations
+        )
 
     def _unmask(self, keys: Fit, number: int, message: UnmaskRequest) -> tuple[Fit, Message]:
         """Stage B: give shares of each living neighbour's b and each lost one's e, never both."""

@@ -124,8 +124,7 @@ class MaskedSession(Preparing):
         members = self._agreement.cohort(cohort).members
         terms = self._agreement.configuration.terms
         excluded = set(self._out)
-        needed = needed_to_open(len(members), terms)
-        block, number = yield from self._block(cohort, needed, excluded)
+        block, number = yield from self._block(cohort, needed_to_open(len(members), terms), excluded)
         coming = self._announced.taken(block, number)
         self._history.close()
         astray = self._history.joined(self._stand)
@@ -284,8 +283,9 @@ class MaskedSession(Preparing):
                 "again, or begin a fit without clients that you do not trust."
             )
         if self._delivery is not None:
-            one = self._delivery.opened(state.place, state.label, state.contributors, words)
-            self._kept.append(encode(one))
+            self._kept.append(
+                encode(self._delivery.opened(state.place, state.label, state.contributors, words))
+            )
         return Total(
             statistics=question.spec.unflatten(vector),
             contributors=tuple(sorted(state.living)),

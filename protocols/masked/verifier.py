@@ -218,8 +218,9 @@ class Verifier:
         cohort = self._agreement.cohort(expected.cohort)
         self._check_lists(one, cohort)
         where = (chain.session, one.number, one.index, chain.head, cohort.digest, one.prepared)
-        place = Place(*where, expected.metric)
-        checked = _checked(chain.secret, place, one, cohort.members, expected.question)
+        checked = _checked(
+            chain.secret, Place(*where, expected.metric), one, cohort.members, expected.question
+        )
         if checked is None:
             raise _wrong(one)
         for report in chain.reports:

@@ -22,7 +22,7 @@ NOT_A_NUMBER = {
     "labels_agreement",
     "profiles",
 }
-NOT_A_NUMBER |= {"with_interval", "with_intervals"}
+NOT_A_NUMBER |= {"stability", "with_interval", "with_intervals"}
 """Metrics that give more than a number, which nothing can be chosen by."""
 
 

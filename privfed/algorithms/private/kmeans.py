@@ -128,8 +128,11 @@ class Start:
         """Return the variance of the error in a coordinate of one of `n_clusters` centers."""
         if self.coreset.single:
             return self.scale.radius**2 / len(self.scale.center)
-        each = self.scale.n_rows / n_clusters
-        return self.coreset.noise**2 * max(1.0, self.n_points / n_clusters) / each**2
+        return (
+            self.coreset.noise**2
+            * max(1.0, self.n_points / n_clusters)
+            / (self.scale.n_rows / n_clusters) ** 2
+        )
 
     def seats(self, n_clusters: int) -> Seats:
         """Return the points as places for centers that rounds find empty."""
@@ -301,8 +304,7 @@ class NoisedKMeans(ABC):
             last = not asked_in(number + 2, rounds)
             spare = halving and number + 1 < rounds and seats.spare(before.centers, noise)
             if halving and (spare or asked_in(number, rounds)) and pays(scale, seats, share, last):
-                cut = seats.cut(noise)
-                state, halves = yield from halved_round(scale, before, share, axes, cut, spare)
+                state, halves = yield from halved_round(scale, before, share, axes, seats.cut(noise), spare)
             elif len(probed):
                 seats, state, part = yield from doubting_round(scale, seats, before, share, probed)
             else:

@@ -237,8 +237,7 @@ def stepped(
     counts = np.maximum(raw, np.maximum(least, 1.0))
     of_noise = (wider * noise["sum"] / counts) ** 2
     step = clipped(found["sum"] / counts[:, None], radius)
-    to_go = np.maximum(np.square(step).mean(axis=1) - of_noise - state.variance, 0.0)
-    unsure = state.variance + to_go
+    unsure = state.variance + np.maximum(np.square(step).mean(axis=1) - of_noise - state.variance, 0.0)
     gain = np.where(raw < least, 0.0, unsure / (unsure + of_noise))
     centers = scale.frame.ranges.clip(state.centers + gain[:, None] * step)
     if "distance" in noise and (error := noise["distance"] / scale.n_rows) <= 0.2 * radius:

@@ -222,8 +222,9 @@ class BoundedSpread(_BoundedMetric, FuzzySpread):
         else:
             with np.errstate(over="ignore"):  # The smaller bound counts; it is an error if both overflow.
                 apart = np.sqrt(distances(self.centers, self.centers)) + self._clipped
-                near = np.minimum(self._to_center(self.centers), apart)
-                ball = float(np.square(near**self.q).sum(axis=1).max())
+                ball = float(
+                    np.square(np.minimum(self._to_center(self.centers), apart) ** self.q).sum(axis=1).max()
+                )
                 box = float(np.square(np.maximum(low, high).sum(axis=1) ** (self.q / 2.0)).sum())
         spread = nonnegative(max(float(np.sqrt(min(ball, box))), LEAST_BOUND))
         return {"spread": spread, "membership": nonnegative(1.0), "rows": lone_count()}

@@ -1,0 +1,112 @@
+"""Are clusters found again: the same fit over parts of the clients, or of their rows.
+
+Each refit takes a drawn part without replacement ("subsetting", Hennig, Cluster-wise assessment of cluster
+stability, 2007, Computational Statistics and Data Analysis 52, section 3). Each client counts its own drawn
+rows by their pair of clusters, that of the fit judged and that of the refit, and one sum adds these counts up
+(`privfed.questions.lloyd.Contingency`). A cluster C is found again as well as by the nearest cluster D of
+the refit, by their Jaccard coefficient:
+
+    max over D of |C and D| / |C or D|                                     (eq. 1, rows drawn)
+
+Reveals to whoever opens totals: those of each refit, and how many drawn rows each pair of clusters holds; a
+pair can hold a single row. Fits over unlike parts tell more than one fit: with parts of clients the server
+knows who is in which, and solves for a client what several totals share. Rows are drawn by the clients.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils import check_random_state, resample
+from sklearn.utils.validation import check_is_fitted
+
+from privfed.core.values.domain import Box, FloatArray
+from privfed.core.values.numbers import check_number, check_whole
+from privfed.errors import ArgumentError, PrivacyError
+from privfed.metrics.asked import AskedMetric
+from privfed.metrics.functions import measured
+from privfed.questions.lloyd import Contingency
+
+
+def stability(
+    estimator: Any,
+    clients: list[Any],
+    *,
+    n_resamples: int = 20,
+    parts: str = "clients",
+    share: float = 0.5,
+    seed: int = 0,
+) -> FloatArray:
+    """Return how well the clusters of a fit are found again in parts of its clients or rows.
+
+    Args:
+        estimator: fitted, with `predict`, such as `DWFKMeans`, `FederatedGaussianMixture` or
+            `MergedClusters`. Refits are copies with its parameters, each with other random numbers.
+        clients: list of the tables of its fit, of shape (n_i, n_features).
+        n_resamples: number of refits.
+        parts: "clients" draws clients and keeps all their rows, "rows" draws rows of each client.
+        share: of the clients (at least two), or of the rows of each (at least one), in (0, 1).
+        seed: of the draws.
+
+    Returns:
+        Jaccard coefficient of each cluster with the nearest one of each refit, float64 of shape
+        (n_resamples, n_clusters); NaN where no row of a cluster was drawn. Its mean over refits is the
+        cluster's stability.
+
+    Raises:
+        ArgumentError: a parameter is out of its bounds, or all clients would be drawn each time.
+        PrivacyError: the fit has differential privacy, or groups of rows.
+    """
+    check_whole("n_resamples", n_resamples, 1)
+    check_number("share", share, "(0, 1)")
+    if not isinstance(clients, list | tuple) or parts not in ("clients", "rows"):
+        raise ArgumentError(
+            'clients must be a list of tables, and parts "clients" or "rows", got '
+            f"{type(clients).__name__} and {parts!r}.",
+            parameters=["clients", "parts"],
+        )
+    fit = vars(estimator).get("estimator_", estimator)
+    check_is_fitted(fit, "cluster_centers_")
+    if fit.privacy is not None or (fit.policy is not None and fit.policy.group_size > 1):
+        raise PrivacyError(
+            "refits and exact counts would say more than this fit claims, or its groups of rows allow: judge "
+            "the same estimator without privacy= or groups where the parties agree, or read `intervals()` "
+            "and the warnings of the fit, which cost nothing."
+        )
+    rng, n_drawn = check_random_state(seed), max(2, int(np.ceil(share * len(clients))))
+    if parts == "clients" and n_drawn >= len(clients):
+        raise ArgumentError(
+            f"{n_drawn} of {len(clients)} clients would be drawn each time; take parts='rows'.",
+            parameters=["parts", "share"],
+        )
+    words: dict[str, Any] = {"replace": False, "random_state": rng}
+    found = []
+    for _ in range(n_resamples):
+        drawn = (
+            resample(clients, n_samples=n_drawn, **words)
+            if parts == "clients"
+            else [resample(one, n_samples=int(np.ceil(share * len(one))), **words) for one in clients]
+        )
+        again = clone(estimator)
+        own = [name for name in again.get_params() if name.endswith(("random_state", "run_dir"))]
+        again.set_params(
+            **{one: None if one.endswith("run_dir") else int(rng.randint(2**31)) for one in own}
+        ).fit(drawn)
+        found.append(_found_again(estimator, again, drawn, fit))
+    return np.stack(found)
+
+
+def _found_again(estimator: Any, again: Any, drawn: list[Any], fit: Any) -> FloatArray:
+    """Return the largest Jaccard coefficient of each cluster; NaN of one without rows."""
+    sizes = [int(vars(one).get("n_clusters_") or len(one.cluster_centers_)) for one in (estimator, again)]
+    labels = [sizes[1] * estimator.predict(one).astype(np.int64) + again.predict(one) for one in drawn]
+    # A pair is one label, and all rows lie at one center: nothing but labels is asked about.
+    asked = AskedMetric.about(Contingency, np.zeros((1, 1)), n_labels=sizes[0] * sizes[1])
+    options = {"protocol": fit.protocol, "policy": fit.policy, "domain": Box(-1.0, 1.0)}
+    total = measured([np.zeros((len(one), 1)) for one in labels], labels, None, options, asked, "stability")
+    table = np.rint(total["table"]).reshape(sizes)
+    rows = table.sum(axis=1, keepdims=True)
+    best = (table / np.maximum(rows + table.sum(axis=0) - table, 1.0)).max(axis=1)
+    return np.where(rows[:, 0] > 0.0, best, np.nan)
