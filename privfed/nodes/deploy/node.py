@@ -64,13 +64,13 @@ class Says:
 
     def __call__(self, word: str, text: str) -> None:
         """Say a line; the same one not again within a minute, except at a terminal."""
-        self._count(word)
         now = time.monotonic()
         said, before = self._last.get(word, ("", 0.0))
         if (said == text or (said and word == _WORKING)) and now - before < (
             _AGAIN if self.file.isatty() else _STILL
         ):
             return
+        self._count(word)
         if word not in _TRYING:
             self._last.clear()
         self._last[word] = text, now

@@ -181,6 +181,10 @@ def test_lines_are_json_and_counted_for_a_collector(tmp_path: Path, monkeypatch:
     text = (tmp_path / "metrics").read_text()
     assert 'privfed_lines_total{word="answered"} 1\n' in text and text.endswith("# EOF\n")
     assert 'privfed_party_connected{party="ward \\"3\\""} 1\n' in text
+    for _ in range(9):
+        says("cut", "hub:9092 does not answer")
+    assert len(said.getvalue().splitlines()) == 2
+    assert 'privfed_lines_total{word="cut"} 1\n' in (tmp_path / "metrics").read_text()
 
 
 def test_an_answer_comes_from_a_fork_and_one_that_dies_is_none(
