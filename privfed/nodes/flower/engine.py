@@ -45,6 +45,8 @@ _STRANGER = "agreement:position"
 _POLL, _SAID, _LOOKED = 1.0, 4.0, 10.0
 """Seconds between two looks for nodes, until it is said who is waited for, and to say how a node stands."""
 
+_UNKEPT = "its journal cannot be read or kept: its owner's move, log/ in its folder"
+
 _RUNS = 4
 """Most Flower runs in which one exchange is tried."""
 
@@ -59,7 +61,8 @@ class NodeFault:
         client: name of the client.
         stage: of the exchange.
         number: of the sum, 0 for the set-up.
-        what: the fault as Flower describes it; or that it refused to join, with the code.
+        what: the fault as Flower describes it; that its journal cannot be kept; or the code with which it
+            refused to join.
     """
 
     client: str
@@ -236,9 +239,11 @@ class FlowerFit:
                 break
             if now - said >= _SAID:
                 said = now
-                missing = ", ".join(name for i, name in enumerate(self._names) if i not in here)
-                left = self._engine.file.wait - (now - began)
-                _LOG.warning("waiting for %s to connect, for %.0f s more; their move", missing, left)
+                _LOG.warning(
+                    "waiting for %s to connect, for %.0f s more; their move",
+                    ", ".join(name for i, name in enumerate(self._names) if i not in here),
+                    self._engine.file.wait - (now - began),
+                )
             time.sleep(_POLL)
         codes = {self._names[i]: code for i, code in self._declined.items()}
         if START_MISSING in codes.values() or (not self._nodes and (codes or self._unsigned)):
@@ -273,6 +278,8 @@ class FlowerFit:
                 # Whoever is connected may say so; it is no client's word.
                 self._unsigned[f"node {node}"] = answer.code
                 self._note(f"node {node}", "join", 0, f"refused: {answer.code}")
+            elif isinstance(answer, messages.Silent):
+                self._note(f"node {node}", "join", 0, _UNKEPT)
         for node, code in heard.faults.items():
             self._note(f"node {node}", "join", 0, FAULTS.get(code, FAULTS[0]))
 
@@ -354,7 +361,7 @@ class FlowerFit:
                 self._note(self._names[i], exchange.stage, exchange.number, FAULTS.get(code, FAULTS[0]))
         # Of who refused to join the secure sum hears the code, and says it where too few are left.
         declined = [(i, encode(Refusal(self._declined[i]))) for i in exchange.requests if i in self._declined]
-        return self._replies(nodes, heard.replies) + declined
+        return self._replies(exchange, nodes, heard.replies) + declined
 
     def late(self) -> str:
         """Say which clients gave no reply in time in the last exchange, and what to do; or nothing."""
@@ -367,18 +374,18 @@ class FlowerFit:
             "(run_dir=, or --resume): what was opened is kept."
         )
 
-    def _replies(self, nodes: Mapping[int, int], replies: Mapping[int, bytes]) -> Replies:
+    def _replies(self, exchange: Exchange, nodes: Mapping[int, int], replies: Mapping[int, bytes]) -> Replies:
         found: Replies = []
-        for i, node in nodes.items():
-            if node not in replies:
-                continue
-            answer = self._read(replies[node], self._names[i])
+        for i, data in ((i, replies[node]) for i, node in nodes.items() if node in replies):
+            answer = self._read(data, self._names[i])
             if isinstance(answer, messages.Answered):
                 found.append((i, answer.reply))
                 if answer.totals:
                     self._keep(i, answer.totals)
             elif isinstance(answer, Refusal):
                 found.append((i, encode(answer)))
+            else:
+                self._note(self._names[i], exchange.stage, exchange.number, _UNKEPT)
         return found
 
     def end(self, seconds: float | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from privfed import DWFKMeans
 from privfed.errors import ColumnsError
 from privfed.nodes.deploy.local import nodes_of
 from privfed.nodes.flower import FlowerEngine
+from privfed.nodes.flower.network import Heard
 from privfed.nodes.flower.node import _JOINED, check_node
 from privfed.nodes.flower.settings import FILE, NodeSettings
 from tests.nodes.flower.federations import WORDS, assert_same, federation, here
@@ -126,3 +128,22 @@ def test_a_list_without_one_of_the_parties_is_its_own_code(folder: Path) -> None
     engine = over(folder)
     DWFKMeans(3, protocol="plain", engine=engine, **WORDS).fit()
     assert [(one.client, one.what) for one in engine.faults] == [("c2", "refused: agreement:parties")]
+
+
+@pytest.mark.parametrize("began", [False, True])
+def test_a_node_that_cannot_keep_its_journal_stands_among_the_faults(
+    began: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, kept, sent = over(folder), nodes_of(folder)[0] / "journal.sqlite", list[int]()
+    send = engine.network.send
+
+    def carried(messages: Mapping[int, bytes], seconds: float) -> Heard:
+        if len(sent) == began:
+            kept.write_bytes(b"damaged" * 1000)
+        sent.append(1)
+        return send(messages, seconds)
+
+    monkeypatch.setattr(engine.network, "send", carried)
+    DWFKMeans(3, protocol="plain", engine=engine, **WORDS).fit()
+    assert {one.client for one in engine.faults} == {"c0" if began else "node 100"}
+    assert all("journal" in one.what for one in engine.faults)
