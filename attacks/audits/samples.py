@@ -33,6 +33,7 @@ from privfed.attacks.audits.confidence import (
     telling_bins,
 )
 from privfed.core.values.domain import FloatArray
+from privfed.core.values.shown import as_table
 from privfed.errors import ArgumentError
 from privfed.privacy.accounting import gdp_epsilon, gdp_mu
 
@@ -100,6 +101,8 @@ class Audit:
     mu: float | None
     delta: float | None
     violations: tuple[str, ...]
+
+    _repr_html_ = as_table(lambda self: [["audit"], *([line] for line in str(self).splitlines())])
 
     @property
     def verdict(self) -> str:

@@ -32,6 +32,7 @@ from scipy.spatial.distance import cdist
 
 from privfed.attacks.base.reading import Coverage, in_words
 from privfed.core.values.domain import FloatArray
+from privfed.core.values.shown import as_table
 
 
 class Status(StrEnum):
@@ -140,16 +141,22 @@ class Report:
         details |= {f"targets, {one}": n for one, n in Counter(map(str, self.statuses)).items()}
         return {**flat, **texts, **self.coverage.to_dict(), "details": details}
 
-    def __str__(self) -> str:
-        """Return the report as a table of two columns."""
+    def _figures(self) -> list[tuple[str, str]]:
+        """Return what the report says, by name."""
         plain = self.to_dict()
         details, left = plain.pop("details"), in_words(plain.pop("not_read"))
-        rows = [*plain.items(), ("read", in_words(plain["read"])), ("not read", left), *details.items()]
-        shown = [
+        read = [("read", in_words(plain["read"])), ("not read", left)]
+        return [
             (name, _shown(value))
-            for name, value in rows
+            for name, value in chain(plain.items(), read, details.items())
             if not isinstance(value, list) and value not in (None, "")
         ]
+
+    _repr_html_ = as_table(lambda self: [("figure", "value"), *self._figures()])
+
+    def __str__(self) -> str:
+        """Return the report as a table of two columns."""
+        shown = self._figures()
         width = max(len(name) for name, _ in shown)
         return "\n".join(f"{name:<{width}}  {value}" for name, value in shown)
 

@@ -147,8 +147,7 @@ class Equations:
 
     @property
     def _sizes(self) -> list[tuple[str, int]]:
-        shapes = dict(self.question.spec.layout)
-        return [(name, int(np.prod(shapes[name]))) for name in self.names]
+        return [(name, int(np.prod(dict(self.question.spec.layout)[name]))) for name in self.names]
 
     def of_rows(self, rows: FloatArray) -> Rows:
         """Return what rows, float64 of shape (n_rows, n_features), show of themselves."""

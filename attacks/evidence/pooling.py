@@ -71,8 +71,7 @@ def separable(took_part: FloatArray) -> FloatArray:
     Returns:
         bool of shape (n_clients,).
     """
-    projection = np.linalg.pinv(took_part) @ took_part
-    return np.asarray(np.diag(projection) > 1.0 - _IN_SPAN)
+    return np.asarray(np.diag(np.linalg.pinv(took_part) @ took_part) > 1.0 - _IN_SPAN)
 
 
 def _solved(group: list[SumView], n_clients: int) -> dict[int, Statistics]:

@@ -178,8 +178,7 @@ class System:
         told = np.maximum(1.0 / np.maximum(variances, 1e-300) - 1.0 / variance, 1e-12)
         error = 1.0 / told + beside
         shown = likely + found / np.maximum(variances, 1e-300) / told
-        mu = 1.0 / np.sqrt(error)
-        return Posterior((shown - 0.5) / error, prior[:n] + found, mu, evidence)
+        return Posterior((shown - 0.5) / error, prior[:n] + found, 1.0 / np.sqrt(error), evidence)
 
 
 def choices(system: System, weight: FloatArray) -> FloatArray:

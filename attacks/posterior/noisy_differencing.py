@@ -111,8 +111,7 @@ def by_chance(points: FloatArray, draws: FloatArray, n_rows: float, tolerance: f
         tolerance: largest difference in any feature.
     """
     hits = np.array([(np.abs(draws - point) <= tolerance).all(axis=1).sum() for point in points])
-    share = (hits + 1.0) / (len(draws) + 1.0)
-    return np.asarray(1.0 - (1.0 - share) ** n_rows)
+    return np.asarray(1.0 - (1.0 - (hits + 1.0) / (len(draws) + 1.0)) ** n_rows)
 
 
 EXPECTED = "the expected share among so many claims under this noise, of rows drawn from the prior"

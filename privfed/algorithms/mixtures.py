@@ -163,8 +163,9 @@ class AtComponents(AtCenters):
     def shares(self) -> FloatArray:
         """Logarithm of each category's share, over its unit: (k, n_categories)."""
         own = self.units > 0.0
-        found = np.log(np.clip(self.centers[:, own] / self.units[own], LEAST_SHARE, 1.0)) / self.units[own]
-        return np.asarray(found)
+        return np.asarray(
+            np.log(np.clip(self.centers[:, own] / self.units[own], LEAST_SHARE, 1.0)) / self.units[own]
+        )
 
     def joint(self, offsets: FloatArray) -> FloatArray:
         """Return log(weight * density) of each component, given rows minus `origin`; (n_rows, k)."""

@@ -274,8 +274,9 @@ class PrivateMoments:
             np.hypot(mean_error, np.abs(shift) * scale.rows_error) * unit,
             np.hypot(np.hypot(var_error * np.square(unit), variance * scale.rows_error), variance - found),
         )
-        rows_error = scale.rows_error * scale.n_rows
-        return Moments(ranges, round(scale.n_rows), center, variance, *errors, rows_error)
+        return Moments(
+            ranges, round(scale.n_rows), center, variance, *errors, scale.rows_error * scale.n_rows
+        )
 
 
 def _mean(

@@ -332,8 +332,7 @@ def clipped(tables: ClientTables, declared: Declared) -> ClientTables:
 
 def with_rows(tables: ClientTables, mapped: Callable[[FloatArray], FloatArray]) -> ClientTables:
     """Return the clients with rows that a function maps, each by itself."""
-    found = (replace(one, features=mapped(one.features)) for one in tables.tables)
-    return replace(tables, tables=tuple(found))
+    return replace(tables, tables=tuple(replace(one, features=mapped(one.features)) for one in tables.tables))
 
 
 def labelled(tables: ClientTables, labels: Sequence[Any] | None) -> ClientTables:

@@ -159,8 +159,9 @@ def carry_out(
 
                 drawn, claim = ValidityDisplay.of(result), result.privacy_claim
                 save(figure_of(drawn, claim=claim), out / run_folder.PICTURE, claim)
-            found = _selection(asked, tables, result, time.monotonic() - began)
-            return _written(out, found, result, asked.source)
+            return _written(
+                out, _selection(asked, tables, result, time.monotonic() - began), result, asked.source
+            )
     except ResumeError as error:
         raise ResumeError(f"{error} Name another folder with --out.") from None
     except BaseException:

@@ -19,6 +19,7 @@ import numpy as np
 from privfed import metrics
 from privfed.core.names import Registry
 from privfed.core.values.domain import FloatArray
+from privfed.core.values.shown import as_table
 from privfed.errors import ArgumentError, DataError, PrivacyError
 from privfed.estimators.base import FederatedClusterer
 from privfed.metrics.asked import AskedMetric
@@ -240,6 +241,33 @@ class SelectionResult:
     table: tuple[SelectionRow, ...]
     models: tuple[FederatedClusterer, ...]
     local: LocalClusters | None = None
+
+    _repr_html_ = as_table(
+        lambda self: [
+            (
+                "K",
+                f"{self.index}{noised_mark(self.privacy_claim)}",
+                "inertia",
+                "rounds",
+                "sums",
+                "bytes",
+                "note",
+            ),
+            *(
+                (
+                    row.n_clusters,
+                    f"{row.index:.6g}",
+                    "" if row.inertia is None else f"{row.inertia:.6g}",
+                    row.rounds,
+                    row.sums,
+                    f"{row.bytes:,}",
+                    "chosen " * (row.n_clusters == self.n_clusters)
+                    + "not converged" * (row.converged is False),
+                )
+                for row in self.table
+            ),
+        ]
+    )
 
     @property
     def estimator(self) -> FederatedClusterer:

@@ -15,7 +15,7 @@ from privfed.core.agreed.program import to_agreed
 from privfed.core.asking.possible_totals import impossible
 from privfed.core.asking.question import ClientData, Question, cost_of
 from privfed.core.asking.statistics import Statistics
-from privfed.core.record.records import Ended
+from privfed.core.record.records import Ended, Summed
 from privfed.core.record.transcript import Transcript
 from privfed.core.roles.conversation import (
     Algorithm,
@@ -31,6 +31,7 @@ from privfed.core.roles.conversation import (
 from privfed.core.roles.engine import Carrier, Exchange, Replies
 from privfed.core.roles.secure_sum import COLLECT, Relays, Session, Steps
 from privfed.core.values.domain import Domain, FloatArray
+from privfed.core.values.shown import as_table
 from privfed.errors import (
     FAILED,
     FEWEST_QUANTA,
@@ -142,6 +143,23 @@ class Federation:
             transcript.begin(configuration, recipient, reveals, answer_stages, by_author)
         transcript.check_agreement(configuration)
         self._replay = transcript.totals()
+
+    _repr_html_ = as_table(
+        lambda self: [
+            ("secure sum", "clients", "columns", "noise", "sums", "bytes to clients", "bytes from clients"),
+            (
+                self.configuration.protocol,
+                len(self.configuration.clients),
+                self.configuration.n_features,
+                "none"
+                if self.configuration.privacy is None
+                else f"{self.configuration.privacy.noise}{', seeded' * self.configuration.privacy.seeded}",
+                len(self.transcript.of(Summed)),
+                f"{sum(self.traffic.down.values()):,}",
+                f"{sum(self.traffic.up.values()):,}",
+            ),
+        ]
+    )
 
     def __getstate__(self) -> object:
         """Refuse to be pickled or copied.

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from privfed.core.values.domain import FloatArray
+from privfed.core.values.shown import as_table
 from privfed.metrics.asked import AskedMetric
 from privfed.metrics.functions import checked_centers, measured
 from privfed.questions.cluster_spread import ClusterClients, ClusterProfiles, moments_of
@@ -38,6 +39,26 @@ class Profiles:
     mean: FloatArray
     std: FloatArray
     clients: FloatArray | None = None
+
+    _repr_html_ = as_table(
+        lambda self: [
+            ("cluster", "rows", *(f"column {place}, mean and deviation" for place in range(len(self.mean)))),
+            *(
+                (
+                    name,
+                    f"{size:.6g}",
+                    *(f"{mean:.4g} ± {std:.3g}" for mean, std in zip(means, stds, strict=True)),
+                )
+                for name, size, means, stds in zip(
+                    [*range(len(self.sizes)), "all"],
+                    [*self.sizes, self.sizes.sum()],
+                    [*self.means, self.mean],
+                    [*self.stds, self.std],
+                    strict=True,
+                )
+            ),
+        ]
+    )
 
     @property
     def apart(self) -> FloatArray:

@@ -53,8 +53,9 @@ class ConvergenceDisplay(Display):
         """Return the display that `from_estimator` draws."""
         models = estimator if isinstance(estimator, Mapping) else {"movement": estimator}
         tols = {float(one.get_params(deep=False).get("tol") or 0.0) for one in models.values()}
-        found = {name: moved(one.history_) for name, one in models.items()}
-        return cls(found, tols.pop() if len(tols) == 1 else 0.0)
+        return cls(
+            {name: moved(one.history_) for name, one in models.items()}, tols.pop() if len(tols) == 1 else 0.0
+        )
 
     def _draw(self, ax: Axes) -> None:
         for i, (name, movements) in enumerate(self.movements.items()):

@@ -294,8 +294,9 @@ def budget_of(mechanism: Mechanism, epsilon: float, delta: float) -> float:
 
 def totals_epsilon(mechanism: str, cost: float, delta: float) -> float:
     """Return the epsilon at `delta` of noised totals that cost `cost` together, fixed beforehand."""
-    skellam = mechanism == Mechanism.SKELLAM
-    return renyi_epsilon(cost, delta) if skellam else gdp_epsilon(math.sqrt(cost), delta)
+    return (
+        renyi_epsilon(cost, delta) if mechanism == Mechanism.SKELLAM else gdp_epsilon(math.sqrt(cost), delta)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from privfed.core.values.guarantee import (
     Unit,
 )
 from privfed.core.values.numbers import check_number, check_whole
+from privfed.core.values.shown import as_table
 from privfed.errors import ArgumentError, BudgetError, PrivacyError
 from privfed.privacy import budget_file
 from privfed.privacy.accounting import Curve, gdp_epsilon, gdp_mu
@@ -55,6 +56,13 @@ class Remaining:
     mu_squared: float
     epsilon: float
     delta: float
+
+    _repr_html_ = as_table(
+        lambda self: [
+            ("share left", "mu^2 left", "epsilon of one fit with all of it", "at delta"),
+            [f"{one:.4g}" for one in (self.share, self.mu_squared, self.epsilon, self.delta)],
+        ]
+    )
 
     def __str__(self) -> str:
         """Return it in words."""
@@ -210,6 +218,8 @@ class PrivacyBudget:
         with budget_file.opened(Path(path)) as database:
             epsilon, delta, unit, neighbours, order = budget_file.stated_in(database, Path(path))
         return cls(epsilon, delta, unit, neighbours, path, order=order)
+
+    _repr_html_ = as_table(lambda self: [("budget", "file"), (self, self.path)])
 
     @property
     def _stated(self) -> tuple[Any, ...]:

@@ -31,6 +31,7 @@ from privfed.core.values.guarantee import (
 )
 from privfed.core.values.numbers import check_number, check_whole
 from privfed.core.values.origin import check_origins
+from privfed.core.values.shown import as_table
 from privfed.errors import ArgumentError, warn
 from privfed.privacy.accounting import Curve, Payment, budget_of, totals_epsilon
 from privfed.privacy.adversaries import PAGE, SEEDED, against_whom, lemmas_of
@@ -94,6 +95,8 @@ class PrivacySpent:
     payments: tuple[Payment, ...] = field(repr=False)
     rows_per_user: int = 0
     alone: bool = False
+
+    _repr_html_ = as_table(lambda self: [("topic", "statement"), *self.facts().items()])
 
     def facts(self) -> dict[str, str]:
         """Return the statements of the claim, as topic -> statement."""

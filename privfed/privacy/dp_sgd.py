@@ -327,8 +327,10 @@ def _least(
     epsilon: float, delta: float, steps: SampledSteps, interval: float, low: float, high: float
 ) -> float:
     def allowed(multiplier: float) -> bool:
-        tried = msgspec.structs.replace(steps, noise_multiplier=multiplier)
-        return epsilon_of_fit(tried, delta, interval) <= epsilon
+        return (
+            epsilon_of_fit(msgspec.structs.replace(steps, noise_multiplier=multiplier), delta, interval)
+            <= epsilon
+        )
 
     while not allowed(high):
         low, high = high, 2.0 * high

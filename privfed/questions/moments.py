@@ -265,8 +265,7 @@ class FeatureProducts:
 
     def run(self, setting: Setting) -> Conversation[Covariances]:
         """Find the ranges, then the products."""
-        located = yield from locate(setting, upcoming=(EVERYONE,))
-        return (yield from _centred(_products_around, located))
+        return (yield from _centred(_products_around, (yield from locate(setting, upcoming=(EVERYONE,)))))
 
 
 def _products_around(center: FloatArray, ranges: Ranges) -> Conversation[Covariances]:

@@ -59,8 +59,7 @@ FINER_OCTAVES = 50
 
 def subdivisions(n_features: int, octaves: int = _OCTAVES) -> int:
     """Return into how many bins each octave is divided; with more features, there are fewer bins."""
-    fitting = (parts for parts in (16, 8, 4, 2) if n_features * (2 * octaves * parts + 1) <= _MAX_BINS)
-    return next(fitting, 1)
+    return next((parts for parts in (16, 8, 4, 2) if n_features * (2 * octaves * parts + 1) <= _MAX_BINS), 1)
 
 
 def edges(parts: int, first: int = SMALLEST_EXPONENT, last: int = LARGEST_EXPONENT) -> FloatArray:

@@ -13,10 +13,10 @@ from typing import Final
 
 import numpy as np
 
+from privfed.core.values.shown import as_table
 from privfed.data.own import OwnFile
 from privfed.data.table_files import files_of, is_folder, stem
 from privfed.tables.described_tables import Described, Finding, read_described
-from privfed.tables.drafting import html_table
 from privfed.tables.merging import UNITS, inverse
 from privfed.tables.schema import NUMBER, Schema
 
@@ -61,11 +61,10 @@ class Check:
             for one in self.findings
         ]
 
-    def _repr_html_(self) -> str:
-        return html_table(HEAD, self.lines)
+    _repr_html_ = as_table(lambda self: [HEAD, *self.lines])
 
 
-HEAD: Final = ("file", "column", "rows", "what", "remedy")
+HEAD: Final[tuple[str, ...]] = ("file", "column", "rows", "what", "remedy")
 
 
 def check_tables(data: str | os.PathLike[str], schema: Schema, *, allow: Sequence[str] = ()) -> Check:

@@ -6,7 +6,6 @@ guessed (`Column.guessed`), until the owner takes them out.
 
 from __future__ import annotations
 
-import html
 import os
 import re
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import msgspec
 import polars as pl
 
 from privfed.core.values.origin import Origin
+from privfed.core.values.shown import as_table
 from privfed.data.table_files import stem
 from privfed.errors import DataError
 from privfed.tables.dates import days_in, formats_of, is_short
@@ -79,17 +79,9 @@ class Draft:
         """Return the text of the schema's file."""
         return to_toml(self.schema)
 
-    def _repr_html_(self) -> str:
-        return html_table(("column", "guess"), [(one.column, one.what) for one in self.guesses])
-
-
-def html_table(head: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
-    """Return a table for a page or a notebook."""
-    rows = (
-        f"<tr>{''.join(f'<{tag}>{html.escape(one)}</{tag}>' for one in line)}</tr>"
-        for tag, line in [("th", head), *(("td", line) for line in lines)]
+    _repr_html_ = as_table(
+        lambda self: [("column", "guess"), *((one.column, one.what) for one in self.guesses)]
     )
-    return f"<table>{''.join(rows)}</table>"
 
 
 def draft_schema(

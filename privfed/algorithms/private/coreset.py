@@ -151,8 +151,9 @@ def coreset(
 def hash_form(frame: Frame, least: int, most: int, rng: np.random.Generator) -> Form:
     """Return the form of what `hashed` asks, with `least` to `most` hyperplanes; `rng` is kept as it is."""
     d = frame.ranges.n_features
-    normals = normals_rule(d, least, most, rng)
-    return Form(HashSums, center=Shape(d), radius=radius_rule(frame), normals=normals)
+    return Form(
+        HashSums, center=Shape(d), radius=radius_rule(frame), normals=normals_rule(d, least, most, rng)
+    )
 
 
 def coreset_phases(frame: Frame, n_clusters: int, rng: np.random.Generator) -> Phases:

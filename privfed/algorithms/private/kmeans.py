@@ -271,8 +271,9 @@ class NoisedKMeans(ABC):
         return (yield from self.refined(start, centers))
 
     def _doubted(self, start: Start) -> Coreset | None:
-        share = (1.0 - start.scale.spent) / self._rounds(start)
-        return doubted(start.scale, start.coreset, self.n_clusters, share)
+        return doubted(
+            start.scale, start.coreset, self.n_clusters, (1.0 - start.scale.spent) / self._rounds(start)
+        )
 
     @abstractmethod
     def _start(self, scale: Scale, rng: np.random.Generator) -> Conversation[Start]:

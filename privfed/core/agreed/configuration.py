@@ -278,8 +278,9 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     @property
     def noising(self) -> int:
         """How many draws of a question's noise every opened sum is guaranteed to contain."""
-        alone = self.privacy is not None and self.privacy.noise != Noise.DISTRIBUTED
-        return 1 if alone else self.terms.honest
+        return (
+            1 if self.privacy is not None and self.privacy.noise != Noise.DISTRIBUTED else self.terms.honest
+        )
 
     @property
     def noising_terms(self) -> PrivacyTerms | None:

@@ -245,8 +245,9 @@ needs `max_epsilon` |
     @property
     def claims(self) -> bool:
         """Whether only fits under differential privacy are joined."""
-        bounds = (self.max_epsilon, self.max_delta, self.order)
-        return self.require_privacy or any(one is not None for one in bounds)
+        return self.require_privacy or any(
+            one is not None for one in (self.max_epsilon, self.max_delta, self.order)
+        )
 
     @property
     def epsilon_bound(self) -> tuple[float, float] | None:

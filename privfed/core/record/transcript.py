@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from math import prod
 from pathlib import Path
@@ -25,6 +26,7 @@ from privfed.core.roles.secure_sum import COLLECT
 from privfed.core.stored.encoding import Array
 from privfed.core.stored.files import make_folder, open_file
 from privfed.core.values.numbers import check_whole
+from privfed.core.values.shown import as_table
 from privfed.errors import ArgumentError, ResumeError, RunFolderError
 
 if TYPE_CHECKING:
@@ -60,6 +62,18 @@ class Transcript:
         self._whole, self._shows = record == "messages", record != "totals"
         self._tables = records.Tables(None if folder is None else folder / records.VALUES)
         self._path = None if folder is None else folder / records.FILE
+
+    _repr_html_ = as_table(
+        lambda self: [
+            ("asked for", "clients", "sums"),
+            *(
+                (*asked, sums)
+                for asked, sums in Counter(
+                    (one.purpose, len(one.clients)) for one in self.of(records.Asked)
+                ).items()
+            ),
+        ]
+    )
 
     @classmethod
     def load(cls, folder: str | Path, *, mend: bool = False, record: Kept = "digests") -> Transcript:
