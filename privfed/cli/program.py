@@ -100,6 +100,13 @@ CLUSTERING = Registered("privfed.estimators.registry:ESTIMATORS", SHORT)
 """The same where rows alone are clustered."""
 
 
+RARE = (
+    *("budget", "classes", "clip", "columns", "config", "group_size", "max_rows", "mechanism", "metrics"),
+    *("noise", "picture", "plan", "purpose", "rows_per_user", "separator", "share", "spare"),
+)
+"""Options that the help of a command with --algorithm leaves out until an algorithm is named."""
+
+
 class Naming(click.Option):
     """Names things whose parameters are options of the command, too."""
 
@@ -165,20 +172,21 @@ class Command(click.Command):
         return [*declared, *{one.name: one for one in (*own_settings(), *further)}.values()]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options by their headings, then those of algorithms, or of the one that is named."""
+        """Write the options by their headings, then those of what is named; else the usual ones."""
         sections = dict[str, list[click.Option]]()
         options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
         algorithm, attacks = ctx.meta.get("algorithm", ""), ctx.meta.get("attack", "")
-        if attacks:
-            named = [one for one in options if isinstance(one, Setting)]
-        else:
-            models = all(one.type is not CLUSTERING for one in options)
-            named = [*(of_algorithm(algorithm) if algorithm else own_settings(models=models))]
+        named = (
+            [*of_algorithm(algorithm)] if algorithm else [one for one in options if isinstance(one, Setting)]
+        )
+        brief = not algorithm and any(one.type in (ALGORITHM, CLUSTERING) for one in options)
+        if brief:
+            options = [one for one in options if not isinstance(one, Setting) and one.name not in RARE]
         for one in options:
             if not isinstance(one, Setting):
                 sections.setdefault(_HEADINGS.get(one, "Options"), []).append(one)
         if any(isinstance(one, Setting) for one in options):
-            sections[f"Options of {attacks or algorithm or 'algorithms'}"] = [*named]
+            sections[f"Options of {attacks or algorithm}"] = [*named]
         for heading in sorted(sections, key=lambda name: name != "Options"):
             records = [
                 record for one in sections[heading] if (record := one.get_help_record(ctx)) is not None
@@ -186,6 +194,10 @@ class Command(click.Command):
             if records:
                 with formatter.section(heading):
                     formatter.write_dl(records)
+        if brief:
+            formatter.write(
+                f"\n{ctx.command_path} --algorithm NAME --help shows all options, and those of NAME.\n"
+            )
 
 
 def _words_of(path: Path) -> list[str]:

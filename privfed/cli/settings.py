@@ -97,17 +97,11 @@ def settings_of(kind: type) -> list[Setting]:
 
 
 @lru_cache
-def own_settings(*, models: bool = True) -> tuple[Setting, ...]:
-    """Return the options of all of privfed's own estimators, whose help says which of them have an option.
-
-    Args:
-        models: whether of those that train models, too.
-    """
+def own_settings() -> tuple[Setting, ...]:
+    """Return the options of all of privfed's own estimators; their help says which of these have it."""
     texts: dict[str, dict[str, list[str]]] = {}
     found: dict[str, Setting] = {}
     for algorithm in DECLARED:
-        if not models and algorithm in TRAINED:
-            continue
         for one in map(copy, of_algorithm(algorithm)):
             name, summary = str(one.name), str(one.help).rstrip(".")
             texts.setdefault(name, {}).setdefault(summary, []).append(algorithm)

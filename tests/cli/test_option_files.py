@@ -64,6 +64,19 @@ def test_what_a_file_may_not_say_is_an_error_of_one_line(
     assert not (table.parent / "run").exists()
 
 
+@pytest.mark.parametrize("command", ["fit", "select-k"])
+def test_help_shows_the_usual_options_and_how_to_see_the_others(invoke: Any, command: str) -> None:
+    def shown(*words: str) -> set[str]:
+        text = invoke(command, *words, "--help").stdout
+        return {line.split()[0] for line in text.splitlines() if line.startswith("  -")}
+
+    brief, whole = shown(), shown("--algorithm", "fuzzy")
+    assert brief < whole and 15 <= len(brief) <= 26
+    assert {"--group", "--epsilon", "--protocol", "--help"} <= brief
+    assert {"--fuzzifier", "--separator", "--mechanism"} <= whole - brief
+    assert f"{command} --algorithm NAME --help" in invoke(command, "--help").stdout
+
+
 def test_help_stands_under_headings(invoke: Any) -> None:
     text = invoke("fit", "--help").stdout
     places = [text.index(f"\n{one}:\n") for one in ("Options", "Rows", "Secure sum", "Output")]

@@ -75,7 +75,7 @@ def test_parameters_of_an_algorithm_of_ones_own_are_options(invoke, failing, wor
     invoke("select-k", *base, *mine, "--protocol", "plain", "--max-k", 2, "--out", "selected")
     shown = invoke("fit", "--algorithm", own, "--help").stdout
     assert "--n-bins INTEGER" in shown and "--fuzzifier" not in shown
-    assert "--fuzzifier" in invoke("fit", "--help").stdout
+    assert "--fuzzifier" in invoke("fit", "--algorithm", "fuzzy", "--help").stdout
     assert failing(*words, "--algorithm", own, "--n-bins", 0, "--out", "no").startswith(
         "--n-bins must be at least 1, got --n-bins 0"
     )

@@ -82,8 +82,9 @@ class _BoundedMetric(RecordBounded):
         """Return a bound on the distance of a row in the ball to each center; infinite without a ball."""
         if self.reach is None:
             return np.full(len(centers), np.inf)
-        middle = (self.ranges.low + self.ranges.high) / 2.0
-        return np.asarray(np.linalg.norm(centers - middle, axis=1) + self.reach)
+        return np.asarray(
+            np.linalg.norm(centers - (self.ranges.low + self.ranges.high) / 2.0, axis=1) + self.reach
+        )
 
     def _squared(self, centers: FloatArray) -> float:
         """Return a bound on the squared distance of a row to its nearest center, at least `LEAST_BOUND`."""
