@@ -161,8 +161,9 @@ class PlainSession:
             read, rejected = {**read, **again}, {**rejected, **odd}
         answers = {i: reply for i in members if isinstance(reply := read.get(i), PlainAnswer)}
         refused = {i: reply.code for i, reply in read.items() if isinstance(reply, Refusal)}
-        vectors = self._possible(question, answers, rejected)
-        return self._total(question, members, answers, vectors, refused, rejected)
+        return self._total(
+            question, members, answers, self._possible(question, answers, rejected), refused, rejected
+        )
 
     def _asked(
         self, clients: Collection[int], question: Question, index: int

@@ -386,8 +386,7 @@ class SlottedSession:
 
 def _wrapped(exchange: Exchange) -> Exchange:
     """Wrap the requests of the group's set-up in `ForGroup` messages."""
-    requests = {i: encode(ForGroup(data)) for i, data in exchange.requests.items()}
-    return replace(exchange, requests=requests)
+    return replace(exchange, requests={i: encode(ForGroup(data)) for i, data in exchange.requests.items()})
 
 
 def _unwrapped(replies: Replies) -> Replies:

@@ -64,8 +64,9 @@ class Positive(Shape):
 
     def read(self, value: object, kept: Kept) -> Kept | None:
         """Compare shape and signs."""
-        found = Shape.read(self, value, kept)
-        return found if isinstance(value, np.ndarray) and (value > 0.0).all() else None
+        return (
+            Shape.read(self, value, kept) if isinstance(value, np.ndarray) and (value > 0.0).all() else None
+        )
 
 
 @dataclass(frozen=True, slots=True, init=False)

@@ -74,8 +74,7 @@ def _joined(wide: Histograms, fine: Histograms) -> Histograms:
         low, high = np.interp(window[[0, -1]], at, known)
         own[:] = np.minimum(known, low) + np.maximum(known - high, 0.0)
         own += np.interp(at, window, np.append(0.0, inside.cumsum()))
-    counts = np.diff(below, axis=1)
-    return Histograms(edges, np.pad(counts, [(0, 0), (1, 1)]), fine.noise_std)
+    return Histograms(edges, np.pad(np.diff(below, axis=1), [(0, 0), (1, 1)]), fine.noise_std)
 
 
 class _Edges(Shape):
@@ -115,5 +114,6 @@ def _windows(counts: FloatArray, edges: FloatArray) -> FloatArray:
     beside = (AROUND - 1.0) / 2.0 * (high - low)
     low, high = np.maximum(low - beside, edges[:, 0]), np.minimum(high + beside, edges[:, -1])
     # A column of one value gets a window of its own size.
-    high = np.where(high > low, high, low + np.maximum(np.abs(low), 1.0))
-    return np.linspace(low, high, FINE_BINS + 1, axis=1)
+    return np.linspace(
+        low, np.where(high > low, high, low + np.maximum(np.abs(low), 1.0)), FINE_BINS + 1, axis=1
+    )

@@ -132,8 +132,10 @@ class FeatureSummary:
             moments = PrivateMoments().phases(setting)
         if not self.counts:
             return moments
-        form = Form(FeatureHistograms, n_bins=self.n_bins, edges=self.edges)
-        return (*moments, *histogram_phases(setting, form))
+        return (
+            *moments,
+            *histogram_phases(setting, Form(FeatureHistograms, n_bins=self.n_bins, edges=self.edges)),
+        )
 
     def run(self, setting: Setting) -> Conversation[Summary]:
         """Find the moments, what lies between clients, then the histograms."""
@@ -158,8 +160,10 @@ def histogram_phases(setting: Setting, *forms: Form) -> Phases:
     """Return what is asked for histograms; at unit "client" the clients' sizes before."""
     if setting.privacy is None or setting.privacy.unit.of_rows:
         return tuple(map(Phase, forms))
-    shares = [Form(AsOneRecord, inner=form, rows=MOST_ROWS) for form in forms]
-    return (Phase(Form(ClientSizes)), *map(Phase, shares))
+    return (
+        Phase(Form(ClientSizes)),
+        *map(Phase, [Form(AsOneRecord, inner=form, rows=MOST_ROWS) for form in forms]),
+    )
 
 
 def histograms(

@@ -222,8 +222,9 @@ class WeightedCentroids(_LocalSteps):
     def declaration(self) -> Declaration:
         """Dynamic weights count rows, other weights do not; a user's weighting may fail."""
         counts = ("weight",) if self.weights == "dynamic" else ()
-        can_fail = self.weights not in ("dynamic", "equal")
-        return Declaration(counts, (self.centers,), can_fail=can_fail, row_sums=counts)
+        return Declaration(
+            counts, (self.centers,), can_fail=self.weights not in ("dynamic", "equal"), row_sums=counts
+        )
 
     @cached_property
     def spec(self) -> StatisticsSpec:

@@ -281,8 +281,9 @@ def centroids_of(folder: Path) -> Centroids:
             "predict takes rows."
         )
     scaling = None if model.scaling_ is None else model.scaling_.to_dict()
-    centers = in_columns_units(model).tolist()
-    return Centroids(tuple(columns), centers, model.privacy_claim_, RESULT_FORMAT, scaling)
+    return Centroids(
+        tuple(columns), in_columns_units(model).tolist(), model.privacy_claim_, RESULT_FORMAT, scaling
+    )
 
 
 def _classes(

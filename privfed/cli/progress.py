@@ -62,8 +62,9 @@ class Rounds:
             return None
         each = (self._ends[-1] - self._ends[0]) / (len(self._ends) - 1)
         # A private fit may have a wide round besides.
-        rounds = max(0, (self.n_init - self.restart + 1) * self.max_iter - self.round)
-        return timedelta(seconds=round(each * rounds))
+        return timedelta(
+            seconds=round(each * max(0, (self.n_init - self.restart + 1) * self.max_iter - self.round))
+        )
 
     def __str__(self) -> str:
         restart = f"restart {min(self.restart, self.n_init)} of {self.n_init}, " if self.n_init > 1 else ""

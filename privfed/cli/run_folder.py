@@ -197,8 +197,9 @@ def read_result(folder: Path, kind: type[Known], file: str = RESULT, remedy: str
     if not folder.is_dir():
         raise RunFolderError(f"{folder} is no folder; name the folder of a run.")
     command, why = remedy or "resume", "" if remedy else ": the run is not finished"
-    missing = f"{folder} holds no {file}{why}; write it with 'privfed {command} {folder}'."
-    return _read(folder / file, kind, missing)
+    return _read(
+        folder / file, kind, f"{folder} holds no {file}{why}; write it with 'privfed {command} {folder}'."
+    )
 
 
 class Classes(msgspec.Struct, frozen=True):

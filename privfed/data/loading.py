@@ -32,11 +32,13 @@ from privfed.data.conversion import (
 )
 from privfed.data.own import frame_by_rows
 from privfed.data.table import (
+    DECLARE,
     ERROR,
     LEAVE_OUT,
     ClientTable,
     ClientTables,
     Missing,
+    check_finite,
     check_spelling,
     filled,
     listed,
@@ -161,9 +163,9 @@ def load_clients(
             missing. A row without a label has the code -1. A row that says no id, no client, or a client
             that `clients` does not name is left out, and nothing says so: whoever reads a run would learn
             of it.
-        missing: what becomes of a row without a number in some feature column: "error"; "leave-out"; or the
-            public number that takes the place of each missing or infinite value. None for "error", and with
-            `private`, where an error would tell of a row, for "leave-out".
+        missing: what becomes of a row without a number in some feature column: "error"; "leave-out"; "keep",
+            for a `FederatedImputer`; or the public number that takes the place of each missing or infinite
+            value. None for "error", and with `private`, where an error would tell of a row, for "leave-out".
         classes: values of the labels as text, in the order of their codes; others have the code -1. None for
             those that are found. `private` with `label` needs them: codes would depend on rows.
 
@@ -250,6 +252,8 @@ def clients_of(
         if any(one.group is not None for one in sources):
             options["listed"] = Origin.EXACT
             warn_of_many(len(tables), sum(len(one.features) for one in tables))
+    for table in tables if missing == ERROR else ():
+        check_finite(table.features, names, f"client {table.name!r}", f", {DECLARE}")
     options["changed"] = {} if options["private"] else dict(changed)
     return ClientTables(tuple(tables), tuple(names), label_names, unlabelled=unlabelled, **options)
 
@@ -344,8 +348,9 @@ def _source(
         label = _LABEL
     if group is None and _GROUP in arrays and _GROUP not in (label, id):
         group = _GROUP
-    frame = rows_frame(path, arrays, (label, group, id), private)
-    return Source(stem(path), origin, frame, label, group or None, id)
+    return Source(
+        stem(path), origin, rows_frame(path, arrays, (label, group, id), private), label, group or None, id
+    )
 
 
 def _common_columns(

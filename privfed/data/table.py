@@ -16,7 +16,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -98,8 +98,7 @@ class ClientTable:
 
     Args:
         name: name of the client; not empty.
-        features: float64 of shape (n_rows, n_columns); kept as a read-only copy. `ClientTables`, which knows
-            the columns' names, checks that its values are finite.
+        features: float64 of shape (n_rows, n_columns); kept as a read-only copy. NaN where there is no value.
         labels: int64 of shape (n_rows,), codes of the rows' true labels; None without labels.
         ids: whose each row is, one text a row, never a feature; None where each row stands for itself.
 
@@ -163,6 +162,7 @@ class ClientTables:
         changed: column -> rows that are left out, filled or clipped for what they hold there; under "" those
             that are left out in all. Empty under differential privacy.
         listed: where the list of clients comes from: exact where those were taken that have rows.
+        prepared: where the numbers come from by which rows were scaled or filled, such as means of all rows.
 
     Attributes:
         kept: what is kept of the rows for the life of this object, such as their groups
@@ -170,8 +170,7 @@ class ClientTables:
 
     Raises:
         DataError: there is no client, or a client has no rows or another number of columns. Two clients or
-            two columns have the same name. A value is missing or infinite. Only some clients have labels, or
-            a code has no name.
+            two columns have the same name. Only some clients have labels, or a code has no name.
     """
 
     tables: tuple[ClientTable, ...]
@@ -183,6 +182,7 @@ class ClientTables:
     leaves_out: bool = False
     changed: Mapping[str, int] = field(default_factory=dict)
     listed: Origin = Origin.DECLARED
+    prepared: Origin = Origin.DECLARED
     kept: dict[str, object] = field(default_factory=dict, repr=False, init=False)
 
     def __post_init__(self) -> None:
@@ -208,13 +208,6 @@ class ClientTables:
         """Label codes of each client, read-only int64 of shape (n_rows,); None without labels."""
         return [table.labels for table in self.tables if table.labels is not None] or None
 
-    def with_features(self, features: Sequence[FloatArray], kept: dict[str, object]) -> ClientTables:
-        """Return the same clients with other features of the same shapes, and what is kept of these."""
-        pairs = zip(self.tables, features, strict=True)
-        found = replace(self, tables=tuple(replace(one, features=own) for one, own in pairs))
-        found.kept.update(kept)
-        return found
-
     def _check_names(self) -> None:
         if not self.tables:
             raise DataError("there are no clients; give at least one.")
@@ -235,7 +228,6 @@ class ClientTables:
             )
         if not (self.private or len(table.features)):
             raise DataError(f"client {table.name!r} has no rows; leave it out or give it data.")
-        check_finite(table.features, self.columns, f"client {table.name!r}", f", {DECLARE}")
 
     def _check_labels(self) -> None:
         without = [table.name for table in self.tables if table.labels is None]
@@ -263,8 +255,10 @@ class ClientTables:
 ERROR: Final = "error"
 LEAVE_OUT: Final = "leave-out"
 
-Missing = Literal["error", "leave-out"] | float
-"""An error; leave such rows out; or the public number that takes the place of each missing value."""
+KEEP: Final = "keep"
+
+Missing = Literal["error", "leave-out", "keep"] | float
+"""An error; leave such rows out; or the public number in the place of each missing value, NaN to keep it."""
 
 DECLARE = 'or declare what becomes of such rows: missing="leave-out", or missing= and a public number'
 """End of errors about missing values."""
@@ -274,25 +268,25 @@ NO_LABEL = -1
 
 
 def missing_rule(value: Any, *, error: bool = True) -> Missing:
-    """Return a rule as it was written: "error", "leave-out", a number, or a text of a number.
+    """Return a rule as it was written: "error", "leave-out", a number, or a text of a number; NaN for "keep".
 
     Args:
         value: what was written.
-        error: whether the rule may be an error.
+        error: whether the rule may be an error, or "keep", which leaves gaps to a `FederatedImputer`.
 
     Raises:
         ArgumentError: it is none of them, or a number that is not finite.
     """
     if value == LEAVE_OUT:
         return LEAVE_OUT
-    if value == ERROR and error:
-        return ERROR
+    if value in (ERROR, KEEP) and error:
+        return ERROR if value == ERROR else math.nan
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        names = '"error", "leave-out"' if error else '"leave-out"'
+        names = '"error", "leave-out", "keep"' if error else '"leave-out"'
         raise ArgumentError(
             f"missing must be {names} or a finite number, got missing={value!r}.", parameters=["missing"]
         )
@@ -314,8 +308,9 @@ def filled(features: FloatArray, rule: Missing) -> tuple[FloatArray, npt.NDArray
     present = np.isfinite(features)
     if rule == LEAVE_OUT:
         return features, np.asarray(present.all(axis=1), dtype=np.bool_)
-    every = np.ones(len(features), dtype=np.bool_)
-    return (features if rule == ERROR else np.where(present, features, rule)), every
+    return (features if rule == ERROR else np.where(present, features, rule)), np.ones(
+        len(features), dtype=np.bool_
+    )
 
 
 def warn_of_many(n_clients: int, n_rows: int) -> None:

@@ -20,7 +20,7 @@ from privfed.core.asking.statistics import wire
 from privfed.core.roles.conversation import Algorithm, Phased
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Noise
-from privfed.core.values.origin import check_origins, origin_of, origin_under, radius_of, released
+from privfed.core.values.origin import Origin, check_origins, origin_of, origin_under, radius_of, released
 from privfed.errors import ArgumentError, warn
 from privfed.estimators.declaring import parameters
 from privfed.estimators.doubts import Doubted, intervals_of
@@ -182,9 +182,9 @@ class FederatedClusterer(
         return self
 
     def _mark(self, claim: PrivacySpent | None, radius: float | None) -> None:
-        """Let the centers carry where they come from, and the radius of their offsets."""
-        if (centers := vars(self).get("cluster_centers_")) is not None:
-            self.cluster_centers_ = released(centers, origin_under(unless_seeded(claim)), radius)
+        """Let all arrays of the states carry where they come from, and the radius of their offsets."""
+        origin = origin_under(unless_seeded(claim))
+        self._take([State.of(one.layout, released(one.vector, origin, radius)) for one in self.states_])
 
     @property
     def cluster_sizes_(self) -> FloatArray | None:
@@ -343,8 +343,8 @@ class FederatedClusterer(
         """Take the fitted attributes that the states of a run are, the start first."""
         self.states_, self.n_iter_ = list(states), len(states) - 1
         if "centers" in states[-1]:
-            self.history_ = [np.array(one["centers"]) for one in states]
-            self.cluster_centers_ = np.array(self.history_[-1])
+            self.history_ = [one["centers"].copy() for one in states]
+            self.cluster_centers_ = self.history_[-1].copy()
             self._n_features_out = len(self.cluster_centers_)
 
     def _labels(self, clients: Clients) -> Any:
@@ -370,6 +370,7 @@ class FederatedClusterer(
             "stopped_by": self.stopped_by_,
             "scaling": None if self.scaling_ is None else self.scaling_.to_dict(),
             "radius": radius_of(vars(self).get("cluster_centers_")),
+            "init": str(origin_of(vars(self).get("init"))),
         }
         return {one: np.stack([state[one] for state in self.states_]) for one in self.states_[0]}, facts
 
@@ -383,6 +384,8 @@ class FederatedClusterer(
         if inertia is not None and not np.isfinite(inertia):
             raise ValueError("facts that no fit has")
         self.scaling_ = Scaling.from_dict(facts["scaling"])
+        if isinstance(init := vars(self).get("init"), list):
+            vars(self)["init"] = released(init, Origin(facts.get("init", Origin.DECLARED)))
         self.inertia_ = None if inertia is None else float(inertia)
         self.converged_ = None if facts["converged"] is None else bool(facts["converged"])
         self.stopped_by_, self._score = facts["stopped_by"], float(facts["score"])

@@ -264,8 +264,9 @@ class _Beside:
 
         A run whose folder was taken away, or put back as an older copy, has fewer than were sent.
         """
-        name = self.kept.read_text(encoding="ascii").partition(" ")[0]
-        return self.first.recording(f"{name} {self.client}", asked)
+        return self.first.recording(
+            f"{self.kept.read_text(encoding='ascii').partition(' ')[0]} {self.client}", asked
+        )
 
     def noise(self, least: float, steps: SampledSteps) -> float:
         """Return the noise multiplier with which the first client's steps of DP-SGD are paid."""

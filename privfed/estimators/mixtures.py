@@ -103,8 +103,8 @@ class FederatedGaussianMixture(Mixture, FederatedClusterer):
 
     def _take(self, states: Sequence[State]) -> None:
         super()._take(states)
-        self.weights_, self.means_ = np.array(states[-1]["weights"]), self.cluster_centers_
-        self.covariances_ = np.array(states[-1]["covariances"])
+        self.weights_, self.means_ = states[-1]["weights"].copy(), self.cluster_centers_
+        self.covariances_ = states[-1]["covariances"].copy()
         self.lower_bound_ = None if self.privacy is not None else float(states[-1]["bound"][0])
 
     @property

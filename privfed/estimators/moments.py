@@ -266,9 +266,10 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, FromSums, SavedNum
     def _each(self, X: Any, mapped: Callable[[FloatArray], FloatArray]) -> Any:
         """Return mapped rows; clients that keep groups of them keep the same, whose means are mapped."""
         if isinstance(X, ClientTables):
-            self._rows(np.zeros((1, len(X.columns))))
             check_order(X.columns, vars(self).get("feature_names_in_", X.columns))
-            return mapped_tables(X, mapped)
+            for one in X.arrays:
+                self._rows(one)
+            return mapped_tables(X, mapped, joined(*map(origin_of, self.shift_and_scale())))
         return on_each(X, lambda one: mapped(self._rows(one)))
 
     def _scaled(self, rows: FloatArray) -> FloatArray:

@@ -87,8 +87,9 @@ def load(
     try:
         with path.open("rb") as file:
             stored = np.load(file, allow_pickle=False)
-            facts = json.loads(stored["facts"].tobytes())
-            return cast("Loaded", _rebuilt(path, facts, own, stored, kind or Saved))
+            return cast(
+                "Loaded", _rebuilt(path, json.loads(stored["facts"].tobytes()), own, stored, kind or Saved)
+            )
     except OSError as error:
         raise RunFolderError(f"{path} cannot be read ({error.strerror or error}).") from None
     except _DAMAGE:

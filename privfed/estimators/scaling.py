@@ -78,6 +78,7 @@ class Scaling:
     @classmethod
     def of(cls, kind: str, shift: FloatArray, scale: FloatArray, origin: Origin = Origin.DECLARED) -> Scaling:
         """Return a scaling by arrays of shape (n_features,)."""
+        origin = joined(origin, origin_of(shift), origin_of(scale))
         return cls(kind, tuple(shift.tolist()), tuple(scale.tolist()), origin)
 
     def scaled(self, rows: Any) -> FloatArray:
@@ -86,7 +87,8 @@ class Scaling:
 
     def original(self, rows: Any) -> FloatArray:
         """Return rows or centers in the columns' units, as they were before `scaled`."""
-        return np.asarray(np.asarray(rows, dtype=np.float64) * self.scale + self.shift, dtype=np.float64)
+        found = np.asarray(rows, dtype=np.float64) * self.scale + self.shift
+        return released(found, joined(self.origin, origin_of(rows)))
 
     def domain(self, declared: Domain | None, n_features: int) -> Box | None:
         """Return a declared domain after scaling; None for none.

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -24,9 +26,11 @@ from sklearn.utils.validation import validate_data
 
 from privfed.core.values.domain import Box, FloatArray
 from privfed.core.values.numbers import as_numbers
+from privfed.core.values.origin import Origin, origin_of, origin_under, released
+from privfed.data.table import ClientTables
 from privfed.errors import ArgumentError, DataError, PrivacyError
 from privfed.estimators.declaring import parameter, parameters
-from privfed.estimators.fitting import check_declared, rows_of
+from privfed.estimators.fitting import check_declared, check_order, rows_of
 from privfed.estimators.mixins import ClassNamePrefixFeaturesOutMixin, OneToOneFeatureMixin, TransformerMixin
 from privfed.estimators.moments import FederatedSummary, FromSums
 from privfed.estimators.parameters import Surroundings
@@ -34,6 +38,7 @@ from privfed.estimators.saving import SavedNumbers, check_fitted
 from privfed.federation.clients import Clients
 from privfed.federation.passed import as_passed, check_given, is_client_list, on_each
 from privfed.federation.request import check_kinds
+from privfed.federation.simulation import mapped_tables
 from privfed.privacy.claim import Privacy
 from privfed.privacy.derived import derived
 from privfed.questions.moments import Covariances, FeatureProducts
@@ -171,7 +176,7 @@ class FederatedImputer(OneToOneFeatureMixin, TransformerMixin, Surroundings, Sav
 
         Args:
             X: tables of shape (n_i, n_features), NaN where there is no value: a dict or list with one a
-                client, or one table.
+                client, `privfed.data.ClientTables` (`load_clients(missing="keep")`), or one table.
             y: ignored.
             groups: the client of each row, or the name of its column, if `X` is one table.
             client_names: names of all clients, as in `FederatedScaler`.
@@ -193,6 +198,7 @@ class FederatedImputer(OneToOneFeatureMixin, TransformerMixin, Surroundings, Sav
         check_kinds(given)
         if X is None:
             raise ArgumentError("X is missing: rows elsewhere have a schema, which fills them (missing=).")
+        held, X = (X, X.arrays) if isinstance(X, ClientTables) else (None, X)
         X, groups, _, names = as_passed(X, groups, None, names)
         check_given(X)
         several = is_client_list(X)
@@ -201,8 +207,8 @@ class FederatedImputer(OneToOneFeatureMixin, TransformerMixin, Surroundings, Sav
             vars(self).pop(name, None)
         tables = [_numbers(one) for one in X] if several else [self._one(X, True, least)]
         width = tables[0].shape[1]
-        if several and hasattr(X[0], "columns"):
-            self.feature_names_in_ = np.asarray(list(map(str, X[0].columns)), dtype=object)
+        if several and (columns := getattr(held or X[0], "columns", None)) is not None:
+            self.feature_names_in_ = np.asarray(list(map(str, columns)), dtype=object)
         declared = self.domain if self.privacy is None else self.privacy.domain
         if declared is not None and not isinstance(declared, Box):
             raise ArgumentError(
@@ -211,7 +217,9 @@ class FederatedImputer(OneToOneFeatureMixin, TransformerMixin, Surroundings, Sav
             )
         box = None if declared is None else np.stack(declared.bounds(width))
         filler = np.zeros(width) if box is None else box.mean(axis=0)
-        marked = [np.hstack([np.where(gap := np.isnan(one), filler, one), ~gap]) for one in tables]
+        asked: Any = [_put(_marked(one), filler) for one in tables]
+        if held is not None:
+            asked = mapped_tables(_marks(held), partial(_put, values=filler), Origin.DECLARED)
         if declared is not None and box is not None:
             low, high = np.hstack([box, np.repeat([[0.0], [1.0]], width, axis=1)])
             wide = Box(low, high, max_rows=declared.max_rows)
@@ -219,7 +227,7 @@ class FederatedImputer(OneToOneFeatureMixin, TransformerMixin, Surroundings, Sav
             if self.privacy is not None:
                 given["privacy"] = derived(self.privacy, domain=wide)
         summary = FederatedSummary(**given)
-        asked = marked if several else marked[0]
+        asked = asked if several else asked[0]
         with warnings.catch_warnings():
             # Marks of values that are nearly all there vary little; nothing is scaled by variances here.
             warnings.filterwarnings("ignore", "the variances of", UserWarning)
@@ -232,18 +240,25 @@ class FederatedImputer(OneToOneFeatureMixin, TransformerMixin, Surroundings, Sav
         # Noise may leave a share of nothing, or more than all.
         known = np.clip(known, 1.0 / rows, 1.0)
         means = (mean - (1.0 - known) * filler) / known
-        self.statistics_ = means if box is None else np.clip(means, *box)
-        self.known_, self.n_samples_seen_, self.n_features_in_ = known, rows, width
+        means = means if box is None else np.clip(means, *box)
+        self.statistics_ = released(means, origin_under(summary.privacy_spent_))
+        self.known_ = released(known, self.statistics_.origin)
+        self.n_samples_seen_, self.n_features_in_ = rows, width
         self.transcript_, self.federation_ = summary.transcript_, summary.federation_
         self.privacy_claim_ = summary.privacy_claim_
         return self
 
     def transform(self, X: Any) -> Any:
-        """Return filled rows, float64 of the shape of `X`; of several clients a list, or a dict of them.
+        """Return filled rows, float64 of the shape of `X`; of clients a list, a dict, or `ClientTables`.
 
         Raises:
             DataError: `X` has other columns.
         """
+        if isinstance(X, ClientTables):
+            check_fitted(self, "statistics_")
+            check_order(X.columns, vars(self).get("feature_names_in_", X.columns))
+            filling = partial(_put, values=np.asarray(self.statistics_), stop=len(X.columns))
+            return mapped_tables(_marks(X), filling, origin_of(self.statistics_), X)
         return on_each(X, self._filled)
 
     def _filled(self, table: Any) -> FloatArray:
@@ -268,6 +283,28 @@ class FederatedImputer(OneToOneFeatureMixin, TransformerMixin, Surroundings, Sav
         tags: Any = super().__sklearn_tags__()  # type: ignore[misc]
         tags.input_tags.allow_nan = True
         return tags
+
+
+def _marked(rows: FloatArray) -> FloatArray:
+    """Return rows with 0 in gaps, and beside each column one that is 1 where there is a value."""
+    return np.hstack([np.where(gap := np.isnan(rows), 0.0, rows), ~gap])
+
+
+def _put(marked: FloatArray, values: FloatArray, stop: int | None = None) -> FloatArray:
+    """Return marked rows with other values in gaps: an affine map, which maps means of rows to means."""
+    found, width = marked.copy(), len(values)
+    found[:, :width] += (1.0 - marked[:, width:]) * values
+    return found[:, :stop]
+
+
+def _marks(tables: ClientTables) -> ClientTables:
+    """Return clients with marked rows, always the same, so that they keep one set of groups."""
+    if "marked" not in tables.kept:
+        columns = (*tables.columns, *(f"{i} is there" for i in range(len(tables.columns))))
+        own = [replace(one, features=_marked(one.features)) for one in tables.tables]
+        tables.kept["marked"] = replace(tables, tables=tuple(own), columns=columns, blocks=())
+    kept: ClientTables = tables.kept["marked"]  # type: ignore[assignment]
+    return kept
 
 
 def _numbers(table: Any) -> FloatArray:

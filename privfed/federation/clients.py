@@ -17,7 +17,7 @@ from privfed.core.asking.data import Stack
 from privfed.core.asking.question import ClientData
 from privfed.core.connection import Engine, Members
 from privfed.core.values.domain import Box, Domain, FloatArray, frozen, frozen_array
-from privfed.core.values.origin import check_origins
+from privfed.core.values.origin import Origin, check_origins
 from privfed.data.table import ClientTables, warn_of_many
 from privfed.errors import ArgumentError, DataError, PrivacyError
 from privfed.federation.passed import as_passed, check_given, is_client_list
@@ -41,6 +41,7 @@ class Clients:
         blocks: columns that are one together (`ClientTables`).
         leaves_out: whether the number of rows depends on what they hold (`ClientTables`).
         changed: rows that were left out, filled or clipped (`ClientTables`).
+        prepared: where the numbers come from by which rows were scaled or filled (`ClientTables`).
     """
 
     names: tuple[str, ...]
@@ -54,6 +55,7 @@ class Clients:
     blocks: tuple[tuple[int, ...], ...] = ()
     leaves_out: bool = False
     changed: Mapping[str, int] = field(default_factory=dict)
+    prepared: Origin = Origin.DECLARED
 
     @classmethod
     def elsewhere(cls, members: Members) -> Clients:
@@ -134,6 +136,8 @@ def gather(
         if isinstance(X, ClientTables):
             if private:
                 check_origins(clients=X.listed)
+            for one in X.tables:
+                _check_finite(one.features, X.columns, one.name)
             own = _clients(
                 Stack.of(X.arrays), [one.labels for one in X.tables], [one.ids for one in X.tables]
             )
@@ -146,6 +150,7 @@ def gather(
                 blocks=X.blocks,
                 leaves_out=X.leaves_out,
                 changed=X.changed,
+                prepared=X.prepared,
             )
         clients: Clients = X
         if any(one is not None for one in (groups, y, names)):
@@ -239,14 +244,17 @@ def _table(X: Any, name: str) -> FloatArray:
         )
     if rows.ndim != 2 or rows.shape[1] == 0:
         raise DataError(f"client {name}: the data needs rows and columns, got shape {rows.shape}.")
+    _check_finite(rows, _named(X) or range(rows.shape[1]), name)
+    return rows
+
+
+def _check_finite(rows: FloatArray, names: Sequence[Any], name: str) -> None:
     if (gaps := ~np.isfinite(rows)).any():
-        names = _named(X) or range(rows.shape[1])
-        where = ", ".join(str(names[j]) for j in np.flatnonzero(gaps.any(axis=0)))
+        where = ", ".join(str(names[j]) for j in np.flatnonzero(gaps.any(axis=0)).tolist())
         raise DataError(
             f"client {name}: the data holds NaN or infinity in {np.count_nonzero(gaps.any(axis=1))} rows, in "
             f"columns {where}; drop or impute these rows (FederatedImputer)."
         )
-    return rows
 
 
 def _named(X: Any) -> tuple[Any, ...] | None:

@@ -32,6 +32,7 @@ from privfed.core.roles.conversation import Algorithm, Metric
 from privfed.core.roles.secure_sum import SecureSum, answer_stages
 from privfed.core.stored.files import make_folder, replaced
 from privfed.core.values.domain import Domain
+from privfed.core.values.origin import check_origins
 from privfed.errors import ArgumentError, PrivacyError, RefusedError, warn
 from privfed.federation.clients import gathered
 from privfed.federation.driver import Federation
@@ -62,10 +63,13 @@ def open_federation(request: FederationRequest) -> Federation:
         RunFolderError: the folder holds another run, or none that can be resumed.
         ResumeError: the run there is of other clients or parameters.
         RefusedError: the policy of clients in this process forbids a fit under differential privacy.
+        PrivacyError: rows were scaled or filled by numbers that other rows gave exactly.
     """
     engine: Engine = Simulation() if request.engine is None else request.engine
     _check_rows_lie_where(engine, request)
     configuration = request.agreed()
+    if request.privacy is not None and request.privacy.noise_seed is None:
+        check_origins(filling_or_scaling=request.clients.prepared)
     if engine.members is not None:
         configuration = msgspec.structs.replace(configuration, nonce=secrets.token_bytes(NONCE_BYTES))
     folder = None if request.run_dir is None else Path(request.run_dir)

@@ -37,6 +37,7 @@ from privfed.core.record.transcript import Kept, Transcript, has_begun
 from privfed.core.roles.engine import Client
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Unit
+from privfed.core.values.origin import Origin, joined
 from privfed.data.table import ClientTables
 from privfed.engines.in_process import ClientLogs, Fault, InProcessEngine, Pool
 from privfed.errors import (
@@ -364,12 +365,21 @@ def answering(
     return seen
 
 
-def mapped_tables(tables: ClientTables, mapped: Callable[[FloatArray], FloatArray]) -> ClientTables:
-    """Return clients with rows after an affine map of each column, in the same groups.
+def mapped_tables(
+    tables: ClientTables,
+    mapped: Callable[[FloatArray], FloatArray],
+    origin: Origin,
+    like: ClientTables | None = None,
+) -> ClientTables:
+    """Return clients with rows after an affine map, in the same groups.
 
     Args:
         tables: the clients.
         mapped: maps rows of shape (n, n_features), one by one.
+        origin: of the map's numbers.
+        like: the same clients, with the columns of mapped rows; None for the same columns.
     """
-    kept = MappedGroups(KeptGroups.of(tables), mapped)
-    return tables.with_features([mapped(one) for one in tables.arrays], {KEPT: kept})
+    own = tuple(replace(one, features=mapped(one.features)) for one in tables.tables)
+    found = replace(like or tables, tables=own, prepared=joined(tables.prepared, origin))
+    found.kept[KEPT] = MappedGroups(KeptGroups.of(tables), mapped)
+    return found

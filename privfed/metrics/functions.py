@@ -309,8 +309,9 @@ def davies_bouldin(
     check_number("q", q, f"[1, {LARGEST_POWER}]")
     total, checked = _measured(clients, centers, privacy, options, ClusterDistances, power=float(q))
     kept = _with_rows(total)
-    spread = (total["distance"][kept] / np.rint(total["count"][kept])) ** (1.0 / q)
-    return worst_ratios(spread, checked[kept], float(p))
+    return worst_ratios(
+        (total["distance"][kept] / np.rint(total["count"][kept])) ** (1.0 / q), checked[kept], float(p)
+    )
 
 
 def worst_ratios(spread: FloatArray, centers: FloatArray, p: float) -> float:

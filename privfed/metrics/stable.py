@@ -108,5 +108,6 @@ def _found_again(estimator: Any, again: Any, drawn: list[Any], fit: Any) -> Floa
     total = measured([np.zeros((len(one), 1)) for one in labels], labels, None, options, asked, "stability")
     table = np.rint(total["table"]).reshape(sizes)
     rows = table.sum(axis=1, keepdims=True)
-    best = (table / np.maximum(rows + table.sum(axis=0) - table, 1.0)).max(axis=1)
-    return np.where(rows[:, 0] > 0.0, best, np.nan)
+    return np.where(
+        rows[:, 0] > 0.0, (table / np.maximum(rows + table.sum(axis=0) - table, 1.0)).max(axis=1), np.nan
+    )

@@ -288,8 +288,9 @@ def _lloyd(points: FloatArray, weights: FloatArray, start: FloatArray, max_iter:
         _, sums = cell_sums(weighted, labels, len(centers))
         full = total > 0.0
         centers[full] = sums[full] / total[full, None]
-    inertia = weighed(own_squares(points, centers[assigner.labels(centers)]), weights)
-    return Clustering(centers, labels, float(inertia))
+    return Clustering(
+        centers, labels, float(weighed(own_squares(points, centers[assigner.labels(centers)]), weights))
+    )
 
 
 def _lloyd_group(points: FloatArray, weights: FloatArray, starts: FloatArray, max_iter: int) -> Clustering:

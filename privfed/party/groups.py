@@ -280,8 +280,9 @@ def _batch(units: _Units, known: Collection[str], m: int) -> _Units:
     new = np.array([member[0] not in known for member in units.members], dtype=np.bool_)
     fresh, former = units.only(new), units.only(~new)
     labels = fresh.cut(m, BATCH * m)
-    made = fresh.merged(labels)
-    return fresh.joined(former).merged(np.concatenate([labels, made.places_for(former, MOST * m - 1)]))
+    return fresh.joined(former).merged(
+        np.concatenate([labels, fresh.merged(labels).places_for(former, MOST * m - 1)])
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -266,5 +266,6 @@ def _shortened_odd(vectors: FloatArray, below: float) -> FloatArray:
     with np.errstate(all="ignore"):
         scaled = np.ldexp(own, -exponents)
         lengths = np.linalg.norm(scaled, axis=1, keepdims=True)
-        longer = np.ldexp(lengths, exponents) > below
-        return np.where(longer, scaled * (below / np.maximum(lengths, 0.5)), own)
+        return np.where(
+            np.ldexp(lengths, exponents) > below, scaled * (below / np.maximum(lengths, 0.5)), own
+        )

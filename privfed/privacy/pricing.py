@@ -271,8 +271,9 @@ def scheduled(
     def answer(ask: Ask) -> Total:
         question = noised(ask.question, ask.weights or {}, ask.limits, configuration, share)
         schedule.append(added_noise(question))
-        zeros = question.spec.unflatten(np.zeros(question.spec.size))
-        return Total(zeros, everyone, noise_std=question.noise_std(1))
+        return Total(
+            question.spec.unflatten(np.zeros(question.spec.size)), everyone, noise_std=question.noise_std(1)
+        )
 
     driven(algorithm.run(setting), answer)
     fixed = msgspec.structs.replace(terms, schedule=tuple(schedule))  # type: ignore[type-var]

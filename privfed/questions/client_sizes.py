@@ -78,5 +78,6 @@ def typical_size(ranges: Ranges, share: float = SIZE_SHARE) -> Conversation[floa
     sure = np.where(counts > 3.0 * noise, counts, 0.0)
     if not sure.any():
         sure = np.where(counts == counts.max(), 1.0, 0.0)
-    reached = int(np.flatnonzero(sure.cumsum() >= 0.8 * sure.sum())[0])
-    return float(min(2.0 ** (reached / PER_OCTAVE), ranges.rows))
+    return float(
+        min(2.0 ** (int(np.flatnonzero(sure.cumsum() >= 0.8 * sure.sum())[0]) / PER_OCTAVE), ranges.rows)
+    )

@@ -279,5 +279,6 @@ def scatters(
     within = float((square - count * np.square(shift).sum(axis=1)).sum())
     # Means are taken relative to one of the centers, which avoids cancellation far from the origin.
     means = centers - centers[0] + shift
-    between = float(count @ np.square(means - count @ means / n).sum(axis=1))
-    return between * (n - len(count)) / (len(count) - 1), within
+    return float(count @ np.square(means - count @ means / n).sum(axis=1)) * (n - len(count)) / (
+        len(count) - 1
+    ), within

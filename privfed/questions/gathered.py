@@ -77,8 +77,9 @@ class GatheredPoints(_FewPoints):
         """Points in the ranges, or zero; weights of at most a client's largest total weight."""
         low, high = self.ranges.low, self.ranges.high
         point = box_entry("point", (self.most, low.size), low, high)
-        weight = Entry("weight", (self.most,), 0.0, self.points.heaviest(self.ranges), RESOLUTION)
-        return StatisticsSpec(point, weight)
+        return StatisticsSpec(
+            point, Entry("weight", (self.most,), 0.0, self.points.heaviest(self.ranges), RESOLUTION)
+        )
 
     def answer_all(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]

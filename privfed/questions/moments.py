@@ -274,8 +274,9 @@ def _products_around(center: FloatArray, ranges: Ranges) -> Conversation[Covaria
     upper = np.zeros((d, d))
     upper[np.triu_indices(d)] = total["product"]
     shift = total["offset"] / n_rows
-    scatter = upper + np.triu(upper, 1).T - n_rows * np.outer(shift, shift)
-    return Covariances(ranges, n_rows, center + shift, scatter)
+    return Covariances(
+        ranges, n_rows, center + shift, upper + np.triu(upper, 1).T - n_rows * np.outer(shift, shift)
+    )
 
 
 FEWEST_CLIENTS = 4

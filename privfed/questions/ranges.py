@@ -123,8 +123,9 @@ class FeatureRanges(Question):
             return edges(subdivisions(n_asked))[None]
         around = edges(subdivisions(n_asked, FINER_OCTAVES), -FINER_OCTAVES, 0)
         # A power of two above the width of the range, which holds all rows.
-        reach = np.ldexp(1.0, np.frexp(self.ranges.width)[1])
-        return (self.center[:, None] + reach[:, None] * around)[self.features]
+        return (self.center[:, None] + np.ldexp(1.0, np.frexp(self.ranges.width)[1])[:, None] * around)[
+            self.features
+        ]
 
     @cached_property
     def spec(self) -> StatisticsSpec:

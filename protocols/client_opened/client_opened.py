@@ -273,8 +273,9 @@ class ClientOpenedSum(ABC):
         agreement.check_coordinator(identity)
         configuration = agreement.configuration
         scheme = self.scheme(configuration)
-        opener = Told(configuration, scheme, totals)
-        return GroupSession(configuration, Relay(agreement, identity, scheme), opener)
+        return GroupSession(
+            configuration, Relay(agreement, identity, scheme), Told(configuration, scheme, totals)
+        )
 
     def client(
         self,

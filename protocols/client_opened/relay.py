@@ -316,8 +316,9 @@ class Relay(Coordinator):
         sealed = Sealed(self._number, index, lost, body)
         self._totals, self._n_totals = [*self._totals, sealed][-MAX_BEHIND:], self._n_totals + 1
         rejected, self._rejected = self._rejected | self._out, {}
-        dropped = {i: self._lost.get(i, "collect") for i in members if i not in contributors}
-        return Relayed(sealed, dropped, rejected)
+        return Relayed(
+            sealed, {i: self._lost.get(i, "collect") for i in members if i not in contributors}, rejected
+        )
 
     # Lost clients, and replies.
 

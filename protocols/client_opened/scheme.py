@@ -401,5 +401,7 @@ def needed(n: int, terms: Terms) -> int:
     The agreed c is for the smallest cohort; a larger cohort is assumed to have the same share of colluders.
     There are never fewer than three: each of two would learn the other's answer from the total.
     """
-    share = -(-terms.colluders * n // max(1, terms.min_clients))
-    return max(FEWEST_SUMMED, terms.honest + max(terms.colluders, share))
+    return max(
+        FEWEST_SUMMED,
+        terms.honest + max(terms.colluders, -(-terms.colluders * n // max(1, terms.min_clients))),
+    )

@@ -162,8 +162,7 @@ class Delivery:
         totals = tuple(self._totals[-behind:]) if behind else ()
         if client in self._invited:
             return VerifiedRequest(collect, self.leader or 0, b"", totals)
-        invitation = self._boxes.get(client, b"")
-        return VerifiedRequest(collect, self.leader or 0, invitation, totals, self._earlier)
+        return VerifiedRequest(collect, self.leader or 0, self._boxes.get(client, b""), totals, self._earlier)
 
     def heard(self, client: int) -> None:
         """Note that a client answered, and so has the clients' secret and all totals so far."""

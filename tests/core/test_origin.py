@@ -9,11 +9,22 @@ import numpy as np
 import pytest
 
 import privfed
-from privfed import Ball, Box, DPKMeans, DWFKMeans, FederatedScaler, FederatedSummary, Privacy
+from privfed import (
+    Ball,
+    Box,
+    DPKMeans,
+    DWFKMeans,
+    FederatedGaussianMixture,
+    FederatedScaler,
+    FederatedSummary,
+    MergedClusters,
+    Privacy,
+)
 from privfed.core.values.origin import Origin, joined, origin_of, released
 from privfed.data import load_clients
 from privfed.errors import PrivacyError
 from privfed.estimators.scaling import Scaling
+from tests.some import some
 
 BOX = Box(-1.0, 1.0, max_rows=1000)
 RNG = np.random.default_rng(0)
@@ -34,10 +45,31 @@ def test_one_exact_input_makes_all_exact_and_one_claimed_the_rest_claimed() -> N
 
 def test_an_array_keeps_its_origin_in_copies_and_pickles_and_gives_it_to_nothing_computed() -> None:
     one = released(START, Origin.EXACT, 0.5)
-    for same in (copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
+    pickles = [
+        pickle.loads(pickle.dumps(one, protocol)) for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1)
+    ]
+    for same in (
+        copy.deepcopy(one),
+        copy.copy(one),
+        one.copy(),
+        one[:],
+        one[:2].T.T,
+        one.astype(float),
+        *pickles,
+    ):
         assert same.origin == Origin.EXACT and same.radius == 0.5
         np.testing.assert_array_equal(same, START)
-    for other in (np.array(one), one + 1.0, one[:1], one.copy(), np.asarray(one)):
+    for part in (
+        one[:1],
+        one[0],
+        one[:, 0],
+        one[[1, 0]],
+        one[one[:, 0] > 0.0],
+        one.reshape(-1),
+        np.sort(one),
+    ):
+        assert origin_of(part) == Origin.EXACT
+    for other in (np.array(one), one + 1.0, np.asarray(one), one.mean(axis=0), one.tolist()):
         assert origin_of(other) == Origin.DECLARED
     assert type(one + 1.0) is np.ndarray and type(np.sqrt(one + 2.0)) is np.ndarray
     assert repr(one) == repr(START)
@@ -88,6 +120,45 @@ def test_a_range_that_no_domain_was_declared_for_is_exact(tmp_path: Path) -> Non
     assert privacy(domain=Box(np.array(loaded.data_min_), np.array(loaded.data_max_)))
     given = FederatedScaler("range", protocol="plain", domain=BOX).fit(TABLES)
     assert privacy(domain=Box(given.data_min_, given.data_max_)).domain.origin == Origin.DECLARED
+
+
+def starts(tmp_path: Path) -> dict[str, Any]:
+    """Return the centers of a fit without a claim as users meet them: name -> (2, 2)."""
+    given: dict[str, Any] = {"protocol": "plain", "random_state": 0}
+    fitted = DWFKMeans(2, scale="standard", domain=BOX, **given).fit(TABLES)
+    mixture = FederatedGaussianMixture(2, **given).fit(TABLES)
+    merged = MergedClusters(DWFKMeans(6, **given), n_clusters=2).fit(TABLES)
+    again = DWFKMeans(2, init=mixture.cluster_centers_, **given).fit(TABLES)
+    again.save(tmp_path / "again.npz")
+    held = pickle.loads(pickle.dumps(merged)).estimator_.cluster_centers_
+    return {
+        "a part": fitted.cluster_centers_[:],
+        "another order": fitted.cluster_centers_[[1, 0]],
+        "a copy": copy.copy(fitted.cluster_centers_).copy(),
+        "history": fitted.history_[-1],
+        "a round": fitted.states_[0]["centers"],
+        "in columns' units": fitted.scaling_.original(fitted.cluster_centers_),
+        "means": mixture.means_,
+        "covariances": mixture.covariances_[0],
+        "an edge": held[merged.edges_[0]],
+        "kept": held[merged.kept_[:2]],
+        "what a saved model began from": privfed.load(tmp_path / "again.npz").init,
+        "history of a saved model": privfed.load(tmp_path / "again.npz").history_[0],
+    }
+
+
+def test_centers_of_a_fit_are_exact_wherever_they_are_read(tmp_path: Path) -> None:
+    for name, start in some(starts(tmp_path).items()):
+        assert origin_of(start) == Origin.EXACT, name
+        with pytest.raises(PrivacyError) as found:
+            DPKMeans(2, init=start, privacy=privacy(), protocol="plain").fit(TABLES)
+        assert list(found.value.parameters) == ["init"]
+
+
+def test_a_scaling_of_exact_numbers_is_exact_whoever_makes_it() -> None:
+    scaler = FederatedScaler(protocol="plain", domain=BOX).fit(TABLES)
+    scaling = Scaling.of("standard", *scaler.shift_and_scale())
+    assert scaling.origin == scaling.domain(BOX, 2).origin == Origin.EXACT
 
 
 @pytest.mark.parametrize("kind", [DPKMeans, DWFKMeans])

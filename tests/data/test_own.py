@@ -177,6 +177,8 @@ def test_a_declared_rule_applies_to_simulated_clients_row_by_row(
 
 @pytest.mark.parametrize("wrong", ["drop", True, None, "nan", float("inf"), [1]])
 def test_a_wrong_rule_is_an_error(wrong: object) -> None:
-    with pytest.raises(ArgumentError, match='missing must be "error", "leave-out" or a finite number'):
+    with pytest.raises(
+        ArgumentError, match='missing must be "error", "leave-out", "keep" or a finite number'
+    ):
         missing_rule(wrong)
     assert missing_rule("1.5") == 1.5

@@ -1,5 +1,7 @@
 """FederatedImputer: scikit-learn's SimpleImputer on the pooled rows, from sums; private where it is paid."""
 
+import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +14,21 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import privfed
 from privfed import (
     Ball,
     Box,
     ClientPolicy,
     DPKMeans,
+    DWFKMeans,
     FederatedImputer,
     FederatedScaler,
     Privacy,
     PrivacyBudget,
 )
-from privfed.errors import ArgumentError, DataError
+from privfed.core.values.origin import Origin, origin_of
+from privfed.data import ClientTable, ClientTables, load_clients
+from privfed.errors import ArgumentError, DataError, PrivacyError
 
 
 def tables(n: int = 40, gaps: float = 0.1, seed: int = 0) -> list[np.ndarray]:
@@ -152,3 +158,97 @@ def test_wrong_use_is_an_error() -> None:
     with pytest.raises(ArgumentError, match="schema"):
         FederatedImputer().fit()
     assert clone(FederatedImputer(protocol="plain")).protocol == "plain"
+
+
+def people(n: int = 150, **options: Any) -> ClientTables:
+    """Return the tables as those of people, of whom each has three rows at a client."""
+    return ClientTables(
+        tuple(
+            ClientTable(f"site {i}", one, None, tuple(f"{i}-{row // 3}" for row in range(len(one))))
+            for i, one in enumerate(tables(n))
+        ),
+        ("a", "b", "c"),
+        **options,
+    )
+
+
+@pytest.mark.parametrize("protocol", ["plain", "masked"])
+def test_tables_with_ids_are_filled_and_keep_all_they_have(protocol: str) -> None:
+    held = people()
+    imputer = FederatedImputer(protocol=protocol)
+    filled = imputer.fit_transform(held)
+    np.testing.assert_allclose(
+        np.concatenate(filled.arrays), SimpleImputer().fit_transform(np.concatenate(held.arrays)), rtol=1e-9
+    )
+    assert [one.ids for one in filled.tables] == [one.ids for one in held.tables]
+    assert filled.names == held.names and filled.columns == held.columns
+    assert list(imputer.feature_names_in_) == list(held.columns)
+    asked = [np.concatenate([one, ~np.isnan(one)], axis=1).shape[1] for one in held.arrays]
+    assert asked == [imputer.federation_.setting.n_features] * 4
+    model = DWFKMeans(2, protocol=protocol, random_state=0, scale="standard").fit(filled)
+    listed = DWFKMeans(2, protocol=protocol, random_state=0, scale="standard").fit(filled.arrays)
+    np.testing.assert_allclose(model.cluster_centers_, listed.cluster_centers_, rtol=1e-9)
+    with pytest.raises(DataError, match="fitted on a, b, c"):
+        imputer.transform(ClientTables(held.tables, ("a", "b", "other")))
+
+
+@pytest.mark.parametrize("protocol", ["plain", "masked"])
+def test_people_are_protected_through_a_pipeline(protocol: str) -> None:
+    user = {"unit": "user", "rows_per_user": 2, "noise_seed": None}
+    steps = [
+        FederatedImputer(protocol=protocol, privacy=privacy(**user)),
+        DPKMeans(2, protocol=protocol, privacy=privacy(**user)),
+    ]
+    model = make_pipeline(*steps).fit(people(450))
+    for one in model:
+        assert one.privacy_spent_.unit == "user" and one.privacy_spent_.epsilon == 8.0
+    # Of three rows of each person two are asked: 4 * 300 and some.
+    assert abs(model[0].n_samples_seen_ - 1205) < 250
+    assert origin_of(model[0].statistics_) == Origin.CLAIMED
+    with pytest.raises(ArgumentError, match="load the tables with"):
+        FederatedImputer(protocol=protocol, privacy=privacy(**user)).fit(tables())
+
+
+def test_one_set_of_groups_stands_for_gaps_and_filled_rows() -> None:
+    held, given = people(), {"protocol": "plain", "policy": ClientPolicy(group_size=5)}
+    imputer = FederatedImputer(**given).fit(held)
+    again = FederatedImputer(domain=Box([-9.0, 8e5, -1.0], [9.0, 2e6, 1.0]), **given).fit(held)
+    np.testing.assert_allclose(imputer.statistics_, again.statistics_, rtol=1e-9)
+    filled = imputer.transform(held)
+    scaler = FederatedScaler(**given).fit(filled)
+    # A group's mean of filled rows is the mean of its rows' values with the means in its gaps.
+    np.testing.assert_allclose(scaler.mean_, imputer.statistics_, rtol=1e-6)
+    assert scaler.n_samples_seen_ == imputer.n_samples_seen_
+
+
+def test_rows_that_exact_means_filled_go_under_no_claim(tmp_path: Path) -> None:
+    held, box = people(), privacy().domain
+    claim, exact = privacy(noise_seed=None), FederatedImputer(protocol="plain")
+    noised = FederatedImputer(protocol="plain", privacy=privacy(noise_seed=None))
+    exact.fit(held).save(tmp_path / "exact.npz")
+    for imputer in (exact, privfed.load(tmp_path / "exact.npz")):
+        filled = imputer.transform(held)
+        for one in (filled, pickle.loads(pickle.dumps(filled)), replace(filled, private=True)):
+            with pytest.raises(PrivacyError) as found:
+                DPKMeans(2, privacy=claim, protocol="plain").fit(one)
+            assert list(found.value.parameters) == ["filling_or_scaling"]
+    scaled = FederatedScaler(protocol="plain", domain=box)
+    inside = noised.fit(held).transform(held)
+    inside = replace(inside, tables=tuple(replace(x, features=box.clip(x.features)) for x in inside.tables))
+    assert scaled.fit(inside).transform(inside).prepared == Origin.EXACT
+    ranges = FederatedScaler("range", protocol="plain", domain=box).fit(inside)
+    assert ranges.transform(inside).prepared == inside.prepared == Origin.CLAIMED
+    DPKMeans(2, privacy=privacy(noise_seed=None), protocol="plain").fit(inside)
+    DPKMeans(2, privacy=privacy(), protocol="plain").fit(exact.transform(held))  # It claims nothing.
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_a_file_with_gaps_is_kept_for_the_imputer(private: bool, tmp_path: Path) -> None:
+    lines = ["who,a,b", "p,1.0,", "p,2.0,4.0", "q,,6.0", "r,inf,8.0", ""]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    held = load_clients(tmp_path / "t.csv", id="who", missing="keep", private=private)
+    assert np.isnan(held.arrays[0]).sum() == 3 and len(held.arrays[0]) == 4
+    filled = FederatedImputer(protocol="plain").fit_transform(held)
+    np.testing.assert_allclose(filled.arrays[0], [[1.0, 6.0], [2.0, 4.0], [1.5, 6.0], [1.5, 8.0]])
+    with pytest.raises(DataError):
+        load_clients(tmp_path / "t.csv", id="who")

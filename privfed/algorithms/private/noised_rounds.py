@@ -192,8 +192,9 @@ def wanted_radius(scale: Scale, mean: float, share: float, n_clusters: int) -> f
     noise = (
         scale.noise(share, 1.0 / (1.0 + sqrt(4.0 * d))) * n_clusters / scale.n_rows * min(chi_ratio(d), 1.7)
     )
-    wider = float(np.clip(LITTLE_NOISE / max(noise, 1e-9), 1.0, MOST_WIDER))
-    return min(least * wider, 2.0 * scale.frame.radius)
+    return min(
+        least * float(np.clip(LITTLE_NOISE / max(noise, 1e-9), 1.0, MOST_WIDER)), 2.0 * scale.frame.radius
+    )
 
 
 def lloyd_round(
@@ -317,8 +318,9 @@ class FuzzyRelativeSums(SumsInCells, RecordBounded):
         """Entries of at most the rows of a client times the bound of one row."""
         bounds = {name: bound.l2 for name, bound in self.bounds.items()}
         k, rows = len(self.centers), self.ranges.rows
-        shapes = {"count": (k,), "sum": (k, self.ranges.n_features), "distance": (1,)}
-        return bounded_spec(bounds, shapes, rows)
+        return bounded_spec(
+            bounds, {"count": (k,), "sum": (k, self.ranges.n_features), "distance": (1,)}, rows
+        )
 
     @property
     def values_of_a_row(self) -> int:

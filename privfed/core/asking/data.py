@@ -87,8 +87,11 @@ class ClientData:
         """
         # Clipping may return 0.0 or -0.0 depending on a value's position; adding 0.0 makes both 0.0.
         moved = domain.clip(self.features) + 0.0
-        same = np.array_equal(moved.view(np.int64), self.features.view(np.int64))
-        return self if same else self._moved(moved, None)
+        return (
+            self
+            if np.array_equal(moved.view(np.int64), self.features.view(np.int64))
+            else self._moved(moved, None)
+        )
 
     def within(self, ranges: Ranges) -> tuple[ClientData, int]:
         """Return the data with its rows clipped to `ranges`, and the number of rows that clipping moved."""
@@ -200,8 +203,9 @@ class Stack:
         if len(clients) == 1:
             return cls(frozen_array(clients[0]), firsts)
         # In C order, whatever order the clients' own tables have: the compiled kernel reads it so.
-        rows = np.empty((int(firsts[-1]), clients[0].shape[1]))
-        return cls(frozen(np.concatenate(clients, out=rows)), firsts)
+        return cls(
+            frozen(np.concatenate(clients, out=np.empty((int(firsts[-1]), clients[0].shape[1])))), firsts
+        )
 
     @property
     def n_clients(self) -> int:

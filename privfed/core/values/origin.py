@@ -5,9 +5,10 @@ domain, a scale, a category or a start, would tell of them past the noise. So a 
 privfed writes and returns carries its origin: schemas, scalings, saved models and domains, names of clients
 that were found in rows, and the arrays of fitted models.
 
-An array carries it as it is, in copies by `copy.deepcopy` and in pickles. Whatever is computed of it, and
-`np.array(centers)`, is the word of who computed it, as is an array of another library:
-`Box(X.min(), X.max())` is exact, and nothing shows it.
+An array carries it, and so do its copies, its parts (`centers[:2]`) and pickles. Whatever is computed of it,
+and `np.array(centers)`, is the word of who computed it, as is an array of another library:
+`Box(X.min(), X.max())` is exact, and nothing shows it. Tables that were scaled or filled by fitted numbers
+carry the numbers' origin (`privfed.data.ClientTables.prepared`), while plain arrays of rows cannot.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ class Released(np.ndarray):
         """Return what makes a copy of it from a pickle."""
         return released, (np.array(self), self.origin, self.radius)
 
-    def __deepcopy__(self, memo: object) -> Released:
-        """Return a copy of the same origin."""
-        return released(np.array(self), self.origin, self.radius)
+    def __array_finalize__(self, source: object) -> None:
+        """Let copies and parts of it carry the same."""
+        self.origin, self.radius = origin_of(source), radius_of(source)
 
     def __array_wrap__(self, array: Any, context: object = None, return_scalar: bool = False) -> Any:
         """Return what is computed of it as any other array."""

@@ -100,5 +100,6 @@ class SlabSums(FromPoint):
         """Return each row's slab, and its offset from the point."""
         offsets = self.offsets(rows)
         share = np.clip(products(offsets, self.axis) / self.reach, -1.0, 1.0)
-        slabs = np.floor((share + 1.0) / 2.0 * self.n_slabs).astype(np.intp)
-        return np.minimum(slabs, self.n_slabs - 1), offsets
+        return np.minimum(
+            np.floor((share + 1.0) / 2.0 * self.n_slabs).astype(np.intp), self.n_slabs - 1
+        ), offsets
