@@ -1,6 +1,6 @@
 """What groups of rows leave of every attack: the table of docs/measurements/groups.md.
 
-    python benchmarks/group_attacks.py [seeds [set ...]]
+    python -m benchmarks.group_attacks [seeds [set ...]]
 
 One fit and five over plain, masked and verified sums, five clients, k = 10, one local step and five restarts,
 which show most. All attacks on rows that read such runs are in it; probing servers ask sixty questions. Slow
@@ -20,9 +20,9 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from groups import distances, dominated, inferred, standardised
 from sklearn import datasets
 
+from benchmarks.groups import distances, dominated, inferred, standardised
 from privfed import Box, ClientPolicy
 from privfed.attacks import Prior, evaluate
 from privfed.deep import FedAvg

@@ -1,6 +1,6 @@
 """What groups of rows cost, and what they leave of rows: the tables of docs/measurements/groups.md.
 
-    python benchmarks/groups.py
+    python -m benchmarks.groups
 
 Rows are standardised, and split over clients ten times at random. The cost is that of scikit-learn's k-means
 on the clients' group means, measured on the rows themselves, divided by that of k-means on the rows.

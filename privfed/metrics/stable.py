@@ -1,12 +1,12 @@
 """Are clusters found again: the same fit over parts of the clients, or of their rows.
 
 Each refit takes a drawn part without replacement ("subsetting", Hennig, Cluster-wise assessment of cluster
-stability, 2007, Computational Statistics and Data Analysis 52, section 3). Each client counts its own drawn
+stability, 2007, Computational Statistics and Data Analysis 52). Each client counts its own drawn
 rows by their pair of clusters, that of the fit judged and that of the refit, and one sum adds these counts up
 (`privfed.questions.lloyd.Contingency`). A cluster C is found again as well as by the nearest cluster D of
 the refit, by their Jaccard coefficient:
 
-    max over D of |C and D| / |C or D|                                     (eq. 1, rows drawn)
+    max over D of |C and D| / |C or D|        (over the rows that were drawn)
 
 Reveals to whoever opens totals: those of each refit, and how many drawn rows each pair of clusters holds; a
 pair can hold a single row. Fits over unlike parts tell more than one fit: with parts of clients the server
