@@ -174,7 +174,7 @@ source_options = stacked(
     click.option(
         "--id",
         metavar="COLUMN",
-        help="Column with whose each row is, for --group-size and --unit user; never a feature..",
+        help="Column with whose each row is, for --group-size and --unit user; never a feature.",
     ),
     separator_option,
     missing_option,

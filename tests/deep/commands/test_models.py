@@ -118,7 +118,7 @@ def test_the_claim_of_dp_sgd_is_the_same_everywhere(home: Path) -> None:
         and found["noised"] == ["n_clusters", "decided"]
     )
     assert claim.line in run("predict", home / "noised", home / "public.csv").stderr
-    said = run("fit", home / "t.csv", "--help").stdout
+    said = run("fit", home / "t.csv", "--algorithm", "dcfl", "--help").stdout
     assert "dcfl" in said and "--classes" in said
 
 
