@@ -270,17 +270,24 @@ def _caveats(
     def over(one: Stat | None, bound: float) -> bool:
         return one is not None and one.mean + (0.0 if math.isnan(one.sd) else one.sd) > bound
 
-    titles = attacks_by(adversary, row.setup.attacks)
-    curves = [(title, row.fits[title]) for title in titles if title in row.fits]
+    # Nobody showed other rows with the same totals: a better attacker may find what these did not.
+    unsure = [
+        name
+        for name in found.attacks
+        if any(one["status"] == Status.OPEN for one in row.reports[name].values())
+    ]
     said = {
+        f"{', '.join(unsure)} may be determined: no other rows were found that give the same totals": unsure,
         f"only {', '.join(found.attacks)} was tried: another attack may find more": found.attacks,
         f"{', '.join(found.not_applicable)} had nothing to read here: that is no measure of it": (
             found.not_applicable
         ),
         f"{adversary} sees {sees(row, adversary)}, and no attack read {found.unread}": found.unread,
         **{
-            f"{title} comes to {curve.values[-1]} on {curve.rounds[-1]} fits of the same rows": True
-            for title, curve in curves
+            f"{title} comes to {row.fits[title].values[-1]} on {row.fits[title].rounds[-1]} fits of "
+            "the same rows": True
+            for title in attacks_by(adversary, row.setup.attacks)
+            if title in row.fits
         },
         f"it rests on {seeds} {'seed' if seeds == 1 else 'seeds'}": seeds < 5,
         "its leakage exceeds the bound within one standard deviation": over(found.leakage, leakage),

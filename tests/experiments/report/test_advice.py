@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from privfed.attacks import Status
 from privfed.experiments.measuring import measure
 from privfed.experiments.planning import Plan, plan
 from privfed.experiments.reading import parse_study
@@ -317,3 +318,18 @@ def test_an_attack_that_failed_did_not_find_nothing(masked: Row) -> None:
     (label,) = row.reports
     failed = measured(replace(row, errors=[("cell", label, "MemoryError: ")]), SERVER)
     assert failed is not None and failed.evidence is Evidence.IN_PART
+
+
+@pytest.mark.parametrize("status", [Status.OPEN, Status.NOT_CERTAIN])
+def test_advice_says_what_may_be_determined(status: Status, masked: Row) -> None:
+    row = attacked(masked, SERVER, 0.0)
+    row = replace(
+        row,
+        reports={
+            name: {seed: {**one, "status": status.value} for seed, one in each.items()}
+            for name, each in row.reports.items()
+        },
+    )
+    found = advise([row], SERVER, 1.0, 10.0)
+    assert found.row is row
+    assert any("may be determined" in one for one in found.caveats) is (status is Status.OPEN)
