@@ -208,9 +208,19 @@ class DendrogramDisplay(Display):
         return cls(estimator.tree_, estimator.cut_, estimator.kept_)._shown(ax)
 
     def _draw(self, ax: Axes) -> None:
-        style: dict[str, Any] = {"labels": self.labels, "above_threshold_color": "0.5", "leaf_rotation": 90}
-        style["leaf_font_size"] = max(4, 9 - len(self.tree) // 8)
-        dendrogram(self.tree, ax=ax, color_threshold=self.cut, **style)
+        if len(self.tree):
+            dendrogram(
+                self.tree,
+                ax=ax,
+                color_threshold=self.cut,
+                labels=self.labels,
+                above_threshold_color="0.5",
+                leaf_rotation=90,
+                leaf_font_size=max(4, 9 - len(self.tree) // 8),
+            )
+        else:
+            # Centers that are all alike, as noise can make them, are one leaf, which SciPy refuses.
+            ax.set_xticks([0.0], self.labels)
         ax.axhline(self.cut, linestyle="--", color="#666666", linewidth=1, label=f"cut at {self.cut:.3g}")
         ax.set(xlabel="center", ylabel="distance between centers")
         ax.grid(False)
