@@ -86,7 +86,7 @@ class MergedClusters(ClusterMixin, BaseEstimator):
             ArgumentError: there are fewer centers with rows than clusters.
 
         Warns:
-            UserWarning: noise alone may join or part clusters.
+            UserWarning: noise alone may join or part clusters, or there is a single center to join.
         """
         check_declared(self)
         check_fitted(fitted, "cluster_centers_")
@@ -107,8 +107,9 @@ class MergedClusters(ClusterMixin, BaseEstimator):
         below, above = np.r_[0.0, heights, np.inf][[n - self.n_clusters_, n - self.n_clusters_ + 1]]
         self.cut_ = float(0.5 * (below + above) if np.isfinite(above) else JUMP * below)
         labels = cut_tree(self.tree_, self.n_clusters_).ravel() if n > 1 else np.zeros(1)
-        nearest = squared_distances(centers, kept).argmin(axis=1)
-        self.joined_: npt.NDArray[np.int32] = labels[nearest].astype(np.int32)
+        self.joined_: npt.NDArray[np.int32] = labels[squared_distances(centers, kept).argmin(axis=1)].astype(
+            np.int32
+        )
         apart, members = squared_distances(kept, kept), [[i] for i in range(n)]
         edges = []
         for one, other in self.tree_[:, :2].astype(int):
@@ -123,10 +124,16 @@ class MergedClusters(ClusterMixin, BaseEstimator):
                 f"noise may move {int(self.doubtful_.sum())} of {n - 1} edges of the tree across the cut, "
                 "and so join clusters or part them: claim a larger epsilon, or take fewer centers.",
             )
-        found = vars(fitted).get("labels_")
-        if found is not None:
-            several = isinstance(found, list)
-            self.labels_ = [self.joined_[own] for own in found] if several else self.joined_[found]
+        if n == 1:
+            warn(
+                f"center {self.kept_[0]} alone holds rows, or all that do lie in one place, so that there is "
+                "nothing to join: fit more centers, declare a range that the rows fill, or claim a larger "
+                "epsilon.",
+            )
+        if (found := vars(fitted).get("labels_")) is not None:
+            self.labels_ = (
+                [self.joined_[own] for own in found] if isinstance(found, list) else self.joined_[found]
+            )
         return self
 
     def predict(self, X: Any) -> npt.NDArray[np.int32]:

@@ -127,7 +127,8 @@ def test_centers_without_rows_and_equal_centers_make_no_cluster() -> None:
 @pytest.mark.parametrize("n_clusters", [None, 1])
 def test_a_tree_with_one_center(n_clusters: int | None) -> None:
     rows = np.random.default_rng(0).normal(size=(100, 3))
-    model = MergedClusters(DWFKMeans(1, protocol="plain"), n_clusters=n_clusters).fit(parts(rows))
+    with pytest.warns(UserWarning, match="center 0 alone"):
+        model = MergedClusters(DWFKMeans(1, protocol="plain"), n_clusters=n_clusters).fit(parts(rows))
     assert model.n_clusters_ == 1 and model.tree_.shape == (0, 4) and set(model.predict(rows)) == {0}
     assert not model.outliers(rows).any()
 

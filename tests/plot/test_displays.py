@@ -216,6 +216,7 @@ def test_centers_that_are_all_alike_are_a_tree_of_one_leaf() -> None:
     clients = [np.zeros((20, 2)) + i for i in range(2)]
     fitted = DWFKMeans(n_clusters=2, init=np.array([[0.0, 0.0], [1.0, 1.0]]), protocol="plain").fit(clients)
     fitted.cluster_centers_ = np.zeros_like(fitted.cluster_centers_)
-    merged = MergedClusters(fitted).join(fitted)
+    with pytest.warns(UserWarning, match="center 0"):
+        merged = MergedClusters(fitted).join(fitted)
     ax = plot.DendrogramDisplay.from_estimator(merged).ax_
     assert len(merged.tree_) == 0 and [one.get_text() for one in ax.get_xticklabels()] == ["0"]

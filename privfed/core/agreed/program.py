@@ -143,7 +143,8 @@ def apart(versions: Mapping[str, str]) -> list[tuple[str, str, str]]:
     """Return the name of what must be equal and is not, what `versions` has of it, and what is here."""
     return [
         (name, versions.get(name, "none"), here)
-        for name, here in own_versions().items()
+        # A newer party may name more that must be equal: an older one has none of it, and refuses.
+        for name, here in {**dict.fromkeys(versions, "none"), **own_versions()}.items()
         if name != "privfed" and versions.get(name) != here
     ]
 

@@ -45,7 +45,7 @@ _STRANGER = "agreement:position"
 _POLL, _SAID, _LOOKED = 1.0, 4.0, 10.0
 """Seconds between two looks for nodes, until it is said who is waited for, and to say how a node stands."""
 
-_UNKEPT = "its journal cannot be read or kept: its owner's move, log/ in its folder"
+_UNKEPT = "it cannot read or write its journal; its owner finds the reason in log/ of the node's folder"
 
 _RUNS = 4
 """Most Flower runs in which one exchange is tried."""

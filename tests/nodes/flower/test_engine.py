@@ -348,6 +348,7 @@ def test_a_node_joins_what_its_own_coordinator_signed_with_its_own_parties_only(
     ("name", "version", "refusal"),
     [
         ("wire", "99", f"version:wire:99:{own_versions()['wire']}"),
+        ("ciphers", "2", "version:ciphers:2:none"),
         ("numpy", "1.9", f"version:numpy:1.9:{own_versions()['numpy']}"),
         ("algorithms", "Ward 3\n", "error"),
         ("privfed", "0.5.99", None),
