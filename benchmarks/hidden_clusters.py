@@ -7,7 +7,7 @@ means is Gaussian up to clipping, of a known variance: of four clusters the like
 squares. `squares` is the least found from 2,000 starts of k-means that is told the number, beside that of the
 true clusters; below 1 wrong clusters are likelier than the true ones. `left_out` is the share of clients that
 lie nearest to their own true cluster without them: who does it knows all others' clusters. `told` is the
-accuracy where the true clusters are told after the last round, and models catch up as in decision 046.
+accuracy where the true clusters are told after the last round, and models catch up as in decision 024.
 docs/measurements/models.md has the table.
 """
 

@@ -17,9 +17,9 @@ Until a round that is agreed on (`Training.held_until`) clients hold rows out. I
 clusterings, of at most half as many clusters as clients, where the server holds whole updates. It asks for
 the loss of what the models would be. After that round they tell whether clusters are worth it. Where there
 are several, one model is trained beside them from where they were split, in the same rounds. If it does about
-as well, it takes their place, and clients are not clustered any more (docs/decisions/067-worth.md).
+as well, it takes their place, and clients are not clustered any more (docs/decisions/024-deep-baseline.md).
 
-With a rule's `decay` clients send sketches of their running means in place of updates (docs/decisions/046).
+With a rule's `decay` clients send sketches of their running means in place of updates (docs/decisions/024-deep-baseline.md).
 
 Reveals to whoever opens the totals: a sketch of the update of every client that takes part, and the cluster
 that it started from. Over slots these come under no name, but sketches of one client look alike from round to
