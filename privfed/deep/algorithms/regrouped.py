@@ -19,7 +19,7 @@ the loss of what the models would be. After that round they tell whether cluster
 are several, one model is trained beside them from where they were split, in the same rounds. If it does about
 as well, it takes their place, and clients are not clustered any more (docs/decisions/024-deep-baseline.md).
 
-With a rule's `decay` clients send sketches of their running means in place of updates (docs/decisions/024-deep-baseline.md).
+With a rule's `decay` clients send sketches of their running means in place of updates (decision 024).
 
 Reveals to whoever opens the totals: a sketch of the update of every client that takes part, and the cluster
 that it started from. Over slots these come under no name, but sketches of one client look alike from round to
