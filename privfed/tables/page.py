@@ -57,6 +57,12 @@ _WORKS: Final = {
         "",
         "Gower. A General Coefficient of Similarity and Some of Its Properties. Biometrics 27, 1971.",
     ),
+    "between": (
+        "",
+        "Austin. Balance Diagnostics for Comparing the Distribution of Baseline Covariates. Statistics in "
+        "Medicine 28, 2009. Yang and Dalton. A Unified Approach to Measuring the Effect Size Between Two "
+        "Groups Using SAS. SAS Global Forum, 2012.",
+    ),
 }
 """What methods are called in a paper, and the works that describe them."""
 
@@ -80,7 +86,7 @@ class Facts(NamedTuple):
     """What a page is made of: `result.json` in the columns' units, the run, and what became of rows.
 
     `known` is the exact profile, None where noised totals were released; `checked` is None where nobody may
-    say what became of the rows.
+    say what became of the rows; `between` has standardised differences, or nothing.
     """
 
     result: Any
@@ -88,6 +94,7 @@ class Facts(NamedTuple):
     schema: Schema | None
     known: Profiles | None
     checked: Check | None
+    between: dict[str, float]
 
 
 def page(facts: Facts, lines: Sequence[Line], head: Sequence[str], what: str, title: str) -> str:
@@ -108,7 +115,8 @@ def page(facts: Facts, lines: Sequence[Line], head: Sequence[str], what: str, ti
     )
     heads = "".join(f"<th>{escape(one)}</th>" for one in [*head, *["not as written"] * bool(share)])
     body = "".join(
-        f"<tr><td>{escape(one.name)}</td>{_cells(one)}<td>{escape(one.all)}</td>"
+        f"<tr><td>{escape(one.name)}</td>{_cells(one)}"
+        f"{''.join(f'<td>{escape(text)}</td>' for text in (one.all, *one.between))}"
         f"{f'<td>{share.get(one.column) or str()}</td>' if share else ''}</tr>"
         for one in lines
     )
@@ -170,6 +178,11 @@ def _who(facts: Facts) -> list[str]:
 def _legend(what: str, facts: Facts) -> str:
     """Return what the figures of the table are."""
     exact = "Below each is its difference from all rows in standard deviations, which colours the cell."
+    if facts.between:
+        exact += (
+            " Between: standardised difference of two clusters (Austin 2009; of categories Yang and Dalton "
+            "2012), in the mean over all pairs. These columns found the clusters, so that it tests nothing."
+        )
     noised = "Noise was added to sizes and means, and the intervals say what it leaves open."
     read = (
         "Not as written: share of rows with this value missing, filled, clipped or a bound. Filled ones make"
@@ -213,4 +226,4 @@ def _references(facts: Facts) -> list[str]:
     """Return the works that the methods rest on."""
     protocol = "masked" if "masked" in facts.result.protocol else facts.result.protocol
     used = (facts.result.algorithm, protocol, "category" if facts.schema and facts.schema.blocks else "")
-    return [_WORKS[one][1] for one in used if one in _WORKS]
+    return [_WORKS[one][1] for one in (*used, "between" * bool(facts.between)) if one in _WORKS]

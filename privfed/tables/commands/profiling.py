@@ -26,7 +26,7 @@ from privfed.privacy.claim import one_line
 from privfed.tables.checking import Check, check_tables
 from privfed.tables.described_clients import units_of
 from privfed.tables.page import Facts, page
-from privfed.tables.profiled import apart_lines, lines_of
+from privfed.tables.profiled import apart_lines, differences, lines_of
 from privfed.tables.schema import DATE, Schema, parse
 
 PICTURE = "profile.png"
@@ -49,6 +49,7 @@ class Profiled(Centroids, frozen=True):
     of: str = ROWS
     intervals: dict[str, Any] | None = None
     profile: dict[str, Any] | None = None
+    between: dict[str, float | None] | None = None
 
 
 def profile(
@@ -80,19 +81,26 @@ def profile(
         )
     known = None if result.profile is None else Profiles.from_dict(result.profile)
     result, known = _in_units(result, known, schema)
-    lines, ends = lines_of(result.columns, known, result.intervals, schema), result.intervals
+    # Means of groups vary less than rows do.
+    between = differences(known, result.columns, schema) if known and result.of == ROWS else {}
+    finite = {name: one if np.isfinite(one) else None for name, one in between.items()}
+    result = msgspec.structs.replace(result, between=finite or None)
+    lines, ends = lines_of(result.columns, known, result.intervals, schema, between), result.intervals
     what = (
         "mean ± standard deviation" if known else f"mean (joint intervals at level {(ends or {})['level']:g})"
     )
     head = ("column", *(names or [f"cluster {i}" for i in range(len(result.centroids))]), "all")
+    head = (*head, *["between"] * bool(between))
     kind = "" if out is None else out.suffix.lower()
     if kind in DRAWN and known is None:
         raise RunFolderError(f"{run_folder} has no exact profile to draw in {out}; name a table with --out.")
     if out is not None and kind == ".html":
         checked = _checked(run, result, schema)
-        rewrite(out, page(Facts(result, run, schema, known, checked), lines, head, what, title).encode())
+        rewrite(
+            out, page(Facts(result, run, schema, known, checked, between), lines, head, what, title).encode()
+        )
     elif out is not None and kind not in DRAWN:
-        write_table(out, _long(result, known, schema))
+        write_table(out, _long(result, known, schema, between))
     elif known is not None and (out is not None or (picture and not as_json)):
         # Imported here, as matplotlib takes long to load.
         from privfed.plot import ProfileDisplay, figure_of, save
@@ -102,7 +110,9 @@ def profile(
     answer(
         result,
         as_json,
-        table(head, ([one.name, *one.cells, one.all] for one in lines), f"{what}, of {result.of}"),
+        table(
+            head, ([one.name, *one.cells, one.all, *one.between] for one in lines), f"{what}, of {result.of}"
+        ),
         *([one_line(claim_from(result.privacy))] if known is None else []),
         *([] if known is None else apart_lines(known, result.columns, schema, head[1:])),
         *([] if out is None else [f"Written: {out}"]),
@@ -161,7 +171,9 @@ def _checked(run: Run, result: Profiled, schema: Schema | None) -> Check | None:
     return None
 
 
-def _long(result: Profiled, known: Profiles | None, schema: Schema | None) -> dict[str, AnyArray]:
+def _long(
+    result: Profiled, known: Profiles | None, schema: Schema | None, between: dict[str, float]
+) -> dict[str, AnyArray]:
     """Return a table of numbers with one row for each cluster and column, in the columns' units.
 
     Where the schema has dates, whose numbers are days since their origin, a column has their means as dates.
@@ -179,6 +191,9 @@ def _long(result: Profiled, known: Profiles | None, schema: Schema | None) -> di
         "column": np.array(names * k),
         **{name: one.ravel() + 0.0 for name, one in values.items()},
     }
+    if between:
+        widths = [1] * len(names) if schema is None else [schema.columns[one].width for one in between]
+        found["between"] = np.tile(np.repeat(list(between.values()), widths), k)
     if schema is not None and (origins := {one: schema.columns[one].origin for one in schema.of(DATE)}):
         days = zip(names * k, values["mean"].ravel(), strict=True)
         found["date"] = np.array(
