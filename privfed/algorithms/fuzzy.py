@@ -103,8 +103,13 @@ class FuzzyCMeans(Restarts):
 
     def score_phases(self, setting: Setting) -> Phases:
         """Return the questions for the objectives: one, or one for each state of a cycle."""
-        centers = Shape(self.n_clusters, setting.n_features)
-        return (Phase(Form(FuzzyObjective, centers=centers, m=self.m), 1, LONGEST_CYCLE),)
+        return (
+            Phase(
+                Form(FuzzyObjective, centers=Shape(self.n_clusters, setting.n_features), m=self.m),
+                1,
+                LONGEST_CYCLE,
+            ),
+        )
 
     def round_phases(self, setting: Setting, number: int) -> Phases:
         """Return the questions of the rounds."""

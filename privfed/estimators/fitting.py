@@ -19,6 +19,7 @@ from privfed.core.agreed.program import START_MISSING
 from privfed.core.stored.encoding import asdict
 from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.core.values.numbers import as_numbers
+from privfed.core.values.origin import carrying
 from privfed.data.table import ClientTables
 from privfed.errors import ArgumentError, DataError, RefusedError, warn
 from privfed.estimators.checking import check_values
@@ -86,7 +87,8 @@ def clients_of(estimator: Any, X: Any, groups: Any, y: Any, names: Iterable[Any]
         check_given(X)
     one_table = plain and not is_client_list(X)
     if one_table:
-        X = validate_data(estimator, X, dtype=np.float64, ensure_min_samples=0 if private else 1)
+        rows = validate_data(estimator, X, dtype=np.float64, ensure_min_samples=0 if private else 1)
+        X = carrying(rows, X)
     clients = gathered(params["engine"], X, groups, y, names=names, domain=params["domain"], private=private)
     if not one_table:
         keep_columns(estimator, clients.columns)

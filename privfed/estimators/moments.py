@@ -21,7 +21,7 @@ from privfed.core.roles.conversation import Algorithm
 from privfed.core.stored.encoding import Array
 from privfed.core.values.domain import Box, Domain, FloatArray, frozen_array
 from privfed.core.values.numbers import as_numbers, check_whole
-from privfed.core.values.origin import Origin, joined, origin_of, origin_under, released
+from privfed.core.values.origin import Origin, carrying, joined, origin_of, origin_under, released
 from privfed.data.table import ClientTables
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.estimators.declaring import parameter, parameters
@@ -147,8 +147,9 @@ class FromSums(Surroundings, Claimed):
         """Let the fitted arrays carry where they come from: from rows, but for those of a declared domain."""
         for name, value in vars(self).items():
             if isinstance(value, np.ndarray) and value.dtype == np.float64:
-                origin = Origin.DECLARED if name in declared else origin_under(self.privacy_spent_)
-                vars(self)[name] = released(value, origin)
+                vars(self)[name] = released(
+                    value, Origin.DECLARED if name in declared else origin_under(self.privacy_spent_)
+                )
 
     def _forget(self, *names: str) -> None:
         """Remove attributes of an earlier fit that this one may not have."""
@@ -270,7 +271,7 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, FromSums, SavedNum
             for one in X.arrays:
                 self._rows(one)
             return mapped_tables(X, mapped, joined(*map(origin_of, self.shift_and_scale())))
-        return on_each(X, lambda one: mapped(self._rows(one)))
+        return on_each(X, lambda one: carrying(mapped(self._rows(one)), one, *self.shift_and_scale()))
 
     def _scaled(self, rows: FloatArray) -> FloatArray:
         shift, scale = self.shift_and_scale()
@@ -332,8 +333,9 @@ class FederatedSummary(FromSums):
         if self.between:
             check_between(len(clients.names))
         algorithm = replace(_summary_of(self.bins, clients.n_features), between=bool(self.between))
-        asked = {"histograms": algorithm.counts, "between": algorithm.between}
-        moments, between, histograms = self._run(clients, algorithm, **asked)
+        moments, between, histograms = self._run(
+            clients, algorithm, histograms=algorithm.counts, between=algorithm.between
+        )
         self._forget("between_")
         if between is not None:
             self.between_ = np.array(between)

@@ -76,8 +76,9 @@ class DPKMeans(PublicStart, FederatedClusterer):
             raise ArgumentError(
                 f'init must be "coreset" or an array, got init={self.init!r}.', parameters=["init"]
             )
-        init = check_init(self.init, self.n_clusters, n_features)
-        return PrivateKMeans(n_clusters=self.n_clusters, init=init, seed=seed)
+        return PrivateKMeans(
+            n_clusters=self.n_clusters, init=check_init(self.init, self.n_clusters, n_features), seed=seed
+        )
 
 
 Private = PrivateKMeans | FixedKMeans

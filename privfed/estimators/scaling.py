@@ -87,8 +87,9 @@ class Scaling:
 
     def original(self, rows: Any) -> FloatArray:
         """Return rows or centers in the columns' units, as they were before `scaled`."""
-        found = np.asarray(rows, dtype=np.float64) * self.scale + self.shift
-        return released(found, joined(self.origin, origin_of(rows)))
+        return released(
+            np.asarray(rows, dtype=np.float64) * self.scale + self.shift, joined(self.origin, origin_of(rows))
+        )
 
     def domain(self, declared: Domain | None, n_features: int) -> Box | None:
         """Return a declared domain after scaling; None for none.
@@ -99,8 +100,9 @@ class Scaling:
         if declared is None:
             return None
         low, high = _box(declared).bounds(n_features)
-        origin = joined(self.origin, declared.origin)
-        low, high = (released(end, origin) for end in self.scaled(np.stack([low, high])))
+        low, high = (
+            released(end, joined(self.origin, declared.origin)) for end in self.scaled(np.stack([low, high]))
+        )
         return Box(low, high, max_rows=declared.max_rows)
 
     def clients(self, clients: Clients, policy: Any) -> Clients:
@@ -233,8 +235,11 @@ def of_scaler(scaler: FederatedScaler, blocks: Sequence[list[int]]) -> Scaling:
         var = var if scaler.privacy is None else max(var, LEAST_OF_EVEN * even)
         spread[block] = np.sqrt(var) * (1.0 if kind == "standard" else GAUSSIAN_IQR)
     spread = np.where(spread > 0.0, spread, 1.0)
-    origin = joined(*map(origin_of, scaler.shift_and_scale()))
-    return Scaling.of(kind, *_of_blocks(*scaler.shift_and_scale(), spread, blocks), origin)
+    return Scaling.of(
+        kind,
+        *_of_blocks(*scaler.shift_and_scale(), spread, blocks),
+        joined(*map(origin_of, scaler.shift_and_scale())),
+    )
 
 
 def _of_blocks(

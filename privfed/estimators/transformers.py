@@ -26,7 +26,7 @@ from sklearn.utils.validation import validate_data
 
 from privfed.core.values.domain import Box, FloatArray
 from privfed.core.values.numbers import as_numbers
-from privfed.core.values.origin import Origin, origin_of, origin_under, released
+from privfed.core.values.origin import Origin, carrying, origin_of, origin_under, released
 from privfed.data.table import ClientTables
 from privfed.errors import ArgumentError, DataError, PrivacyError
 from privfed.estimators.declaring import parameter, parameters
@@ -131,7 +131,12 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FromSums, 
             X: rows of shape (n, n_features); of clients a list or a dict, and the same is returned.
         """
         check_fitted(self, "components_")
-        return on_each(X, lambda one: (rows_of(self, one) - self.mean_) @ self.components_.T)
+        return on_each(
+            X,
+            lambda one: carrying(
+                (rows_of(self, one) - self.mean_) @ self.components_.T, one, self.components_
+            ),
+        )
 
     def inverse_transform(self, X: Any) -> FloatArray:
         """Return rows in the n_features features of rows along the components, `(n, n_components_)`."""
@@ -217,7 +222,10 @@ class FederatedImputer(OneToOneFeatureMixin, TransformerMixin, Surroundings, Sav
             )
         box = None if declared is None else np.stack(declared.bounds(width))
         filler = np.zeros(width) if box is None else box.mean(axis=0)
-        asked: Any = [_put(_marked(one), filler) for one in tables]
+        asked: Any = [
+            carrying(_put(_marked(own), filler), one)
+            for own, one in zip(tables, X if several else [X], strict=True)
+        ]
         if held is not None:
             asked = mapped_tables(_marks(held), partial(_put, values=filler), Origin.DECLARED)
         if declared is not None and box is not None:
@@ -270,7 +278,7 @@ class FederatedImputer(OneToOneFeatureMixin, TransformerMixin, Surroundings, Sav
         elif names is not None and columns:
             raise DataError(f"X has columns {', '.join(columns)}; it was fitted on {', '.join(names)}.")
         rows = self._one(table, False, 1)
-        return np.where(np.isnan(rows), self.statistics_, rows)
+        return carrying(np.where(np.isnan(rows), self.statistics_, rows), table, self.statistics_)
 
     def _one(self, table: Any, reset: bool, least: int) -> FloatArray:
         options: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from privfed.core.asking.data import Stack
 from privfed.core.asking.question import ClientData
 from privfed.core.connection import Engine, Members
 from privfed.core.values.domain import Box, Domain, FloatArray, frozen, frozen_array
-from privfed.core.values.origin import Origin, check_origins
+from privfed.core.values.origin import Origin, check_origins, joined, origin_of
 from privfed.data.table import ClientTables, warn_of_many
 from privfed.errors import ArgumentError, DataError, PrivacyError
 from privfed.federation.passed import as_passed, check_given, is_client_list
@@ -162,6 +162,7 @@ def gather(
         return clients
     X, groups, y, names = as_passed(X, groups, y, names)
     check_given(X)
+    prepared = joined(*map(origin_of, X if is_client_list(X) else [X]))
     if names is not None and (isinstance(names, str) or not isinstance(names, Iterable)):
         raise ArgumentError(
             f"client_names must be a list of names, got client_names={names!r}.", parameters=["client_names"]
@@ -192,7 +193,7 @@ def gather(
         raise DataError(f"client names must differ; repeated: {', '.join(repeated)}.")
     if not private:
         _check_rows(clients, domain)
-    return clients
+    return replace(clients, prepared=prepared)
 
 
 def gathered(engine: Engine | None, X: Any, groups: Any = None, y: Any = None, **options: Any) -> Clients:

@@ -22,6 +22,7 @@ from privfed import (
     DPKMeans,
     DWFKMeans,
     FederatedImputer,
+    FederatedPCA,
     FederatedScaler,
     Privacy,
     PrivacyBudget,
@@ -29,6 +30,7 @@ from privfed import (
 from privfed.core.values.origin import Origin, origin_of
 from privfed.data import ClientTable, ClientTables, load_clients
 from privfed.errors import ArgumentError, DataError, PrivacyError
+from privfed.metrics import inertia
 
 
 def tables(n: int = 40, gaps: float = 0.1, seed: int = 0) -> list[np.ndarray]:
@@ -242,7 +244,43 @@ def test_rows_that_exact_means_filled_go_under_no_claim(tmp_path: Path) -> None:
     DPKMeans(2, privacy=privacy(), protocol="plain").fit(exact.transform(held))  # It claims nothing.
 
 
-@pytest.mark.parametrize("private", [False, True])
+def test_arrays_that_exact_numbers_filled_or_scaled_go_under_no_claim() -> None:
+    rng, names = np.random.default_rng(2), ["a", "b", "c", "d"]
+    rows = [rng.normal(0.0, 1.0, (60 + i, 3)) for i in range(4)]
+    of = np.repeat(names, list(map(len, rows)))
+
+    def claim(d: int) -> Privacy:
+        return privacy(noise_seed=None, domain=Box([-9.0] * d, [9.0] * d))
+
+    exact = [FederatedScaler("standard", protocol="plain"), FederatedImputer(protocol="plain")]
+    for model in [*exact, FederatedPCA(2, protocol="plain")]:
+        found = model.fit(rows).transform(rows)
+        d = found[0].shape[1]
+        for fit in (
+            lambda d=d, found=found: DPKMeans(2, privacy=claim(d), protocol="plain").fit(found),
+            lambda d=d, found=found: DPKMeans(2, privacy=claim(d), protocol="plain").fit(
+                dict(zip(names, found, strict=True))
+            ),
+            lambda d=d, found=found: DPKMeans(2, privacy=claim(d), protocol="plain").fit(
+                [one[5:] for one in found]
+            ),
+            lambda d=d, found=found: DPKMeans(2, privacy=claim(d), protocol="plain").fit(
+                np.vstack(found), groups=of, client_names=names
+            ),
+            lambda d=d, found=found: FederatedImputer(privacy=claim(d), protocol="plain").fit(found),
+            lambda d=d, found=found: inertia(found, np.zeros((1, d)), privacy=claim(d), protocol="plain"),
+        ):
+            with pytest.raises(PrivacyError) as refused:
+                fit()
+            assert list(refused.value.parameters) == ["filling_or_scaling"]
+        # The owner's word.
+        DPKMeans(2, privacy=claim(d), protocol="plain").fit([np.array(one) for one in found])
+    noised = FederatedScaler("standard", protocol="plain", privacy=claim(3)).fit(rows)
+    assert {origin_of(one) for one in noised.transform(rows)} == {Origin.CLAIMED}
+    assert origin_of(noised.transform(exact[0].transform(rows[0]))) == Origin.EXACT
+
+
+@pytest.mark.parametrize("private", [True, False])
 def test_a_file_with_gaps_is_kept_for_the_imputer(private: bool, tmp_path: Path) -> None:
     lines = ["who,a,b", "p,1.0,", "p,2.0,4.0", "q,,6.0", "r,inf,8.0", ""]
     (tmp_path / "t.csv").write_text("\n".join(lines))

@@ -5,10 +5,11 @@ domain, a scale, a category or a start, would tell of them past the noise. So a 
 privfed writes and returns carries its origin: schemas, scalings, saved models and domains, names of clients
 that were found in rows, and the arrays of fitted models.
 
-An array carries it, and so do its copies, its parts (`centers[:2]`) and pickles. Whatever is computed of it,
-and `np.array(centers)`, is the word of who computed it, as is an array of another library:
-`Box(X.min(), X.max())` is exact, and nothing shows it. Tables that were scaled or filled by fitted numbers
-carry the numbers' origin (`privfed.data.ClientTables.prepared`), while plain arrays of rows cannot.
+An array carries it, and so do its copies, its parts (`centers[:2]`), pickles, and arrays that are put
+together.
+So do rows that `transform` scaled or filled by fitted numbers (of `privfed.data.ClientTables`: `prepared`).
+Whatever else is computed of it, and `np.array(centers)`, is the word of who computed it, as is an array or
+frame of another library: `Box(X.min(), X.max())` is exact, and nothing shows it.
 """
 
 from __future__ import annotations
@@ -50,6 +51,11 @@ class Released(np.ndarray):
         """Let copies and parts of it carry the same."""
         self.origin, self.radius = origin_of(source), radius_of(source)
 
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Let rows that are put together carry the same."""
+        found = super().__array_function__(function, types, args, kwargs)
+        return carrying(found, *args[0]) if function is np.concatenate else found
+
     def __array_wrap__(self, array: Any, context: object = None, return_scalar: bool = False) -> Any:
         """Return what is computed of it as any other array."""
         return np.asarray(array)[()]
@@ -69,6 +75,11 @@ def released(array: Any, origin: Origin, radius: float | None = None) -> Release
 def origin_of(array: object) -> Origin:
     """Return where an array comes from: an array of another library, or a number, is declared."""
     return array.origin if isinstance(array, Released) else Origin.DECLARED
+
+
+def carrying(array: Any, *sources: object) -> Released:
+    """Return an array that carries where those arrays come from, of which it was made."""
+    return released(array, joined(*map(origin_of, sources)))
 
 
 def radius_of(centers: object) -> float | None:
