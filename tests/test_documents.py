@@ -13,6 +13,7 @@ import pytest
 from privfed.cli.main import main
 from privfed.experiments.planning import plan
 from privfed.experiments.reading import parse_study
+from tests.cli.wide import run
 from tests.command_line import subcommands
 from tests.some import some
 
@@ -225,3 +226,26 @@ def test_tests_that_pages_and_docstrings_name_exist() -> None:
     found = {one for text in texts for one in re.findall(r"\btests/[\w/]+\.py", text)}
     assert found
     assert [one for one in sorted(found) if not (ROOT / one).is_file()] == []
+
+
+NOT_TYPED = ("tradeoff", "audit", "flower", "--epsilon")
+"""What takes minutes, depends on noise or needs Flower: tests of their own run these."""
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/tour.md", "docs/algorithms/merged.md", "docs/survival.md"]
+)
+def test_commands_of_a_page_run_in_their_order_in_an_empty_folder(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for one in blocks(ROOT / page) if page == "docs/survival.md" else ():  # It writes its own table.
+        exec(one.text, names)
+    lines = [words for where, words, whole in commands() if whole and where.startswith(f"{page},")]
+    typed = [words for words in lines if not set(NOT_TYPED) & set(words)]
+    assert len(typed) >= 2 and (page == "docs/survival.md" or typed[0][0] == "example")
+    for words in typed:
+        run(*words)
+    assert len(list(tmp_path.iterdir())) >= 2

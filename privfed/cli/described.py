@@ -25,7 +25,6 @@ from privfed.estimators.parameters import Surroundings
 from privfed.estimators.registry import ESTIMATORS
 from privfed.federation.clients import Clients, gather
 from privfed.federation.request import protocol_of
-from privfed.metrics.functions import labels_agreement
 from privfed.metrics.named import ASKS, METRICS, OF_LABELS, USUAL
 from privfed.metrics.profiles import Profiles, clients_per_cluster, profiles
 from privfed.protocols.secure_sums import SECURE_SUMS, made
@@ -395,11 +394,6 @@ def agree_on(
     if n_labels is not None:
         metrics["labels_agreement"] = {"n_labels": n_labels}
     model.set_params(metrics=metrics)
-
-
-def agreement(model: FederatedClusterer, n_labels: int) -> Any:
-    """Ask the model's federation how its clusters agree with the clients' labels."""
-    return labels_agreement(model.federation_, model.cluster_centers_, n_labels=n_labels)
 
 
 def measured(model: FederatedClusterer, names: Sequence[str]) -> dict[str, float | None]:

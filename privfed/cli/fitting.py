@@ -16,7 +16,6 @@ import msgspec
 from privfed.cli.declared import declared_of
 from privfed.cli.described import (
     agree_on,
-    agreement,
     check_metrics,
     check_own,
     clients_of,
@@ -60,6 +59,7 @@ from privfed.errors import ArgumentError, DataError, PrivFedError, ProtocolError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.registry import TRAINED
 from privfed.federation.clients import Clients
+from privfed.metrics.functions import labels_agreement
 from privfed.metrics.named import METRICS
 from privfed.privacy.plan import Plan
 from privfed.version import __version__
@@ -246,8 +246,7 @@ def carry_out(
             check_same_rows(clients, model.policy, begun)
         label = f"{parameters.algorithm}{' (noised)' if private else ''}"
         # Under differential privacy the agreement with labels would be a further release without a budget.
-        scored = run.source.label is not None and not private
-        n_labels = len(tables.label_names or ()) if scored else None
+        n_labels = None if run.source.label is None or private else len(tables.label_names or ())
         began = time.monotonic()
         if not isinstance(model, FederatedClusterer):
             models().train(model, label, clients, begun is not None, quiet)
@@ -267,7 +266,9 @@ def carry_out(
             algorithm=parameters.algorithm,
             columns=tables.columns,
             seconds=seconds,
-            agreement=None if n_labels is None else agreement(model, n_labels),
+            agreement=None
+            if n_labels is None
+            else labels_agreement(model.federation_, model.cluster_centers_, n_labels=n_labels),
             metrics=measured(model, parameters.metrics),
             profile=profile_of(model) if parameters.profile else None,
         )

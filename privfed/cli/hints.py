@@ -38,11 +38,11 @@ def unlike_ranges(model: FederatedClusterer, columns: Sequence[str]) -> tuple[st
     constant = f" If {columns[narrow]} is one value in all rows, leave it out." * bool(
         width[narrow] < size / 8
     )
-    remark = (
+    return (
         f"the range of {columns[wide]} is {width[wide] / width[narrow]:.0f} times that of {columns[narrow]}, "
-        "and distances follow the wider one"
+        "and distances follow the wider one",
+        constant,
     )
-    return remark, constant
 
 
 def hints(model: FederatedClusterer, result: Result, blocks: Sequence[Sequence[int]] = ()) -> Iterator[str]:

@@ -27,6 +27,20 @@ main.add_command(budget)
 
 @command(
     main,
+    "privfed.cli.example:example",
+    "Write a table to try the commands on.",
+    click.argument("file", type=options.PATH, callback=options.out_file(".csv")),
+)
+def example() -> None:
+    """Write FILE, a CSV table of 800 made-up patients in four hospitals, and print the next command.
+
+    Each row has the name of its hospital, age in years, systolic blood pressure in mmHg, and body-mass index
+    in kg/m2. The same rows are written each time.
+    """
+
+
+@command(
+    main,
     "privfed.cli.fitting:fit",
     "Cluster the clients of a table.",
     options.source_options,

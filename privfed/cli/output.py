@@ -255,11 +255,6 @@ def _rejected(rows: Sequence[SumRow]) -> dict[str, str]:
     return {"rejected": "; ".join(found)} if found else {}
 
 
-def sums_table(rows: Sequence[SumRow]) -> Table:
-    """Return one line for each opened sum."""
-    return table(tuple(_COLUMNS), ([shown(row) for shown in _COLUMNS.values()] for row in rows))
-
-
 @contextmanager
 def in_results() -> Iterator[None]:
     """Suppress the library's warning on stderr, as tables and files say it with a remedy."""
@@ -307,4 +302,5 @@ def show(run_folder: Path, as_json: bool) -> None:
         "state": "finished" if finished else f"not finished after {len(sums)} sums",
         **_rejected(sums),
     }
-    answer(shown, as_json, facts_table(run_folder, facts), sums_table(sums))
+    lines = ([cell(row) for cell in _COLUMNS.values()] for row in sums)
+    answer(shown, as_json, facts_table(run_folder, facts), table(tuple(_COLUMNS), lines))

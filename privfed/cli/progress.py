@@ -101,7 +101,6 @@ class Progress:
         return bar
 
     def __enter__(self) -> Self:
-        self._began = self._last = time.monotonic()
         if self._bar is not None:
             self._bar.start()
         return self

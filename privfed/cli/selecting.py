@@ -159,23 +159,18 @@ def carry_out(
 
                 drawn, claim = ValidityDisplay.of(result), result.privacy_claim
                 save(figure_of(drawn, claim=claim), out / run_folder.PICTURE, claim)
-            return _written(
-                out, _selection(asked, tables, result, time.monotonic() - began), result, asked.source
-            )
+            found = _selection(asked, tables, result, time.monotonic() - began)
+            with replaced(out / run_folder.MODEL) as path:
+                result.estimator.save(path)
+            rewrite(out / run_folder.SELECTION, run_folder.pretty(found))
+            write_in_units(out, asked.source, np.array(found.centroids))
+            return found
     except ResumeError as error:
         raise ResumeError(f"{error} Name another folder with --out.") from None
     except BaseException:
         if fresh and not transcripts(out) and not has_begun(out / SCALING):
             run_folder.discard(out, run_folder.ASKED)
         raise
-
-
-def _written(out: Path, found: Selection, result: SelectionResult, source: run_folder.Source) -> Selection:
-    with replaced(out / run_folder.MODEL) as path:
-        result.estimator.save(path)
-    rewrite(out / run_folder.SELECTION, run_folder.pretty(found))
-    write_in_units(out, source, np.array(found.centroids))
-    return found
 
 
 def _prepare(out: Path, asked: Asked) -> bool:
@@ -227,7 +222,6 @@ def _selection(asked: Asked, tables: ClientTables, result: SelectionResult, seco
 def selection_table(found: Selection) -> Table:
     """Return a table with one line for each number of clusters, the chosen one marked."""
     claim = claim_from(found.privacy)
-    mark = noised_mark(claim)
     title = (
         f"{found.algorithm} over {len(found.clients)} clients, {found.rows} rows{rows_mark(claim)}, "
         f"protocol {found.protocol}{'' if found.of == ROWS else f', of {found.of}'}"
@@ -239,7 +233,9 @@ def selection_table(found: Selection) -> Table:
         chosen = f"{chosen} not converged".strip() if row["converged"] is False else chosen
         counts = [str(row["rounds"]), str(row["sums"]), f"{row['bytes'] / 1000:,.1f}"]
         lines.append([str(row["n_clusters"]), *numbers, *counts, chosen])
-    return table(("K", f"{found.index}{mark}", "inertia", "rounds", "sums", "kB", ""), lines, title)
+    return table(
+        ("K", f"{found.index}{noised_mark(claim)}", "inertia", "rounds", "sums", "kB", ""), lines, title
+    )
 
 
 def _range(asked: Asked, n_rows: int) -> range | None:

@@ -95,8 +95,8 @@ STUDIES = {"demo", "tradeoff", "compare"}
 PARTIES = {"keys new", "keys registry", "keys show", "journal show", "journal export", "journal end"}
 """Commands on no run: a party's keys, and its journal, whose guarantees test_parties.py reads."""
 
-AT_HOME = {"schema draft", "schema merge", "schema declare", "check"}
-"""Commands that read a table, or words about it, where it lies: they ask and release nothing."""
+AT_HOME = {"schema draft", "schema merge", "schema declare", "check", "example"}
+"""Commands that read or write a table, or words about it, where it lies: they ask and release nothing."""
 
 FLOWER = {
     *("flower add", "flower local", "flower join", "flower check", "flower superlink"),

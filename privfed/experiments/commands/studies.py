@@ -22,7 +22,7 @@ from rich.table import Table
 from sklearn.datasets import load_digits
 
 from privfed import experiments
-from privfed.cli.described import agree_on, agreement
+from privfed.cli.described import agree_on
 from privfed.cli.output import answer, echo, in_results, kilobytes, table
 from privfed.cli.progress import Progress, RoundProgress
 from privfed.cli.result import Result, result_of
@@ -49,6 +49,7 @@ from privfed.experiments.report.tables import compare as compared
 from privfed.experiments.running import Store, missing, run
 from privfed.federation.clients import Clients, gather
 from privfed.federation.simulation import Simulation
+from privfed.metrics.functions import labels_agreement
 from privfed.plot import ConvergenceDisplay, save
 from privfed.privacy.claim import one_line
 from privfed.protocols import Masked, Plain
@@ -315,10 +316,10 @@ def _run(protocol: SecureSum, clients: Clients, faults: list[Fault], seed: int) 
         model.fit_clients(clients, watch=progress)
     seconds = time.monotonic() - began
     pixels = [f"pixel {row},{column}" for row in range(8) for column in range(8)]
-    result = result_of(
-        model, algorithm="dwf", columns=pixels, agreement=agreement(model, 10), seconds=seconds
-    )
-    return result, model.transcript_
+    agreed = labels_agreement(model.federation_, model.cluster_centers_, n_labels=10)
+    return result_of(
+        model, algorithm="dwf", columns=pixels, agreement=agreed, seconds=seconds
+    ), model.transcript_
 
 
 def _table(shown: Demonstration) -> Table:
