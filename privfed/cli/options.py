@@ -160,6 +160,12 @@ clients_options = stacked(
     heading="Rows",
 )
 
+id_option = click.option(
+    "--id",
+    metavar="COLUMN",
+    help="Column with whose each row is, for --group-size and --unit user; never a feature.",
+)
+
 source_options = stacked(
     clients_options,
     click.option(
@@ -171,11 +177,7 @@ source_options = stacked(
     click.option(
         "--drop", metavar="A,B,...", callback=names, help="Columns that are no features; not with --columns."
     ),
-    click.option(
-        "--id",
-        metavar="COLUMN",
-        help="Column with whose each row is, for --group-size and --unit user; never a feature.",
-    ),
+    id_option,
     separator_option,
     missing_option,
     heading="Rows",

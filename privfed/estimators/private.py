@@ -109,8 +109,11 @@ class OwnSteps:
 
     def __call__(self, ranges: Ranges, centers: FloatArray, radius: float) -> SumsInCells:
         """Return the question of a round."""
-        steps = self.kind(ranges=ranges, centers=centers, **dict(self.parameters))
-        return LocalMovements(ranges=ranges, radius=radius, steps=steps)
+        return LocalMovements(
+            ranges=ranges,
+            radius=radius,
+            steps=self.kind(ranges=ranges, centers=centers, **dict(self.parameters)),
+        )
 
 
 def private_weighted(

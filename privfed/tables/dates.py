@@ -68,8 +68,9 @@ def days_in(text: pl.Series, form: str, pivot: int | None = None) -> pl.Series:
         return found.clear(len(found))
     same = _plain(written) == _plain(text if day == form else text.str.replace(_TIME, ""))
     if is_short(form) and pivot is not None:
-        years = (pivot + (found.dt.year() - pivot) % 100).cast(pl.String)
-        found = (years + found.dt.to_string("-%m-%d")).str.to_date("%Y-%m-%d", strict=False)
+        found = (
+            (pivot + (found.dt.year() - pivot) % 100).cast(pl.String) + found.dt.to_string("-%m-%d")
+        ).str.to_date("%Y-%m-%d", strict=False)
     return pl.select(pl.when(same).then(found)).to_series()
 
 
@@ -90,8 +91,7 @@ def is_format(form: str) -> bool:
 def formats_of(text: pl.Series, pivot: int = 2000) -> list[str]:
     """Return the formats in which nearly all of some texts are days."""
     few, times = text.head(20), text.str.contains(_TIME).all()
-    days = few.str.replace(_TIME, "")
-    found = [one for one in _DAYS if _nearly(days_in(days, one, pivot))]
+    found = [one for one in _DAYS if _nearly(days_in(few.str.replace(_TIME, ""), one, pivot))]
     found = (
         [one + time for one in found for time in _TIMES if _nearly(days_in(few, one + time, pivot))]
         if times

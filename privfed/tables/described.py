@@ -59,11 +59,11 @@ def in_files(text: str, centers: FloatArray) -> dict[str, dict[str, Any]]:
 
 def facts_of(schema: Schema, columns: Sequence[str]) -> list[tuple[str | None, datetime.date | None]]:
     """Return the unit of each feature, and of a date the day that its number counts from."""
-    found = map(schema.columns.get, columns)
-    dates = [(own, own is not None and own.kind == DATE) for own in found]
     return [
         (None if own is None or date else own.unit, own.origin if own is not None and date else None)
-        for own, date in dates
+        for own, date in [
+            (own, own is not None and own.kind == DATE) for own in map(schema.columns.get, columns)
+        ]
     ]
 
 

@@ -76,8 +76,9 @@ def load_described(
     sources, changed = [], Counter[str]()
     for file in sorted(files_of(path), key=lambda one: natural_key(stem(one))) if folder else [path]:
         read = read_described(file, schema, private=private, also=roles).checked()
-        columns = {name: read.features[:, place] for place, name in enumerate(names)}
-        frame = pl.DataFrame(columns).with_columns(read.frame.select(list(dict.fromkeys(roles))))
+        frame = pl.DataFrame(
+            {name: read.features[:, place] for place, name in enumerate(names)}
+        ).with_columns(read.frame.select(list(dict.fromkeys(roles))))
         own = frame.filter(pl.Series(read.kept))
         changed.update(read.changed | {"": int(np.count_nonzero(~read.kept))})
         sources.append(Source(stem(file), str(file), own, label, group, id))
@@ -199,8 +200,9 @@ class DescribedFile(OwnFile):
         table = np.where(found.kept[:, None], found.features, np.nan)
         table = table[:, [names.index(name) for name in agreed or names]]
         labels, ids = self._labels_and_ids(found.frame)
-        said = tuple(map(str, found.findings))
-        return ReadRows(tuple(agreed or names), table, labels, LEAVE_OUT, ids, said)
+        return ReadRows(
+            tuple(agreed or names), table, labels, LEAVE_OUT, ids, tuple(map(str, found.findings))
+        )
 
     def check(self) -> None:
         """Check what the rows hold, for their owner alone.

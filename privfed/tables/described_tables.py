@@ -235,9 +235,10 @@ def read_described(
         changed[name] = int(np.count_nonzero(reading.changed))
         if reading.days is not None:
             days[name] = reading.days
-    there = [name for name in (*schema.columns, *also) if name in frame.columns]
     return Described(
-        frame.select(list(dict.fromkeys(there))),
+        frame.select(
+            list(dict.fromkeys([name for name in (*schema.columns, *also) if name in frame.columns]))
+        ),
         np.concatenate(parts, axis=1),
         kept,
         tuple(findings),
@@ -270,8 +271,9 @@ class _Reading:
         own = self._own
         if meant := self._file.values.get(self._column):
             text = text.replace(meant)
-        codes = [one.casefold() for one in own.codes]
-        coded = text.is_null() | text.str.to_lowercase().is_in(codes).fill_null(False)
+        coded = text.is_null() | text.str.to_lowercase().is_in(
+            [one.casefold() for one in own.codes]
+        ).fill_null(False)
         absent = np.array(coded.to_numpy(), dtype=np.bool_)
         values, bounds = self._values(text)
         bounds &= ~absent
@@ -297,8 +299,9 @@ class _Reading:
         self.changed = changed
         kept = self._filled(values, absent, absent & ~unread)
         if own.kind == CATEGORY:
-            places = np.arange(len(own.categories), dtype=np.float64)
-            return np.where(values[:, None] == places, own.weight, 0.0), kept
+            return np.where(
+                values[:, None] == np.arange(len(own.categories), dtype=np.float64), own.weight, 0.0
+            ), kept
         return (values[:, None] - shift) / spread, kept
 
     def _values(self, text: pl.Series) -> tuple[FloatArray, Flags]:
@@ -365,8 +368,7 @@ class _Reading:
                 told, "have no value", "they are left out" if rule == LEAVE_OUT else remedy, rule == ERROR
             )
             return ~absent
-        place = own.categories.index(str(rule)) if own.named else own.number(rule)
-        values[absent] = place
+        values[absent] = own.categories.index(str(rule)) if own.named else own.number(rule)
         self._found(told, "have no value", "the declared value is put in")
         return np.ones(len(values), dtype=np.bool_)
 
@@ -390,5 +392,6 @@ def numbers_in(text: pl.Series, decimal: str, thousands: str) -> pl.Series:
     fits = text.str.contains(f"^[+-]?({plain}{grouped})$").fill_null(False)
     cleaned = text.str.replace_all(thousands, "", literal=True) if thousands else text
     found = cleaned.str.replace(decimal, ".", literal=True).cast(pl.Float64, strict=False)
-    mask = fits & found.is_finite().fill_null(False)
-    return pl.select(pl.when(mask).then(found).otherwise(None)).to_series()
+    return pl.select(
+        pl.when(fits & found.is_finite().fill_null(False)).then(found).otherwise(None)
+    ).to_series()

@@ -146,8 +146,7 @@ def _plain(text: str) -> str:
     """Return a text without case, accents, blanks and signs."""
     for sign, letters in (("ø", "oe"), ("æ", "ae"), ("å", "aa")):
         text = text.casefold().replace(sign, letters)
-    bare = unicodedata.normalize("NFKD", text)
-    return "".join(one for one in bare if one.isalnum())
+    return "".join(one for one in unicodedata.normalize("NFKD", text) if one.isalnum())
 
 
 def _equal(a: str, b: str) -> bool:
@@ -214,10 +213,11 @@ def merge(schemas: Sequence[tuple[str, Schema]], *, common: bool = False) -> tup
             )
     for name, file in files.items() if common else ():
         kept = {*columns, *file.long.values()}
-        own_keys = {
-            key: {one: v for one, v in asdict(file)[key].items() if one in kept} for key in _BY_COLUMN
-        }
-        files[name] = replace(file, names={a: b for a, b in file.names.items() if b in kept}, **own_keys)
+        files[name] = replace(
+            file,
+            names={a: b for a, b in file.names.items() if b in kept},
+            **{key: {one: v for one, v in asdict(file)[key].items() if one in kept} for key in _BY_COLUMN},
+        )
     said += [f"column {name!r}: {one}." for name, own in columns.items() for one in own.conflicts]
     return Schema(scale=whole.scale, columns=columns, files=files), said
 
@@ -226,11 +226,10 @@ def _renamed(
     site: str, one: Schema, known: Mapping[str, Column], said: list[str]
 ) -> tuple[dict[str, Column], dict[str, File]]:
     """Return a site's columns and files under the names that the others have."""
-    kinds = {name: own.kind == DATE for name, own in known.items()}
     pairs = {
         old: new
         for old, new in pairs_of([*one.columns], [*known], names=True).items()
-        if kinds[new] == (one.columns[old].kind == DATE)
+        if (known[new].kind == DATE) == (one.columns[old].kind == DATE)
     }
     ids = [
         [name for name in a if a[name].kind == ID and name not in b]

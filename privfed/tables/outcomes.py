@@ -89,8 +89,9 @@ class Survival:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON types; what is no finite number is None."""
         own = asdict(replace(self, claim=None)) | {"median": self.median}
-        found = {name: plain(np.asarray(one).tolist()) for name, one in own.items() if name != "claim"}
-        return found | {"privacy": None if self.claim is None else self.claim.to_dict()}
+        return {name: plain(np.asarray(one).tolist()) for name, one in own.items() if name != "claim"} | {
+            "privacy": None if self.claim is None else self.claim.to_dict()
+        }
 
 
 def checked_edges(edges: Any) -> FloatArray:
@@ -130,8 +131,7 @@ def labels_of(times: Any, events: Any, edges: Any) -> LabelArray:
             parameters=["times", "events"],
         )
     found = 2 * np.searchsorted(ends, times) + (events * (times <= ends[-1]) == 1.0)
-    usable = (times >= 0.0) & ((events == 0.0) | (events == 1.0))
-    return np.where(usable, found, -1).astype(np.int64)
+    return np.where((times >= 0.0) & ((events == 0.0) | (events == 1.0)), found, -1).astype(np.int64)
 
 
 def survival(
@@ -181,22 +181,39 @@ def survival(
             "correct them, or leave these rows out."
         )
     labels = labels[0] if whole and labels else labels
+    table, std, claim = counted(clients, labels, asked, "survival", privacy=privacy, **options)
+    return replace(of_counts(table, ends, level, std), claim=claim)
+
+
+def counted(
+    clients: Any, labels: Any, asked: AskedMetric, purpose: str, *, privacy: Privacy | None, **options: Any
+) -> tuple[FloatArray, float, PrivacySpent | None]:
+    """Return how many rows have each label, by nearest center, (n_labels, n_clusters).
+
+    Args:
+        clients: as for `survival`.
+        labels: likewise; None where clients have them.
+        asked: a metric of `Contingency`.
+        purpose: what the counts are for, in a word.
+        privacy: None, or what is spent.
+        **options: as for `survival`.
+
+    Returns:
+        The counts, the standard deviation of their noise (0 without), and what is claimed.
+    """
     if not isinstance(clients, Federation):
-        options |= {"n_clusters": asked.n_clusters, "purpose": "survival"}
+        options |= {"n_clusters": asked.n_clusters, "purpose": purpose}
     if privacy is not None:
         asked.check_private(privacy.domain)
         options["privacy"] = privacy
     federation = federation_over(clients, labels, metric=asked, **options)
-    federation.measure(asked, "survival")
+    federation.measure(asked, purpose)
     record, total = federation.transcript.totals()[-1]
     question, table, std = question_of(record), np.array(total.statistics["table"]), 0.0
     if isinstance(question, Noised):
         rows = question.inner.rows if isinstance(question.inner, AsOneRecord) else 1.0
         table, std = rows * table, rows * float(question.noise_std(len(total.contributors))["table"])
-    return replace(
-        of_counts(table, ends, level, std),
-        claim=claim_of(federation, protocol_of(options.get("protocol", "masked"))),
-    )
+    return table, std, claim_of(federation, protocol_of(options.get("protocol", "masked")))
 
 
 def of_counts(table: FloatArray, edges: FloatArray, level: float = 0.95, std: float = 0.0) -> Survival:
@@ -220,8 +237,9 @@ def of_counts(table: FloatArray, edges: FloatArray, level: float = 0.95, std: fl
         # Greenwood's sum is the derivative by the counts of all that are later, too.
         slope = np.cumsum(d / (n * (n - d)), axis=0)
         moved = np.cumsum(np.square(slope) + np.square(slope - 1.0 / (n - d)), axis=0)
-        variance = np.maximum(slope, 0.0) + std**2 * (moved + (later - 2.0) * np.square(slope))
-        half = two_sided(level) * np.sqrt(variance)
+        half = two_sided(level) * np.sqrt(
+            np.maximum(slope, 0.0) + std**2 * (moved + (later - 2.0) * np.square(slope))
+        )
         if std:
             fallen = [isotonic_regression(one, increasing=False).x for one in curves.T]
             curves = np.asarray(np.clip(np.stack(fallen, axis=1), 0.0, 1.0))

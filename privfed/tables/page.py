@@ -135,12 +135,11 @@ def page(facts: Facts, lines: Sequence[Line], head: Sequence[str], what: str, ti
 
 
 def _cells(line: Line) -> str:
-    each = zip(line.cells, line.apart or (0.0,) * len(line.cells), strict=True)
     return "".join(
         f'<td style="background: rgba({"178,60,40" if d > 0 else "40,90,170"},{min(abs(d) / 4, 0.4):.2f})">'
         f"{escape(one if len(one) > 20 else one.replace(' ', _TIED))}"
         f"{f'<small>{round(d, 1) + 0.0:+.1f}</small>' if line.apart and one else ''}</td>"
-        for one, d in each
+        for one, d in zip(line.cells, line.apart or (0.0,) * len(line.cells), strict=True)
     )
 
 
@@ -196,11 +195,13 @@ def _legend(what: str, facts: Facts) -> str:
 
 def _protected(result: Any) -> str:
     """Return what was protected from whom, in two sentences."""
-    known = facts_of(claim_from(result.privacy)).items()
-    claim = "; ".join(f"{name}: {one}" for name, one in known if name in _SHORT)
-    none = "No differential privacy is claimed, so that totals and this page can reveal rows."
+    claim = "; ".join(
+        f"{name}: {one}" for name, one in facts_of(claim_from(result.privacy)).items() if name in _SHORT
+    )
     return f"The server saw {result.server_saw}. " + (
-        none if result.privacy is None else f"Of what was released this is claimed: {claim}."
+        "No differential privacy is claimed, so that totals and this page can reveal rows."
+        if result.privacy is None
+        else f"Of what was released this is claimed: {claim}."
     )
 
 

@@ -460,6 +460,5 @@ def to_value(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{to_value(key)} = {to_value(own)}" for key, own in value.items()) + "}"
     if isinstance(value, Collection):
-        several = sorted(value) if isinstance(value, Set) else value
-        return "[" + ", ".join(map(to_value, several)) + "]"
+        return "[" + ", ".join(map(to_value, sorted(value) if isinstance(value, Set) else value)) + "]"
     return str(value).lower()  # `repr` of numpy's numbers is no TOML.

@@ -74,6 +74,10 @@ def cases(home: Path, out: Path) -> dict[str, tuple[object, ...]]:
             *("schema", "fill", table, "--schema", home / "t.toml", "--max-rows", 100),
             *(*CLAIM, *GROUPS, "--out", out),
         ),
+        "schema categories": (
+            *("schema", "categories", home / "s.csv", "--schema", home / "coded.toml", "--max-rows", 100),
+            *("--column", "e", *CLAIM, *GROUPS, "--out", out),
+        ),
         "schema scale": (
             *("schema", "scale", table, "--schema", home / "filled.toml", "--max-rows", 100),
             *(*CLAIM, *GROUPS, "--out", out),
@@ -87,6 +91,8 @@ def write_schema(home: Path) -> None:
     (home / "t.toml").write_text(f"[columns.a]\n{column}[columns.b]\n{column}")
     column += "missing = 0\n"
     (home / "filled.toml").write_text(f"[columns.a]\n{column}[columns.b]\n{column}")
+    coded = 'kind = "category"\ncategories = ["0", "1", "2"]\nmissing = "0"\n'
+    (home / "coded.toml").write_text(f"[columns.a]\n{column}[columns.e]\n{coded}")
 
 
 STUDIES = {"demo", "tradeoff", "compare"}

@@ -307,3 +307,104 @@ def test_a_scale_that_is_none_is_an_error(mixed: Any, failing: Any, wrong: str, 
     scale = "range" if "low" in wrong else "none"
     mixed[1].write_text(f'scale = "{scale}"\n[columns.age]\nkind = "number"\n{wrong}\n')
     assert said in failing("check", path, "--schema", mixed[1])
+
+
+CODED = """
+[columns.who]
+kind = "id"
+[columns.age]
+kind = "number"
+low = 0
+high = 120
+missing = "leave-out"
+outside = "clip"
+[columns.code]
+kind = "category"
+categories = [{codes}]
+missing = "{missing}"
+[files.b.values]
+code = {{one = "c1", nine = "c9", never = "c600"}}
+"""
+CLAIM = ("--delta", "1e-6", "--neighbours", "add-remove", "--max-rows", "9999", "--clients", "a,b,c")
+
+
+def coded(folder: Path, missing: str) -> Path:
+    """Write clients of whom many have two codes of 800, one row has another, and some have none."""
+    (folder / "clients").mkdir()
+    for name in "abc":
+        rows = [f"{name}{i // 3},{20 + i % 50},c{1 + (i % 4 == 0)}" for i in range(1200)]
+        rows += {"a": ["a0,30,c600"], "b": ["b0,30,nine"] * 3 + ["b1,,c600"], "c": ["c0,40,"]}[name]
+        if name == "b":
+            rows = [row.replace(",c1", ",one") for row in rows]
+        (folder / "clients" / f"{name}.csv").write_text("\n".join(["who,age,code", *rows]) + "\n")
+    names = [*(f"c{i}" for i in range(800)), *(["other"] if missing == "other" else [])]
+    path = folder / "codes.toml"
+    path.write_text(CODED.format(codes=", ".join(f'"{one}"' for one in names), missing=missing))
+    return path
+
+
+@pytest.mark.parametrize("missing", ["other", "leave-out"])
+def test_without_a_claim_all_categories_that_rows_have_are_kept(
+    missing: str, invoke: Any, tmp_path: Path
+) -> None:
+    schema, out = coded(tmp_path, missing), tmp_path / "kept.toml"
+    given = ("--schema", schema, "--column", "code", "--out", out)
+    said = invoke("schema", "categories", tmp_path / "clients", *given).stdout
+    found = read_schema(out)
+    assert found.columns["code"].categories == ("c1", "c2", "c9", "c600", *(["other"] * (missing == "other")))
+    assert found.columns["code"].provenance == "exact"
+    assert "c1: 2700 rows" in said and "c9: 3 rows" in said and "c600: 1 rows" in said
+    # Rows are read as before.
+    before, after = (load_described(tmp_path / "clients", one) for one in (read_schema(schema), found))
+    for one, other in zip(before.arrays, after.arrays, strict=True):
+        places = [before.columns.index(name) for name in after.columns]
+        np.testing.assert_array_equal(one[:, places], other)
+
+
+@pytest.mark.parametrize(
+    "unit", [("--unit", "record"), ("--unit", "user", "--rows-per-user", "2", "--id", "who")]
+)
+def test_under_a_claim_categories_of_few_rows_are_dropped(unit: Any, invoke: Any, tmp_path: Path) -> None:
+    schema, out = coded(tmp_path, "other"), tmp_path / "kept.toml"
+    given = (tmp_path / "clients", "--schema", schema, "--column", "code", *CLAIM, *unit, "--epsilon", "1")
+    said = invoke("schema", "categories", *given, "--out", out).stdout
+    found = read_schema(out)
+    kept = found.columns["code"].categories
+    # A tenth of a false category is expected; two of them are left out by less than 1e-100.
+    assert {"c1", "c2", "other"} <= {*kept} and len(kept) < 11
+    assert found.columns["code"].provenance == "claimed" and "epsilon 1" in said
+    fit = ("-k", "2", "--algorithm", "dp", "--no-picture", "--clients", "a,b,c", "--max-rows", "9999")
+    claim = ("--epsilon", "1", "--delta", "1e-6", "--neighbours", "add-remove", *unit)
+    invoke("fit", tmp_path / "clients", "--schema", out, *fit, *claim, "--out", tmp_path / "run")
+    header = (tmp_path / "run" / "centroids.csv").read_text().splitlines()[0]
+    assert [one for one in header.split(",") if "=" in one] == [f"code={one}" for one in kept]
+    # Those that are left are missing values also where errors are: every row has a cluster, but for one
+    # without an age.
+    invoke("predict", tmp_path / "run", tmp_path / "clients" / "b.csv", "--out", tmp_path / "labels.csv")
+    labels = pl.read_csv(tmp_path / "labels.csv")["cluster"]
+    assert (labels == -1).sum() == 1 and len(labels) == 1204
+
+
+@pytest.mark.parametrize("command", ["fill", "scale"])
+def test_people_are_protected_while_a_schema_is_learnt(command: str, invoke: Any, tmp_path: Path) -> None:
+    schema, out = coded(tmp_path, "other"), tmp_path / "learnt.toml"
+    unit = ("--unit", "user", "--rows-per-user", "2", "--id", "who", "--epsilon", "5")
+    which = ("--fill", "age") if command == "fill" else ()
+    words = (tmp_path / "clients", "--schema", schema, "--out", out, *CLAIM, *unit, *which)
+    assert "one user" in invoke("schema", command, *words).stdout
+    age = read_schema(out).columns["age"]
+    assert age.provenance == "claimed" and (age.missing if command == "fill" else age.shift) != 0.0
+
+
+def test_a_private_list_is_of_declared_categories_of_a_column(
+    invoke: Any, failing: Any, tmp_path: Path
+) -> None:
+    schema, out = coded(tmp_path, "leave-out"), tmp_path / "kept.toml"
+    words = ("schema", "categories", tmp_path / "clients", "--schema", schema, "--out", out)
+    assert "'age' is no column of categories; those are code" in failing(*words, "--column", "age")
+    claim = ("--column", "code", *CLAIM, "--unit", "record")
+    schema.write_text(
+        schema.read_text().replace('kind = "category"', 'kind = "category"\nprovenance = "exact"')
+    )
+    assert "schema declare" in failing(*words, *claim, "--epsilon", "1")
+    assert not out.exists()

@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
-import polars as pl
+from scipy.special import ndtri
 
 from privfed.cli.declared import Declared, declared_of
 from privfed.cli.described import check_several, declared_with, load, surroundings_of
 from privfed.cli.output import echo
 from privfed.cli.run_folder import Source, source_of, values_of
 from privfed.core.stored.files import write_new
-from privfed.core.values.domain import FloatArray
+from privfed.core.values.domain import Box, FloatArray
 from privfed.core.values.origin import joined, origin_under
 from privfed.data.table import ClientTables
 from privfed.errors import ArgumentError
 from privfed.estimators.moments import FederatedScaler
 from privfed.estimators.scaling import of_scaler
 from privfed.estimators.transformers import FederatedImputer
+from privfed.metrics.asked import AskedMetric
 from privfed.privacy.claim import one_line
-from privfed.tables.schema import CATEGORY, DATE, ERROR, Column, Schema, parse, to_toml
+from privfed.questions.lloyd import Contingency
+from privfed.tables.outcomes import counted
+from privfed.tables.schema import CATEGORY, DATE, ERROR, ID, Column, Schema, parse, to_toml
+
+FALSE_CATEGORIES = 0.1
+"""How many categories that no row has are expected among those that noised counts keep."""
 
 
 def fill(data: Path, out: Path, fill: tuple[str, ...] | None, **given: Any) -> None:
@@ -43,7 +50,12 @@ def fill(data: Path, out: Path, fill: tuple[str, ...] | None, **given: Any) -> N
     tables, declared = _loaded(readings[0], given)
     imputer = FederatedImputer(**surroundings_of({**declared.parameters(), **values_of(given)}))
     gaps = _gaps(tables, load(readings[1], private=declared.epsilon is not None))
-    imputer.fit([pl.DataFrame(one, schema=list(tables.columns)) for one in gaps], client_names=tables.names)
+    imputer.fit(
+        replace(
+            tables,
+            tables=tuple(replace(one, features=own) for one, own in zip(tables.tables, gaps, strict=True)),
+        )
+    )
     filled = _written(out, schema, dict(_filled(schema, chosen, imputer)))
     for name in chosen:
         echo(
@@ -70,15 +82,72 @@ def scale(data: Path, out: Path, scale: Literal["standard", "robust"], **given: 
     write_scales(out, schema, FederatedScaler(scale, **options).fit(tables))
 
 
+def categories(data: Path, out: Path, column: str, **given: Any) -> None:
+    """Do the work of `privfed schema categories`.
+
+    Raises:
+        ArgumentError: the column has no categories, or noise hides all of them; or the file to write exists.
+    """
+    check_new(out)
+    source, schema = _begun(data, given)
+    own = schema.columns.get(column, Column(kind=ID))
+    if own.kind != CATEGORY:
+        raise ArgumentError(
+            f"{column!r} is no column of categories; those are {', '.join(schema.of(CATEGORY)) or 'none'}."
+        )
+    tables, declared = _loaded(source, given)
+    options = surroundings_of({"privacy": None, **declared.parameters(), **values_of(given), "domain": None})
+    if declared.claims:
+        options["privacy"] = replace(options["privacy"], domain=Box(0.0, 1.0, max_rows=declared.max_rows))
+    # The fit's own reading: a gap has the category that the schema puts there.
+    rows = tuple(
+        replace(
+            one,
+            features=np.zeros((len(one.features), 1)),
+            labels=one.features[:, _places(schema, column)].argmax(axis=1),
+        )
+        for one in tables.tables
+    )
+    clients = replace(tables, tables=rows, columns=(column,), label_names=own.categories, blocks=())
+    table, std, claim = counted(
+        clients,
+        None,
+        AskedMetric.about(Contingency, np.zeros((1, 1)), n_labels=own.width),
+        "categories",
+        **options,
+    )
+    least = std * float(ndtri(1.0 - FALSE_CATEGORIES / own.width))
+    counts = dict(zip(own.categories, table[:, 0].tolist(), strict=True))
+    kept = tuple(one for one, count in counts.items() if count > least or one == own.missing)
+    if not kept:
+        raise ArgumentError(f"noise hides all categories: none has more than {least:.0f} rows by its counts.")
+    # They stand for a missing value from now on, wherever the schema reads a table; codes know no case.
+    changed = msgspec.structs.replace(
+        own,
+        categories=kept,
+        codes=(*own.codes, *(one for one in counts if one.casefold() not in map(str.casefold, kept))),
+        provenance=joined(own.provenance, origin_under(claim)),
+    )
+    _written(out, schema, {column: changed})
+    for one in kept:
+        echo(f"{one}: {counts[one]:.0f} rows" + f" ± {std:.2g}" * bool(std))
+    echo(
+        f"{own.width - len(kept)} of {own.width} categories have at most {least:.0f} rows by these counts. "
+        f"They are missing values now: missing = {own.missing!r}."
+    )
+    echo(one_line(claim))
+
+
 def write_scales(out: Path, schema: Schema, scaler: FederatedScaler) -> None:
     """Write a schema with the scales that were found, and say them."""
     found, columns = of_scaler(scaler, [list(one) for one in schema.blocks]), dict[str, Column]()
     for name, own in _of(schema, [name for name, own in schema.columns.items() if own.is_feature]):
         shift, spread = (values[_places(schema, name)[0]] for values in (found.shift, found.scale))
-        scaled = {"shift": shift, "spread": spread}
-        changed = {"weight": own.weight / spread} if own.kind == CATEGORY else scaled
-        origin = joined(own.provenance, found.origin)
-        columns[name] = msgspec.structs.replace(own, **changed, provenance=origin)
+        columns[name] = msgspec.structs.replace(
+            own,
+            **{"weight": own.weight / spread} if own.kind == CATEGORY else {"shift": shift, "spread": spread},
+            provenance=joined(own.provenance, found.origin),
+        )
     for name, own in _written(out, schema, columns).columns.items():
         if own.kind == CATEGORY:
             echo(f"{name}: weight = {own.weight:.6g}")
@@ -184,12 +253,11 @@ def _gaps(tables: ClientTables, others: ClientTables) -> Iterator[FloatArray]:
 
 def _filled(schema: Schema, chosen: Sequence[str], imputer: FederatedImputer) -> Iterator[tuple[str, Column]]:
     for name, own in _of(schema, chosen):
-        value = _value(own, imputer.statistics_[_places(schema, name)])
         yield (
             name,
             msgspec.structs.replace(
                 own,
-                missing=value,
+                missing=_value(own, imputer.statistics_[_places(schema, name)]),
                 provenance=joined(own.provenance, origin_under(imputer.privacy_spent_)),
             ),
         )

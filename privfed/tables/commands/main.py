@@ -86,6 +86,7 @@ def declare() -> None:
     "privfed.tables.commands.learning:fill",
     "Learn what stands for missing values.",
     options.clients_options,
+    options.id_option,
     options.config_option,
     options.schema_option,
     click.option(
@@ -113,6 +114,7 @@ def fill() -> None:
     "privfed.tables.commands.learning:scale",
     "Learn the scale of each column.",
     options.clients_options,
+    options.id_option,
     options.config_option,
     options.schema_option,
     click.option(
@@ -128,6 +130,28 @@ def scale() -> None:
     Clients, nodes too, scale their own rows by it wherever it is taken. The clients of DATA are simulated.
     Under --epsilon the numbers are noised, and what they cost is spent besides any fit: draw both from one
     --budget.
+    """
+
+
+@command(
+    schema,
+    "privfed.tables.commands.learning:categories",
+    "Learn which of many categories rows have.",
+    options.clients_options,
+    options.id_option,
+    options.config_option,
+    options.schema_option,
+    click.option("--out", type=options.PATH, required=True, help="File to write: the schema with these."),
+    click.option("--column", metavar="NAME", required=True, help="Column of categories."),
+    options.sum_options,
+    options.declared_options,
+)
+def categories() -> None:
+    """Write a schema with those of a column's categories that enough rows have, by one sum of counts.
+
+    List in SCHEMA all codes that there may be, as of a code list: one that was found in the rows would tell
+    of them. Rows of the others are read as missing values are. The clients of DATA are simulated. Under
+    --epsilon counts are noised, and what they cost is spent besides any fit: draw both from one --budget.
     """
 
 

@@ -83,8 +83,9 @@ def profile(
     result, known = _in_units(result, known, schema)
     # Means of groups vary less than rows do.
     between = differences(known, result.columns, schema) if known and result.of == ROWS else {}
-    finite = {name: one if np.isfinite(one) else None for name, one in between.items()}
-    result = msgspec.structs.replace(result, between=finite or None)
+    result = msgspec.structs.replace(
+        result, between={name: one if np.isfinite(one) else None for name, one in between.items()} or None
+    )
     lines, ends = lines_of(result.columns, known, result.intervals, schema, between), result.intervals
     what = (
         "mean ± standard deviation" if known else f"mean (joint intervals at level {(ends or {})['level']:g})"
@@ -159,8 +160,9 @@ def _in_units(
     }
     known = None if known is None else known.mapped(shift, factor)
     centers = (shift + np.array(result.centroids) * factor + 0.0).tolist()
-    plain = known and known.to_dict()
-    return msgspec.structs.replace(result, centroids=centers, intervals=ends, profile=plain), known
+    return msgspec.structs.replace(
+        result, centroids=centers, intervals=ends, profile=known and known.to_dict()
+    ), known
 
 
 def _checked(run: Run, result: Profiled, schema: Schema | None) -> Check | None:

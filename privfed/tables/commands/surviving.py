@@ -89,8 +89,9 @@ def survival(
     if (scaling := Scaling.from_dict(known.scaling)) is not None:
         rows, centers = with_rows(rows, scaling.scaled), scaling.scaled(centers)
         if declared.claims:
-            domain = scaling.domain(options["privacy"].domain, len(known.columns))
-            options["privacy"] = replace(options["privacy"], domain=domain)
+            options["privacy"] = replace(
+                options["privacy"], domain=scaling.domain(options["privacy"].domain, len(known.columns))
+            )
         options.pop("domain", None)
     if declared.budget is not None:
         check_run(Path(declared.budget), run_folder / PAYMENT)
@@ -134,7 +135,8 @@ def _labels(tables: ClientTables, source: Source, edges: Sequence[float]) -> lis
     found, path = [], Path(source.path)
     for one, codes in zip(tables.tables, tables.labels or (), strict=True):
         file = files.get(one.name if is_folder(path) else stem(path), File())
-        text = pl.Series(list(one.ids or ()), dtype=pl.String)
-        times = numbers_in(text, file.decimal, file.thousands).fill_null(np.nan)
+        times = numbers_in(
+            pl.Series(list(one.ids or ()), dtype=pl.String), file.decimal, file.thousands
+        ).fill_null(np.nan)
         found.append(labels_of(times.to_numpy(), codes, edges))
     return found
