@@ -11,9 +11,11 @@ CARDS := cuda-bindings cuda-pathfinder cuda-toolkit triton $(addprefix nvidia-,c
 # One thread a process: pytest already starts one process a core. Compiled tests are kept, whatever the shell says.
 TESTING := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_MAXIMUM_THREADS=1 POLARS_MAX_THREADS=1
 
+PAPERS := dwf
+
 .DEFAULT_GOAL := help
 .PHONY: help install install-deep install-flower install-all install-with demo flower-demo test test-slow test-flower test-flower-faults test-all \
-    bench docs dist lock clean
+    bench papers docs dist lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +84,12 @@ test-all: test test-slow ## Run everything that test runs, and the slow tests
 bench: install ## Run the benchmarks, one after the other
 	$(BIN)/pytest benchmarks -m benchmark -s -p no:xdist --timeout=0 \
 	    -o addopts="--import-mode=importlib --strict-markers --strict-config"
+
+# A run that was broken off goes on where it was; after the last program the next one begins anew.
+papers: install ## Run a part of the papers' studies, write docs/papers anew and fail where it changes (DATA=folder)
+	failed=0; for one in $(PAPERS); do \
+	    $(BIN)/python -m examples.$$one --page --out build/papers/$$one $(if $(DATA),--data $(DATA)) || failed=1; \
+	done; test $$failed = 0 && rm -rf build/papers
 
 docs: install ## Build the site into build/site, offline; any warning, and any request to elsewhere, is an error
 	$(BIN)/python -m pip install --quiet -r requirements-docs.txt

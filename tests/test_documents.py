@@ -180,7 +180,9 @@ def test_options_on_pages_exist() -> None:
         (named(page), option)
         for page in PAGES
         for code in re.findall(r"`([^`\n]*)`", page.read_text(encoding="utf-8"))
-        if not code.startswith(("pip", "make", "git", "uv", "examples/", "python -m benchmarks"))
+        if not code.startswith(
+            ("pip", "make", "git", "uv", "examples/", "python -m examples", "python -m benchmarks")
+        )
         for option in re.findall(r"(?<!\S)--[a-z][\w-]+", code)
     ]
     assert shown
