@@ -132,7 +132,6 @@ class CkksScheme:
             the number clipped and the who-slots; the coordinator can change all other slots as it likes.
     """
 
-    whole: Literal[False] = False
     pairwise: Literal[False] = False
 
     def __init__(self, terms: Terms, *, by_server: bool = False) -> None:

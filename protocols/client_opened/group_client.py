@@ -186,7 +186,7 @@ class GroupClient:
             known: who was out of the fit before, in this set-up or an earlier one, as a bitmap; empty if
                 nothing was asked before.
         """
-        again = bool(group.pending) or (self._scheme.whole and known not in (b"", group.lost))
+        again = bool(group.pending) or (self._scheme.pairwise and known not in (b"", group.lost))
         return msgspec.structs.replace(group, repeats=group.repeats + again)
 
     def _admit(self, group: Group, number: int, message: OpenRequest) -> Group:
@@ -228,7 +228,7 @@ class GroupClient:
             PolicyError: they are more than was agreed; the text is the code of the refusal.
         """
         configuration, counted = self._agreement.configuration, group.losses
-        if self._scheme.whole:
+        if self._scheme.pairwise:
             # Whom the request calls lost is in no total any more; elsewhere each total says who is in it.
             counted = losses.after_total(counted, attempt.cohort, set(attempt.cohort) - set(attempt.members))
         return msgspec.structs.replace(group, losses=losses.checked(counted, configuration))

@@ -38,6 +38,7 @@ from privfed.protocols.setup.setup_messages import Advertisement, part
 from privfed.protocols.setup.simulated import MAX_BEHIND
 
 DOUBTED = "the leader's box did not bring a client what others got, and no evidence says who of the two lies"
+APART = "it or another says that they agreed on no key, and no evidence says who of the two lies"
 """Why two clients are left out of the fit."""
 
 
@@ -168,8 +169,8 @@ class Relay(Coordinator):
         # No evidence says who of the two lies. Each of these pairs has the leader: nobody else goes.
         doubting = min((i for i, one in told.items() if one != secret and i not in self._lost), default=None)
         if doubting is not None:
+            self._leave([(leader, doubting)], DOUBTED)
             self._lose((leader, doubting), "invite")
-            self._out |= dict.fromkeys((leader, doubting), DOUBTED)
         return doubting is None
 
     @property
@@ -256,8 +257,9 @@ class Relay(Coordinator):
     def _request(self, client: int, index: int, asks: bool) -> bytes:
         behind = self._behind(client)
         totals = tuple(self._totals[-behind:]) if behind else ()
-        request = OpenRequest(index, asks, self._lost_bitmap(), totals)
-        return self._channels[client].down.seal(self._number, "collect", request)
+        return self._channels[client].down.seal(
+            self._number, "collect", OpenRequest(index, asks, self._lost_bitmap(), totals)
+        )
 
     def _lost_bitmap(self) -> bytes:
         return bitmap(tuple(self._everyone), frozenset(self._lost))
@@ -300,10 +302,15 @@ class Relay(Coordinator):
             if told[client].body and client not in contributors:
                 self._rejected[client] = "does not fit the other answers"
         missing = [i for i in members if i not in contributors and i in present]
-        if self._scheme.whole:
-            self._lose(missing, "collect")
+        if self._scheme.pairwise:
+            refused = sorted(self._refused.items())
+            edges = {i: j for i, code in refused for j in present if code == f"box:{j}"}
+            self._leave(edges.items(), APART)
+            # Who complained of a client that left with another is asked again without it.
+            self._lose({*missing, *self._out} - (edges.keys() - self._out.keys()), "collect")
+            contributors = tuple(i for i in members if i not in self._lost)
         self._require(contributors, members, "collect", self._refused)
-        if missing and self._scheme.whole:
+        if missing and self._scheme.pairwise:
             self._repeats += 1
             if self._repeats > configuration.terms.repeats:
                 raise RepeatsSpentError(

@@ -223,12 +223,12 @@ class Scheme(Protocol):
     """Seals, adds and opens answers."""
 
     @property
-    def whole(self) -> bool:
-        """Whether every member must contribute; if one does not, the sum is asked again without it."""
-
-    @property
     def pairwise(self) -> bool:
-        """Whether every two clients need a shared key (`Group.pairs`); else only the leader shares keys."""
+        """Whether every two clients mask answers with a shared key (`Group.pairs`).
+
+        Then each member must contribute: if one does not, the sum is asked again without it. Else only the
+        leader shares keys.
+        """
 
     def check(self, question: bytes, n_clients: int) -> None:
         """Check, before any client is asked, that the total of a cohort fits the grid.

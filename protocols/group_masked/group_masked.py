@@ -53,7 +53,6 @@ class MaskScheme:
             the two entries that the grid appends; the coordinator can change all others as it likes.
     """
 
-    whole = True
     pairwise = True
 
     def __init__(self, *, by_server: bool = False) -> None:

@@ -168,7 +168,8 @@ class MaskedSession(Preparing):
         leader = None if self._delivery is None else self._delivery.leader
         if leader is not None:
             # Of an invitation that did not open no evidence can be shown: it is the secret of all.
-            self._leave((i, leader) for i, code in sorted(state.refused.items()) if code == "invitation")
+            refused = sorted(state.refused.items())
+            self._leave(((i, leader) for i, code in refused if code == "invitation"), UNDECIDED)
         accused = {i: codes[code] for i, code in state.refused.items() if code in codes}
         accused = {i: j for i, j in accused.items() if state.is_between(i, j)}
         if accused:
@@ -194,13 +195,7 @@ class MaskedSession(Preparing):
                 self._out[liar] = LIED[liar == i]
             else:
                 edges.append((i, j))
-        self._leave(edges)
-
-    def _leave(self, edges: Iterable[tuple[int, int]]) -> None:
-        """Leave out both ends of each pair of which one lies; no client takes a second one with it."""
-        for pair in edges:
-            if not self._out.keys() & set(pair):
-                self._out |= dict.fromkeys(pair, UNDECIDED)
+        self._leave(edges, UNDECIDED)
 
     def _unmask(self, state: RoundState, slots: tuple[Slot, ...]) -> Steps[None]:
         self._keep(state, unmasked=True)

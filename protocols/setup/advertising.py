@@ -98,8 +98,8 @@ def advertised(
 ) -> Advertisement:
     """Return a client's advertisement of fresh public keys, of X25519, ML-KEM-768 and Ed25519."""
     counter = shown(identity)
-    what = signed(client, fit, agreement, key, hash_of(encapsulation), signing, counter)
-    return Advertisement(key, encapsulation, signing, identity.sign(what), counter)
+    signature = identity.sign(signed(client, fit, agreement, key, hash_of(encapsulation), signing, counter))
+    return Advertisement(key, encapsulation, signing, signature, counter)
 
 
 def hash_of(encapsulation: bytes) -> bytes:
@@ -186,8 +186,9 @@ def check_request(agreement: Agreement, message: AdvertiseRequest, before: int) 
     """
     if message.agreement != agreement.digest:
         raise PolicyError("agreement")
-    begins = _begins(agreement, message.fit, message.number)
-    if not holds(agreement.registry.server, message.signature, begins):
+    if not holds(
+        agreement.registry.server, message.signature, _begins(agreement, message.fit, message.number)
+    ):
         raise PolicyError("setup:signature")
     if message.number <= before:
         raise PolicyError("setup:again")

@@ -147,6 +147,12 @@ class Coordinator:
             raise MessageError(reason, sender=name, stage=stage)
         return self._ceiling.unsealed(channel.up, envelope, expected | Refusal, name)
 
+    def _leave(self, edges: Iterable[tuple[int, int]], why: str) -> None:
+        """Leave out both ends of each pair of which one lies; no client takes a second one with it."""
+        for pair in edges:
+            if not self._out.keys() & set(pair):
+                self._out |= dict.fromkeys(pair, why)
+
     def _require(
         self, left: Container[int], members: Collection[int], stage: str, refused: Mapping[int, str]
     ) -> None:
@@ -207,9 +213,11 @@ class JoiningClient(ABC):
             PolicyError: the client refuses; the text is the code of the refusal.
             MessageError: the request is malformed, or not one that may come now.
         """
-        kinds = AdvertiseRequest | RosterRequest | Envelope
         message: AdvertiseRequest | RosterRequest | Envelope = self.ceiling.read(
-            request, kinds, sender="the coordinator", stage="request"
+            request,
+            AdvertiseRequest | RosterRequest | Envelope,
+            sender="the coordinator",
+            stage="request",
         )
         if isinstance(message, AdvertiseRequest):
             return self.advertise(state, message)

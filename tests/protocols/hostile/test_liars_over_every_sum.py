@@ -15,8 +15,8 @@ import pytest
 from privfed.core.stored.encoding import Refusal
 from privfed.errors import PrivFedError
 from privfed.protocols import CKKS, GroupMasked, Masked
-from privfed.protocols.client_opened.relay import DOUBTED
-from privfed.protocols.client_opened.scheme import Contribution
+from privfed.protocols.client_opened.relay import APART, DOUBTED
+from privfed.protocols.client_opened.scheme import Contribution, Joined
 from privfed.protocols.masked.masked_messages import Upload
 from privfed.protocols.masked.session import UNDECIDED
 from privfed.protocols.setup.setup_messages import Direction
@@ -108,13 +108,13 @@ def lying(
             run.assert_exact(total, QUESTION)
             counts["opened"] += 1
             honest = total.rejected.keys() - set(liars.who)
-            assert {total.rejected[i] for i in honest} <= {UNDECIDED, DOUBTED}
+            assert {total.rejected[i] for i in honest} <= {UNDECIDED, DOUBTED, APART}
         session: Any = getattr(run.session, "session", run.session)
         for one in (session, *(getattr(session, part, None) for part in ("relay", "_relay", "_inner"))):
             out = getattr(one, "_out", {})
             innocent = out.keys() - set(liars.who)
             assert len(innocent) <= n_liars
-            assert {out[i] for i in innocent} <= {UNDECIDED, DOUBTED}
+            assert {out[i] for i in innocent} <= {UNDECIDED, DOUBTED, APART}
             counts["out"] += len(out)
             if not spoils:
                 # Whom a sum that clients open goes on without is a liar, or the other end of a doubt.
@@ -133,6 +133,47 @@ def test_liars_cost_themselves_and_one_other_each_whatever_the_sum(
 ) -> None:
     counts = lying(name, 6 if name == "ckks" else 8, n_liars, 11, monkeypatch, spoils=spoils)
     assert counts["lies"] > 5 and counts["opened"] > 0
+
+
+def spoil_capsules(patch: pytest.MonkeyPatch, who: int, victims: Callable[[int], bool]) -> None:
+    """Have a client send capsules that do not open to those that `victims` names."""
+    begun, sealed = Direction.__init__, Direction.seal
+
+    def init(direction: Any, key: bytes, session: bytes, client: int, way: str) -> None:
+        begun(direction, key, session, client, way)
+        direction.way, direction.of = way, client
+
+    def seal(direction: Any, number: int, stage: Any, message: Any) -> bytes:
+        if isinstance(message, Joined) and direction.of == who:
+            capsules = tuple(
+                msgspec.structs.replace(one, tag=bytes(len(one.tag))) if victims(one.client) else one
+                for one in message.capsules
+            )
+            message = msgspec.structs.replace(message, capsules=capsules)
+        return sealed(direction, number, stage, message)
+
+    patch.setattr(Direction, "__init__", init)
+    patch.setattr(Direction, "seal", seal)
+
+
+@pytest.mark.parametrize("who", [0, 3, 7])
+@pytest.mark.parametrize("all_victims", [True, False])
+def test_whose_capsules_open_for_some_or_nobody_leaves_with_one_other_over_group_masked_sums(
+    who: int, all_victims: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil_capsules(monkeypatch, who, lambda client: all_victims or client == (who + 1) % 8)
+    for _ in range(4):
+        run = Sums(GroupMasked(losses=99, repeats=9), 8)
+        for _ in range(2):
+            total = run.ask(QUESTION)
+            run.assert_exact(total, QUESTION)
+            if not total.rejected:
+                # It encapsulated to others only.
+                assert len(total.contributors) == 8 and not all_victims
+                continue
+            assert who in total.rejected and len(total.rejected) == 2
+            assert set(range(8)) - set(total.contributors) == set(total.rejected)
+            assert set(total.rejected.values()) <= {APART, DOUBTED}
 
 
 @pytest.mark.slow
