@@ -56,7 +56,8 @@ install-with:
 	touch $(STAMP)
 
 demo: install ## Run the demonstration; its results go to demo/
-	$(BIN)/privfed demo --out demo/
+	$(BIN)/python -m examples.demo demo/
+	$(BIN)/privfed tradeoff digits --out demo/study
 
 flower-demo: ## Three hospitals over Flower on this machine (after install-flower): a killed, a slow, a foreign node
 	$(BIN)/python -m examples.three_hospitals.run
@@ -112,7 +113,7 @@ dist: ## Build the source distribution and the wheel, with a bill of materials, 
 	$(RELEASE)/tools/bin/wheel unpack --dest $(RELEASE)/wheel dist/*.whl
 	cd $(RELEASE)/wheel/*/*.dist-info && mkdir sboms && cp ../../../privfed.cdx.json sboms
 	$(RELEASE)/tools/bin/wheel pack --dest-dir dist $(RELEASE)/wheel/*
-	cd $(RELEASE) && empty/bin/privfed demo --out demo
+	cd $(RELEASE) && empty/bin/privfed tradeoff digits --seeds 1 --out digits
 
 lock: ## Write the requirements-*.txt anew from pyproject.toml (needs uv; UV=path/to/uv)
 	$(LOCKED) --group dev --output-file requirements-dev.txt pyproject.toml

@@ -269,7 +269,7 @@ CALLED = {OWN[short].partition(":")[2]: f"--algorithm {short}" for short in SHOR
 _ASSIGNED = re.compile(r"""(?<![\w.\-/'"])([a-z]\w*)=(\.\.\.|"[\w.+-]+"|'[\w.+-]+'|(?=[\s,.;)]|$))?""")
 """`name=value` in a message: a plain word in quotes, dots for any value, nothing, or whatever follows."""
 
-_WORDS_OF_FILES = ("tradeoff", "compare", "demo")
+_WORDS_OF_FILES = ("tradeoff", "compare")
 """Commands that read studies, whose files have the parameters' own names."""
 
 
@@ -330,7 +330,6 @@ COMMANDS: Registry[click.Command] = Registry(
         "audit": "privfed.attacks.commands.main:audit",
         "check": "privfed.tables.commands.main:check",
         "compare": "privfed.experiments.commands.main:compare",
-        "demo": "privfed.experiments.commands.main:demo",
         "flower": "privfed.nodes.commands.main:flower",
         "journal": "privfed.nodes.commands.main:journal",
         "keys": "privfed.nodes.commands.main:keys",

@@ -1,7 +1,6 @@
 """The rows of a study's data sets, their partition into clients, and public rows for attackers.
 
-The published differentially private clusterings of `anchors` were measured on the four sets "blobs", "g2",
-"big" and "digits" (the latter with 8 subtracted and divided by 8).
+benchmarks/data has the cost of published private clusterings on "blobs", "g2", "big" and "digits".
 """
 
 from __future__ import annotations

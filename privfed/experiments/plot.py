@@ -97,7 +97,6 @@ class BandsDisplay(Display):
         lines: name -> value across -> the measure, one for each seed.
         across: name of the axis below.
         up: name of the axis beside.
-        published: lines of single values, which are dotted.
         names: all names, which fix colours and marks; by default those of `lines`.
         title: of the panel.
         log: whether the axis below is logarithmic, where all of it is above 0.
@@ -108,13 +107,12 @@ class BandsDisplay(Display):
         lines: Mapping[str, Mapping[float, Sequence[float]]],
         across: str,
         up: str,
-        published: Mapping[str, Mapping[float, float]] | None = None,
         names: Iterable[str] = (),
         title: str = "",
         log: bool = True,
     ) -> None:
         self.lines, self.across, self.up, self.title, self.log = lines, across, up, title, log
-        self.published, self.names = published or {}, list(names) or list(lines)
+        self.names = list(names) or list(lines)
 
     def numbers(self) -> list[dict[str, Any]]:
         """Return what is drawn: a row for each point, with the number of seeds behind it."""
@@ -139,8 +137,6 @@ class BandsDisplay(Display):
             ax.fill_between(inner[0], inner[2], inner[3], color=style["color"], alpha=0.15, linewidth=0)
             for _, middle, low, high in (one for one in points if not math.isfinite(one[0])):
                 ax.errorbar(end, middle, [[middle - low], [high - middle]], **style)
-        for i, (name, values) in enumerate(self.published.items()):
-            ax.plot([*values], [*values.values()], DASHES[i % 4], color="0.5", linewidth=0.8, label=name)
         if self.log and finite[0] > 0.0:
             ax.set_xscale("log")
             ax.xaxis.set_minor_locator(NullLocator())

@@ -122,7 +122,7 @@ def test_usage_errors_name_the_help(failing) -> None:
 
 def test_the_bare_command_prints_its_help(invoke) -> None:
     text = invoke().stdout
-    for command in ("fit", "resume", "predict", "show", "demo"):
+    for command in ("fit", "resume", "predict", "show", "tradeoff"):
         assert f"\n  {command}" in text
     assert invoke("--help").stdout == text
     assert "privfed, version " in invoke("--version").stdout

@@ -95,7 +95,7 @@ def write_schema(home: Path) -> None:
     (home / "coded.toml").write_text(f"[columns.a]\n{column}[columns.e]\n{coded}")
 
 
-STUDIES = {"demo", "tradeoff", "compare"}
+STUDIES = {"tradeoff", "compare"}
 """Commands whose runs are those of a study; their claims are tested in test_claims_of_studies.py."""
 
 PARTIES = {"keys new", "keys registry", "keys show", "journal show", "journal export", "journal end"}

@@ -1,6 +1,6 @@
 """What the commands write is for the account that ran them alone, under the most open umask.
 
-`tradeoff` and `demo` are looked at where they run anyway.
+`tradeoff` is looked at where it runs anyway.
 """
 
 from collections.abc import Callable, Iterator

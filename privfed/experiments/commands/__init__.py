@@ -1,1 +1,1 @@
-"""The commands `privfed tradeoff`, `privfed compare` and `privfed demo`."""
+"""The commands `privfed tradeoff` and `privfed compare`."""

@@ -1,4 +1,4 @@
-"""The commands `privfed tradeoff`, `privfed compare` and `privfed demo`."""
+"""The commands `privfed tradeoff` and `privfed compare`."""
 
 from __future__ import annotations
 
@@ -42,19 +42,4 @@ def compare() -> None:
 
     Configurations are matched by their names. Changes are measured in units of both standard deviations
     combined.
-    """
-
-
-@command(
-    None,
-    "privfed.experiments.commands.studies:demo",
-    "Cluster digits over plain and over masked sums.",
-    options.out_option("demo"),
-    options.seed_option,
-    click.option("--study/--no-study", default=True, show_default=True, help="Run the study of digits too."),
-)
-def demo() -> None:
-    """Cluster hand-written digits at 20 clients, some of which drop out: plain sums beside masked ones.
-
-    Then run the built-in study "digits", and write its report.
     """

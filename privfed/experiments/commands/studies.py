@@ -1,40 +1,19 @@
-"""The work of `privfed tradeoff` and `privfed compare`, and of `privfed demo`, whose second part is a study.
-
-The demonstration clusters scikit-learn's digits at twenty clients. They are split by k-means, so that clients
-have different shapes (the non-IID split of Holzer, Jacob and Kavane 2023). In some rounds clients drop out.
-The plain sums leave out the same clients as the masked ones, so that the runs differ only in the secure sum.
-"""
+"""The work of `privfed tradeoff` and `privfed compare`."""
 
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
 from dataclasses import asdict, replace
 from importlib.resources import as_file, files
 from pathlib import Path
 
 import click
-import msgspec
-import numpy as np
-from matplotlib.figure import Figure
-from rich.table import Table
-from sklearn.datasets import load_digits
 
 from privfed import experiments
-from privfed.cli.described import agree_on
-from privfed.cli.output import answer, echo, in_results, kilobytes, table
-from privfed.cli.progress import Progress, RoundProgress
-from privfed.cli.result import Result, result_of
-from privfed.cli.run_folder import pretty
-from privfed.core.record.transcript import Transcript
-from privfed.core.roles.secure_sum import SIGHTS, SecureSum
-from privfed.core.stored.files import make_folder, rewrite
-from privfed.core.values.domain import Box
-from privfed.data import partition
-from privfed.engines.in_process import Fault
+from privfed.cli.output import answer, echo, table
+from privfed.cli.progress import Progress
 from privfed.errors import ArgumentError
-from privfed.estimators.local_steps import DWFKMeans
 from privfed.experiments.planning import Plan, plan
 from privfed.experiments.plot import TABLE
 from privfed.experiments.reading import StudyError, StudyFile, read_study
@@ -47,33 +26,7 @@ from privfed.experiments.report.summary import Row, claims_of
 from privfed.experiments.report.tables import Comparison, name_of, read_claims, read_data, read_results
 from privfed.experiments.report.tables import compare as compared
 from privfed.experiments.running import Store, missing, run
-from privfed.federation.clients import Clients, gather
-from privfed.federation.simulation import Simulation
-from privfed.metrics.functions import labels_agreement
-from privfed.plot import ConvergenceDisplay, save
 from privfed.privacy.claim import one_line
-from privfed.protocols import Masked, Plain
-
-N_CLIENTS, N_CLUSTERS, MAX_ITER, TOL = 20, 10, 100, 1e-6
-DOMAIN = Box(0, 16)
-_FIRST_ROUND, _LAST_LOSSES = 3, 14
-
-
-class Demonstration(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds the contents of `demo.json`.
-
-    Args:
-        seed: seed of the split, the dropouts and the starts.
-        largest_difference: largest difference between coordinates of the centroids over plain and over
-            masked sums (pixels run from 0 to 16).
-        seconds: run time of the whole demonstration.
-        runs: result of each protocol.
-    """
-
-    seed: int
-    largest_difference: float
-    seconds: float
-    runs: dict[str, Result]
 
 
 def tradeoff(
@@ -224,119 +177,3 @@ def _shown(value: float) -> str:
 
 
 _MOST = 40
-
-
-def demo(out: Path, random_state: int, study: bool) -> None:
-    """Do the work of `privfed demo`."""
-    began = time.monotonic()
-    make_folder(out)
-    clients = _digits(random_state)
-    drawn = losses(random_state)
-    # So many clients are lost here as no fit of real rows should allow: each may be counted three times.
-    masked, seen = _run(Masked(losses=3 * len(drawn)), clients, drawn, random_state)
-    plain, _ = _run(Plain(), clients, same_losses(seen), random_state)
-    difference = float(np.abs(np.subtract(plain.centroids, masked.centroids)).max())
-    shown = Demonstration(
-        seed=random_state,
-        largest_difference=difference,
-        seconds=time.monotonic() - began,
-        runs={"plain": plain, "masked": masked},
-    )
-    rewrite(out / "demo.json", pretty(shown))
-    _draw(out / "demo.png", shown.runs)
-    echo(_table(shown))
-    lost = Counter(stage for row in masked.sums for stage in row.dropped.values())
-    stages = ", ".join(f"{count} in {stage}" for stage, count in lost.most_common()) or "none"
-    click.echo(f"Dropouts over masked: {stages}. The plain totals leave out the same clients.")
-    click.echo(f"Largest difference between their centroids: {difference:.1e} (a pixel is 0 to 16).")
-    click.echo(f"Of both runs: {one_line(None)}.")
-    click.echo(f"Written: {out / 'demo.json'}, {out / 'demo.png'}")
-    if study:
-        click.echo("\nWhat does each sum give away? The study 'digits', in about a minute:")
-        located, folder = load_study("digits")
-        checked = plan(located, folder)
-        rows = carry_out(checked, out / "study", os.cpu_count() or 1, retry=False, quiet=False)
-        tell(checked, rows, out / "study", Store(out / "study"))
-
-
-def _draw(path: Path, runs: dict[str, Result]) -> None:
-    """Draw the centroids of each run, which are digits of 8 by 8 pixels, above the convergence of all."""
-    figure = Figure(figsize=(7.0, 4.5), layout="constrained")
-    above, below = np.ravel(figure.subfigures(2, 1, height_ratios=(1.0, 1.6)))  # type: ignore[arg-type]
-    grid = above.subplots(len(runs), N_CLUSTERS).flat
-    for axes, centroid in zip(grid, (one for own in runs.values() for one in own.centroids), strict=True):
-        axes.imshow(np.reshape(centroid, (8, 8)), cmap="gray_r", vmin=0, vmax=16)
-        axes.set(xticks=[], yticks=[])
-    above.suptitle(f"Centroids over {' (above) and over '.join(runs)} sums", fontsize=9)
-    ConvergenceDisplay({name: own.movements for name, own in runs.items()}, TOL).plot(below.subplots())
-    save(figure, path)
-
-
-def _digits(seed: int) -> Clients:
-    images, digits = load_digits(return_X_y=True)
-    parts = partition(images, N_CLIENTS, "non-iid", np.random.default_rng(seed))
-    return gather([images[rows] for rows in parts], y=[digits[rows] for rows in parts], domain=DOMAIN)
-
-
-def losses(seed: int) -> list[Fault]:
-    """Draw which clients drop out when: before their upload arrives, or after it."""
-    rng = np.random.default_rng(seed)
-    faults: list[Fault] = []
-    for number in range(_FIRST_ROUND, _LAST_LOSSES + 1, 2):
-        for stage, n_lost in (("collect", 2), ("unmask", 1)):
-            lost = rng.choice(N_CLIENTS, n_lost, replace=False)
-            faults += [Fault(int(client), stage, sums=frozenset({number})) for client in lost]
-    return faults
-
-
-def same_losses(transcript: Transcript) -> list[Fault]:
-    """Return faults that make plain sums leave out exactly the clients that a transcript's totals lack."""
-    return [
-        Fault(client, "collect", sums=frozenset({asked.index + 1}))
-        for asked, total in transcript.totals()
-        for client in sorted(set(asked.clients) - set(total.contributors))
-    ]
-
-
-def _run(protocol: SecureSum, clients: Clients, faults: list[Fault], seed: int) -> tuple[Result, Transcript]:
-    """Fit over one protocol; return the result, scored against the digits, and the transcript."""
-    simulation = Simulation(faults=faults)
-    model = DWFKMeans(
-        N_CLUSTERS,
-        tol=TOL,
-        max_iter=MAX_ITER,
-        protocol=protocol,
-        engine=simulation,
-        domain=DOMAIN,
-        random_state=seed,
-    )
-    agree_on(model, (), n_labels=10)
-    began = time.monotonic()
-    with RoundProgress(protocol.name, MAX_ITER) as progress, in_results():
-        model.fit_clients(clients, watch=progress)
-    seconds = time.monotonic() - began
-    pixels = [f"pixel {row},{column}" for row in range(8) for column in range(8)]
-    agreed = labels_agreement(model.federation_, model.cluster_centers_, n_labels=10)
-    return result_of(
-        model, algorithm="dwf", columns=pixels, agreement=agreed, seconds=seconds
-    ), model.transcript_
-
-
-def _table(shown: Demonstration) -> Table:
-    n_rows = shown.runs["plain"].rows
-    title = f"{n_rows} digits at {N_CLIENTS} clients (non-IID), dwf, {N_CLUSTERS} clusters"
-    head = ("", "score", "v-measure", "rounds", "a client", "seconds", "dropouts", "the server saw")
-    return table(head, ((protocol, *_cells(result)) for protocol, result in shown.runs.items()), title)
-
-
-def _cells(result: Result) -> list[str]:
-    agreed = result.agreement
-    return [
-        f"{result.score:.2f}",
-        "" if agreed is None else f"{agreed.v_measure:.4f}",
-        f"{result.n_iter}{' (not converged)' * (result.converged is False)}",
-        kilobytes(result.traffic.bytes_per_client),
-        f"{result.traffic.seconds:.2f}",
-        str(sum(len(row.dropped) for row in result.sums)),
-        SIGHTS[result.reveals].short,
-    ]

@@ -21,37 +21,6 @@ from privfed.experiments.report.tables import short
 from privfed.plot.style import Display, figure_of, save
 
 FOLDER = "figures"
-EPSILONS = (0.1, 0.5, 1.0, 2.0, 4.0, 10.0)
-
-ANCHORS: dict[str, dict[str, tuple[float, ...]]] = {
-    "big": {
-        "diffprivlib k-means (IBM)": (2.699, 1.789, 1.734, 1.418, 1.322, 1.293),
-        "FastLloyd": (1.877, 1.311, 1.244, 1.249, 1.203, 1.203),
-        "LSH clustering (Google), central": (2.373, 1.576, 1.361, 1.238, 1.220, 1.179),
-    },
-    "blobs": {
-        "diffprivlib k-means (IBM)": (2.001, 1.168, 1.149, 1.042, 1.013, 1.006),
-        "FastLloyd": (1.368, 1.222, 1.210, 1.213, 1.208, 1.207),
-        "LSH clustering (Google), central": (2.989, 1.344, 1.253, 1.079, 1.125, 1.096),
-    },
-    "digits": {
-        "diffprivlib k-means (IBM)": (5.057, 2.843, 2.144, 1.901, 1.761, 1.568),
-        "FastLloyd": (2.025, 1.704, 1.579, 1.463, 1.410, 1.350),
-        "LSH clustering (Google), central": (3.234, 1.988, 1.684, 1.517, 1.424, 1.342),
-    },
-    "g2": {
-        "diffprivlib k-means (IBM)": (6.082, 2.402, 1.656, 1.251, 1.051, 1.011),
-        "FastLloyd": (1.480, 1.084, 1.052, 1.002, 1.001, 1.000),
-        "LSH clustering (Google), central": (2.125, 1.271, 1.144, 1.099, 1.051, 1.025),
-    },
-}
-"""Published differentially private clusterings: source of a set -> method -> cost ratio for each epsilon.
-
-The sets are those of `privfed.experiments.datasets`. A number is the cost of the released centers relative to
-central k-means: mean of 20 seeds (10 on "big"), record level, add or remove, delta = 1 / (n ln n) with n rows
-(IBM's is pure epsilon). FastLloyd is run as published, although its released code does not satisfy its claim:
-noise is truncated to integers, and sums and counts share one seed.
-"""
 
 WIDE, MOST_COLUMNS, MOST_PANELS = 7.0, 3, 12
 
@@ -95,7 +64,7 @@ def pictures(rows: Sequence[Row], frame: pl.DataFrame) -> list[Picture]:
     pooled = "From so many fits of the same rows together, with a seed each. Rows that joined stand apart."
     started = "Cost of the centers after each round, relative to central k-means; round 0 is the start."
     found = (
-        _over_epsilon(rows, groups),
+        _over_epsilon(groups),
         _against_cost(groups),
         _curves("rounds", seen, "rounds seen", "recovered", leaks),
         _curves("fits", pooled, "fits seen", "recovered", fits),
@@ -114,29 +83,24 @@ def _title(frame: pl.DataFrame) -> str:
     return f"{frame['data'][0]}, {frame['partition'][0]} clients"
 
 
-def _over_epsilon(rows: Sequence[Row], groups: Sequence[pl.DataFrame]) -> Picture | None:
+def _over_epsilon(groups: Sequence[pl.DataFrame]) -> Picture | None:
     """Return utility and leakage over epsilon, a column for each data set; None without a guarantee."""
     names = _names(groups)
     if not any(one["epsilon"].is_finite().any() for one in groups):
         return None
-    first = {row.setup.labels["data"]: row for row in reversed(rows)}
-    panels: list[Display] = []
-    for measure in (COST, LEAKAGE):
-        for one in groups:
-            lines = lines_of(one, measure) if measure in one.columns else {}
-            known = anchors(first[one["data"][0]]) if measure == COST else {}
-            published = {
-                f"{name} (published)": dict(zip(EPSILONS, own, strict=True)) for name, own in known.items()
-            }
-            panels.append(BandsDisplay(lines, "epsilon", measure, published, names, _title(one)))
+    panels: list[Display] = [
+        BandsDisplay(
+            lines_of(one, measure) if measure in one.columns else {}, "epsilon", measure, names, _title(one)
+        )
+        for measure in (COST, LEAKAGE)
+        for one in groups
+    ]
     if not any(LEAKAGE in one.columns and one[LEAKAGE].is_not_null().any() for one in groups):
         panels = panels[: len(groups)]
     about = (
         "Above, the cost of what is released, relative to central k-means without noise; below, the largest "
         "advantage of any attack of this study."
     )
-    if any(one.published for one in panels if isinstance(one, BandsDisplay)):
-        about += " Published: record level, central or federated, delta = 1 / (n ln n), mean of 20 seeds."
     return Picture("tradeoff", about, panels, len(groups))
 
 
@@ -163,7 +127,7 @@ def _curves(name: str, about: str, across: str, up: str, curves: Sequence[tuple[
             for row, one in own
         }
     names = list(dict.fromkeys(line for own in panels.values() for line in own))
-    shown = [BandsDisplay(own, across, up, None, names, where, log=False) for where, own in panels.items()]
+    shown = [BandsDisplay(own, across, up, names, where, log=False) for where, own in panels.items()]
     return Picture(name, about, shown, min(len(shown), MOST_COLUMNS))
 
 
@@ -184,16 +148,6 @@ def _over_clients(rows: Sequence[Row]) -> Picture:
                 unit = "bytes of a client" if measure == "bytes" else measure
                 panels.append(BandsDisplay(lines, "clients", unit, title=data))
     return Picture("clients", "Leakage, and what one client sends and receives.", panels, min(len(panels), 2))
-
-
-def anchors(row: Row) -> dict[str, tuple[float, ...]]:
-    """Return the published figures for a configuration's data; none where it is not scaled like theirs."""
-    data = row.setup.data
-    # The published figures are for rows in [-1, 1].
-    if (data.low, data.high) != (-1.0, 1.0) or data.standardise or data.public:
-        return {}
-    scale = (8.0, 8.0) if data.source == "digits" else (0.0, 1.0)
-    return ANCHORS.get(data.source, {}) if (data.center, data.unit) == scale else {}
 
 
 def write_figures(folder: Path, found: Iterable[Picture]) -> dict[str, str]:

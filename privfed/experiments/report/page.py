@@ -8,7 +8,7 @@ again from what is stored.
 from __future__ import annotations
 
 import platform
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.metadata import version
@@ -45,8 +45,6 @@ from privfed.experiments.running import Store
 from privfed.version import __version__
 
 PAGE, STUDY = "report.html", "study.toml"
-_SEVERE = ("changed", "coarse", "empty", "singular", "few-rows", "unconverged", "off-means", "clipped")
-"""Findings of fits, the most severe first."""
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "cryptography", "polars")
 MEANINGS = {
     "cost ratio": "k-means cost of the centers, divided by that of central k-means (the best of 20 starts)",
@@ -263,19 +261,18 @@ def _table(plan: Plan, rows: Sequence[Row]) -> str:
 
 
 def _found(rows: Sequence[Row]) -> str:
-    """Return a table of what fits find about themselves: each kind once, the most severe first."""
+    """Return a table of what fits find about themselves: each kind once, the commonest first."""
     said = [
         (code, i, text)
         for i, row in enumerate(rows, start=1)
         for own in row.findings.values()
         for code, text in own.items()
     ]
-    kinds = sorted({code for code, _, _ in said}, key=lambda code: (*_SEVERE, code).index(code))[:MOST]
+    fits = sum(len(row.cells) for row in rows)
     lines = (
-        (code.replace("-", " "), f"{len(own)} of {fits}", own[0][2], listed(sorted({i for _, i, _ in own})))
-        for fits in [sum(len(row.cells) for row in rows)]
-        for code in kinds
-        for own in [[one for one in said if one[0] == code]]
+        (code.replace("-", " "), f"{n} of {fits}", own[0][1], listed(sorted({i for i, _ in own})))
+        for code, n in Counter(code for code, _, _ in said).most_common(MOST)
+        for own in [[(i, text) for other, i, text in said if other == code]]
     )
     return scrolled(
         ("", "fits", "what the first of them says, and what helps", "configurations"),

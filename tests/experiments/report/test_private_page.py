@@ -1,11 +1,10 @@
-"""The report of a study with differential privacy, published curves, and measurements that fail."""
+"""The report of a study with differential privacy, and measurements that fail."""
 
 import dataclasses
 import json
 import re
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from privfed.experiments.cells import attack_id
@@ -14,12 +13,11 @@ from privfed.experiments.planning import Plan, plan
 from privfed.experiments.plot import BandsDisplay
 from privfed.experiments.reading import parse_study
 from privfed.experiments.report.claims import composed_budgets
-from privfed.experiments.report.figures import ANCHORS, EPSILONS, anchors, pictures
+from privfed.experiments.report.figures import pictures
 from privfed.experiments.report.page import write_report
 from privfed.experiments.report.summary import Row
 from privfed.experiments.report.tables import long_form
 from privfed.experiments.running import Store
-from privfed.experiments.study import Data
 from tests.some import some
 
 STUDY = """\
@@ -65,16 +63,14 @@ def private(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Plan, list[
     return folder, checked, write_report(folder, checked, store)
 
 
-def test_the_price_of_privacy_stands_beside_the_published_one(private: tuple[Path, Plan, list[Row]]) -> None:
-    folder, _, rows = private
+def test_the_price_of_privacy_is_drawn_over_epsilon(private: tuple[Path, Plan, list[Row]]) -> None:
+    _, _, rows = private
     picture = pictures(rows, long_form(rows))[0]
     display = picture.panels[0]
     assert picture.name == "tradeoff" and isinstance(display, BandsDisplay)
-    assert [list(line) for line in display.published.values()] == [list(EPSILONS)] * 3
     assert sorted(at for line in display.lines.values() for at in line) == sorted(
         row.setup.privacy.epsilon for row in rows
     )
-    assert "diffprivlib" in (folder / "figures" / "tradeoff.svg").read_text()
     assert rows[0].stats["score_ratio"].mean >= rows[1].stats["score_ratio"].mean
 
 
@@ -119,25 +115,6 @@ def test_a_seeded_cell_repeats(private: tuple[Path, Plan, list[Row]]) -> None:
     assert {name: part.values for name, part in again.items()} == {
         name: part.values for name, part in stored.items()
     }
-
-
-@pytest.mark.parametrize(
-    ("data", "known"),
-    [
-        (Data(source="g2", low=-1.0, high=1.0), True),
-        (Data(source="digits", center=8.0, unit=8.0, low=-1.0, high=1.0), True),
-        (Data(source="digits", low=-1.0, high=1.0), False),
-        (Data(source="blobs"), False),
-        (Data(source="iris", low=-1.0, high=1.0), False),
-        (Data(source="g2", low=-1.0, high=1.0, public=0.1), False),
-    ],
-)
-def test_published_curves_are_shown_for_their_own_data_only(
-    private: tuple[Path, Plan, list[Row]], data: Data, known: bool
-) -> None:
-    row = private[2][0]
-    other = dataclasses.replace(row, setup=msgspec.structs.replace(row.setup, data=data))
-    assert anchors(other) == (ANCHORS[data.source] if known else {})
 
 
 def test_what_all_fits_amount_to_is_said(private: tuple[Path, Plan, list[Row]]) -> None:
