@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from importlib import import_module
@@ -10,7 +11,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import click
+from docutils import nodes
+from sphinx import addnodes
+
 from privfed import __version__
+from privfed.cli.main import main
 from privfed.core.stored.encoding import Message
 
 DOCS = Path(__file__).parent
@@ -100,6 +106,31 @@ _pieces = [
 ]
 (DOCS / "reference/generated").mkdir(parents=True, exist_ok=True)
 (DOCS / "reference/generated/messages.inc").write_text("\n".join(_pieces), encoding="utf-8")
+
+
+# The page of commands shows those of the group alone, and privfed imports others when they are called.
+_context = click.Context(main)
+for _name in main.list_commands(_context):
+    if (_command := main.get_command(_context, _name)) is not None:
+        main.add_command(_command, _name)
+main.commands = dict(sorted(main.commands.items()))
+
+
+def reference() -> str:
+    """Return one line for each command, and for each public name by its module."""
+    lines = ["## Commands", "", "| command | |", "|---|---|"]
+    for name, one in main.commands.items():
+        link = f'<a href="commands.html#privfed-{name}"><code>{name}</code></a>'
+        lines.append(f"| {link} | {one.get_short_help_str(120)} |")
+    for module, names in sorted(public.items(), key=lambda item: item[0] == "privfed.errors"):
+        first = (import_module(module).__doc__ or "").partition("\n")[0]
+        listed = [f"   ~{module}.{name}" for name in names]
+        table = ["```{eval-rst}", ".. autosummary::", "   :nosignatures:", "", *listed, "```"]
+        lines += ["", f"## {module}", "", first, "", *table]
+    return "\n".join(lines)
+
+
+(DOCS / "reference/generated/names.inc").write_text(reference(), encoding="utf-8")
 autosummary_context = {"public": public, "elsewhere": elsewhere}
 autosummary_ignore_module_all = False
 templates_path = ["_templates"]
@@ -194,8 +225,38 @@ def as_rst(app: Any, what: str, name: str, value: Any, options: Any, lines: list
     lines[:] = made
 
 
+def searched(app: Any, pagename: str, *_: Any) -> None:
+    """Let the page of the search find sections (`_static/search.js`)."""
+    if pagename == "search":
+        app.add_js_file("search.js")
+
+
+def sections(app: Any, failed: Exception | None) -> None:
+    """Write the texts of all sections and definitions, which `_static/search.js` searches."""
+    found = list[tuple[str, str, str, str, str]]()
+    kinds = nodes.section | addnodes.desc
+    for page in sorted(app.env.found_docs) if failed is None else ():
+        whole = app.env.titles[page].astext()
+        for one in app.env.get_doctree(page).findall(lambda node: isinstance(node, kinds)):
+            head: Any = one.next_node(
+                nodes.title if isinstance(one, nodes.section) else addnodes.desc_signature
+            )
+            # What stands in a section below is found there.
+            parts = [
+                part.astext() for part in one.children if part is not head and not isinstance(part, kinds)
+            ]
+            title = head.get("fullname") or head.astext()
+            ids = (head if isinstance(one, addnodes.desc) else one)["ids"]
+            anchor = "" if title == whole or not ids else ids[0]
+            found.append((page, whole, anchor, title, " ".join(" ".join(parts).split())))
+    script = f"const SECTIONS = {json.dumps(found, ensure_ascii=False, separators=(',', ':'))};"
+    (Path(app.outdir) / "_static" / "sections.js").write_text(script, encoding="utf-8")
+
+
 def setup(app: Any) -> None:
     """Register what is done to pages and members."""
+    app.connect("html-page-context", searched)
+    app.connect("build-finished", sections)
     app.connect("source-read", without_repository)
     app.connect("autodoc-skip-member", of_libraries)
     app.connect("autodoc-process-docstring", as_rst)

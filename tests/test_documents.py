@@ -22,7 +22,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 _FENCE = re.compile(
     r"(?:^<!-- not run: (?P<reason>[^\n]+) -->\n)?"
-    r"^(?P<pad> *)```(?P<kind>[\w{}-]*)\n(?P<text>.*?)^(?P=pad)```$",
+    r"^(?P<pad> *)```(?P<kind>[\w{}-]*)(?: [^\n`]+)?\n(?P<text>.*?)^(?P=pad)```$",
     re.S | re.M,
 )
 _SLOW = re.compile(r"^<!-- slow: (.+) -->$", re.M)
@@ -102,7 +102,7 @@ def test_almost_every_block_is_run() -> None:
     assert len([one for one, _ in kinds if one.kind == "python"]) >= 11
     assert len([one for one, _ in kinds if one.reason]) <= MOST_NOT_RUN
     for one, page in kinds:
-        assert one.kind in ("python", "toml", "{toctree}", "{eval-rst}"), (
+        assert one.kind in ("python", "toml", "{toctree}", "{eval-rst}", "{include}"), (
             f"{named(page)}, line {one.line}: say what a block is"
         )
 

@@ -74,7 +74,7 @@ def lloyd(n_clusters: int = 5, **parameters: Any) -> DWFKMeans:
 
 @parameters
 class EWFKMeans(DWFKMeans):
-    """Equally weighted federated k-means (eq. 8): every client of a cohort has the same weight.
+    """Equally weighted federated k-means: every client of a cohort has the same weight (equation 8).
 
     Equal weights do not hide the clients' counts: the movement of the means reveals many of them.
     """
