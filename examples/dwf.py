@@ -592,8 +592,8 @@ Of the better half of the runs, as in the paper, which prints no numbers here.
 
 ## Time of all runs
 
-Hours of one core that `python -m examples.dwf --full` would take if these runs stand for the others, FKM and the second k-FED
-counted in. The paper had 96 cores.
+Hours of one core that `python -m examples.dwf --full` would take if these runs stand for the others, FKM and
+the second k-FED counted in. The paper had 96 cores.
 
 {pages.table(["data", "here", "the paper"], costs)}
 """
