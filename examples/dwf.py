@@ -553,7 +553,8 @@ def page(found: pl.DataFrame, said: str) -> str:
     return f"""# Dynamically weighted federated k-means
 
 Holzer, Jacob and Kavane, *Dynamically Weighted Federated k-Means* (2023), beside `DWFKMeans`, `EWFKMeans`,
-`KFED` and `FKM`. {pages.reading("examples.dwf", said, pages.cpu(found))} {pages.within(compared)}
+`KFED` and `FKM`. {pages.reading("examples.dwf --page --data DIR", said, pages.cpu(found))}
+{pages.within(compared)}
 
 {NOTES}
 

@@ -163,7 +163,7 @@ def reading(program: str, said: str, seconds: float) -> str:
     """Return the sentences that each page begins with: how it was made, and how its cells are read."""
     spent = f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
     return (
-        f"`python -m {program} --page --data DIR` wrote this page in {spent} of one processor: {said}. "
+        f"`python -m {program}` wrote this page in {spent} of one processor: {said}. "
         "A cell reads: ours ± its standard error (the paper's, and the difference over both standard errors)."
     )
 
