@@ -19,7 +19,12 @@ from privfed.core.stored.encoding import Array
 from privfed.errors import PrivacyError
 from privfed.metrics.asked import AskedMetric
 from privfed.party.program import Program, agreed_program
-from privfed.questions.cluster_spread import ClusterDistances, ClusterScatter, ClusterSilhouettes
+from privfed.questions.cluster_spread import (
+    ClusterDistances,
+    ClusterProfiles,
+    ClusterScatter,
+    ClusterSilhouettes,
+)
 from privfed.questions.fuzzy_spread import FuzzySpread
 from privfed.questions.lloyd import Contingency, Inertia
 from privfed.questions.local_cluster_counts import LocalClusterCounts
@@ -29,7 +34,8 @@ from tests.party.test_largest import EXAMPLES, agreed
 
 UNITS = ("", "record", "client")
 METRICS = (
-    *(AskedMetric.of(kind, 3) for kind in (ClusterDistances, ClusterSilhouettes, ClusterScatter, Inertia)),
+    *(AskedMetric.of(kind, 3) for kind in (ClusterDistances, ClusterProfiles, ClusterScatter)),
+    *(AskedMetric.of(kind, 3) for kind in (ClusterSilhouettes, Inertia)),
     AskedMetric.of(FuzzySpread, 3, m=2.0),
     AskedMetric.of(Contingency, 3, n_labels=3),
     AskedMetric.of(LocalClusterCounts, most=4, seed=1),

@@ -138,8 +138,7 @@ def awasthi_sheffet_start(rows: FloatArray, n_clusters: int, rng: np.random.Gene
     directions = np.linalg.svd(np.linalg.qr(rows, mode="r"), full_matrices=False)[2][:n_clusters].T
     projected = rows @ directions
     seeded = seeds(projected, np.ones(len(rows)), n_clusters, rng, candidates=1)[0]
-    lifted: FloatArray = split_means(projected, seeded) @ directions.T
-    return lifted
+    return np.asarray(split_means(projected, seeded) @ directions.T)
 
 
 def split_means(points: FloatArray, centers: FloatArray) -> FloatArray:

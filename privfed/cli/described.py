@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -88,8 +88,7 @@ def estimator(
 
         merged = model.set_params(**values)
         values["protocol"] = Slotted(protocol_of(merged.protocol), sums=merged.gathered_sums)
-    chosen: FederatedClusterer | FederatedModel = model.set_params(**values)
-    return chosen
+    return cast("FederatedClusterer | FederatedModel", model.set_params(**values))
 
 
 def surroundings_of(values: dict[str, Any]) -> dict[str, Any]:
@@ -220,17 +219,19 @@ def load(source: Source, *, private: bool) -> ClientTables:
         # Labels have no public codes, and clusterings under a claim need none; their column is no feature.
         drop, label = () if source.columns else (*drop, label), None
     if source.schema is not None:
-        read: ClientTables = schemas().load_described(
-            Path(source.path),
-            schemas().parse(source.schema),
-            group=source.group,
-            label=label,
-            classes=classes,
-            id=source.id,
-            clients=source.clients or None,
-            private=private,
+        return cast(
+            ClientTables,
+            schemas().load_described(
+                Path(source.path),
+                schemas().parse(source.schema),
+                group=source.group,
+                label=label,
+                classes=classes,
+                id=source.id,
+                clients=source.clients or None,
+                private=private,
+            ),
         )
-        return read
     return load_clients(
         source.path,
         group=source.group,
@@ -301,8 +302,7 @@ def clients_of(tables: ClientTables, run: Run) -> Clients:
 def labels_of(tables: ClientTables, classes: Sequence[str]) -> list[Any]:
     """Return each client's labels as codes of the classes; -1 for a label that is none of them."""
     codes = {name: code for code, name in enumerate(classes)}
-    known = [codes.get(str(name), -1) for name in tables.label_names or ()]
-    recoded = np.array([*known, -1], dtype=np.int64)
+    recoded = np.array([*[codes.get(str(name), -1) for name in tables.label_names or ()], -1], dtype=np.int64)
     return [recoded[np.asarray(labels)] for labels in tables.labels or ()]
 
 

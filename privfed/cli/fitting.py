@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 import msgspec
@@ -259,8 +259,7 @@ def carry_out(
             # Everything was replayed and nothing asked, so the time of the first run is kept.
             seconds = former_seconds(folder) or seconds
         if not isinstance(model, FederatedClusterer):
-            trained: TrainedResult = models().write_trained(folder, run, model, clients, seconds, picture)
-            return trained
+            return cast(TrainedResult, models().write_trained(folder, run, model, clients, seconds, picture))
         result = result_of(
             model,
             algorithm=parameters.algorithm,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 import msgspec
@@ -158,8 +158,9 @@ def _rows(
     new = schema is None and stem(data) not in described.files
     hint = f"A copy of the schema with [files.{stem(data)}] is named with --schema." if new else ""
     with _with(hint):
-        rows: tuple[FloatArray, NDArray[np.bool_], KeptColumns] = schemas().rows_of(data, described, keep)
-        return rows
+        return cast(
+            tuple[FloatArray, NDArray[np.bool_], KeptColumns], schemas().rows_of(data, described, keep)
+        )
 
 
 @contextmanager

@@ -306,6 +306,7 @@ PLACES = {
     "AveragedUpdates": "privfed.deep.training.rounds",
     "BoundedDistances": "privfed.questions.bounded.bounded_metrics",
     "BoundedInertia": "privfed.questions.bounded.bounded_metrics",
+    "BoundedProfiles": "privfed.questions.bounded.bounded_metrics",
     "BoundedScatter": "privfed.questions.bounded.bounded_metrics",
     "BoundedSilhouettes": "privfed.questions.bounded.bounded_metrics",
     "BoundedSpread": "privfed.questions.bounded.bounded_metrics",

@@ -19,6 +19,7 @@ import zlib
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -190,8 +191,7 @@ def is_text(path: Path) -> bool:
 def columns_of(path: Path, content: bytes) -> pl.DataFrame:
     """Return the columns of a Parquet or .xlsx file's content; raises `DataError` where it is damaged."""
     if suffix(path) == ".xlsx":
-        read: pl.DataFrame = PARTS.find("spreadsheets").read(path, content)
-        return read
+        return cast(pl.DataFrame, PARTS.find("spreadsheets").read(path, content))
     try:
         return pl.read_parquet(io.BytesIO(content))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:

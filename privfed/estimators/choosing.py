@@ -49,8 +49,7 @@ def elbow_heights(candidates: Sequence[int], values: Sequence[float], *, rising:
     known = np.isfinite(y)
     span = np.ptp(y[known])
     height = (y - y[known].min()) / (span if span > 0 else 1.0)
-    above: FloatArray = (height if rising else 1.0 - height) - (x - x[known].min()) / np.ptp(x[known])
-    return above
+    return np.asarray((height if rising else 1.0 - height) - (x - x[known].min()) / np.ptp(x[known]))
 
 
 def chosen(candidates: Sequence[int], values: Sequence[float], rule: Rule, *, rising: bool = False) -> int:

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from sklearn.utils.validation import validate_data
@@ -311,8 +311,7 @@ def _marks(tables: ClientTables) -> ClientTables:
         columns = (*tables.columns, *(f"{i} is there" for i in range(len(tables.columns))))
         own = [replace(one, features=_marked(one.features)) for one in tables.tables]
         tables.kept["marked"] = replace(tables, tables=tuple(own), columns=columns, blocks=())
-    kept: ClientTables = tables.kept["marked"]  # type: ignore[assignment]
-    return kept
+    return cast(ClientTables, tables.kept["marked"])
 
 
 def _numbers(table: Any) -> FloatArray:

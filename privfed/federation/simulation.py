@@ -23,7 +23,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 import numpy as np
 
@@ -273,8 +273,7 @@ class KeptGroups:
         if KEPT not in tables.kept:
             own = (RawTable(one.features, one.labels, one.ids, tables.columns) for one in tables.tables)
             tables.kept[KEPT] = cls(tuple(own))
-        kept: KeptGroups | MappedGroups = tables.kept[KEPT]  # type: ignore[assignment]
-        return kept
+        return cast(KeptGroups | MappedGroups, tables.kept[KEPT])
 
     def grouped(self, m: int) -> tuple[Groups, ...]:
         """Return each client's groups of at least `m` ids.

@@ -30,12 +30,17 @@ from privfed.errors import ArgumentError
 from privfed.privacy.bounds import RecordBounded
 from privfed.questions.bounded.client_shares import SIZES_SHARE, AsOneRecord
 from privfed.questions.client_sizes import ClientSizes, typical_size
-from privfed.questions.cluster_spread import ClusterDistances, ClusterScatter, ClusterSilhouettes
+from privfed.questions.cluster_spread import (
+    ClusterDistances,
+    ClusterProfiles,
+    ClusterScatter,
+    ClusterSilhouettes,
+)
 from privfed.questions.fuzzy_spread import FuzzySpread
 from privfed.questions.lloyd import Inertia
 from privfed.questions.ranges import MOST_ROWS, locate, range_phases
 
-CLIPPED = (Inertia, ClusterDistances, ClusterScatter, FuzzySpread)
+CLIPPED = (Inertia, ClusterDistances, ClusterProfiles, ClusterScatter, FuzzySpread)
 """Questions whose bound is a distance: of clipped rows it is less. Others ask of rows as they are."""
 
 TWICE = (wire_name(ClusterSilhouettes),)

@@ -55,16 +55,10 @@ from privfed.questions.fuzzy_spread import FuzzySpread, index_from
 from privfed.questions.lloyd import Agreement, Contingency, Inertia, agreement
 
 
-def measured(
-    clients: Any,
-    labels: Any,
-    privacy: Privacy | None,
-    options: dict[str, Any],
-    metric: AskedMetric,
-    purpose: str = "index",
-    divisors: tuple[str, ...] = (),
-) -> Statistics:
-    """Ask a metric of a list of tables, or of a federation, and return its total."""
+def opened(
+    clients: Any, labels: Any, privacy: Privacy | None, options: dict[str, Any], metric: AskedMetric
+) -> tuple[Federation, AskedMetric]:
+    """Return the federation that a metric is asked of, and the metric, of rows clipped as `options` say."""
     check_kinds({"privacy": privacy})
     if privacy is not None:
         options = {**options, "privacy": privacy}
@@ -77,7 +71,20 @@ def measured(
         metric.check_private(claim.domain)
     if not isinstance(clients, Federation):
         options = {**options, "n_clusters": metric.n_clusters}
-    federation = federation_over(clients, labels, metric=metric, **options)
+    return federation_over(clients, labels, metric=metric, **options), metric
+
+
+def measured(
+    clients: Any,
+    labels: Any,
+    privacy: Privacy | None,
+    options: dict[str, Any],
+    metric: AskedMetric,
+    purpose: str = "index",
+    divisors: tuple[str, ...] = (),
+) -> Statistics:
+    """Ask a metric of a list of tables, or of a federation, and return its total."""
+    federation, metric = opened(clients, labels, privacy, options, metric)
     total = federation.measure(metric, purpose, divisors)
     # A profile divides by no spread: that of equal rows is 0.
     if purpose == "index" and (coarse := federation.near_grid(total)) is not None:

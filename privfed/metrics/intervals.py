@@ -48,9 +48,9 @@ from privfed.core.values.domain import FloatArray
 from privfed.core.values.numbers import check_number
 from privfed.core.values.origin import radius_of
 from privfed.errors import ArgumentError, UndefinedIndexError
-from privfed.federation.opening import claim_of, federation_over
+from privfed.federation.opening import claim_of
 from privfed.federation.request import protocol_of
-from privfed.metrics.functions import check_labels, checked_centers
+from privfed.metrics.functions import check_labels, checked_centers, opened
 from privfed.metrics.named import ASKS, METRICS, OF_LABELS, OF_TWO, following
 from privfed.numerics.quotients import quotients
 from privfed.privacy.bounds import RecordBounded
@@ -75,7 +75,7 @@ _NO_INTERVAL = {
     "clients_per_cluster": "has no bound under differential privacy",
     "knowledge_gap": "compares centers and asks nobody, so that it has no noise",
     "labels_agreement": "is several scores, each of which has its own",
-    "profiles": "has no bound under differential privacy",
+    "profiles": "returns the intervals of its own numbers",
 }
 """Why functions of `privfed.metrics` have no interval."""
 
@@ -193,11 +193,9 @@ def with_intervals(
     checked = checked_centers(centers, 2 if first in OF_TWO else 1)
     radius = options.pop("radius", radius_of(centers))
     asked = replace(following(len(checked), {first: own})[0], centers=checked, radius=radius)
-    asked.check_private(privacy.domain)
     if first in OF_LABELS:
         check_labels(clients, labels)
-    options |= {"privacy": privacy, "n_clusters": asked.n_clusters}
-    federation = federation_over(clients, labels, metric=asked, **options)
+    federation, _ = opened(clients, labels, privacy, options, asked)
     claim = partial(claim_of, federation, protocol_of(options.get("protocol", "masked")))
     try:
         values = {first: METRICS.find(first)(federation, checked, radius=radius, **own)}
@@ -207,7 +205,7 @@ def with_intervals(
     record, total = federation.transcript.totals()[-1]
     noised: Any = question_of(record)
     for name in metrics[1:]:
-        rows = _unit(noised.inner)[0] * np.maximum(total.statistics["table"], 0.0)
+        rows = unit_of(noised.inner)[0] * np.maximum(total.statistics["table"], 0.0)
         values[name] = asdict(agreement(rows))[name]
     std = noised.noise_std(len(total.contributors))
     estimates = []
@@ -230,7 +228,7 @@ def _ends(
     metric: str, noised: Noised, total: Statistics, std: Any, level: float, rng: np.random.Generator
 ) -> Ends:
     """Return the interval's ends, given a noised total and its noise; `rng` draws what is simulated."""
-    rows, inner = _unit(noised.inner)
+    rows, inner = unit_of(noised.inner)
     if metric == "inertia":
         half = two_sided(level) * std["inertia"]
         found = rows * max(float(total["inertia"][0]), 0.0)
@@ -247,7 +245,7 @@ def _ends(
     return "of a score of labels none is proven"
 
 
-def _unit(asked: Any) -> tuple[float, Any]:
+def unit_of(asked: Any) -> tuple[float, Any]:
     """Return of how many rows the unit of a question's sums is, and the question about rows.
 
     At unit "client" it is a client of so many rows.
@@ -286,8 +284,7 @@ def _davies_bouldin(
         return np.sign(found) * np.abs(found) ** (1.0 / inner.power)
 
     def similar(spread: FloatArray) -> FloatArray:
-        similarity: FloatArray = (spread[:, None] + spread) / apart
-        return similarity
+        return np.asarray((spread[:, None] + spread) / apart)
 
     low, high = (similar(np.maximum(spreads(at), 0.0)) for at in (z, -z))
     worst = (high >= low.max(axis=1, keepdims=True)) & np.isfinite(apart)

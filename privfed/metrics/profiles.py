@@ -1,21 +1,37 @@
 """What clusters are: the size of each, and the mean and spread of each column in it, from one sum.
 
+Under differential privacy counts, offsets from the centers and their squares are noised, and rows are clipped
+to the declared domain, or to a radius around their center (`privfed.metrics.functions`). The interval of a
+mean is Fieller's of a quotient of two noised sums. That of a variance is of a difference: of the mean square,
+and the square of the mean, which hold together with the level at least (Bonferroni). Intervals are of what
+the sums would say without noise; of rows as they are only where none is clipped.
+
 Reveals: what `privfed.questions.cluster_spread` says of `ClusterProfiles` and `ClusterClients`. The profile
 of a cluster of few rows is nearly these rows: ask groups of rows (`ClientPolicy.group_size`) where clusters
-may be small.
+may be small. Under differential privacy it reveals the same with noise.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from privfed.core.record.records import question_of
 from privfed.core.values.domain import FloatArray
+from privfed.core.values.numbers import check_number
 from privfed.core.values.shown import as_table
+from privfed.federation.opening import claim_of
+from privfed.federation.request import protocol_of
 from privfed.metrics.asked import AskedMetric
-from privfed.metrics.functions import checked_centers, measured
+from privfed.metrics.functions import checked_centers, measured, opened
+from privfed.metrics.intervals import two_sided, unit_of
+from privfed.numerics.quotients import quotients
+from privfed.privacy.claim import Privacy, PrivacySpent, one_line
+from privfed.privacy.noised import Noised
 from privfed.questions.cluster_spread import ClusterClients, ClusterProfiles, moments_of
 
 
@@ -31,6 +47,13 @@ class Profiles:
         std: its standard deviation, likewise.
         clients: how many clients have rows in each cluster (`clients_per_cluster`), float64 of shape
             (n_clusters,); None where nobody was asked.
+        low: under differential privacy the lower ends of the intervals of all these; NaN where there is none,
+            as over all rows. Means, spreads and their ends are NaN where noise hides whether a cluster has
+            rows.
+        high: the upper ends.
+        level: with which each interval covers, at least.
+        radius: length to which rows' offsets from their center were clipped; None for rows of the domain.
+        claim: of what was asked; None without differential privacy.
     """
 
     sizes: FloatArray
@@ -39,6 +62,11 @@ class Profiles:
     mean: FloatArray
     std: FloatArray
     clients: FloatArray | None = None
+    low: Profiles | None = None
+    high: Profiles | None = None
+    level: float | None = None
+    radius: float | None = None
+    claim: PrivacySpent | None = None
 
     _repr_html_ = as_table(
         lambda self: [
@@ -57,6 +85,7 @@ class Profiles:
                     strict=True,
                 )
             ),
+            *([("claim", one_line(self.claim))] if self.claim is not None else []),
         ]
     )
 
@@ -67,23 +96,34 @@ class Profiles:
         It is 0 for a column that does not vary.
         """
         varies = self.std > 0.0
-        apart: FloatArray = np.where(varies, (self.means - self.mean) / np.where(varies, self.std, 1.0), 0.0)
-        return apart
+        return np.asarray(np.where(varies, (self.means - self.mean) / np.where(varies, self.std, 1.0), 0.0))
 
     def mapped(self, shift: FloatArray, scale: FloatArray) -> Profiles:
         """Return the profiles of rows `row * scale + shift`, such as those before rows were scaled."""
         means, mean = self.means * scale + shift, self.mean * scale + shift
         stds, std = self.stds * np.abs(scale), self.std * np.abs(scale)
-        return Profiles(self.sizes, means, stds, mean, std, self.clients)
+        low, high = (one and one.mapped(shift, scale) for one in (self.low, self.high))
+        return replace(self, means=means, stds=stds, mean=mean, std=std, low=low, high=high)
 
     def to_dict(self) -> dict[str, Any]:
         """Return them as JSON types; what is of no rows is None."""
-        return {name: plain(value.tolist()) for name, value in asdict(self).items() if value is not None}
+        return {
+            name: one.to_dict() if hasattr(one, "to_dict") else plain(np.asarray(one).tolist())
+            for name, one in vars(self).items()
+            if one is not None
+        }
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> Profiles:
         """Read what `to_dict` wrote."""
-        return cls(**{name: np.array(value, dtype=np.float64) for name, value in plain.items()})
+        read: dict[str, Callable[[Any], Any]] = {
+            **dict.fromkeys(("low", "high"), cls.from_dict),
+            **dict.fromkeys(("level", "radius"), float),
+            "claim": PrivacySpent.from_dict,
+        }
+        return cls(
+            **{name: read.get(name, partial(np.array, dtype=float))(one) for name, one in plain.items()}
+        )
 
 
 def plain(value: Any) -> Any:
@@ -93,25 +133,80 @@ def plain(value: Any) -> Any:
     return value if np.isfinite(value) else None
 
 
-def profiles(clients: Any, centers: Any, **options: Any) -> Profiles:
+def profiles(
+    clients: Any, centers: Any, *, privacy: Privacy | None = None, level: float = 0.95, **options: Any
+) -> Profiles:
     """Return size, means and spreads of the rows nearest to each center.
 
     Args:
         clients: list of tables of shape (n_i, n_features), or a federation. Centers of a fit with `scale=`
             are those of scaled rows: `Profiles.mapped` gives the columns' units.
         centers: (n_clusters, n_features).
-        **options: `protocol`, `domain`, `policy`, `random_state`, `groups`, `client_names`, if `clients` is
-            not a federation.
+        privacy: None, or a `privfed.Privacy` that is spent on these (for a list of tables only).
+        level: with which each interval covers, in (0, 1).
+        **options: `radius` (`privfed.metrics.functions`); and `protocol`, `domain`, `policy`, `random_state`,
+            `groups`, `client_names`, if `clients` is not a federation.
 
     Raises:
-        PrivacyError: the federation has a guarantee of differential privacy. `intervals()` of a private fit
-            has sizes and means, for no budget.
+        PrivacyError: the federation has spent its budget. `intervals()` of a private fit has sizes and means,
+            for no budget.
     """
+    check_number("level", level, "(0, 1)")
     checked = checked_centers(centers)
-    total = measured(clients, None, None, options, AskedMetric.about(ClusterProfiles, checked), "profile")
+    asked = AskedMetric.about(ClusterProfiles, checked)
+    federation, asked = opened(clients, None, privacy, options, asked)
+    total: dict[str, FloatArray] = dict(federation.measure(asked, "profile"))
+    record, released = federation.transcript.totals()[-1]
+    noised: Any = question_of(record)
+    if not isinstance(noised, Noised):
+        means, variances, mean, whole = moments_of(total, checked)
+        empty = np.where((total["count"] > 0.0)[:, None], 0.0, np.nan)
+        return Profiles(total["count"], means + empty, np.sqrt(variances) + empty, mean, np.sqrt(whole))
+    rows, inner = unit_of(noised.inner)
+    units = {"count": np.ones(1), "offset": inner.units, "square": np.square(inner.units)}
+    noise = noised.noise_std(len(released.contributors)).items()
+    error = {name: rows * one * units[name] for name, one in noise}
+    total = {name: one * units[name] for name, one in total.items()}
+    longest, ends = inner.bounds["offset"].l2 * inner.units, (inner.ranges.low, inner.ranges.high)
+    count, widest = np.maximum(total["count"], np.finfo(float).tiny)[:, None], inner.ranges.width / 2.0
+
+    def between(name: str, most: FloatArray, z: float) -> tuple[FloatArray, FloatArray]:
+        """Return both ends of the quotients of sums and counts, each (n_clusters, n_features)."""
+        return quotients(total[name], count, z * error[name], z * error["count"], most)
+
+    z, both = two_sided(level), two_sided((1.0 + level) / 2.0)
+    hidden = np.where(total["count"] > z * error["count"], 0.0, np.nan)[:, None]
     means, variances, mean, whole = moments_of(total, checked)
-    empty = np.where((total["count"] > 0.0)[:, None], 0.0, np.nan)
-    return Profiles(total["count"], means + empty, np.sqrt(variances) + empty, mean, np.sqrt(whole))
+    shifts, squares = between("offset", longest, both), between("square", np.square(longest), both)
+    most = np.maximum(*map(np.square, shifts))
+    least = np.where(shifts[0] * shifts[1] > 0.0, np.minimum(*map(np.square, shifts)), 0.0)
+    stds = [
+        np.minimum(np.sqrt(np.maximum(one, 0.0)), widest) + hidden
+        for one in (squares[0] - most, variances, squares[1] - least)
+    ]
+    unknown = np.full_like(mean, np.nan)
+    low, high = (
+        Profiles(
+            np.maximum(total["count"] + sign * z * error["count"], 0.0),
+            np.clip(checked + shift, *ends) + hidden,
+            std,
+            unknown,
+            unknown,
+        )
+        for sign, shift, std in zip((-1.0, 1.0), between("offset", longest, z), stds[::2], strict=True)
+    )
+    return Profiles(
+        total["count"],
+        np.clip(means, *ends) + hidden,
+        stds[1],
+        np.clip(mean, *ends),
+        np.minimum(np.sqrt(whole), widest),
+        low=low,
+        high=high,
+        level=level,
+        radius=inner.radius,
+        claim=claim_of(federation, protocol_of(options.get("protocol", "masked"))),
+    )
 
 
 def clients_per_cluster(clients: Any, centers: Any, **options: Any) -> FloatArray:

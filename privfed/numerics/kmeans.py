@@ -137,8 +137,7 @@ def _updates(group: _Group, local_iter: int, local_tol: float | None, relocate_e
         if relocate_empty:
             _relocate(group, counts, active)
         if local_tol is not None:
-            moved = np.sqrt(((group.centers - before) ** 2).sum(axis=(1, 2)))
-            active &= moved >= local_tol
+            active &= np.sqrt(((group.centers - before) ** 2).sum(axis=(1, 2))) >= local_tol
         elif not relocate_empty and np.array_equal(group.centers, before):
             # From the same centroids, all further steps lead to the same.
             break

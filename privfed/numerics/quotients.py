@@ -8,7 +8,11 @@ from privfed.core.values.domain import FloatArray
 
 
 def quotients(
-    s: FloatArray, c: FloatArray, s_error: float | FloatArray, c_error: float, most: float
+    s: FloatArray,
+    c: FloatArray,
+    s_error: float | FloatArray,
+    c_error: float | FloatArray,
+    most: float | FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
     """Return Fieller's intervals of quotients s / c of magnitude at most `most`; both ends are finite.
 
@@ -20,7 +24,7 @@ def quotients(
         c: noised denominators, likewise.
         s_error: z standard deviations of the noise of a numerator, or of each.
         c_error: the same of a denominator.
-        most: largest magnitude that the exact quotient can have.
+        most: largest magnitude that the exact quotient can have, or each.
     """
     square = np.square(c) - c_error**2
     known = (square > 0.0) & (c > 0.0)

@@ -265,8 +265,7 @@ def check_named(data: ClientData, name: str) -> None:
 
 def _content(data: ClientData, row: int) -> bytes:
     label = b"" if data.labels is None else data.labels[row].tobytes()
-    content: bytes = (data.features[row] + 0.0).tobytes() + label
-    return content
+    return bytes((data.features[row] + 0.0).tobytes() + label)
 
 
 def _hash(key: bytes, user: str, content: bytes) -> int:

@@ -177,8 +177,7 @@ class RememberingAnswerer:
             finally:
                 # Also where the answer failed: what was done until then is done, and may be paid for.
                 values = {name: one.codec.to_bytes(one.of(self._memory)) for name, one in declared.items()}
-                trained = max(kept.trained, _number(question))
-                transaction.save(Memories(trained, {**kept.values, **values}))
+                transaction.save(Memories(max(kept.trained, _number(question)), {**kept.values, **values}))
 
     def _recall(self, declared: Mapping[str, Remembered[Any]], kept: Memories) -> None:
         self._memory.clear()

@@ -233,8 +233,7 @@ def bounded_spec(
 
 def truncated(values: FloatArray, step: float) -> FloatArray:
     """Return values truncated toward zero to multiples of a power-of-two step."""
-    kept: FloatArray = np.trunc(values / step) * step
-    return kept
+    return np.asarray(np.trunc(values / step) * step)
 
 
 def shortened(vectors: FloatArray, limit: float) -> FloatArray:

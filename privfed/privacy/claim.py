@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import msgspec
 
@@ -400,8 +400,7 @@ class Privacy:
             PrivacyError: the unit is a client.
         """
         planned: Any = imported("privfed.algorithms.private.planning:planned")
-        found: Plan = planned(self, n_rows, n_clusters, n_features, distance, copies)
-        return found
+        return cast(Plan, planned(self, n_rows, n_clusters, n_features, distance, copies))
 
     def terms(self, steps: SampledSteps | None = None) -> PrivacyTerms:
         """Return the guarantee in the form that the parties agree on.

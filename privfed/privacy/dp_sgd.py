@@ -306,8 +306,7 @@ def _composed(steps: list[_Steps], delta: float, interval: float) -> float:
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import PLDAccountant
 
-    relation = NeighboringRelation.ADD_OR_REMOVE_ONE
-    accountant = PLDAccountant(relation, value_discretization_interval=interval)
+    accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=interval)
     for event in events:
         accountant.compose(event)
     return float(accountant.get_epsilon(delta))

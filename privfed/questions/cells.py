@@ -167,8 +167,7 @@ def drawn_normals(n_features: int, n_planes: int, rng: np.random.Generator) -> F
     """Draw the normals of hyperplanes, float64 of shape (n_planes, n_features)."""
     directions = rng.standard_normal((n_features, n_planes))
     # Orthogonal normals give more equal cells than independent ones, if there are enough dimensions.
-    normals: FloatArray = np.linalg.qr(directions)[0].T if n_planes <= n_features else directions.T
-    return normals
+    return np.asarray(np.linalg.qr(directions)[0].T if n_planes <= n_features else directions.T)
 
 
 def normals_rule(n_features: int, least: int, most: int, rng: np.random.Generator) -> Rule:

@@ -254,11 +254,13 @@ def moments_of(
         centers: those of the question.
     """
     count, rows = total["count"][:, None], max(float(total["count"].sum()), 1.0)
-    each = np.where(count > 0.0, count, 1.0)
-    shift = total["offset"] / each
-    means, variances = centers + shift, np.maximum(total["square"] / each - np.square(shift), 0.0)
-    mean = (count * means).sum(axis=0) / rows
-    return means, variances, mean, (count * (variances + np.square(means - mean))).sum(axis=0) / rows
+    shift = total["offset"] / np.where(count > 0.0, count, 1.0)
+    variances = np.maximum(total["square"] / np.where(count > 0.0, count, 1.0) - np.square(shift), 0.0)
+    mean = (count * centers + total["offset"]).sum(axis=0) / rows
+    # Linear in the totals, so that noise in those of a small cluster weighs no more than that of others.
+    away = centers - mean
+    whole = (total["square"] + 2.0 * away * total["offset"] + count * np.square(away)).sum(axis=0) / rows
+    return centers + shift, variances, mean, np.maximum(whole, 0.0)
 
 
 def scatters(

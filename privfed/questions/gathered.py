@@ -173,8 +173,7 @@ def count_points(
     points: LocalPoints, ranges: Ranges, *, most: int, cohort: int, upcoming: tuple[int, ...]
 ) -> Conversation[int]:
     """Find how many points the clients hold together, with one sum."""
-    question = PointCount(ranges=ranges, points=points, most=most)
-    total = yield Ask(question, cohort, upcoming, purpose="start")
+    total = yield Ask(PointCount(ranges=ranges, points=points, most=most), cohort, upcoming, purpose="start")
     return round(float(total.statistics["points"][0]))
 
 

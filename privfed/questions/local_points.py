@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, cast
 
 import numpy as np
 
@@ -99,8 +99,7 @@ class LocalPoints(Part, ABC):
             # The cache keeps one set of points a class: those of a new round replace the old.
             kept = (self.key(), self.make(client))
             client.cache[type(self)] = kept
-        made: WeightedPoints = kept[1]
-        return made
+        return cast(WeightedPoints, kept[1])
 
 
 def weighted_cell_sums(held: WeightedPoints, cells: IntArray, n_cells: int) -> Statistics:

@@ -212,8 +212,7 @@ class GroupSession:
             return known
         # The engine is told whose data will be asked; the coordinator does not know.
         steps = changed(self._added(index), lambda exchange: replace(exchange, answering=members))
-        relayed: Relayed = yield from steps
-        return relayed
+        return (yield from steps)
 
     def _ask_ahead(self, index: int) -> Steps[None]:
         """Ask the next sum, where the clients' own runs ask one. That it fails is an error once it is asked.

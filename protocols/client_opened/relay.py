@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import cast
 
 from privfed.core.agreed.agreement import Agreement, Signer
 from privfed.core.roles.engine import Exchange, gather
@@ -124,8 +125,7 @@ class Relay(Coordinator):
                 raise MessageError("other capsules than were asked for", sender=name, stage="prepare")
 
         def read(client: int, data: bytes) -> Joined | Refusal:
-            reply: Joined | Refusal = self._joining(client, data, "prepare", Joined, check)
-            return reply
+            return cast(Joined | Refusal, self._joining(client, data, "prepare", Joined, check))
 
         answers, rejected = gather(replies, requests, read)
         self._rejected |= rejected

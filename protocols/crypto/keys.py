@@ -17,7 +17,7 @@ import struct
 from collections.abc import Callable, Hashable, MutableMapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from cryptography.exceptions import InvalidSignature, InvalidTag
@@ -300,8 +300,7 @@ class InOneProcess(Shared):
 def once(kept: Kept, values: Hashable, compute: Callable[[], Value]) -> Value:
     """Take what the other party computed from these values, else compute it and leave it for the other."""
     if values in kept:
-        taken: Value = kept.pop(values)
-        return taken
+        return cast(Value, kept.pop(values))
     found = kept[values] = compute()
     return found
 

@@ -200,11 +200,11 @@ def test_coinciding_centers_have_no_number_in_json() -> None:
     [
         (
             {"metric": "profiles"},
-            "with_interval takes privacy=Privacy.*profiles has no bound",
+            "with_interval takes privacy=Privacy.*profiles returns the intervals",
         ),
         ({"metric": "knowledge_gap"}, "No interval: knowledge_gap compares centers and asks nobody, so that"),
         ({"metric": "labels_agreement"}, "labels_agreement is several scores"),
-        ({"metric": "profiles"}, "profiles has no bound"),
+        ({"metric": "profiles"}, "profiles returns the intervals"),
         ({"metric": "mine"}, "mine is none of which the effect of noise is known"),
         ({"metric": "inertia", "privacy": None}, "with_interval takes privacy=Privacy"),
         ({"metric": "inertia", "level": 1.0}, "level must be a number in"),

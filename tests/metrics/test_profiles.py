@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privfed import Box, ClientPolicy, DPKMeans, DWFKMeans, Privacy, metrics
+from privfed import Ball, Box, ClientPolicy, DPKMeans, DWFKMeans, Privacy, PrivacyBudget, metrics
+from privfed.core.asking.question import ClientData
+from privfed.core.values.domain import Ranges
 from privfed.errors import PrivacyError
 from privfed.federation.clients import gather
 from privfed.metrics import Profiles
+from privfed.questions.bounded.bounded_metrics import BoundedProfiles
+from privfed.questions.cluster_spread import ClusterProfiles
 
 RNG = np.random.default_rng(3)
 ROWS = np.concatenate([RNG.normal(middle, 1.0, (30, 2)) for middle in (0.0, 9.0, 30.0)])[RNG.permutation(90)]
@@ -97,11 +103,138 @@ def test_groups_of_rows_have_the_profiles_of_their_means() -> None:
     assert_profiles_of(found, means, model.cluster_centers_)
 
 
+WIDE = np.array([1.0, 100.0])
+BOX = Box(-WIDE, WIDE)
+MIDDLES = np.array([[-0.5, -0.5], [0.5, 0.5], [0.5, -0.5]]) * WIDE
+
+
+def claim(**words: Any) -> Privacy:
+    return Privacy(
+        **(
+            {"epsilon": 2.0, "delta": 1e-6, "unit": "record", "neighbours": "add-remove", "domain": BOX}
+            | words
+        )
+    )
+
+
+def drawn(seed: int, n: int = 900, m: int = 3) -> list[np.ndarray]:
+    """Return rows around the middles, in columns of unlike units, at m clients."""
+    rng = np.random.default_rng(seed)
+    rows = MIDDLES[rng.choice(3, n, p=[0.5, 0.3, 0.2])] + rng.normal(0, 0.2, (n, 2)) * WIDE
+    return np.array_split(BOX.clip(rows), m)
+
+
+def exact(rows: np.ndarray, centers: np.ndarray, radius: float | None) -> dict[str, np.ndarray]:
+    """Return sizes, means and spreads of rows clipped at a radius."""
+    labels = ((rows[:, None] - centers) ** 2).sum(axis=2).argmin(axis=1)
+    away = rows - centers[labels]
+    length = np.linalg.norm(away, axis=1, keepdims=True)
+    away = away if radius is None else away * np.minimum(1.0, radius / np.maximum(length, radius))
+    own = [away[labels == i] for i in range(len(centers))]
+    return {
+        "sizes": np.array([len(one) for one in own], dtype=float),
+        "means": centers + [one.mean(axis=0) for one in own],
+        "stds": np.array([one.std(axis=0) for one in own]),
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "radius"),
+    [
+        ({}, None),
+        ({"neighbours": "replace-one"}, None),
+        ({"epsilon": 0.5}, None),
+        ({}, 30.0),
+        ({"domain": Ball(150.0)}, None),
+        ({"domain": Ball(150.0)}, 20.0),
+    ],
+    ids=str,
+)
+def test_intervals_cover_what_the_sums_would_say_without_noise(
+    words: dict[str, Any], radius: float | None
+) -> None:
+    covered: dict[str, list[np.ndarray]] = {"sizes": [], "means": [], "stds": []}
+    for seed in range(60):
+        clients = drawn(seed)
+        found = metrics.profiles(clients, MIDDLES, privacy=claim(**words), protocol="plain", radius=radius)
+        for name, value in exact(np.vstack(clients), MIDDLES, radius).items():
+            low, noised, high = (getattr(one, name) for one in (found.low, found, found.high))
+            known = np.isfinite(noised)
+            assert ((low <= noised) & (noised <= high))[known].all()
+            covered[name].append(((low - 1e-6 <= value) & (value <= high + 1e-6))[known])
+    for name, each in covered.items():
+        # Of 180 cells six deviations below .95; those of spreads are wider than the level needs.
+        assert np.concatenate(each).mean() > 0.85, name
+
+
+@pytest.mark.filterwarnings("ignore:epsilon=2000")
+@pytest.mark.parametrize(("radius", "within"), [(None, 0.01), (20.0, 0.05)])
+def test_with_little_noise_they_are_those_of_clipped_rows(radius: float | None, within: float) -> None:
+    clients = drawn(1, 6000)
+    found = metrics.profiles(clients, MIDDLES, privacy=claim(epsilon=2000.0), protocol="plain", radius=radius)
+    for name, value in exact(np.vstack(clients), MIDDLES, radius).items():
+        unit = {"sizes": 6000.0}.get(name, WIDE if radius is None else radius)
+        np.testing.assert_allclose(getattr(found, name) / unit, value / unit, atol=within)
+    if radius is None:
+        np.testing.assert_allclose(found.mean / WIDE, np.vstack(clients).mean(axis=0) / WIDE, atol=within)
+        np.testing.assert_allclose(found.std / WIDE, np.vstack(clients).std(axis=0) / WIDE, atol=within)
+    assert found.radius == radius
+
+
+def test_a_cluster_that_noise_may_hide_is_withheld() -> None:
+    centers = np.vstack([MIDDLES, [[0.0, 99.0]]])
+    clients = [rows[rows[:, 1] < 70.0] for rows in drawn(2, 3000)]
+    found = metrics.profiles(clients, centers, privacy=claim(), protocol="plain", level=1 - 1e-9)
+    assert found.low is not None and found.high is not None
+    assert np.isnan([found.means[3], found.stds[3], found.low.means[3], found.high.stds[3]]).all()
+    assert found.low.sizes[3] == 0.0 < found.high.sizes[3] and np.isfinite(found.means[:2]).all()
+
+
+def test_they_are_paid_once_say_their_claim_and_are_read_again(tmp_path: Path) -> None:
+    budget = PrivacyBudget(1.0, 1e-6, "record", "add-remove", tmp_path / "budget", domain=BOX)
+    found = metrics.profiles(drawn(3), MIDDLES, privacy=budget.take(1.0))
+    assert found.claim is not None and found.claim.epsilon == pytest.approx(1.0) and found.level == 0.95
+    assert len(found.claim.payments) == 1 and budget.remaining().share < 1e-6
+    assert "epsilon 1" in found._repr_html_()
+    again = Profiles.from_dict(json.loads(json.dumps(found.to_dict())))
+    assert again.claim == found.claim and again.level == found.level and again.low is not None
+    np.testing.assert_allclose(again.low.means, found.low.means)  # type: ignore[union-attr]
+    mapped = found.mapped(np.array([5.0, 0.0]), np.array([2.0, 0.1]))
+    np.testing.assert_allclose(mapped.high.means, found.high.means * [2.0, 0.1] + [5.0, 0.0])  # type: ignore[union-attr]
+    np.testing.assert_allclose(mapped.low.stds, found.low.stds * [2.0, 0.1])  # type: ignore[union-attr]
+
+
 @pytest.mark.filterwarnings("ignore")
-def test_a_private_fit_refuses_them_and_has_intervals() -> None:
+def test_centers_of_a_private_fit_bring_their_radius_and_its_budget_is_spent() -> None:
     box = Box(-10, 40, max_rows=100)
-    claim = Privacy(epsilon=4, delta=1e-6, unit="record", neighbours="add-remove", domain=box)
-    model = DPKMeans(3, privacy=claim, protocol="plain").fit(CLIENTS)
-    with pytest.raises(PrivacyError, match="ClusterProfiles has no proven bound"):
+    own = claim(epsilon=4, domain=box)
+    model = DPKMeans(3, privacy=own, protocol="plain").fit(CLIENTS)
+    with pytest.raises(PrivacyError):
         metrics.profiles(model.federation_, model.cluster_centers_)
     assert model.intervals().means.shape == (3, 2)
+    found = metrics.profiles(CLIENTS, model.cluster_centers_, privacy=own, protocol="plain")
+    assert found.radius == pytest.approx(model.intervals().radius)
+    whole = metrics.profiles(CLIENTS, model.cluster_centers_, privacy=own, protocol="plain", radius=None)
+    assert whole.radius is None
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(1, 4), st.sampled_from([None, 0.3, 2.0]))
+def test_records_keep_to_their_bounds_and_squares_differ_by_no_more(
+    seed: int, d: int, k: int, radius: float | None
+) -> None:
+    rng = np.random.default_rng(seed)
+    ranges = Ranges(-rng.uniform(0.01, 50, d), rng.uniform(0.01, 50, d), 9)
+    centers = ranges.clip(rng.normal(0, 20, (k, d)))
+    question = BoundedProfiles(ranges=ranges, centers=centers, radius=radius)
+    rows = ranges.clip(rng.normal(0, 60, (12, d)))
+    each = [question.answer(ClientData(row[None]), rng) for row in rows]
+    for name, bound in question.bounds.items():
+        values = np.stack([one[name].ravel() for one in each])
+        apart = np.linalg.norm(values[:, None] - values, axis=2).max()
+        assert np.linalg.norm(values, axis=1).max() <= bound.l2
+        assert apart <= bound.l2 * np.sqrt(max(bound.stay, bound.move)) * (1 + 1e-12)
+    if radius is None:
+        plain = ClusterProfiles(ranges=ranges, centers=centers).of_rows(rows)
+        for name, power in (("offset", 1), ("square", 2)):
+            total = np.sum([one[name] for one in each], axis=0) * question.units**power
+            np.testing.assert_allclose(total, plain[name], atol=1e-4 * 100**power)

@@ -145,7 +145,7 @@ def test_what_is_not_reserved_is_paid_when_a_run_begins(tmp_path: Path) -> None:
     assert budget.remaining().share == 0.0
 
 
-@pytest.mark.parametrize("what", ["profiles", "clients_per_cluster", "select_n_clusters"])
+@pytest.mark.parametrize("what", ["clients_per_cluster", "select_n_clusters"])
 def test_what_no_claim_covers_is_refused_before_it_is_paid(what: str, tmp_path: Path) -> None:
     budget = PrivacyBudget(1.0, 1e-6, "client", "add-remove", tmp_path / "b", domain=BOX)
     later = budget.take(0.5, reserve=False)

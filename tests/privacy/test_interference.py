@@ -41,7 +41,6 @@ FEW = {"n_clusters": K, "max_iter": 3, "averaging": "weighted"}
 REFUSED = {
     "FederatedPCA",
     "metric clients_per_cluster",
-    "metric profiles",
     *(f"index {name}" for name in set(INDICES) - {"davies_bouldin", "fuzzy_davies_bouldin"}),
 }
 """What refuses differential privacy, whatever the rows are."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -145,8 +145,7 @@ def _shares(inner: SumsInCells, rows: float, most: Lengths) -> ClientShares:
 
 def _probe_normals(n_features: int, n_clusters: int, rng: np.random.Generator) -> FloatArray:
     planes = min(max(1, int(np.ceil(np.log2(n_clusters)))), n_features)
-    normals: FloatArray = np.linalg.qr(rng.standard_normal((n_features, planes)))[0].T
-    return normals
+    return np.asarray(np.linalg.qr(rng.standard_normal((n_features, planes)))[0].T)
 
 
 def probe(scale: Scale, n_clusters: int, rows: float, rng: np.random.Generator) -> Conversation[Lengths]:
@@ -220,8 +219,7 @@ def by_client(
         try:
             ask = conversation.send(total)
         except StopIteration as finished:
-            result: Result = finished.value
-            return result
+            return cast(Result, finished.value)
 
 
 def _next_limits(total: Total) -> Lengths:

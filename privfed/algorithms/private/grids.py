@@ -80,8 +80,7 @@ _MOST_CUT_CELLS = 1 << 14
 def per_axis_for(scale: Scale, share: float, rows: float) -> float:
     """Return how many cells along an axis hold so many rows, in standard deviations of a count's noise."""
     d = len(scale.center)
-    per_axis: float = (scale.n_rows / max(rows * scale.count_noise(share, COUNT_PART), 4.0)) ** (1.0 / d)
-    return per_axis
+    return float((scale.n_rows / max(rows * scale.count_noise(share, COUNT_PART), 4.0)) ** (1.0 / d))
 
 
 def grid_plan(scale: Scale, n_clusters: int) -> tuple[float, int]:
@@ -276,8 +275,7 @@ def _cuts(scale: Scale, total: Counted, n_clusters: int) -> FloatArray:
     if _n_full(total) < n_clusters and total.counts[held].sum() >= seen * n_clusters:
         parts, limit = np.where(total.counts >= seen, np.maximum(parts, fine), parts), max(limit, fine)
     most = min(limit, MOST_CUTS, floor((_MOST_CUT_CELLS / max(held.sum(), 1)) ** (1.0 / d)))
-    cuts: FloatArray = np.where(held, np.clip(parts, 1, max(most, 1)), 1.0)
-    return cuts
+    return np.asarray(np.where(held, np.clip(parts, 1, max(most, 1)), 1.0))
 
 
 def _counted(question: GridSums, share: float) -> Conversation[Counted]:
@@ -305,5 +303,4 @@ def _kept(total: Counted, cells: IntArray, n_tried: int) -> Kept:
 
 def _least(n_cells: int) -> float:
     """Return the least count of a cell to be kept: of many cells noise alone should fill about three."""
-    least: float = max(KEPT, norm.isf(MOST_FALSE / max(n_cells, 2.0 * MOST_FALSE)))
-    return least
+    return float(max(KEPT, norm.isf(MOST_FALSE / max(n_cells, 2.0 * MOST_FALSE))))

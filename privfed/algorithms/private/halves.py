@@ -97,8 +97,7 @@ class Seats:
         Their counts have less noise if they stay whole, and so say sooner whether they are empty.
         """
         seen = self.counted > SURELY_LESS * np.sqrt(self.rounds) * noise
-        chosen: BoolArray = seen | (self.rounds == 0.0) | (not self.coreset.hashed)
-        return chosen
+        return np.asarray(seen | (self.rounds == 0.0) | (not self.coreset.hashed))
 
     def doubtful(self, noise: float) -> bool:
         """Say whether rounds found no rows, beyond noise, for some center; or none asked about it yet.
@@ -125,8 +124,7 @@ class Seats:
         share = weight * k / weight.sum()
         no_rows = (share < LITTLE) & (mean < (few - NO_ROWS) * noise)
         few_rows = (mean < few * noise) & (surely_less | (share < NEGLIGIBLE))
-        found: BoolArray = (self.rounds > 0.0) & (few_rows | no_rows | self._none(asked, noise))
-        return found
+        return np.asarray((self.rounds > 0.0) & (few_rows | no_rows | self._none(asked, noise)))
 
     def _none(self, asked: FloatArray, noise: float) -> BoolArray:
         """Say for which centers all counts together are within `NO_ROWS_AT_ALL` deviations of their noise.
@@ -141,8 +139,7 @@ class Seats:
         square, rounds = np.bincount(owner, points.errors**2, k), self.rounds / noise**2
         part = np.where(square > 0.0, 1.0 / np.maximum(square, 1.0), 0.0)
         found = np.bincount(owner, points.weights, k) * part + self.counted / noise**2
-        none: BoolArray = found < NO_ROWS_AT_ALL * np.sqrt(part + rounds)
-        return none
+        return np.asarray(found < NO_ROWS_AT_ALL * np.sqrt(part + rounds))
 
     def moved(self, new: BoolArray, asked: FloatArray, empty: BoolArray) -> Seats:
         """Return the seats after some centers moved; without the points of those that were empty.
@@ -311,8 +308,7 @@ def halved_round(
     )
     # Offsets from both centers of a cluster, as offsets from the one between them.
     sums += found[:, :, None] * (both - state.centers)
-    distance = total.statistics["distance"]
-    whole = {"count": found.sum(axis=0), "sum": sums.sum(axis=0), "distance": distance}
+    whole = {"count": found.sum(axis=0), "sum": sums.sum(axis=0), "distance": total.statistics["distance"]}
     after = stepped(scale, state, share, whole, noise, np.sqrt(halved))
     return replace(after, count_noise=noise["count"] * sqrt(counted / usual)), halves
 
@@ -380,5 +376,4 @@ def next_axes(halves: Halves, new: BoolArray, rng: np.random.Generator) -> Float
 
 def _drawn(shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
     drawn = rng.standard_normal(shape)
-    axes: FloatArray = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
-    return axes
+    return np.asarray(drawn / np.linalg.norm(drawn, axis=1, keepdims=True))

@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from math import sqrt
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from scipy.stats import chi, chi2
@@ -191,8 +191,7 @@ class PrivateMixture(PrivateKMeans):
             try:
                 ask = steps.send(total)
             except StopIteration as end:
-                outcome: ClusteringOutcome = end.value
-                return outcome
+                return cast(ClusteringOutcome, end.value)
 
     def refined(self, start: Start, centers: FloatArray) -> Conversation[ClusteringOutcome]:
         """Do Lloyd rounds from given centers, and rounds of the mixture with the rest of the budget."""

@@ -273,5 +273,4 @@ def size_of(question: GridSums) -> float:
 
 def beyond_doubt(n_cells: int) -> float:
     """Return the count, in standard deviations of its noise, above which a cell is beyond doubt."""
-    level: float = norm.isf(FALSE_CELLS / max(n_cells, 1))
-    return level
+    return float(norm.isf(FALSE_CELLS / max(n_cells, 1)))

@@ -375,8 +375,7 @@ def clipped(vectors: FloatArray, radius: FloatArray | float) -> FloatArray:
     """Scale each row (n, d) to a norm of at most `radius`."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     # The floor keeps the ratio from overflowing for vectors of length zero.
-    shorter: FloatArray = vectors * np.minimum(1.0, radius / np.maximum(lengths, 1e-150))
-    return shorter
+    return np.asarray(vectors * np.minimum(1.0, radius / np.maximum(lengths, 1e-150)))
 
 
 def _noise(noise_std: object) -> dict[str, float]:

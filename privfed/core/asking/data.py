@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -66,8 +66,7 @@ class ClientData:
         key = ("extremes",)
         if key not in self.cache:
             self.cache[key] = np.stack([self.features.min(axis=0), self.features.max(axis=0)])
-        kept: FloatArray = self.cache[key]  # type: ignore[assignment]
-        return kept
+        return np.asarray(self.cache[key])
 
     @property
     def n_rows(self) -> int:
@@ -104,8 +103,7 @@ class ClientData:
             clipped = ranges.clip(self.features) if stack is None else stack.part(self.place)
             moved = int(np.count_nonzero((clipped != self.features).any(axis=1)))
             self.cache[key] = (self._moved(clipped, stack), moved)
-        kept: tuple[ClientData, int] = self.cache[key]  # type: ignore[assignment]
-        return kept
+        return cast(tuple[ClientData, int], self.cache[key])
 
     def anew(self) -> ClientData:
         """Return the same client at the beginning of a fit: it remembers nothing of another one."""
@@ -231,8 +229,7 @@ class Stack:
         key = ("within", ranges.low.tobytes(), ranges.high.tobytes())
         if key not in self.cache:
             self.cache[key] = Stack(frozen(ranges.clip(self.rows)), self.firsts)
-        kept: Stack = self.cache[key]  # type: ignore[assignment]
-        return kept
+        return cast(Stack, self.cache[key])
 
 
 class Stacked(NamedTuple):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, astuple, dataclass
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from privfed.core.stored.encoding import StateCodec
 from privfed.core.values.domain import FloatArray
@@ -93,8 +93,7 @@ class Remembered(Generic[Value]):
         Args:
             memory: the client's (`ClientData.memory`).
         """
-        kept: Value = memory.setdefault(self.name, self.empty())  # type: ignore[assignment]
-        return kept
+        return cast(Value, memory.setdefault(self.name, self.empty()))
 
 
 TOO_LARGE = "agreement:size"

@@ -230,8 +230,7 @@ class Question(ABC):
         form = BOUNDED_FORMS.get(type(self))
         if form is None:
             raise unbounded(type(self))
-        bounded: Question = form(**asdict(self), reach=reach, **limits)
-        return bounded
+        return form(**asdict(self), reach=reach, **limits)
 
     @property
     def noise_reach(self) -> FloatArray | None:

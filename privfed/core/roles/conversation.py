@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkable
 
 from privfed.core.agreed.configuration import PrivacyTerms
 from privfed.core.asking.question import Question
@@ -168,8 +168,7 @@ def driven(steps: Generator[Yielded, Sent, Outcome], answer: Callable[[Yielded],
         while True:
             asked = steps.send(answer(asked))
     except StopIteration as finished:
-        outcome: Outcome = finished.value
-        return outcome
+        return cast(Outcome, finished.value)
 
 
 def changed(
@@ -183,8 +182,7 @@ def changed(
         while True:
             asked = steps.send(back((yield change(asked))))
     except StopIteration as finished:
-        outcome: Outcome = finished.value
-        return outcome
+        return cast(Outcome, finished.value)
 
 
 class Algorithm(Protocol[Outcome_co]):

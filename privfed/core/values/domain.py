@@ -254,8 +254,7 @@ class Ball:
         offset = rows / 2.0 - self._center(rows.shape[1]) / 2.0
         unit = np.maximum(np.abs(offset).max(axis=1, keepdims=True), self.radius / 2.0)
         length = np.maximum(lengths(offset / unit)[:, None], self.radius / 2.0 / unit)
-        onto: FloatArray = self.radius * (offset / unit) / length
-        return onto
+        return np.asarray(self.radius * (offset / unit) / length)
 
     def _within(self, rows: FloatArray) -> npt.NDArray[np.bool_]:
         """Say of each row, independently of the others, whether it lies in the ball without tolerance."""

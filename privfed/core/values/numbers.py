@@ -145,8 +145,7 @@ def column_sum(columns: _Floats) -> _Floats:
         if len(columns) % 2:
             folded[0] += columns[-1]
         columns = folded
-    total: _Floats = columns[0]
-    return total
+    return np.asarray(columns[0])
 
 
 def _blocks(rows: _Floats) -> Iterator[tuple[slice, _Floats]]:

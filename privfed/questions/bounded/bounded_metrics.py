@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 
 from privfed.core.asking.question import register
 from privfed.core.asking.statistics import StatisticsSpec
 from privfed.core.values.domain import LARGEST, FloatArray
-from privfed.core.values.numbers import LEAST_BOUND, check_bound, check_number, check_whole
+from privfed.core.values.numbers import LEAST_BOUND, check_bound, check_number, check_whole, lengths
 from privfed.numerics.kernels.dispatch import assign, distances, nearest
 from privfed.numerics.kernels.interpreted import IntArray
 from privfed.numerics.memberships import shares
@@ -42,6 +42,7 @@ from privfed.privacy.bounds import (
 from privfed.privacy.contributions import Contribution
 from privfed.questions.cluster_spread import (
     ClusterDistances,
+    ClusterProfiles,
     ClusterScatter,
     ClusterSilhouettes,
     ValueQuestion,
@@ -106,8 +107,7 @@ class _BoundedMetric(RecordBounded):
     @property
     def _plain(self) -> StatisticsSpec:
         plain = (vars(kind) for kind in type(self).__mro__ if not issubclass(kind, RecordBounded))
-        spec: StatisticsSpec = next(own["spec"] for own in plain if "spec" in own).func(self)
-        return spec
+        return cast(StatisticsSpec, next(own["spec"] for own in plain if "spec" in own).func(self))
 
     @property
     def values_of_a_row(self) -> int:
@@ -177,6 +177,52 @@ class BoundedScatter(_InClusters, ClusterScatter):
         offsets, length = rows - self.centers[cells], np.sqrt(squares)
         shorter = HAIR * np.minimum(1.0, self.farthest / np.maximum(length, self.farthest))
         return self._in_cells(cells, length**2) | {"offset": Contribution(offsets * shorter[:, None], cells)}
+
+
+@bounded_form_of(ClusterProfiles)
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BoundedProfiles(_BoundedMetric, ClusterProfiles):
+    """`ClusterProfiles` with bounds, of offsets divided by `units`.
+
+    In a box a column's unit is half its range, so that noise is alike in all columns, and a record is as long
+    as the farthest corner from any center. Where offsets have a length, of a ball or a radius, they keep it.
+    Squares of offsets of length r are no longer than r^2, and those of two records differ by at most
+    sqrt(2) r^2, as they are not negative.
+    """
+
+    signed: ClassVar[frozenset[str]] = frozenset({"offset"})
+
+    @property
+    def units(self) -> FloatArray:
+        """By which offsets are divided, float64 of shape (n_features,)."""
+        alike = self.reach is None and self.radius is None
+        return np.where(alike & (self.ranges.width > 0.0), self.ranges.width / 2.0, 1.0)
+
+    @property
+    def bounds(self) -> Mapping[str, Bound]:
+        """Bounds of the count, and of an offset and its squares in these units."""
+        most = np.maximum(self.ranges.high - self.centers, self.centers - self.ranges.low).max(axis=0)
+        corner = np.square(most / self.units)
+        whole = self.reach is None and self.radius is None
+        square = float(corner.sum()) if whole else self._squared(self.centers)
+        return {
+            "count": counted(),
+            "offset": in_cells(max(float(np.sqrt(square)), LEAST_BOUND)),
+            "square": nonnegative(max(min(square, float(np.linalg.norm(corner))), LEAST_BOUND)),
+        }
+
+    def contributions(self, rows: FloatArray, labels: IntArray) -> Mapping[str, Contribution]:
+        """Return each row's nearest center, its offset from it, clipped, and the squares of that."""
+        cells = assign(rows, self.centers)
+        offsets = (rows - self.centers[cells]) / self.units
+        length, most = lengths(offsets), self.bounds["offset"].l2
+        offsets *= (HAIR * np.minimum(1.0, most / np.maximum(length, most)))[:, None]
+        return {
+            "count": Contribution(cells=cells),
+            "offset": Contribution(offsets, cells),
+            "square": Contribution(np.square(offsets), cells),
+        }
 
 
 @bounded_form_of(Inertia)

@@ -281,8 +281,7 @@ class GridSums(OffsetSums):
     @cached_property
     def _first(self) -> IntArray:
         """Number of the first part of each cell, and at the end the number of all parts."""
-        first: IntArray = np.concatenate([[0], (self.parts**self.ranges.n_features).cumsum()])
-        return first
+        return np.asarray(np.concatenate([[0], (self.parts**self.ranges.n_features).cumsum()]))
 
     @property
     def n_cells(self) -> int:
@@ -301,8 +300,7 @@ class GridSums(OffsetSums):
         for axis in range(d - 1, -1, -1):
             part, place = np.divmod(part, parts)
             units[:, axis] += (place + 0.5) / parts
-        middles: FloatArray = self.corner + units * self.widths
-        return middles
+        return np.asarray(self.corner + units * self.widths)
 
     def place(self, rows: FloatArray) -> tuple[IntArray, FloatArray]:
         """Return each row's cell, and its offset from the cell's midpoint, magnified as the cell was cut."""

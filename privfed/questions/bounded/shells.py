@@ -57,8 +57,7 @@ class DistanceHistogram(FromPoint):
         """Return the outer radius of each shell, descending, float64 of shape (n_bins,)."""
         # Thinner shells than a millionth of the radius are none: the last ones are empty then.
         octaves = np.minimum(np.arange(self.n_bins) / SHELLS_PER_OCTAVE, 20.0)
-        edges: FloatArray = self.radius * np.exp2(-octaves)
-        return edges
+        return np.asarray(self.radius * np.exp2(-octaves))
 
     def place(self, rows: FloatArray) -> tuple[IntArray, FloatArray]:
         """Return each row's shell, and its offset."""
