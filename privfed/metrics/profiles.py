@@ -108,7 +108,9 @@ class Profiles:
     def to_dict(self) -> dict[str, Any]:
         """Return them as JSON types; what is of no rows is None."""
         return {
-            name: one.to_dict() if hasattr(one, "to_dict") else plain(np.asarray(one).tolist())
+            name: one.to_dict()
+            if isinstance(one, Profiles | PrivacySpent)
+            else plain(np.asarray(one).tolist())
             for name, one in vars(self).items()
             if one is not None
         }

@@ -19,6 +19,7 @@ from privfed.federation.clients import gather
 from privfed.metrics import Profiles
 from privfed.questions.bounded.bounded_metrics import BoundedProfiles
 from privfed.questions.cluster_spread import ClusterProfiles
+from tests.some import some
 
 RNG = np.random.default_rng(3)
 ROWS = np.concatenate([RNG.normal(middle, 1.0, (30, 2)) for middle in (0.0, 9.0, 30.0)])[RNG.permutation(90)]
@@ -157,12 +158,12 @@ def test_intervals_cover_what_the_sums_would_say_without_noise(
     for seed in range(60):
         clients = drawn(seed)
         found = metrics.profiles(clients, MIDDLES, privacy=claim(**words), protocol="plain", radius=radius)
-        for name, value in exact(np.vstack(clients), MIDDLES, radius).items():
+        for name, value in some(exact(np.vstack(clients), MIDDLES, radius).items()):
             low, noised, high = (getattr(one, name) for one in (found.low, found, found.high))
             known = np.isfinite(noised)
             assert ((low <= noised) & (noised <= high))[known].all()
             covered[name].append(((low - 1e-6 <= value) & (value <= high + 1e-6))[known])
-    for name, each in covered.items():
+    for name, each in some(covered.items()):
         # Of 180 cells six deviations below .95; those of spreads are wider than the level needs.
         assert np.concatenate(each).mean() > 0.85, name
 
@@ -172,7 +173,7 @@ def test_intervals_cover_what_the_sums_would_say_without_noise(
 def test_with_little_noise_they_are_those_of_clipped_rows(radius: float | None, within: float) -> None:
     clients = drawn(1, 6000)
     found = metrics.profiles(clients, MIDDLES, privacy=claim(epsilon=2000.0), protocol="plain", radius=radius)
-    for name, value in exact(np.vstack(clients), MIDDLES, radius).items():
+    for name, value in some(exact(np.vstack(clients), MIDDLES, radius).items()):
         unit = {"sizes": 6000.0}.get(name, WIDE if radius is None else radius)
         np.testing.assert_allclose(getattr(found, name) / unit, value / unit, atol=within)
     if radius is None:
@@ -228,7 +229,7 @@ def test_records_keep_to_their_bounds_and_squares_differ_by_no_more(
     question = BoundedProfiles(ranges=ranges, centers=centers, radius=radius)
     rows = ranges.clip(rng.normal(0, 60, (12, d)))
     each = [question.answer(ClientData(row[None]), rng) for row in rows]
-    for name, bound in question.bounds.items():
+    for name, bound in some(question.bounds.items()):
         values = np.stack([one[name].ravel() for one in each])
         apart = np.linalg.norm(values[:, None] - values, axis=2).max()
         assert np.linalg.norm(values, axis=1).max() <= bound.l2
