@@ -18,7 +18,7 @@ truth_options = stacked(
         type=options.PATH,
         help="The clients' rows of the run, to score against.  [default: those of the run]",
     ),
-    click.option("--group", metavar="COLUMN", help="Column of the truth that says whose a row is."),
+    click.option("--group", metavar="COLUMN", help="Column of the truth that names the client of a row."),
     click.option(
         "--columns",
         metavar="A,B,...",
@@ -61,7 +61,7 @@ audit_options = stacked(
     ),
     click.option("--client", metavar="NAME", help="For --my-rows: yours, if the table has several clients."),
     click.option(
-        "--id", metavar="COLUMN", help="For --my-rows: column with whose each row is.  [default: the run's]"
+        "--id", metavar="COLUMN", help="For --my-rows: column that names the person.  [default: the run's]"
     ),
     click.option(
         "--journal",
@@ -104,7 +104,7 @@ attacks_option = click.option(
 @command(
     None,
     "privfed.attacks.commands.attacking:attack",
-    "Attack a run: what could be learned from what was seen.",
+    "Attack a run: what could someone learn from it?",
     click.argument("run_folders", metavar="RUN...", nargs=-1, required=True, type=options.PATH),
     attacks_option,
     truth_options,
@@ -152,9 +152,12 @@ attacks_option = click.option(
         "--colluding names, by what they see together.",
     ),
     click.option(
-        "--colluding", metavar="A,B,...", callback=options.names, help="Clients that help the attacker."
+        "--colluding",
+        metavar="A,B,...",
+        callback=options.names,
+        help="Clients that help the attacking party.",
     ),
-    click.option("--client", metavar="NAME", help="Client to attack, where the view shows single ones."),
+    click.option("--client", metavar="NAME", help="Client to attack, if the party saw single clients."),
     click.option(
         "--most-rows",
         type=click.IntRange(1),
@@ -169,24 +172,24 @@ attacks_option = click.option(
     options.printing_options,
 )
 def attack() -> None:
-    """Run attacks on what a party saw of the runs in folders RUN..., and score them against the truth.
+    """Attack the runs in folders RUN... with what one party saw, and compare the claims with the true rows.
 
-    Several runs of the same rows are attacked together: their sums add up, and a client that was away from
-    one of them may be solved for. Their reports are in a folder of their own within the first run's.
-    Parameters of attacks that --attack names are options, too: --help beside it lists them.
-    Attacks read only the party's view of the transcript; the clients' rows are used for scoring. An attack
-    that finds nothing to work on is left out, with the reason, and what was shown and read by none is listed.
-    Each attack that runs gets a picture beside attacks.json. Each report is stored when it is done: the same
-    command continues where it was stopped, and runs only what is new; reports with other settings (client,
-    seed, rows) are replaced. Each party, with those who collude with it, has reports of its own, and all of
-    them are shown. docs/attacks says what each attack does, and what stops it.
+    Attacks read only what the party saw. The clients' rows are used to score them. Name several runs of the
+    same rows to attack them together, because their sums add up.
+
+    Reports go into attacks.json, with a picture of each. An attack that has nothing to work on is left out,
+    with the reason. What was shown and no attack read is listed. The same command continues where it was
+    stopped.
+
+    `privfed attack RUN --attack NAME --help` shows the options of an attack. docs/attacks says what each
+    attack does, and what stops it.
     """
 
 
 @command(
     None,
     "privfed.attacks.commands.auditing:audit",
-    "Test a privacy claim against what came out.",
+    "Test the privacy claim of a run.",
     click.argument("subject", metavar="RUN|FILE", type=options.PATH),
     audit_options,
     click.option(

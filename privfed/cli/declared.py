@@ -99,8 +99,8 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if self.claims and (missing or others):
             listed = ", ".join([*(f"--{name}" for name in missing), *others])
             raise ArgumentError(
-                f"differential privacy is claimed in full or not at all; missing: {listed}."
-                + " What is found in the rows would tell of them, so that it is declared." * bool(others)
+                f"differential privacy needs all options of a claim; missing: {listed}."
+                + " They must be declared, because what is read from the rows reveals it." * bool(others)
             )
 
     def privacy(self) -> Privacy | None:

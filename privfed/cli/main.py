@@ -14,9 +14,10 @@ from privfed.version import __version__
 @click.version_option(__version__, prog_name="privfed")
 @click.pass_context
 def main(context: click.Context) -> None:
-    """Cluster the data of several clients through sums over the clients.
+    """Cluster the rows of several clients, of whom the server sees sums alone.
 
-    Clients are simulated in this process, but those of `flower`.
+    All commands simulate the clients in this process, except `privfed flower`, which connects machines.
+    To begin: `privfed example clients.csv` writes a table, and prints the next command.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
@@ -61,17 +62,16 @@ def example() -> None:
         "--plan",
         type=click.IntRange(1),
         metavar="ROWS",
-        help="Ask nothing: print what noise --algorithm dp would have on about so many rows.",
+        help="Ask nothing; print how much noise --algorithm dp would have on about this many rows.",
     ),
     options.printing_options,
 )
 def fit() -> None:
-    """Cluster the rows of DATA, whose clients are simulated, or train models of their labels.
+    """Cluster the rows of DATA, or train models of their labels. Clients are simulated in this process.
 
-    DATA is a table (.csv, .csv.gz, .tsv, .parquet, .xlsx, .npz) with a column that names each row's client,
-    or a folder with one table for each client. The folder of the run gets the centroids, the result as
-    JSON, a picture, and the transcript from which `privfed resume` continues. Options of algorithms without
-    a default have the algorithm's own; with an --algorithm of yours, its parameters are options too.
+    DATA is a table (.csv, .csv.gz, .tsv, .parquet, .xlsx, .npz) with a column that names each row's client
+    (--group), or a folder with one table for each client. The folder --out gets the centroids, the result
+    as JSON, a picture, and the transcript from which `privfed resume` continues.
     """
 
 
@@ -95,9 +95,9 @@ def fit() -> None:
     options.printing_options,
 )
 def resume() -> None:
-    """Finish the run in folder RUN: its recorded totals are replayed, and the rest is asked.
+    """Finish the run in folder RUN. Totals that it recorded are not asked again.
 
-    The centroids are those of a run that was never stopped. A finished run's results are written again.
+    The centroids are those of a run that was never stopped. The results of a finished run are written again.
     """
 
 
@@ -116,34 +116,36 @@ def resume() -> None:
     click.option(
         "--out-folder",
         type=options.PATH,
-        help="Where DATA is a folder with a table of each client: new folder for a CSV file of each.",
+        help="New folder for a CSV file of each client, if DATA is a folder with one table for each.",
     ),
     click.option(
         "--schema",
         type=options.PATH,
-        help="File that says what the columns of DATA mean, for a run of nodes, or where"
-        " that of RUN does not name the file.",
+        help="Schema of DATA, for a run of nodes, or if the schema of RUN does not name this file.",
     ),
     options.separator_option,
     click.option(
         "--keep",
         metavar="A,B,...",
         callback=options.names,
-        help='Columns of DATA to write beside the cluster, as they stand there; "all" for all.',
+        help='Columns of DATA to write beside the cluster, unchanged; "all" for all.',
     ),
-    click.option("--cluster", type=click.IntRange(0), help="Of a run that trained models: whose model."),
-    click.option("--merged", is_flag=True, help="The clusters of privfed merge, in place of the centers'."),
+    click.option(
+        "--cluster", type=click.IntRange(0), help="Cluster whose model is used, if RUN trained models."
+    ),
+    click.option(
+        "--merged", is_flag=True, help="Print the cluster that privfed merge gave to the row's center."
+    ),
     options.own_model_option,
 )
 def predict() -> None:
     """Print the cluster of each row of DATA, a table with the columns of RUN; other columns are ignored.
 
-    Where DATA is a folder with a table of each client, write a file of each (--out-folder).
+    If DATA is a folder with one table for each client, a file for each is written into --out-folder.
 
-    RUN is the folder of `privfed fit`, `privfed select-k` (the number of clusters that was chosen) or
-    `privfed flower run`. Of a run that trained models, print the class that a cluster's model gives each row.
-    Under differential privacy the claim of RUN is printed on stderr. It covers centroids and models only, as
-    a row's cluster or class is computed from the row itself.
+    RUN is the folder of `privfed fit`, `privfed select-k` or `privfed flower run`. If it trained models, the
+    class that a cluster's model gives each row is printed. Under differential privacy the claim of RUN is
+    printed on stderr. It covers centroids and models only: a row's cluster is computed from the row itself.
     """
 
 
@@ -153,14 +155,15 @@ def predict() -> None:
     "Join the centers of a run to clusters of any shape.",
     options.run_argument,
     click.option(
-        "-k", "--n-clusters", type=click.IntRange(1), help="Number of clusters.  [default: as the tree says]"
+        "-k", "--n-clusters", type=click.IntRange(1), help="Number of clusters.  [default: read off the tree]"
     ),
     click.option(
         "--linkage",
         type=click.Choice(["single", "average", "complete", "ward"]),
         default="single",
         show_default=True,
-        help="Distance between clusters: of their nearest centers, or for compact ones another.",
+        help="Distance between clusters. single, of their nearest centers, finds any shape; the others find "
+        "compact ones.",
     ),
     options.picture_option,
     options.json_option,
@@ -200,10 +203,11 @@ def show() -> None:
     options.json_option,
 )
 def summary() -> None:
-    """Summarize the rows of DATA, whose clients are simulated, from secure sums.
+    """Count the rows of DATA, and print mean, deviation and range of each column, from secure sums.
 
     DATA is a table with a column that names each row's client, or a folder with one table for each client.
-    Lowest and highest are the declared domain's, else edges of public bins around all rows.
+    The clients are simulated. Lowest and highest are the declared ones, or edges of public bins around all
+    rows: never the values of single rows.
     """
 
 
@@ -218,7 +222,7 @@ def summary() -> None:
     click.option(
         "--max-k",
         type=int,
-        help="Most clusters.  [default: clients are asked how many each finds on its own]",
+        help="Most clusters.  [default: clients say how many each finds on its own]",
     ),
     options.clustering_option,
     click.option(
@@ -253,7 +257,7 @@ def select_k() -> None:
 @command(
     main,
     "privfed.cli.measuring:measure",
-    "Ask private metrics of a run's clusters, with intervals.",
+    "Ask for private metrics of a run's clusters.",
     options.run_argument,
     options.source_options,
     options.config_option,
@@ -265,8 +269,8 @@ def select_k() -> None:
     options.json_option,
 )
 def measure() -> None:
-    """Ask the clients of DATA for metrics of the centroids in folder RUN, under a claim of their own.
+    """Ask the clients of DATA for metrics of the centroids in folder RUN, under differential privacy.
 
-    Each is printed with the interval that its noise leaves open, and added to metrics.json of RUN. Scores of
-    labels, such as accuracy, need --label and --classes; all of them are asked at once.
+    Each metric is printed with an interval that allows for its noise, and added to metrics.json of RUN.
+    Scores against labels, such as accuracy, need --label and --classes; one question answers all of them.
     """

@@ -89,7 +89,7 @@ def check_asked(metrics: Sequence[str], known: Centroids, classes: Sequence[str]
         if name in OF_LABELS and not classes:
             raise ArgumentError(
                 f"{name} compares clusters with labels: name all classes that there may be with --classes, "
-                "and the column with --label. Classes that were found in the rows would tell of them."
+                "and the column with --label. A list of classes that is read from the rows would reveal them."
             )
 
 

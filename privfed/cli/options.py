@@ -93,7 +93,7 @@ columns_option = click.option(
     help="Feature columns.  [default: all but group, label and id]",
 )
 separator_option = click.option(
-    "--separator", metavar="CHAR", help="Between the fields of a CSV file.  [default: found]"
+    "--separator", metavar="CHAR", help="Character between the fields of a CSV file.  [default: found]"
 )
 seed_option = click.option(
     "--seed",
@@ -129,15 +129,15 @@ missing_option = click.option(
     "--missing",
     metavar="leave-out|NUMBER",
     callback=missing,
-    help="Rule for rows without a number in some column: leave them out, or put a public number in its "
-    "place, row by row.  [default: an error; with --epsilon leave-out]",
+    help="What becomes of a row with a missing number: it is left out, or this public number takes its place."
+    "  [default: an error; with --epsilon leave-out]",
 )
 
 between_option = click.option(
     "--between",
     is_flag=True,
-    help="Ask how much of each column's variance lies between the clients' own means: one sum more, of four "
-    "clients at least, not with --epsilon.",
+    help="Ask which share of each column's variance lies between the clients' means (one more sum). It needs "
+    "four clients, and is not for --epsilon.",
 )
 
 bins_option = click.option(
@@ -155,7 +155,7 @@ clients_options = stacked(
         "--clients",
         metavar="A,B,...|@FILE",
         callback=listed,
-        help="All clients, or a file with one name a line; declares them if --epsilon and --group are given.",
+        help="Names of all clients, or a file with one name a line; needed with --epsilon and --group.",
     ),
     heading="Rows",
 )
@@ -163,7 +163,7 @@ clients_options = stacked(
 id_option = click.option(
     "--id",
     metavar="COLUMN",
-    help="Column with whose each row is, for --group-size and --unit user; never a feature.",
+    help="Column that names the person of each row, for --group-size and --unit user. It is no feature.",
 )
 
 source_options = stacked(
@@ -171,11 +171,11 @@ source_options = stacked(
     click.option(
         "--label",
         metavar="COLUMN",
-        help="Column of true labels, to score against (not with --epsilon); never a feature.",
+        help="Column of true labels. It is no feature; clusters are compared with it (not with --epsilon).",
     ),
     columns_option,
     click.option(
-        "--drop", metavar="A,B,...", callback=names, help="Columns that are no features; not with --columns."
+        "--drop", metavar="A,B,...", callback=names, help="Columns to leave out; not with --columns."
     ),
     id_option,
     separator_option,
@@ -200,9 +200,9 @@ scale_option = click.option(
     "--scale",
     type=click.Choice(["standard", "range", "robust", "none"]),
     help="Scale the columns over all clients first: to mean 0 and variance 1, to [0, 1], or by their "
-    "quartiles. Centroids are written in the columns' units. With --epsilon standard takes 30 % of the "
-    "budget and robust 25 %; range maps --low and --high and asks nothing.  [default: none; with --epsilon "
-    "robust, if the ranges differ]",
+    "quartiles. Centroids stay in the columns' units. With --epsilon, standard takes 30 % of the budget, "
+    "robust 25 %, and range, which uses --low and --high, nothing.  [default: none; with --epsilon robust, "
+    "if the ranges differ]",
 )
 
 learnt_scale_option = click.option(
@@ -222,8 +222,8 @@ classes_option = click.option(
 group_size_option = click.option(
     "--group-size",
     type=click.IntRange(1),
-    help="Clients answer from the means of groups of so many alike rows, or ids, and more (docs/groups.md); "
-    "not with --epsilon.  [default: 1]",
+    help="Clients answer from means of groups of at least this many similar rows, or ids (docs/groups.md). "
+    "Not with --epsilon.  [default: 1]",
 )
 
 metrics_option = click.option(
@@ -237,14 +237,14 @@ metrics_option = click.option(
 profile_option = click.option(
     "--profile",
     is_flag=True,
-    help="Ask for two sums more: size, means and spreads of the clusters, and how many clients are in each; "
-    "privfed profile prints them.",
+    help="Also ask for the size, means and spreads of each cluster, and how many clients are in it (two more "
+    "sums); privfed profile prints them.",
 )
 
 _CLUSTERING = (
     "dp: k-means under differential privacy; dwf, ewf: dynamically or equally weighted federated "
-    "k-means; lloyd: dwf with one local step; minibatch: federated mini-batch k-means; fkm, kfed; fuzzy: "
-    "federated fuzzy c-means."
+    "k-means; lloyd: dwf with one local step; minibatch: federated mini-batch k-means; fkm, kfed: of each "
+    "client's own clusters; fuzzy: federated fuzzy c-means; mixture: Gaussian mixture."
 )
 algorithm_option, clustering_option = (
     click.option("--algorithm", type=kind, default="dwf", show_default=True, help=text)
@@ -263,9 +263,9 @@ sum_options = stacked(
         type=Registered("privfed.protocols.secure_sums:SECURE_SUMS"),
         default="masked",
         show_default=True,
-        help="Secure sum: masked shows the server only totals; with masked-verified clients get and check "
-        "them too. With group-masked and ckks the clients open the totals and the server sees none. Plain "
-        "shows the server every client's statistics.",
+        help="Secure sum. With masked the server sees totals only; with masked-verified clients read and "
+        "check them, too. With group-masked and ckks clients open the totals, and the server sees none. "
+        "With plain the server sees every client's statistics.",
     ),
     seed_option,
     heading="Secure sum",
@@ -282,34 +282,40 @@ clip_option = stacked(
 
 _bound = partial(click.option, metavar="X[,Y,...]", callback=numbers)
 declared_options = stacked(
-    _bound("--low", help="Declared lowest value of the features; with --high."),
-    _bound("--high", help="Declared highest value of the features; with --low."),
-    click.option("--max-rows", type=int, help="Declared most rows of a client; with --low and --high."),
+    _bound(
+        "--low",
+        help="Lowest possible value: one number, or one for each column. Do not read it off the rows.",
+    ),
+    _bound("--high", help="Highest possible value, likewise."),
+    click.option("--max-rows", type=int, help="Most rows that a client may have; with --low and --high."),
     click.option(
         "--epsilon",
         type=float,
-        help="Claim differential privacy: with --delta, --unit, --neighbours, --low, --high, and beside "
-        "--group with --clients. Or see --budget.",
+        help="Claim differential privacy with this epsilon. It needs --delta, --unit, --neighbours, --low, "
+        "--high, and beside --group also --clients. Or see --budget.",
     ),
-    click.option("--delta", type=float, help="Delta of the claim, far below one over the number of units."),
+    click.option(
+        "--delta", type=float, help="Delta of the claim: far below 1 / number of protected rows or people."
+    ),
     click.option(
         "--unit",
         type=click.Choice(["record", "user", "client"]),
-        help="The unit that is protected; user with --id and --rows-per-user.",
+        help="What is protected: one row, all rows of one user (with --id and --rows-per-user), or a whole "
+        "client.",
     ),
     click.option(
-        "--rows-per-user", type=click.IntRange(1), help="With --unit user: most rows of a user that count."
+        "--rows-per-user", type=click.IntRange(1), help="With --unit user: how many rows of a user count."
     ),
     click.option(
         "--neighbours",
         type=click.Choice(["add-remove", "replace-one"]),
-        help="Which inputs count as neighbouring.",
+        help="Whether the protected unit may be added or removed, or replaced by another.",
     ),
     click.option(
         "--noise",
         type=click.Choice(["distributed", "local", "server"]),
-        help="Who adds the noise: the clients of a sum together (the default), each client alone, or the "
-        "server, to sums that only clients open.",
+        help="Who adds the noise: all clients together (the default), each client alone, or the server, to "
+        "sums that only clients open.",
     ),
     click.option(
         "--mechanism",
@@ -317,7 +323,7 @@ declared_options = stacked(
         help="Distribution of the noise: discrete Gaussian by default.",
     ),
     click.option(
-        "--spare", type=float, help="Share of the budget kept for sums that have to be asked again."
+        "--spare", type=float, help="Share of the budget that is kept for sums that are asked again."
     ),
     click.option(
         "--budget",
@@ -325,7 +331,9 @@ declared_options = stacked(
         help="Pay from this budget (privfed budget), which says epsilon, delta, unit and neighbours; with "
         "--share, --low and --high.",
     ),
-    click.option("--share", type=float, help="Share of the whole --budget that this command spends."),
+    click.option(
+        "--share", type=float, help="Share of the whole --budget that this command spends: .3 is 30 %."
+    ),
     click.option("--purpose", metavar="TEXT", help="For the --budget's log.  [default: what is asked]"),
     heading="Declared ranges and differential privacy",
 )

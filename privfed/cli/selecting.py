@@ -94,8 +94,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the contents of `selection.json`; `table` has one row for each number of clusters.
 
     `privacy` is the claim of differential privacy of the whole selection, None without one; `noised` names
-    the fields that come from noised totals, `no_interval` says why the index has none; `of` says what index
-    and inertia are of.
+    the fields that come from noised totals, `no_interval` says why the index has none; `of` names what index
+    and inertia were computed on: rows or group means.
     """
 
     format: int = run_folder.RESULT_FORMAT

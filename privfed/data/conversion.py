@@ -222,9 +222,9 @@ def _not_numeric(name: str, origin: str, reason: str, needed: bool) -> DataError
     others = (
         ""
         if needed
-        else ", leave it out (drop=), choose others (columns=), or say what else it is (group=, label=, id=)"
+        else "say what it is (group=, label=, id=), leave it out (drop=), choose others (columns=), or "
     )
-    return DataError(f"column {name!r} of {origin} is not numeric ({reason}); write numbers in it{others}.")
+    return DataError(f"column {name!r} of {origin} is not numeric ({reason}); {others}write numbers in it.")
 
 
 def _not_text(column: pl.Series, origin: str, role: str) -> DataError:

@@ -84,7 +84,7 @@ def open_federation(request: FederationRequest) -> Federation:
         raise RefusedError(names, stage="join", note=", and nothing was paid")
     run = _pay(request, configuration)
     seen = request.clients.answering(request.policy)
-    # Whose objects are passed again would answer from what they trained in another fit.
+    # A client object that was used in another fit would reuse what it trained there, so it is reset.
     data = None if seen is None else tuple(one.anew() for one in seen)
     connection = engine.connect(
         Opening(

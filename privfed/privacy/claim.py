@@ -38,15 +38,14 @@ from privfed.privacy.adversaries import PAGE, SEEDED, against_whom, lemmas_of
 from privfed.privacy.plan import Plan
 
 COMPOSED = {
-    Mechanism.GAUSSIAN: "exact Gaussian differential privacy over all releases, discretisation charged",
-    Mechanism.SKELLAM: "Renyi differential privacy of Skellam noise over all releases, "
-    "at an order fixed before",
+    Mechanism.GAUSSIAN: "all releases together, by Gaussian differential privacy, rounding included",
+    Mechanism.SKELLAM: "all releases together, by Renyi differential privacy at an order fixed before",
 }
 """Mechanism -> description of how its releases are composed."""
 
 COMPOSED_STEPS = (
-    "privacy-loss distribution of Poisson-sampled Gaussian steps over all agreed trainings of a client, "
-    "discretisation and rounding charged"
+    "all agreed trainings of a client together, by the privacy loss of Poisson-sampled Gaussian steps, "
+    "rounding included"
 )
 """How the steps of clients that train by DP-SGD are composed."""
 
@@ -232,7 +231,7 @@ def claimed(
         noise=terms.noise,
         mechanism=terms.mechanism,
         seeded=terms.seeded,
-        composed=f"{composed}; computational, since masks and noise come from keyed generators; "
+        composed=f"{composed}; holds while the keyed generators of masks and noise are not broken; "
         f"proof: {', '.join([PAGE, *lemmas_of(terms)])}",
         against=against_whom(terms, configuration, one_key, by_author),
         payments=payments,

@@ -48,8 +48,8 @@ _ANCHOR_STEPS = 8.0
 
 @lru_cache(maxsize=16)
 def _normals(n_features: int, n_planes: int) -> FloatArray:
-    # All are drawn at once, so that fewer hyperplanes are the first of more. As many as there are dimensions
-    # are orthogonal.
+    # All are drawn at once, so that the first m are the cut for m. The first ones, as many as there are
+    # dimensions, are orthogonal.
     rng = np.random.default_rng(_SEED)
     orthogonal = drawn_normals(n_features, n_features, rng)[:MOST_PLANES]
     return frozen_array(np.concatenate([orthogonal, drawn_normals(n_features, MOST_PLANES, rng)])[:n_planes])

@@ -145,7 +145,7 @@ def test_a_profile_is_in_the_columns_units(table: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     run("fit", table, *FIT, "--profile", "--out", folder)
     run("profile", folder, "--out", tmp_path / "p.csv", "--no-picture")
-    cluster, size, _, mean, std, _ = (tmp_path / "p.csv").read_text().splitlines()[2].split(",")
+    cluster, size, _, mean, std, *_ = (tmp_path / "p.csv").read_text().splitlines()[2].split(",")
     labels = np.array(run("predict", folder, table).stdout.split()[1:], dtype=int)
     own = rows_of(table)[labels == int(cluster)]
     assert len(own) == float(size)

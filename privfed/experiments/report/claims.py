@@ -71,8 +71,8 @@ class ComposedBudget:
             "reader of all of them."
             + f" {self.seeded} are seeded runs: their noise repeats, and nobody is protected."
             * (self.seeded > 0)
-            + f" {self.open_fits} on the same rows have none, or another kind: with these, nothing holds."
-            * (self.open_fits > 0)
+            + f" {self.open_fits} fits on the same rows have no guarantee, or one of another kind. Together "
+            "with them, no guarantee holds." * (self.open_fits > 0)
         )
 
 

@@ -132,10 +132,15 @@ def flower() -> None:
     ),
     click.option("--port", type=int, help="Port of the SuperLink.  [default: 9092]"),
     click.option(
-        "--columns", metavar="A,B,...", callback=options.names, help="Columns, where tables do not name them."
+        "--columns",
+        metavar="A,B,...",
+        callback=options.names,
+        help="Names of the columns, if tables have none.",
     ),
     click.option("--renew", is_flag=True, help="Give the SuperLink a new certificate."),
-    click.option("--name", default="coordinator", show_default=True, help="The coordinator's, at first."),
+    click.option(
+        "--name", default="coordinator", show_default=True, help="Name of the coordinator, in a new FOLDER."
+    ),
 )
 def add() -> None:
     """Add the nodes of these CARDs (ward3.pub) to the list in FOLDER, and write FOLDER.kit for everybody.
@@ -166,7 +171,7 @@ module_option = partial(
 )
 
 max_epsilon_option = click.option(
-    "--max-epsilon", type=float, help="Only under differential privacy, of so much over all fits."
+    "--max-epsilon", type=float, help="Differential privacy alone, and at most this epsilon over all fits."
 )
 
 
@@ -217,12 +222,12 @@ APPROVED = "such as WeightedKMeans, FuzzyCMeans, PrivateKMeans, FeatureMoments"
     click.option(
         "--id",
         metavar="COLUMN",
-        help="Column with whose each row is, for groups of rows and unit user; no feature.",
+        help="Column that names the person of each row, for groups of rows and unit user. It is no feature.",
     ),
     click.option(
         "--classes",
         type=click.IntRange(2),
-        help="How many classes labels tell apart; others are none. [default: any]",
+        help="Number of classes; other labels are none.  [default: any]",
     ),
     click.option(
         "--times",
@@ -241,7 +246,9 @@ APPROVED = "such as WeightedKMeans, FuzzyCMeans, PrivateKMeans, FeatureMoments"
     click.option("--group-size", type=click.IntRange(1), help="Rows of a group whose mean stands for them."),
     max_epsilon_option,
     click.option(
-        "--order", type=click.IntRange(2), help="Of these fits' Renyi filter, for DP-SGD or Skellam noise."
+        "--order",
+        type=click.IntRange(2),
+        help="Order of the Renyi filter, for fits with DP-SGD or Skellam noise.",
     ),
     click.option("--max-fits", type=click.IntRange(1), help="Most fits on these rows."),
     click.option(
@@ -258,9 +265,9 @@ APPROVED = "such as WeightedKMeans, FuzzyCMeans, PrivateKMeans, FeatureMoments"
 def join() -> None:
     """Make FOLDER for a party, with identity, journal, keys and settings, and FOLDER.pub to send.
 
-    The node answers what you approve, and asks for what no option says: which algorithms may run on the rows,
-    and whether they answer from means of groups or under differential privacy. The rows are read as a running
-    node reads them, and counted for you alone: nothing of it is sent.
+    The node answers only what you approve. If no option says it, you are asked which algorithms may run on
+    the rows, and whether they answer from means of groups or under differential privacy. The rows are read as
+    a running node reads them, and counted for you alone: nothing of it is sent.
     """
 
 

@@ -158,7 +158,7 @@ def categories() -> None:
 @command(
     None,
     "privfed.tables.commands.tabular:check",
-    "Say what a schema makes of a table.",
+    "Check a table against a schema.",
     click.argument("data", type=options.PATH, callback=existing),
     click.option(
         "--schema",
@@ -222,7 +222,7 @@ def profile() -> None:
 @command(
     None,
     "privfed.tables.commands.surviving:survival",
-    "Compare the clusters' survival.",
+    "Compare how long rows of each cluster survive.",
     options.run_argument,
     options.clients_options,
     options.separator_option,

@@ -97,7 +97,7 @@ def test_fits_without_a_guarantee_and_seeded_runs_are_said(small: Plan) -> None:
     (one,) = composed(row(small, claim(seeded=True), 2), row(small, None, 3))
     assert (one.seeded, one.open_fits) == (2, 3)
     assert "nobody is protected" in str(one)
-    assert "3 on the same rows have none" in str(one)
+    assert "3 fits on the same rows have no guarantee" in str(one)
 
 
 def test_a_study_without_privacy_claims_nothing(small: Plan) -> None:
