@@ -33,6 +33,7 @@ from privfed.questions.nested_cells import NestedCells
 from privfed.questions.slots import Slots
 from tests.core.question_examples import EXAMPLES
 from tests.default_run import examples
+from tests.raised import forbidden_by
 from tests.seeded import seeded
 from tests.some import some
 
@@ -178,7 +179,7 @@ BEYOND: dict[str, Callable[[], Question]] = {
 @pytest.mark.parametrize("what", BEYOND)
 def test_what_costs_too_much_is_refused_before_anything_is_made(what: str) -> None:
     data = BEYOND[what]().to_bytes()
-    with peak_memory() as memory, pytest.raises(PolicyError, match=r"^agreement:size$"):
+    with peak_memory() as memory, forbidden_by("agreement:size"):
         question_from_bytes(data)
     assert memory[0] < 8 * len(data) + FIXED
 

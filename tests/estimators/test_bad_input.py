@@ -13,6 +13,7 @@ from privfed.data import load_clients
 from privfed.errors import ArgumentError, DataError, PrivFedError, RefusedError
 from privfed.federation.clients import gather
 from privfed.protocols import Plain
+from tests.raised import parameter_refused
 
 Clients = list[np.ndarray]
 
@@ -255,7 +256,7 @@ def test_bad_weights_are_an_error(blobs: Clients, weights: Any) -> None:
 
 
 def test_clients_per_round_and_cohorts_exclude_each_other(blobs: Clients) -> None:
-    with pytest.raises(ArgumentError, match="not both"):
+    with parameter_refused("clients_per_round"):
         DWFKMeans(3, protocol="plain", clients_per_round=5, cohorts=[[0, 1]]).fit(blobs)
 
 

@@ -33,6 +33,7 @@ from privfed.federation.clients import gather
 from privfed.federation.opening import open_over
 from privfed.federation.simulation import KeptGroups
 from tests.core.question_examples import EXAMPLES
+from tests.raised import parameter_refused
 from tests.some import some
 from tests.twins import M, twin_clients
 
@@ -242,7 +243,7 @@ def test_a_run_is_resumed_with_the_same_groups(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [0, -1, 2.0, True, None])
 def test_a_group_size_is_a_whole_number_of_at_least_1(size: Any) -> None:
-    with pytest.raises(ArgumentError, match="group_size"):
+    with parameter_refused("group_size"):
         ClientPolicy(group_size=size)
 
 

@@ -13,12 +13,13 @@ from sklearn.preprocessing import StandardScaler
 
 from privfed import Ball, Box, ClientPolicy, Simulation
 from privfed.engines.in_process import Fault
-from privfed.errors import ArgumentError, DataError, RefusedError, ResumeError
+from privfed.errors import ArgumentError, DataError, ResumeError
 from privfed.estimators.local_steps import FederatedMiniBatchKMeans
 from privfed.estimators.saving import NotFittedError
 from privfed.protocols import Plain
 from tests.default_run import covering
 from tests.estimators.checks import scikit_learns_checks
+from tests.raised import refused_with
 
 Clients = list[np.ndarray]
 
@@ -155,7 +156,7 @@ def test_policy_may_allow_the_questions_of_this_algorithm_only(blobs: Clients, p
     asked = frozenset({"FeatureRanges", "CellSums", "MiniBatchMovements", "Inertia"})
     words: dict[str, Any] = {"max_iter": 2, "protocol": protocol}
     FederatedMiniBatchKMeans(3, policy=ClientPolicy(questions=asked), **words).fit(blobs)
-    with pytest.raises(RefusedError, match="policy:question"):
+    with refused_with("policy:question"):
         fewer = ClientPolicy(questions=asked - {"MiniBatchMovements"})
         FederatedMiniBatchKMeans(3, policy=fewer, **words).fit(blobs)
 

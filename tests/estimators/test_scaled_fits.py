@@ -37,6 +37,7 @@ from privfed.federation.clients import gather
 from privfed.privacy.accounting import budget_of
 from privfed.privacy.derived import parts
 from privfed.questions.histograms import GAUSSIAN_IQR
+from tests.raised import parameter_refused
 
 RNG = np.random.default_rng(7)
 MIDDLES = np.array([[0.0, 0.0, 0.0], [6.0, 0.0, 5.0], [0.0, 7.0, 5.0]])
@@ -354,5 +355,5 @@ def test_a_ball_is_refused() -> None:
 
 def test_a_federation_is_scaled_no_more() -> None:
     federation = lloyd().fit(CLIENTS).federation_
-    with pytest.raises(ArgumentError, match="leave scale= out"):
+    with parameter_refused("scale"):
         privfed.select_n_clusters(federation, range(2, 4), estimator=lloyd(scale="standard"))

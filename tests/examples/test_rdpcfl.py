@@ -20,6 +20,7 @@ from privfed.privacy.dp_sgd import epsilon_of_fit
 from privfed.privacy.sampler import SecureBits, SeededBits
 from tests.deep.estimators.test_private import CLIENTS, RECORDS, SEEDED
 from tests.deep.population import accuracy, clients, kinds, same
+from tests.raised import parameter_refused
 
 WORDS: dict[str, Any] = {"n_classes": 3, "n_clusters": 3, "rounds": 8, "epochs": 2, "learning_rate": 0.5}
 CLEAR: dict[str, Any] = {**WORDS, "batch_size": 8, "domain": Box(0, 1), "random_state": 1}
@@ -220,7 +221,7 @@ def test_a_mixture_that_does_not_fit_is_refused_by_clients() -> None:
         replace(asked, models=asked.models[:2])
     with pytest.raises(ArgumentError, match="positive"):
         replace(asked.mixture, variances=np.zeros(3))
-    with pytest.raises(ArgumentError, match="choice_noise"):
+    with parameter_refused("choice_noise"):
         replace(
             asked,
             choice="most-right",

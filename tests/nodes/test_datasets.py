@@ -32,6 +32,7 @@ from tests.default_run import slow
 from tests.nodes.elsewhere import Elsewhere
 from tests.nodes.journals import Asked, agreement, new_party, request
 from tests.party.killing import KILLED, SURVIVED, killed_at
+from tests.raised import forbidden_by
 from tests.some import some
 from tests.twins import M, twins
 
@@ -96,13 +97,13 @@ def test_a_data_set_is_exact_grouped_or_private_for_life(tmp_path: Path) -> None
 def test_a_fit_that_runs_is_not_answered_from_rows_once_its_owner_takes_groups_away(tmp_path: Path) -> None:
     own, journal = new_party(tmp_path)
     begin(journal, own, numbered(9), 0)
-    with pytest.raises(PolicyError, match=r"^journal:grouped$"):
+    with forbidden_by("journal:grouped"):
         journal.begin(agreement(own, 0), 0, "rows", ClientPolicy(undeclared=True))
 
 
 def test_groups_and_a_guarantee_are_refused_by_name(tmp_path: Path) -> None:
     own, journal = new_party(tmp_path)
-    with pytest.raises(PolicyError, match=r"^policy:groups$"):
+    with forbidden_by("policy:groups"):
         journal.begin(agreement(own, 0, 1.0), 0, "rows", POLICY)
 
 

@@ -28,6 +28,7 @@ from privfed.protocols import CKKS, GroupMasked, Masked
 from privfed.questions.cells import SumsInPublicCells
 from tests.nodes.elsewhere import Elsewhere
 from tests.nodes.journals import DOMAIN, SERVER
+from tests.raised import forbidden_by, refused_with
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -95,7 +96,7 @@ def test_later_fits_ask_about_no_cells_and_begin_from_the_same_total(
         np.testing.assert_allclose(later.history_[0], alone.history_[0], atol=1e-9)
     assert starts_of(engine) == [1, 1, 1, 1]
     # Another start in cells of its own is one more than these clients allow.
-    with pytest.raises(RefusedError, match="policy:max_starts"):
+    with refused_with("policy:max_starts"):
         model(engine, protocol, 3, n_clusters=8).fit()
 
 
@@ -130,7 +131,7 @@ def test_a_total_that_is_no_start_of_these_rows_is_not_begun_from(
     engine = Again(tmp_path, rows())
     start = model(engine, "masked-verified").fit().kept_start()
     before = [len(engine.party(i).journal.entries()) for i in range(4)]
-    with pytest.raises(PolicyError, match="start:missing"):
+    with forbidden_by("start:missing"):
         model(engine, "masked-verified", 1, init=tampered(start, **changed)).fit()
     assert [len(engine.party(i).journal.entries()) for i in range(4)] == before
 
@@ -166,14 +167,14 @@ def test_a_total_over_other_clients_is_not_begun_from(protocol: SecureSum, tmp_p
         model(engine, protocol, 1, init=start).fit()
     # A coordinator that hides it from its own check meets the clients': keys are in what they keep.
     claimed = replace(start, clients=frozenset(engine.members.names))
-    with pytest.raises(PolicyError, match="start:missing"):
+    with forbidden_by("start:missing"):
         model(engine, protocol, 1, init=claimed).fit()
 
 
 def test_a_total_within_another_domain_is_not_begun_from(tmp_path: Path) -> None:
     engine = Again(tmp_path, rows())
     start = model(engine, "masked-verified", domain=Box(-9.0, 9.0)).fit().kept_start()
-    with pytest.raises(PolicyError, match="start:missing"):
+    with forbidden_by("start:missing"):
         model(engine, "masked-verified", 1, init=start, domain=Box(-8.0, 9.0)).fit()
     later = model(engine, "masked-verified", 1, init=start, domain=Box(-9.0, 9.0)).fit()
     assert cells_asked(later) == 0
@@ -198,7 +199,7 @@ def test_a_client_itself_refuses_a_kept_start_over_sums_that_it_does_not_verify(
     keys = tuple(engine.party(i).own.key.public for i in range(4))
     agreement = Agreement(crafted, Registry(keys, SERVER.public))
     words: dict[str, Any] = {"data_set": "rows", "policy": ClientPolicy()}
-    with pytest.raises(PolicyError, match="start:missing"):
+    with forbidden_by("start:missing"):
         party.join(agreement, Masked(), ClientData(rows()[0]), **words)
 
 

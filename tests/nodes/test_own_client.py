@@ -13,12 +13,13 @@ from privfed.core.asking.question import ClientData
 from privfed.core.stored.encoding import Array
 from privfed.core.values.domain import Ranges
 from privfed.engines.in_process import Pool
-from privfed.errors import ArgumentError, PolicyError
+from privfed.errors import ArgumentError
 from privfed.nodes.signed import SignedSide
 from privfed.party.answerer import own_answerer
 from privfed.party.client import Stores, own_client, rows_in_domain
 from privfed.protocols.plain import PlainClient
 from privfed.questions.lloyd import LloydSums
+from tests.raised import forbidden_by
 from tests.some import some
 from tests.undeclared import ANYTHING
 
@@ -78,7 +79,7 @@ def test_a_client_of_its_own_rows_takes_no_part_in_a_seeded_run() -> None:
         agreed = msgspec.structs.replace(claimed, privacy=terms)
         words = (PlainClient(agreed, ANYTHING), 0, data()[0], agreed, ANYTHING, Stores())
         if seeded:
-            with pytest.raises(PolicyError, match=r"^agreement:seeded$"):
+            with forbidden_by("agreement:seeded"):
                 own_client(*words, domain=Ball(1.0))
         else:
             own_client(*words, domain=Ball(1.0))

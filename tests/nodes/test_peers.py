@@ -29,7 +29,6 @@ from privfed.errors import (
     ArgumentError,
     MessageError,
     NotEnoughClientsError,
-    PolicyError,
     ProtocolError,
     RefusedError,
 )
@@ -52,6 +51,7 @@ from privfed.protocols.slotted import Slotted
 from tests.default_run import slow
 from tests.nodes.elsewhere import Elsewhere
 from tests.nodes.journals import SERVER, Asked, new_party, question
+from tests.raised import forbidden_by
 from tests.some import some
 from tests.undeclared import ANYTHING
 
@@ -430,7 +430,7 @@ def test_an_agreement_of_others_and_another_sum_are_errors(tmp_path: Path) -> No
         stranger.join(parties.agreement(0), Masked(), rows, **words)
     with pytest.raises(ArgumentError, match="for 'masked' sums, got protocol='masked-verified'"):
         Party(tmp_path / "one" / "a").join(parties.agreement(0), Masked(verified=True), rows, **words)
-    with pytest.raises(PolicyError, match="policy:min_clients"):
+    with forbidden_by("policy:min_clients"):
         policy = replace(ANYTHING, min_clients=9)
         Party(tmp_path / "one" / "a").join(parties.agreement(0), Masked(), rows, data_set="r", policy=policy)
 

@@ -38,6 +38,7 @@ from privfed.protocols.slotted import Slotted
 from tests.nodes.elsewhere import Elsewhere
 from tests.nodes.journals import SERVER, Asked, agreement, new_party, question
 from tests.nodes.test_peers import NAMES, Parties, driven, silent
+from tests.raised import forbidden_by
 from tests.undeclared import ANYTHING
 
 N = len(NAMES)
@@ -320,7 +321,7 @@ def test_over_fits_clients_that_open_totals_count_those_that_they_opened(tmp_pat
         told += engine.told.values()
     assert len({one.contributors for one in told}) == 3
     assert {engine.party(i).journal.usage("rows").losses for i in range(5)} == {2}
-    with pytest.raises(PolicyError, match="policy:max_losses"):
+    with forbidden_by("policy:max_losses"):
         DWFKMeans(2, protocol=CKKS(), engine=engine, random_state=0).fit()
 
 

@@ -35,13 +35,14 @@ from privfed.core.agreed.program import AgreedProgram, Listed, Of
 from privfed.core.asking.question import ClientData
 from privfed.deep.algorithms.averaging import Averaging
 from privfed.deep.training.local import Training
-from privfed.errors import ArgumentError, PolicyError
+from privfed.errors import ArgumentError
 from privfed.nodes.party import Party
 from privfed.party.program import agreed_program
 from privfed.party.replay import own_run
 from privfed.party.state import MemoryStore
 from privfed.protocols import Masked, Plain
 from tests.nodes.journals import DOMAIN, SERVER, new_party
+from tests.raised import forbidden_by
 
 ROWS = ClientData(np.random.default_rng(0).normal(size=(9, 2)))
 CLAIM = Privacy(epsilon=1.0, delta=1e-6, unit="record", domain=DOMAIN, neighbours="add-remove")
@@ -124,7 +125,7 @@ def test_no_number_of_an_agreement_is_built_that_is_beyond_all_bounds(
     for number in (10**12, 2**63 - 1, -(10**12)):
         huge = with_algorithm(plain, put(algorithm_of(plain), path, number))
         for build in (agreed_program, lambda one: own_run(one, MemoryStore())):
-            with pytest.raises(PolicyError, match="agreement:size"):
+            with forbidden_by("agreement:size"):
                 build(huge)
     assert built == []
 
@@ -132,7 +133,7 @@ def test_no_number_of_an_agreement_is_built_that_is_beyond_all_bounds(
 def test_a_party_neither_builds_nor_begins_what_is_too_large(built: list[object], tmp_path: Path) -> None:
     plain = agreed(MODELS["dwf"])
     huge = with_algorithm(plain, put(algorithm_of(plain), ("n_init",), 10**12))
-    with pytest.raises(PolicyError, match="agreement:size"):
+    with forbidden_by("agreement:size"):
         joins(tmp_path / "huge", huge, Plain())
     assert built == [] and Party(tmp_path / "huge").journal.fits == ()
     # With its own numbers it is built, and the client joins: the counter counts.
@@ -156,7 +157,7 @@ def test_candidates_count_together(built: list[object]) -> None:
     plain = agreed(DPKMeans(3, privacy=CLAIM))
     selection = Of("PrivateSelection", {"candidates": candidates})
     assert sum(candidates.items) > MOST_CLUSTERS  # type: ignore[arg-type]
-    with pytest.raises(PolicyError, match="agreement:size"):
+    with forbidden_by("agreement:size"):
         agreed_program(with_algorithm(plain, selection))
     assert built == []
 
@@ -187,6 +188,6 @@ def test_restarts_times_columns_are_bounded_together() -> None:
 def test_the_plan_of_a_training_is_bounded(field: str, built: list[object]) -> None:
     words = {"model": "softmax", field: 1 << 21}
     program = AgreedProgram.of(Averaging(training=Training(**words)))  # type: ignore[arg-type]
-    with pytest.raises(PolicyError, match="agreement:size"):
+    with forbidden_by("agreement:size"):
         agreed_program(agreed(DWFKMeans(3), program=program))
     assert built == []

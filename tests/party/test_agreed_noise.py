@@ -17,13 +17,14 @@ from privfed.core.asking.question import ClientData, question_from_bytes
 from privfed.core.record.transcript import Transcript
 from privfed.core.roles.engine import client_generator
 from privfed.deep import FedAvg
-from privfed.errors import ArgumentError, PolicyError, PrivFedError
+from privfed.errors import ArgumentError, PrivFedError
 from privfed.federation.simulation import Simulation
 from privfed.privacy.dp_sgd import SteppedLedger
 from privfed.privacy.ledger import BudgetLedger
 from privfed.privacy.sampler import SeededGenerator
 from tests.deep.population import clients
 from tests.nodes.elsewhere import Elsewhere
+from tests.raised import forbidden_by
 
 N, DOMAIN = 4, Box(0.0, 1.0, max_rows=40)
 X, Y = clients(N, 30)
@@ -163,6 +164,6 @@ def test_parties_refuse_terms_of_seeded_noise(
     monkeypatch.setattr(
         Privacy, "terms", lambda *a, **k: msgspec.structs.replace(terms(*a, **k), seeded=True)
     )
-    with pytest.raises(PolicyError, match="agreement:seeded"):
+    with forbidden_by("agreement:seeded"):
         fitted(kind, engine)
     assert all(engine.party(i).journal.fits == () for i in range(N))

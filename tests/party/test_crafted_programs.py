@@ -39,6 +39,7 @@ from privfed.questions.ranges import FeatureRanges, locate
 from privfed.version import __version__
 from tests.nodes.journals import agreement, client, new_party
 from tests.party.test_program import PRIVATE, WORDS, fitted, private, tables
+from tests.raised import refused_with
 from tests.some import some
 
 pytestmark = pytest.mark.filterwarnings("ignore:arrays are grouped anew")
@@ -112,7 +113,7 @@ def test_after_a_fit_each_agreed_metric_is_answered_once_and_nothing_else() -> N
     (other,) = federation.others
     assert other.configuration.program is not None and other.configuration.program.algorithm is None
     again = LloydSums(ranges=ranges(), centers=centers)
-    with pytest.raises(RefusedError, match="program"):
+    with refused_with("program"):
         federation.ask(Ask(again))
 
 
@@ -313,7 +314,7 @@ def test_an_algorithm_of_ones_own_is_checked_in_a_simulation_and_must_be_registe
     federation = open_over(clients(), protocol="plain", n_clusters=2, algorithm=Unregistered())
     agreed = federation.configuration
     assert federation.run(Unregistered()).n_rows == 320
-    with pytest.raises(RefusedError, match="program"):
+    with refused_with("program"):
         federation.ask(Ask(CRAFTED["cells"]))
     with pytest.raises(ArgumentError, match="algorithm must be one of"):
         agreed_program(agreed)

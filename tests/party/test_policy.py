@@ -32,6 +32,7 @@ from privfed.questions.lloyd import Inertia, LloydSums
 from tests.core.question_examples import EXAMPLES
 from tests.nodes.elsewhere import Elsewhere
 from tests.nodes.journals import agreement, new_party
+from tests.raised import forbidden_by, refused_with
 
 
 def plain(**words: Any) -> Configuration:
@@ -308,7 +309,7 @@ def test_simulated_clients_refuse_a_crafted_program(protocol: str) -> None:
     clients = [rng.normal(size=(12, 2)) for _ in range(4)]
     policy = ClientPolicy(max_sums=100)
     crafted = DWFKMeans(2, n_init=100, protocol=protocol, policy=policy)
-    with pytest.raises(RefusedError, match="policy:max_sums"):
+    with refused_with("policy:max_sums"):
         crafted.fit(clients)
 
 
@@ -316,17 +317,17 @@ def test_the_journal_counts_over_fits_on_the_same_rows(tmp_path: Path) -> None:
     own, journal = new_party(tmp_path / "party")
     policy = ClientPolicy(max_epsilon=0.81, max_delta=1e-6, max_fits=2, max_losses=3)
     first = journal.begin(agreement(own, 0, 0.75), 0, "ward 3", policy)
-    with pytest.raises(PolicyError, match="policy:max_epsilon"):
+    with forbidden_by("policy:max_epsilon"):
         journal.begin(agreement(own, 1, 0.5), 0, "ward 3", policy)
     journal.begin(agreement(own, 1, 0.5), 0, "ward 4", policy)
     second = journal.begin(agreement(own, 2, 0.25), 0, "ward 3", policy)
-    with pytest.raises(PolicyError, match="policy:max_fits"):
+    with forbidden_by("policy:max_fits"):
         journal.begin(agreement(own, 3, 0.01), 0, "ward 3", policy)
     # One that has begun goes on.
     assert journal.begin(agreement(own, 0, 0.75), 0, "ward 3", policy).number == first.number
     first.lost(2, policy.max_losses)
     second.lost(1, policy.max_losses)
-    with pytest.raises(PolicyError, match="policy:max_losses"):
+    with forbidden_by("policy:max_losses"):
         second.lost(1, policy.max_losses)
     assert journal.usage("ward 3").losses == 3
 
@@ -391,7 +392,7 @@ def test_a_journal_with_a_bound_refuses_a_second_kind_of_claim(tmp_path: Path) -
         return FederatedScaler("range", privacy=small, engine=engine).fit()
 
     fit("add-remove")
-    with pytest.raises(PolicyError, match="policy:filter"):
+    with forbidden_by("policy:filter"):
         fit("replace-one")
 
 

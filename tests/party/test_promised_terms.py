@@ -13,10 +13,11 @@ import pytest
 
 from privfed import Box, ClientPolicy, DPKMeans, DWFKMeans, Privacy, Simulation
 from privfed.engines.in_process import Fault
-from privfed.errors import ArgumentError, NotEnoughClientsError, PolicyError
+from privfed.errors import ArgumentError, NotEnoughClientsError
 from privfed.protocols import CKKS, GroupMasked, Masked, Plain
 from privfed.protocols.secure_sums import SECURE_SUMS
 from tests.nodes.elsewhere import Elsewhere
+from tests.raised import forbidden_by
 
 ROWS = [np.random.default_rng(i).uniform(-1.0, 1.0, (30, 2)) for i in range(4)]
 INSISTS = ClientPolicy(min_honest=5, min_colluders=2, max_epsilon=0.2, max_delta=1e-5)
@@ -38,13 +39,13 @@ def test_no_client_adds_a_share_of_noise_in_sums_that_show_every_answer(
     claim = Privacy(
         epsilon=0.2, delta=1e-5, unit="record", domain=Box(-1, 1, max_rows=64), neighbours="add-remove"
     )
-    with pytest.raises(PolicyError, match="policy:terms"):
+    with forbidden_by("policy:terms"):
         DPKMeans(2, privacy=claim, protocol="plain", engine=Elsewhere(tmp_path, ROWS, policy)).fit()
 
 
 def test_one_key_withstands_no_colluder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     promising(CKKS, monkeypatch, colluders=1)
-    with pytest.raises(PolicyError, match="policy:terms"):
+    with forbidden_by("policy:terms"):
         DWFKMeans(2, protocol="ckks", engine=Elsewhere(tmp_path, ROWS, ClientPolicy(min_colluders=1))).fit()
 
 
@@ -55,7 +56,7 @@ def test_a_sum_is_verified_where_its_name_says_so_and_nowhere_else(
     """Owners list names: one who took verified sums alone joined some whose centers the coordinator chose."""
     promising(SECURE_SUMS.find(name), monkeypatch, verified=name != "masked-verified")
     engine = Elsewhere(tmp_path, ROWS, ClientPolicy(protocols=frozenset({name})))
-    with pytest.raises(PolicyError, match="policy:terms"):
+    with forbidden_by("policy:terms"):
         DWFKMeans(2, protocol=name, engine=engine, max_iter=2).fit()
     assert engine.party(0).journal.usage("rows").sums == 0
 
@@ -67,7 +68,7 @@ def test_there_are_slots_where_a_sums_name_says_so_and_nowhere_else(
     """With slots numbers have no room to add up, and a total shows every answer."""
     promising(SECURE_SUMS.find(name), monkeypatch, slotted=2, slot_contributors=2)
     engine = Elsewhere(tmp_path, ROWS)
-    with pytest.raises(PolicyError, match="policy:terms"):
+    with forbidden_by("policy:terms"):
         DWFKMeans(2, protocol=name, engine=engine).fit()
     # What is refused costs no fit and no epsilon.
     assert engine.party(0).journal.fits == ()
@@ -92,7 +93,7 @@ def test_no_client_is_summed_with_one_other(
     )
     cohorts = [[0, 1], [2, 3]][: n // 2]
     engine = Elsewhere(tmp_path, ROWS[:n])
-    with pytest.raises(PolicyError, match="policy:terms"):
+    with forbidden_by("policy:terms"):
         DWFKMeans(2, protocol=protocol, engine=engine, cohorts=cohorts, max_iter=2).fit()
     assert engine.party(0).journal.usage("rows").sums == 0
 
@@ -124,5 +125,5 @@ def test_no_client_is_summed_with_itself_alone(
         kind, "terms", lambda self, n, _, most: msgspec.structs.replace(own(self, n, n, most), **words)
     )
     engine = Elsewhere(tmp_path, ROWS)
-    with pytest.raises(PolicyError, match="policy:terms"):
+    with forbidden_by("policy:terms"):
         DWFKMeans(2, protocol=kind(), engine=engine, cohorts=[[0], [1, 2, 3]], max_iter=2).fit()

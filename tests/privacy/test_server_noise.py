@@ -30,7 +30,7 @@ from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Ask, Setting, Total
 from privfed.core.roles.engine import Admitting
 from privfed.core.values.domain import Ranges
-from privfed.errors import ArgumentError, PolicyError, PrivacyError
+from privfed.errors import ArgumentError, PrivacyError
 from privfed.party.state import MemoryStore
 from privfed.privacy.accounting import gdp_mu
 from privfed.privacy.claim import Privacy
@@ -42,6 +42,7 @@ from privfed.questions.bounded.bounded_sums import RelativeSums
 from privfed.questions.lloyd import LloydSums
 from tests.default_run import covering, examples, slow
 from tests.privacy.served import BOX, Asks, by_server
+from tests.raised import forbidden_by
 from tests.some import some
 
 RANGES = Ranges([-1.0, -1.0], [1.0, 1.0], 64)
@@ -202,11 +203,11 @@ def test_a_ledger_and_a_client_refuse_what_was_not_agreed_on() -> None:
     assert client(question, 0)[1] == 0
     less = replace(question, sigma=question.sigma * 1.01)
     for asked, index in ((question, 2), (less, 1), (replace(question, by_server=False), 1)):
-        with pytest.raises(PolicyError, match="policy:noise"):
+        with forbidden_by("policy:noise"):
             client(asked, index)
     # Nor does a client without such an agreement answer without noise.
     distributed = ClientBudget(agreed(by_server(noise="distributed")), MemoryStore())
-    with pytest.raises(PolicyError, match="policy:noise"):
+    with forbidden_by("policy:noise"):
         distributed(question, 0)
 
 

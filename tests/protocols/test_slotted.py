@@ -18,7 +18,7 @@ from privfed.core.roles.secure_sum import SecureSum, answer_stages
 from privfed.core.stored.encoding import decode
 from privfed.core.values.domain import Ranges
 from privfed.engines.in_process import Fault
-from privfed.errors import ArgumentError, NotEnoughClientsError, PolicyError, RefusedError
+from privfed.errors import ArgumentError, NotEnoughClientsError
 from privfed.protocols import CKKS, GroupMasked, Masked, Plain, Slotted
 from privfed.protocols.client_opened import group_client, relay
 from privfed.protocols.crypto.fixed_point import grid_of
@@ -29,6 +29,7 @@ from privfed.protocols.slotted import check_slots, moved, slot_key
 from privfed.questions.slots import Slots
 from tests.protocols.federations import ANY_DATA, Sums, Vectors, seeded, vectors
 from tests.protocols.masked.test_uniform import assert_not_uniform, assert_uniform
+from tests.raised import forbidden_by, refused_with
 
 N = 6
 OWN = vectors(3)
@@ -152,7 +153,7 @@ def test_slots_are_a_permutation() -> None:
 def test_no_more_sums_show_contributions_than_agreed() -> None:
     run = Contributions(Slotted(Masked()), N)
     run.gather(slots())
-    with pytest.raises(RefusedError, match="policy:slots"):
+    with refused_with("policy:slots"):
         run.gather(slots())
 
 
@@ -168,7 +169,7 @@ def test_a_new_set_up_gives_no_new_ones() -> None:
 
 @pytest.mark.parametrize("n_slots", [N - 1, N + 1, 1])
 def test_there_is_one_slot_for_each_client(n_slots: int) -> None:
-    with pytest.raises(RefusedError, match="policy:slots"):
+    with refused_with("policy:slots"):
         Contributions(Slotted(Masked()), N).gather(slots(n_slots))
 
 
@@ -190,7 +191,7 @@ def test_a_client_refuses_slots_where_its_agreement_lets_sums_of_few_open() -> N
     few = msgspec.structs.replace(run.configuration, terms=terms)
     question = slots()
     assert check_slots(question, run.configuration, 0) is question
-    with pytest.raises(PolicyError, match="policy:slots"):
+    with forbidden_by("policy:slots"):
         check_slots(question, few, 0)
 
 
@@ -223,7 +224,7 @@ def test_there_are_no_slots_where_clients_open(inner: Callable[[], SecureSum]) -
 
 def test_a_policy_sees_the_question_in_the_slots() -> None:
     only_slots = ClientPolicy(questions=frozenset({"Slots"}))
-    with pytest.raises(RefusedError, match="policy:question"):
+    with refused_with("policy:question"):
         Contributions(Slotted(Masked()), N, policy=only_slots).gather(slots())
     both = ClientPolicy(questions=frozenset({"Slots", "Vectors"}))
     Contributions(Slotted(Masked()), N, policy=both).gather(slots())

@@ -16,6 +16,7 @@ from privfed.plot import SurvivalDisplay
 from privfed.tables import survival
 from privfed.tables.outcomes import labels_of, of_counts
 from tests.cli.wide import run
+from tests.raised import parameter_refused
 
 CENTERS = np.array([[0.0, 0.0], [5.0, 0.0], [0.0, 5.0]])
 
@@ -114,13 +115,13 @@ def test_a_row_without_a_usable_time_is_an_error_and_under_a_claim_not_counted(w
 @pytest.mark.parametrize("edges", [[], [5, 5], [5, 3], [0, 1], [-1], [1, np.inf], [[1, 2]], "x"])
 def test_edges_rise_from_above_0(edges: Any) -> None:
     _, rows, times, events = drawn(40)
-    with pytest.raises(ArgumentError, match="edges"):
+    with parameter_refused("edges"):
         survival(parted(rows)[0], CENTERS, *parted(times, events), edges=edges, protocol="plain")
 
 
 def test_times_and_events_are_needed_and_of_one_length() -> None:
     _, rows, times, events = drawn(40)
-    with pytest.raises(ArgumentError, match="labels"):
+    with parameter_refused("labels"):
         survival(parted(rows)[0], CENTERS, edges=[5])
     with pytest.raises(ArgumentError, match="shapes"):
         labels_of(times, events[1:], [5])

@@ -10,6 +10,7 @@ from privfed.attacks import AttributeInference, Prior, Truth, evaluate, pooled
 from privfed.attacks.attributes.attribute_inference import explained, regressed
 from privfed.attacks.base.preparation import Target
 from privfed.errors import ArgumentError
+from tests.raised import parameter_refused
 
 
 def prepared(seed, n_rows=100):
@@ -91,7 +92,7 @@ def test_the_regression_is_that_of_the_public_rows():
 
 def test_what_is_lacking_is_named():
     clients, made = prepared(4)
-    with pytest.raises(ArgumentError, match="column must be one of"):
+    with parameter_refused("column"):
         AttributeInference(made.attack.records, column=40)
     with pytest.raises(ArgumentError, match="public rows"):
         AttributeInference.prepare(Target(clients=clients), {})

@@ -23,9 +23,9 @@ from privfed.attacks import (
 )
 from privfed.attacks.base.oracle import Oracle
 from privfed.core.record.records import View
-from privfed.errors import ArgumentError
 from privfed.federation.opening import open_over
 from tests.attacks.populations import mixture
+from tests.raised import parameter_refused
 from tests.undeclared import ANYTHING
 
 POPULATION = mixture(0, n_clients=4, n_rows=15)
@@ -114,7 +114,7 @@ def test_linking_needs_a_question_that_is_asked_again() -> None:
 
 @pytest.mark.parametrize("attack", [Differencing(7), NoisyDifferencing(7), attacks.EqualWeightCounts(7)])
 def test_a_client_that_is_not_there_is_an_error_all_the_same(attack: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"client must lie in \[0, 3\], got client=7"):
+    with parameter_refused("client"):
         attack.run(seen(protocol="masked"), Prior(), np.random.default_rng(0))
 
 

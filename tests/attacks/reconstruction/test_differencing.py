@@ -17,9 +17,9 @@ from privfed.attacks.reconstruction.iterative_removal import error_of, removed, 
 from privfed.attacks.reconstruction.residual import Residual, holds
 from privfed.core.record.records import View
 from privfed.core.values.domain import FloatArray
-from privfed.errors import ArgumentError
 from privfed.numerics.kernels.interpreted import cell_sums
 from tests.attacks.figures import differenced, fitted, mixture, real
+from tests.raised import parameter_refused
 from tests.some import some
 
 
@@ -377,7 +377,7 @@ def test_a_typical_row_is_likelier_than_a_combination() -> None:
 def test_a_client_that_is_not_in_the_view_is_an_error() -> None:
     clients = real("iris", 0)
     view = fitted(clients, 3, 0, max_iter=2, tol=0).transcript_.view("server")
-    with pytest.raises(ArgumentError, match="client must lie in"):
+    with parameter_refused("client"):
         Differencing(9).run(view, Prior(), np.random.default_rng(0))
 
 

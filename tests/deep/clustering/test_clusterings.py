@@ -16,6 +16,7 @@ from privfed.deep.clustering.clusterings import (
 from privfed.deep.clustering.distances import distances_to, dunn_index, outdated, update_distances
 from privfed.deep.clustering.sketch import sketch_size, sketched
 from privfed.errors import ArgumentError
+from tests.raised import parameter_refused
 from tests.reference import dcfl_reference as reference
 
 
@@ -224,7 +225,7 @@ def test_a_higher_preference_makes_more_clusters(quantile: float, least: int, mo
     distances = np.linalg.norm(points[:, None] - points[None], axis=2)
     found = Propagation(preference_quantile=quantile).cluster(distances)
     assert found is not None and least <= len(found.exemplars) <= most
-    with pytest.raises(ArgumentError, match="quantile"):
+    with parameter_refused("preference_quantile"):
         Propagation(preference_quantile=1.5)
 
 

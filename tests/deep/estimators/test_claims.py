@@ -19,7 +19,7 @@ from privfed.core.values.guarantee import SampledSteps
 from privfed.deep import CFL, DCFL, FedAvg
 from privfed.deep.training.memory import memory_of
 from privfed.deep.training.regrouping import Regrouping
-from privfed.errors import ArgumentError, BudgetError, PolicyError, PrivacyError
+from privfed.errors import ArgumentError, BudgetError, PrivacyError
 from privfed.party.answerer import own_answerer
 from privfed.party.state import MemoryStore
 from privfed.privacy.claim import PrivacySpent
@@ -28,6 +28,7 @@ from privfed.questions.lloyd import Inertia
 from tests.cli.wide import run
 from tests.deep.estimators.test_private import GATHERED, RECORDS, SEEDED, WORDS
 from tests.deep.population import clients
+from tests.raised import forbidden_by
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +100,7 @@ def test_a_client_pays_for_each_round_and_twice_where_it_may_join(fitted: Any) -
     # What a client forgot it trains again, and pays for again.
     answerer(model, store)(third, 2)
     assert store.load() == pytest.approx(1.0)
-    with pytest.raises(PolicyError, match="policy:budget"):
+    with forbidden_by("policy:budget"):
         answerer(model, store)(questions[-2], 3)
 
 
@@ -120,17 +121,17 @@ def test_a_client_trains_no_more_often_than_it_pays(fitted: Any) -> None:
     own = ClientData(X[1], y[1])
     one = answerer(model, store, own)
     one(first, 0)
-    with pytest.raises(PolicyError, match="policy:budget"):
+    with forbidden_by("policy:budget"):
         one(other_models(first, 2), 1)
     assert memory_of(own).trainings == 1 and store.load() == pytest.approx(0.5)
-    with pytest.raises(PolicyError, match="policy:budget"):
+    with forbidden_by("policy:budget"):
         answerer(model, MemoryStore())(other_models(first, 1), 0)
     # After a round that it was not asked in it may join, and then the round before is over.
     later, joining = MemoryStore(), ClientData(X[1], y[1])
     late = answerer(model, later, joining)
     late(other_models(first, 3), 2)
     assert memory_of(joining).trainings == 2 and later.load() == pytest.approx(0.5)
-    with pytest.raises(PolicyError, match="policy:budget"):
+    with forbidden_by("policy:budget"):
         late(replace(first, training=replace(first.training, round=2)), 3)
     assert memory_of(joining).trainings == 2
 
@@ -143,7 +144,7 @@ def test_a_client_refuses_what_the_agreed_steps_do_not_cover(fitted: Any) -> Non
     more = replace(question, training=replace(question.training, trainings=9))
     centers = Inertia(ranges=question.ranges, centers=np.zeros((2, 4)))
     for other in (weaker, none, more, centers):
-        with pytest.raises(PolicyError, match="policy:noise"):
+        with forbidden_by("policy:noise"):
             own(other, 0)
         with pytest.raises(PrivacyError):
             SteppedLedger(model.federation_.configuration).price(Ask(other))

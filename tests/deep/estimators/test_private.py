@@ -10,12 +10,13 @@ from privfed.core.values.domain import Box
 from privfed.core.values.guarantee import SampledSteps
 from privfed.deep import CFL, DCFL, IFCA, FedAvg
 from privfed.deep.training import local
-from privfed.errors import ArgumentError, BudgetError, PrivacyError, RefusedError, ResumeError
+from privfed.errors import ArgumentError, BudgetError, PrivacyError, ResumeError
 from privfed.federation.clients import gather
 from privfed.federation.simulation import ledger_of
 from privfed.privacy.claim import Privacy
 from privfed.privacy.dp_sgd import epsilon_of, noise_of_fit
 from tests.deep.population import clients, kinds, same
+from tests.raised import forbidden_by, refused_with
 
 RECORDS = Privacy(
     epsilon=8.0, delta=1e-6, unit="record", domain=Box(0, 1), neighbours="add-remove", noise="local"
@@ -112,12 +113,11 @@ def test_a_client_refuses_to_train_more_often_than_was_planned() -> None:
     fitted = FedAvg(**WORDS, protocol="plain", privacy=SEEDED).fit(X, y)
     from privfed.core.asking.question import ClientData, question_from_bytes
     from privfed.deep.training.memory import memory_of
-    from privfed.errors import PolicyError
 
     asked = fitted.transcript_.totals()[-1][0]
     question, client = question_from_bytes(asked.question), ClientData(X[0], y[0])
     memory_of(client).trainings = 3
-    with pytest.raises(PolicyError, match="policy:budget"):
+    with forbidden_by("policy:budget"):
         question.answer(client, np.random.default_rng(0))
 
 
@@ -247,6 +247,6 @@ def test_a_run_that_is_killed_too_often_is_refused_by_its_clients(tmp_path: Path
         stopped_after(FedAvg(**words), number, X, y, resume=True)
     # Paid: 1, then 2 each time; the last one is not there.
     assert ledger_of(tmp_path / "run", 0).load() == pytest.approx(0.9)
-    with pytest.raises(RefusedError, match="policy:budget"):
+    with refused_with("policy:budget"):
         FedAvg(**words).resume(X, y)
     assert ledger_of(tmp_path / "run", 0).load() == pytest.approx(0.9)

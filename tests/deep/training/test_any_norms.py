@@ -20,6 +20,7 @@ from privfed.deep.training.trainer import SoftmaxRegression
 from privfed.errors import ArgumentError, BoundsError
 from privfed.privacy.bounds import shortened
 from tests.default_run import examples
+from tests.raised import parameter_refused
 from tests.some import some
 
 ANY = st.floats(min_value=0.0, exclude_min=True, allow_infinity=False)
@@ -121,7 +122,7 @@ def test_ordinary_vectors_are_shortened_as_before_to_the_last_bit(seed: int, lim
 @given(SPREAD)
 def test_agreed_steps_have_bounds_for_their_norm(norm: float) -> None:
     assume(not LEAST_BOUND <= norm < 2.0**100)
-    with pytest.raises(ArgumentError, match="max_grad_norm"):
+    with parameter_refused("max_grad_norm"):
         SampledSteps(noise_multiplier=1.0, sample_rate=0.5, max_grad_norm=norm, steps=1, trainings=1)
 
 

@@ -10,7 +10,6 @@ from privfed.attacks import Prior, Report
 from privfed.attacks.membership.scores import chance
 from privfed.core.roles.conversation import Ask
 from privfed.core.values.domain import Ranges
-from privfed.errors import RefusedError
 from privfed.experiments import attacking
 from privfed.experiments.cells import Setup, attack_id
 from privfed.experiments.datasets import load_table, split
@@ -20,6 +19,7 @@ from privfed.experiments.reading import StudyError, parse_study
 from privfed.federation.driver import Federation
 from privfed.federation.opening import open_over
 from privfed.questions.lloyd import LloydSums
+from tests.raised import refused_with
 from tests.some import some
 
 STUDY = """\
@@ -339,5 +339,5 @@ def test_a_server_probes_in_a_program_that_its_clients_check(monkeypatch: pytest
     assert report["queries"] == 12 and report["recovered"] > 0
     (federation,) = opened
     assert federation.configuration.program is not None
-    with pytest.raises(RefusedError, match="program"):
+    with refused_with("program"):
         federation.ask(Ask(LloydSums(ranges=Ranges(np.zeros(4), np.ones(4), 64), centers=np.eye(4))))

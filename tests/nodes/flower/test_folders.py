@@ -17,6 +17,7 @@ from privfed.nodes.deploy.folders import write_federation, write_node
 from privfed.nodes.deploy.local import make_local
 from privfed.nodes.flower.settings import FederationFile, NodeSettings
 from tests.nodes.flower.federations import OPEN
+from tests.raised import parameter_refused
 
 
 def test_a_federations_file_reads_back(tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ def test_a_node_that_joins_takes_no_part_in_plain_sums_unless_its_owner_says_so(
 
 
 def test_what_is_approved_must_be_known(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="group_size"):
+    with parameter_refused("group_size"):
         write_node(tmp_path, "rows.csv", "rows", approved={"group_size": 0})
     (tmp_path / "rows.csv").write_text("a,b\n1,2\n3,4\n")
     write_node(tmp_path, "rows.csv", "rows", approved={"algorithms": ["WeightedKMean"]})

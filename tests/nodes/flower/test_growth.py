@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from click.testing import CliRunner
 
 from privfed import DWFKMeans
 from privfed.cli.main import main
 from privfed.core.agreed.policy import MOST_FITS, MOST_LOSSES
 from privfed.core.stored.encoding import Refusal, encode
-from privfed.errors import RefusedError
 from privfed.nodes.commands.federations import costs
 from privfed.nodes.deploy.adding import add, approve
 from privfed.nodes.deploy.folders import new_party, read_kit, write_card, write_node
@@ -25,6 +23,7 @@ from privfed.nodes.identity import read_identity
 from privfed.nodes.journal import Journal
 from privfed.protocols.crypto.keys import Identity
 from tests.nodes.flower.networks import Folders
+from tests.raised import refused_with
 
 
 def join(home: Path, name: str, **approved: Any) -> Path:
@@ -131,7 +130,7 @@ def test_a_fit_that_cannot_go_on_is_ended_and_counts_nowhere(tmp_path: Path) -> 
     sites.fit()
     sites.change(join(tmp_path, "d"))
     for _ in range(2):
-        with pytest.raises(RefusedError, match="policy:max_losses"):
+        with refused_with("policy:max_losses"):
             sites.fit()
     # The fourth had joined, and the others had not.
     (first, second), usage = sites.journal("d").fits, sites.journal("d").usage("rows")

@@ -21,6 +21,7 @@ from privfed.protocols.client_opened.scheme import CODEC, Contribution, Sealed, 
 from privfed.protocols.setup.setup_messages import Envelope
 from tests.protocols.federations import Sums, vectors, wide_vectors
 from tests.protocols.groups import QUESTION, Played, encoded, with_words, words_of
+from tests.raised import refused_with
 
 # Each changes one thing in what an honest coordinator of five clients would send client 1 for its second
 # sum: number 2, index 1, the total of the first.
@@ -186,7 +187,7 @@ def test_a_new_set_up_gives_no_new_repeats(between: Callable[[Sums], list[Fault]
     run.ask(QUESTION, 0, (0,), *faults)
     between(run)
     run.federation._opened = False
-    with pytest.raises(RefusedError, match="policy:repeats"):
+    with refused_with("policy:repeats"):
         run.ask(QUESTION)
 
 
@@ -269,7 +270,7 @@ def test_a_client_answers_no_more_sums_than_agreed() -> None:
     run = Sums(GroupMasked(losses=9, repeats=1), 5, max_sums=3)
     for _ in range(4):
         run.ask(QUESTION)
-    with pytest.raises(RefusedError, match="policy:max_sums"):
+    with refused_with("policy:max_sums"):
         run.ask(QUESTION)
 
 
@@ -279,7 +280,7 @@ def test_a_new_set_up_does_not_start_the_count_of_sums_anew() -> None:
         run.ask(QUESTION)
     run.federation.close()
     run.federation._opened = False
-    with pytest.raises(RefusedError, match="policy:max_sums"):
+    with refused_with("policy:max_sums"):
         run.ask(QUESTION)
 
 

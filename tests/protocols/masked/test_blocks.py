@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from privfed.core.agreed.configuration import CohortRule, Configuration
-from privfed.errors import MessageError, PolicyError
+from privfed.errors import MessageError
 from privfed.protocols.crypto.fixed_point import Layout
 from privfed.protocols.crypto.keys import KEY_BYTES, Identity, new_secret, seal
 from privfed.protocols.crypto.keystream import SHORT, Masker, keystream, mask_bytes
@@ -22,6 +22,7 @@ from privfed.protocols.setup.graph import Neighbours
 from privfed.protocols.setup.rules import BLOCK
 from privfed.protocols.setup.setup_messages import Slot, part
 from privfed.protocols.setup.simulated import fresh_agreement
+from tests.raised import forbidden_by
 from tests.some import some
 
 COUNT = 3
@@ -69,7 +70,7 @@ def test_a_box_brings_the_shares_of_all_numbers_once() -> None:
     # It may come again; then nothing of it counts any more.
     assert theirs.opened(opened, (0,), bytes(size)) is opened
     # Nobody has a key with the client that never joined: not even one of zeros.
-    with pytest.raises(PolicyError, match="box:7"):
+    with forbidden_by("box:7"):
         theirs.opened(other, (1,), sent.boxes[size:])
 
 
@@ -79,7 +80,7 @@ def test_nobody_seals_a_box_for_a_neighbour_without_a_key() -> None:
     shares = bytes(SECRET_BYTES * COUNT)
     box = seal(bytes(KEY_BYTES), shares, making._binding(7, making.me, making.neighbours.held[1]))
     assert len(box) == box_bytes(COUNT)
-    with pytest.raises(PolicyError, match="box:7"):
+    with forbidden_by("box:7"):
         making.opened(block, (1,), box)
 
 
@@ -92,7 +93,7 @@ def test_a_box_opens_only_as_it_was_sealed(what: str) -> None:
     theirs, block, _ = prepared(pair, 1)
     box = bytearray(sent.boxes[: box_bytes(COUNT)])
     box[-1] ^= what == "bytes"
-    with pytest.raises(PolicyError, match="box:0"):
+    with forbidden_by("box:0"):
         theirs.opened(block, (0,), bytes(box))
 
 

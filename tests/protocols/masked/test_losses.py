@@ -15,7 +15,7 @@ from privfed import Box, DWFKMeans, Privacy, Simulation
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.stored.encoding import encode
 from privfed.engines.in_process import Fault
-from privfed.errors import ArgumentError, RefusedError
+from privfed.errors import RefusedError
 from privfed.protocols import Masked
 from privfed.protocols.masked.client_state import closed
 from privfed.protocols.masked.round_state import RoundState
@@ -23,6 +23,7 @@ from privfed.protocols.setup.advertising import advertise_request
 from privfed.protocols.setup.losses import Losses, after_total, begun, checked, joins
 from privfed.testing.sum_runs import Sums
 from tests.protocols.sparse import small_graphs
+from tests.raised import parameter_refused
 
 N = 12
 
@@ -263,7 +264,7 @@ def test_one_loss_or_a_tenth_of_30_clients_is_allowed_by_default(n: int, losses:
 
 @pytest.mark.parametrize("losses", [-1, 1.5, True, "3"])
 def test_a_wrong_number_is_an_error_that_names_it(losses: Any) -> None:
-    with pytest.raises(ArgumentError, match="losses"):
+    with parameter_refused("losses"):
         Masked(losses=losses)
 
 

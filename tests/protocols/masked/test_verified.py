@@ -33,6 +33,7 @@ from tests.protocols.masked.lying import (
     verified,
 )
 from tests.protocols.sparse import small_graphs
+from tests.raised import refused_with
 
 QUESTION = vectors()
 
@@ -356,7 +357,7 @@ def test_a_range_that_would_halve_the_steps_is_refused_though_it_is_within_the_l
     run, exact = verified(8), vectors(low=-8.0, high=8.0)
     below = vectors(low=-8.0 + 8e-10, high=8.0 - 8e-10)
     assert Grid(exact.spec, 8).step[0] == 2 * Grid(below.spec, 8).step[0]
-    with pytest.raises(RefusedError, match="program"):
+    with refused_with("program"):
         asked_in_place(run, exact, below)
 
 
@@ -366,5 +367,5 @@ def test_a_sum_that_is_open_is_not_asked_again() -> None:
         run.ask()
     assert isinstance(run.session, AnnouncingSession)
     run.session.replay.announce(0, NextQuestion(QUESTION.to_bytes(), 0))
-    with pytest.raises(RefusedError, match="message"):
+    with refused_with("message"):
         run.federation._drive(server_of(run).sum(QUESTION, 0, 0, (0,)), 0)

@@ -23,6 +23,7 @@ from privfed.protocols.setup.rules import (
     threshold,
 )
 from tests.protocols.federations import Sums, vectors
+from tests.raised import refused_with
 
 VECTORS = vectors()
 
@@ -198,14 +199,14 @@ def test_a_question_that_the_policy_does_not_answer_is_refused_and_the_next_is_a
         run.ask()
     assert error.value.stage == "collect" and not run.transcript.totals()
     run = Sums(protocol, 5, policy=ClientPolicy(domain=Box(-7, 7)))
-    with pytest.raises(RefusedError, match="policy:ranges"):
+    with refused_with("policy:ranges"):
         run.ask()
 
 
 def test_no_more_sums_are_answered_than_were_agreed_on() -> None:
     run = Sums(Masked(), 5, max_sums=2)
     run.ask(), run.ask()
-    with pytest.raises(RefusedError, match="policy:max_sums"):
+    with refused_with("policy:max_sums"):
         run.ask()
     assert len(run.transcript.totals()) == 2
 
@@ -221,5 +222,5 @@ def test_an_estimator_says_so_before_the_fit(n: int, said: str) -> None:
 
 def test_an_estimator_passes_the_policy_on() -> None:
     rows = [np.random.default_rng(i).normal(size=(10, 2)) for i in range(4)]
-    with pytest.raises(RefusedError, match="policy:min_clients"):
+    with refused_with("policy:min_clients"):
         DWFKMeans(n_clusters=2, protocol="masked", policy=ClientPolicy(min_clients=5)).fit(rows)
