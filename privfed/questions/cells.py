@@ -19,7 +19,7 @@ import numpy as np
 from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.phases import Form, Near, Rule, Same, Shape, Within
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
-from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.statistics import Entry, StatisticsSpec, StatisticsTable
 from privfed.core.roles.conversation import Setting
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
@@ -130,21 +130,22 @@ class SumsInPublicCells(Question):
 
     def answer_all(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
+    ) -> StatisticsTable:
         """Answer for several clients."""
-        return [in_cells(client.features, self.cells(client.features), self.n_cells) for client in clients]
+        cells = [place * self.n_cells + self.cells(one.features) for place, one in enumerate(clients)]
+        count, total = cell_sums(
+            np.concatenate([one.features for one in clients]),
+            np.concatenate(cells),
+            len(clients) * self.n_cells,
+        )
+        shape = len(clients), self.n_cells
+        return self.spec.tabled(count=count.reshape(shape), sum=total.reshape(*shape, -1))
 
 
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CellSums(Cells, SumsInPublicCells):
     """Asks for counts and sums of the rows in a grid, or between hyperplanes."""
-
-
-def in_cells(rows: FloatArray, cells: IntArray, n_cells: int) -> Statistics:
-    """Return counts and sums of rows in cells, given the cell of each row."""
-    count, total = cell_sums(rows, cells, n_cells)
-    return Statistics(count=count, sum=total)
 
 
 class Layout(NamedTuple):

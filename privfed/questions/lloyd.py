@@ -202,10 +202,11 @@ class Inertia(AtCenters):
             "rows": np.array([[float(client.n_rows)] for client in clients]),
         }
         if self.directions is not None:
-            each = zip(clients, placed, strict=True)
-            offsets = ((one.features - self.centers[own[0]], own[0]) for one, own in each)
-            sums = [cell_sums(rows @ self.directions.T, own, len(self.centers)) for rows, own in offsets]
-            found["count"], found["along"] = (np.stack(one) for one in zip(*sums, strict=True))
+            each, shape = zip(clients, placed, strict=True), (len(clients), len(self.centers))
+            along = [(one.features - self.centers[own]) @ self.directions.T for one, (own, _) in each]
+            cells = [place * shape[1] + own for place, (own, _) in enumerate(placed)]
+            sums = cell_sums(np.concatenate(along), np.concatenate(cells), shape[0] * shape[1])
+            found["count"], found["along"] = sums[0].reshape(shape), sums[1].reshape(*shape, -1)
         return self.spec.tabled(**found)
 
 

@@ -120,7 +120,7 @@ class Table(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
         return 0 if self.at is None else self.at + self.length
 
     def check(self, clients: Collection[int], file_size: int) -> None:
-        """Check all of a sum's table but the bytes that are in the file.
+        """Check all of a sum's table but its bytes, which are checked whenever they are read.
 
         Args:
             clients: the sum's contributors.
@@ -133,8 +133,6 @@ class Table(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
             raise ValueError("a table of answers has other clients than the total")
         if self.end > file_size:
             raise ValueError("a table of answers is not in the file of values")
-        if self.at is None:
-            self.values(None)
 
     def values(self, file: Path | None) -> FloatArray:
         """Return the table, float64 of shape (n_clients, size).

@@ -100,11 +100,15 @@ class Transcript:
             if number == len(lines) and not line.endswith(b"\n"):
                 break
             try:
-                transcript.records.append(records.decode(line))
+                read = records.decode(line)
+                shown = read.contributions if isinstance(read, records.Summed) else None
+                if shown is not None and shown.at is None:
+                    shown.values(None)
             except (msgspec.MsgspecError, ValueError):
                 raise RunFolderError(
                     f"{path}, line {number}, is damaged; restore the file or start anew."
                 ) from None
+            transcript.records.append(read)
             kept += len(line)
         if not transcript.records or not isinstance(transcript.records[0], records.Began):
             raise RunFolderError(f"{path} does not begin with a run's configuration; start anew.")
@@ -117,8 +121,8 @@ class Transcript:
             with open_file(path, "r+b") as file:
                 file.truncate(kept)
             # A table is written before the line that refers to it, which a crash may have cut off.
-            shown = [one.contributions for one in transcript.of(records.Summed)]
-            transcript._tables.cut(max((one.end for one in shown if one is not None), default=0))
+            tables = (one.contributions for one in transcript.of(records.Summed))
+            transcript._tables.cut(max((one.end for one in tables if one is not None), default=0))
         return transcript
 
     def _append(self, record: records.AnyRecord, durable: bool = False) -> None:
@@ -178,9 +182,8 @@ class Transcript:
         Raises:
             ResumeError: it has another one.
         """
-        begun = self.configuration
-        terms = msgspec.structs.replace(begun.terms, losses=configuration.terms.losses)
-        if msgspec.structs.replace(begun, terms=terms) != configuration:
+        terms = msgspec.structs.replace(self.configuration.terms, losses=configuration.terms.losses)
+        if msgspec.structs.replace(self.configuration, terms=terms) != configuration:
             raise ResumeError(
                 "the transcript is of another run: clients, parameters and protocol must be the same. Resume "
                 "it with those that it began with, or begin a new run in another folder."
@@ -218,17 +221,19 @@ class Transcript:
     def summed(self, index: int, total: Total) -> None:
         """Record an opened total; on disk it is durable when this returns."""
         shown = total.contributions if self._shows else None
-        record = records.Summed(
-            index=index,
-            statistics=wire(total.statistics),
-            contributors=total.contributors,
-            dropped=dict(total.dropped),
-            clipped=total.clipped,
-            rejected=dict(total.rejected),
-            contributions=self._tables.kept(shown) if shown else None,
-            attempts=total.attempts,
+        self._append(
+            records.Summed(
+                index=index,
+                statistics=wire(total.statistics),
+                contributors=total.contributors,
+                dropped=dict(total.dropped),
+                clipped=total.clipped,
+                rejected=dict(total.rejected),
+                contributions=self._tables.kept(shown) if shown else None,
+                attempts=total.attempts,
+            ),
+            durable=True,
         )
-        self._append(record, durable=True)
 
     def relayed(self, index: int, data: bytes) -> None:
         """Record what a session keeps of a sum (`Relays`), before anything is sent because of it."""
@@ -281,8 +286,7 @@ class Transcript:
             record.contributions.check(record.contributors, file_size)
 
     def _damaged(self, why: str) -> RunFolderError:
-        where = "the transcript" if self._path is None else str(self._path)
-        return RunFolderError(f"{where} is damaged: {why}; start anew.")
+        return RunFolderError(f"{self._path or 'the transcript'} is damaged: {why}; start anew.")
 
     def _contributions(self, record: records.Summed) -> Mapping[int, Statistics] | None:
         """Return the contributions to a sum, where it showed them and they were kept."""
