@@ -354,7 +354,8 @@ The paper prints no numbers: in brackets stands what the authors' code gave by c
 
 
 NOTES = """- The authors' code was run on their one stored data set, ours draws rows, places and clients
-  anew for each seed: the spreads are of different things, and a difference of a few standard errors says no more.
+  anew for each seed: the spreads are of different things, and a difference of a few standard errors
+  says no more.
 - As in the paper FKM is as good as central k-means from 10 starts, whatever β, and k-FED as published is not.
   "k-FED summed" begins the server's k-means from cells and not from the farthest centroids, and nearly is.
 - The index hardly depends on the rows of a cluster (Figure 6), and with more noise the merges are worth more.
