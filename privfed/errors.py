@@ -32,6 +32,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
+from traceback import StackSummary, TracebackException, walk_tb
 
 FAILED = "error"
 """Code of the refusal of a client whose own code failed; it carries no further information."""
@@ -39,6 +40,10 @@ FAILED = "error"
 
 FEWEST_QUANTA = 1 << 10
 """Fewest steps of a secure sum's grid that a total of distances needs, for three digits of an index."""
+
+
+_BETWEEN = ("privfed", "IPython", "sklearn", "functools", "contextlib")
+"""Packages whose lines a notebook leaves out above the line where an error is raised."""
 
 
 class PrivFedError(Exception):
@@ -54,6 +59,17 @@ class PrivFedError(Exception):
     def __init__(self, *message: object, parameters: Iterable[str] = ()) -> None:
         super().__init__(*message)
         self.parameters = tuple(parameters)
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows: the caller's lines and the place of the error, none of ours between."""
+        shown = TracebackException.from_exception(self)
+        names = (frame.f_globals.get("__name__", "") for frame, _ in walk_tb(self.__traceback__))
+        shown.stack = StackSummary.from_list(
+            one
+            for one, name in zip(shown.stack, names, strict=False)
+            if one is shown.stack[-1] or name.partition(".")[0] not in _BETWEEN
+        )
+        return ["".join(shown.format()), "All calls: traceback.print_exception(sys.last_value)"]
 
 
 class ArgumentError(PrivFedError, ValueError):
@@ -158,15 +174,11 @@ class NotEnoughClientsError(ProtocolError):
     def __init__(
         self, *, missing: Iterable[str], left: int, needed: int, stage: str, remedy: str = ""
     ) -> None:
-        self.missing = tuple(missing)
-        self.left = left
-        self.needed = needed
-        self.stage = stage
-        names = ", ".join(self.missing) or "none"
-        remedy = remedy or "Wait for them and ask again, or start a fit without them."
+        self.missing, self.left, self.needed, self.stage = tuple(missing), left, needed, stage
         super().__init__(
             f"{left} clients are left in stage {stage!r}, the sum needs {needed}; nothing was opened. "
-            f"Missing: {names}. {remedy}"
+            f"Missing: {', '.join(self.missing) or 'none'}. "
+            f"{remedy or 'Wait for them and ask again, or start a fit without them.'}"
         )
 
     def with_remedy(self, remedy: str) -> NotEnoughClientsError:

@@ -223,8 +223,8 @@ def one_table(
     folder: Path, facts: Mapping[str, str], claim: PrivacySpent | None, noised: Sequence[str]
 ) -> Table:
     """Return names and values, the claim and the files as a table of two columns."""
-    files = {"files": ", ".join(name for name in _FILES if (folder / name).exists())}
-    return facts_table(folder, {**facts, **claim_lines(claim, noised), **files})
+    files = ", ".join(name for name in _FILES if (folder / name).exists())
+    return facts_table(folder, {**facts, **claim_lines(claim, noised), "files": files})
 
 
 def _agreement(result: Result) -> dict[str, str]:

@@ -50,7 +50,7 @@ def show(file: Path, out: Path | None, as_json: bool) -> None:
         "neighbours": budget.neighbours,
         "order": budget.order,
         "mu": curve.mu,
-        "other": {f"{one:g}": curve.at(one) for one in _deltas(curve)},
+        "other": {f"{one:g}": curve.at(one) for one in DELTAS if curve.mu is not None},
         "remaining": budget.remaining(),
         "payments": paid,
     }
@@ -90,15 +90,10 @@ def plan(file: Path, as_json: bool) -> None:
     answer(worth, as_json, table(head, lines), str(left))
 
 
-def _deltas(curve: Curve) -> tuple[float, ...]:
-    """Return the deltas at which something is proven that the claim does not say by itself."""
-    return () if curve.mu is None else DELTAS
-
-
 def said(curve: Curve) -> list[str]:
     """Return a guarantee in other words: mu, epsilon at other deltas, and what tests for one unit miss."""
     lines = [] if curve.mu is None else [f"mu {curve.mu:.4g} (Gaussian differential privacy)"]
-    known = [f"{curve.at(one):.4g} at {one:g}" for one in _deltas(curve)]
+    known = [f"{curve.at(one):.4g} at {one:g}" for one in DELTAS if curve.mu is not None]
     missed = [f"{curve.missed(one):.4g} at {one:g}" for one in ALARMS]
     lines += [f"epsilon at other deltas: {', '.join(known)}"] if known else []
     return [

@@ -1,5 +1,7 @@
 """A notebook shows results as small tables: well-formed, escaped, without rows, names or links."""
 
+import re
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -12,6 +14,7 @@ import pytest
 from privfed import Box, DPKMeans, DWFKMeans, Privacy, PrivacyBudget, attacks, metrics, select_n_clusters
 from privfed.core.record.transcript import Transcript
 from privfed.core.values.shown import as_table
+from privfed.errors import DataError, PrivFedError
 from privfed.metrics import Profiles
 
 HOSTILE = "<script src=https://x>&\"'</td>"
@@ -121,3 +124,38 @@ def test_text_is_escaped_and_lines_keep_their_order() -> None:
 def test_profiles_of_clusters_without_rows_are_shown() -> None:
     empty = np.full((1, 3), np.nan)
     assert len(read(Profiles(np.zeros(1), empty, empty, np.zeros(3), np.ones(3)))) == 3
+
+
+def _one_deep(fit: Callable[[], object]) -> object:
+    return fit()
+
+
+@pytest.mark.parametrize(
+    "fit",
+    [
+        lambda: DWFKMeans(3, protocol="mask").fit([np.ones((9, 2))] * 4),  # type: ignore[arg-type]
+        lambda: DWFKMeans(0).fit([np.ones((9, 2))] * 4),
+        lambda: metrics.davies_bouldin([np.ones((9, 2))] * 4, np.zeros((3, 3))),
+    ],
+    ids=["protocol", "clusters", "metric"],
+)
+def test_an_error_shows_the_callers_lines_and_its_place_and_no_calls_between(
+    fit: Callable[[], object],
+) -> None:
+    with pytest.raises(PrivFedError) as caught:
+        _one_deep(fit)
+    shown = "\n".join(caught.value._render_traceback_())
+    calls = re.findall(r'File "(.+)", line \d+, in', shown)
+    assert [Path(one) == Path(__file__) for one in calls] == [True, True, True, False]
+    assert len(calls) < len(traceback.extract_tb(caught.value.__traceback__))
+    assert str(caught.value) in shown and calls[-1] == str(caught.traceback[-1].path)
+
+
+def test_an_error_from_code_of_the_users_own_within_a_fit_shows_that_code() -> None:
+    def weight(*_: Any) -> Any:
+        raise DataError("mine")
+
+    with pytest.raises(DataError) as caught:
+        _one_deep(lambda: as_table(weight)(None))
+    calls = re.findall(r'File "(.+)", line \d+, in (\w+)', "\n".join(caught.value._render_traceback_()))
+    assert calls[-1] == (__file__, "weight") and all(file == __file__ for file, _ in calls)
