@@ -44,12 +44,16 @@ def asked(text: str | None, name: str, arguments: Sequence[str] | None) -> argpa
     size.add_argument("--full", action="store_true", help="as many runs as in the paper, for hours or days")
     parser.add_argument("--out", type=Path, default=Path("runs") / name, help="folder for the results")
     parser.add_argument("--data", type=Path, help="folder with the data that are not drawn here")
+    parser.add_argument(
+        "--finished", action="store_true", help="no further runs: the page of those that ended"
+    )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument(
         "--page", type=Path, nargs="?", const=PAPERS, help="also write the page, to docs/papers or here"
     )
     chosen = parser.parse_args(arguments)
     chosen.out.mkdir(parents=True, exist_ok=True)
+    chosen.workers = 0 if chosen.finished else max(1, chosen.workers)
     return chosen
 
 
@@ -78,7 +82,7 @@ def measured(
         path: the CSV file, to which each job is added when it has ended. Its first line holds `parameters`;
             a file with others is begun anew.
         parameters: what else the results depend on, for JSON.
-        workers: processes.
+        workers: processes; 0 for no further runs, so that only those that have ended are returned.
     """
     head = f"# {json.dumps({**parameters, 'privfed': privfed.__version__}, sort_keys=True)}"
     wanted = {_text(job): job for job in jobs}
@@ -90,7 +94,7 @@ def measured(
         names, *rows = csv.reader(lines[1:])
         # The last line may have been cut off.
         known = {tuple(row[:width]): row for row in rows if len(row) == len(names)}
-    left = [job for key, job in wanted.items() if key not in known]
+    left = [job for key, job in wanted.items() if key not in known] if workers else []
     with path.open("w", newline="") as file, ExitStack() as ending:
         writer = csv.writer(file)
         file.write(head + "\n")
@@ -110,7 +114,7 @@ def measured(
             if number % 25 == 0:
                 print(f"{path.name}: {number} of {len(left)} runs", flush=True)
     text = StringIO()
-    csv.writer(text).writerows([names, *(known[key] for key in wanted)])
+    csv.writer(text).writerows([names, *(known[key] for key in wanted if key in known)])
     text.seek(0)
     return pl.read_csv(text, infer_schema_length=None)
 
@@ -135,15 +139,21 @@ def beside(
     values = np.array([one for one in ours if not math.isnan(one)])
     if not len(values):
         return "" if printed is None else f"none ({printed:.{digits}f})"
+    if len(values) == 1 and math.isnan(sd):
+        return plain(float(values[0]), printed, digits)
     own = values.std(ddof=1) if len(values) > 1 else 0.0
     # A few runs do not tell their spread: the wider of both stands for ours.
     spread = np.nanmax([own, sd])
-    error = spread / math.sqrt(len(values))
-    cell = f"{values.mean():.{digits}f} ± {error:.{digits}f}"
+    theirs = (spread if math.isnan(sd) else sd) / math.sqrt(runs)
+    return cell_of(float(values.mean()), float(spread / math.sqrt(len(values))), printed, theirs, digits)
+
+
+def cell_of(ours: float, error: float, printed: float | None, theirs: float, digits: int = 4) -> str:
+    """Return a cell of one value of ours and its standard error, and of the paper's and its own."""
+    cell = f"{ours:.{digits}f} ± {error:.{digits}f}"
     if printed is None:
         return cell
-    theirs = (spread if math.isnan(sd) else sd) / math.sqrt(runs)
-    apart = (values.mean() - printed) / math.hypot(error, theirs, 10.0**-digits)
+    apart = (ours - printed) / math.hypot(error, theirs, 10.0**-digits)
     said = f"{apart:+.1f}"
     return f"{cell} ({printed:.{digits}f}, {f'**{said}**' if abs(apart) >= 2 else said})"
 
