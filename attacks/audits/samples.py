@@ -33,6 +33,7 @@ from privfed.attacks.audits.confidence import (
     telling_bins,
 )
 from privfed.core.values.domain import FloatArray
+from privfed.core.values.numbers import check_number, check_whole
 from privfed.core.values.shown import as_table
 from privfed.errors import ArgumentError
 from privfed.privacy.accounting import gdp_epsilon, gdp_mu
@@ -61,12 +62,8 @@ class Claim:
     noise: Noise = "gaussian"
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.epsilon) and self.epsilon > 0.0):
-            raise ArgumentError(
-                f"epsilon must be positive and finite, got epsilon={self.epsilon}.", parameters=["epsilon"]
-            )
-        if not 0.0 < self.delta < 1.0:
-            raise ArgumentError(f"delta must lie in (0, 1), got delta={self.delta}.", parameters=["delta"])
+        check_number("epsilon", self.epsilon, "(0, inf)")
+        check_number("delta", self.delta, "(0, 1)")
         if self.noise not in ("gaussian", "any"):
             raise ArgumentError(
                 f'noise must be "gaussian" or "any", got {self.noise!r}.', parameters=["noise"]
@@ -157,8 +154,7 @@ def audit(
     Raises:
         ArgumentError: a parameter is out of its bounds, or the releases have another shape.
     """
-    if trials < _FEWEST:
-        raise ArgumentError(f"an audit needs at least {_FEWEST} trials, got trials={trials}.")
+    check_whole("trials", trials, _FEWEST)
     return audit_samples(
         mechanism(data, trials),
         mechanism(neighbour, trials),
@@ -185,10 +181,7 @@ def audit_samples(
         ArgumentError: the shapes differ, there are too few releases, or values are not finite.
     """
     with_unit, without = _releases(inside, outside)
-    if not 0.5 < confidence < 1.0:
-        raise ArgumentError(
-            f"confidence must lie in (0.5, 1), got confidence={confidence}.", parameters=["confidence"]
-        )
+    check_number("confidence", confidence, "(0.5, 1)")
     chosen = max(_FEWEST // 5, int(_CHOOSING * len(with_unit)))
     direction = _direction(with_unit[:chosen], without[:chosen])
     scores, others = with_unit @ direction, without @ direction
@@ -306,10 +299,7 @@ def audit_one_run(
         )
     if inside.all() or not inside.any():
         raise ArgumentError("canaries are all in or all out; draw each by a fair coin.")
-    if not 0.5 < confidence < 1.0:
-        raise ArgumentError(
-            f"confidence must lie in (0.5, 1), got confidence={confidence}.", parameters=["confidence"]
-        )
+    check_number("confidence", confidence, "(0.5, 1)")
     alpha = (1.0 - confidence) / 2.0
     guesses = [guessed(values, inside, share) for share in _SHARES]
     epsilon = max(

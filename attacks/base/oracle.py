@@ -20,7 +20,8 @@ from privfed.core.roles.conversation import Ask, Setting, Total, changed
 from privfed.core.roles.engine import Exchange
 from privfed.core.roles.secure_sum import COLLECT, Session, Steps
 from privfed.core.stored.encoding import decode, encode
-from privfed.errors import ArgumentError, PolicyError
+from privfed.core.values.numbers import check_whole
+from privfed.errors import PolicyError
 from privfed.federation.driver import Federation
 from privfed.privacy.ledger import BudgetLedger
 from privfed.protocols.masked.masked_messages import CollectRequest
@@ -47,8 +48,7 @@ class Oracle:
     """
 
     def __init__(self, federation: Federation, budget: int) -> None:
-        if budget < 1:
-            raise ArgumentError(f"budget must be at least 1 question, got budget={budget}.")
+        check_whole("budget", budget, 1)
         self._federation = federation
         self._budget = budget
         self.asked = 0

@@ -31,6 +31,7 @@ from privfed.attacks.base.report import (
     wasserstein,
 )
 from privfed.core.values.domain import FloatArray
+from privfed.core.values.numbers import check_whole
 from privfed.errors import ArgumentError
 from privfed.numerics.kernels.interpreted import cell_sums
 
@@ -64,8 +65,7 @@ class Truth:
 
     def rows(self, client: int | None) -> tuple[FloatArray, IntArray]:
         """Return the rows of one client, or of all that do not collude, and each row's client."""
-        if client is not None and not 0 <= client < len(self.clients):
-            raise ArgumentError(f"client {client} is not among the {len(self.clients)} of the truth.")
+        check_whole("client", client, 0, len(self.clients) - 1, or_none=True)
         wanted = [i for i in range(len(self.clients)) if i not in self.colluding]
         chosen = wanted if client is None else [client]
         owners = np.repeat(chosen, [len(self.clients[i]) for i in chosen])

@@ -136,7 +136,8 @@ class Equations:
 
     def of_units(self, units: Sequence[ClientData]) -> FloatArray:
         """Return what each unit alone would add, float64 of shape (n_units, n_values)."""
-        found = np.empty((len(units), sum(size for _, size in self._sizes)))
+        shapes = dict(self.question.spec.layout)
+        found = np.empty((len(units), sum(int(np.prod(shapes[name])) for name in self.names)))
         # Answers may hold much beside these entries, so that they are asked for in blocks.
         for first in range(0, len(units), _BLOCK):
             within = [unit.within(self.question.ranges)[0] for unit in units[first : first + _BLOCK]]
@@ -144,10 +145,6 @@ class Equations:
             for place, answer in enumerate(answers, start=first):
                 found[place] = _vector(answer, self.names)
         return found
-
-    @property
-    def _sizes(self) -> list[tuple[str, int]]:
-        return [(name, int(np.prod(dict(self.question.spec.layout)[name]))) for name in self.names]
 
     def of_rows(self, rows: FloatArray) -> Rows:
         """Return what rows, float64 of shape (n_rows, n_features), show of themselves."""

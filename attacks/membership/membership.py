@@ -40,6 +40,7 @@ from privfed.attacks.membership.scores import BoolArray, MembershipScores, contr
 from privfed.core.asking.question import ClientData
 from privfed.core.record.records import View
 from privfed.core.values.domain import FloatArray
+from privfed.core.values.numbers import check_number
 from privfed.errors import ArgumentError
 
 _SHARES = (1.0, 0.9, 0.75, 0.5, 0.1)
@@ -69,8 +70,7 @@ class Membership(PassiveAttack[MembershipScores]):
     listed: float | None = None
 
     def __post_init__(self) -> None:
-        if self.listed is not None and not 0.0 < self.listed <= 1.0:
-            raise ArgumentError(f"listed must lie in (0, 1], got {self.listed}.", parameters=["listed"])
+        check_number("listed", self.listed, "(0, 1]", or_none=True)
 
     name: ClassVar[str] = "membership"
     paper: ClassVar[str] = "Homer et al. 2008; Sankararaman et al. 2009; whitened over partitions: ours"

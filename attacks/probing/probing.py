@@ -20,6 +20,7 @@ from privfed.attacks.base.preparation import Prior
 from privfed.attacks.base.results import NotRun, Points
 from privfed.attacks.probing.probed_sums import CLOSEST, CumulativeProfile, ProbedSums, Slabs, joined, pairs
 from privfed.core.values.domain import FloatArray
+from privfed.core.values.numbers import check_whole
 from privfed.errors import ArgumentError, PolicyError, PrivacyError, ProtocolError
 
 PATIENCE = 8
@@ -66,10 +67,7 @@ class Probing(ActiveAttack[Points]):
         counts_only: bool = False,
         precision: float = 1e-6,
     ) -> None:
-        if n_clusters < 2:
-            raise ArgumentError(
-                f"probing needs n_clusters >= 2, got {n_clusters}.", parameters=["n_clusters"]
-            )
+        check_whole("n_clusters", n_clusters, 2)
         if inconsistent and client is None:
             raise ArgumentError("inconsistent questions need a target: pass client=, its position.")
         self.n_clusters, self.client, self.inconsistent = n_clusters, client, inconsistent

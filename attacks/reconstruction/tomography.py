@@ -19,6 +19,7 @@ from privfed.attacks.base.results import Particles
 from privfed.attacks.evidence.cells import Observation, evidence_of, read_in_cells
 from privfed.core.record.records import View
 from privfed.core.values.domain import FloatArray
+from privfed.core.values.numbers import check_whole
 from privfed.errors import ArgumentError
 
 
@@ -40,10 +41,8 @@ class Tomography(PassiveAttack[Particles]):
     aim: ClassVar[Aim] = Aim.SHOWN_CLIENT
 
     def __init__(self, client: int | None = None, *, n_particles: int = 4000, n_iter: int = 200) -> None:
-        if n_particles < 1 or n_iter < 1:
-            raise ArgumentError(
-                f"tomography needs particles and iterations, got {n_particles=} and {n_iter=}."
-            )
+        check_whole("n_particles", n_particles, 1)
+        check_whole("n_iter", n_iter, 1)
         self.client, self.n_particles, self.n_iter = client, n_particles, n_iter
 
     @property

@@ -16,7 +16,7 @@ import math
 import numpy as np
 
 from privfed.core.values.domain import FloatArray
-from privfed.errors import ArgumentError
+from privfed.core.values.numbers import check_number
 
 SKETCHED = 1 << 22
 """Entries of the projection that are held at a time."""
@@ -35,8 +35,7 @@ def sketch_size(n_vectors: int, error: float, n_parameters: int) -> int:
     Raises:
         ArgumentError: error does not lie in (0, 1).
     """
-    if not 0.0 < error < 1.0:
-        raise ArgumentError(f"the error of sketches must lie in (0, 1), got {error}.")
+    check_number("error", error, "(0, 1)")
     # An error below 1e-9 asks for more numbers than any model has.
     error = max(error, 1e-9)
     wanted = math.ceil(4.0 * math.log(max(n_vectors, 2)) / (error**2 / 2.0 - error**3 / 3.0))

@@ -49,7 +49,9 @@ def certify(folder: Path, hosts: Sequence[str] = ()) -> None:
     make_folder(folder)
     if not (folder / SERVER).exists() and not hosts:
         raise ArgumentError("a first certificate needs a name or address of this machine: --host.")
-    names = _names(hosts) if hosts else _names_of(_read(folder / SERVER))
+    # This machine's own processes reach it, too.
+    wanted = [_host(one) for one in dict.fromkeys((*hosts, "127.0.0.1"))]
+    names = wanted if hosts else _names_of(_read(folder / SERVER))
     own = ec.generate_private_key(ec.SECP256R1())
     root, authority = _authority(folder)
     known = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
@@ -103,11 +105,6 @@ def _secret(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 def _named(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-
-
-def _names(hosts: Sequence[str]) -> list[x509.GeneralName]:
-    # This machine's own processes reach it, too.
-    return [_host(one) for one in dict.fromkeys((*hosts, "127.0.0.1"))]
 
 
 def _names_of(certificate: x509.Certificate) -> list[x509.GeneralName]:

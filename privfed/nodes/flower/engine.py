@@ -249,13 +249,11 @@ class FlowerFit:
         if START_MISSING in codes.values() or (not self._nodes and (codes or self._unsigned)):
             raise RefusedError(codes or self._unsigned, stage="join")
         if not self._nodes:
+            faults = ", ".join(sorted({one.what for one in self._engine.faults})) or "none"
             raise ProtocolError(
                 f"none of the {len(self._names)} clients has a node that is connected and takes part within "
-                f"{self._engine.file.wait:g} s (wait= in the federation's file). Faults: {self._faults()}."
+                f"{self._engine.file.wait:g} s (wait= in the federation's file). Faults: {faults}."
             )
-
-    def _faults(self) -> str:
-        return ", ".join(sorted({one.what for one in self._engine.faults})) or "none"
 
     def _ask_newcomers(self) -> None:
         """Ask nodes that came since to join; each client has one node, found by its signature."""
