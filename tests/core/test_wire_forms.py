@@ -53,18 +53,19 @@ def forms() -> list[str]:
     places = set(importable())
     for one in places:
         importlib.import_module(one)
-    sent = {one.__name__: one for one in below(Message) if one.__module__ in places}
-    agreed = {
-        f"agreed {one.__name__}": one
+    # Two messages may have one name, in two protocols.
+    sent = [(one.__name__, one) for one in below(Message) if one.__module__ in places]
+    agreed = [
+        (f"agreed {one.__name__}", one)
         for one in below(msgspec.Struct)
         if one.__module__ in places and one.__module__.startswith("privfed.core.agreed.")
-    }
-    asked = {
-        f"question {name}": kind
+    ]
+    asked = [
+        (f"question {name}", kind)
         for name, kind in question._REGISTRY.items()
         if kind.__module__ in places and dataclasses.is_dataclass(kind)
-    }
-    return [f"{name} {form_of(kind)}" for name, kind in sorted({**sent, **agreed, **asked}.items())]
+    ]
+    return sorted({f"{name} {form_of(kind)}" for name, kind in (*sent, *agreed, *asked)})
 
 
 def test_forms_change_with_the_number_that_parties_compare() -> None:
