@@ -11,7 +11,7 @@ CARDS := cuda-bindings cuda-pathfinder cuda-toolkit triton $(addprefix nvidia-,c
 # One thread a process: pytest already starts one process a core. Compiled tests are kept, whatever the shell says.
 TESTING := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_MAXIMUM_THREADS=1 POLARS_MAX_THREADS=1
 
-PAPERS := dwf federated_kmeans fkm
+PAPERS := dwf federated_kmeans dcfl.figures fkm fedfcm
 
 .DEFAULT_GOAL := help
 .PHONY: help install install-deep install-flower install-all install-with demo flower-demo test test-slow test-flower test-flower-faults test-all \
