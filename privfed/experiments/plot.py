@@ -16,7 +16,7 @@ from privfed.errors import ArgumentError, RunFolderError
 from privfed.plot.style import COLOURS, DASHES, MARKERS, Display
 
 TABLE = "study.csv"
-COST, LEAKAGE = "cost ratio", "leakage"
+COST, LEAKAGE, AT_LEAST = "cost ratio", "leakage", "leakage, at least"
 KEYS = ("algorithm", "sum", "defence")
 """Columns that a line stands for, beside those that have one value."""
 
@@ -130,13 +130,20 @@ class BandsDisplay(Display):
         end = 2.5 * finite[-1]
         for name, line in self.lines.items():
             i = self.names.index(name)
-            style: dict[str, Any] = {"color": COLOURS[i % 7], "marker": MARKERS[i % 7]}
+            # Open marks show those below them.
+            style: dict[str, Any] = {"color": COLOURS[i % 7], "marker": MARKERS[i % 7], "mfc": "none"}
             points = [(at, *band(line[at])) for at in sorted(line)]
             inner = np.array([one for one in points if math.isfinite(one[0])]).reshape(-1, 4).T
             ax.plot(inner[0], inner[1], DASHES[i % 4], label=name, **style)
             ax.fill_between(inner[0], inner[2], inner[3], color=style["color"], alpha=0.15, linewidth=0)
             for _, middle, low, high in (one for one in points if not math.isfinite(one[0])):
-                ax.errorbar(end, middle, [[middle - low], [high - middle]], **style)
+                # Without a bound there is no place on the axis, and room to stand beside each other.
+                ax.errorbar(
+                    end * (1.0 + 0.25 * i / len(self.names)),
+                    middle,
+                    [[middle - low], [high - middle]],
+                    **style,
+                )
         if self.log and finite[0] > 0.0:
             ax.set_xscale("log")
             ax.xaxis.set_minor_locator(NullLocator())
@@ -144,7 +151,7 @@ class BandsDisplay(Display):
             ax.set_xticks(
                 [min(at, end) for at in all_at], [f"{at:g}".replace("inf", "none") for at in all_at]
             )
-        ax.set(xlabel=self.across, ylabel=self.up)
+        ax.set(xlabel=self.across, ylabel={LEAKAGE: AT_LEAST}.get(self.up, self.up))
         if self.up.split()[0] in SHARES:
             # A share near 0 is not to look large.
             ax.set_ylim(-0.02, max(ax.get_ylim()[1], 0.25))
@@ -222,11 +229,27 @@ class LeakageDisplay(Display):
             i, label = self.names.index(name), name
             for text, pair in own.items():
                 (x, left, right), (y, low, high) = map(band, pair)
-                style: dict[str, Any] = {"color": COLOURS[i % 7], "marker": MARKERS[i % 7], "linewidth": 0.8}
-                ax.errorbar(x, y, [[y - low], [high - y]], [[x - left], [right - x]], label=label, **style)
-                ax.annotate(text, (x, y), (3, 3), textcoords="offset points", fontsize="x-small")
+                style: dict[str, Any] = {"color": COLOURS[i % 7], "marker": MARKERS[i % 7], "mfc": "none"}
+                ax.errorbar(
+                    x,
+                    y,
+                    [[y - low], [high - y]],
+                    [[x - left], [right - x]],
+                    label=label,
+                    linewidth=0.8,
+                    **style,
+                )
+                # Marks at one place have their texts around it.
+                ax.annotate(
+                    text,
+                    (x, y),
+                    (3 - 10 * (i // 2 % 2), 3 - 10 * (i % 2)),
+                    textcoords="offset points",
+                    fontsize="x-small",
+                    color=style["color"],
+                )
                 label = "_"
-        ax.set(xlabel=f"{COST} to central k-means", ylabel=LEAKAGE)
-        ax.set_ylim(-0.03, 1.03)
+        ax.set(xlabel=f"{COST} to central k-means", ylabel=AT_LEAST)
+        ax.set_ylim(-0.03, max(ax.get_ylim()[1], 0.25))
         if self.points:
             ax.legend(title="beside a mark: epsilon", title_fontsize="x-small")

@@ -49,6 +49,9 @@ def test_one_seed_has_no_band_and_says_so() -> None:
 
 
 def test_a_share_near_zero_does_not_look_large() -> None:
+    shown = plot.EpsilonDisplay.from_study(frame())
+    beyond = [bars.lines[0].get_xdata()[0] for bars in shown.ax_.containers]
+    assert len(beyond) == len(set(beyond)) == len(shown.lines)  # Fits without a guarantee stand apart.
     ax = plot.EpsilonDisplay.from_study(frame().filter(pl.col("sum") == "masked"), "leakage").ax_
     assert ax.get_ylim()[1] >= 0.25
     plt.close("all")
@@ -60,7 +63,13 @@ def test_leakage_against_cost_has_a_mark_for_each_configuration() -> None:
         "plain": ["0.5", "2", ""],
         "masked": ["0.5", "2", ""],
     }
-    assert shown.ax_.get_ylim() == (-0.03, 1.03)
+    low, high = shown.ax_.get_ylim()
+    assert low == -0.03 and high >= 0.25
+    top = max(max(leaked) for own in shown.points.values() for _, leaked in own.values())
+    assert high > top
+    # Marks are open, so that one below another shows.
+    marks = [line for line in shown.ax_.lines if line.get_marker() not in ("None", "", "|", "_")]
+    assert marks and {line.get_markerfacecolor() for line in marks} == {"none"}
     plt.close("all")
 
 

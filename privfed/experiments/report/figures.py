@@ -98,8 +98,9 @@ def _over_epsilon(groups: Sequence[pl.DataFrame]) -> Picture | None:
     if not any(LEAKAGE in one.columns and one[LEAKAGE].is_not_null().any() for one in groups):
         panels = panels[: len(groups)]
     about = (
-        "Above, the cost of what is released, relative to central k-means without noise; below, the largest "
-        "advantage of any attack of this study."
+        "Above, the cost of what is released, relative to central k-means without noise; below, "
+        "leakage: what the best attack of this study found beyond chance. It is a lower bound. With few "
+        "candidates chance is large, and 0 does not say that nothing leaks."
     )
     return Picture("tradeoff", about, panels, len(groups))
 
@@ -108,7 +109,10 @@ def _against_cost(groups: Sequence[pl.DataFrame]) -> Picture:
     known = [one for one in groups if {COST, LEAKAGE} <= set(one.columns)]
     points = {_title(one): LeakageDisplay.of(one).points for one in known}
     panels = [LeakageDisplay(own, name, _names(known)) for name, own in points.items() if own]
-    about = "Better is further left and further down. What no attack could read has no mark."
+    about = (
+        "Better is further left and further down. Leakage is a lower bound. What no attack could read has no "
+        "mark."
+    )
     return Picture("leakage-against-cost", about, panels, min(len(panels), MOST_COLUMNS))
 
 

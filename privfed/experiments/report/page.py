@@ -48,8 +48,10 @@ PAGE, STUDY = "report.html", "study.toml"
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "cryptography", "polars")
 MEANINGS = {
     "cost ratio": "k-means cost of the centers, divided by that of central k-means (the best of 20 starts)",
-    "leakage": "the largest advantage of any attack: (headline - baseline) / (1 - baseline), at least 0. The "
-    "baseline is the same attacker without access. Of an AUC what chance gives is taken off first.",
+    "leakage": "a lower bound, the largest advantage of any attack: (headline - baseline) / (1 - baseline), "
+    "no less than 0. The baseline is the same attacker without access. Of an AUC 1.645 standard deviations "
+    "of chance are taken off first: with 8 members among 16 candidates .24. So 0 does not say that nothing "
+    "leaks.",
     "recovered": "an attack's headline: the share of rows (or counts, ...) that it found, or its AUC",
     "precision": "right claims among all claims",
     "bound": "how far one kind of reasoning could come on the same view. For rows this is linear algebra on "
@@ -150,7 +152,7 @@ def found_in(rows: Sequence[Row]) -> list[str]:
     for name, own in by_data(rows):
         ends = [f"On {name}"]
         label = short([row for _, row in own])
-        for measure, what in (("score_ratio", "the cost ratio is"), ("leakage", "leakage is")):
+        for measure, what in (("score_ratio", "the cost ratio is"), ("leakage", "leakage is at least")):
             known = sorted((row.stats[measure].mean, i, label(row)) for i, row in own if measure in row.stats)
             if known:
                 (low, i, best), (high, j, worst) = known[0], known[-1]
@@ -173,7 +175,8 @@ def _matrix(rows: Sequence[Row]) -> str:
     if tables:
         tables = (
             "<p>What each attack gained over the same attacker without access: (headline - baseline) / (1 - "
-            "baseline). Leakage is the largest of a row. 0: no better than a guess, with what it read. "
+            "baseline). Leakage is the largest of a row. 0: no better than a guess may be by chance, with "
+            "what it read. "
             "Empty: it was not run on that sum or algorithm, or had nothing to work on.</p>" + tables
         )
     return tables + _silent(rows)
