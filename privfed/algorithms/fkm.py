@@ -78,8 +78,7 @@ def _stepped_all(
     # Dropped centers are infinitely far, so that they are nearest to no row.
     stepped, held = np.full(sums.shape, np.inf), counts > 0
     stepped[held] = sums[held] / counts[held][:, None]
-    means = stepped.reshape(len(clients), k, -1)
-    distances = np.zeros((k, len(rows)))
+    means, distances = stepped.reshape(len(clients), k, -1), np.zeros((k, len(rows)))
     for j, column in enumerate(rows.T):
         distances += np.square(means[:, :, j].T[:, owner] - column)
     sizes = np.bincount(owner * k + distances.argmin(axis=0), minlength=len(counts)).astype(np.float64)
@@ -198,8 +197,7 @@ class FederatedKMeans(LocalCentersAlgorithm):
         """Return the questions of the clients' own start, or of another."""
         if not self._own_start:
             return super().start_phases(setting, number, rng)
-        k = self.n_clusters
-        points = Same("start points", Form(SeededMeans, **self._seeded(rng)))
+        k, points = self.n_clusters, Same("start points", Form(SeededMeans, **self._seeded(rng)))
         if self.merge != "summed":
             return (Phase(gathered_form(points, most=k, slots=self.slots(setting))),)
         count = Phase(Form(PointCount, points=points, most=k))

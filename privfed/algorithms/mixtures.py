@@ -125,8 +125,7 @@ class AtComponents(AtCenters):
 
     def effort(self, n_features: int) -> Effort:
         """Each row meets each component's covariances, which are inverted once."""
-        each = len(self.centers) * n_features**2
-        held = BLOCK * (n_features + len(self.centers))
+        each, held = len(self.centers) * n_features**2, BLOCK * (n_features + len(self.centers))
         return Effort(row_work=2 * each, work=each * n_features, numbers=each + held)
 
     @cached_property
@@ -212,8 +211,7 @@ class AtComponents(AtCenters):
         lowest = self.heights - 0.5 * np.square(away).sum(axis=1) + told.min(axis=0).sum(axis=1)
         highest = self.heights + told.max(axis=0).sum(axis=1)
         low, high = float(lowest.max()), float(highest.max()) + log(len(self.centers))
-        rows = self.ranges.rows * ROUNDING
-        step = max((high - low) * 2.0**-44, TINY)
+        rows, step = self.ranges.rows * ROUNDING, max((high - low) * 2.0**-44, TINY)
         return Entry("likelihood", (1,), rows * (min(low, 0.0) - 1.0), rows * (max(high, 0.0) + 1.0), step)
 
 

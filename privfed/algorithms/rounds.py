@@ -426,8 +426,7 @@ class RoundsAlgorithm(Restarts):
 
     def one_round(self, located: Located, history: Sequence[State]) -> Conversation[Moved]:
         """Do one round, given all states before it; return the one after it."""
-        number = len(history)
-        question = self.ask(located.ranges, **history[-1])
+        number, question = len(history), self.ask(located.ranges, **history[-1])
         total = yield Ask(question, self.cohort(number), (self.cohort(number + 1),))
         return self.move(question, total.statistics)
 

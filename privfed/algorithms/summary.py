@@ -47,7 +47,18 @@ from privfed.questions.bounded.bounded_sums import CenterSum, SizeSums
 from privfed.questions.bounded.client_shares import AsOneRecord
 from privfed.questions.client_sizes import SIZE_SHARE, ClientSizes, typical_size
 from privfed.questions.histograms import FeatureHistograms
-from privfed.questions.moments import ClientMeans, FeatureMoments, Moments, between_clients, check_between
+from privfed.questions.moments import (
+    ClientMeans,
+    FeatureMoments,
+    Moments,
+    between_clients,
+    check_between,
+    symmetric,
+)
+
+MEAN, NOISE = 0.15, 0.02
+"""Share of the mean in what it and the products of all features have of the budget. And how large the noise
+in products may be, in units of the radius of four in five rows, where they are clipped farther away."""
 
 HISTOGRAM_SHARE = 0.5
 """Share of the budget for the histograms."""
@@ -214,17 +225,50 @@ class SquareSum(CenterSum):
         return cells, np.square(offsets)
 
 
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ProductSum(SquareSum):
+    """Ask for the sum of products of each two offsets from a point, clipped as a vector.
+
+    They are in the order of `numpy.triu_indices`. Those of two features count sqrt(2) times, so that the
+    products of an offset of length r are r^2 long.
+    """
+
+    @property
+    def width(self) -> int:
+        """Number of pairs of features."""
+        return self.ranges.n_features * (self.ranges.n_features + 1) // 2
+
+    @property
+    def values_of_a_row(self) -> int:
+        """A row adds to every pair."""
+        return 3 * self.width
+
+    def place(self, rows: FloatArray) -> tuple[IntArray, FloatArray]:
+        """Return products of offsets from the point."""
+        offsets, (i, j) = self.offsets(rows), np.triu_indices(self.ranges.n_features)
+        products = offsets[:, i] * (offsets[:, j] * np.where(i == j, 1.0, np.sqrt(2.0)))
+        return np.zeros(len(rows), dtype=np.intp), products
+
+
 @dataclass(frozen=True)
 class PrivateMoments:
     """The algorithm that finds noised moments; with `spread=False` only the number of rows.
 
     Args:
         spread: whether to find mean and variance too.
+        products: whether to find all covariances (Analyze Gauss: Dwork, Talwar, Thakurta and Zhang, STOC
+            2014); the products of all features then take the most of the budget.
     """
 
     fixed: ClassVar[bool] = False
 
     spread: bool = True
+    products: bool = False
+
+    @property
+    def _second(self) -> type[SquareSum]:
+        return ProductSum if self.products else SquareSum
 
     @property
     def max_sums(self) -> int:
@@ -238,7 +282,7 @@ class PrivateMoments:
         if self.spread:
             known = {"center": Shape(setting.n_features), "widths": widths_rule(frame)}
             means = Form(CenterSum, **known, radius=radius_rule(frame))
-            squares = Form(SquareSum, **known, radius=Within(0.0, radius_rule(frame).high ** 2))
+            squares = Form(self._second, **known, radius=Within(0.0, radius_rule(frame).high ** 2))
             moments = (*scale_phases(setting, columnwise=True), Phase(means, purpose="mean"), Phase(squares))
         if setting.privacy is None or setting.privacy.unit.of_rows:
             return moments
@@ -256,8 +300,8 @@ class PrivateMoments:
     def _moments(self, setting: Setting) -> Conversation[Moments]:
         scale = yield from scaled(setting, 1, columnwise=True)
         widths = scale.frame.widths
-        unit = 1.0 if widths is None else widths
-        share, ranges, d = (1.0 - scale.spent) / 2.0, scale.frame.ranges, setting.n_features
+        ranges, d, left = scale.frame.ranges, setting.n_features, 1.0 - scale.spent
+        unit, share = np.ones(d) if widths is None else widths, left * (MEAN if self.products else 0.5)
         # Four in five rows lie within the radius, and almost all Gaussian rows within twice the radius.
         radius = min(2.0 * scale.radius, 2.0 * scale.frame.radius)
         most, lost = scale.reach(radius, share)
@@ -265,12 +309,20 @@ class PrivateMoments:
         shift, mean_error = yield from _mean(asked, scale, share, "mean")
         center = ranges.clip(scale.center + shift * unit)
         # For d similar features, the vector of squares is sqrt(d) times shorter than their sum.
-        reach, lost_squares = scale.moved(center).reach(radius**2 / min(np.sqrt(d), 4.0), share, power=2)
-        square = SquareSum(ranges=ranges, center=center, radius=reach, widths=widths)
-        variance, var_error = yield from _mean(square, scale, share, "variance")
+        usual = radius**2 / min(np.sqrt(d), 4.0)
+        if self.products:
+            # Clipping keeps the direction of an offset: it takes of variances, and little of components.
+            noise = np.sqrt(2.0) * scale.noise(left - share, 0.0) / scale.n_rows
+            usual = radius**2 * float(np.clip(NOISE / noise, 1.0, 4.0)) / 4.0
+        reach, lost_squares = scale.moved(center).reach(usual, left - share, power=2)
+        square = self._second(ranges=ranges, center=center, radius=reach, widths=widths)
+        second, var_error = yield from _mean(square, scale, left - share, "variance")
+        products = None
+        if self.products:
+            products = symmetric(second) / np.sqrt(2.0 - np.eye(d))
+            second, products = np.diagonal(products), products * np.outer(unit, unit)
         # Noise may make a small variance negative: it is at least that of a thousandth of the range.
-        least = (1e-3 * ranges.width) ** 2
-        found = variance * np.square(unit)
+        least, found = (1e-3 * ranges.width) ** 2, second * np.square(unit)
         variance = np.maximum(found, least)
         # Sums are divided by the noised number of rows, whose error is a part of each quotient.
         mean_error, var_error = np.hypot(mean_error, lost), np.hypot(var_error, lost_squares)
@@ -279,7 +331,7 @@ class PrivateMoments:
             np.hypot(np.hypot(var_error * np.square(unit), variance * scale.rows_error), variance - found),
         )
         return Moments(
-            ranges, round(scale.n_rows), center, variance, *errors, scale.rows_error * scale.n_rows
+            ranges, round(scale.n_rows), center, variance, *errors, scale.rows_error * scale.n_rows, products
         )
 
 

@@ -122,8 +122,7 @@ class WeightedKMeans(RoundsAlgorithm):
         upcoming = (then, label) if then != label else (then,)
         total = yield Ask(WeightedCentroids(weights=self.weights, **steps), label, upcoming)
         weight, weighted = total.statistics["weight"], total.statistics["weighted"]
-        zero = np.flatnonzero(weight <= 0)
-        fallback = centers.copy()
+        zero, fallback = np.flatnonzero(weight <= 0), centers.copy()
         if zero.size:
             question = FallbackCentroids(clusters=zero.astype(np.float64), **steps)
             second = yield Ask(question, label, (then,), purpose="fallback")

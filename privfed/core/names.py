@@ -355,6 +355,7 @@ PLACES = {
     "PointCells": "privfed.questions.local_points",
     "PointCount": "privfed.questions.gathered",
     "PointSums": "privfed.questions.local_points",
+    "ProductSum": "privfed.algorithms.summary",
     "Regrouping": "privfed.deep.training.regrouping",
     "RelativeSums": "privfed.questions.bounded.bounded_sums",
     "SeededMeans": "privfed.algorithms.fkm",

@@ -145,8 +145,7 @@ def intervals_of(
     z, std = -float(ndtri(missed / 2.0)), noised.noise_std(len(total.contributors))
     count, summed = total.statistics["count"], total.statistics["sum"]
     # At unit "client" counts are in units of a client.
-    rows = float(getattr(noised.inner, "rows", 1))
-    held = np.maximum(count, 0.0)[:, None]
+    rows, held = float(getattr(noised.inner, "rows", 1)), np.maximum(count, 0.0)[:, None]
     sizes_std, sums_std = (np.asarray(std[name]) for name in ("count", "sum"))
     if sampling:
         if inner is not noised.inner or not isinstance(inner, OffsetSums):
@@ -162,8 +161,7 @@ def intervals_of(
     noise = std["sum"] * math.sqrt(centers.shape[1]) / sure
     apart = squared_distances(centers, centers)
     np.fill_diagonal(apart, np.inf)
-    nearest = np.sqrt(apart.min(axis=1))
-    scaling = scaling_of_run(transcript)
+    nearest, scaling = np.sqrt(apart.min(axis=1)), scaling_of_run(transcript)
     units: Any = (lambda rows: rows) if scaling is None else scaling.original
     return Intervals(
         level=level,

@@ -109,8 +109,7 @@ def select_n_clusters(
     Raises:
         ArgumentError: an argument is out of its bounds.
     """
-    judge = _index_of(index, rule)
-    model = estimator_of(estimator, parameters)
+    judge, model = _index_of(index, rule), estimator_of(estimator, parameters)
     if isinstance(clients, Federation) and parameters:
         raise ArgumentError(f"a federation keeps its own {', '.join(sorted(parameters))}; leave them out.")
 

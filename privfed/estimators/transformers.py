@@ -24,11 +24,12 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 from sklearn.utils.validation import validate_data
 
+from privfed.algorithms.summary import PrivateMoments
 from privfed.core.values.domain import Box, FloatArray
 from privfed.core.values.numbers import as_numbers
 from privfed.core.values.origin import Origin, carrying, origin_of, origin_under, released
 from privfed.data.table import ClientTables
-from privfed.errors import ArgumentError, DataError, PrivacyError
+from privfed.errors import ArgumentError, DataError, warn
 from privfed.estimators.declaring import parameter, parameters
 from privfed.estimators.fitting import check_declared, check_order, rows_of
 from privfed.estimators.mixins import ClassNamePrefixFeaturesOutMixin, OneToOneFeatureMixin, TransformerMixin
@@ -41,7 +42,7 @@ from privfed.federation.request import check_kinds
 from privfed.federation.simulation import mapped_tables
 from privfed.privacy.claim import Privacy
 from privfed.privacy.derived import derived
-from privfed.questions.moments import Covariances, FeatureProducts
+from privfed.questions.moments import FeatureProducts
 
 
 @parameters
@@ -53,7 +54,10 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FromSums, 
     equal variance are determined as little as there. Columns of unlike scales are scaled before
     (`FederatedScaler`).
 
-    There is no proven bound for the sum of products, so that `privacy` is an error.
+    With `privacy` noise is added to the sum of products of offsets, which are clipped to a length that
+    earlier sums of the same run find (Analyze Gauss: Dwork, Talwar, Thakurta and Zhang, STOC 2014). All else
+    is computed from what was released. Components are those of clipped rows: clipping keeps directions, and
+    takes of variances, a fourth or so where noise is high. A warning counts components that may be noise.
 
     Attributes:
         mean_: mean of each feature, float64 of shape (n_features,).
@@ -64,6 +68,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FromSums, 
         singular_values_: singular values of the pooled centered rows.
         noise_variance_: mean variance of the components that are left out.
         n_components_: number of components.
+        spectral_error_: with `privacy`: about the largest variance that noise alone gives a component.
         n_samples_seen_, n_samples_: number of rows of all clients.
         data_min_, data_max_: ends of each feature's range: the declared domain's, else edges of public bins.
     """
@@ -72,6 +77,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FromSums, 
     fitted_numbers: ClassVar[tuple[str, ...]] = (
         *("mean_", "components_", "explained_variance_", "explained_variance_ratio_", "singular_values_"),
         *("noise_variance_", "n_components_", "n_samples_", "n_samples_seen_", "data_min_", "data_max_"),
+        "spectral_error_",
     )
 
     n_components: int | float | None = parameter(
@@ -80,7 +86,9 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FromSums, 
         "more than this share of the variance.",
         kw_only=False,
     )
-    privacy: Privacy | None = parameter(default=None, text="None; there is no private form.")
+    privacy: Privacy | None = parameter(
+        default=None, text="None, or a `privfed.Privacy`: components are then those of noised products."
+    )
 
     def _find(self, clients: Clients) -> None:
         known = self.n_components is None
@@ -94,21 +102,16 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FromSums, 
                 f"(0, 1), got n_components={self.n_components!r}.",
                 parameters=["n_components"],
             )
-        if self.privacy is not None:
-            raise PrivacyError(
-                "FederatedPCA has no bound for differential privacy; leave privacy= out, name the columns to "
-                "keep from public knowledge, or cluster with DPKMeans, which needs no components.",
-                parameters=["privacy"],
-            )
-        found: Covariances = self._run(clients, FeatureProducts())
-        n, d = found.n_rows, len(found.mean)
+        asked = FeatureProducts() if self.privacy is None else PrivateMoments(products=True)
+        found = self._run(clients, asked)
+        n, d = max(found.n_rows, 1 + (self.privacy is not None)), len(found.mean)
         if n < 2:
             raise ArgumentError("principal components need at least two rows, and the clients hold one.")
-        values, vectors = np.linalg.eigh(found.scatter / (n - 1))
+        scatter = found.scatter if self.privacy is None else n * found.products
+        values, vectors = np.linalg.eigh(scatter / (n - 1))
         values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1].T
         largest = vectors[np.arange(d), np.abs(vectors).argmax(axis=1)]
-        vectors = vectors * np.where(largest < 0.0, -1.0, 1.0)[:, None]
-        whole = float(values.sum())
+        vectors, whole = vectors * np.where(largest < 0.0, -1.0, 1.0)[:, None], float(values.sum())
         ratio = values / whole if whole > 0.0 else np.zeros(d)
         kept = _number(self.n_components, ratio, min(n, d))
         self.n_samples_ = self.n_samples_seen_ = n
@@ -117,6 +120,15 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FromSums, 
         self.explained_variance_, self.explained_variance_ratio_ = values[:kept].copy(), ratio[:kept].copy()
         self.singular_values_ = np.sqrt((n - 1) * self.explained_variance_)
         self.noise_variance_ = float(values[kept : min(n, d)].mean()) if kept < min(n, d) else 0.0
+        self._forget("spectral_error_")
+        if self.privacy is not None:
+            # The norm of a symmetric matrix of noise, whose diagonal has these deviations.
+            self.spectral_error_ = float(np.sqrt(2.0 * found.var_error.sum() * found.var_error.max()))
+            if few := int((self.explained_variance_ < self.spectral_error_).sum()):
+                warn(
+                    f"{few} of {kept} components have a variance that noise alone may give "
+                    f"({self.spectral_error_:.3g}): take fewer, claim a larger epsilon, or narrow the domain."
+                )
         self._end(mean=self.mean_, components=self.components_)
 
     @property

@@ -56,8 +56,7 @@ def knowledge_gap(
             f"{len(ours)} found and {len(theirs)} true centers do not pair off; take pairing='nearest'.",
             parameters=["found", "true"],
         )
-    scale = _variances(variances, ours, theirs)
-    difference = ours[:, None] - theirs[None]
+    scale, difference = _variances(variances, ours, theirs), ours[:, None] - theirs[None]
     # A feature without variance adds no distance if the centers agree in it.
     squares = np.divide(
         np.square(difference), scale, out=np.where(difference == 0, 0.0, np.inf), where=scale > 0

@@ -230,8 +230,7 @@ def _ends(
     """Return the interval's ends, given a noised total and its noise; `rng` draws what is simulated."""
     rows, inner = unit_of(noised.inner)
     if metric == "inertia":
-        half = two_sided(level) * std["inertia"]
-        found = rows * max(float(total["inertia"][0]), 0.0)
+        half, found = two_sided(level) * std["inertia"], rows * max(float(total["inertia"][0]), 0.0)
         return max(found - rows * half, 0.0), found + rows * half
     if metric in OF_A_QUOTIENT:
         above, below = OF_A_QUOTIENT[metric]

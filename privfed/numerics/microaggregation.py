@@ -243,8 +243,7 @@ class _Tree:
         # With several ids a point, there may be no place within these.
         allowed = np.where(allowed.any(axis=1, keepdims=True), allowed, shorter >= m)
         keeps = allowed & (before // m + (all_ids - before) // m == all_ids // m)
-        nodes = np.arange(len(along))
-        best = np.where(allowed, within, np.inf).argmin(axis=1)
+        nodes, best = np.arange(len(along)), np.where(allowed, within, np.inf).argmin(axis=1)
         kept = np.where(keeps, within, np.inf).argmin(axis=1)
         worth = ~keeps.any(axis=1) | (within[nodes, best] < _WORTH * within[nodes, kept])
         return np.where(allowed.any(axis=1), np.where(worth, best, kept), -1)

@@ -125,8 +125,7 @@ def cells_of(sigma: float) -> Cells:
         for height, counts in tried
         if (np.ldexp(height * most - counts, (cell >> _INNER) + 7) <= (size - counts.sum()) * lost).all()
     )
-    used = counts[counts > 0]
-    table = np.full(size, _REST)
+    used, table = counts[counts > 0], np.full(size, _REST)
     table[: size - rest] = np.repeat(cell[: len(used)] << width, used.astype(np.int64))
     return Cells(sigma, width, table, np.append(used, 0.0), height, rest)
 

@@ -184,8 +184,7 @@ class _Checked:
         kept = self.within if part.cells is None else self.within & (part.cells >= 0)
         cells, owners = part.cells, owner
         if not kept.all():
-            owners = owner[kept]
-            cells = None if cells is None else cells[kept]
+            owners, cells = owner[kept], None if cells is None else cells[kept]
             whole = None if whole is None else whole[kept]
         if whole is None:
             assert cells is not None

@@ -79,8 +79,7 @@ def draw(
 
 
 def _draw(proposals: Proposals, size: int, source: RandomBits) -> Integers:
-    drawn = np.empty(size, dtype=np.int64)
-    waiting = np.ones(size, dtype=np.bool_)
+    drawn, waiting = np.empty(size, dtype=np.int64), np.ones(size, dtype=np.bool_)
     pending = np.arange(size)
     while pending.size:
         # The last few get several proposals at once, since calling numpy then costs more than arithmetic.

@@ -128,6 +128,8 @@ class Moments:
         mean_error: standard deviation of the noise in each mean, to first order; None without noise.
         var_error: the same of each variance.
         rows_error: standard deviation of the noise in `n_rows`; 0 without noise.
+        products: covariances of the population, with noise, float64 of shape (n_features, n_features); None
+            where they were not asked.
     """
 
     ranges: Ranges
@@ -137,6 +139,7 @@ class Moments:
     mean_error: FloatArray | None = None
     var_error: FloatArray | None = None
     rows_error: float = 0.0
+    products: FloatArray | None = None
 
     @property
     def constant(self) -> npt.NDArray[np.bool_]:
@@ -270,13 +273,18 @@ class FeatureProducts:
 
 def _products_around(center: FloatArray, ranges: Ranges) -> Conversation[Covariances]:
     total = (yield Ask(CentredProducts(ranges=ranges, center=center), purpose="products")).statistics
-    n_rows, d = round(float(total["rows"][0])), len(center)
-    upper = np.zeros((d, d))
-    upper[np.triu_indices(d)] = total["product"]
+    n_rows = round(float(total["rows"][0]))
     shift = total["offset"] / n_rows
-    return Covariances(
-        ranges, n_rows, center + shift, upper + np.triu(upper, 1).T - n_rows * np.outer(shift, shift)
-    )
+    scatter = symmetric(total["product"]) - n_rows * np.outer(shift, shift)
+    return Covariances(ranges, n_rows, center + shift, scatter)
+
+
+def symmetric(upper: FloatArray) -> FloatArray:
+    """Return the matrix of what lies on and above its diagonal, in the order of `numpy.triu_indices`."""
+    d = int(np.sqrt(2 * len(upper)))
+    found = np.zeros((d, d))
+    found[np.triu_indices(d)] = upper
+    return found + np.triu(found, 1).T
 
 
 FEWEST_CLIENTS = 4

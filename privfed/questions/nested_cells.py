@@ -105,8 +105,7 @@ class NestedCells(SumsInPublicCells):
     @property
     def anchor(self) -> FloatArray:
         """The point through which hyperplanes pass, float64 of shape (n_features,)."""
-        step = self._scale / _ANCHOR_STEPS
-        middle = self.ranges.low + 0.5 * self.ranges.width
+        step, middle = self._scale / _ANCHOR_STEPS, self.ranges.low + 0.5 * self.ranges.width
         return np.clip(np.rint(middle / step) * step, self.ranges.low, self.ranges.high)
 
     @property

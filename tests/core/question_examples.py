@@ -14,7 +14,7 @@ from privfed.algorithms.private.clients import ClientLengths, ClientShares, Loca
 from privfed.algorithms.private.mixtures import MixtureMoments
 from privfed.algorithms.private.noised_rounds import FuzzyRelativeSums
 from privfed.algorithms.starts import KMeansCentroids
-from privfed.algorithms.summary import SquareSum
+from privfed.algorithms.summary import ProductSum, SquareSum
 from privfed.algorithms.wf_kmeans import FallbackCentroids, WeightedCentroids
 from privfed.core.asking.question import Question
 from privfed.core.values.domain import Ranges
@@ -250,6 +250,7 @@ EXAMPLES: dict[str, Make] = {
         cuts=np.r_[2.0, np.ones(2**r.n_features - 1)],
     ),
     "RelativeSums": lambda r, c: RelativeSums(ranges=r, centers=c, radius=0.2 * _reach(r)),
+    "ProductSum": lambda r, c: ProductSum(ranges=r, center=c[0], radius=_reach(r) ** 2),
     "SquareSum": lambda r, c: SquareSum(ranges=r, center=c[0], radius=_reach(r) ** 2),
     "FuzzyRelativeSums": lambda r, c: FuzzyRelativeSums(ranges=r, centers=c, radius=0.2 * _reach(r), m=1.7),
     "MixtureMoments-full": lambda r, c: _mixture(MixtureMoments, r, c, "full", reach=1.5),
@@ -300,6 +301,7 @@ RECORD_WISE = {
     "GridSums",
     "SlabSums",
     "RelativeSums",
+    "ProductSum",
     "SquareSum",
     "FuzzyRelativeSums",
     "MixtureMoments",

@@ -78,7 +78,7 @@ EXAMPLES: dict[str, list[Callable[[], Any]]] = {
         lambda: _of("PrivateKMeans", **K, steps=_of("Steps", asking=_own_steps())())(),
     ],
     "PrivateMixture": [_of("PrivateMixture", **K, covariance_type=one) for one in ("full", "tied", "diag")],
-    "PrivateMoments": [_of("PrivateMoments")],
+    "PrivateMoments": [_of("PrivateMoments"), _of("PrivateMoments", products=True)],
     "PrivateQuartiles": [_of("PrivateQuartiles")],
     "PrivateSelection": [
         lambda: _of("PrivateSelection", candidates=(2, 3), algorithm=_of("PrivateKMeans", **K)())()

@@ -39,7 +39,6 @@ FEW = {"n_clusters": K, "max_iter": 3, "averaging": "weighted"}
 """Parameters that an estimator gets where it has them; fuzzy steps of plain means have no bound."""
 
 REFUSED = {
-    "FederatedPCA",
     "metric clients_per_cluster",
     *(f"index {name}" for name in set(INDICES) - {"davies_bouldin", "fuzzy_davies_bouldin"}),
 }

@@ -95,7 +95,7 @@ def calls() -> Iterator[tuple[str, Call, set[str]]]:
 
 FIT = {"n_clusters": 2, "max_iter": 2, "local_iter": 1}
 FITS = {"FederatedFuzzyCMeans": {**FIT, "averaging": "weighted"}}
-UNCLAIMED = ("EWFKMeans", "FederatedGaussianMixture", "FederatedPCA", "clients_per_cluster")
+UNCLAIMED = ("EWFKMeans", "FederatedGaussianMixture", "clients_per_cluster")
 """What has no bound for a record: nothing of it is ever paid."""
 CALLS = {name: call for name, call, _ in calls()}
 TABLE = [(name, parameter) for name, _, taken in calls() for parameter in sorted(taken)]

@@ -206,8 +206,7 @@ def by_client(
         inner = ask.question
         if not isinstance(inner, SumsInCells):
             raise ArgumentError(f"{type(inner).__name__} cannot be asked of clients as records.")
-        most = longest.get(type(inner), probed)
-        whole = set(inner.asks) >= {"count", "sum"}
+        most, whole = longest.get(type(inner), probed), set(inner.asks) >= {"count", "sum"}
         own = equal and inner.additive_over is AdditiveOver.CLIENTS
         question = _shares(inner, 1.0 if own else rows, most if whole else WHOLE)
         asked = ask.weights or {}

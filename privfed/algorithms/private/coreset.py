@@ -231,8 +231,7 @@ def _within(question: SlabSums, slabs: IntArray, offsets: FloatArray, noise: Flo
     """
     axis = question.axis / np.linalg.norm(question.axis)
     along, width = products(offsets, axis), 2.0 * question.reach / question.n_slabs
-    middle = (slabs + 0.5) * width - question.reach
-    prior = width**2 / 12.0
+    middle, prior = (slabs + 0.5) * width - question.reach, width**2 / 12.0
     moved = np.clip((along - middle) * prior / (prior + noise**2), -width / 2.0, width / 2.0)
     first, last = slabs == 0, slabs == question.n_slabs - 1
     moved = np.where(first, np.minimum(along - middle, width / 2.0), moved)
@@ -394,7 +393,6 @@ def _means(
     k = len(centers)
     total = np.asarray(np.bincount(labels, weights, k), dtype=np.float64)
     sums = np.stack([np.bincount(labels, weights * column, k) for column in points.T], axis=1)
-    held = total > 0.0
-    found = centers.copy()
+    held, found = total > 0.0, centers.copy()
     found[held] = sums[held] / total[held, None]
     return found, total

@@ -111,8 +111,7 @@ def grid_form(frame: Frame, least: int, most: int) -> Among:
 def _grid_forms(frame: Frame, least: int, most: int) -> tuple[Form, Form]:
     """Return the forms of an uncut grid and of a cut one."""
     d, sides, radius = frame.ranges.n_features, Within(least, most), radius_rule(frame)
-    known = {"per_axis": sides, "radius": radius}
-    boxes = {"low": Shape(d), "high": Shape(d)}
+    known, boxes = {"per_axis": sides, "radius": radius}, {"low": Shape(d), "high": Shape(d)}
     cut = {"cuts": Shape((least**d, most**d))}
     return Form(GridSums, **known, **boxes), Form(GridSums, **known, **boxes, **cut)
 
@@ -266,8 +265,7 @@ def _cuts(scale: Scale, total: Counted, n_clusters: int) -> FloatArray:
     clusters of mean size would be seen although they lie in a few parts each: with more noise, cells are
     few because noise hides the others.
     """
-    d = len(scale.center)
-    rows = max(FINE * scale.count_noise(CUT_SHARE, COUNT_PART), 4.0)
+    d, rows = len(scale.center), max(FINE * scale.count_noise(CUT_SHARE, COUNT_PART), 4.0)
     parts = np.floor((np.maximum(total.counts, 0.0) / rows) ** (1.0 / d))
     held, limit = total.counts > CUT_KEPT * total.count_noise, MOST_PARTS[d - 1]
     fine = FINE_PARTS[d - 1]
@@ -292,8 +290,7 @@ def _kept(total: Counted, cells: IntArray, n_tried: int) -> Kept:
     half = question.widths / 2.0
     # Means are shrunk towards their cell's midpoint; the prior variance is that of a uniform distribution
     # over half of the cell's width. Offsets are magnified as cells were cut.
-    prior = (2.0 * half) ** 2 / 48.0
-    noise = (total.sum_noise / weights[:, None]) ** 2
+    prior, noise = (2.0 * half) ** 2 / 48.0, (total.sum_noise / weights[:, None]) ** 2
     offsets = np.clip(total.sums[cells] / weights[:, None] * (prior / (prior + noise)), -half, half)
     points = question.middles()[cells] + offsets / parts[:, None]
     least = np.full(len(cells), beyond_doubt(n_tried) * total.count_noise)

@@ -169,8 +169,7 @@ class Seats:
         if not empty.any() or empty.all() or left.sum() < k:
             return self, state, np.zeros(k, dtype=np.bool_)
         points = self.coreset.only(left)
-        found = clustered(self.scale, points, k, rng)
-        held = np.flatnonzero(~empty)
+        found, held = clustered(self.scale, points, k, rng), np.flatnonzero(~empty)
         old = held[nearest(points.points, state.centers[held])]
         stays, moved = _matched(old, nearest(points.points, found), k)
         centers, variance = state.centers.copy(), state.variance.copy()
@@ -295,8 +294,7 @@ def halved_round(
     least = SEEN * noise["count"]
     counts = np.maximum(found, max(least, 1.0))
     means = both + clipped((sums / counts[:, :, None]).reshape(-1, d), state.radius).reshape(2, k, d)
-    variance = (noise["sum"] / counts) ** 2
-    seen = (found > least).all(axis=0)
+    variance, seen = (noise["sum"] / counts) ** 2, (found > least).all(axis=0)
     joint, twice = counts.prod(axis=0) / counts.sum(axis=0), variance.sum(axis=0)
     square, halved = np.square(means[1] - means[0]).sum(axis=1), np.where(cut, 2.0, 1.0)
     halves = Halves(
@@ -337,8 +335,7 @@ def traded(
     for split in np.argsort(-sure, kind="stable").tolist():
         free = ~new
         free[split] = False
-        spare = np.flatnonzero(free & empty)
-        open_ = np.where(free[:, None] & free, rise, np.inf)
+        spare, open_ = np.flatnonzero(free & empty), np.where(free[:, None] & free, rise, np.inf)
         pair = list(divmod(int(open_.argmin()), len(asked)))
         if new[split] or not (0.0 if len(spare) else open_[*pair]) < sure[split]:
             continue
@@ -368,8 +365,7 @@ def first_axes(found: Coreset, centers: FloatArray, rng: np.random.Generator) ->
 def next_axes(halves: Halves, new: BoolArray, rng: np.random.Generator) -> FloatArray:
     """Return in which direction halves lay apart; a random one where noise hides it, or a center is new."""
     apart = halves.means[1] - halves.means[0]
-    axes = _drawn(apart.shape, rng)
-    seen = (halves.gain > SURELY_MORE * halves.unsure) & ~new
+    axes, seen = _drawn(apart.shape, rng), (halves.gain > SURELY_MORE * halves.unsure) & ~new
     axes[seen] = apart[seen] / np.linalg.norm(apart[seen], axis=1, keepdims=True)
     return axes
 

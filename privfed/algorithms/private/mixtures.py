@@ -223,8 +223,7 @@ class PrivateMixture(PrivateKMeans):
         question = RelativeSums(ranges=scale.frame.ranges, centers=centers, radius=scale.radius)
         total = yield Ask(question, purpose="spread", weights=SPREAD)
         sizes = np.maximum(total.statistics["count"], 2.0 * dict(total.noise_std or {})["count"])
-        d = centers.shape[1]
-        away = float(total.statistics["distance"][0]) / scale.n_rows
+        d, away = centers.shape[1], float(total.statistics["distance"][0]) / scale.n_rows
         spread = max(away, scale.radius / 20.0) / float(chi.mean(d))
         return self._state(sizes, centers, np.tile(spread**2 * np.eye(d), (len(centers), 1, 1)))
 

@@ -329,8 +329,7 @@ class FuzzyRelativeSums(SumsInCells, RecordBounded):
 
     def contributions(self, rows: FloatArray, labels: IntArray) -> Mapping[str, Contribution]:
         """Return each row's memberships, its weighted offsets from all centers, and its capped distance."""
-        squares = distances(rows, self.centers)
-        reach = self.radius * HAIR
+        squares, reach = distances(rows, self.centers), self.radius * HAIR
         # Scaled slightly down, so that rounding makes no vector of memberships longer than 1.
         powers = truncated(HAIR * np.power(shares(squares, self.m), self.m), step_of(1.0))
         factors = powers * np.minimum(1.0, reach / np.maximum(np.sqrt(squares), reach))

@@ -231,8 +231,7 @@ def scale_phases(setting: Setting, octaves: bool = False, columnwise: bool = Fal
         "radius": radius_rule(frame),
         "widths": widths_rule(frame),
     }
-    center = Form(CenterSum, **known)
-    shells = Form(DistanceHistogram, **known, n_bins=N_SHELLS)
+    center, shells = Form(CenterSum, **known), Form(DistanceHistogram, **known, n_bins=N_SHELLS)
     fewest, most = (FIXED_PASSES, FIXED_PASSES) if octaves else (1, MOST_PASSES)
     return (size_phase(frame), Cycle((Phase(center), Phase(shells)), fewest, most))
 
@@ -279,8 +278,7 @@ def scaled(
 
 def _searched(scale: Scale, octaves: bool) -> Conversation[Scale]:
     """Find centre and radius, again around the result while that is much smaller than where it was sought."""
-    frame = scale.frame
-    passes = FIXED_PASSES if octaves else MOST_PASSES
+    frame, passes = scale.frame, FIXED_PASSES if octaves else MOST_PASSES
     for number in range(passes):
         around = scale.radius
         scale, error = yield from _centered(scale, octaves)
@@ -340,8 +338,7 @@ def _with_radius(scale: Scale, cap: float, octaves: bool) -> Conversation[Scale]
         mean = float(total.statistics["distance"][0]) / n_rows
         least, most = max(0.1 * cap, 2.0 * unsure), min(cap, 0.7 * frame.radius)
         radius = float(np.clip(mean * min(chi_ratio(len(scale.center)), 1.3), least, max(least, most)))
-    shells = _together(scale.shells, question.edges(), seen, radius)
-    extent = min(cap, 2.0 * radius)
+    shells, extent = _together(scale.shells, question.edges(), seen, radius), min(cap, 2.0 * radius)
     scale = replace(
         scale, radius=radius, extent=extent, spent=spent, shells=shells, shell_noise=noise["count"]
     )

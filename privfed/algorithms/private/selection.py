@@ -135,8 +135,7 @@ class PrivateSelection:
         """
         if setting.privacy is None or not setting.privacy.unit.of_rows:
             raise PrivacyError(ROWS_ONLY)
-        rng = np.random.default_rng(self.algorithm.seed)
-        most = max(self.candidates)
+        rng, most = np.random.default_rng(self.algorithm.seed), max(self.candidates)
         scale = reaching((yield from scaled(setting, most)), most)
         found = yield from self._coreset(scale, rng)
         fits = [clustered(scale, found, k, rng) for k in self.candidates]

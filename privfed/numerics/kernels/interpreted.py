@@ -125,8 +125,7 @@ def nearest(rows: FloatArray, centers: FloatArray) -> IntArray:
         rows: float64 of shape (n_rows, n_features), finite.
         centers: float64 of shape (n_centers, n_features), finite.
     """
-    size = max(1, _MOST_DISTANCES // len(centers))
-    found = np.empty(len(rows), dtype=np.intp)
+    size, found = max(1, _MOST_DISTANCES // len(centers)), np.empty(len(rows), dtype=np.intp)
     decide = _exact_labels if rows.shape[1] <= FEW_FEATURES else _by_scores
     for first in range(0, len(rows), size):
         found[first : first + size] = decide(rows[first : first + size], centers)

@@ -203,8 +203,7 @@ class BoundedProfiles(_BoundedMetric, ClusterProfiles):
     def bounds(self) -> Mapping[str, Bound]:
         """Bounds of the count, and of an offset and its squares in these units."""
         most = np.maximum(self.ranges.high - self.centers, self.centers - self.ranges.low).max(axis=0)
-        corner = np.square(most / self.units)
-        whole = self.reach is None and self.radius is None
+        corner, whole = np.square(most / self.units), self.reach is None and self.radius is None
         square = float(corner.sum()) if whole else self._squared(self.centers)
         return {
             "count": counted(),

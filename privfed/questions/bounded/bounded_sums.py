@@ -94,9 +94,14 @@ class OffsetSums(SumsInCells, RecordBounded):
     def n_cells(self) -> int:
         """Number of cells."""
 
+    @property
+    def width(self) -> int:
+        """Length of an offset."""
+        return self.ranges.n_features
+
     @abstractmethod
     def place(self, rows: FloatArray) -> tuple[IntArray, FloatArray]:
-        """Return each row's cell, (n_rows,), and its offset before clipping, float64 (n_rows, n_features)."""
+        """Return each row's cell, (n_rows,), and its offset before clipping, float64 (n_rows, width)."""
 
     @property
     def bounds(self) -> Mapping[str, Bound]:
@@ -111,7 +116,7 @@ class OffsetSums(SumsInCells, RecordBounded):
     @cached_property
     def spec(self) -> StatisticsSpec:
         """Entries of at most the rows of a client times the bound of one row."""
-        shapes = {"count": (self.n_cells,), "sum": (self.n_cells, self.ranges.n_features), "distance": (1,)}
+        shapes = {"count": (self.n_cells,), "sum": (self.n_cells, self.width), "distance": (1,)}
         return bounded_spec({name: bound.l2 for name, bound in self.bounds.items()}, shapes, self.ranges.rows)
 
     def contributions(self, rows: FloatArray, labels: IntArray) -> Mapping[str, Contribution]:

@@ -126,6 +126,7 @@ MAKE: dict[str, Callable[[int, int], Any]] = {
     "tied mixture": lambda k, seed: PrivateMixture(n_clusters=k, seed=seed, covariance_type="tied"),
     "diag mixture": lambda k, seed: PrivateMixture(n_clusters=k, seed=seed, covariance_type="diag"),
     "moments": lambda k, seed: PrivateMoments(),
+    "products": lambda k, seed: PrivateMoments(products=True),
     "quartiles": lambda k, seed: PrivateQuartiles(),
 }
 
@@ -137,7 +138,7 @@ def test_invented_totals_lead_to_no_question_beyond_budget_or_program(name: str)
         d, k = int(rng.choice([1, 2, 3, 4, 8])), int(rng.choice([1, 2, 8, 40]))
         unit = (
             str(rng.choice([Unit.RECORD, Unit.CLIENT]))
-            if name in ("ours", "fixed", "moments", "quartiles")
+            if name in ("ours", "fixed", "moments", "products", "quartiles")
             else "record"
         )
         neighbours = str(rng.choice(["add-remove", "replace-one"]))
