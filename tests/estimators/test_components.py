@@ -160,7 +160,7 @@ def test_at_unit_client_each_client_is_protected() -> None:
 
 
 def test_components_that_may_be_noise_are_counted() -> None:
-    with pytest.warns(UserWarning, match="of 8 components have a variance that noise alone may give"):
+    with pytest.warns(UserWarning, match="components have a variance that noise alone may give"):
         FederatedPCA(privacy=claim(epsilon=0.2), protocol="plain").fit(drawn(400))
 
 
