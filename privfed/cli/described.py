@@ -158,8 +158,8 @@ def check_own(
             raise RunFolderError(f"{folder} was begun with --{option} {kept}, got --{option} {given}.")
         if given is None and kept not in registry:
             raise RunFolderError(
-                f"{folder} names {kept!r}, which is not registered here, and nothing is imported because a "
-                f"file names it; name it again: privfed {command} {folder} --{option} {kept}"
+                f"{folder} uses {kept!r}, which is not registered here. No name in a file is imported: name "
+                f"it again: privfed {command} {folder} --{option} {kept}"
             )
 
 

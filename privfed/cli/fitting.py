@@ -184,8 +184,8 @@ def resume(
     own = [one for one in run.parameters.metrics if one not in METRICS and one not in metrics]
     if own:
         raise RunFolderError(
-            f"{run_folder} names {own[0]!r}, which is not registered here, and nothing is imported because a "
-            f"file names it; name it again: privfed resume {run_folder} --metrics {','.join(own)}"
+            f"{run_folder} uses {own[0]!r}, which is not registered here. No name in a file is imported: "
+            f"name it again: privfed resume {run_folder} --metrics {','.join(own)}"
         )
     if data is not None:
         run = msgspec.structs.replace(

@@ -260,7 +260,7 @@ KEEP: Final = "keep"
 Missing = Literal["error", "leave-out", "keep"] | float
 """An error; leave such rows out; or the public number in the place of each missing value, NaN to keep it."""
 
-DECLARE = 'or declare what becomes of such rows: missing="leave-out", or missing= and a public number'
+DECLARE = 'or leave such rows out with missing="leave-out", or give missing= a public number to put in'
 """End of errors about missing values."""
 
 NO_LABEL = -1

@@ -250,11 +250,10 @@ class Federation:
             return self
         if self._named is not None:
             raise ArgumentError(
-                f"a question {metric.name} about {metric.n_clusters} centers is not what the clients agreed "
-                "to be asked after this fit, or it was asked already: "
-                f"metrics= names {', '.join(self._named) or 'none'}, each once. Over sums that clients "
-                "verify or open it is about the fit's own centers. Fit with metrics= that has "
-                "it, with its options."
+                f"clients did not agree to answer {metric.name} of {metric.n_clusters} centers after this "
+                f"fit, or have answered it: metrics= names {', '.join(self._named) or 'none'}, each once. "
+                "Over sums that clients verify or open, only the fit's own centers may be asked about. Fit "
+                "with metrics= that has it, with its options."
             )
         parameters = {"algorithm": None, "metrics": (metric.alone(),), "rule": CohortRule()}
         return self.again(**parameters, description=metric.name, n_clusters=metric.n_clusters)

@@ -36,7 +36,7 @@ def test_missing_values_are_an_error_that_says_what_to_declare(tmp_path: Path) -
     words = ["fit", data, "--group", "site", "--columns", "a,b", "-k", 2, "--out", tmp_path / "run"]
     said = run(*words, exit_code=2).output
     assert "client 'v' has 1 missing or infinite values in column 'a' (and more in 1 other columns)" in said
-    assert "--missing leave-out, or --missing and a public number" in said and SECRET not in said
+    assert "--missing leave-out, or give --missing a public number" in said and SECRET not in said
     assert run(*words, "--missing", "drop", exit_code=2).output.count("leave-out") == 1
     run(*words, "--missing", "leave-out", "--quiet")
     assert read_run(tmp_path / "run").source.missing == "leave-out"
