@@ -6,7 +6,8 @@ Each cell is the median over the seeds of the variance along the components, as 
 many components have, with the least and the largest. "whole domain" is Analyze Gauss by numpy: rows as they
 are, a product sum with the classical Gaussian mechanism for half the diagonal of the domain, and the exact
 mean for nothing. diffprivlib (pure epsilon, `bounds` and `data_norm` of the same domain) needs an older
-scikit-learn: with DIFFPRIVLIB_PYTHON, the Python of an environment that has it, it stands beside.
+scikit-learn: with DIFFPRIVLIB_PYTHON, the Python of an environment that has it, it stands beside where its
+fits end within `SECONDS`; of 20,000 rows they took more than twenty minutes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from sklearn.datasets import load_breast_cancer, load_digits
 
 from privfed import Box, FederatedPCA, Privacy
 
-DELTA = 1e-6
+DELTA, SECONDS = 1e-6, 20
 OTHER = """
 import sys, warnings
 import numpy as np
@@ -78,7 +79,11 @@ def others(rows: np.ndarray, box: Box, k: int, epsilon: float, seeds: int) -> np
     with tempfile.TemporaryDirectory() as name:
         there, out = Path(name) / "data.npz", Path(name) / "found.npy"
         np.savez(there, rows=rows, low=low, high=high)
-        subprocess.run([python, "-c", OTHER, there, out, str(k), str(epsilon), str(seeds)], check=True)
+        try:
+            call = [python, "-c", OTHER, there, out, str(k), str(epsilon), str(seeds)]
+            subprocess.run(call, check=True, timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            return None
         return np.asarray(np.load(out))
 
 
