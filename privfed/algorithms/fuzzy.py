@@ -145,8 +145,9 @@ class FuzzyCMeans(Restarts):
         The score is the fuzzy objective J_m (eq. 4), pooled over all rows.
         """
         # K-means averaging begins with a sum over everyone's local centers.
-        upcoming = (EVERYONE,) if self.averaging == "kmeans" else (self.cohort(1),)
-        centers = yield from begun.starts.next(upcoming, begun.geometry)
+        centers = yield from begun.starts.next(
+            (EVERYONE,) if self.averaging == "kmeans" else (self.cohort(1),), begun.geometry
+        )
         one_round = self._weighted_round if self.averaging == "weighted" else self._kmeans_round
         history, stopped = yield from in_rounds(
             centers,
@@ -160,8 +161,9 @@ class FuzzyCMeans(Restarts):
 
     def _rule(self, movements: Sequence[float], history: Sequence[State]) -> str:
         """Return what stops a run: the rules of all algorithms, or a cycle of states."""
-        rule = stops(movements, tol=self.tol, quiet=self.quiet)
-        return rule or ("cycle" if not self.sampled and _period(history, self.tol) else "")
+        return stops(movements, tol=self.tol, quiet=self.quiet) or (
+            "cycle" if not self.sampled and _period(history, self.tol) else ""
+        )
 
     def _weighted_round(self, begun: Restart, centers: FloatArray, number: int) -> Conversation[FloatArray]:
         label, then, ranges = self.cohort(number), self.cohort(number + 1), begun.located.ranges

@@ -102,10 +102,11 @@ def _epochs(
         for _ in range(epochs):
             yield [slice(None)]
         return
-    firsts = np.cumsum([0, *sizes[:-1]]).tolist()
     of_client = [
         _split(first, size, batch_size, generator)
-        for first, size, generator in zip(firsts, sizes, generators, strict=True)
+        for first, size, generator in zip(
+            np.cumsum([0, *sizes[:-1]]).tolist(), sizes, generators, strict=True
+        )
     ]
     for _ in range(epochs):
         steps: list[list[IntArray]] = [[] for _ in range(max(map(len, of_client)))]
@@ -273,8 +274,9 @@ class FederatedMiniBatch(Restarts):
         A weight below 1, which noise can cause, counts as 1 and makes the step short.
         """
         weight, after = total["weight"], np.inf if self.reassign_after is None else self.reassign_after
-        update = total["movement"] / np.maximum(weight, 1.0)[:, None]
-        smoothed = self.momentum * state["smoothed"] + (1.0 - self.momentum) * update
+        smoothed = self.momentum * state["smoothed"] + (1.0 - self.momentum) * (
+            total["movement"] / np.maximum(weight, 1.0)[:, None]
+        )
         moved = state["centers"] + self.learning_rate * smoothed
         # A cluster that was drawn anew in the last round begins anew.
         waited = np.where(state["small"] >= after, 0.0, state["small"])

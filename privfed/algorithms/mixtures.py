@@ -348,8 +348,9 @@ class GaussianMixture(RoundsAlgorithm):
 
     def begin(self, located: Located, centers: FloatArray) -> Conversation[Moved]:
         """Return the mixture of the rows nearest to each starting center; shares begin as of one row more."""
-        question = ClusterProfiles(ranges=located.ranges, centers=centers)
-        total = (yield Ask(question, purpose="start")).statistics
+        total = (
+            yield Ask(ClusterProfiles(ranges=located.ranges, centers=centers), purpose="start")
+        ).statistics
         means, variances, mean, whole = moments_of(total, centers)
         count, numbers = total["count"][:, None], self._fixed(len(mean))["units"] == 0.0
         n, spread = np.maximum(count, 1.0), _above(whole, mean)

@@ -54,8 +54,9 @@ class PrivateQuartiles:
             first.append(wide)
             return FeatureHistograms(ranges=ranges, edges=_windows(wide.counts[:, 1:-1], wide.edges))
 
-        over = FeatureHistograms(ranges=ranges, n_bins=WIDE_BINS)
-        fine = yield from histograms(setting, 1.0, lambda _: over, around)
+        fine = yield from histograms(
+            setting, 1.0, lambda _: FeatureHistograms(ranges=ranges, n_bins=WIDE_BINS), around
+        )
         found, (n_rows, mean, var) = _joined(first[0], fine), _moments(first[0])
         quarters = found.quantiles((0.25, 0.75))
         var = np.where(var > 0.0, var, np.square((quarters[:, 1] - quarters[:, 0]) / GAUSSIAN_IQR))

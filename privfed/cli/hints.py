@@ -33,10 +33,9 @@ def unlike_ranges(model: FederatedClusterer, columns: Sequence[str]) -> tuple[st
     wide, narrow = int(np.argmax(width)), int(np.argmin(np.where(width > 0.0, width, np.inf)))
     if width[wide] <= _UNLIKE * width[narrow]:
         return None
-    size = max(abs(ranges.low[narrow]), abs(ranges.high[narrow]))
     # A range that is found has edges of bins: that of a single value is as narrow as they lie apart.
     constant = f" If {columns[narrow]} is one value in all rows, leave it out." * bool(
-        width[narrow] < size / 8
+        width[narrow] < max(abs(ranges.low[narrow]), abs(ranges.high[narrow])) / 8
     )
     return (
         f"the range of {columns[wide]} is {width[wide] / width[narrow]:.0f} times that of {columns[narrow]}, "

@@ -146,7 +146,6 @@ def result_table(result: Result, folder: Path) -> Table:
     end = ends[result.converged] + (f", by {result.stopped_by}" if result.converged else "")
     sent, claim = result.traffic, claim_from(result.privacy)
     rows = "not asked" if result.rows is None else f"{result.rows}{rows_mark(claim)}"
-    lost = sum(len(row.dropped) for row in result.sums)
     facts = {
         "algorithm": f"{result.algorithm}, {result.n_clusters} clusters",
         "protocol": result.protocol,
@@ -164,7 +163,7 @@ def result_table(result: Result, folder: Path) -> Table:
             for name, one in result.metrics.items()
         },
         "sent": f"{kilobytes(sent.bytes_per_client)} a client, {sent.exchanges} exchanges",
-        "dropouts": f"{lost} in {len(result.sums)} sums",
+        "dropouts": f"{sum(len(row.dropped) for row in result.sums)} in {len(result.sums)} sums",
         **_rejected(result.sums),
         "seconds": f"{sent.seconds:.2f}",
         "files": ", ".join(name for name in _FILES if (folder / name).exists()),

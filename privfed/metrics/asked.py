@@ -90,10 +90,9 @@ class AskedMetric:
     def about(cls, kind: type[Question], centers: FloatArray, **options: object) -> AskedMetric:
         """Return the metric that asks questions of a class about centers, of rows clipped at their radius."""
         # What is no table is refused by the question itself.
-        n_clusters = len(centers) if centers.ndim == 2 else None
         return cls(
             name=wire_name(kind),
-            n_clusters=n_clusters,
+            n_clusters=len(centers) if centers.ndim == 2 else None,
             options=options,
             centers=frozen_array(centers),
             radius=radius_of(centers),
@@ -187,8 +186,7 @@ class AskedMetric:
     @property
     def limits(self) -> dict[str, float]:
         """What its bounded form has besides, where that depends on the radius."""
-        own = self.radius is not None and self.kind in CLIPPED
-        return {"radius": self.radius} if own else {}  # type: ignore[dict-item]
+        return {"radius": self.radius} if self.radius is not None and self.kind in CLIPPED else {}
 
     def _form(self, setting: Setting, n_centers: int | tuple[int, int] | None) -> Form:
         return Form(self.kind, **self._centers(setting, n_centers), **self.options)
@@ -202,9 +200,8 @@ class AskedMetric:
     def _noised(self, setting: Setting, unit: Unit) -> Phases:
         if self.kind not in BOUNDED_FORMS:
             return (Phase(self._form(setting, self.n_clusters)),)
-        kind = cast(type[Question], BOUNDED_FORMS[self.kind])
         form = Form(
-            kind,
+            cast(type[Question], BOUNDED_FORMS[self.kind]),
             reach=_radius(setting.domain),
             **self.limits,
             **self._centers(setting, self.n_clusters),
@@ -254,8 +251,9 @@ def asked(
     noise, found = total.noise_std or {}, dict(total.statistics)
     signed = {entry.name for entry in question.spec.entries if np.min(np.asarray(entry.low)) < 0.0}
     for name in set(weights) - signed:
-        least = 2.0 * noise[name] if name in divisors else 0.0
-        found[name] = np.where(found[name] >= least, np.maximum(found[name], 0.0), 0.0)
+        found[name] = np.where(
+            found[name] >= (2.0 * noise[name] if name in divisors else 0.0), np.maximum(found[name], 0.0), 0.0
+        )
     return Statistics(**{name: size * found[name] for name in weights})
 
 

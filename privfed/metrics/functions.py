@@ -136,8 +136,9 @@ def score(clients: Any, centers: Any, *, privacy: Privacy | None = None, **optio
 def _inertia(
     clients: Any, centers: Any, privacy: Privacy | None, options: dict[str, Any]
 ) -> tuple[float, float]:
-    checked = checked_centers(centers)
-    total = measured(clients, None, privacy, options, AskedMetric.about(Inertia, checked), "score")
+    total = measured(
+        clients, None, privacy, options, AskedMetric.about(Inertia, checked_centers(centers)), "score"
+    )
     return float(total["inertia"][0]), max(float(total["rows"][0]), 1.0)
 
 
@@ -264,8 +265,9 @@ def _measured(
 ) -> tuple[Statistics, FloatArray]:
     """Check the centers, then ask about them."""
     checked = checked_centers(centers, least)
-    metric = AskedMetric.about(kind, checked, **parameters)
-    return measured(clients, None, privacy, options, metric, divisors=COUNTS), checked
+    return measured(
+        clients, None, privacy, options, AskedMetric.about(kind, checked, **parameters), divisors=COUNTS
+    ), checked
 
 
 def _with_rows(total: Statistics) -> IntArray:

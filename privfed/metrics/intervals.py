@@ -314,8 +314,9 @@ def _calinski_harabasz(
     (aa, ab), (_, bb) = z**2 * np.cov(draws, rowvar=False)
     a, b, c = below**2 - bb, above * below - ab, above**2 - aa
     root = np.sqrt(max(b**2 - a * c, 0.0))
-    low = c / (b + root) if c > 0.0 and b + root > 0.0 else 0.0
-    return float(low), float((b + root) / a) if a > 0.0 and below > 0.0 else math.inf
+    return float(c / (b + root) if c > 0.0 and b + root > 0.0 else 0.0), float(
+        (b + root) / a
+    ) if a > 0.0 and below > 0.0 else math.inf
 
 
 def _fuzzy(inner: FuzzySpread, total: Statistics, std: Any, z: float) -> Ends:

@@ -98,9 +98,8 @@ def _following(name: str, options: Mapping[str, Any], n_clusters: int, m: float)
         return _own(name, options, n_clusters)
     ask = ASKS[name]
     taken = signature(ask).parameters
-    passed = {"m": m, **options} if "m" in taken else dict(options)
     try:
-        kind, asked = ask(**passed)
+        kind, asked = ask(**{"m": m, **options} if "m" in taken else dict(options))
     except (TypeError, ValueError, OverflowError):
         takes = ", ".join(taken) or "none"
         raise ArgumentError(

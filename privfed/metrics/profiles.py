@@ -166,8 +166,9 @@ def profiles(
         return Profiles(total["count"], means + empty, np.sqrt(variances) + empty, mean, np.sqrt(whole))
     rows, inner = unit_of(noised.inner)
     units = {"count": np.ones(1), "offset": inner.units, "square": np.square(inner.units)}
-    noise = noised.noise_std(len(released.contributors)).items()
-    error = {name: rows * one * units[name] for name, one in noise}
+    error = {
+        name: rows * one * units[name] for name, one in noised.noise_std(len(released.contributors)).items()
+    }
     total = {name: one * units[name] for name, one in total.items()}
     longest, ends = inner.bounds["offset"].l2 * inner.units, (inner.ranges.low, inner.ranges.high)
     count, widest = np.maximum(total["count"], np.finfo(float).tiny)[:, None], inner.ranges.width / 2.0
@@ -224,5 +225,6 @@ def clients_per_cluster(clients: Any, centers: Any, **options: Any) -> FloatArra
     Raises:
         PrivacyError: the federation has a guarantee of differential privacy.
     """
-    asked = AskedMetric.about(ClusterClients, checked_centers(centers))
-    return measured(clients, None, None, options, asked, "profile")["clients"]
+    return measured(
+        clients, None, None, options, AskedMetric.about(ClusterClients, checked_centers(centers)), "profile"
+    )["clients"]

@@ -88,8 +88,9 @@ class _Group:
             np.divide(sums, counts[:, :, None], out=self.centers, where=moved[:, :, None])
             return counts
         counts = np.zeros(self.centers.shape[:2])
-        own = self.centers[active] if number else self.received[None]
-        counts[active], sums = step(self.clients.only(active), own, number=number)
+        counts[active], sums = step(
+            self.clients.only(active), self.centers[active] if number else self.received[None], number=number
+        )
         moved = counts > 0
         self.centers[moved] = sums[moved[active]] / counts[moved][:, None]
         return counts
@@ -151,8 +152,9 @@ def _relocate(group: _Group, counts: FloatArray, active: Flags) -> None:
     for client in np.flatnonzero(active & (counts == 0).any(axis=1)).tolist():
         rows, own = parts[client], group.centers[client]
         empty = np.flatnonzero(counts[client] == 0)
-        distance = squared_distances(rows, own[counts[client] > 0]).min(axis=1)
-        farthest = np.argsort(-distance, kind="stable")[: len(empty)]
+        farthest = np.argsort(-squared_distances(rows, own[counts[client] > 0]).min(axis=1), kind="stable")[
+            : len(empty)
+        ]
         own[empty[: len(farthest)]] = rows[farthest]
 
 

@@ -138,8 +138,9 @@ class Stack:
 
     def memberships(self, centers: FloatArray) -> FloatArray:
         """Return the memberships in each client's centers, (n_clients, n_clusters, n_features)."""
-        each = zip(self.clients, centers, strict=True)
-        parts = [distances(rows, own, choice=self._choice) for rows, own in each]
+        parts = [
+            distances(rows, own, choice=self._choice) for rows, own in zip(self.clients, centers, strict=True)
+        ]
         return shares(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1), self.m)
 
     def sums(self, memberships: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -155,8 +156,7 @@ class Stack:
 
     def changes(self, before: FloatArray, after: FloatArray) -> FloatArray:
         """Return the Frobenius norm of the change of each client's memberships, (n_clients,)."""
-        change = after - before
-        return np.array([np.linalg.norm(change[:, span]) for span in self.spans])
+        return np.array([np.linalg.norm((after - before)[:, span]) for span in self.spans])
 
     def only(self, kept: npt.NDArray[np.intp], memberships: FloatArray) -> tuple[Stack, FloatArray]:
         """Return the stack of some of the clients, and their memberships."""

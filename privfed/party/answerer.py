@@ -264,8 +264,9 @@ def check_named(data: ClientData, name: str) -> None:
 
 
 def _content(data: ClientData, row: int) -> bytes:
-    label = b"" if data.labels is None else data.labels[row].tobytes()
-    return bytes((data.features[row] + 0.0).tobytes() + label)
+    return bytes(
+        (data.features[row] + 0.0).tobytes() + (b"" if data.labels is None else data.labels[row].tobytes())
+    )
 
 
 def _hash(key: bytes, user: str, content: bytes) -> int:

@@ -136,8 +136,9 @@ def check_uses(data: ClientData, program: Program | None) -> None:
     """
     if program is None:
         return
-    parts = fixed((*program.phases, *chain.from_iterable(program.metrics)))
-    if code := data.unusable(one.declaration for one in parts):
+    if code := data.unusable(
+        one.declaration for one in fixed((*program.phases, *chain.from_iterable(program.metrics)))
+    ):
         raise PolicyError(code)
 
 

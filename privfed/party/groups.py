@@ -189,8 +189,9 @@ class Groups(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         units = None if table is None else _Units.of(table)
         if units is not None:
             present = {one for member in units.members for one in member}
-            stays = [present.issuperset(members) for members in groups.members]
-            groups = groups.only(np.array(stays, dtype=np.bool_))
+            groups = groups.only(
+                np.array([present.issuperset(members) for members in groups.members], dtype=np.bool_)
+            )
         if m > self.m:
             groups = groups.united(m)
         if units is not None:
@@ -255,9 +256,10 @@ class Groups(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         least: int,
         known: Collection[str],
     ) -> Self:
-        kinds = groups.classes.astype(np.float64)
         # In the order of class, mean and size: no other order of rows may move a bit.
-        sorted_ = groups.only(canonical_order(kinds, groups.points, groups.rows.astype(np.float64)))
+        sorted_ = groups.only(
+            canonical_order(groups.classes.astype(np.float64), groups.points, groups.rows.astype(np.float64))
+        )
         return cls(
             m=m,
             least=least,
@@ -305,8 +307,9 @@ class _Units:
         if table.ids is None:
             return rows
         names, owner = np.unique(np.array(as_ids(table.ids), dtype=object), return_inverse=True)
-        kind = np.unique(classes, return_inverse=True)[1]
-        found, unit = np.unique(kind * len(names) + owner, return_inverse=True)
+        found, unit = np.unique(
+            np.unique(classes, return_inverse=True)[1] * len(names) + owner, return_inverse=True
+        )
         members = [(names[one % len(names)],) for one in found.tolist()]
         units = rows.merged(unit)
         # Each id counts once, however many rows it has. A row without an id is nobody's.
@@ -390,7 +393,8 @@ class _Units:
             groups = np.flatnonzero(self.classes == kind)
             own = order[others.classes[order] == kind]
             if len(groups):
-                room = most - self.ids[groups]
-                chosen = nearest_with_room(others.points[own], others.ids[own], self.points[groups], room)
+                chosen = nearest_with_room(
+                    others.points[own], others.ids[own], self.points[groups], most - self.ids[groups]
+                )
                 found[own] = np.where(chosen < 0, -1, groups[chosen])
         return found

@@ -171,8 +171,9 @@ class Program:
         following = [Position(used, one) for one in next_places(parts, place)]
         if may_end(parts, place):
             for metric in set(range(len(self.metrics))) - set(used):
-                places = next_places(self.metrics[metric], ())
-                following += [Position((*sorted(used), metric), one) for one in places]
+                following += [
+                    Position((*sorted(used), metric), one) for one in next_places(self.metrics[metric], ())
+                ]
         return following
 
     def _leads(self, state: ProgramState, position: Position, index: int) -> bool:
@@ -206,8 +207,9 @@ class Program:
         if kept is None:
             return None
         # The ranges of a run are checked where they first appear; then they stay.
-        begins = OF_THE_RUN.name in kept.keys() - known.keys()
-        if begins and Found(self.setting).read(question.ranges, known) is None:
+        if (OF_THE_RUN.name in kept.keys() - known.keys()) and Found(self.setting).read(
+            question.ranges, known
+        ) is None:
             return None
         return tuple(sorted(kept.items()))
 

@@ -52,9 +52,8 @@ def lemmas_of(terms: PrivacyTerms) -> tuple[str, ...]:
     """Return the names of the lemmas that a claim on agreed terms rests on, in the order of the page."""
     if terms.steps is not None:
         return ("steps", "noninterference")
-    gaussian = terms.mechanism == Mechanism.GAUSSIAN
     return (
-        *(("curve", "integers") if gaussian else ("skellam",)),
+        *(("curve", "integers") if terms.mechanism == Mechanism.GAUSSIAN else ("skellam",)),
         "filter",
         *(("shares",) if terms.noise == Noise.DISTRIBUTED else ()),
         *(("server",) if terms.noise == Noise.SERVER else ()),

@@ -76,9 +76,9 @@ class GatheredPoints(_FewPoints):
     def spec(self) -> StatisticsSpec:
         """Points in the ranges, or zero; weights of at most a client's largest total weight."""
         low, high = self.ranges.low, self.ranges.high
-        point = box_entry("point", (self.most, low.size), low, high)
         return StatisticsSpec(
-            point, Entry("weight", (self.most,), 0.0, self.points.heaviest(self.ranges), RESOLUTION)
+            box_entry("point", (self.most, low.size), low, high),
+            Entry("weight", (self.most,), 0.0, self.points.heaviest(self.ranges), RESOLUTION),
         )
 
     def answer_all(

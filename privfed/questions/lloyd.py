@@ -223,9 +223,8 @@ class ClientScores(AtCenters):
     @cached_property
     def spec(self) -> StatisticsSpec:
         """A mean distance of at most that of a corner of the ranges; one client."""
-        farthest = largest_distances(self.centers, self.ranges).min()
         return StatisticsSpec(
-            sum_entry("score", (1,), farthest, 1, "clients"),
+            sum_entry("score", (1,), largest_distances(self.centers, self.ranges).min(), 1, "clients"),
             Entry("clients", (1,), 0.0, 1.0, RESOLUTION),
         )
 

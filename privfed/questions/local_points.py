@@ -111,9 +111,9 @@ def weighted_cell_sums(held: WeightedPoints, cells: IntArray, n_cells: int) -> S
 
 def _point_spec(points: LocalPoints, ranges: Ranges, n_cells: int) -> StatisticsSpec:
     heaviest = points.heaviest(ranges)
-    weighted = Ranges(ranges.low, ranges.high, int(np.ceil(heaviest)))
     return StatisticsSpec(
-        Entry("count", (n_cells,), 0.0, heaviest, RESOLUTION), sums_entry("sum", n_cells, weighted)
+        Entry("count", (n_cells,), 0.0, heaviest, RESOLUTION),
+        sums_entry("sum", n_cells, Ranges(ranges.low, ranges.high, int(np.ceil(heaviest)))),
     )
 
 

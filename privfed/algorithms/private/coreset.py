@@ -22,10 +22,11 @@ from math import ceil, floor, log2, sqrt
 import numpy as np
 
 from privfed.algorithms.private import grids
+from privfed.algorithms.private.decoding import decoded
 from privfed.algorithms.private.points import Coreset
 from privfed.algorithms.private.scale import FAR, Frame, Scale, clipped, radius_rule
 from privfed.core.asking.phases import Among, Form, Phase, Phases, Shape, Within
-from privfed.core.roles.conversation import Ask, Conversation
+from privfed.core.roles.conversation import Ask, Conversation, Total
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.numbers import products
 from privfed.numerics.kernels.interpreted import IntArray
@@ -72,8 +73,8 @@ def _cell_share(n_features: int) -> float:
     return max(_LEAST_COUNT_SHARE, count_share(n_features))
 
 
-MOST_PLANES = 12
-"""Most hyperplanes."""
+MOST_PLANES, FITTED_PLANES = 12, 5
+"""Most hyperplanes, and their number where noise allows fewer and centers are fitted to all cells."""
 
 GRID_CELLS, HASH_CELLS = 12, 2
 """Number of cells of a coreset that no total changes, for each cluster."""
@@ -84,7 +85,19 @@ def wide_clusters(scale: Scale, n_clusters: int) -> bool:
     d = len(scale.center)
     held = scale.n_rows / scale.noise(WIDE_SHARE, count_share(d))
     cells = scale.n_rows / _least_rows(scale, HASH_SHARE_IF_WIDE) / CELLS_PER_CENTER
-    return d > GRID_FEATURES and min(held, cells) >= LEAST_WIDE * n_clusters
+    return (
+        d > GRID_FEATURES and not few_cells(scale, n_clusters) and min(held, cells) >= LEAST_WIDE * n_clusters
+    )
+
+
+def few_cells(scale: Scale, n_clusters: int) -> bool:
+    """Say whether noise allows few cells between hyperplanes, but some, to which centers are fitted together.
+
+    Centers of more clusters, or of two, do better without.
+    """
+    cells, d = scale.n_rows / _least_rows(scale, HASH_SHARE), len(scale.center)
+    asked = 2 ** min(d, FITTED_PLANES)
+    return d > GRID_FEATURES and 2 < n_clusters <= asked / 4 and 2.0 <= cells < asked / 2
 
 
 FAR_SHELL = 4.5
@@ -130,20 +143,24 @@ def coreset(
         fill: rows that a grid's cell should hold where a share is given, in standard deviations of the noise
             in its count.
     """
+    if share is None and few_cells(scale, n_clusters):
+        return (yield from fitted(scale, n_clusters, rng))
     d, usual = len(scale.center), HASH_SHARE_IF_WIDE if wide_clusters(scale, n_clusters) else HASH_SHARE
     tried = share or (grids.GRID_SHARE if d <= GRID_FEATURES else usual)
     cells = scale.n_rows / _least_rows(scale, tried)
     if d > GRID_FEATURES or cells <= 2**d:
-        planes = int(np.clip(floor(log2(max(cells, 1.0))), 0, MOST_PLANES))
-        return (yield from hashed(scale, rng, tried, planes))
+        return (
+            yield from hashed(scale, rng, tried, int(np.clip(floor(log2(max(cells, 1.0))), 0, MOST_PLANES)))
+        )
     if share is not None:
         per_axis = grids.whole_per_axis(grids.per_axis_for(scale, share, fill), d)
         kept, total = yield from grids.gridded(scale, n_clusters, share, per_axis)
         return kept.coreset(scale, total, share)
     planned, per_axis = grids.grid_plan(scale, n_clusters)
     kept, total = yield from grids.gridded(scale, n_clusters, planned, per_axis)
-    spent = replace(scale, spent=scale.spent + planned)
-    if (found := (yield from grids.cut(spent, n_clusters, total))) is not None:
+    if (
+        found := (yield from grids.cut(replace(scale, spent=scale.spent + planned), n_clusters, total))
+    ) is not None:
         return found[0].coreset(scale, found[1], planned + grids.CUT_SHARE)
     return kept.coreset(scale, total, planned)
 
@@ -198,14 +215,39 @@ def coreset_always_phases(frame: Frame, n_clusters: int, rng: np.random.Generato
 
 def hashed(scale: Scale, rng: np.random.Generator, share: float, n_planes: int) -> Conversation[Coreset]:
     """Ask for a coreset in the cells between random hyperplanes through the scale's center."""
+    return (yield from _averaged(scale, _hashes(scale, rng, n_planes), share, single=n_planes == 0))[0]
+
+
+def _hashes(scale: Scale, rng: np.random.Generator, n_planes: int) -> HashSums:
     normals = drawn_normals(len(scale.center), n_planes, rng)
-    question = HashSums(ranges=scale.frame.ranges, center=scale.center, radius=scale.radius, normals=normals)
-    return (yield from _averaged(scale, question, share, single=n_planes == 0))
+    return HashSums(ranges=scale.frame.ranges, center=scale.center, radius=scale.radius, normals=normals)
+
+
+def fitted(scale: Scale, n_clusters: int, rng: np.random.Generator) -> Conversation[Coreset]:
+    """Ask for more cells than noise allows points; return centers that explain all of them (`.decoding`).
+
+    Of rows on a line through the center it returns two cells, so that slabs may follow.
+    """
+    question = _hashes(scale, rng, min(len(scale.center), FITTED_PLANES))
+    found, total = yield from _averaged(scale, question, HASH_SHARE, single=False)
+    noise, counts = dict(total.noise_std or {}), total.statistics["count"]
+    # A line through the center lies in one cell and the opposite one, whose number is the complement.
+    if (counts + counts[::-1]).max() > ON_A_LINE * scale.n_rows - 3.0 * noise["count"]:
+        return found.only(np.argsort(found.weights)[-2:])
+    points, weights = decoded(
+        scale,
+        question,
+        (counts, total.statistics["sum"]),
+        (noise["count"], noise["sum"]),
+        n_clusters,
+        rng,
+    )
+    return replace(found, points=_inside(scale, points), weights=np.maximum(weights, 1.0))
 
 
 def _averaged(
     scale: Scale, question: HashSums | SlabSums, share: float, *, single: bool
-) -> Conversation[Coreset]:
+) -> Conversation[tuple[Coreset, Total]]:
     """Ask for cells with offsets from the scale's center, and keep the denoised means of those with rows."""
     counts_share = _cell_share(len(scale.center))
     weights = {"count": counts_share * share, "sum": (1.0 - counts_share) * share}
@@ -221,7 +263,9 @@ def _averaged(
         # Rows beyond the radius are clipped to it, but their slab says how far they lie along the axis.
         offsets = _within(question, kept, offsets, noise["sum"] / held)
     points = _inside(scale, scale.center + offsets)
-    return Coreset(points, held, noise["sum"], single, True, share, sliced=isinstance(question, SlabSums))
+    return Coreset(
+        points, held, noise["sum"], single, True, share, sliced=isinstance(question, SlabSums)
+    ), total
 
 
 def _within(question: SlabSums, slabs: IntArray, offsets: FloatArray, noise: FloatArray) -> FloatArray:
@@ -266,8 +310,9 @@ def slabbed_always(scale: Scale, found: Coreset, n_clusters: int) -> Conversatio
 
 def _main_direction(scale: Scale, found: Coreset) -> tuple[FloatArray, float]:
     """Return along which direction a coreset varies most, and what share of its variance that is."""
-    offsets = (found.points - scale.center) * np.sqrt(found.weights)[:, None]
-    _, values, right = np.linalg.svd(offsets, full_matrices=False)
+    _, values, right = np.linalg.svd(
+        (found.points - scale.center) * np.sqrt(found.weights)[:, None], full_matrices=False
+    )
     return right[0], float(np.square(values[0]) / max(np.square(values).sum(), np.finfo(float).tiny))
 
 
@@ -280,7 +325,7 @@ def _sliced(scale: Scale, axis: FloatArray, n_slabs: int) -> Conversation[Corese
         reach=SLABS_REACH * scale.radius,
         n_slabs=n_slabs,
     )
-    return (yield from _averaged(scale, question, WIDE_SHARE, single=False))
+    return (yield from _averaged(scale, question, WIDE_SHARE, single=False))[0]
 
 
 def _slab_form(frame: Frame, n_slabs: Within | int) -> Form:
@@ -312,8 +357,9 @@ def clustered(scale: Scale, found: Coreset, n_clusters: int, rng: np.random.Gene
     points = found.points
     if len(points) >= n_clusters:
         return _inside(scale, _best(found, n_clusters, rng)[0])
-    missing = n_clusters - len(points)
-    near = scale.center + 1e-3 * scale.frame.unit * rng.standard_normal((missing, len(scale.center)))
+    near = scale.center + 1e-3 * scale.frame.unit * rng.standard_normal(
+        (n_clusters - len(points), len(scale.center))
+    )
     return _inside(scale, np.concatenate([points, near]))
 
 

@@ -190,7 +190,8 @@ def _rows(seats: Seats, state: State, noise: float) -> FloatArray:
 
 def _costs(rows: FloatArray, centers: FloatArray) -> FloatArray:
     """Return by how much the cost rises if two centers become one, (n_clusters, n_clusters)."""
-    both = np.maximum(rows[:, None] + rows, 1.0)
-    costs: FloatArray = rows[:, None] * rows / both * squared_distances(centers, centers)
+    costs: FloatArray = (
+        rows[:, None] * rows / np.maximum(rows[:, None] + rows, 1.0) * squared_distances(centers, centers)
+    )
     np.fill_diagonal(costs, np.inf)
     return costs

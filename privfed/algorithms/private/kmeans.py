@@ -147,8 +147,9 @@ class Start:
         radius, k, found = self.radius, len(centers), self.coreset
         if found.sizes is not None:
             squares = squared_distances(found.points, centers).min(axis=1) + found.sizes**2
-            mean = float(np.average(np.sqrt(squares), weights=found.weights))
-            radius = wanted_radius(self.scale, mean, share, k)
+            radius = wanted_radius(
+                self.scale, float(np.average(np.sqrt(squares), weights=found.weights)), share, k
+            )
         return started(centers, radius, self.variance(k))
 
 

@@ -142,8 +142,9 @@ class Steps:
 
     def example(self, frame: Frame, n_clusters: int) -> SumsInCells | None:
         """Return a question like those of the rounds, from centers that mean nothing; None for Lloyd's."""
-        centers = np.repeat(frame.middle[None], n_clusters, axis=0)
-        return self.asking and self.asking(frame.ranges, centers, frame.radius)
+        return self.asking and self.asking(
+            frame.ranges, np.repeat(frame.middle[None], n_clusters, axis=0), frame.radius
+        )
 
     def movement(self, step: FloatArray, last: FloatArray) -> FloatArray:
         """Return how far centers move, given a round's step and their last movement."""
@@ -170,8 +171,9 @@ def round_phase(
     radius = radius_rule(frame)
     if example is not None:
         return Phase(Form.like(example, radius=radius), least, most)
-    centers = Shape(n_clusters, frame.ranges.n_features)
-    return Phase(Form(RelativeSums, centers=centers, radius=radius), least, most)
+    return Phase(
+        Form(RelativeSums, centers=Shape(n_clusters, frame.ranges.n_features), radius=radius), least, most
+    )
 
 
 def wanted_radius(scale: Scale, mean: float, share: float, n_clusters: int) -> float:
@@ -333,9 +335,10 @@ class FuzzyRelativeSums(SumsInCells, RecordBounded):
         # Scaled slightly down, so that rounding makes no vector of memberships longer than 1.
         powers = truncated(HAIR * np.power(shares(squares, self.m), self.m), step_of(1.0))
         factors = powers * np.minimum(1.0, reach / np.maximum(np.sqrt(squares), reach))
-        sums = (rows[:, None] - self.centers) * factors.T[:, :, None]
         return {
             "count": Contribution(powers.T),
-            "sum": Contribution(sums.reshape(len(rows), -1)),
+            "sum": Contribution(
+                ((rows[:, None] - self.centers) * factors.T[:, :, None]).reshape(len(rows), -1)
+            ),
             "distance": Contribution(np.minimum(np.sqrt(squares.min(axis=0)), reach)[:, None]),
         }

@@ -95,5 +95,6 @@ def _at(
     weight = share * (1.0 - DISTANCE_SHARE)
     size = scale.count_noise(weight, counts)
     mean = scale.noise(weight, counts) * wanted_radius(scale, distance, share, k) / sqrt(d) / each
-    ratio = 1.0 + d * (mean / distance) ** 2 / max(1.0, AVERAGED * rounds)
-    return Plan(size, mean, rounds, ratio, inf), min(each / size, apart / 2.0 / mean) >= STANDS_OUT
+    return Plan(size, mean, rounds, 1.0 + d * (mean / distance) ** 2 / max(1.0, AVERAGED * rounds), inf), min(
+        each / size, apart / 2.0 / mean
+    ) >= STANDS_OUT

@@ -102,7 +102,7 @@ class Coreset:
     errors: FloatArray | None = None
     doubts: Doubts | None = None
 
-    def only(self, chosen: BoolArray) -> Coreset:
+    def only(self, chosen: BoolArray | IntArray) -> Coreset:
         """Return the chosen points."""
         sizes = None if self.sizes is None else self.sizes[chosen]
         least = None if self.least is None else self.least[chosen]
@@ -115,7 +115,6 @@ class Coreset:
         doubts, none = self.doubts, np.zeros(len(chosen))
         if doubts is None or self.sizes is None or self.least is None or self.errors is None:
             return self
-        rest = np.delete(np.arange(len(doubts.rows)), chosen)
         return replace(
             self,
             points=np.concatenate([self.points, doubts.points[chosen]]),
@@ -123,7 +122,7 @@ class Coreset:
             sizes=np.concatenate([self.sizes, none]),
             least=np.concatenate([self.least, none]),
             errors=np.concatenate([self.errors, doubts.precision[chosen] ** -0.5]),
-            doubts=doubts.only(rest),
+            doubts=doubts.only(np.delete(np.arange(len(doubts.rows)), chosen)),
         )
 
 
@@ -176,11 +175,10 @@ class Kept:
 
     def coreset(self, scale: Scale, total: Counted, spent: float) -> Coreset:
         """Return the points as a coreset."""
-        noise = total.sum_noise * scale.radius / total.question.radius
         return Coreset(
             self.points,
             self.weights,
-            noise,
+            total.sum_noise * scale.radius / total.question.radius,
             False,
             False,
             spent,

@@ -51,9 +51,10 @@ fit, since the index depends more on the clusters' borders than on their means."
 
 def fuzzy_davies_bouldin(points: FloatArray, weights: FloatArray, centers: FloatArray, m: float) -> float:
     """Return the fuzzy Davies-Bouldin index of weighted points, with p = 2 and q = 1."""
-    distances = np.linalg.norm(points[:, None] - centers, axis=2)
     total = Statistics(
-        spread=weights @ distances, membership=weights @ memberships(points, centers, m), rows=[weights.sum()]
+        spread=weights @ np.linalg.norm(points[:, None] - centers, axis=2),
+        membership=weights @ memberships(points, centers, m),
+        rows=[weights.sum()],
     )
     return index_from(total, centers, 2.0, 1.0)
 
@@ -142,8 +143,9 @@ class PrivateSelection:
         tried = [self._tried(found, centers) for centers in fits]
         place = int(np.argmin([index for _, index in tried]))
         k = self.candidates[place]
-        start = begun(scale, found, k)
-        refined = yield from replace(self.algorithm, n_clusters=k).refined(start, tried[place][0])
+        refined = yield from replace(self.algorithm, n_clusters=k).refined(
+            begun(scale, found, k), tried[place][0]
+        )
         outcomes = [ClusteringOutcome.noised([centers], refined.n_rows, index) for centers, index in tried]
         outcomes[place] = refined
         return Selected(k, tuple(index for _, index in tried), tuple(outcomes))
@@ -151,8 +153,9 @@ class PrivateSelection:
     def _coreset(self, scale: Scale, rng: np.random.Generator) -> Conversation[Coreset]:
         """Ask for a coreset, and where rows lie along a line for slabs across it, as a single fit does."""
         most, for_slabs = max(self.candidates), WIDE_SHARE * (len(scale.center) > GRID_FEATURES)
-        share = min(CORESET_SHARE, 1.0 - ROUNDS_SHARE - scale.spent - for_slabs)
-        found = yield from coreset(scale, most, rng, share, FILL)
+        found = yield from coreset(
+            scale, most, rng, min(CORESET_SHARE, 1.0 - ROUNDS_SHARE - scale.spent - for_slabs), FILL
+        )
         if not found.hashed or scale.spent + found.spent + WIDE_SHARE > 1.0 - ROUNDS_SHARE:
             return found
         slabs = yield from slabbed(scale, found, most)

@@ -290,10 +290,9 @@ needs `max_epsilon` |
     def _refuses_parties(self, configuration: Configuration) -> str | None:
         """Return the code of the refusal of who takes part, how they are summed and how often, or None."""
         terms, n_clients = configuration.terms, len(configuration.clients)
-        smallest = min(n_clients, configuration.cohorts.smallest(n_clients))
         return _first(
             protocol=self.protocols is not None and configuration.protocol not in self.protocols,
-            min_clients=smallest < self.min_clients,
+            min_clients=min(n_clients, configuration.cohorts.smallest(n_clients)) < self.min_clients,
             min_honest=terms.honest < self.min_honest,
             min_colluders=terms.colluders < self.min_colluders,
             verified=self.verified is not None and terms.verified != self.verified,

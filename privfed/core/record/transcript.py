@@ -345,9 +345,8 @@ class Transcript:
         all_read = opens or began.configuration.terms.verified
         reads_totals = began.recipient == party or (all_read and (party == "clients" or bool(colluders)))
         # Where clients open totals, they derive the questions themselves: a server only relays messages.
-        reads_questions = reads_totals or (server and not opens)
         sums = tuple(
-            self._sum_view(r, server, reads_totals, reads_questions, colluders)
+            self._sum_view(r, server, reads_totals, reads_totals or (server and not opens), colluders)
             for r in self._asked().values()
         )
         return View(

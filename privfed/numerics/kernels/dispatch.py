@@ -273,8 +273,9 @@ class Assigner:
             return interpreted.nearest(self._rows, centers)
         self._memory = memory = self._memory or Memory(len(self._rows), 1, *centers.shape)
         ends, slots = np.array([0, len(self._rows)]), np.zeros(1, dtype=np.int64)
-        one = np.ascontiguousarray(centers)[None]
-        compiled.step(self._rows, ends[:1], ends[1:], slots, one, *vars(memory).values())
+        compiled.step(
+            self._rows, ends[:1], ends[1:], slots, np.ascontiguousarray(centers)[None], *vars(memory).values()
+        )
         return memory.labels.astype(np.intp)
 
 
