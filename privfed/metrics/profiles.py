@@ -48,8 +48,8 @@ class Profiles:
         clients: how many clients have rows in each cluster (`clients_per_cluster`), float64 of shape
             (n_clusters,); None where nobody was asked.
         low: under differential privacy the lower ends of the intervals of all these; NaN where there is none,
-            as over all rows. Means, spreads and their ends are NaN where noise hides whether a cluster has
-            rows.
+            as over all rows. Means, spreads and their ends are NaN where noise hides whether a cluster, or
+            all together, have rows.
         high: the upper ends.
         level: with which each interval covers, at least.
         radius: length to which rows' offsets from their center were clipped; None for rows of the domain.
@@ -170,8 +170,12 @@ def profiles(
         name: rows * one * units[name] for name, one in noised.noise_std(len(released.contributors)).items()
     }
     total = {name: one * units[name] for name, one in total.items()}
-    longest, ends = inner.bounds["offset"].l2 * inner.units, (inner.ranges.low, inner.ranges.high)
-    count, widest = np.maximum(total["count"], np.finfo(float).tiny)[:, None], inner.ranges.width / 2.0
+    # Of all clusters together nothing is raised to zero: that would add up over clusters without rows.
+    signed = {name: rows * released.statistics[name] * one for name, one in units.items()}
+    longest = inner.bounds["offset"].l2 * inner.units
+    # A row that is clipped at a radius lies between its place in the ranges and its center.
+    ends = np.minimum(inner.ranges.low, checked), np.maximum(inner.ranges.high, checked)
+    count = np.maximum(total["count"], np.finfo(float).tiny)[:, None]
 
     def between(name: str, most: FloatArray, z: float) -> tuple[FloatArray, FloatArray]:
         """Return both ends of the quotients of sums and counts, each (n_clusters, n_features)."""
@@ -179,22 +183,23 @@ def profiles(
 
     z, both = two_sided(level), two_sided((1.0 + level) / 2.0)
     hidden = np.where(total["count"] > z * error["count"], 0.0, np.nan)[:, None]
-    means, variances, mean, whole = moments_of(total, checked)
+    surely = signed["count"].sum() > z * error["count"] * np.sqrt(len(checked))
+    (means, variances, *_), (*_, mean, whole) = (moments_of(one, checked) for one in (total, signed))
     shifts, squares = between("offset", longest, both), between("square", np.square(longest), both)
-    most = np.maximum(*map(np.square, shifts))
-    least = np.where(shifts[0] * shifts[1] > 0.0, np.minimum(*map(np.square, shifts)), 0.0)
     stds = [
-        np.minimum(np.sqrt(np.maximum(one, 0.0)), widest) + hidden
-        for one in (squares[0] - most, variances, squares[1] - least)
+        np.minimum(np.sqrt(np.maximum(one, 0.0)), (ends[1] - ends[0]) / 2.0) + hidden
+        for one in (
+            squares[0] - np.maximum(*map(np.square, shifts)),
+            variances,
+            squares[1] - np.where(shifts[0] * shifts[1] > 0.0, np.minimum(*map(np.square, shifts)), 0.0),
+        )
     ]
-    unknown = np.full_like(mean, np.nan)
     low, high = (
         Profiles(
             np.maximum(total["count"] + sign * z * error["count"], 0.0),
             np.clip(checked + shift, *ends) + hidden,
             std,
-            unknown,
-            unknown,
+            *np.full((2, *mean.shape), np.nan),
         )
         for sign, shift, std in zip((-1.0, 1.0), between("offset", longest, z), stds[::2], strict=True)
     )
@@ -202,8 +207,10 @@ def profiles(
         total["count"],
         np.clip(means, *ends) + hidden,
         stds[1],
-        np.clip(mean, *ends),
-        np.minimum(np.sqrt(whole), widest),
+        np.where(surely, np.clip(mean, ends[0].min(axis=0), ends[1].max(axis=0)), np.nan),
+        np.where(
+            surely, np.minimum(np.sqrt(whole), (ends[1].max(axis=0) - ends[0].min(axis=0)) / 2.0), np.nan
+        ),
         low=low,
         high=high,
         level=level,

@@ -191,6 +191,30 @@ def test_a_cluster_that_noise_may_hide_is_withheld() -> None:
     assert found.low.sizes[3] == 0.0 < found.high.sizes[3] and np.isfinite(found.means[:2]).all()
 
 
+def test_clusters_without_rows_do_not_move_the_mean_of_all_rows() -> None:
+    rng, box = np.random.default_rng(7), Box(-10.0, 10.0)
+    centers = np.vstack([np.full((1, 2), -6.0), rng.uniform(0.0, 10.0, (199, 2))])
+    clients = [box.clip(rng.normal(-6.0, 0.5, (4000, 2))) for _ in range(3)]
+    ask = [metrics.profiles(clients, centers, privacy=claim(domain=box), protocol="plain") for _ in range(40)]
+    means = np.stack([one.mean for one in ask]) - np.vstack(clients).mean(axis=0)
+    error = means.std(axis=0, ddof=1) / np.sqrt(len(means))
+    # Noised counts raised to zero would move it by some fourteen of these.
+    assert (np.abs(means.mean(axis=0)) < 6.0 * error).all()
+    none = metrics.profiles(
+        [np.zeros((0, 2))] * 2, centers, privacy=claim(domain=box), protocol="plain", level=1 - 1e-9
+    )
+    assert np.isnan([none.mean, none.std]).all()
+
+
+@pytest.mark.filterwarnings("ignore:epsilon=2000")
+def test_rows_clipped_around_a_center_outside_the_domain_have_their_mean_there() -> None:
+    clients, center = drawn(4, 3000), np.array([[45.0, 0.0]])
+    own = claim(epsilon=2000.0)
+    found = metrics.profiles(clients, center, privacy=own, protocol="plain", radius=0.5)
+    for name, value in exact(np.vstack(clients), center, 0.5).items():
+        np.testing.assert_allclose(getattr(found, name), value, rtol=1e-2, atol=1e-2)
+
+
 def test_they_are_paid_once_say_their_claim_and_are_read_again(tmp_path: Path) -> None:
     budget = PrivacyBudget(1.0, 1e-6, "record", "add-remove", tmp_path / "budget", domain=BOX)
     found = metrics.profiles(drawn(3), MIDDLES, privacy=budget.take(1.0))
