@@ -271,8 +271,10 @@ class _Reading:
         own = self._own
         if meant := self._file.values.get(self._column):
             text = text.replace(meant)
-        coded = text.is_null() | text.str.to_lowercase().is_in(
-            [one.casefold() for one in own.codes]
+        # Codes know no case, but a category's own text is none for being another one's in other case.
+        coded = text.is_null() | (
+            text.is_in(own.codes)
+            | text.str.to_lowercase().is_in([one.lower() for one in own.codes]) & ~text.is_in(own.categories)
         ).fill_null(False)
         absent = np.array(coded.to_numpy(), dtype=np.bool_)
         values, bounds = self._values(text)

@@ -1,5 +1,6 @@
 """`privfed schema fill` and `scale`: gaps and scales are what a pipeline on the pooled rows learns."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -383,6 +384,22 @@ def test_under_a_claim_categories_of_few_rows_are_dropped(unit: Any, invoke: Any
     invoke("predict", tmp_path / "run", tmp_path / "clients" / "b.csv", "--out", tmp_path / "labels.csv")
     labels = pl.read_csv(tmp_path / "labels.csv")["cluster"]
     assert (labels == -1).sum() == 1 and len(labels) == 1204
+
+
+def test_categories_that_differ_in_case_alone_are_kept_and_dropped_by_themselves(
+    invoke: Any, tmp_path: Path
+) -> None:
+    rows, names = ["who,ward", *["p,a", "q,ß", "r,b"] * 9], ["A", "a", "ß", "SS", "B", "STRAßE", "b"]
+    data, schema, out = (tmp_path / one for one in ("t.csv", "ward.toml", "kept.toml"))
+    data.write_text("\n".join([*rows, ""]))
+    listed = f"categories = {json.dumps(names, ensure_ascii=False)}"
+    schema.write_text(f'[columns.ward]\nkind = "category"\n{listed}\nmissing = "leave-out"\n')
+    given = ("--group", "who", "--schema", schema, "--column", "ward", "--out", out)
+    invoke("schema", "categories", data, *given)
+    assert read_schema(out).columns["ward"].categories == ("a", "ß", "b")
+    data.write_text("\n".join([*rows, "p,A", "q,STRAßE", "r,straße", "r,SS", ""]))
+    tables = load_described(data, read_schema(out), group="who")
+    assert sum(map(len, tables.arrays)) == 27
 
 
 @pytest.mark.parametrize("command", ["fill", "scale"])

@@ -121,11 +121,11 @@ def categories(data: Path, out: Path, column: str, **given: Any) -> None:
     kept = tuple(one for one, count in counts.items() if count > least or one == own.missing)
     if not kept:
         raise ArgumentError(f"noise hides all categories: none has more than {least:.0f} rows by its counts.")
-    # They stand for a missing value from now on, wherever the schema reads a table; codes know no case.
+    # The others stand for a missing value from now on, wherever the schema reads a table.
     changed = msgspec.structs.replace(
         own,
         categories=kept,
-        codes=(*own.codes, *(one for one in counts if one.casefold() not in map(str.casefold, kept))),
+        codes=(*own.codes, *(one for one in counts if one not in kept)),
         provenance=joined(own.provenance, origin_under(claim)),
     )
     _written(out, schema, {column: changed})
