@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privfed.core.values.domain import FloatArray
+from privfed.core.values.origin import carrying
 from privfed.data.table import ClientTables
 from privfed.estimators.fitting import rows_of
 from privfed.estimators.mixins import ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
@@ -42,7 +43,9 @@ class NearestCenters(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
 
     def transform(self, X: Any) -> FloatArray:
         """Return the distance of each row to each center, float64 of shape (n_rows, n_clusters)."""
-        return np.asarray(np.sqrt(squared_distances(self._rows(X), self.cluster_centers_)))
+        return carrying(
+            np.sqrt(squared_distances(self._rows(X), self.cluster_centers_)), X, self.cluster_centers_
+        )
 
     def fit_predict(
         self, X: Any, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None

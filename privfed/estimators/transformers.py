@@ -156,7 +156,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FromSums, 
         rows = as_numbers("X", X)
         if rows.ndim != 2 or rows.shape[1] != self.n_components_:
             raise ArgumentError(f"X must have {self.n_components_} columns, got shape {rows.shape}.")
-        return np.asarray(rows @ self.components_ + self.mean_)
+        return carrying(rows @ self.components_ + self.mean_, X, self.components_)
 
 
 def _number(n_components: Any, ratio: FloatArray, most: int) -> int:

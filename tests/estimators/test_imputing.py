@@ -276,6 +276,9 @@ def test_arrays_that_exact_numbers_filled_or_scaled_go_under_no_claim() -> None:
             assert list(refused.value.parameters) == ["filling_or_scaling"]
         # The owner's word.
         DPKMeans(2, privacy=claim(d), protocol="plain").fit([np.array(one) for one in found])
+    components = FederatedPCA(2, protocol="plain").fit(rows)
+    assert origin_of(components.inverse_transform(components.transform(rows[0]))) == Origin.EXACT
+    assert origin_of(DWFKMeans(2, protocol="plain").fit(rows).transform(rows[0])) == Origin.EXACT
     noised = FederatedScaler("standard", protocol="plain", privacy=claim(3)).fit(rows)
     assert {origin_of(one) for one in noised.transform(rows)} == {Origin.CLAIMED}
     assert origin_of(noised.transform(exact[0].transform(rows[0]))) == Origin.EXACT
