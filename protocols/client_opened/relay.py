@@ -303,8 +303,9 @@ class Relay(Coordinator):
                 self._rejected[client] = "does not fit the other answers"
         missing = [i for i in members if i not in contributors and i in present]
         if self._scheme.pairwise:
-            refused = sorted(self._refused.items())
-            edges = {i: j for i, code in refused for j in present if code == f"box:{j}"}
+            # Who is not asked needs no key, so that only members say that they lack that of another one.
+            refused = sorted((i, code) for i, code in self._refused.items() if i in missing)
+            edges = {i: j for i, code in refused for j in {*members} & {*present} if code == f"box:{j}"}
             self._leave(edges.items(), APART)
             # Who complained of a client that left with another is asked again without it.
             self._lose({*missing, *self._out} - (edges.keys() - self._out.keys()), "collect")

@@ -13,8 +13,9 @@ import msgspec
 import pytest
 
 from privfed.core.stored.encoding import Refusal
-from privfed.errors import PrivFedError
+from privfed.errors import PolicyError, PrivFedError
 from privfed.protocols import CKKS, GroupMasked, Masked
+from privfed.protocols.client_opened.group_client import GroupClient
 from privfed.protocols.client_opened.relay import APART, DOUBTED
 from privfed.protocols.client_opened.scheme import Contribution, Joined
 from privfed.protocols.masked.masked_messages import Upload
@@ -174,6 +175,27 @@ def test_whose_capsules_open_for_some_or_nobody_leaves_with_one_other_over_group
             assert who in total.rejected and len(total.rejected) == 2
             assert set(range(8)) - set(total.contributors) == set(total.rejected)
             assert set(total.rejected.values()) <= {APART, DOUBTED}
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_who_is_not_asked_takes_nobody_out_of_group_masked_sums(
+    asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contribute = GroupClient._contribute
+
+    def accusing(client: Any, *given: Any) -> Any:
+        if client._me == 7:
+            raise PolicyError("box:1")
+        return contribute(client, *given)
+
+    monkeypatch.setattr(GroupClient, "_contribute", accusing)
+    cohorts = (tuple(range(5)), tuple(range(8)))
+    run = Sums(GroupMasked(losses=99, repeats=9), 8, rounds=cohorts)
+    total = run.ask(QUESTION, 1 + asked, (1, 2))
+    run.assert_exact(total, QUESTION, 1 + asked)
+    assert total.rejected.keys() == ({1, 7} if asked else set())
+    assert set(total.contributors) == set(cohorts[asked]) - total.rejected.keys()
+    assert total.dropped.keys() == total.rejected.keys()
 
 
 @pytest.mark.slow
