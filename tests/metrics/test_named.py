@@ -55,7 +55,7 @@ def test_a_metric_that_is_named_with_its_options_follows_in_the_same_agreement_o
     found = asked(model, name, **OPTIONS[name])
     assert np.isfinite(found)
     assert model.federation_.others == []
-    with pytest.raises(ArgumentError, match=f"or it was asked already: metrics= names {name}, each once"):
+    with pytest.raises(ArgumentError, match=f"or have answered it: metrics= names {name}, each once"):
         asked(model, name, **OPTIONS[name])
     assert model.federation_.others == []
 
@@ -70,7 +70,7 @@ def test_all_registered_metrics_that_a_sum_can_answer_can_be_named() -> None:
 
 def test_a_metric_that_is_not_named_is_an_error_that_says_which_are() -> None:
     model = fitted(["inertia", "score"])
-    with pytest.raises(ArgumentError, match=r"ClusterDistances about 3 centers .* names inertia, score"):
+    with pytest.raises(ArgumentError, match=r"ClusterDistances of 3 centers .* names inertia, score"):
         metrics.davies_bouldin(model.federation_, model.cluster_centers_)
     with pytest.raises(ArgumentError, match=r"Inertia about 2 centers"):
         metrics.inertia(model.federation_, model.cluster_centers_[:2])

@@ -144,7 +144,7 @@ def test_the_server_adds_no_skellam_noise() -> None:
 
 def test_a_claim_says_that_it_is_by_renyi_differential_privacy() -> None:
     spent = unless_seeded(claimed(agreed(), (), one_key=False))
-    assert spent is not None and spent.composed.startswith("Renyi differential privacy of Skellam noise")
+    assert spent is not None and spent.composed.startswith("all releases together, by Renyi")
     assert (spent.epsilon, spent.delta) == (1.0, DELTA)
 
 

@@ -128,7 +128,7 @@ def test_metrics_asked_again_or_about_other_centers_are_agreed_on_anew(protocol:
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert len(fitted.federation_.others) == 2
     named = DWFKMeans(3, protocol=protocol, engine=engine, metrics=["inertia"], **SHORT).fit()
-    with pytest.raises(ArgumentError, match="about the fit's own centers"):
+    with pytest.raises(ArgumentError, match="only the fit's own centers"):
         metrics.inertia(named.federation_, other)
 
 
