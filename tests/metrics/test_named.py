@@ -72,7 +72,7 @@ def test_a_metric_that_is_not_named_is_an_error_that_says_which_are() -> None:
     model = fitted(["inertia", "score"])
     with pytest.raises(ArgumentError, match=r"ClusterDistances of 3 centers .* names inertia, score"):
         metrics.davies_bouldin(model.federation_, model.cluster_centers_)
-    with pytest.raises(ArgumentError, match=r"Inertia about 2 centers"):
+    with pytest.raises(ArgumentError, match=r"Inertia of 2 centers"):
         metrics.inertia(model.federation_, model.cluster_centers_[:2])
     # The two names ask one question, which is agreed on twice.
     assert [asked(model, "inertia") / 120, asked(model, "score")] == pytest.approx([model.inertia_ / 120] * 2)
