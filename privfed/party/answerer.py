@@ -227,8 +227,8 @@ def chosen(data: ClientData, most: int, key: bytes | None) -> npt.NDArray[np.boo
     """
     if data.users is None:
         raise ArgumentError(
-            'unit="user" needs whose each row is: load the tables with load_clients(..., id=...), on the '
-            'command line with --id; or claim unit="record".'
+            'unit="user" needs a column that says whose each row is: name it by id=... where the tables are '
+            'loaded, or claim unit="record".'
         )
     if key is None or len(key) != KEY_BYTES:
         raise ArgumentError(

@@ -16,6 +16,7 @@ from sklearn.preprocessing import OneHotEncoder, RobustScaler, StandardScaler
 import privfed
 from privfed import DWFKMeans
 from privfed.tables import load_described, read_described, read_schema
+from privfed.tables.commands import learning
 from privfed.tables.described_clients import DescribedFile, scaled, unscaled
 from tests.nodes.elsewhere import Elsewhere
 
@@ -425,3 +426,30 @@ def test_a_private_list_is_of_declared_categories_of_a_column(
     )
     assert "schema declare" in failing(*words, *claim, "--epsilon", "1")
     assert not out.exists()
+
+
+def test_a_list_of_no_category_is_not_written_and_says_its_claim(
+    failing: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Six deviations: by the usual threshold one of ten lists would have a category of noise.
+    monkeypatch.setattr(learning, "FALSE_CATEGORIES", 1e-9)
+    data, schema, out = (tmp_path / one for one in ("t.csv", "ward.toml", "kept.toml"))
+    data.write_text("who,ward\n" + "a,heart\nb,lung\nc,lung\n")
+    schema.write_text(
+        '[columns.ward]\nkind = "category"\ncategories = ["heart", "lung"]\nmissing = "leave-out"\n'
+    )
+    words = (
+        "schema",
+        "categories",
+        data,
+        "--group",
+        "who",
+        "--schema",
+        schema,
+        "--column",
+        "ward",
+        "--out",
+        out,
+    )
+    said = failing(*words, *CLAIM, "--unit", "record", "--epsilon", "0.01")
+    assert "epsilon 0.01" in said and not out.exists()

@@ -120,7 +120,10 @@ def categories(data: Path, out: Path, column: str, **given: Any) -> None:
     counts = dict(zip(own.categories, table[:, 0].tolist(), strict=True))
     kept = tuple(one for one, count in counts.items() if count > least or one == own.missing)
     if not kept:
-        raise ArgumentError(f"noise hides all categories: none has more than {least:.0f} rows by its counts.")
+        raise ArgumentError(
+            f"no category has more than {least:.0f} rows by these counts, so that no list is written. The "
+            f"counts were asked under this claim: {one_line(claim)}"
+        )
     # The others stand for a missing value from now on, wherever the schema reads a table.
     changed = msgspec.structs.replace(
         own,
