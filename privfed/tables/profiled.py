@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from privfed.core.values.domain import FloatArray
 from privfed.metrics.profiles import Profiles
 from privfed.tables.schema import CATEGORY, DATE, Column, Schema
 
@@ -88,18 +89,28 @@ def differences(known: Profiles, columns: Sequence[str], schema: Schema | None) 
     kinds = dict.fromkeys(columns, Column(kind="number")) if schema is None else schema.columns
     for name, own in ((name, own) for name, own in kinds.items() if own.is_feature):
         means, stds = (one[held, place : place + own.width] for one in (known.means, known.stds))
-        apart, unit = means[i] - means[j], np.eye(own.width)
-        spread = unit * np.square(stds)[:, None] * size / (size - 1.0)
-        if own.kind == CATEGORY:
-            spread = unit * means[:, None] - means[:, :, None] * means[:, None]
-        values, axes = np.linalg.eigh((spread[i] + spread[j]) / 2.0)
-        along = np.square(np.einsum("pab,pa->pb", axes, apart))
-        # Along an axis without spread rounding leaves a little of nothing.
-        least = 1e-12 * (np.abs(values) + along).sum(axis=1, keepdims=True)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            squares = np.where(along > least, along / np.where(values > least, values, 0.0), 0.0).sum(axis=1)
-        found[name], place = float(np.sqrt(squares).mean()) if len(i) else math.nan, place + own.width
+        unit = np.eye(own.width)
+        spread = (
+            unit * means[:, None] - means[:, :, None] * means[:, None]
+            if own.kind == CATEGORY
+            else unit * np.square(stds)[:, None] * size / (size - 1.0)
+        )
+        # One pair after the other: a column of a thousand categories has matrices of eight megabytes.
+        each = [_apart(means[a] - means[b], (spread[a] + spread[b]) / 2.0) for a, b in zip(i, j, strict=True)]
+        found[name], place = float(np.mean(each)) if each else math.nan, place + own.width
     return found
+
+
+def _apart(means: FloatArray, spread: FloatArray) -> float:
+    """Return the length of a difference of means, (width,), where `spread` is the unit, (width, width)."""
+    values, axes = np.linalg.eigh(spread)
+    along = np.square(means @ axes)
+    # Along an axis without spread rounding leaves a little of nothing.
+    least = 1e-12 * (np.abs(values) + along).sum()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return float(
+            np.sqrt(np.where(along > least, along / np.where(values > least, values, 0.0), 0.0).sum())
+        )
 
 
 def lines_of(
