@@ -200,7 +200,7 @@ def test_what_cannot_be_offered_says_why() -> None:
         privacy(rows_per_user=None)
     with parameter_refused("rows_per_user"):
         privacy(unit="record")
-    with pytest.raises(ArgumentError, match="load_clients"):
+    with pytest.raises(ArgumentError, match="whose each row is"):
         DPKMeans(2, privacy=privacy(), protocol="plain").fit([rows_of(0, 9), rows_of(1, 9)])
     nameless = tables(*THREE)
     first = replace(nameless.tables[0], ids=("", *nameless.tables[0].ids[1:]))  # type: ignore[index]
