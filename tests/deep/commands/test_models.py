@@ -187,7 +187,7 @@ def test_attacks_on_a_run_of_nodes_take_the_labels_that_its_folder_does_not_name
         ),
         (
             ("--algorithm", "fedavg", "--label", "kind", *BOX, *CLAIM, *DECLARED[:2], *DECLARED[4:]),
-            "missing: --classes. What is found",
+            "missing: --classes. They must be declared",
         ),
         (("--algorithm", "ifca", "--label", "kind", "--cluster", 1), "No such option"),
     ],

@@ -118,7 +118,7 @@ def test_a_wrong_study_gives_one_line_that_says_what_and_where(before: str, afte
         ("[[attack]]\nkind = 'Membership'\nparty = 'observer'\nname = 'membership'", "name must differ"),
         ("[[attack]]\nkind = 'Differencing'\nclient = 5", "client must be the position of one of the 5"),
         ("[[attack]]\nkind = 'Probing'\nclient = '0'", "client must be the position of one of the 5"),
-        ("[[attack]]\nkind = 'Probing'\nn_clusters = 1", "probing needs n_clusters >= 2"),
+        ("[[attack]]\nkind = 'Probing'\nn_clusters = 1", "n_clusters must be a whole number in [2, inf)"),
     ],
 )
 def test_a_wrong_table_is_named_with_its_key(table: str, problem: str) -> None:
