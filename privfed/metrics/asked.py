@@ -25,7 +25,7 @@ from privfed.core.roles.conversation import Ask, Conversation, Setting
 from privfed.core.values.domain import LARGEST, Ball, Domain, FloatArray, Ranges, frozen_array
 from privfed.core.values.guarantee import Unit
 from privfed.core.values.numbers import check_number
-from privfed.core.values.origin import radius_of
+from privfed.core.values.origin import carrying, radius_of
 from privfed.errors import ArgumentError
 from privfed.privacy.bounds import RecordBounded
 from privfed.questions.bounded.client_shares import SIZES_SHARE, AsOneRecord
@@ -94,7 +94,7 @@ class AskedMetric:
             name=wire_name(kind),
             n_clusters=len(centers) if centers.ndim == 2 else None,
             options=options,
-            centers=frozen_array(centers),
+            centers=carrying(frozen_array(centers), centers),
             radius=radius_of(centers),
         )
 

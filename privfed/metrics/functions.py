@@ -34,7 +34,7 @@ from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.core.values.numbers import as_number, as_numbers, check_number
-from privfed.core.values.origin import origin_of, radius_of, released
+from privfed.core.values.origin import check_origins, origin_of, radius_of, released
 from privfed.data.table import ClientTables
 from privfed.errors import ArgumentError, UndefinedIndexError
 from privfed.federation.clients import Clients
@@ -62,12 +62,15 @@ def opened(
     check_kinds({"privacy": privacy})
     if privacy is not None:
         options = {**options, "privacy": privacy}
+    claim = clients.configuration.privacy if isinstance(clients, Federation) else options.get("privacy")
     if "radius" in options:
         metric = replace(metric, radius=options.pop("radius"))
-        own = clients.configuration.privacy if isinstance(clients, Federation) else options.get("privacy")
-        if metric.radius is not None and own is None:
+        if metric.radius is not None and claim is None:
             raise ArgumentError("radius= is of private metrics; clip rows that you have, or pass privacy=.")
-    if isinstance(claim := options.get("privacy"), Privacy):
+    seeded = claim.noise_seed is not None if isinstance(claim, Privacy) else claim is None or claim.seeded
+    if not seeded:
+        check_origins(centers=origin_of(metric.centers))
+    if isinstance(claim, Privacy):
         metric.check_private(claim.domain)
     if not isinstance(clients, Federation):
         options = {**options, "n_clusters": metric.n_clusters}
@@ -110,8 +113,7 @@ def checked_centers(centers: Any, least: int = 1, name: str = "centers") -> Floa
             f"shape {checked.shape}.",
             parameters=[name, "n_clusters"],
         )
-    radius = radius_of(centers)
-    return checked if radius is None else released(checked, origin_of(centers), radius)
+    return released(checked, origin_of(centers), radius_of(centers))
 
 
 def inertia(clients: Any, centers: Any, *, privacy: Privacy | None = None, **options: Any) -> float:
@@ -187,8 +189,16 @@ def labels_agreement(
             )
         n_labels = 1 + max(int(max(own)) for own in labels)
     check_labels(clients, labels)
-    metric = AskedMetric.about(Contingency, checked_centers(centers), n_labels=n_labels)
-    return agreement(measured(clients, labels, privacy, options, metric, "agreement")["table"])
+    return agreement(
+        measured(
+            clients,
+            labels,
+            privacy,
+            options,
+            AskedMetric.about(Contingency, checked_centers(centers), n_labels=n_labels),
+            "agreement",
+        )["table"]
+    )
 
 
 def accuracy(clients: Any, centers: Any, labels: Any = None, **options: Any) -> float:
@@ -246,8 +256,12 @@ def fuzzy_davies_bouldin(
     centers = checked_centers(centers, 2)
     m, q = as_number("m", m), as_number("q", q)
     check_number("p", p, "[1, inf]", remedy="; the paper takes p=2")
-    metric = AskedMetric.about(FuzzySpread, centers, m=m, q=q)
-    return index_from(measured(clients, None, privacy, options, metric), centers, float(p), q)
+    return index_from(
+        measured(clients, None, privacy, options, AskedMetric.about(FuzzySpread, centers, m=m, q=q)),
+        centers,
+        float(p),
+        q,
+    )
 
 
 COUNTS = ("count",)

@@ -32,10 +32,10 @@ from privfed.core.values.numbers import as_numbers, check_number
 from privfed.data.table import ClientTables, LabelArray
 from privfed.errors import ArgumentError, DataError
 from privfed.federation.driver import Federation
-from privfed.federation.opening import claim_of, federation_over
+from privfed.federation.opening import claim_of
 from privfed.federation.request import check_kinds, protocol_of
 from privfed.metrics.asked import AskedMetric
-from privfed.metrics.functions import check_labels, checked_centers
+from privfed.metrics.functions import check_labels, checked_centers, opened
 from privfed.metrics.intervals import two_sided
 from privfed.metrics.profiles import plain
 from privfed.privacy.claim import Privacy, PrivacySpent
@@ -202,11 +202,8 @@ def counted(
         The counts, the standard deviation of their noise (0 without), and what is claimed.
     """
     if not isinstance(clients, Federation):
-        options |= {"n_clusters": asked.n_clusters, "purpose": purpose}
-    if privacy is not None:
-        asked.check_private(privacy.domain)
-        options["privacy"] = privacy
-    federation = federation_over(clients, labels, metric=asked, **options)
+        options["purpose"] = purpose
+    federation, asked = opened(clients, labels, privacy, options, asked)
     federation.measure(asked, purpose)
     record, total = federation.transcript.totals()[-1]
     question, table, std = question_of(record), np.array(total.statistics["table"]), 0.0

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import privfed
 from privfed import Box, DPKMeans, DWFKMeans, FederatedFuzzyCMeans, Privacy, metrics
 from privfed.core.values.origin import Origin
-from privfed.errors import ArgumentError, BoundsError
+from privfed.errors import ArgumentError, BoundsError, PrivacyError
 from privfed.metrics.named import USUAL
 from privfed.numerics.kernels.interpreted import squared_distances
 
@@ -119,6 +120,22 @@ def test_without_privacy_there_is_no_radius() -> None:
     for wrong in (0.0, -1.0, np.nan, "far"):
         with pytest.raises(BoundsError):
             metrics.inertia(tables(), CENTERS, privacy=privacy(), protocol="plain", radius=wrong)
+
+
+@pytest.mark.parametrize("name", [*USUAL, "profiles"])
+def test_a_claim_takes_no_centers_that_rows_gave_without_noise(name: str) -> None:
+    exact = DWFKMeans(3, protocol="plain", random_state=0).fit(tables()).cluster_centers_
+    own = privacy(3.0, epsilon=8.0, noise_seed=None)
+    for centers in (exact, exact[:2], np.concatenate([exact, CENTERS])):
+        with pytest.raises(PrivacyError) as caught:
+            getattr(metrics, name)(tables(), centers, privacy=own, protocol="plain")
+        assert caught.value.parameters == ("centers",)
+    if name == "inertia":
+        with pytest.raises(PrivacyError):
+            metrics.with_interval(name, tables(), exact, privacy=own, protocol="plain")
+    # Noise that repeats protects nobody, and a copy by np.array is the word of who made it.
+    getattr(metrics, name)(tables(), exact, privacy=replace(own, noise_seed=1), protocol="plain")
+    getattr(metrics, name)(tables(), np.array(exact), privacy=own, protocol="plain")
 
 
 @pytest.mark.parametrize("unit", ["record", "client"])
