@@ -208,7 +208,7 @@ def test_people_are_protected_through_a_pipeline(protocol: str) -> None:
     # Of three rows of each person two are asked: 4 * 300 and some.
     assert abs(model[0].n_samples_seen_ - 1205) < 250
     assert origin_of(model[0].statistics_) == Origin.CLAIMED
-    with pytest.raises(ArgumentError, match="load the tables with"):
+    with pytest.raises(ArgumentError, match="whose each row is"):
         FederatedImputer(protocol=protocol, privacy=privacy(**user)).fit(tables())
 
 
