@@ -44,6 +44,7 @@ CASES = {f"record {name}": run for name, run in {**TAKERS, **RECORD}.items()}
 CASES |= {f"client {name}": run for name, run in {**TAKERS, **CLIENT}.items()}
 
 
+@pytest.mark.filterwarnings("ignore:.*noise alone may give:UserWarning")
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
 @pytest.mark.parametrize("name", sorted(CASES))
 @pytest.mark.few(6)
