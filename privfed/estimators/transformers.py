@@ -56,8 +56,9 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FromSums, 
 
     With `privacy` noise is added to the sum of products of offsets, which are clipped to a length that
     earlier sums of the same run find (Analyze Gauss: Dwork, Talwar, Thakurta and Zhang, STOC 2014). All else
-    is computed from what was released. Components are those of clipped rows: clipping keeps directions, and
-    takes of variances, a fourth or so where noise is high. A warning counts components that may be noise.
+    is computed from what was released. Components are those of clipped rows: their variances are smaller, and
+    where rows lie evenly on both sides along each component, directions are the same. A warning counts
+    components that may be noise.
 
     Attributes:
         mean_: mean of each feature, float64 of shape (n_features,).

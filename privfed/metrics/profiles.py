@@ -93,10 +93,10 @@ class Profiles:
     def apart(self) -> FloatArray:
         """How far a mean lies from that of all rows, in their standard deviations, (n_clusters, n_features).
 
-        It is 0 for a column that does not vary.
+        It is 0 for a column that does not vary, and NaN where noise hides one of the two means.
         """
-        varies = self.std > 0.0
-        return np.asarray(np.where(varies, (self.means - self.mean) / np.where(varies, self.std, 1.0), 0.0))
+        unit = np.where(self.std == 0.0, np.inf, self.std)
+        return np.asarray((self.means - self.mean) / unit + 0.0)
 
     def mapped(self, shift: FloatArray, scale: FloatArray) -> Profiles:
         """Return the profiles of rows `row * scale + shift`, such as those before rows were scaled."""

@@ -88,6 +88,15 @@ def test_mapped_profiles_are_those_of_mapped_rows(shift: float, scale: float) ->
     np.testing.assert_allclose(there.stds, one.stds * scale)
 
 
+def test_a_mean_that_noise_hides_is_not_told_as_that_of_all_rows() -> None:
+    unknown, known = np.full(2, np.nan), np.array([2.0, 0.0])
+    means = np.array([[1.0, 3.0], [np.nan, np.nan]])
+    hidden = Profiles(np.ones(2), means, np.ones((2, 2)), unknown, unknown)
+    assert np.isnan(hidden.apart).all()
+    shown = Profiles(np.ones(2), means, np.ones((2, 2)), np.zeros(2), known)
+    np.testing.assert_array_equal(shown.apart, [[0.5, 0.0], [np.nan, np.nan]])
+
+
 def test_a_column_that_does_not_vary_sets_nothing_apart() -> None:
     rows = [np.column_stack([own[:, 0], np.full(len(own), 7.0)]) for own in CLIENTS]
     found = metrics.profiles(rows, np.array([[0.0, 7.0], [20.0, 7.0]]), protocol="plain")
