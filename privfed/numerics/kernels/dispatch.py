@@ -101,11 +101,9 @@ def load() -> Compiled | None:
     None where numba is not installed, or does not know this Python, or would read its machine code from where
     others can write.
     """
-    if find_spec("numba") is None:
+    if not machine_code_allowed():
         return None
     try:
-        if not may_be_read(cache_folder()):
-            return None
         from privfed.numerics.kernels import compiled, compiled_distances
     except (ImportError, SystemError, AttributeError, RuntimeError):
         # numba does not know this Python or NumPy, or finds no folder to keep machine code in.
@@ -125,6 +123,15 @@ def load() -> Compiled | None:
 
     others = compiled_distances
     return Compiled(on_one_thread, others.distances, others.two_nearest, others.joined, others.weighted_sums)
+
+
+def machine_code_allowed() -> bool:
+    """Say whether numba is installed, and keeps machine code where nobody else can write."""
+    try:
+        return find_spec("numba") is not None and may_be_read(cache_folder())
+    except (ImportError, SystemError, AttributeError, RuntimeError):
+        # numba does not know this Python or NumPy, or finds no folder to keep machine code in.
+        return False
 
 
 def cache_folder() -> Path:

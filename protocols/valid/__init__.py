@@ -1,0 +1,1 @@
+"""Proofs that an answer meets its statement, from hashes alone: docs/protocols/valid.md."""
