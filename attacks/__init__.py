@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from privfed.attacks.cohorts.disaggregation import Disaggregation
     from privfed.attacks.cohorts.linkage import Linkage
     from privfed.attacks.enumeration.enumerated_domain import EnumeratedDomain
+    from privfed.attacks.evidence.files import view_from_file, view_to_file
     from privfed.attacks.evidence.mapped import LinearMap
     from privfed.attacks.evidence.pooling import joined, pooled, view_from_rounds, without_known
     from privfed.attacks.inversion.fuzzy_inversion import FuzzyInversion
@@ -66,7 +67,9 @@ __all__ = [
     "evaluate",
     "joined",
     "pooled",
+    "view_from_file",
     "view_from_rounds",
+    "view_to_file",
     "without_known",
 ]
 
@@ -104,7 +107,9 @@ __getattr__ = lazily(
         "evaluate": "privfed.attacks.base.results",
         "joined": "privfed.attacks.evidence.pooling",
         "pooled": "privfed.attacks.evidence.pooling",
+        "view_from_file": "privfed.attacks.evidence.files",
         "view_from_rounds": "privfed.attacks.evidence.pooling",
+        "view_to_file": "privfed.attacks.evidence.files",
         "without_known": "privfed.attacks.evidence.pooling",
     },
 )

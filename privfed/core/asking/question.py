@@ -392,6 +392,16 @@ def _read(kind: Any, prefix: str, values: dict[str, object]) -> Any:
     return made
 
 
+def question_of(message: QuestionMessage) -> Question:
+    """Return the question that a message states; errors are those of what is wrong with it, as they come."""
+    values: dict[str, object] = {name: array.to_numpy() for name, array in message.arrays.items()}
+    values |= message.options
+    question = _read(kind_named(message.name), "", values)
+    if values or not isinstance(question, Question):
+        raise TypeError("not a question, or fields that it does not have")
+    return question if message.position is None else question.at(message.position)
+
+
 @lru_cache(maxsize=2)
 def question_from_bytes(data: bytes) -> Question:
     """Return the question that `data` encodes.
@@ -401,14 +411,7 @@ def question_from_bytes(data: bytes) -> Question:
         PolicyError: it takes too much memory or work (`cost_of`); the text is the code of the refusal.
     """
     try:
-        message = _DECODER.decode(data)
-        values: dict[str, object] = {name: array.to_numpy() for name, array in message.arrays.items()}
-        values |= message.options
-        question = _read(kind_named(message.name), "", values)
-        if values or not isinstance(question, Question):
-            raise TypeError("not a question, or fields that it does not have")
-        if message.position is not None:
-            question = question.at(message.position)
+        question = question_of(_DECODER.decode(data))
     except CostError:
         raise PolicyError(TOO_LARGE) from None
     except (msgspec.MsgspecError, ArgumentError, KeyError, TypeError, ValueError, RecursionError):
