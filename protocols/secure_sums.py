@@ -17,6 +17,7 @@ SECURE_SUMS: Registry[Callable[..., SecureSum]] = Registry(
         "plain": "privfed.protocols.plain:Plain",
         "masked": "privfed.protocols.masked.masked:Masked",
         "masked-verified": "privfed.protocols.masked.masked:VerifiedMasked",
+        "masked-proven": "privfed.protocols.masked.masked:ProvenMasked",
         "group-masked": "privfed.protocols.group_masked.group_masked:GroupMasked",
         "ckks": "privfed.protocols.ckks.ckks:CKKS",
     },

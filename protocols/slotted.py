@@ -45,6 +45,7 @@ from privfed.protocols.client_opened.scheme import Invited, State
 from privfed.protocols.crypto.keys import CryptographyError, bound, digest, expand
 from privfed.protocols.crypto.keystream import keystream
 from privfed.protocols.group_masked.group_masked import MaskScheme
+from privfed.protocols.masked.statements import PROVEN
 from privfed.protocols.setup.setup_messages import Channel, Envelope
 from privfed.protocols.setup.simulated import simulated
 from privfed.questions.slots import Slots, in_group
@@ -90,6 +91,10 @@ class Slotted:
                 "slots and verified totals do not go together: with verified=True every client reads every "
                 "total, and so every contribution, and knows the secret that slots are drawn from. Leave one "
                 "out."
+            )
+        if inner.name == PROVEN:
+            raise ArgumentError(
+                "no client proves what it puts into a slot: leave out proofs (protocol='masked') or slots."
             )
         check_whole("sums", sums, 1)
         check_whole("contributors", contributors, 2)

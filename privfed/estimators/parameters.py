@@ -30,8 +30,8 @@ class Surroundings:
 
     protocol: SumName | SecureSum = parameter(
         default="masked",
-        text='the secure sum: a name ("plain", "masked", "masked-verified", "group-masked", "ckks") '
-        "or a configured object of `privfed.protocols`.",
+        text='the secure sum: a name ("plain", "masked", "masked-verified", "masked-proven", "group-masked", '
+        '"ckks") or a configured object of `privfed.protocols`.',
     )
     privacy: Privacy | None = parameter(
         default=None, text="None, or a `privfed.Privacy`, which adds noise to everything that a fit releases."

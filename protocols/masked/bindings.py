@@ -156,6 +156,16 @@ def upload_data(header: bytes, client: int) -> bytes:
     return bound("upload", header, client)
 
 
+def proof_context(header: bytes, client: int) -> bytes:
+    """Return what a client's commitment and proof in a sum are bound to."""
+    return bound("valid", header, client)
+
+
+def proof_data(header: bytes, client: int, root: bytes, sigma: bytes, proof: bytes | memoryview) -> bytes:
+    """Return what a client signs of its proof."""
+    return bound("proof", header, client, root, sigma, sha256(proof).digest())
+
+
 def lock_key(answer: bytes, session: bytes, number: int, client: int, header: bytes) -> bytes:
     """Return the key of a client's sealed shares, from its answer key a."""
     return expand(answer, bound("lock", session, number, client, header))

@@ -19,11 +19,12 @@ from privfed.protocols.crypto.keys import (
     holds,
 )
 from privfed.protocols.masked.bindings import upload_data
-from privfed.protocols.masked.client_state import Block, Fit, Pending, box_bytes
+from privfed.protocols.masked.client_state import Block, Fit, Pending, Proving, box_bytes
 from privfed.protocols.masked.masked_messages import CollectRequest, UnmaskRequest
 from privfed.protocols.setup.graph import Neighbours
 from privfed.protocols.setup.rules import Rules, from_bitmap, is_bitmap
 from privfed.protocols.setup.setup_messages import Slot, part
+from privfed.protocols.valid.proof import sigma_hash_of
 
 
 def check_slot(keys: Fit, slot: Slot, most: int) -> None:
@@ -107,6 +108,18 @@ def check_pending(keys: Fit, number: int) -> Pending:
             "not the latest sum, or unmasked already", sender="the coordinator", stage="unmask"
         )
     return keys.pending
+
+
+def check_challenge(pending: Pending, sigma: bytes) -> Proving:
+    """Return what a client has still to prove, by the sigma whose hash its masks are bound to.
+
+    Stops a server that reads other functionals of other clients' answers, or opens one commitment twice.
+    """
+    if pending.proving is None:
+        raise MessageError("proven already", sender="the coordinator", stage="prove")
+    if not equal(sigma_hash_of(sigma), pending.proving.challenge):
+        raise PolicyError("proof:challenge")
+    return pending.proving
 
 
 def check_reports(

@@ -64,6 +64,24 @@ class Block(Hidden, frozen=True):
         return msgspec.structs.replace(self, own=own, seeds=seeds, shares=shares, sent=None)
 
 
+class Proving(Hidden, frozen=True):
+    """Holds what a client committed to and has not proven; it is erased before the proof leaves.
+
+    Args:
+        question: encoded, which gives the statement.
+        challenge: the hash of the sigma that it will answer.
+        digits: its answer, int64 as little-endian bytes.
+        blind: the secret that all blinds and pads follow from, 32 bytes.
+        root: the commitment.
+    """
+
+    question: bytes
+    challenge: bytes
+    digits: bytes
+    blind: bytes
+    root: bytes
+
+
 class Pending(Hidden, frozen=True):
     """Holds a sum whose upload was sent and whose unmasking was not.
 
@@ -77,6 +95,7 @@ class Pending(Hidden, frozen=True):
         receipts: what each of them sends if it masked under the same header, RECEIPT_BYTES each.
         index: index of the sum.
         participants: a bit for each member of the cohort, of those that were prepared.
+        proving: what the client proves of its answer; None where it does not, or did.
     """
 
     number: int
@@ -88,6 +107,7 @@ class Pending(Hidden, frozen=True):
     receipts: bytes
     index: int = 0
     participants: bytes = b""
+    proving: Proving | None = None
 
 
 class DropoutReport(Hidden, frozen=True):
@@ -217,5 +237,5 @@ def closed(state: State) -> State:
     return State(agreement=state.agreement, past=keys.chain.passed(), **counts)  # type: ignore[arg-type]
 
 
-CODEC: Codec[State] = Codec(State, "state of a client of a masked sum", 7)
+CODEC: Codec[State] = Codec(State, "state of a client of a masked sum", 8)
 """How a state is stored on the client's own disk."""

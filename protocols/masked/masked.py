@@ -17,6 +17,7 @@ from privfed.core.agreed.configuration import Configuration, Terms
 from privfed.core.agreed.policy import ClientPolicy, default_losses
 from privfed.core.roles.engine import ClientSide
 from privfed.core.roles.secure_sum import COLLECT, Assumptions, Replay, Session, Stage, TotalReader
+from privfed.core.values.domain import FloatArray
 from privfed.core.values.numbers import check_number, check_whole
 from privfed.errors import ArgumentError
 from privfed.protocols.answering import check_promised
@@ -24,6 +25,7 @@ from privfed.protocols.crypto.fixed_point import grid_of
 from privfed.protocols.crypto.keys import InOneProcess
 from privfed.protocols.masked.masked_client import MaskedClient
 from privfed.protocols.masked.session import MaskedSession
+from privfed.protocols.masked.statements import PROVEN, proven_grid_of
 from privfed.protocols.setup.rules import check_cohort, default_terms
 from privfed.protocols.setup.simulated import AnnouncingSession, SimulatedReplay, fresh_agreement, totals_kept
 
@@ -61,6 +63,10 @@ class Masked:
             run of the algorithm asks next. While no client colludes with the server, totals, who is in them
             and their order are then exact but for 2^-64; a client that gives the server the clients' secret
             undoes that, and nothing else. Not with slots.
+        proofs: whether each client proves that its answer is one that rows in the declared ranges can give,
+            as far as the question's specification says (`privfed.protocols.masked.statements`): a client that
+            lies weighs no more than `max_rows` rows, and is named where it violates this. One exchange a sum
+            more. Not audited: a flaw in it may show answers. Not with verified totals, slots or privacy.
     """
 
     name = "masked"
@@ -68,7 +74,7 @@ class Masked:
     reveals: Literal["sums"] = "sums"
     one_key = False
     slotted_sums = 0
-    stages = (
+    stages: tuple[Stage, ...] = (
         Stage("advertise", "it is out of the fit"),
         Stage("agree", "it is not in the first sum, and back as soon as the others have its keys"),
         Stage("prepare", "it is not in the sums that its keys were for"),
@@ -85,18 +91,29 @@ class Masked:
         dropouts: float = 0.1,
         verified: bool = False,
         losses: int | None = None,
+        proofs: bool = False,
     ) -> None:
         check_whole("colluders", colluders, 0, or_none=True)
         check_whole("honest", honest, 2, or_none=True)
         check_whole("threshold", threshold, 1, or_none=True)
         check_number("dropouts", dropouts, "[0, 1)")
-        if not isinstance(verified, bool):
-            raise ArgumentError(f"verified must be True or False, got verified={verified!r}.")
+        for name, value in (("verified", verified), ("proofs", proofs)):
+            if not isinstance(value, bool):
+                raise ArgumentError(f"{name} must be True or False, got {name}={value!r}.")
+        if verified and proofs:
+            raise ArgumentError(
+                "verified totals and proofs of answers do not go together yet; leave one out.",
+                parameters=["verified", "proofs"],
+            )
         self.colluders, self.honest, self.threshold = colluders, honest, threshold
         check_whole("losses", losses, 0, or_none=True)
-        self.dropouts, self.verified, self.losses = dropouts, verified, losses
+        self.dropouts, self.verified, self.losses, self.proofs = dropouts, verified, losses, proofs
         if verified:
             self.name = VERIFIED
+        if proofs:
+            self.name = PROVEN
+            lost = "it proves nothing, so that its answer is not in the sum; the others' masks are taken off"
+            self.stages = (*self.stages[:-1], Stage("prove", lost), self.stages[-1])
 
     @property
     def assumptions(self) -> Assumptions:
@@ -110,8 +127,9 @@ class Masked:
             "X25519 or ML-KEM-768, AES-256, SHA-256, SHAKE256 and Ed25519 hold",
         )
 
-    steps = staticmethod(lambda question, n_clients: grid_of(question, n_clients).step)
-    """Steps of the grid in the total of an encoded question, float64 of shape (spec.size,)."""
+    def steps(self, question: bytes, n_clients: int) -> FloatArray:
+        """Return the steps of the grid in the total of an encoded question, float64 of shape (spec.size,)."""
+        return (proven_grid_of if self.proofs else grid_of)(question, n_clients).step
 
     def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:
         """Return the terms that protect a client.
@@ -147,7 +165,21 @@ class Masked:
             ArgumentError: the key is not the registered one.
         """
         agreement.check_coordinator(identity)
+        self._check_claim(agreement.configuration)
         return MaskedSession(agreement, identity)
+
+    def _check_claim(self, configuration: Configuration) -> None:
+        """Check that no noise is on answers that are proven.
+
+        Raises:
+            ArgumentError: some is.
+        """
+        if self.proofs and configuration.privacy is not None:
+            raise ArgumentError(
+                "clients do not prove answers with noise, which lie outside what rows can give: leave proofs "
+                "out (protocol='masked') under a claim of differential privacy, or the claim.",
+                parameters=["protocol", "privacy"],
+            )
 
     def client(
         self,
@@ -166,6 +198,7 @@ class Masked:
         """
         agreement.check_client(position, identity)
         check_promised(agreement.configuration, verified=self.verified)
+        self._check_claim(agreement.configuration)
         if self.verified and replay is None:
             raise ArgumentError(
                 "a client of verified sums answers only what follows from the totals, and needs its own run "
@@ -180,6 +213,7 @@ class Masked:
 
         With verified totals one replay stands for those of all clients, which are identical.
         """
+        self._check_claim(configuration)
         agreement, server, identities = fresh_agreement(configuration, policies)
         replay = SimulatedReplay(totals_kept(configuration)) if configuration.terms.verified else None
         shared = InOneProcess()
@@ -189,6 +223,15 @@ class Masked:
         }
         session = MaskedSession(agreement, server, resumes=False)
         return session if replay is None else AnnouncingSession(session, replay), sides
+
+
+class ProvenMasked(Masked):
+    """Is `Masked(proofs=True)`, by a name of its own."""
+
+    name = PROVEN
+
+    def __init__(self, **words: Any) -> None:
+        super().__init__(**{"proofs": True, **words})
 
 
 class VerifiedMasked(Masked):

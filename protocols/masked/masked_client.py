@@ -17,7 +17,6 @@ from privfed.core.roles.secure_sum import COLLECT, Replay
 from privfed.core.stored.encoding import Message, Refusal, encode
 from privfed.errors import IntegrityError, MessageError, PolicyError, PrivFedError
 from privfed.protocols.answering import admit, answer, refusal_code
-from privfed.protocols.crypto.fixed_point import grid_of
 from privfed.protocols.crypto.keys import (
     APART,
     KEY_BYTES,
@@ -33,7 +32,15 @@ from privfed.protocols.crypto.keys import (
 from privfed.protocols.crypto.keystream import Masker
 from privfed.protocols.crypto.shamir import rows
 from privfed.protocols.masked import checks
-from privfed.protocols.masked.bindings import lock_binding, lock_key, masking, pair_of, upload_data
+from privfed.protocols.masked.bindings import (
+    lock_binding,
+    lock_key,
+    masking,
+    pair_of,
+    proof_context,
+    proof_data,
+    upload_data,
+)
 from privfed.protocols.masked.blocks import BlockMaker
 from privfed.protocols.masked.client_state import (
     ANSWER,
@@ -44,6 +51,7 @@ from privfed.protocols.masked.client_state import (
     DropoutReport,
     Fit,
     Pending,
+    Proving,
     State,
     closed,
 )
@@ -57,13 +65,17 @@ from privfed.protocols.masked.masked_messages import (
     Preparation,
     Prepared,
     PrepareRequest,
+    Proof,
+    ProvenRequest,
+    ProvenUpload,
+    ProveRequest,
     SumEntry,
     Unmasking,
     UnmaskRequest,
     Upload,
     VerifiedRequest,
 )
-from privfed.protocols.masked.verification import CHECK_WORDS
+from privfed.protocols.masked.statements import PROVEN, ProvenGrid, proven_grid_of, words_of
 from privfed.protocols.masked.verifier import Verifier
 from privfed.protocols.setup.advertising import check_signed, signing_of
 from privfed.protocols.setup.ceilings import MOST_SLOTS
@@ -80,11 +92,12 @@ from privfed.protocols.setup.setup_messages import (
     part,
     session_of,
 )
+from privfed.protocols.valid.proof import commit, prove
 
 MOST_REPORTS = 16
 """Sums since the last total of which a client remembers who was said to be lost."""
 
-Asked = CollectRequest | UnmaskRequest | PrepareRequest | LeadRequest
+Asked = CollectRequest | ProveRequest | UnmaskRequest | PrepareRequest | LeadRequest
 """What a request asks for, without the totals that may come with it."""
 
 
@@ -206,12 +219,13 @@ class MaskedClient(JoiningClient):
     # Within a fit.
 
     def _read(self, channel: Channel, envelope: Envelope) -> Asked | VerifiedRequest | LeafRequest:
-        verifies = self._verifier is not None
+        verifies, proves = self._verifier is not None, self._agreement.configuration.protocol == PROVEN
         kinds: dict[str, Any] = {
             "prepare": PrepareRequest | LeafRequest | LeadRequest
             if verifies
             else PrepareRequest | LeafRequest,
-            COLLECT: VerifiedRequest if verifies else CollectRequest,
+            COLLECT: ProvenRequest if proves else VerifiedRequest if verifies else CollectRequest,
+            **({"prove": ProveRequest} if proves else {}),
             "unmask": UnmaskRequest,
         }
         if envelope.stage not in kinds:
@@ -226,6 +240,8 @@ class MaskedClient(JoiningClient):
             return self._collect(keys, number, message, answerer)
         if isinstance(message, UnmaskRequest):
             return self._unmask(keys, number, message)
+        if isinstance(message, ProveRequest):
+            return self._prove(keys, number, message)
         keys, preparations = self._prepare(keys, message.upcoming)
         return keys, Prepared(preparations)
 
@@ -283,11 +299,11 @@ class MaskedClient(JoiningClient):
         block = maker.opened(block, brought, message.boxes)
         checks.check_opened(block, maker.neighbours, slots)
         asked = question.to_bytes()  # The same object for all simulated clients, hashed once.
-        parts = (message.index, asked, cohort.digest, message.prepared, known.head, keys.chain.head)
-        header = sum_header(keys.session, number, *parts)
+        challenge = message.challenge if isinstance(message, ProvenRequest) else b""
+        parts = (message.index, asked, cohort.digest, message.prepared, known.head)
+        header = sum_header(keys.session, number, *parts, challenge or keys.chain.head)
         prepared = tuple([maker.neighbours.clients[place] for place in slots])
-        grid = grid_of(asked, len(cohort.members), agreed.terms.slotted > 0)
-        layout = grid.checked(0 if self._verifier is None else CHECK_WORDS)
+        grid, layout = words_of(asked, len(cohort.members), agreed)
         chosen, secrets = list(slots), block.own[number]
         seeds = rows(block.seeds[number], KEY_BYTES)[chosen].tobytes()
         own, answer_key = part(secrets, SELF, KEY_BYTES), part(secrets, ANSWER, KEY_BYTES)
@@ -303,19 +319,38 @@ class MaskedClient(JoiningClient):
         # Nothing so far depends on the data. From here on the sum counts as answered, even if this fails.
         try:
             answered = answer(question, message.index, answerer)
+            words = grid.encode(answered.vector, answered.clipped)
+            proving = None
+            if isinstance(grid, ProvenGrid):
+                digits = words[:-2].view(np.int64)
+                committed = commit(grid.statement, digits, proof_context(header, self._me), challenge)
+                stored = digits.astype("<i8").tobytes()
+                proving = Proving(asked, challenge, stored, committed.key, committed.root)
+                words = np.concatenate([words, committed.pads])
+            elif self._verifier is not None:
+                words = self._verifier.with_check(keys, number, message, grid, words)
         except PrivFedError as error:
             return keys, Refusal(refusal_code(error))
-        words = grid.encode(answered.vector, answered.clipped)
-        if self._verifier is not None:
-            words = self._verifier.with_check(keys, number, message, grid, words)
         Masker(layout).apply(words, masks.masks, np.array(masks.adds))
         participants = np.packbits(np.frombuffer(message.prepared, dtype=np.uint8)).tobytes()
-        besides = (prepared, shares, answer_key, masks.expected, message.index, participants)
+        besides = (prepared, shares, answer_key, masks.expected, message.index, participants, proving)
         keys = msgspec.structs.replace(keys, pending=Pending(number, header, message.cohort, *besides))
         signature = Identity(keys.signing).sign(upload_data(header, self._me))
-        return keys, Upload(
-            words.astype("<u8", copy=False).data.cast("B"), masks.made, signature, preparations
-        )
+        sent = words.astype("<u8", copy=False).data.cast("B"), masks.made, signature, preparations
+        return keys, Upload(*sent) if proving is None else ProvenUpload(*sent, root=proving.root)
+
+    def _prove(self, keys: Fit, number: int, message: ProveRequest) -> tuple[Fit, Message]:
+        """Stage A2: prove what was committed to, once, by the sigma whose hash is in the header."""
+        pending = checks.check_pending(keys, number)
+        proving = checks.check_challenge(pending, message.sigma)
+        cohort = self._agreement.cohort(pending.cohort).members
+        grid = proven_grid_of(proving.question, len(cohort))
+        digits, context = np.frombuffer(proving.digits, dtype="<i8"), proof_context(pending.header, self._me)
+        proof = prove(grid.statement, digits.astype(np.int64), proving.blind, context, message.sigma)
+        signed = proof_data(pending.header, self._me, proving.root, message.sigma, proof)
+        keys = msgspec.structs.replace(keys, pending=msgspec.structs.replace(pending, proving=None))
+        keys, preparations = self._prepare(keys, message.upcoming)
+        return keys, Proof(memoryview(proof), Identity(keys.signing).sign(signed), preparations)
 
     def _unmask(self, keys: Fit, number: int, message: UnmaskRequest) -> tuple[Fit, Message]:
         """Stage B: give shares of each living neighbour's b and each lost one's e, never both."""

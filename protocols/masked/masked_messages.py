@@ -129,6 +129,12 @@ class CollectRequest(Message, frozen=True):
     capsules: Items[Capsule] = ()
 
 
+class ProvenRequest(CollectRequest, frozen=True, kw_only=True):
+    """Asks where answers are proven (down); `challenge` is the hash of sigma, which `ProveRequest` brings."""
+
+    challenge: Key
+
+
 class LeafRequest(Message, frozen=True):
     """Shows a client that could not open a box what the sender signed of it (down).
 
@@ -159,6 +165,34 @@ class Upload(Message, frozen=True):
     receipts: bytes
     signature: Signature
     preparations: Items[Preparation]
+    capsules: Items[Capsule] = ()
+    invitations: Items[Invitation] = ()
+
+
+class ProvenUpload(Upload, frozen=True, kw_only=True):
+    """Brings also the root of what the client committed to: its digits, and the pads after them (up)."""
+
+    root: Key
+
+
+class ProveRequest(Message, frozen=True):
+    """Brings sigma, of which the client has the hash, and asks for the proof (down)."""
+
+    sigma: Key
+    upcoming: Items[Slot]
+    keys: Items[Offered] = ()
+    capsules: Items[Capsule] = ()
+
+
+class Proof(Message, frozen=True):
+    """Brings the proof that what the client committed to meets the statement (up).
+
+    The signature is that of the client's key of the fit, over root, sigma and proof.
+    """
+
+    proof: memoryview
+    signature: Signature
+    preparations: Items[Preparation] = ()
     capsules: Items[Capsule] = ()
     invitations: Items[Invitation] = ()
 

@@ -7,15 +7,15 @@ neighbours.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
-from functools import cached_property
-from typing import Literal
+from functools import cached_property, partial
+from typing import Any, Final, Literal
 
+import msgspec
 import numpy as np
 
-from privfed.core.roles.secure_sum import COLLECT
 from privfed.core.stored.encoding import Refusal
 from privfed.errors import IntegrityError, MessageError
-from privfed.protocols.crypto.fixed_point import Grid, Words
+from privfed.protocols.crypto.fixed_point import Grid, Layout, Words
 from privfed.protocols.crypto.keys import (
     KEY_BYTES,
     RECEIPT_BYTES,
@@ -37,6 +37,8 @@ from privfed.protocols.masked.bindings import (
     pair_prefix,
     pair_streams,
     prepared_data,
+    proof_context,
+    proof_data,
     receipt_from,
     recovery_pad,
     self_stream,
@@ -47,17 +49,25 @@ from privfed.protocols.masked.masked_messages import (
     CollectRequest,
     LeafRequest,
     Preparation,
+    Proof,
+    ProvenRequest,
+    ProvenUpload,
     SumEntry,
     Unmasking,
     UnmaskRequest,
     Upload,
 )
 from privfed.protocols.masked.preparing import Coming
-from privfed.protocols.masked.verification import CHECK_WORDS, Place
+from privfed.protocols.masked.statements import ProvenGrid
+from privfed.protocols.masked.verification import Place
 from privfed.protocols.setup.graph import Places
 from privfed.protocols.setup.hybrid import Ahead
 from privfed.protocols.setup.rules import Rules, sum_header
 from privfed.protocols.setup.setup_messages import part
+from privfed.protocols.valid.proof import ProofError, totals_hold, verify
+
+UNMASK: Final = "unmask"
+"""Stage in which clients help to open a sum."""
 
 Given = tuple[Flags, Bytes]
 """Of which neighbours a member gave shares, bool of shape (d,); and these, uint8 of shape (n, 32)."""
@@ -74,6 +84,7 @@ class RoundState:
         rejected: client -> why one of its messages was thrown away.
         refused: client -> the code of its refusal.
         signatures: living client -> what it signed of this sum.
+        proven: living client -> its proven functionals, where answers are proven.
         doubted: lost client -> living ones whose receipts for it do not fit its seeds with them.
     """
 
@@ -86,13 +97,13 @@ class RoundState:
         question: bytes,
         coming: Coming,
         chosen: Container[int],
-        grid: Grid,
+        grid: tuple[Grid | ProvenGrid, Layout],
         history: bytes = b"",
         head: bytes = b"",
         doubted: Container[int] = (),
     ) -> None:
-        self.number, self.grid = number, grid
-        self._history, self._head, self._layout = history, head, grid.checked(CHECK_WORDS if head else 0)
+        self.number, (self.grid, self._layout) = number, grid
+        self._history, self._head = history, head
         self._session, self._index, self._question = session, index, question
         self._coming, self._cohort = coming, coming.cohort
         self._threshold = agreement.threshold(coming.label)
@@ -112,6 +123,8 @@ class RoundState:
         self.rejected: dict[int, str] = {}
         self.refused: dict[int, str] = {}
         self.signatures: dict[int, bytes] = {}
+        self._uploads, self._proofs = dict[int, ProvenUpload](), dict[int, Proof]()
+        self.proven: dict[int, Words] = {}
         self._doubted, self._wrong = np.array([i in doubted for i in members]), set[tuple[int, int]]()
         self.doubted: dict[int, list[int]] = {}
 
@@ -151,6 +164,11 @@ class RoundState:
         return ((self._cohort.members[one], self._cohort.members[other]) for one, other in self._wrong)
 
     @property
+    def is_proven(self) -> bool:
+        """Whether clients prove their answers."""
+        return isinstance(self.grid, ProvenGrid)
+
+    @property
     def most_liars(self) -> int:
         """Half of a member's neighbours: no secret opens where more give wrong shares."""
         return int(self._neighbours.shape[1]) // 2
@@ -169,7 +187,7 @@ class RoundState:
         """Record who refused, whose messages were thrown away, and who was lost in a stage."""
         self.rejected.update(rejected)
         self.refused.update({i: reply.code for i, reply in read.items() if isinstance(reply, Refusal)})
-        left: Container[int] = self.living if stage == COLLECT else self.answers
+        left: Container[int] = self.answers if stage == UNMASK else self.living
         for client in self.prepared:
             if client not in left:
                 self.dropped.setdefault(client, stage)
@@ -190,7 +208,8 @@ class RoundState:
         place = self._cohort.place[client]
         chosen = self._is_prepared[self._neighbours[place]]
         brought = chosen & ~self._coming.brought[place]
-        return CollectRequest(
+        kind: Any = partial(ProvenRequest, challenge=self._head) if self.is_proven else CollectRequest
+        made: CollectRequest = kind(
             self._coming.label,
             self._index,
             history,
@@ -201,6 +220,7 @@ class RoundState:
             self._coming.boxes_for(place, np.flatnonzero(brought)),
             *ahead,
         )
+        return made
 
     def unmask_request(self, client: int, ahead: Ahead, *, shows: bool = False) -> UnmaskRequest:
         """Return what one client needs to unmask: which neighbours are dead, and the others' receipts.
@@ -293,11 +313,54 @@ class RoundState:
         receipts = RECEIPT_BYTES * int(chosen.sum())
         if len(upload.words) != 8 * self._layout.size or len(upload.receipts) != receipts:
             raise MessageError("an upload of another length", sender=name, stage="collect")
-        self._layout.add(self._total, np.frombuffer(upload.words, dtype="<u8"))
+        if isinstance(upload, ProvenUpload):
+            # It is added once it is proven.
+            self._uploads[client] = msgspec.structs.replace(upload, words=memoryview(bytes(upload.words)))
+        else:
+            self._layout.add(self._total, np.frombuffer(upload.words, dtype="<u8"))
         self._receipts[place, chosen] = rows(upload.receipts, RECEIPT_BYTES)
         self._coming.brought[place] |= chosen
         self._is_living[place] = True
         self.living[client], self.signatures[client] = None, upload.signature
+
+    def prove(self, client: int, reply: Proof, name: str) -> None:
+        """Keep a proof."""
+        self._proofs[client] = msgspec.structs.replace(reply, proof=memoryview(bytes(reply.proof)))
+
+    def settle(self, sigma: bytes, signers: Mapping[int, bytes]) -> dict[int, str]:
+        """Add the uploads whose proofs hold; the others are lost. Return by which check each proof fails.
+
+        Args:
+            sigma: that clients proved by.
+            signers: client -> its key of the fit.
+        """
+        failed, grid = dict[int, str](), self.grid
+        assert isinstance(grid, ProvenGrid)
+        for client, upload in self._uploads.items():
+            if (one := self._proofs.get(client)) is not None:
+                signed = proof_data(self._header, client, upload.root, sigma, one.proof)
+                context = proof_context(self._header, client)
+                try:
+                    if not holds(signers[client], one.signature, signed):
+                        raise ProofError("signature")
+                    own = verify(grid.statement, upload.root, context, sigma, bytes(one.proof))
+                except ProofError as error:
+                    failed[client] = f"proof:{error.code}"
+                else:
+                    self.proven[client] = own
+                    self._layout.add(self._total, np.frombuffer(upload.words, dtype="<u8"))
+            if client not in self.proven:
+                del self.living[client]
+                self._is_living[self._cohort.place[client]] = False
+        self._uploads, self._proofs = {}, {}
+        return failed
+
+    def totals_hold(self, sigma: bytes, words: Words) -> bool:
+        """Say whether an opened total is what the proofs of its clients say."""
+        grid, proven = self.grid, np.array(list(self.proven.values()), dtype=np.uint64)
+        assert isinstance(grid, ProvenGrid)
+        digits = words[: grid.size - 2].view(np.int64)
+        return totals_hold(grid.statement, sigma, digits, words[grid.size :], proven)
 
     def answer(self, client: int, reply: Unmasking, name: str) -> None:
         """Check the form of one unmasking and keep it."""

@@ -16,15 +16,24 @@ from privfed.core.roles.engine import Exchange, gather
 from privfed.core.roles.secure_sum import COLLECT, Steps
 from privfed.core.stored.encoding import Message, Refusal, decode, encode
 from privfed.errors import IntegrityError
-from privfed.protocols.crypto.fixed_point import grid_of
 from privfed.protocols.masked.history import History
-from privfed.protocols.masked.masked_messages import BoxKey, KeptEntry, Relayed, Unmasking, Upload
+from privfed.protocols.masked.masked_messages import (
+    BoxKey,
+    KeptEntry,
+    Proof,
+    ProvenUpload,
+    ProveRequest,
+    Relayed,
+    Unmasking,
+    Upload,
+)
 from privfed.protocols.masked.preparing import Preparing
-from privfed.protocols.masked.round_state import RoundState
-from privfed.protocols.masked.verification import CHECK_WORDS
+from privfed.protocols.masked.round_state import UNMASK, RoundState
+from privfed.protocols.masked.statements import ProvenGrid, words_of
 from privfed.protocols.setup.ceilings import Ceiling
 from privfed.protocols.setup.rules import check_cohort, needed_to_open
 from privfed.protocols.setup.setup_messages import Slot, Stage
+from privfed.protocols.valid.proof import ceiling, new_sigma, sigma_hash_of
 
 LIED = (
     "its box did not open with the key that its own signature names",
@@ -33,6 +42,7 @@ LIED = (
 UNDECIDED = "it or another says that what one sealed for the other does not open; no evidence says who lies"
 DEALT = "it gave or dealt other shares than follow from opened secrets, towards more than half of the others"
 FORGED = "its signature over its own upload does not hold"
+VIOLATED = "its proof shows an answer that its own rows cannot give, or does not hold"
 REJECTED = "it rejected valid signatures of others"
 """Why a client is left out of all later sums."""
 
@@ -50,6 +60,7 @@ class MaskedSession(Preparing):
         super().__init__(agreement, identity)
         self._resumes = resumes
         self._kept: list[bytes] = []
+        self._sigma = b""
         self._wrong: dict[tuple[int, int], set[int]] = {}
 
     # Totals that clients verify, over several processes of the coordinator.
@@ -90,13 +101,18 @@ class MaskedSession(Preparing):
         members, terms = self._agreement.cohort(cohort).members, self._agreement.configuration.terms
         check_cohort(len(members), terms)
         data, needed = question.to_bytes(), needed_to_open(len(members), terms)
-        grid_of(data, len(members), terms.slotted > 0)
+        words_of(data, len(members), self._agreement.configuration)
         while True:
             out = len(self._out)
             state = yield from self._collected(data, index, cohort, upcoming)
             # A sum in which a client complained is not unmasked, whoever lied.
             if len(self._out) == out:
                 self._require_neighbours(state, state.living, members, "collect")
+                if state.is_proven:
+                    yield from self._prove(state)
+                    # Who violates its statement is lost to this sum, which goes on.
+                    out = len(self._out)
+                    self._require_neighbours(state, state.living, members, "prove")
                 yield from self._unmask(state, self._announced.slots((), self._channels))
                 few = len(state.answers) < needed or state.is_cut_off(state.answers)
                 if len(self._out) == out or not few:
@@ -132,11 +148,15 @@ class MaskedSession(Preparing):
         excluded |= astray
         chosen = coming.preparations.keys() - excluded
         self._require(chosen, members, "prepare", self._unprepared)
-        grid = grid_of(question, len(members), terms.slotted > 0)
-        heads = self._history.head, b"" if self._delivery is None else self._delivery.head
+        words = words_of(question, len(members), self._agreement.configuration)
+        if isinstance(words[0], ProvenGrid):
+            self._sigma, proof = new_sigma(), ceiling(words[0].statement)
+            heads = self._history.head, sigma_hash_of(self._sigma)
+        else:
+            proof, heads = 0, (self._history.head, b"" if self._delivery is None else self._delivery.head)
         doubted = {client for _, client in self._wrong}
         state = RoundState(
-            self._agreement, self._session, number, index, question, coming, chosen, grid, *heads, doubted
+            self._agreement, self._session, number, index, question, coming, chosen, words, *heads, doubted
         )
         late = self._channels.keys() & set(members) - coming.joined
         if late - set(state.prepared):
@@ -152,18 +172,18 @@ class MaskedSession(Preparing):
         self._missed = set()
         state.rejected, self._rejected = self._rejected, {}
         state.rejected |= {i: why for i, why in self._out.items() if i in members}
-        self._ceiling = Ceiling.of(self._agreement.configuration, words=8 * grid.checked(CHECK_WORDS).size)
+        self._ceiling = Ceiling.of(self._agreement.configuration, words=8 * words[1].size, proof=proof)
         yield from self._collect(state, self._announced.slots(upcoming or (cohort,), self._channels))
         return state
 
     def _collect(self, state: RoundState, slots: tuple[Slot, ...]) -> Steps[None]:
-        requests: dict[int, Message] = {}
+        requests, sent = dict[int, Message](), ProvenUpload if state.is_proven else Upload
         self._keep(state, unmasked=False)
         for client in state.prepared:
             ahead = self._ahead(client, slots, last=False)
             request = state.collect_request(client, self._history.lacking(client), ahead)
             requests[client] = request if self._delivery is None else self._delivery.request(client, request)
-        yield from self._asked(state, "collect", requests, slots, Upload, state.add)
+        yield from self._asked(state, "collect", requests, slots, sent, state.add)
         codes = {f"box:{j}": j for j in state.prepared}
         leader = None if self._delivery is None else self._delivery.leader
         if leader is not None:
@@ -196,6 +216,14 @@ class MaskedSession(Preparing):
             else:
                 edges.append((i, j))
         self._leave(edges, UNDECIDED)
+
+    def _prove(self, state: RoundState) -> Steps[None]:
+        """Show sigma to whose uploads came, and leave out whoever does not prove its statement."""
+        requests = {i: ProveRequest(self._sigma, *self._ahead(i, ())) for i in state.living}
+        yield from self._asked(state, "prove", requests, (), Proof, state.prove)
+        failed = state.settle(self._sigma, {i: one.signing for i, one in self._listed.items()})
+        self._out |= {i: f"{VIOLATED} ({code})" for i, code in failed.items()}
+        state.note({}, {i: self._out[i] for i in failed}, "prove")
 
     def _unmask(self, state: RoundState, slots: tuple[Slot, ...]) -> Steps[None]:
         self._keep(state, unmasked=True)
@@ -249,7 +277,7 @@ class MaskedSession(Preparing):
                 return reply
             self._take(client, reply, stage)
             take(client, reply, self._name(client))
-            self._history.heard(client, opens=not collects)
+            self._history.heard(client, opens=stage == UNMASK)
             if collects and self._delivery is not None:
                 self._delivery.heard(client)
             # An upload is in the total now; keeping it would keep its decrypted bytes in memory.
@@ -276,6 +304,12 @@ class MaskedSession(Preparing):
                 f"sum {state.number} of {len(state.living)} clients counts {contributors}: masks did not "
                 f"cancel, or a client sent a wrong count; nothing is released. {self._doubts(state)} Ask "
                 "again, or begin a fit without clients that you do not trust."
+            )
+        if state.is_proven and not state.totals_hold(self._sigma, words):
+            raise IntegrityError(
+                f"the total of sum {state.number} is not what its {contributors} clients proved: one of them "
+                "proved another answer than it uploaded, and masked answers do not show which. Nothing is "
+                "released. Ask again, or begin a fit without clients that you do not trust."
             )
         if self._delivery is not None:
             self._kept.append(

@@ -86,7 +86,9 @@ class Ceiling:
             "preparations": (MOST_SLOTS, boxes + (2 * d + 2) * block + 8 * _HEAD),
             **dict.fromkeys(("totals", "earlier"), (kept, whole)),
             **dict.fromkeys(("prepared", "brought", "contributors", "dead", "lost"), (n, 1)),
-            **dict.fromkeys(("question", "words", "body", "invitation", "box", "envelope"), (whole, 1)),
+            **dict.fromkeys(
+                ("question", "words", "proof", "body", "invitation", "box", "envelope"), (whole, 1)
+            ),
             "encapsulation": (ENCAPSULATION_BYTES, 1),
             "ciphertext": (CIPHERTEXT_BYTES, 1),
             "signature": (64, 1),

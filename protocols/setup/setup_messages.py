@@ -47,7 +47,7 @@ Tag = Annotated[bytes, msgspec.Meta(min_length=RECEIPT_BYTES, max_length=RECEIPT
 Signature = Annotated[bytes, msgspec.Meta(min_length=SIGNATURE_BYTES, max_length=SIGNATURE_BYTES)]
 """A signature of Ed25519."""
 
-Stage = Literal["agree", "prepare", "collect", "unmask"]
+Stage = Literal["agree", "prepare", "collect", "prove", "unmask"]
 """The stage of a sum that an envelope belongs to."""
 
 

@@ -139,18 +139,6 @@ class Statement:
         """Return the value of each form, int64 of shape (n_forms,), of digits in their ranges."""
         return _summed(self.forms, self.forms.coefficient * digits[self.forms.digit])
 
-    def clamped(self, digits: IntArray) -> IntArray:
-        """Return digits in their ranges, and implied ones also where their forms put them.
-
-        A form that implies nothing is not repaired: see `holds`.
-        """
-        clipped: IntArray = np.clip(digits, self.low, self.high)
-        terms = self.forms.coefficient * clipped[self.forms.digit]
-        rest = _summed(self.forms, terms)[self.forms.form] - terms
-        low, high = _ranges(self.size, self.forms, (rest, rest))
-        bounded = np.minimum(np.maximum(clipped, low), high)
-        return np.where(self.implied, bounded, clipped)
-
 
 _MOST = (P // 2) * (1 - 2.0**-30)
 """Bound of sums of absolute values in float64, with room for their rounding."""

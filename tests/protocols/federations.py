@@ -17,6 +17,7 @@ from privfed.protocols.ckks.grid import SlotGrid
 from privfed.protocols.crypto import keys
 from privfed.protocols.crypto.fixed_point import Grid
 from privfed.protocols.crypto.keys import KEY_BYTES, Identity
+from privfed.protocols.masked.statements import ProvenGrid
 from privfed.protocols.setup import advertising, hybrid
 from privfed.testing import sum_runs as testing
 from privfed.testing.sum_runs import ANY_DATA, Recorder, Vectors, names, vectors, wide_vectors
@@ -37,8 +38,11 @@ class Sums(testing.Sums):
             for one in inside:
                 expected = expected + one
         else:
-            grid = SlotGrid if self.protocol.name == "ckks" else Grid
-            step = grid(question.spec, len(self.configuration.cohort(cohort))).step
+            n = len(self.configuration.cohort(cohort))
+            if self.protocol.name == "masked-proven":
+                step = ProvenGrid(question, n).step
+            else:
+                step = (SlotGrid if self.protocol.name == "ckks" else Grid)(question.spec, n).step
             # Python's integers know no rounding; a step is a power of two.
             steps = sum(np.array([int(v) for v in np.rint(one / step)], dtype=object) for one in inside)
             expected = np.array([float(s) for s in steps]) * step

@@ -27,6 +27,8 @@ from privfed.protocols.masked.masked_messages import (
     Preparation,
     Prepared,
     PrepareRequest,
+    Proof,
+    ProvenUpload,
     Unmasking,
     UnmaskRequest,
     Upload,
@@ -260,7 +262,8 @@ def resealed(run: Sums, client: int, reply: bytes, change: Callable[[Any], Any])
     state = run.state(client)
     envelope = decode(reply, Envelope, sender="", stage="")
     channel = Channel(state.keys.channel, state.keys.session, client)
-    message = channel.up.open(envelope, Prepared | Upload | Unmasking | BoxKey | Refusal, "")
+    kinds = Prepared | Upload | ProvenUpload | Proof | Unmasking | BoxKey | Refusal
+    message = channel.up.open(envelope, kinds, "")
     return channel.up.seal(envelope.number, envelope.stage, change(message))
 
 

@@ -22,7 +22,7 @@ from privfed.core.values.numbers import check_number, check_whole
 from privfed.errors import ArgumentError
 
 HIDING = frozenset({"masked", "masked-verified", "group-masked", "ckks"})
-"""Secure sums that show nobody a single answer."""
+"""Secure sums that show nobody a single answer; proofs of answers are not audited: an owner names them."""
 
 GROUP_SIZE, MOST_FITS, MOST_LOSSES, MOST_SUMS, MOST_CENTERS = 5, 10, 10, 1000, 100
 """Groups of rows; fits and losses over the life of the rows; sums and clusters of a fit: a silent owner's."""

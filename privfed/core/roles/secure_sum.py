@@ -23,7 +23,7 @@ Finished = TypeVar("Finished")
 Steps = Generator["Exchange", "Replies", Finished]
 
 
-SumName = Literal["plain", "masked", "masked-verified", "group-masked", "ckks"]
+SumName = Literal["plain", "masked", "masked-verified", "masked-proven", "group-masked", "ckks"]
 """Names of privfed's own secure sums, for type checkers; packages and users may register more."""
 
 COLLECT: Final = "collect"

@@ -1,0 +1,223 @@
+"""What a client proves of its answer: the statement that a question's specification declares, on a grid.
+
+The grid of proven sums has the coarsest steps that the specification accepts, since every bit of an answer
+costs a proof. A number of more bits becomes digits, each a word of its own: sums of each digit stay below
+half of the field's prime, so that a total modulo the prime is the total.
+
+The statement says that each digit lies in its range, that counts of rows add up to at most the rows of a
+client, and that a value S with a weight C lies between the weight times its ends (`Within`), in whole numbers
+
+    lower C - 1 <= S <= upper C + 1        upper = high s_C / s_S rounded up, S the highest digit
+
+with s the steps; s_S is so fine that an end lies outside the declared one by at most `PRECISION`. Honest
+answers leave these bounds by rounding only; `encode` moves them back, so that nobody who answers by it is
+ever named.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.asking.question import Question, question_from_bytes
+from privfed.core.asking.statistics import Entry
+from privfed.core.values.domain import FloatArray
+from privfed.protocols.crypto.fixed_point import MAX_CLIPPED, Grid, Layout, Words, grid_of
+from privfed.protocols.masked.verification import CHECK_WORDS
+from privfed.protocols.valid.proof import PAD_WORDS
+from privfed.protocols.valid.statement import UNBOUNDED, Forms, Statement, StatementError
+
+Ints = npt.NDArray[np.int64]
+
+PROVEN = "masked-proven"
+"""The name of masked sums whose clients prove their answers."""
+
+DIGIT_BITS = 40
+"""Most bits of a lower digit, and bits of the highest one where there are several."""
+
+MOST_BITS = 62
+"""Below 2 to this power lie sums of a digit over a cohort, and of a form's terms: a quarter of the prime."""
+
+PRECISION, COARSER = 2.0**-10, 5
+"""Most by which a proven end of a row's range lies outside the declared one, in widths of the range; and how
+many bits more where it would not fit into the field otherwise."""
+
+
+def _refused(entry: str, why: str) -> StatementError:
+    return StatementError(
+        "wraps",
+        f"answers to entry {entry!r} are not proven: {why}. Declare a domain that lies nearer to zero for "
+        "its width (shift the features by public numbers) or a smaller max_rows, or take protocol='masked'.",
+    )
+
+
+class ProvenGrid(Layout):
+    """Encodes and decodes answers of which a statement is proven.
+
+    The words are the highest digit of each number, then the lower ones; then the number clipped, and a 1.
+
+    Args:
+        question: what is asked.
+        n_clients: most clients in a sum.
+
+    Attributes:
+        step: of each number, a power of two, float64 of shape (spec.size,).
+        statement: of one client's digits.
+
+    Raises:
+        StatementError: a form could wrap in the field, or would hold too coarsely.
+    """
+
+    def __init__(self, question: Question, n_clients: int) -> None:
+        spec, places, start = question.spec, dict[str, Ints](), 0
+        for entry in spec.entries:
+            places[entry.name] = np.arange(start, start := start + prod(entry.shape)).reshape(entry.shape)
+        self._most = MOST_BITS - max(n_clients - 1, 0).bit_length()
+        self.step: FloatArray = np.ldexp(1.0, np.frexp(spec.resolution)[1] - 1)
+        self._ends = [np.floor(spec.low / self.step), np.ceil(spec.high / self.step)]
+        if self._most < DIGIT_BITS or not np.isfinite(self._ends).all():
+            raise _refused(spec.entries[0].name, f"a sum over {n_clients} clients takes too many bits")
+        bits = np.frexp(np.maximum(*map(np.abs, self._ends)))[1]
+        self._below: Ints = np.where(bits > self._most, bits - DIGIT_BITS, 0)
+        self._pairs = [
+            (entry.name, *self._pair(entry, places[entry.name].ravel(), places[entry.within.weights]))
+            for entry in spec.entries
+            if entry.within is not None
+        ]
+        lower = [
+            (place, start, min(DIGIT_BITS, end - start))
+            for place, end in enumerate(self._below.tolist())
+            for start in range(0, end, DIGIT_BITS)
+        ]
+        self._places, self._starts, self._widths = np.array(lower, dtype=np.int64).reshape(-1, 3).T
+        low, high = (np.floor(np.ldexp(end, -self._below)).astype(np.int64) for end in self._ends)
+        forms, least, most = list[tuple[Ints, Ints]](), list[int](), list[int]()
+        for name, values, weights, lower_end, upper_end in self._pairs:
+            # The weights' range and the ends imply the range, but for rounding: then it costs nothing.
+            implied = np.minimum(lower_end * low[weights], lower_end * high[weights]) - 1
+            near = 2 + PRECISION * (high[values] - low[values])
+            low[values] = np.where(implied >= low[values] - near, implied, low[values])
+            beyond = np.maximum(upper_end * low[weights], upper_end * high[weights]) + 1
+            high[values] = np.where(beyond <= high[values] + near, beyond, high[values])
+            if ((implied > high[values]) | (beyond < low[values])).any():
+                raise _refused(name, "its range and that of its weights contradict each other")
+            for end, ends in ((lower_end, (-1, UNBOUNDED)), (upper_end, (-UNBOUNDED, 1))):
+                both = np.stack([values, weights], axis=1), np.stack([np.ones_like(end), -end], axis=1)
+                forms += zip(*both, strict=True)
+                least, most = least + [ends[0]] * len(end), most + [ends[1]] * len(end)
+        declared = question.declaration
+        self._counts = list[tuple[Ints, int]]()
+        for name in () if declared is None else declared.row_counts:
+            own, unit = places[name].ravel(), np.ldexp(self.step, self._below)
+            if np.ptp(unit[own]) > 0.0 or (low[own] < 0).any():
+                raise _refused(name, "it counts rows by unequal steps, or below zero")
+            rows = int(np.ceil(question.ranges.rows * (1.0 + 2.0**-30) / unit[own[0]])) + len(own)
+            self._counts.append((own, rows))
+            forms.append((own, np.ones_like(own)))
+            least, most = [*least, 0], [*most, rows]
+        low, high = np.append(low, np.zeros_like(self._widths)), np.append(high, (1 << self._widths) - 1)
+        self.statement = Statement(n_clients, low, high, _forms(forms, least, most))
+        super().__init__(len(low) + 2, 0)
+
+    def _pair(self, entry: Entry, values: Ints, weights: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+        """Return values and weights with the whole ends between them, after making the values' steps fine."""
+        assert entry.within is not None
+        if weights.shape == entry.shape[: weights.ndim]:
+            weights = weights.reshape(weights.shape + (1,) * (len(entry.shape) - weights.ndim))
+        weights = np.broadcast_to(weights, entry.shape).ravel()
+        low, high = (np.broadcast_to(one, entry.shape).ravel() for one in entry.within[1:])
+        size = np.maximum(np.abs(low), np.abs(high))
+        width = np.where(high > low, high - low, np.where(size > 0.0, size, 1.0))
+        heaviest = self._ends[1][weights]
+        if self._below[weights].any() or (self._ends[0][weights] < 0).any() or (heaviest < 1).any():
+            raise _refused(entry.name, "its weights take too many bits, or may be negative")
+        ratio = self.step[weights] / np.ldexp(self.step, self._below)[values]
+        # Bits by which steps become finer: the fewest for whole ends, else as many as fit.
+        finest = max(0, int(np.ceil(-np.log2(ratio * width * PRECISION)).max()))
+        whole = [
+            m for m in range(finest) if not any((np.ldexp(e * ratio, m) % 1.0).any() for e in (low, high))
+        ]
+        tops = np.ldexp(np.maximum(*(np.abs(end[values]) for end in self._ends)), -self._below[values])
+        largest = tops + size * ratio * heaviest + 2.0
+        room = self._most - int(np.ceil(np.log2(largest.max())))
+        finer = min([*whole[:1], finest, max(room, finest - COARSER)])
+        if finer > room:
+            raise _refused(entry.name, "a form of it could wrap in the field of the proof")
+        if (PRECISION * width * heaviest * np.ldexp(ratio, finer) < 1.0).any():
+            raise _refused(entry.name, "its steps are too coarse for its range")
+        given = np.minimum(finer, self._below[values])
+        self._below[values] -= given
+        self.step[values] = np.ldexp(self.step[values], given - finer)
+        for end in self._ends:
+            end[values] = np.ldexp(end[values], finer - given)
+        ratio = np.ldexp(ratio, finer)
+        return values, weights, np.floor(low * ratio).astype(np.int64), np.ceil(high * ratio).astype(np.int64)
+
+    def encode(self, vector: FloatArray, clipped: int) -> Words:
+        """Return a client's answer, inside its ranges, as words of shape (size,) that meet the statement."""
+        whole = np.clip(np.rint(vector / self.step), *self._ends)
+        # Divided by a power of two and rounded down, a float64 stays exact, and so does what is left.
+        top = np.floor(np.ldexp(whole, -self._below))
+        rest = (whole - np.ldexp(top, self._below))[self._places]
+        above = self._starts + self._widths
+        rest -= np.ldexp(np.floor(np.ldexp(rest, -above)), above)
+        digits = np.append(top, np.floor(np.ldexp(rest, -self._starts))).astype(np.int64)
+        for own, most in self._counts:
+            # Only rounding makes shares of rows add up to more than the rows.
+            while (excess := int(digits[own].sum()) - most) > 0:
+                largest = own[digits[own].argmax()]
+                digits[largest] -= min(excess, int(digits[largest]))
+        words: Words = np.empty(self.size, dtype=np.uint64)
+        digits = np.clip(digits, self.statement.low, self.statement.high)
+        for _, values, weights, lower, upper in self._pairs:
+            low = np.maximum(lower * digits[weights] - 1, self.statement.low[values])
+            high = np.minimum(upper * digits[weights] + 1, self.statement.high[values])
+            digits[values] = np.clip(digits[values], low, high)
+        words[:-2] = digits.view(np.uint64)
+        words[-2:] = min(clipped, MAX_CLIPPED), 1
+        return words
+
+    def decode(self, words: Words) -> tuple[FloatArray, int, int]:
+        """Return a total as float64 of shape (spec.size,), the number clipped, and how many contributed."""
+        *digits, clipped, contributors = words[: self.size].view(np.int64).tolist()
+        # Python's integers are exact; float64 arithmetic on digits would round twice.
+        whole = [top << below for top, below in zip(digits, self._below.tolist(), strict=False)]
+        lower = zip(digits[len(whole) :], self._places.tolist(), self._starts.tolist(), strict=True)
+        for digit, place, start in lower:
+            whole[place] += digit << start
+        return np.array([float(one) for one in whole]) * self.step, clipped, contributors
+
+
+def _forms(forms: list[tuple[Ints, Ints]], low: list[int], high: list[int]) -> Forms:
+    """Return forms, of which each has its digits and their coefficients."""
+    if not forms:
+        return Forms.none()
+    numbers = np.repeat(np.arange(len(forms)), [len(digits) for digits, _ in forms])
+    digits, coefficients = (np.concatenate(one) for one in zip(*forms, strict=True))
+    return Forms(numbers, digits, coefficients, np.array(low), np.array(high))
+
+
+def words_of(question: bytes, n_clients: int, agreed: Configuration) -> tuple[Grid | ProvenGrid, Layout]:
+    """Return how the answers of a masked sum become words, and the layout with all that comes after them.
+
+    Args:
+        question: encoded.
+        n_clients: clients of the cohort.
+        agreed: the configuration, which says whether answers are proven or totals are verified.
+    """
+    if agreed.protocol != PROVEN:
+        grid = grid_of(question, n_clients, agreed.terms.slotted > 0)
+        return grid, grid.checked(CHECK_WORDS if agreed.terms.verified else 0)
+    proven = proven_grid_of(question, n_clients)
+    # Totals of the first pad stay below 2^192, so that both are one number of 384 bits.
+    return proven, Layout(proven.size, 0, PAD_WORDS)
+
+
+@lru_cache(maxsize=2)
+def proven_grid_of(question: bytes, n_clients: int) -> ProvenGrid:
+    """Return the grid and statement of an encoded question for cohorts of at most `n_clients` clients."""
+    return ProvenGrid(question_from_bytes(question), n_clients)

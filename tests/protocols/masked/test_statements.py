@@ -1,0 +1,197 @@
+"""Statements follow from questions; honest answers meet them, and no total of honest answers is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privfed.algorithms.fuzzy import FuzzySums, WeightedFuzzyCentroids
+from privfed.algorithms.wf_kmeans import WeightedCentroids
+from privfed.core.asking.possible_totals import impossible
+from privfed.core.asking.question import ClientData, Question
+from privfed.core.asking.statistics import Entry, StatisticsSpec, Within
+from privfed.core.values.domain import FloatArray, Ranges
+from privfed.errors import ArgumentError
+from privfed.protocols.masked.statements import DIGIT_BITS, PRECISION, ProvenGrid
+from privfed.protocols.valid.statement import StatementError
+from privfed.questions.cluster_spread import ClusterProfiles
+from privfed.questions.histograms import FeatureHistograms
+from privfed.questions.lloyd import Inertia, LloydSums
+from privfed.questions.moments import CentredMoments, CentredProducts
+from privfed.testing.sum_runs import ANY_DATA
+from tests.algorithms.mixtures.test_mixtures import COVARIANCES
+from tests.algorithms.mixtures.test_mixtures import question as mixture
+
+N, D = 4, 3
+BOXES = [(-1.0, 1.0), (0.0, 0.3), (1 / 3, 4 / 3), (1e3 / 7, 1e3 / 7 + 1), (-3e4, -2e4), (1e9, 1e9 + 1e7 / 3)]
+KINDS = ("faces", "low", "high", "any")
+
+
+def asked(ranges: Ranges, rng: np.random.Generator) -> Iterator[Question]:
+    """Yield questions about rows in ranges."""
+    centers = np.clip(rng.uniform(ranges.low, ranges.high, (3, D)), ranges.low, ranges.high)
+    words: dict[str, Any] = {"ranges": ranges, "centers": centers}
+    yield LloydSums(**words)
+    yield Inertia(**words)
+    yield ClusterProfiles(**words)
+    yield FuzzySums(**words, m=2.0)
+    yield WeightedFuzzyCentroids(**words, m=1.5, local_iter=2)
+    yield WeightedCentroids(**words, local_iter=2)
+    yield CentredMoments(ranges=ranges, center=centers[0])
+    yield CentredProducts(ranges=ranges, center=centers[0])
+    yield FeatureHistograms(ranges=ranges, n_bins=8)
+
+
+def rows_of(kind: str, ranges: Ranges, n: int, rng: np.random.Generator) -> FloatArray:
+    """Return rows, of which some kinds lie on faces of the box."""
+    inside = np.clip(rng.uniform(ranges.low, ranges.high, (n, D)), ranges.low, ranges.high)
+    ends = np.where(rng.random((n, D)) < 0.5, ranges.low, ranges.high)
+    return {
+        "faces": ends,
+        "low": np.broadcast_to(ranges.low, (n, D)).copy(),
+        "high": np.broadcast_to(ranges.high, (n, D)).copy(),
+        "any": inside,
+    }[kind]
+
+
+def moved(spec: StatisticsSpec, grid: ProvenGrid) -> FloatArray:
+    """Return by how much an answer differs at most from what is proven of it."""
+    found, steps = [], dict(zip([one.name for one in spec.entries], [0.0] * len(spec.entries), strict=True))
+    start = 0
+    for entry in spec.entries:
+        unit = np.ldexp(grid.step, grid._below)[start : (start := start + np.prod(entry.shape, dtype=int))]
+        steps[entry.name] = float(unit.max(initial=0.0))
+        # Half a step, and where it is moved back into the statement as far as its rounded weight moved it.
+        found.append(2.5 * unit)
+    for place, entry in enumerate(spec.entries):
+        if entry.within is not None:
+            ends = np.maximum(*(np.abs(np.broadcast_to(one, entry.shape)) for one in entry.within[1:]))
+            found[place] = found[place] + ends.ravel() * steps[entry.within.weights]
+    return np.concatenate(found)
+
+
+def checked(repeats: int, seed: int) -> int:
+    """Check answers and totals of honest clients; return how many totals there were."""
+    rng, totals = np.random.default_rng(seed), 0
+    for (low, high), most, kind, _ in product(BOXES, (1, 40, 500), KINDS, range(repeats)):
+        ranges = Ranges(np.full(D, low), np.full(D, high), most)
+        clients = [ClientData(rows_of(kind, ranges, int(rng.integers(1, most + 1)), rng)) for _ in range(N)]
+        for question in asked(ranges, rng):
+            grid = ProvenGrid(question, N)
+            answers = question.answer_all(clients, [rng] * N)
+            words = [grid.encode(question.spec.clip(one.vector)[0], 0) for one in answers]
+            total = np.sum(words, axis=0, dtype=np.uint64)
+            for one in words:
+                assert grid.statement.holds(one[:-2].view(np.int64)), (type(question), low, kind)
+            vector, clipped, contributors = grid.decode(total)
+            assert (clipped, contributors) == (0, N)
+            assert impossible(question, question.spec.unflatten(vector), N) is None
+            exact = np.sum([one.vector for one in answers], axis=0)
+            assert (np.abs(vector - exact) <= N * moved(question.spec, grid) + 1e-12 * np.abs(exact)).all()
+            totals += 1
+    return totals
+
+
+def test_no_honest_answer_leaves_its_statement_and_no_honest_total_is_refused() -> None:
+    assert checked(1, 0) == 648
+
+
+@pytest.mark.slow
+def test_thousands_of_honest_totals() -> None:
+    assert checked(4, 1) == 2592
+
+
+@pytest.mark.parametrize("kind", COVARIANCES)
+@pytest.mark.parametrize("box", BOXES[:4])
+def test_answers_of_mixtures_meet_their_statement(kind: str, box: tuple[float, float]) -> None:
+    ranges, rng = Ranges(np.full(D, box[0]), np.full(D, box[1]), 60), np.random.default_rng(2)
+    asked = mixture(ranges, rng.uniform(*box, (3, D)), kind)
+    grid = ProvenGrid(asked, N)
+    assert len(grid.statement.forms.low) == 3 * D * 2 + 1
+    for rows in KINDS:
+        one = asked.of_rows(rows_of(rows, ranges, 60, rng))
+        assert grid.statement.holds(grid.encode(asked.spec.clip(one.vector)[0], 0)[:-2].view(np.int64))
+
+
+def far(width: float, rows: int = 100) -> Question:
+    return LloydSums(ranges=Ranges(np.array([1e9]), np.array([1e9 + width]), rows), centers=np.array([[1e9]]))
+
+
+def test_a_statement_that_could_wrap_is_refused_with_what_helps() -> None:
+    for question in (far(1.0), far(1e6, 1 << 20)):
+        with pytest.raises(StatementError) as caught:
+            ProvenGrid(question, 20)
+        assert isinstance(caught.value, ArgumentError) and caught.value.code == "wraps"
+        assert "max_rows" in str(caught.value) and "domain" in str(caught.value)
+    assert ProvenGrid(far(1e6), 20).statement.size == 2
+    with pytest.raises(StatementError):
+        ProvenGrid(far(1e6), 1 << 23)
+
+
+@pytest.mark.parametrize("box", BOXES)
+def test_a_mean_lies_in_the_box_and_rows_are_no_more_than_agreed(box: tuple[float, float]) -> None:
+    ranges = Ranges(np.full(D, box[0]), np.full(D, box[1]), 70)
+    question = LloydSums(ranges=ranges, centers=np.full((2, D), box[0]))
+    grid, width = ProvenGrid(question, N), box[1] - box[0]
+    # Which one is the largest sum for a count, and the smallest, by the statement alone.
+    for count in (0.0, 1.0, 35.0, 70.0):
+        digits = grid.encode(np.array([count, 0.0, *([count * box[0]] * D), *([0.0] * D)]), 0)[:-2].view(
+            np.int64
+        )
+        for place, sign in product(range(2, 2 + D), (-1, 1)):
+            reach = [0, 1 << 61]
+            while reach[1] - reach[0] > 1:
+                middle = sum(reach) // 2
+                moved = digits.copy()
+                moved[place] += sign * middle
+                reach[not grid.statement.holds(moved)] = middle
+            end = (digits[place] + sign * reach[0]) * np.ldexp(grid.step, grid._below)[place]
+            allowed = count * (box[1] if sign > 0 else box[0])
+            slack = count * width * PRECISION * 2**5 + 3 * np.ldexp(grid.step, grid._below)[place]
+            assert abs(end - allowed) <= slack
+    whole = np.zeros(len(digits), dtype=np.int64)
+    for rows in (70, 71, 128):
+        whole[:2] = round(rows / 2 / grid.step[0])
+        whole[2:] = np.round(whole[0] * box[0] * grid.step[0] / np.ldexp(grid.step, grid._below)[2:])
+        assert grid.statement.holds(whole) == (rows == 70)
+
+
+class Own(Question):
+    """A question of one's own."""
+
+    def __init__(self, *entries: Entry) -> None:
+        object.__setattr__(self, "ranges", ANY_DATA)
+        object.__setattr__(self, "entries", entries)
+
+    @property
+    def spec(self) -> StatisticsSpec:
+        """The entries that a test gave."""
+        return StatisticsSpec(*self.entries)
+
+
+def test_a_question_of_ones_own_has_its_entries_ranges() -> None:
+    grid = ProvenGrid(Own(Entry("a", (3,), [-1.0, 0.0, 2.0], [1.0, 0.0, 2.0**68], 2.0**-10)), 10)
+    assert grid.statement.size == 4 and grid.statement.high[3] == (1 << 79 - DIGIT_BITS) - 1
+    assert grid.statement.low[0] == -1024 and grid.statement.high[0] == 1024
+    assert grid.statement.low[1] == grid.statement.high[1] == 0
+    vector = np.array([-0.5, 0.0, 2.0**67 + 2.0**30])
+    np.testing.assert_array_equal(grid.decode(grid.encode(vector, 3))[0], vector)
+    assert grid.decode(grid.encode(vector, 3))[1:] == (3, 1)
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        (Entry("w", (1,), -1.0, 1.0, 0.5), Entry("s", (1,), -9.0, 9.0, 0.5, Within("w", -1.0, 1.0))),
+        (Entry("w", (1,), 1.0, 2.0, 0.5), Entry("s", (1,), 5.0, 9.0, 2.0**-20, Within("w", -1.0, 1.0))),
+        (Entry("w", (1,), 0.0, 2.0**80, 0.5), Entry("s", (1,), 0.0, 9.0, 0.5, Within("w", 0.0, 1.0))),
+    ],
+    ids=["weights below zero", "contradiction", "weights of many bits"],
+)
+def test_what_no_statement_can_say_is_refused(entries: tuple[Entry, ...]) -> None:
+    with pytest.raises(StatementError):
+        ProvenGrid(Own(*entries), 5)
