@@ -15,7 +15,9 @@ from functools import cache
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, vectorize
+from llvmlite import ir
+from numba import njit, types, vectorize
+from numba.extending import intrinsic
 
 P = 2**64 - 2**32 + 1
 RATE = 8
@@ -38,14 +40,22 @@ def _added(a, b):
     return total - _MODULUS if total >= _MODULUS else total
 
 
+@intrinsic
+def _upper(context, a, b):
+    """Return the upper half of the product on 128 bits."""
+
+    def emit(context, builder, signature, arguments):
+        left, right = (builder.zext(one, ir.IntType(128)) for one in arguments)
+        half = builder.lshr(builder.mul(left, right), ir.Constant(ir.IntType(128), 64))
+        return builder.trunc(half, ir.IntType(64))
+
+    return types.uint64(types.uint64, types.uint64), emit
+
+
 @njit(cache=True)
 def _times(a, b):
-    """Return a b: the product on 128 bits by four of 32, then 2^64 = 2^32 - 1 and 2^96 = -1."""
-    al, ah, bl, bh = a & _REST, a >> _HALF, b & _REST, b >> _HALF
-    below = al * bl
-    middle = ah * bl + (below >> _HALF)
-    other = al * bh + (middle & _REST)
-    low, high = (other << _HALF) | (below & _REST), ah * bh + (middle >> _HALF) + (other >> _HALF)
+    """Return a b: of the product on 128 bits 2^64 = 2^32 - 1 and 2^96 = -1."""
+    low, high = a * b, _upper(a, b)
     top, more = high >> _HALF, (high & _REST) * _REST
     total = low - top - (_REST if low < top else _NONE) + more
     total += _REST if total < more else _NONE
