@@ -18,6 +18,7 @@ from privfed.cli.described import load as load_rows
 from privfed.cli.output import answer, table
 from privfed.cli.result import ROWS, measured_on, to_json
 from privfed.cli.run_folder import source_of, values_of
+from privfed.data.table import ClientTables
 from privfed.estimators.moments import FederatedSummary
 from privfed.privacy.claim import one_line
 
@@ -36,7 +37,7 @@ def summary(data: Path, as_json: bool, bins: int | list[float] | None, between: 
     schema = None if source.schema is None else schemas().parse(source.schema)
     found = FederatedSummary(edges_of(bins, schema), between=between, **surroundings)
     found.fit(tables)
-    print_summary(found, tables.columns, schema, as_json)
+    print_summary(found, tables.columns, schema, as_json, tables if between else None)
 
 
 def edges_of(bins: int | list[float] | None, schema: Schema | None) -> Any:
@@ -151,18 +152,23 @@ def summarized(found: FederatedSummary, columns: Sequence[str], schema: Schema |
 
 
 def print_summary(
-    found: FederatedSummary, columns: Sequence[str], schema: Schema | None, as_json: bool
+    found: FederatedSummary,
+    columns: Sequence[str],
+    schema: Schema | None,
+    as_json: bool,
+    tables: ClientTables | None = None,
 ) -> None:
-    """Print a fitted summary as tables, or as JSON."""
+    """Print a fitted summary as tables, or as JSON; with all rows at hand, units that they may be in."""
     shown, lines = summarized(found, columns, schema), list[str]()
     if shown.noise_std_of_counts:
         lines.append(f"standard deviation of the noise in a count: {shown.noise_std_of_counts:.3g} rows")
     apart = [one.name for one in shown.columns if (one.between or 0.0) > APART]
     if apart and shown.rows >= FEW * len(found.federation_.setting.clients):
-        lines.append(
+        lines += [
             f"clients do not look alike in {', '.join(apart)}: most of the variance lies between their means."
-            " Is one of them in another unit? Each can compare its own rows with mean and std."
-        )
+            " Is one of them in another unit? Each can compare its own rows with mean and std.",
+            *([] if tables is None else schemas().units_between(tables, schema)),
+        ]
     answer(shown, as_json, *_tables(shown), *lines, one_line(found.privacy_claim_))
 
 

@@ -6,7 +6,7 @@ import datetime
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -158,30 +158,37 @@ def _of_file(path: str, found: Described, schema: Schema, allow: Sequence[str]) 
 
 def _units(read: dict[str, Described], schema: Schema) -> Iterator[Finding]:
     """Yield columns whose median in one file is that of the others in another usual unit."""
-    for name in schema.of(NUMBER) if len(read) > 2 else ():
+    for name in schema.of(NUMBER):
         place, (shift, spread) = schema.features.index(name), schema.scaling(schema.columns[name])
         medians = {
             path: float(np.median(one.features[one.kept, place])) * spread + shift
             for path, one in read.items()
             if one.kept.any()
         }
-        for path, own in medians.items():
-            others = float(np.median([one for file, one in medians.items() if file != path] or [0.0]))
-            # Units of what the column's name says come before units of anything.
-            near = [
-                (pattern == "", first, second, given)
-                for pattern, a, b, *both in UNITS
-                for first, second, given in ((a, b, (both[0], both[1])), (b, a, inverse((both[0], both[1]))))
-                if re.search(pattern, name.casefold()) and own > 0.0 and others > 0.0
-                if abs(math.log(own / others)) > 0.1
-                if 0.9 < (own * given[0] + given[1]) / others < 1.1
-            ]
-            for _, first, second, given in sorted(near)[:1]:
-                yield Finding(
-                    path,
-                    name,
-                    f"have a median {own / others:.3g} times that of other files, as {first} to {second}",
-                    len(read[path].kept),
-                    f"if so, give the unit in [files.{stem(Path(path))}.units] and its factor {given[0]:.4g}"
-                    + (f" and offset, [{given[0]:.4g}, {given[1]:.4g}]" if given[1] else ""),
-                )
+        for path, what, given in in_other_units(name, medians):
+            remedy = f"if so, give the unit in [files.{stem(Path(path))}.units] and its {given}"
+            yield Finding(path, name, what, len(read[path].kept), remedy)
+
+
+def in_other_units(name: str, medians: Mapping[str, float]) -> Iterator[tuple[str, str, str]]:
+    """Yield whose median is that of the others in another usual unit, what it is, and the conversion.
+
+    Args:
+        name: of the column.
+        medians: whose -> median; of fewer than three nothing is said.
+    """
+    for whose, own in medians.items() if len(medians) > 2 else ():
+        others = float(np.median([one for other, one in medians.items() if other != whose]))
+        # Units of what the column's name says come before units of anything.
+        near = [
+            (pattern == "", first, second, given)
+            for pattern, a, b, *both in UNITS
+            for first, second, given in ((a, b, (both[0], both[1])), (b, a, inverse((both[0], both[1]))))
+            if re.search(pattern, name.casefold()) and own > 0.0 and others > 0.0
+            if abs(math.log(own / others)) > 0.1
+            if 0.9 < (own * given[0] + given[1]) / others < 1.1
+        ]
+        for _, first, second, given in sorted(near)[:1]:
+            offset = f" and offset, [{given[0]:.4g}, {given[1]:.4g}]" if given[1] else ""
+            what = f"have a median {own / others:.3g} times that of the others, as {first} to {second}"
+            yield whose, what, f"factor {given[0]:.4g}{offset}"

@@ -29,9 +29,7 @@ _WORDS: Final = (
     "%d %b %Y",
     "%b %d %Y",
     "%b %d, %Y",
-    "%d %B %Y",
-    "%d. %B %Y",
-    "%B %d, %Y",
+    "%d. %b %Y",
 )
 _SHORT: Final = tuple(one.replace("%Y", "%y") for one in (*_ORDERS, *_WORDS))
 _MONTHLY: Final = ("%Y-%m", "%Y/%m", "%m/%Y", "%b %Y", "%b-%Y")
@@ -39,7 +37,27 @@ _DAYS: Final = (*_ORDERS, "%Y%m%d", *_WORDS, *_SHORT, *_MONTHLY)
 _CLOCKS: Final = ("%H:%M", "%H:%M:%S%.f", "%I:%M %p", "%I:%M:%S %p")
 _TIMES: Final = tuple(map("".join, product((" ", "T", ":"), _CLOCKS, ("", "%#z"))))
 _TIME: Final = r"[T: ]\d{1,2}:\d\d.*$"
-_NAMES: Final = {"maj": "may", "mai": "may", "mär": "mar", "mrz": "mar", "okt": "oct", "dez": "dec"}
+_NAMES: Final = (
+    "januar january januari janvier jan",
+    "februar february februari février feb",
+    "marts märz march mars mär mrz mar",
+    "april avril apr",
+    "maj mai may",
+    "juni june juin jun",
+    "juli july juillet jul",
+    "augusti august août aug",
+    "september septembre sept sep",
+    "oktober october octobre okt oct",
+    "november novembre nov",
+    "desember december dezember décembre des dez dec",
+)
+"""Months in the languages of exports; the last one is what is read."""
+_MONTHS: Final = {
+    one + dot: names.split()[-1]
+    for names in _NAMES
+    for one in sorted(names.split(), key=len, reverse=True)
+    for dot in (".", "")
+}
 
 
 def is_short(form: str) -> bool:
@@ -57,8 +75,11 @@ def days_in(text: pl.Series, form: str, pivot: int | None = None) -> pl.Series:
     """
     if is_short(form) and pivot is None:
         return pl.Series(text.name, [None] * len(text), dtype=pl.Date)
-    for month, known in _NAMES.items() if "%b" in form else ():
-        text = text.str.replace(f"(?i){month}", known)
+    if re.search("%[bB]", form):
+        text, form = (
+            text.str.to_lowercase().str.replace_many(_MONTHS, leftmost=True),
+            form.replace("%B", "%b"),
+        )
     if re.search("%[-_0]?[dejDFxvcs]", form) is None:
         text, form = text + " 01", f"{form} %d"
     found, day = text.str.to_date(form, strict=False), re.sub("[T: ]%[HI].*$", "", form)

@@ -15,7 +15,9 @@ from privfed.cli.declared import Declared
 from privfed.cli.predicting import ALL, KeptColumns
 from privfed.cli.run_folder import IN_UNITS, TABLE
 from privfed.core.values.domain import FloatArray
+from privfed.data.table import ClientTables
 from privfed.errors import ArgumentError
+from privfed.tables.checking import in_other_units
 from privfed.tables.described_clients import in_units, load_described, units_of
 from privfed.tables.described_tables import read_described
 from privfed.tables.schema import DATE, ID, Schema, parse, read_schema, schema_text
@@ -31,6 +33,7 @@ __all__ = [
     "read_schema",
     "rows_of",
     "schema_text",
+    "units_between",
     "units_of",
 ]
 
@@ -64,6 +67,21 @@ def facts_of(schema: Schema, columns: Sequence[str]) -> list[tuple[str | None, d
         for own, date in [
             (own, own is not None and own.kind == DATE) for own in map(schema.columns.get, columns)
         ]
+    ]
+
+
+def units_between(tables: ClientTables, schema: Schema | None) -> list[str]:
+    """Return whose rows seem to be in another unit, by medians of the tables at hand, which no sum tells."""
+    shift, factor = (
+        (np.zeros(len(tables.columns)), np.ones(len(tables.columns))) if schema is None else units_of(schema)
+    )
+    return [
+        f"{whose}: in {name} its rows at hand {what}: {given}."
+        for j, name in enumerate(tables.columns)
+        for whose, what, given in in_other_units(
+            name,
+            {one.name: float(np.median(one.features[:, j]) * factor[j] + shift[j]) for one in tables.tables},
+        )
     ]
 
 

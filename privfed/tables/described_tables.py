@@ -101,13 +101,16 @@ class Described:
         return self
 
 
-def text_frame(path: Path, file: File, *, private: bool = False) -> pl.DataFrame:
+def text_frame(
+    path: Path, file: File, *, private: bool = False, content: bytes | None = None
+) -> pl.DataFrame:
     """Return all columns of a file as text, blanks around it removed, an empty field as null.
 
     Args:
         path: a CSV, TSV, Parquet or .xlsx file.
         file: how it is written.
         private: whether no row may cause an error; then a line is a row, also within quotes.
+        content: what is in it, where it has been read.
 
     Raises:
         ArgumentError: its encoding is unknown.
@@ -117,7 +120,7 @@ def text_frame(path: Path, file: File, *, private: bool = False) -> pl.DataFrame
         raise DataError(
             f"{path} holds arrays, whose columns have no names; a schema needs a CSV, Parquet or .xlsx file."
         )
-    content = content_of(path)
+    content = content_of(path) if content is None else content
     if not is_text(path):
         frame = columns_of(path, content)
     elif private:
@@ -388,11 +391,13 @@ def bounds_in(text: pl.Series, decimal: str, thousands: str) -> pl.Series:
 
 def numbers_in(text: pl.Series, decimal: str, thousands: str) -> pl.Series:
     """Return the numbers that are written with these signs as float64; null where none is."""
-    point, gap = ("\\" + one if one == "." else one for one in (decimal, thousands))
+    # Spreadsheets write blanks that do not break, and a minus of its own.
+    point, gap = ({".": "\\.", " ": "[ \u00a0\u202f]"}.get(one, one) for one in (decimal, thousands))
+    text = text.str.replace("^\u2212", "-")
     plain = rf"[0-9]+({point}[0-9]*)?([eE][+-]?[0-9]+)?|{point}[0-9]+"
     grouped = rf"|[0-9]{{1,3}}({gap}[0-9]{{3}})+({point}[0-9]*)?" if thousands else ""
     fits = text.str.contains(f"^[+-]?({plain}{grouped})$").fill_null(False)
-    cleaned = text.str.replace_all(thousands, "", literal=True) if thousands else text
+    cleaned = text.str.replace_all(gap, "") if thousands else text
     found = cleaned.str.replace(decimal, ".", literal=True).cast(pl.Float64, strict=False)
     return pl.select(
         pl.when(fits & found.is_finite().fill_null(False)).then(found).otherwise(None)

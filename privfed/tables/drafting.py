@@ -6,6 +6,7 @@ guessed (`Column.guessed`), until the owner takes them out.
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from dataclasses import dataclass
@@ -17,21 +18,27 @@ import polars as pl
 
 from privfed.core.values.origin import Origin
 from privfed.core.values.shown import as_table
-from privfed.data.table_files import stem
+from privfed.data.table_files import content_of, is_text, not_utf8, stem
 from privfed.errors import DataError
 from privfed.tables.dates import days_in, formats_of, is_short
-from privfed.tables.described_tables import bounds_in, numbers_in, text_frame, without_unit
+from privfed.tables.described_tables import bounds_in, numbers_in, text_frame, wide, without_unit
+from privfed.tables.merging import usual_unit
 from privfed.tables.schema import DATE, NUMBER, Column, File, Schema, to_toml
 
 _CODES: Final = ("?", ".", "n/a", "#n/a", "<na>", "nan", "null")
+_NO_DAY: Final = "^0+[-./]0+[-./]0+$"
 _WORDS: Final = ("na", "none")
 """Words that are a missing value beside numbers and days, and may be a category beside others."""
-_NINES: Final = r"^(-?(9{2,}|8{3,}|7{3,})|-(1|7|8|9|77|88))([.,]9*0*)?$"
+_NINES: Final = r"^(-?(9{2,}|8{3,}|7{3,})|-(1|7|8|9|77|88)|[09])([.,]9*0*)?$"
 _MOST_CATEGORIES: Final = 300
+_MANY: Final = 12
+"""More categories than most columns have may be days, numbers or free text."""
 _ROWS_LIKE_IDS: Final = 20
 """Fewer rows may differ by chance."""
 _ID: Final = (
-    r"(?i)(^|[^a-z])(id|ids|uid|uuid|guid|mrn|cpr|ssn|nhs|pnr|pid|pseudonym|hash)([^a-z]|$)|[a-z]I[dD]$"
+    r"(?i)(^|[^a-z])(id|ids|uid|uuid|guid|mrn|cpr|ssn|nhs|pnr|pid|pseudonym|hash|subject|participant|record|"
+    r"(patient|fall|l(ø|oe)be|journal|studien?|person)[-_ ]?(nr|no|nummer|number))([^a-zø]|$)"
+    r"|(?-i:[a-z]I[dD]$)"
 )
 _CODED: Final = (
     r"(?i)(^|[^a-z])(icd|zip|plz|post(al)?_?(code|nr)|atc|sks|snomed|loinc|ndc|cpt|drg|code)([^a-z]|$|\d)"
@@ -42,7 +49,18 @@ _LONG: Final = {
     "value": r"(?i)^(value|result|wert|værdi)(_as_number|_num)?$",
     "date": r"(?i)(date|dato|datum|time)$",
 }
-_BEHIND: Final = r"^[<>≤≥=]*\s*[+-]?[0-9][0-9.,]*\s*(%|[a-zA-Zµμ°][a-zA-Z0-9µμ°/^²³]*)$"
+_BEHIND: Final = r"^[<>≤≥=]*\s*[+-]?[0-9][0-9.,]*\s*(%|[a-zA-Zµμ°]+[0-9²³]?([/^][a-zA-Z0-9µμ°²³]*)*)$"
+_COMMAS: Final = "^[+-]?[0-9]+,([0-9]{1,2}|[0-9]{4,})( ?[%a-zA-Zµ°/]+)?$"
+"""A decimal comma: between thousands it would have three digits behind it."""
+_WINDOWS: Final = (
+    "the file is no UTF-8, and is read as cp1252, as spreadsheets write it (if letters look odd: --encoding)"
+)
+_DECIMALS: Final = (
+    "has commas that are none between thousands, and the file's commas are read as decimal signs (if they "
+    "are none: --decimal .)"
+)
+_NO_TEXT: Final = bytes([0x81, 0x8D, 0x8F, 0x90, 0x9D, 0xC3])
+"""Bytes that text in cp1252 does not have; the last one begins most letters of UTF-8, as in a mix of both."""
 _UNIT: Final = r"^(.+?)\s*[\[(]\s*([^\])]+?)\s*[\])]$"
 
 
@@ -50,17 +68,17 @@ class Guess(msgspec.Struct, frozen=True):
     """Says what a draft took a column for, where this may lose or change what it holds.
 
     Args:
-        column: the column.
+        column: the column; None of the whole file.
         key: the key of the schema that was guessed; "" where the column is left out.
         what: what was found and what it was taken for, with what to do if that is wrong.
     """
 
-    column: str
+    column: str | None
     key: str
     what: str
 
     def __str__(self) -> str:
-        return f"column {self.column!r} {self.what}"
+        return self.what if self.column is None else f"column {self.column!r} {self.what}"
 
 
 @dataclass(frozen=True)
@@ -80,7 +98,7 @@ class Draft:
         return to_toml(self.schema)
 
     _repr_html_ = as_table(
-        lambda self: [("column", "guess"), *((one.column, one.what) for one in self.guesses)]
+        lambda self: [("column", "guess"), *((one.column or "", one.what) for one in self.guesses)]
     )
 
 
@@ -98,9 +116,18 @@ def draft_schema(
     Raises:
         DataError: the file cannot be read, or commas and points in it may mean two things.
     """
-    path = Path(path)
-    file = msgspec.convert({name: one for name, one in written.items() if one is not None}, File)
-    frame, guesses = text_frame(path, msgspec.structs.replace(file, long={})), list[Guess]()
+    path, guesses = Path(path), list[Guess]()
+    given = {name: one for name, one in written.items() if one is not None}
+    file = msgspec.convert(given, File)
+    content = content_of(path)
+    # Bytes below 9 are in no text, but in archives and in wider encodings.
+    text = is_text(path) and min(content, default=0) > 8 and content.translate(None, _NO_TEXT) == content
+    if "encoding" not in given and text and not_utf8(path, content.removeprefix(codecs.BOM_UTF8)):
+        file = msgspec.structs.replace(file, encoding="cp1252")
+        guesses.append(Guess(None, "", _WINDOWS))
+    frame = text_frame(path, msgspec.structs.replace(file, long={}), content=content)
+    if not len(frame):
+        raise DataError(f"{path} has no rows; export it anew, or leave it out.")
     if not file.long and (roles := _long(frame)):
         file = msgspec.structs.replace(file, long=roles)
         guesses.append(
@@ -111,7 +138,11 @@ def draft_schema(
             )
         )
     if file.long:
-        frame = text_frame(path, file)
+        frame = wide(path, frame, file)
+    commas = [one for one in frame.columns if (frame[one].str.contains(_COMMAS).mean() or 0.0) > 0.5]  # type: ignore[operator]
+    if "decimal" not in given and commas:
+        file = msgspec.structs.replace(file, decimal=",")
+        guesses.append(Guess(commas[0], "", _DECIMALS))
     columns, names, dates = dict[str, Column](), dict[str, str](), dict[str, str]()
     for written_as in frame.columns:
         found = re.match(_UNIT, written_as)
@@ -119,6 +150,8 @@ def draft_schema(
         name = written_as if name in columns or name in frame.columns else name
         guess = _Guess(str(path), name, file, date_format, pivot)
         drafted = guess.column(frame[written_as])
+        if drafted is not None and drafted.kind == NUMBER and drafted.unit is None and own is None:
+            own = guess.usual(frame[written_as])
         guesses += guess.said
         if drafted is None:
             continue
@@ -162,8 +195,9 @@ class _Guess:
         """Return what the column is; None where it is left out."""
         present = text.drop_nulls()
         lower = present.str.to_lowercase()
-        sure, words = (present.filter(lower.is_in(one)) for one in (_CODES, _WORDS))
-        rest = present.filter(~lower.is_in([*_CODES, *_WORDS]))
+        known = lower.is_in(_CODES) | lower.str.contains(_NO_DAY)
+        sure, words = present.filter(known), present.filter(lower.is_in(_WORDS))
+        rest = present.filter(~known & ~lower.is_in(_WORDS))
         if not len(rest):
             return self._left_out("holds no value")
         forms = formats_of(rest, self._pivot or 2000)
@@ -260,22 +294,34 @@ class _Guess:
         codes = tuple(sorted(odd.unique())) if few else ()
         return Column(kind="number", unit=unit, codes=codes, censored="bound" if len(bounds) else "error")
 
+    def usual(self, text: pl.Series) -> str | None:
+        """Return the unit in which a column's median is usual, where its name says what it measures."""
+        median = numbers_in(text, self._file.decimal, self._file.thousands).median()
+        unit = None if median is None or len(text) < _ROWS_LIKE_IDS else usual_unit(self._name, float(median))  # type: ignore[arg-type]
+        if unit is not None:
+            self._say(
+                "unit", f"has no unit, and its median is a usual one in {unit}, which is taken for its unit"
+            )
+        return unit
+
     def _text(self, text: pl.Series, words: pl.Series) -> Column | None:
         """Return an id or a category; None for free text."""
-        signed = text.str.contains(r"^[+-]?[0-9]+([.,][0-9]+)*[.,][0-9]+$").sum()
+        signed = text.str.contains(r"^[+-]?[0-9]+([.,\s'][0-9]+)*[.,\s'][0-9]+$").sum()
         if 2 * signed > len(text) and not re.search(_CODED, self._name):
             raise DataError(
-                f"{self._path}: column {self._name!r}: {signed} rows have commas or points that may stand "
-                "before decimals or thousands; say which with --decimal and --thousands."
+                f"{self._path}: column {self._name!r}: {signed} rows have commas, points or blanks that may "
+                "stand before decimals or thousands; say which with --decimal and --thousands."
             )
         if why := self._is_id(text):
             self._say("kind", f"{why}, and is taken for an id")
             return Column(kind="id")
         if text.n_unique() > min(_MOST_CATEGORIES, max(len(text) // 2, 2)):
             return self._left_out("holds free text, or more codes than can be categories")
-        if bool(text.str.contains("^[0-9.,]+$").all()):
+        if text.n_unique() > _MANY or text.str.contains("[0-9]").any():
             self._say(
-                "kind", "holds codes made of digits, such as those with leading zeros, taken for categories"
+                "kind",
+                f"holds {text.n_unique()} texts such as {text[0]!r}, taken for categories without order; if "
+                'they are numbers or days, correct them, and if they have an order, give kind = "ordinal"',
             )
         for one in sorted(words.unique()):
             self._say(
@@ -290,7 +336,7 @@ class _Guess:
         rows, differ = len(text), text.n_unique()
         if re.search(_ID, self._name) and 5 * differ > rows > 2:
             return "has the name of an id"
-        if differ < rows or rows < _ROWS_LIKE_IDS:
+        if differ < rows or rows < _ROWS_LIKE_IDS or re.search(_CODED, self._name):
             return None
         lengths = text.str.len_chars()
         if not text.str.contains("^[0-9]+$").all():
@@ -301,17 +347,19 @@ class _Guess:
         ):
             return "holds long numbers, or leading zeros, that all differ"
         ends = text.cast(pl.Float64).min(), text.cast(pl.Float64).max()
-        if ends[0] <= 1 and ends[1] - ends[0] == rows - 1:  # type: ignore[operator]
-            return "counts the rows"
-        return None
+        counts = ends[0] <= 1 and ends[1] - ends[0] == rows - 1  # type: ignore[operator]
+        return "counts the rows" if counts else None
 
     def _hint_codes(self, text: pl.Series, read: pl.Series) -> None:
         """Say which values look like codes for missing ones: nines or -1, in some rows, beyond all others."""
         coded = text.str.contains(_NINES) & read.is_not_null()
         others = read.filter(~coded).drop_nulls()
+        low, high = (float(one or 0.0) for one in (others.min(), others.max()))  # type: ignore[arg-type]
         for value in sorted(text.filter(coded).unique()) if len(others) else []:
             rows, number = int((text == value).sum()), float(read.filter(text == value)[0])
-            if rows > 1 and not float(others.min()) <= number <= float(others.max()):  # type: ignore[arg-type]
+            # A 9 stands for a missing answer among those up to 6, and a 0 where all others are far from it.
+            far = {9.0: high < 7.0, 0.0: low > high - low}.get(number, True)
+            if rows > 1 and far and not low <= number <= high:
                 self._say(
                     "codes",
                     f"is {value} in {rows} rows, beyond all other values; if it stands for a missing one, "

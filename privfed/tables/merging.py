@@ -22,45 +22,77 @@ from privfed.tables.schema import CATEGORY, DATE, ERROR, ID, NUMBER, Column, Fil
 _SAME: Final = tuple(
     frozenset(one.split())
     for one in (
-        "age alder alter",
-        "sex gender køn koen geschlecht",
+        "age alder alter alterinjahren ageyears",
+        "sex gender køn koen geschlecht kon",
         "height højde hoejde größe groesse",
-        "weight vægt vaegt gewicht",
-        "ward afdeling station abteilung department",
-        "smoker smoking ryger rygning raucher",
+        "weight vægt vaegt gewicht bodyweight kropsvægt körpergewicht",
+        "ward afdeling station abteilung department dept klinik",
+        "smoker smoking ryger rygning raucher rauchen smokingstatus rygestatus",
         "diagnosis diagnose dx",
         "glucose glukose blodsukker blutzucker bloodglucose",
-        "creatinine kreatinin creatinin",
+        "creatinine kreatinin creatinin serumcreatinine",
         "cholesterol kolesterol cholesterin",
         "hemoglobin haemoglobin hæmoglobin hb hgb",
-        "systolicbp sbp systolisk systolic systolisch systolischerblutdruck",
-        "admitted admission admissiondate indlagt indlæggelsesdato aufnahme aufnahmedatum",
-        "discharged discharge dischargedate udskrevet entlassung entlassungsdatum",
-        "born birthdate dateofbirth dob fødselsdato geburtsdatum",
+        "temperature temp temperatur bodytemperature kropstemperatur körpertemperatur",
+        "pulse puls heartrate hr herzfrequenz hjertefrekvens",
+        "systolicbp sbp systolisk systolic systolisch systolischerblutdruck systolicbloodpressure",
+        "diastolicbp dbp diastolisk diastolic diastolisch diastolicbloodpressure",
+        "sodium natrium",
+        "potassium kalium",
+        "platelets plt thrombocytes trombocytter thrombozyten",
+        "leukocytes wbc leukocytter leukozyten",
+        "hypertension bluthochdruck forhøjetblodtryk",
+        "stay los lengthofstay liggetid verweildauer liegedauer",
+        "admitted admission admit indlagt indlæggelse indlæggelsesdato aufnahme aufnahmedatum admissiondate",
+        "discharged discharge dischargedate udskrevet udskrivelse entlassung entlassungsdatum",
+        "born birth birthdate dateofbirth dob fødselsdato fødselsdag geburtsdatum geburtstag",
         "male m man mand mann männlich maennlich",
         "female f w k woman kvinde frau weiblich",
         "yes y j ja true",
         "no n nej nein false",
         "unknown ukendt unbekannt",
+        "never aldrig nie",
+        "former tidligere ehemals ehemalig ex",
+        "current nuværende aktuell",
+        "mild let leicht",
+        "moderate moderat mäßig mittel",
+        "severe svær schwer",
         "surgery surg kirurgi chirurgie surgical",
         "medicine med medicin medizin innere medical",
         "cardiology card heart kardiologi kardiologie kard hjerte herz",
         "oncology onc onkologi onkologie onk",
+        "neurology neuro neurologi neurologie",
+        "orthopedics orthopaedics ortho ortopædi ortopædkirurgi orthopädie",
+        "gastroenterology gastro gastroenterologi gastroenterologie",
+        "pediatrics paediatrics pædiatri børneafdeling kinderheilkunde pädiatrie",
     )
 )
 """Words that mean the same in English, Danish and German tables, as `_plain` writes them or with accents."""
 
+_FILLING: Final = (
+    r"(?i)(?<![^\W_])(date|dato|datum|of|the|patients?)(?![^\W_])[\W_]*|[\W_]+(date|dato|datum)$"
+)
 _BY_COLUMN: Final = ("units", "dates", "values")
+_GLUCOSE, _HB, _TEMP = (
+    "glu[ck]|zucker|sukker",
+    "h[aæ]?e?moglobin|(^|[^a-z])(hb(?!a1c)|hgb)",
+    "(?<!at)temp|fieber",
+)
+_WEIGHT, _HEIGHT = "weight|vægt|vaegt|gewicht|^wt$", "height|højde|hoejde|größe|groesse"
 UNITS: Final = (
-    ("temp|fever|fieber", "°F", "°C", 5 / 9, -160 / 9),
-    ("temp|fever|fieber", "K", "°C", 1.0, -273.15),
-    ("a1c", "%", "mmol/mol", 10.929, -23.5),
-    ("glu|su[ck]ker|zucker", "mg/dl", "mmol/l", 1 / 18.016, 0.0),
-    ("chol|kol", "mg/dl", "mmol/l", 1 / 38.67, 0.0),
-    ("trig", "mg/dl", "mmol/l", 1 / 88.57, 0.0),
-    ("[ck]rea", "mg/dl", "µmol/l", 88.42, 0.0),
-    ("bili", "mg/dl", "µmol/l", 17.1, 0.0),
-    ("h[aæ]?e?moglobin|hb|hgb", "g/dl", "mmol/l", 0.6206, 0.0),
+    (_TEMP, "°F", "°C", 5 / 9, -160 / 9, 35.5, 39.0),
+    (_TEMP, "K", "°C", 1.0, -273.15, 35.5, 39.0),
+    ("a1c", "%", "mmol/mol", 10.929, -23.5, 28.0, 90.0),
+    (_GLUCOSE, "mg/dl", "mmol/l", 1 / 18.016, 0.0, 3.5, 16.0),
+    ("chol(?!in)|kolest", "mg/dl", "mmol/l", 1 / 38.67, 0.0, 2.5, 8.0),
+    ("trigly", "mg/dl", "mmol/l", 1 / 88.57, 0.0, 0.6, 4.0),
+    ("[ck]reat", "mg/dl", "µmol/l", 88.42, 0.0, 40.0, 250.0),
+    ("bilir", "mg/dl", "µmol/l", 17.1, 0.0, 4.0, 40.0),
+    (_HB, "g/dl", "mmol/l", 0.6206, 0.0, 6.4, 10.2),
+    (_HB, "g/l", "mmol/l", 0.06206, 0.0, 6.4, 10.2),
+    (_WEIGHT, "lb", "kg", 0.45359, 0.0, 60.0, 100.0),
+    (_HEIGHT, "in", "cm", 2.54, 0.0, 145.0, 190.0),
+    (_HEIGHT, "m", "cm", 100.0, 0.0, 145.0, 190.0),
     ("", "g/dl", "g/l", 10.0, 0.0),
     ("", "lb", "kg", 0.45359, 0.0),
     ("", "lbs", "kg", 0.45359, 0.0),
@@ -72,8 +104,8 @@ UNITS: Final = (
     ("", "months", "years", 1 / 12, 0.0),
     ("", "days", "years", 1 / 365.25, 0.0),
 )
-"""What a column's name says, two usual units of it, and the factor that makes the second of the first; and
-what is added then."""
+"""What a column's name says, two usual units of it, and the factor that makes the second of the first; what
+is added then; and between which ends a median of many patients lies in the second, where that tells it."""
 
 Conversion = tuple[float, float]
 """The factor that makes one unit of another, and what is added then."""
@@ -92,6 +124,17 @@ def conversion_of(name: str, of: str, to: str) -> Conversion | None:
         if {_bare(of), _bare(to)} == {_bare(first), _bare(second)} and re.search(pattern, name.casefold()):
             return (given[0], given[1]) if _bare(of) == _bare(first) else inverse((given[0], given[1]))
     return None
+
+
+def usual_unit(name: str, median: float) -> str | None:
+    """Return the one unit in which a median of many patients is usual for what a column's name says."""
+    found = {
+        unit
+        for pattern, first, second, factor, offset, *ends in UNITS
+        for unit, value in ((first, median * factor + offset), (second, median))
+        if ends and re.search(pattern, name.casefold()) and ends[0] <= value <= ends[1]
+    }
+    return found.pop() if len(found) == 1 else None
 
 
 def _bare(unit: str) -> str:
@@ -131,26 +174,31 @@ def pairs_of(own: Sequence[str], known: Sequence[str], *, names: bool = False) -
         known: those of the others.
         names: whether they name columns: no two then mean one, and beginnings have four letters or more.
     """
-    found = dict[str, str]()
+    found, plain = dict[str, str](), {one: _plain(one) for one in (*own, *known)}
     for rule in (_equal, _near, lambda a, b: _begins(a, b, 4 if names else 1)):
         for one in own:
             taken = {*own, *found.values()} if names or rule is not _equal else ()
             free = [other for other in known if other not in taken]
-            fits = [other for other in free if rule(_plain(one), _plain(other))]
+            fits = [other for other in free if rule(plain[one], plain[other])]
             if one not in known and one not in found and len(fits) == 1:
                 found[one] = fits[0]
     return found
 
 
 def _plain(text: str) -> str:
-    """Return a text without case, accents, blanks and signs."""
+    """Return a text without case, accents, blanks, signs, and words that a name may have or lack."""
+    text = re.sub(_FILLING, "", text) or text
     for sign, letters in (("ø", "oe"), ("æ", "ae"), ("å", "aa")):
         text = text.casefold().replace(sign, letters)
     return "".join(one for one in unicodedata.normalize("NFKD", text) if one.isalnum())
 
 
 def _equal(a: str, b: str) -> bool:
-    return a == b != "" or any({a, b} <= {*map(_plain, words)} for words in _SAME)
+    return a == b != "" or not _GROUPS.get(a, set()).isdisjoint(_GROUPS.get(b, set()))
+
+
+_WORDS: Final = [{*map(_plain, words)} for words in _SAME]
+_GROUPS: Final = {one: {i for i, words in enumerate(_WORDS) if one in words} for one in set().union(*_WORDS)}
 
 
 def _near(a: str, b: str) -> bool:
@@ -288,7 +336,10 @@ class _Pair:
             other = asdict(b)[key]
             if key in ("unit", "pivot", "censored") and {own, other} & {None, ERROR}:
                 changed[key] = other if own in (None, ERROR) else own
-                guessed += [key] if key == "unit" and own != other else []
+                if key == "unit" and own != other:
+                    guessed.append(key)
+                    which = f"{self._site} has none" if own else "sites before have none"
+                    self._said.append(f"{self._name}: {which}, and is taken to be in {own or other}.")
             elif key == "unit" and own != other:
                 conflicts.append(
                     f"its unit is {own!r}, and {other!r} at {self._site}: give units and its factor"

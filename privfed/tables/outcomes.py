@@ -19,7 +19,7 @@ bin. A bin can hold a single row. Who lies in which cluster stays with the clien
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -92,6 +92,13 @@ class Survival:
         return {name: plain(np.asarray(one).tolist()) for name, one in own.items() if name != "claim"} | {
             "privacy": None if self.claim is None else self.claim.to_dict()
         }
+
+
+def survival_from(said: dict[str, Any]) -> Survival:
+    """Return what `Survival.to_dict` said; the claim stays in what was said."""
+    names = [one.name for one in fields(Survival) if one.name != "claim"]
+    known: dict[str, Any] = {name: np.array(said[name], dtype=np.float64) for name in names}
+    return Survival(**known)
 
 
 def checked_edges(edges: Any) -> FloatArray:

@@ -57,6 +57,12 @@ _WORKS: Final = {
         "",
         "Gower. A General Coefficient of Similarity and Some of Its Properties. Biometrics 27, 1971.",
     ),
+    "survival": (
+        "",
+        "Kaplan and Meier. Nonparametric Estimation from Incomplete Observations. J. Am. Stat. Assoc. 53, "
+        "1958. Mantel. Evaluation of Survival Data and Two New Rank Order Statistics. Cancer Chemother. Rep. "
+        "50, 1966.",
+    ),
     "between": (
         "",
         "Austin. Balance Diagnostics for Comparing the Distribution of Baseline Covariates. Statistics in "
@@ -69,15 +75,21 @@ _WORKS: Final = {
 _SHORT: Final = ("differential privacy", "protected", "against readers of the model")
 _TIED: Final = "\u00a0"
 _STYLE: Final = """
-body { font: 15px/1.5 Georgia, serif; color: #1a1a1a; max-width: 72rem; margin: 2rem auto; padding: 0 1rem }
+:root { color-scheme: light dark; --text: #1a1a1a; --page: #fff; --faint: #555; --rule: #ddd }
+@media (prefers-color-scheme: dark) {
+  :root { --text: #e4e4e4; --page: #161616; --faint: #aaa; --rule: #444 } }
+body { font: 15px/1.5 Georgia, serif; color: var(--text); background: var(--page); max-width: 72rem;
+  margin: 2rem auto; padding: 0 1rem }
 h1 { font-size: 1.6rem; margin: 0 0 .3rem } h2 { font-size: 1.1rem; margin: 1.6rem 0 .3rem }
 .wide { overflow-x: auto } table { border-collapse: collapse; font: 13px/1.35 sans-serif; width: 100% }
-th, td { padding: .28rem .55rem; text-align: right; border-bottom: 1px solid #ddd }
+th, td { padding: .28rem .55rem; text-align: right; border-bottom: 1px solid var(--rule) }
 th:first-child, td:first-child { text-align: left } td:nth-child(n + 2) { min-width: 5.6rem }
-thead th { border-bottom: 2px solid #333 }
-td small { display: block; color: #555; font-size: .78em } p, li { max-width: 46rem } .note { color: #555 }
+thead th { border-bottom: 2px solid var(--text) }
+td small { display: block; color: var(--faint); font-size: .78em }
+p, li { max-width: 46rem } .note { color: var(--faint) }
+figure { background: #fff; margin: 0; max-width: 34rem } figure svg { width: 100%; height: auto }
 @media print { body { margin: 0; max-width: none; font-size: 10pt } table { font-size: 8pt; width: 100% }
-  th, td { padding: .15rem .3rem } tr { break-inside: avoid } .wide { overflow: visible } }
+  th, td { padding: .15rem .3rem } tr, figure { break-inside: avoid } .wide { overflow: visible } }
 @page { margin: 15mm }
 """
 
@@ -95,6 +107,7 @@ class Facts(NamedTuple):
     known: Profiles | None
     checked: Check | None
     between: dict[str, float]
+    curves: str = ""
 
 
 def page(facts: Facts, lines: Sequence[Line], head: Sequence[str], what: str, title: str) -> str:
@@ -129,6 +142,7 @@ def page(facts: Facts, lines: Sequence[Line], head: Sequence[str], what: str, ti
         f"<h2>The clusters</h2>{_listed(apart)}"
         f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
         f'<p class="note">{escape(_legend(what, facts))}</p>'
+        f"{f'<h2>Survival</h2><figure>{facts.curves}</figure>' if facts.curves else ''}"
         f"<h2>What was protected, and from whom</h2><p>{escape(_protected(facts.result))}</p>"
         f"<h2>Methods</h2><p>{escape(_methods(facts))}</p>{_listed(_references(facts))}</body></html>\n"
     )
@@ -208,13 +222,14 @@ def _protected(result: Any) -> str:
 def _methods(facts: Facts) -> str:
     """Return a paragraph for the methods of a paper."""
     result, schema = facts.result, facts.schema
+    rounds = "round" if result.n_iter == 1 else "rounds"
     scale = "not scaled" if result.scaling is None else f"scaled over all sites ({result.scaling['kind']})"
     scale = "mapped to [0, 1] by declared ranges" if schema is not None and schema.scale == "range" else scale
     asked = "Sizes, means and spreads of the clusters are secure sums over all sites, asked after the fit."
     noised = "Sizes and means are those of the noised totals of the fit."
     return (
         f"Rows of {len(result.clients)} sites were clustered into {len(result.centroids)} clusters by "
-        f"{_WORKS.get(result.algorithm, (result.algorithm,))[0]}, in {result.n_iter} rounds"
+        f"{_WORKS.get(result.algorithm, (result.algorithm,))[0]}, in {result.n_iter} {rounds}"
         f"{'' if result.converged else ', without converging'}. "
         f"Columns were {scale}{', and each category is its own column' if schema and schema.blocks else ''}. "
         f"Sites answered by {_WORKS.get(result.protocol, (result.protocol,))[0]} and kept rows. "
@@ -227,4 +242,8 @@ def _references(facts: Facts) -> list[str]:
     """Return the works that the methods rest on."""
     protocol = "masked" if "masked" in facts.result.protocol else facts.result.protocol
     used = (facts.result.algorithm, protocol, "category" if facts.schema and facts.schema.blocks else "")
-    return [_WORKS[one][1] for one in (*used, "between" * bool(facts.between)) if one in _WORKS]
+    return [
+        _WORKS[one][1]
+        for one in (*used, "between" * bool(facts.between), "survival" * bool(facts.curves))
+        if one in _WORKS
+    ]

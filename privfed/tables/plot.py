@@ -38,8 +38,9 @@ class SurvivalDisplay(Display):
             curve, low, high = (np.r_[1.0, one[:, i]] for one in (found.survival, found.low, found.high))
             (line,) = ax.step(times, curve, where="post", label=f"{name} ({found.at_risk[0, i]:,.0f})")
             ax.fill_between(times, low, high, step="post", alpha=0.15, color=line.get_color(), linewidth=0)
+        sure = "< 0.001" if found.p_value < 0.001 else f"= {found.p_value:.2g}"
         ax.set_title(
-            f"log-rank p = {found.p_value:.2g}; bands: {found.level:.0%} at each time",
+            f"log-rank p {sure}; bands: {found.level:.0%} at each time",
             fontsize="small",
             color="#444444",
         )

@@ -329,3 +329,97 @@ def test_a_draft_of_any_table_reads_that_table(
         assert all(one.key in ("", *schema.columns[one.column].guessed) for one in found.guesses if one.key)
         for private in (False, True):
             assert np.isfinite(read_described(path, schema, private=private).features).all()
+
+
+@pytest.mark.parametrize(
+    "months",
+    [
+        "Januar Februar März April Mai Juni Juli August September Oktober November Dezember",
+        "januar februar marts april maj juni juli august september oktober november december",
+        "Jan. Feb. Mär. Apr. Mai Jun. Jul. Aug. Sep. Okt. Nov. Dez.",
+        "January February March April May June July August September October November December",
+    ],
+)
+def test_months_in_full_in_three_languages_are_days(months: str, tmp_path: Path) -> None:
+    lines = [f"{one.day}. {months.split()[one.month - 1]} {one.year}" for one in DAYS]
+    found = drafted(tmp_path, lines)
+    assert days_of(tmp_path, parse(found.to_toml())) == DAYS
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "unit"),
+    [
+        ("Blood Glucose", [4.5 + i / 20 for i in range(40)], "mmol/l"),
+        ("glucose", [81 + i for i in range(40)], "mg/dl"),
+        ("Kreatinin", [0.7 + i / 50 for i in range(40)], "mg/dl"),
+        ("Hb", [7.1 + i / 20 for i in range(40)], "mmol/l"),
+        ("hemoglobin", [11 + i / 10 for i in range(40)], "g/dl"),
+        ("Haemoglobin", [110 + i for i in range(40)], "g/l"),
+        ("temp", [97 + i / 10 for i in range(40)], "°F"),
+        ("weight", [3 + i / 10 for i in range(40)], None),
+        ("HbA1c", [5 + i / 10 for i in range(40)], "%"),
+        ("increase", [80 + i for i in range(40)], None),
+        ("x", [6 + i / 10 for i in range(40)], None),
+    ],
+)
+def test_a_unit_is_guessed_where_the_median_is_usual_in_one_alone(
+    name: str, values: list[float], unit: str | None, tmp_path: Path
+) -> None:
+    found = drafted(tmp_path, [f"{one:.2f}" for one in values], name)
+    assert found.schema.columns[name].unit == unit
+    assert ("unit" in found.schema.columns[name].guessed) == (unit is not None)
+    assert any(one.key == "unit" for one in found.guesses) == (unit is not None)
+
+
+def test_encoding_and_decimal_commas_are_found_and_said(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    lines = ["køn;vægt", *(f"{'MK'[i % 2]};{60 + i % 30},{i % 10}" for i in range(40))]
+    path.write_text("\n".join(lines), encoding="latin-1")
+    found = draft_schema(path)
+    assert (found.schema.files["t"].encoding, found.schema.files["t"].decimal) == ("cp1252", ",")
+    assert [*found.schema.columns] == ["køn", "vægt"] and len(found.guesses) >= 2
+    assert read_described(path, parse(found.to_toml())).checked().features[0, -1] == 60.0
+    # A mix of encodings, and commas that may stand between thousands, are errors.
+    path.write_bytes("navn\nKøge\n".encode() + "Århus\n".encode("latin-1"))
+    with pytest.raises(DataError):
+        draft_schema(path)
+    path.write_text("x;y\n" + "".join(f"1,{i:03d};{i}\n" for i in range(40)))
+    with pytest.raises(DataError):
+        draft_schema(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "key"),
+    [
+        (
+            "seen",
+            [f"2020-01-{1 + i:02d}" if i % 2 else f"{1 + i:02d}/01/2020" for i in range(28)] * 2,
+            "kind",
+        ),
+        ("crp", ["below 5" if i % 3 else f"{7 + i % 9}" for i in range(60)], "kind"),
+        ("q", ["9" if i % 10 == 0 else f"{1 + i % 5}" for i in range(60)], "codes"),
+        ("kg", ["0" if i % 10 == 0 else f"{60 + i % 30}" for i in range(60)], "codes"),
+        ("seen", ["0000-00-00" if i % 9 == 0 else f"2020-01-{1 + i % 28:02d}" for i in range(60)], "codes"),
+    ],
+)
+def test_what_may_lose_data_is_said(name: str, lines: list[str], key: str, tmp_path: Path) -> None:
+    found = drafted(tmp_path, lines, name)
+    assert key in [one.key for one in found.guesses if one.column == name]
+    assert key in found.schema.columns[name].guessed
+
+
+@pytest.mark.parametrize("name", ["paid", "uric acid", "tid", "valid"])
+def test_a_name_that_ends_in_id_is_no_ids_name(name: str, tmp_path: Path) -> None:
+    assert drafted(tmp_path, [f"{31 * i}" for i in range(60)], name).schema.columns[name].kind == "number"
+
+
+def test_numbers_with_other_blanks_and_signs_are_read(tmp_path: Path) -> None:
+    lines = ["\u22121\u00a0200.5", "2\u202f000", "3 000", "-0"]
+    found = drafted(tmp_path, lines * 10, thousands=" ")
+    values = read_described(tmp_path / "t.csv", parse(found.to_toml())).checked().features[:4, 0]
+    np.testing.assert_array_equal(values, [-1200.5, 2000.0, 3000.0, 0.0])
+
+
+def test_a_table_without_rows_has_no_draft(tmp_path: Path) -> None:
+    with pytest.raises(DataError):
+        drafted(tmp_path, [])

@@ -256,6 +256,31 @@ def test_check_proposes_the_conversion_of_a_file_in_another_unit(tmp_path: Path)
     assert "% to mmol/mol" in found[1].what and "[10.93, -23.5]" in found[1].remedy
 
 
+def test_a_unit_that_one_site_has_alone_is_said() -> None:
+    drafts = [("a", column("number")), ("b", column("number", unit="kg")), ("c", column("number"))]
+    whole, said = merge(drafts)
+    assert (whole.columns["x"].unit, whole.columns["x"].guessed) == ("kg", ("unit",))
+    assert len(said) == 2 and all("kg" in one for one in said)
+
+
+@pytest.mark.parametrize(
+    ("own", "known"),
+    [
+        ("admit_date", "Indlagt"),
+        ("Date of Admission", "Aufnahmedatum"),
+        ("dept", "Afdeling"),
+        ("Patient age", "Alter"),
+    ],
+)
+def test_names_are_one_but_for_words_that_say_nothing(own: str, known: str) -> None:
+    assert pairs_of([own], [known], names=True) == {own: known}
+    assert pairs_of(["date"], ["Indlagt"], names=True) == {}
+
+
+def test_long_lists_of_categories_are_compared_in_little_time() -> None:
+    assert pairs_of([f"a{i:03d}" for i in range(300)], [f"b{i:03d}" for i in range(300)]) == {}
+
+
 def column(kind: Any, **given: Any) -> Schema:
     return Schema(columns={"x": Column(kind=kind, **given), "y": Column(kind="number")})
 

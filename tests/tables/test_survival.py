@@ -224,6 +224,9 @@ def test_the_command_prints_what_pooled_rows_have_and_keeps_it(home: Path) -> No
     found = json.loads(said)
     assert found["statistic"] == pytest.approx(37.703736434288494) and sorted(found["median"]) == [11, 15, 26]
     assert json.loads((home / "run" / "survival.json").read_text()) == found
+    run("profile", home / "run", "--ask", "--out", home / "page.html", "--names", "long,short,mid")
+    page = (home / "page.html").read_text()
+    assert "<h2>Survival</h2>" in page and page.count("<svg") == 1 and "short (" in page and "Kaplan" in page
     text = run("survival", home / "run", home / "t.csv", *EXACT, "--picture").output
     assert (home / "run" / "survival.png").read_bytes().startswith(b"\x89PNG")
     assert "chi-squared 37.7, df 2" in text and "median" in text

@@ -24,7 +24,9 @@ from privfed.federation.opening import OPTIONS
 from privfed.metrics.profiles import Profiles, clients_per_cluster, profiles
 from privfed.privacy.claim import one_line
 from privfed.tables.checking import Check, check_tables
+from privfed.tables.commands.surviving import SURVIVAL
 from privfed.tables.described_clients import units_of
+from privfed.tables.outcomes import survival_from
 from privfed.tables.page import Facts, page
 from privfed.tables.profiled import apart_lines, differences, lines_of
 from privfed.tables.schema import DATE, Schema, parse
@@ -96,10 +98,9 @@ def profile(
     if kind in DRAWN and known is None:
         raise RunFolderError(f"{run_folder} has no exact profile to draw in {out}; name a table with --out.")
     if out is not None and kind == ".html":
-        checked = _checked(run, result, schema)
-        rewrite(
-            out, page(Facts(result, run, schema, known, checked, between), lines, head, what, title).encode()
-        )
+        checked, curves = _checked(run, result, schema), _curves(run_folder, names)
+        facts = Facts(result, run, schema, known, checked, between, curves)
+        rewrite(out, page(facts, lines, head, what, title).encode())
     elif out is not None and kind not in DRAWN:
         write_table(out, _long(result, known, schema, between))
     elif known is not None and (out is not None or (picture and not as_json)):
@@ -171,6 +172,20 @@ def _checked(run: Run, result: Profiled, schema: Schema | None) -> Check | None:
         if schema is not None and result.privacy is None and Path(run.source.path).exists():
             return check_tables(run.source.path, schema)
     return None
+
+
+def _curves(folder: Path, names: tuple[str, ...]) -> str:
+    """Return the picture of what `privfed survival` asked last of a run, "" if it asked nothing."""
+    if not (folder / SURVIVAL).exists():
+        return ""
+    # Imported here, as matplotlib takes long to load.
+    from privfed.plot import SurvivalDisplay, figure_of, save
+
+    said = read_result(folder, dict[str, Any], SURVIVAL)
+    claim = claim_from(said["privacy"])
+    shown = SurvivalDisplay(survival_from(said), names, said.get("time", "time"))
+    path = save(figure_of(shown, claim=claim), folder / "survival.svg", claim)
+    return "<svg" + path.read_text(encoding="utf-8").partition("<svg")[2]
 
 
 def _long(

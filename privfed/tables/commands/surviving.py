@@ -96,7 +96,8 @@ def survival(
     if declared.budget is not None:
         check_run(Path(declared.budget), run_folder / PAYMENT)
     found = survival_of(rows, centers, edges=edges, level=level, **options)
-    rewrite(run_folder / SURVIVAL, pretty(found.to_dict()))
+    said = found.to_dict() | {"time": time}
+    rewrite(run_folder / SURVIVAL, pretty(said))
     curves = np.stack([found.survival, found.low, found.high, found.at_risk], axis=-1)
     lines = [
         [
@@ -110,7 +111,7 @@ def survival(
         ["later", *(f"{one:.0f} at risk" for one in found.beyond)],
     ]
     answer(
-        found.to_dict(),
+        said,
         as_json,
         table(
             (time, *(f"cluster {i}" for i in range(len(centers)))),
