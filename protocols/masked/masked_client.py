@@ -350,7 +350,8 @@ class MaskedClient(JoiningClient):
         signed = proof_data(pending.header, self._me, proving.root, message.sigma, proof)
         keys = msgspec.structs.replace(keys, pending=msgspec.structs.replace(pending, proving=None))
         keys, preparations = self._prepare(keys, message.upcoming)
-        return keys, Proof(memoryview(proof), Identity(keys.signing).sign(signed), preparations)
+        signature = Identity(keys.signing).sign(signed)
+        return keys, Proof(grid.statement.digest, memoryview(proof), signature, preparations)
 
     def _unmask(self, keys: Fit, number: int, message: UnmaskRequest) -> tuple[Fit, Message]:
         """Stage B: give shares of each living neighbour's b and each lost one's e, never both."""

@@ -187,9 +187,11 @@ class ProveRequest(Message, frozen=True):
 class Proof(Message, frozen=True):
     """Brings the proof that what the client committed to meets the statement (up).
 
-    The signature is that of the client's key of the fit, over root, sigma and proof.
+    The signature is that of the client's key of the fit, over root, sigma and proof. `statement` is the
+    digest of the statement as the client computed it: machines may compute other floats.
     """
 
+    statement: Key
     proof: memoryview
     signature: Signature
     preparations: Items[Preparation] = ()

@@ -330,6 +330,8 @@ class RoundState:
     def settle(self, sigma: bytes, signers: Mapping[int, bytes]) -> dict[int, str]:
         """Add the uploads whose proofs hold; the others are lost. Return by which check each proof fails.
 
+        A client that computed another statement is lost, and no liar: its machine computes other floats.
+
         Args:
             sigma: that clients proved by.
             signers: client -> its key of the fit.
@@ -341,6 +343,8 @@ class RoundState:
                 signed = proof_data(self._header, client, upload.root, sigma, one.proof)
                 context = proof_context(self._header, client)
                 try:
+                    if one.statement != grid.statement.digest:
+                        raise ProofError("statement")
                     if not holds(signers[client], one.signature, signed):
                         raise ProofError("signature")
                     own = verify(grid.statement, upload.root, context, sigma, bytes(one.proof))

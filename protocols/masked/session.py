@@ -42,6 +42,7 @@ LIED = (
 UNDECIDED = "it or another says that what one sealed for the other does not open; no evidence says who lies"
 DEALT = "it gave or dealt other shares than follow from opened secrets, towards more than half of the others"
 FORGED = "its signature over its own upload does not hold"
+OTHER, OTHER_STATEMENT = "its machine computes another statement of the same question", "proof:statement"
 VIOLATED = "its proof shows an answer that its own rows cannot give, or does not hold"
 REJECTED = "it rejected valid signatures of others"
 """Why a client is left out of all later sums."""
@@ -222,8 +223,9 @@ class MaskedSession(Preparing):
         requests = {i: ProveRequest(self._sigma, *self._ahead(i, ())) for i in state.living}
         yield from self._asked(state, "prove", requests, (), Proof, state.prove)
         failed = state.settle(self._sigma, {i: one.signing for i, one in self._listed.items()})
-        self._out |= {i: f"{VIOLATED} ({code})" for i, code in failed.items()}
-        state.note({}, {i: self._out[i] for i in failed}, "prove")
+        said = {i: f"{OTHER if code == OTHER_STATEMENT else VIOLATED} ({code})" for i, code in failed.items()}
+        self._out |= {i: why for i, why in said.items() if failed[i] != OTHER_STATEMENT}
+        state.note({}, said, "prove")
 
     def _unmask(self, state: RoundState, slots: tuple[Slot, ...]) -> Steps[None]:
         self._keep(state, unmasked=True)

@@ -42,6 +42,9 @@ DIGIT_BITS = 40
 MOST_BITS = 62
 """Below 2 to this power lie sums of a digit over a cohort, and of a form's terms: a quarter of the prime."""
 
+MOST_NUMBERS = 1 << 15
+"""Most numbers of an answer that is proven: a proof takes some 100 times the memory of the answer."""
+
 PRECISION, COARSER = 2.0**-10, 5
 """Most by which a proven end of a row's range lies outside the declared one, in widths of the range; and how
 many bits more where it would not fit into the field otherwise."""
@@ -79,8 +82,9 @@ class ProvenGrid(Layout):
         self._most = MOST_BITS - max(n_clients - 1, 0).bit_length()
         self.step: FloatArray = np.ldexp(1.0, np.frexp(spec.resolution)[1] - 1)
         self._ends = [np.floor(spec.low / self.step), np.ceil(spec.high / self.step)]
-        if self._most < DIGIT_BITS or not np.isfinite(self._ends).all():
-            raise _refused(spec.entries[0].name, f"a sum over {n_clients} clients takes too many bits")
+        if self._most < DIGIT_BITS or spec.size > MOST_NUMBERS or not np.isfinite(self._ends).all():
+            many = f"{spec.size} numbers of {n_clients} clients take too many bits"
+            raise _refused(spec.entries[0].name, many)
         bits = np.frexp(np.maximum(*map(np.abs, self._ends)))[1]
         self._below: Ints = np.where(bits > self._most, bits - DIGIT_BITS, 0)
         self._pairs = [
@@ -137,13 +141,14 @@ class ProvenGrid(Layout):
             raise _refused(entry.name, "its weights take too many bits, or may be negative")
         ratio = self.step[weights] / np.ldexp(self.step, self._below)[values]
         # Bits by which steps become finer: the fewest for whole ends, else as many as fit.
-        finest = max(0, int(np.ceil(-np.log2(ratio * width * PRECISION)).max()))
+        # By exponents, not logarithms, whose last bit may be another on another machine.
+        finest = max(0, 1 - int(np.frexp(ratio * width * PRECISION)[1].min()))
         whole = [
             m for m in range(finest) if not any((np.ldexp(e * ratio, m) % 1.0).any() for e in (low, high))
         ]
         tops = np.ldexp(np.maximum(*(np.abs(end[values]) for end in self._ends)), -self._below[values])
         largest = tops + size * ratio * heaviest + 2.0
-        room = self._most - int(np.ceil(np.log2(largest.max())))
+        room = self._most - int(np.frexp(largest.max())[1])
         finer = min([*whole[:1], finest, max(room, finest - COARSER)])
         if finer > room:
             raise _refused(entry.name, "a form of it could wrap in the field of the proof")

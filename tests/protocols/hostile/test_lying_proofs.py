@@ -28,7 +28,7 @@ from privfed.protocols.masked.masked_messages import (
     UnmaskRequest,
     Upload,
 )
-from privfed.protocols.masked.session import VIOLATED
+from privfed.protocols.masked.session import OTHER, OTHER_STATEMENT, VIOLATED
 from privfed.protocols.masked.statements import ProvenGrid
 from privfed.protocols.setup.setup_messages import Channel, Envelope
 from privfed.protocols.valid.proof import new_sigma, sigma_hash_of
@@ -262,7 +262,9 @@ class Roots:
     def signed(self, client: int, proof: bytes) -> Proof:
         keys = self.run.state(client).keys
         about = proof_data(keys.pending.header, client, self.roots[client], self.sigma, proof)
-        return Proof(memoryview(proof), Identity(keys.signing).sign(about))
+        own = self.run.session._agreement  # type: ignore[attr-defined]
+        digest = ProvenGrid(QUESTION, len(own.configuration.clients)).statement.digest
+        return Proof(digest, memoryview(proof), Identity(keys.signing).sign(about))
 
 
 @pytest.mark.parametrize(
@@ -334,6 +336,16 @@ def test_a_root_that_is_not_that_of_what_is_proven_names_its_client() -> None:
     run = proven()
     lying(run, (2, "collect", lambda message: msgspec.structs.replace(message, root=bytes(32))))
     assert run.open(QUESTION).rejected == {2: f"{VIOLATED} (proof:signature)"}
+
+
+def test_a_client_whose_machine_computes_another_statement_is_lost_and_no_liar() -> None:
+    run = proven()
+    lying(run, (3, "prove", lambda message: msgspec.structs.replace(message, statement=bytes(32))))
+    total = run.open(QUESTION)
+    assert_right(run, total, {3})
+    assert total.rejected == {3: f"{OTHER} ({OTHER_STATEMENT})"}
+    run.engine.change_replies = None
+    assert_right(run, run.open(QUESTION), set())
 
 
 def test_a_proof_that_does_not_come_costs_what_a_lost_client_costs() -> None:
