@@ -68,7 +68,12 @@ VERIFIED = Masked(verified=True)
 
 
 @pytest.mark.parametrize(
-    "protocol", ["plain", "masked", "group-masked", "ckks", pytest.param(VERIFIED, id="masked-verified")]
+    "protocol",
+    [
+        *("plain", "masked", "group-masked", "ckks"),
+        pytest.param(VERIFIED, id="masked-verified"),
+        pytest.param("masked-proven", marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.few(2)
 def test_each_sum_gives_the_same_over_processes(protocol: Any, engine: ProcessEngine) -> None:
@@ -100,6 +105,7 @@ def test_a_claim_is_the_same_over_processes(protocol: Any, engine: ProcessEngine
         pytest.param("masked", "unmask", 2, marks=pytest.mark.slow),
         ("group-masked", "collect", 5),
         pytest.param(VERIFIED, "collect", 3, id="masked-verified"),
+        pytest.param("masked-proven", "prove", 2, marks=pytest.mark.slow),
         pytest.param(VERIFIED, "unmask", 2, id="masked-verified-unmask", marks=pytest.mark.slow),
     ],
 )

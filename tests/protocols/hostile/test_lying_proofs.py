@@ -35,6 +35,7 @@ from privfed.protocols.valid.proof import new_sigma, sigma_hash_of
 from privfed.protocols.valid.statement import Forms, P, Statement
 from privfed.questions.lloyd import LloydSums
 from tests.protocols.federations import Sums, vectors, wide_vectors
+from tests.protocols.sparse import small_graphs
 from tests.protocols.tapes import Nonsense, resealed
 
 N, K, D, ROWS = 5, 2, 1, 10
@@ -204,6 +205,18 @@ def test_an_answer_of_no_rows_names_its_client_and_the_total_is_that_of_the_othe
     assert_right(run, total, {3})
     assert total.rejected.keys() == {3}
     assert [one.stage for one in run.transcript.records if hasattr(one, "stage")].count("unmask") in (0, 2)
+
+
+def test_on_a_sparse_graph_a_violator_is_named_too(
+    violators: Violators, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_graphs(monkeypatch)
+    run = proven(12)
+    assert_right(run, run.open(QUESTION), set())
+    violators.moves = {5: MOVES["sums without rows"]}
+    total = run.open(QUESTION, 0, (0,), Fault(8, "prove"))
+    assert_right(run, total, {5, 8})
+    assert total.rejected.keys() == {5} and total.dropped == {5: "prove", 8: "prove"}
 
 
 def test_two_violators_are_both_named(violators: Violators) -> None:
