@@ -218,7 +218,7 @@ def words_of(question: bytes, n_clients: int, agreed: Configuration) -> tuple[Gr
         grid = grid_of(question, n_clients, agreed.terms.slotted > 0)
         return grid, grid.checked(CHECK_WORDS if agreed.terms.verified else 0)
     proven = proven_grid_of(question, n_clients)
-    # Totals of the first pad stay below 2^192, so that both are one number of 384 bits.
+    # Totals of a pad stay below 2^192, so that all pads are one number.
     return proven, Layout(proven.size, 0, PAD_WORDS)
 
 

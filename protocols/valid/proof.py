@@ -43,9 +43,9 @@ COLUMNS = 190
 WIDTHS = tuple(1 << power for power in range(9, 15))
 """Numbers of coefficients k of which the one with the shortest proof is taken."""
 
-CODE_TESTS, REPEATS = 3, 2
+CODE_TESTS, REPEATS, FUNCTIONALS = 3, 2, 8
 _TESTS = ("code", "linear", "quadratic")
-PAD_WORDS, PAD_BITS = 3 * REPEATS, 172
+PAD_WORDS, PAD_BITS = 3 * FUNCTIONALS, 172
 SIGMA_BYTES = ROOT_BYTES = SALT_BYTES = 32
 _RATE = 8
 
@@ -70,7 +70,7 @@ class Committed(NamedTuple):
 
     Attributes:
         root: of the Merkle tree, 32 bytes; it goes to the server with the upload.
-        pads: the two pads, three words each, lowest first: uint64 of shape (6,). They are masked.
+        pads: eight pads, three words each, lowest first: uint64 of shape (24,). They are masked.
         key: 32 bytes from which all that is secret follows. It stays with the client until `prove`.
     """
 
@@ -131,7 +131,7 @@ def prove(statement: Statement, digits: IntArray, key: bytes, context: bytes, si
 
 
 def verify(statement: Statement, root: bytes, context: bytes, sigma: bytes, proof: bytes) -> Field:
-    """Return v, uint64 of shape (2,), of a proof that holds.
+    """Return v, uint64 of shape (8,), of a proof that holds.
 
     Args:
         statement: what is proven.
@@ -156,8 +156,12 @@ def ceiling(statement: Statement) -> int:
 
 
 def functional(sigma: bytes, size: int) -> Field:
-    """Return the coefficients of both functionals of digits, uint64 of shape (2, size), below p."""
-    return _public(digest("valid functional", sigma), REPEATS, size)
+    """Return the coefficients of the functionals of digits, uint64 of shape (8, size), below p.
+
+    Two would do for one liar. Of l liars who act together each can fall silent once it has seen sigma: they
+    choose among 2^l totals, of which a wrong one passes with chance 2^l p^-8.
+    """
+    return _public(digest("valid functional", sigma), FUNCTIONALS, size)
 
 
 def totals_hold(statement: Statement, sigma: bytes, totals: IntArray, pads: Words, v: Field) -> bool:
@@ -167,8 +171,8 @@ def totals_hold(statement: Statement, sigma: bytes, totals: IntArray, pads: Word
         statement: its digits' ranges are those of all clients.
         sigma: as shown.
         totals: the opened words read as whole numbers, int64 of shape (statement.size,).
-        pads: the opened pads, uint64 of shape (6,).
-        v: what `verify` returned for each client of the sum, uint64 of shape (n, 2).
+        pads: the opened pads, uint64 of shape (24,).
+        v: what `verify` returned for each client of the sum, uint64 of shape (n, 8).
     """
     n = len(v)
     if not 0 < n <= statement.clients or ((totals < n * statement.low) | (totals > n * statement.high)).any():
@@ -215,11 +219,11 @@ def _public(seed: bytes, *shape: int) -> Field:
 
 def _numbers(pads: Words) -> Field:
     """Return pads, three words each, modulo p."""
-    return np.array([to_integer(pad) % P for pad in np.split(pads, REPEATS)], dtype=np.uint64)
+    return np.array([to_integer(pad) % P for pad in np.split(pads, FUNCTIONALS)], dtype=np.uint64)
 
 
 def _answered(coefficients: Field, digits: IntArray, pads: Words) -> Field:
-    """Return both functionals of digits or totals, plus pads: uint64 of shape (2,)."""
+    """Return the functionals of digits or totals, plus pads: uint64 of shape (8,)."""
     found = _field().combined(coefficients, _residues(digits).reshape(1, -1))[:, 0]
     return _field().sums(found, _numbers(pads))  # type: ignore[no-any-return]
 
@@ -266,7 +270,7 @@ class _Layout:
     def shapes(self) -> list[tuple[int, int]]:
         """Shapes of what a proof begins with: v, three kinds of polynomials, columns, their salts."""
         wide, shown = (REPEATS, 2 * self.k), (self.columns, self.n_rows + CODE_TESTS + 2 * REPEATS)
-        return [(1, REPEATS), (CODE_TESTS, self.k), wide, wide, shown, (self.columns, SALT_BYTES // 8)]
+        return [(1, FUNCTIONALS), (CODE_TESTS, self.k), wide, wide, shown, (self.columns, SALT_BYTES // 8)]
 
     @property
     def least(self) -> int:
@@ -317,7 +321,7 @@ def _arranged(statement: Statement, columns: int, widths: tuple[int, ...]) -> _L
     ranges = np.concatenate([(statement.high - statement.low)[own], forms.high - forms.low])
     bits = (ranges[:, None] >> np.arange(63) > 0).sum(axis=1)
     order = np.argsort(-bits, kind="stable")[: np.count_nonzero(bits)]
-    n_values = REPEATS + int(statement.implied.sum())
+    n_values = FUNCTIONALS + int(statement.implied.sum())
 
     def size(k: int) -> int:
         rows = -(-n_values // (k - columns)) + int(bits[order][:: k - columns].sum())
@@ -443,14 +447,14 @@ class _Challenge:
         self._bits = _public(digest("valid bits", first), REPEATS, layout.n_rows - layout.n_value_rows)
         # What tests v does: else v could be chosen so that it makes up for what is wrong elsewhere.
         self._seed = digest("valid answer", first, _bytes(v))
-        self._each = _public(self._seed, REPEATS, REPEATS + len(stated.forms.low))
+        self._each = _public(self._seed, REPEATS, FUNCTIONALS + len(stated.forms.low))
 
     def _digits(self) -> Field:
         """Return each digit's coefficient in both linear tests, (2, size)."""
         compiled, forms = _field(), self.layout.statement.forms
-        found = compiled.combined(self._each[:, :REPEATS], self._shown.T)
+        found = compiled.combined(self._each[:, :FUNCTIONALS], self._shown.T)
         coefficients = _residues(forms.coefficient)
-        for digits, each in zip(found, self._each[:, REPEATS:], strict=True):
+        for digits, each in zip(found, self._each[:, FUNCTIONALS:], strict=True):
             compiled.sums.at(digits, forms.digit, compiled.products(coefficients, each[forms.form]))
         return found  # type: ignore[no-any-return]
 
@@ -473,10 +477,10 @@ class _Challenge:
         layout, compiled = self.layout, _field()
         together = compiled.combined(layout.weights, rows)
         digits, implied = self._digits(), layout.statement.implied
-        parts = self._each[:, :REPEATS], digits[:, implied], digits[:, ~implied]
+        parts = self._each[:, :FUNCTIONALS], digits[:, implied], digits[:, ~implied]
         linear = np.empty((REPEATS, len(rows)), dtype=np.uint64)
         for one, each in zip(
-            linear, np.concatenate([*parts, _minus(self._each[:, REPEATS:])], axis=1), strict=True
+            linear, np.concatenate([*parts, _minus(self._each[:, FUNCTIONALS:])], axis=1), strict=True
         ):
             table = np.zeros((layout.k, len(layout.places)), dtype=np.uint64)
             table[: layout.slots] = compiled.products(each[layout.places], layout.factors).T

@@ -578,7 +578,7 @@ def test_the_upload_of_a_proven_sum_has_pads_after_its_words() -> None:
 
     lying(run, *((i, "collect", see) for i in range(N)))
     run.open(QUESTION)
-    assert sizes == {8 * (K + K * D + 2 + 6)}
+    assert sizes == {8 * (K + K * D + 2 + 24)}
 
 
 def test_a_server_may_leave_out_proofs_and_opens_no_more_for_it() -> None:

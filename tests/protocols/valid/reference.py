@@ -11,7 +11,7 @@ from hashlib import sha256, shake_256
 from itertools import chain, pairwise
 
 P = 2**64 - 2**32 + 1
-COLUMNS, RATE = 190, 8
+COLUMNS, RATE, FUNCTIONALS = 190, 8, 8
 
 
 def bound(tag: str, *parts: bytes | int) -> bytes:
@@ -78,7 +78,7 @@ class Table:
         self.implied = stated.implied()
         own = [i for i in range(len(stated.low)) if i not in self.implied]
         ranges = [stated.high[i] - stated.low[i] for i in own] + [b - a for _, a, b in stated.forms]
-        values = [*("pad 0", "pad 1"), *(("digit", i) for i in self.implied)]
+        values = [("pad", h) for h in range(FUNCTIONALS)] + [("digit", i) for i in self.implied]
         names = [("digit", i) for i in own] + [("form", q) for q in range(len(stated.forms))]
         items = [(name, most) for name, most in zip(names, ranges, strict=True) if most]
         items.sort(key=lambda one: -one[1].bit_length())
@@ -115,7 +115,7 @@ def holds(stated: Stated, root: bytes, context: bytes, sigma: bytes, proof: byte
     table = Table(stated)
     k, slots, m = table.k, table.slots, len(table.rows)
     n = RATE * k
-    counts = [2, *[k] * 3, *[2 * k] * 4, COLUMNS * (m + 7)]
+    counts = [FUNCTIONALS, *[k] * 3, *[2 * k] * 4, COLUMNS * (m + 7)]
     ends = [0]
     for one in counts:
         ends.append(ends[-1] + 8 * one)
@@ -132,7 +132,8 @@ def holds(stated: Stated, root: bytes, context: bytes, sigma: bytes, proof: byte
     code = stream(hashed("valid code", first), 3 * m)
     quadratic = stream(hashed("valid bits", first), 2 * (m - table.n_values))
     seed = hashed("valid answer", first, listed(v))
-    each, width = stream(seed, 2 * (2 + len(stated.forms))), 2 + len(stated.forms)
+    width = FUNCTIONALS + len(stated.forms)
+    each = stream(seed, 2 * width)
     answer = [[*chain(*polynomials[a:b])] for a, b in ((0, 3), (3, 5), (5, 7))]
     data = shake_256(hashed("valid columns", seed, *map(listed, answer))).digest(4 * COLUMNS * 64)
     places: list[int] = []
@@ -156,18 +157,21 @@ def holds(stated: Stated, root: bytes, context: bytes, sigma: bytes, proof: byte
     assert level == {0: root} and not hashes
 
     # What each variable weighs in the two linear tests, and what these come to.
-    shown_f = stream(hashed("valid functional", sigma), 2 * len(stated.low))
-    functional = shown_f[: len(stated.low)], shown_f[len(stated.low) :]
+    n_digits = len(stated.low)
+    factors = stream(hashed("valid functional", sigma), FUNCTIONALS * n_digits)
+    functional = [factors[at : at + n_digits] for at in range(0, len(factors), n_digits)]
     weights, sums = [], []
     for each_of in (each[:width], each[width:]):
-        of: dict[object, int] = {"pad 0": each_of[0], "pad 1": each_of[1]}
-        right = each_of[0] * v[0] + each_of[1] * v[1]
+        of: dict[object, int] = {("pad", h): one for h, one in enumerate(each_of[:FUNCTIONALS])}
+        right = sum(g * one for g, one in zip(each_of, v, strict=False))
         for i, low in enumerate(stated.low):
-            weight = each_of[0] * functional[0][i] + each_of[1] * functional[1][i]
-            weight += sum(g * form[0].get(i, 0) for g, form in zip(each_of[2:], stated.forms, strict=True))
+            weight = sum(g * one[i] for g, one in zip(each_of, functional, strict=False))
+            weight += sum(
+                g * form[0].get(i, 0) for g, form in zip(each_of[FUNCTIONALS:], stated.forms, strict=True)
+            )
             of["digit", i] = weight % P
             right -= 0 if i in table.implied else weight * low
-        for q, (g, (_, low, _)) in enumerate(zip(each_of[2:], stated.forms, strict=True)):
+        for q, (g, (_, low, _)) in enumerate(zip(each_of[FUNCTIONALS:], stated.forms, strict=True)):
             of["form", q] = -g % P
             right += g * low
         weights.append(of)

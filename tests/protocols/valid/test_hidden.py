@@ -89,9 +89,9 @@ class Seen:
         layout, challenge, places = self.layout, self.challenge, self.places
         k, n = layout.k, layout.n_rows
         without = proof._answered(
-            functional(self.exchange.sigma, len(digits)), digits, np.zeros(6, np.uint64)
+            functional(self.exchange.sigma, len(digits)), digits, np.zeros(proof.PAD_WORDS, np.uint64)
         )
-        pads = np.zeros(6, dtype=np.uint64)
+        pads = np.zeros(proof.PAD_WORDS, dtype=np.uint64)
         pads[::3] = compiled_field.sums(self.v[0], proof._minus(without))
         nothing = np.zeros((layout.columns, n), dtype=np.uint64)
         arguments = self.exchange.statement, digits, pads

@@ -252,7 +252,7 @@ def test_a_pad_cannot_make_up_for_an_upload_before_sigma_is_known() -> None:
     uploaded = exchange.digits + np.array([0, 0, 5, 0])
     known = proof.functional(exchange.sigma, 4)[:, 2]
     pads = exchange.committed.pads.copy()
-    for at, factor in zip((0, 3), known.tolist(), strict=True):
+    for at, factor in zip(range(0, proof.PAD_WORDS, 3), known.tolist(), strict=True):
         pads[at : at + 3] = [(int(pads[at]) + (-5 * factor) % P) % 2**64, *pads[at + 1 : at + 3]]
         carried = int(exchange.committed.pads[at]) + (-5 * factor) % P >= 2**64
         pads[at + 1] += np.uint64(carried)
