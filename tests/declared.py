@@ -29,16 +29,19 @@ from privfed.questions.fuzzy_spread import FuzzySpread
 from privfed.questions.lloyd import Contingency, Inertia
 from privfed.questions.local_cluster_counts import LocalClusterCounts
 from privfed.questions.ranges import Found
+from privfed.tables.beside import ClusterColumns, ClusterTimes
 from tests.nodes.journals import DOMAIN
 from tests.party.test_largest import EXAMPLES, agreed
 
 UNITS = ("", "record", "client")
+EDGES = np.array([[-1.0, 0.0, 1.0]])
 METRICS = (
     *(AskedMetric.of(kind, 3) for kind in (ClusterDistances, ClusterProfiles, ClusterScatter)),
     *(AskedMetric.of(kind, 3) for kind in (ClusterSilhouettes, Inertia)),
     AskedMetric.of(FuzzySpread, 3, m=2.0),
     AskedMetric.of(Contingency, 3, n_labels=3),
     AskedMetric.of(LocalClusterCounts, most=4, seed=1),
+    *(AskedMetric.of(kind, 3, placing=1, edges=EDGES) for kind in (ClusterColumns, ClusterTimes)),
 )
 
 

@@ -338,3 +338,28 @@ declared_options = stacked(
     click.option("--purpose", metavar="TEXT", help="For the --budget's log.  [default: what is asked]"),
     heading="Declared ranges and differential privacy",
 )
+
+
+survival_options = stacked(
+    click.option("--time", metavar="COLUMN", required=True, help="Column of times: numbers of at least 0."),
+    click.option("--event", metavar="COLUMN", required=True, help="Column that says what happened then."),
+    click.option("--happened", default="1", show_default=True, help="What --event says of an event."),
+    click.option(
+        "--censored", default="0", show_default=True, help="What it says of a row that was last seen then."
+    ),
+    click.option(
+        "--edges",
+        metavar="X,Y,...",
+        callback=numbers,
+        required=True,
+        help="Ends of the bins of time, rising; declare them, and do not take them from the rows.",
+    ),
+    click.option("--level", type=float, default=0.95, show_default=True, help="Of the pointwise intervals."),
+)
+
+stability_options = stacked(
+    click.option("--resamples", type=click.IntRange(1), default=10, show_default=True, help="Refits."),
+    click.option(
+        "--share", type=float, default=0.5, show_default=True, help="Of the clients, or of the rows of each."
+    ),
+)

@@ -335,6 +335,7 @@ COMMANDS: Registry[click.Command] = Registry(
         "keys": "privfed.nodes.commands.main:keys",
         "profile": "privfed.tables.commands.main:profile",
         "schema": "privfed.tables.commands.main:schema",
+        "stability": "privfed.tables.commands.main:stability",
         "survival": "privfed.tables.commands.main:survival",
         "tradeoff": "privfed.experiments.commands.main:tradeoff",
     },

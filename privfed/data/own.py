@@ -86,8 +86,8 @@ class OwnFile:
             agreed: names of the columns that all parties agreed on, in order; None where they have none.
 
         Raises:
-            ColumnsError: the file, or its owner in `columns`, has other columns than agreed. A file's columns
-                in another order are found by name; arrays have no names.
+            ColumnsError: the file, or its owner in `columns`, lacks an agreed column. Columns are found by
+                name, whatever their order, and others are not read; arrays have no names.
             DataError: the file is missing or unreadable, or lacks a column. No row is the cause.
         """
         frame = self._frame()
@@ -120,8 +120,7 @@ class OwnFile:
         """Check what the rows hold, for their owner alone: numbers or not, without a schema all is well."""
 
     def _compare(self, own: Sequence[str], agreed: Sequence[str]) -> None:
-        same = sorted(own) == sorted(agreed) if self.columns is None else list(own) == list(agreed)
-        if not same:
+        if not set(agreed) <= set(own):
             whose = f"{self.path} has" if self.columns is None else "its owner lists"
             raise ColumnsError(f"the agreed columns are {listed(agreed)}; {whose} {listed(own)}.")
 

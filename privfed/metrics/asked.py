@@ -125,7 +125,7 @@ class AskedMetric:
         own = kind.bounded is not Question.bounded or kind.client_limits is not Question.client_limits
         if not own and kind not in BOUNDED_FORMS:
             raise unbounded(kind)
-        if kind in BOUNDED_FORMS and self.centers is not None:
+        if (kind in BOUNDED_FORMS or issubclass(kind, RecordBounded)) and self.centers is not None:
             low, high = domain.bounds(self.centers.shape[-1] if self.centers.ndim else 1)
             ranges = Ranges(low, high, domain.max_rows or MOST_ROWS)
             fields: dict[str, Any] = {**self.options, "ranges": ranges, "centers": self.centers}
@@ -199,7 +199,10 @@ class AskedMetric:
 
     def _noised(self, setting: Setting, unit: Unit) -> Phases:
         if self.kind not in BOUNDED_FORMS:
-            return (Phase(self._form(setting, self.n_clusters)),)
+            form = self._form(setting, self.n_clusters)
+            if unit.of_rows or not issubclass(self.kind, RecordBounded):
+                return (Phase(form),)
+            return (Phase(Form(ClientSizes)), Phase(Form(AsOneRecord, inner=form, rows=Within(1.0, 2.0**40))))
         form = Form(
             cast(type[Question], BOUNDED_FORMS[self.kind]),
             reach=_radius(setting.domain),

@@ -13,7 +13,7 @@ may be small. Under differential privacy it reveals the same with noise.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -47,6 +47,10 @@ class Profiles:
         std: its standard deviation, likewise.
         clients: how many clients have rows in each cluster (`clients_per_cluster`), float64 of shape
             (n_clusters,); None where nobody was asked.
+        missing: share of each cluster's rows without a value in each column, (n_clusters, n_features); None
+            where values are known of all (only `privfed.tables.columns_by_cluster` tells them apart).
+        quartiles: the three of each column in each cluster, (3, n_clusters, n_features), to the width of the
+            bins that they were found in; None likewise.
         low: under differential privacy the lower ends of the intervals of all these; NaN where there is none,
             as over all rows. Means, spreads and their ends are NaN where noise hides whether a cluster, or
             all together, have rows.
@@ -62,6 +66,8 @@ class Profiles:
     mean: FloatArray
     std: FloatArray
     clients: FloatArray | None = None
+    missing: FloatArray | None = None
+    quartiles: FloatArray | None = None
     low: Profiles | None = None
     high: Profiles | None = None
     level: float | None = None
@@ -103,7 +109,8 @@ class Profiles:
         means, mean = self.means * scale + shift, self.mean * scale + shift
         stds, std = self.stds * np.abs(scale), self.std * np.abs(scale)
         low, high = (one and one.mapped(shift, scale) for one in (self.low, self.high))
-        return replace(self, means=means, stds=stds, mean=mean, std=std, low=low, high=high)
+        own = None if self.quartiles is None else self.quartiles * scale + shift
+        return replace(self, means=means, stds=stds, mean=mean, std=std, low=low, high=high, quartiles=own)
 
     def to_dict(self) -> dict[str, Any]:
         """Return them as JSON types; what is of no rows is None."""
@@ -165,26 +172,56 @@ def profiles(
         empty = np.where((total["count"] > 0.0)[:, None], 0.0, np.nan)
         return Profiles(total["count"], means + empty, np.sqrt(variances) + empty, mean, np.sqrt(whole))
     rows, inner = unit_of(noised.inner)
-    units = {"count": np.ones(1), "offset": inner.units, "square": np.square(inner.units)}
-    error = {
-        name: rows * one * units[name] for name, one in noised.noise_std(len(released.contributors)).items()
-    }
-    total = {name: one * units[name] for name, one in total.items()}
-    # Of all clusters together nothing is raised to zero: that would add up over clusters without rows.
-    signed = {name: rows * released.statistics[name] * one for name, one in units.items()}
-    longest = inner.bounds["offset"].l2 * inner.units
+    units = {"count": np.ones((1, 1)), "offset": inner.units, "square": np.square(inner.units)}
+    std = noised.noise_std(len(released.contributors))
+    signed = {name: rows * as_columns(released.statistics[name]) * one for name, one in units.items()}
     # A row that is clipped at a radius lies between its place in the ranges and its center.
     ends = np.minimum(inner.ranges.low, checked), np.maximum(inner.ranges.high, checked)
-    count = np.maximum(total["count"], np.finfo(float).tiny)[:, None]
+    error = {name: rows * std[name] * one for name, one in units.items()}
+    return replace(
+        noised_profiles(signed, error, checked, ends, inner.bounds["offset"].l2 * inner.units, level),
+        sizes=total["count"],
+        radius=inner.radius,
+        claim=claim_of(federation, protocol_of(options.get("protocol", "masked"))),
+    )
+
+
+def as_columns(counts: FloatArray) -> FloatArray:
+    """Return counts of clusters, (n_clusters,), as a column; sums by cluster and column stay as they are."""
+    return counts if counts.ndim == 2 else counts[:, None]
+
+
+def noised_profiles(
+    signed: Mapping[str, FloatArray],
+    error: Mapping[str, FloatArray],
+    centers: FloatArray,
+    ends: tuple[FloatArray, FloatArray],
+    longest: FloatArray,
+    level: float,
+) -> Profiles:
+    """Return the profiles that noised sums say, with their intervals; sizes are of the first column.
+
+    Args:
+        signed: `count` (n_clusters, 1 or n_features), `offset` and `square` (n_clusters, n_features) of rows,
+            in their units and with whatever sign noise gave them.
+        error: standard deviation of the noise of each, which broadcasts against it.
+        centers: from which offsets are taken, (n_clusters, n_features).
+        ends: the lowest and the highest value of rows of each cluster, likewise.
+        longest: bound on offsets, (n_features,).
+        level: of the intervals.
+    """
+    # Of all clusters together nothing is raised to zero: that would add up over clusters without rows.
+    total = dict(signed) | {name: np.maximum(signed[name], 0.0) for name in ("count", "square")}
+    count = np.maximum(total["count"], np.finfo(float).tiny)
 
     def between(name: str, most: FloatArray, z: float) -> tuple[FloatArray, FloatArray]:
         """Return both ends of the quotients of sums and counts, each (n_clusters, n_features)."""
         return quotients(total[name], count, z * error[name], z * error["count"], most)
 
     z, both = two_sided(level), two_sided((1.0 + level) / 2.0)
-    hidden = np.where(total["count"] > z * error["count"], 0.0, np.nan)[:, None]
-    surely = signed["count"].sum() > z * error["count"] * np.sqrt(len(checked))
-    (means, variances, *_), (*_, mean, whole) = (moments_of(one, checked) for one in (total, signed))
+    hidden = np.where(total["count"] > z * error["count"], 0.0, np.nan)
+    surely = signed["count"].sum(axis=0) > z * error["count"] * np.sqrt(len(centers))
+    (means, variances, *_), (*_, mean, whole) = (moments_of(one, centers) for one in (total, signed))
     shifts, squares = between("offset", longest, both), between("square", np.square(longest), both)
     stds = [
         np.minimum(np.sqrt(np.maximum(one, 0.0)), (ends[1] - ends[0]) / 2.0) + hidden
@@ -196,26 +233,24 @@ def profiles(
     ]
     low, high = (
         Profiles(
-            np.maximum(total["count"] + sign * z * error["count"], 0.0),
-            np.clip(checked + shift, *ends) + hidden,
+            np.maximum(total["count"] + sign * z * error["count"], 0.0)[:, 0],
+            np.clip(centers + shift, *ends) + hidden,
             std,
             *np.full((2, *mean.shape), np.nan),
         )
         for sign, shift, std in zip((-1.0, 1.0), between("offset", longest, z), stds[::2], strict=True)
     )
+    least, most = ends[0].min(axis=0), ends[1].max(axis=0)
+    unknown = np.where(surely, 0.0, np.nan).ravel()
     return Profiles(
-        total["count"],
+        total["count"][:, 0],
         np.clip(means, *ends) + hidden,
         stds[1],
-        np.where(surely, np.clip(mean, ends[0].min(axis=0), ends[1].max(axis=0)), np.nan),
-        np.where(
-            surely, np.minimum(np.sqrt(whole), (ends[1].max(axis=0) - ends[0].min(axis=0)) / 2.0), np.nan
-        ),
+        np.clip(mean, least, most) + unknown,
+        np.minimum(np.sqrt(whole), (most - least) / 2.0) + unknown,
         low=low,
         high=high,
         level=level,
-        radius=inner.radius,
-        claim=claim_of(federation, protocol_of(options.get("protocol", "masked"))),
     )
 
 

@@ -22,21 +22,26 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state, resample
 from sklearn.utils.validation import check_is_fitted
 
-from privfed.core.values.domain import Box, FloatArray
+from privfed.core.values.domain import Box, FloatArray, frozen_array
 from privfed.core.values.numbers import check_number, check_whole
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.metrics.asked import AskedMetric
-from privfed.metrics.functions import measured
+from privfed.metrics.functions import checked_centers, measured
+from privfed.questions.cluster_spread import ClusterPairs
 from privfed.questions.lloyd import Contingency
+
+FEWEST = 3
+"""Fewest clients of a sum that hides: of two, each would learn the other's answer."""
 
 
 def stability(
     estimator: Any,
-    clients: list[Any],
+    clients: list[Any] | None = None,
     *,
     n_resamples: int = 20,
     parts: str = "clients",
     share: float = 0.5,
+    engine: Any = None,
     seed: int = 0,
 ) -> FloatArray:
     """Return how well the clusters of a fit are found again in parts of its clients or rows.
@@ -44,10 +49,14 @@ def stability(
     Args:
         estimator: fitted, with `predict`, such as `DWFKMeans`, `FederatedGaussianMixture` or
             `MergedClusters`. Refits are copies with its parameters, each with other random numbers.
-        clients: list of the tables of its fit, of shape (n_i, n_features).
+        clients: list of the tables of its fit, of shape (n_i, n_features); None with `engine`.
         n_resamples: number of refits.
         parts: "clients" draws clients and keeps all their rows, "rows" draws rows of each client.
-        share: of the clients (at least two), or of the rows of each (at least one), in (0, 1).
+        share: of the clients (at least two, or three over sums that hide), or of the rows of each (at least
+            one), in (0, 1).
+        engine: whose clients are nodes with their rows, such as `FlowerEngine(folder)`: parts are of clients,
+            each refit is a fit of theirs and one agreement more, and their policies say how many they allow.
+            Rows count for the nearest center.
         seed: of the draws.
 
     Returns:
@@ -56,11 +65,21 @@ def stability(
         cluster's stability.
 
     Raises:
-        ArgumentError: a parameter is out of its bounds, or all clients would be drawn each time.
+        ArgumentError: a parameter is out of its bounds, or all clients would be drawn each time; or nodes are
+            asked about rows, or about a mixture, whose components are not those of the nearest means.
+        RefusedError: a node's policy does not allow so many fits, or changes of the list of clients.
         PrivacyError: the fit has differential privacy, or groups of rows.
     """
     check_whole("n_resamples", n_resamples, 1)
     check_number("share", share, "(0, 1)")
+    if engine is not None:
+        if parts != "clients" or clients is not None or "covariances_" in dir(estimator):
+            raise ArgumentError(
+                "nodes are refitted in parts of clients, with their own rows, and not for a mixture; leave "
+                "clients and parts out.",
+                parameters=["clients", "parts"],
+            )
+        clients = list(engine.members.names)
     if not isinstance(clients, list | tuple) or parts not in ("clients", "rows"):
         raise ArgumentError(
             'clients must be a list of tables, and parts "clients" or "rows", got '
@@ -75,7 +94,8 @@ def stability(
             "the same estimator without privacy= or groups where the parties agree, or read `intervals()` "
             "and the warnings of the fit, which cost nothing."
         )
-    rng, n_drawn = check_random_state(seed), max(2, int(np.ceil(share * len(clients))))
+    least = 2 if fit.protocol == "plain" else FEWEST
+    rng, n_drawn = check_random_state(seed), max(least, int(np.ceil(share * len(clients))))
     if parts == "clients" and n_drawn >= len(clients):
         raise ArgumentError(
             f"{n_drawn} of {len(clients)} clients would be drawn each time; take parts='rows'.",
@@ -91,23 +111,47 @@ def stability(
         )
         again = clone(estimator)
         own = [name for name in again.get_params() if name.endswith(("random_state", "run_dir"))]
-        again.set_params(
-            **{one: None if one.endswith("run_dir") else int(rng.randint(2**31)) for one in own}
-        ).fit(drawn)
-        found.append(_found_again(estimator, again, drawn, fit))
+        again.set_params(**{one: None if one.endswith("run_dir") else int(rng.randint(2**31)) for one in own})
+        if engine is None:
+            found.append(_jaccard(_pairs(estimator, again.fit(drawn), drawn, fit)))
+            continue
+        some = engine.among([name for name in engine.members.names if name in drawn])
+        of_engine = [one for one in again.get_params() if one.endswith("engine")]
+        again.set_params(**dict.fromkeys(of_engine, some)).fit()
+        found.append(_jaccard(_pairs_there(estimator, again, some, fit)))
+        some.end_fits()
     return np.stack(found)
 
 
-def _found_again(estimator: Any, again: Any, drawn: list[Any], fit: Any) -> FloatArray:
+def _jaccard(table: FloatArray) -> FloatArray:
     """Return the largest Jaccard coefficient of each cluster; NaN of one without rows."""
-    sizes = [int(vars(one).get("n_clusters_") or len(one.cluster_centers_)) for one in (estimator, again)]
+    rows = table.sum(axis=1, keepdims=True)
+    return np.where(
+        rows[:, 0] > 0.0, (table / np.maximum(rows + table.sum(axis=0) - table, 1.0)).max(axis=1), np.nan
+    )
+
+
+def _sizes(*estimators: Any) -> list[int]:
+    return [int(vars(one).get("n_clusters_") or len(one.cluster_centers_)) for one in estimators]
+
+
+def _pairs_there(estimator: Any, again: Any, engine: Any, fit: Any) -> FloatArray:
+    """Return how many rows of nodes each pair of clusters holds."""
+    own, others = (vars(one).get("estimator_", one).cluster_centers_ for one in (estimator, again))
+    asked = AskedMetric.about(ClusterPairs, checked_centers(own), others=frozen_array(others))
+    options = {"protocol": fit.protocol, "engine": engine}
+    pairs = np.rint(measured(None, None, None, options, asked, "stability")["table"])
+    table = np.zeros(_sizes(estimator, again))
+    np.add.at(table, (estimator.predict(own)[:, None], again.predict(others)[None]), pairs)
+    return table
+
+
+def _pairs(estimator: Any, again: Any, drawn: list[Any], fit: Any) -> FloatArray:
+    """Return how many drawn rows each pair of clusters holds."""
+    sizes = _sizes(estimator, again)
     labels = [sizes[1] * estimator.predict(one).astype(np.int64) + again.predict(one) for one in drawn]
     # A pair is one label, and all rows lie at one center: nothing but labels is asked about.
     asked = AskedMetric.about(Contingency, np.zeros((1, 1)), n_labels=sizes[0] * sizes[1])
     options = {"protocol": fit.protocol, "policy": fit.policy, "domain": Box(-1.0, 1.0)}
     total = measured([np.zeros((len(one), 1)) for one in labels], labels, None, options, asked, "stability")
-    table = np.rint(total["table"]).reshape(sizes)
-    rows = table.sum(axis=1, keepdims=True)
-    return np.where(
-        rows[:, 0] > 0.0, (table / np.maximum(rows + table.sum(axis=0) - table, 1.0)).max(axis=1), np.nan
-    )
+    return np.rint(total["table"]).reshape(sizes)

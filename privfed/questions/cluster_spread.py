@@ -9,7 +9,8 @@ Criteria, 2010 (simplified silhouette); Triebe and Rajagopal, Federated K-Means,
 Reveals to whoever opens the totals, over all clients, how many rows each cluster has, and further sums:
 of their distances (`ClusterDistances`); of their silhouettes (`ClusterSilhouettes`); of the rows themselves
 and of their squared distances (`ClusterScatter`); of the rows and their squares, column by column
-(`ClusterProfiles`). A cluster can hold a single row. `ClusterClients` reveals how many clients have rows in
+(`ClusterProfiles`). `ClusterPairs` reveals how many rows lie in each pair of clusters of two fits. A cluster
+or a pair can hold a single row. `ClusterClients` reveals how many clients have rows in
 each cluster, and nothing of how many rows.
 """
 
@@ -23,13 +24,22 @@ from typing import ClassVar
 
 import numpy as np
 
+from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.question import AdditiveOver, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec, Within
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.numbers import check_number, check_whole
 from privfed.numerics.kernels.dispatch import nearest, two_nearest
 from privfed.numerics.kernels.interpreted import IntArray, cell_sums
-from privfed.questions.lloyd import RESOLUTION, ROUNDING, TINY, AtCenters, largest_distances, sum_entry
+from privfed.questions.lloyd import (
+    RESOLUTION,
+    ROUNDING,
+    TINY,
+    AtCenters,
+    check_centers,
+    largest_distances,
+    sum_entry,
+)
 
 LARGEST_POWER = 8.0
 """Largest q of the Davies-Bouldin index; with higher powers, small distances lose too many digits."""
@@ -242,6 +252,43 @@ class ClusterClients(ClusterQuestion):
         return Statistics(clients=np.bincount(labels, minlength=len(self.centers)) > 0)
 
 
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClusterPairs(ClusterQuestion):
+    """Ask how many rows are nearest to each center, and to each of other centers.
+
+    Statistics: `table` (n_clusters, n_others).
+
+    Args:
+        others: the other centers, float64 of shape (n_others, n_features).
+    """
+
+    row_counts: ClassVar[tuple[str, ...]] = ("table",)
+    others: FloatArray
+
+    def __post_init__(self) -> None:
+        for points in (self.centers, self.others):
+            check_centers(points, self.ranges)
+
+    @property
+    def declaration(self) -> Declaration:
+        """Pairs count rows."""
+        return Declaration(self.row_counts, (self.centers, self.others))
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """Counts of at most the rows of a client."""
+        return StatisticsSpec(
+            Entry("table", (len(self.centers), len(self.others)), 0.0, self.ranges.rows, RESOLUTION)
+        )
+
+    def of_rows(self, rows: FloatArray) -> Statistics:
+        """Answer for one client's rows."""
+        table = np.zeros((len(self.centers), len(self.others)))
+        np.add.at(table, (nearest(rows, self.centers)[0], nearest(rows, self.others)[0]), 1.0)
+        return Statistics(table=table)
+
+
 def moments_of(
     total: Mapping[str, FloatArray], centers: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
@@ -250,10 +297,11 @@ def moments_of(
     They are around the centers, so that nothing is lost where the data lies far from the origin.
 
     Args:
-        total: of `ClusterProfiles`.
+        total: of `ClusterProfiles`; counts may be of each column, (n_clusters, n_features).
         centers: those of the question.
     """
-    count, rows = total["count"][:, None], max(float(total["count"].sum()), 1.0)
+    count = total["count"] if total["count"].ndim == 2 else total["count"][:, None]
+    rows = np.maximum(count.sum(axis=0), 1.0)
     shift = total["offset"] / np.where(count > 0.0, count, 1.0)
     variances = np.maximum(total["square"] / np.where(count > 0.0, count, 1.0) - np.square(shift), 0.0)
     mean = (count * centers + total["offset"]).sum(axis=0) / rows

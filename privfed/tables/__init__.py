@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from privfed.core.names import lazily
 
 if TYPE_CHECKING:
+    from privfed.tables.beside import columns_by_cluster
     from privfed.tables.checking import Check, check_tables
     from privfed.tables.described_clients import in_units, load_described
     from privfed.tables.described_tables import read_described
@@ -20,6 +21,7 @@ __all__ = [
     "Schema",
     "Survival",
     "check_tables",
+    "columns_by_cluster",
     "draft_schema",
     "in_units",
     "load_described",
@@ -36,6 +38,7 @@ __getattr__ = lazily(
         "Schema": "privfed.tables.schema",
         "Survival": "privfed.tables.outcomes",
         "check_tables": "privfed.tables.checking",
+        "columns_by_cluster": "privfed.tables.beside",
         "draft_schema": "privfed.tables.drafting",
         "in_units": "privfed.tables.described_clients",
         "load_described": "privfed.tables.described_clients",

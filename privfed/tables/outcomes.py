@@ -27,10 +27,11 @@ from scipy.optimize import isotonic_regression
 from scipy.stats import chi2
 
 from privfed.core.record.records import question_of
-from privfed.core.values.domain import FloatArray
+from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.core.values.numbers import as_numbers, check_number
+from privfed.core.values.origin import carrying
 from privfed.data.table import ClientTables, LabelArray
-from privfed.errors import ArgumentError, DataError
+from privfed.errors import ArgumentError, DataError, warn
 from privfed.federation.driver import Federation
 from privfed.federation.opening import claim_of
 from privfed.federation.request import check_kinds, protocol_of
@@ -42,6 +43,7 @@ from privfed.privacy.claim import Privacy, PrivacySpent
 from privfed.privacy.noised import Noised
 from privfed.questions.bounded.client_shares import AsOneRecord
 from privfed.questions.lloyd import Contingency
+from privfed.tables.beside import ClusterTimes, wider
 
 SURE = 2.0
 """Curves end where fewer rows are at risk than so many standard deviations of their noise."""
@@ -190,6 +192,54 @@ def survival(
     labels = labels[0] if whole and labels else labels
     table, std, claim = counted(clients, labels, asked, "survival", privacy=privacy, **options)
     return replace(of_counts(table, ends, level, std), claim=claim)
+
+
+def survival_of_columns(
+    centers: Any,
+    *,
+    edges: Any,
+    scale: tuple[float, float] = (0.0, 1.0),
+    values: tuple[float, float] = (1.0, 0.0),
+    level: float = 0.95,
+    privacy: Privacy | None = None,
+    **options: Any,
+) -> Survival:
+    """Return the survival of rows of an engine's clients, whose last two columns are time and event.
+
+    Args:
+        centers: (n_clusters, n_features), of the columns before those.
+        edges: as for `survival`, in the unit of time.
+        scale: what clients subtract of a time, and what they divide the rest by.
+        values: of the last column where the event happened, and where the row was last seen then.
+        level: as for `survival`.
+        privacy: likewise; its domain is of the columns before the last two.
+        **options: likewise, with `engine`.
+
+    Raises:
+        ArgumentError: a parameter is out of its bounds.
+        RefusedError: the clients' policies do not allow it: they answer from groups, or did not approve it.
+
+    Warns:
+        UserWarning: rows have no usable time or event, and are not counted.
+    """
+    check_number("level", level, "(0, 1)")
+    ends, checked = checked_edges(edges), checked_centers(centers)
+    own = (np.r_[0.0, ends] - scale[0]) / scale[1]
+    k, p = checked.shape
+    whole = carrying(frozen_array(np.hstack([checked, np.zeros((k, 2))])), checked)
+    words = dict(zip(("happened", "censored"), values, strict=True))
+    asked = AskedMetric.about(ClusterTimes, whole, placing=p, edges=frozen_array(own[None]), **words)
+    # What is beyond a domain is moved to it, and must not become usable there.
+    far = [[2.0 * own[0] - own[-1], min(values) - 1.0], [2.0 * own[-1] - own[0], max(values) + 1.0]]
+    privacy, options = wider(privacy, options, p, np.array(far))
+    table, std, claim = counted(None, None, asked, "survival", privacy=privacy, **options)
+    table = table.reshape(-1, k)
+    if (odd := float(table[-1].sum())) > max(SURE * std * np.sqrt(k), 0.5):
+        warn(
+            f"{odd:.0f} rows have a time below 0, or an event that is neither of the two values; they are "
+            "not counted. Their owners correct them, or leave them out."
+        )
+    return replace(of_counts(table[:-1], ends, level, std), claim=claim)
 
 
 def counted(

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from privfed.cli.result import claim_from
 from privfed.cli.run_folder import Run
 from privfed.metrics.profiles import Profiles
-from privfed.privacy.claim import facts_of
+from privfed.privacy.claim import facts_of, one_line
 from privfed.tables.checking import Check
 from privfed.tables.profiled import Line, apart_lines
 from privfed.tables.schema import DATE, Schema
@@ -212,11 +212,23 @@ def _protected(result: Any) -> str:
     claim = "; ".join(
         f"{name}: {one}" for name, one in facts_of(claim_from(result.privacy)).items() if name in _SHORT
     )
-    return f"The server saw {result.server_saw}. " + (
-        "No differential privacy is claimed, so that totals and this page can reveal rows."
-        if result.privacy is None
-        else f"Of what was released this is claimed: {claim}."
+    return (
+        f"The server saw {result.server_saw}. "
+        + (
+            "No differential privacy is claimed, so that totals and this page can reveal rows."
+            if result.privacy is None
+            else f"Of what was released this is claimed: {claim}."
+        )
+        + "".join(
+            f" A profile has a claim of its own: {one_line(claim_from(one))}." for one in claims_of(result)
+        )
     )
+
+
+def claims_of(result: Any) -> list[dict[str, Any]]:
+    """Return what is claimed of profiles that were asked with noise of their own, as `result.json` has it."""
+    each = (result.profile, result.beside and result.beside["profile"])
+    return [one["claim"] for one in each if one and "claim" in one]
 
 
 def _methods(facts: Facts) -> str:

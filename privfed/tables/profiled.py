@@ -20,7 +20,7 @@ import numpy as np
 
 from privfed.core.values.domain import FloatArray
 from privfed.metrics.profiles import Profiles
-from privfed.tables.schema import CATEGORY, DATE, Column, Schema
+from privfed.tables.schema import CATEGORY, DATE, ORDINAL, Column, Schema
 
 _APART: Final = 0.5
 """A column sets a cluster apart from this many standard deviations of all rows on."""
@@ -147,14 +147,52 @@ def lines_of(
     lines = [Line("rows", shares, f"{rows:.0f}", between=none)]
     if known.clients is not None:
         lines.append(Line("clients", [f"{one:.0f}" for one in known.clients], between=none))
-    for place, column, title, own in shown(columns, schema):
+    titles = shown(columns, schema)
+    for (place, column, title, own), *further in zip(titles, [*titles[1:], (0, "", "", None)], strict=True):
         means, stds = known.means[:, place], known.stds[:, place]
-        cells = [_beside(*one, own) for one in zip(means, stds, known.sizes, strict=True)]
+        if known.low is not None:
+            # What noise hides is no spread of 0.
+            stds = np.where(known.low.stds[:, place] > 0.0, stds, np.nan)
+        own_cells = zip(means, stds, known.sizes, _more(known, place, own), strict=True)
+        cells = [_beside(mean, std, n, own) + more for mean, std, n, more in own_cells]
         whole = _beside(known.mean[place], known.std[place], rows, own)
         apart = tuple(np.nan_to_num(known.apart[:, place]))
         # A column of several categories has its difference in the first of its lines.
         lines.append(Line(title, cells, whole, apart, column, left.pop(column, none)))
+        if known.missing is not None and (lost := known.missing[:, place]).any() and further[0][1] != column:
+            # A percent needs no more digits than the rows of its cluster give it.
+            share = [_beside(*one, _SHARE) for one in zip(lost, lost, known.sizes, strict=True)]
+            lines.append(Line(f"{column}: missing", share, column=column, between=none))
     return lines
+
+
+_SHARE: Final = Column(kind=CATEGORY, categories=("missing",))
+
+
+def edges_of(own: Column, bins: int) -> FloatArray:
+    """Return the edges of bins that a declared range gives: of a category around no and yes, in its units."""
+    if own.kind == CATEGORY:
+        return np.array([-0.5, 0.5, 1.5])
+    if own.kind == ORDINAL:
+        return np.arange(len(own.categories) + 1.0) - 0.5
+    return np.linspace(*(own.range or (0.0, 1.0)), bins + 1)
+
+
+def _more(known: Profiles, place: int, own: Column) -> list[str]:
+    """Return what stands behind a mean: the interval that noise leaves open, and quartiles."""
+    found = [""] * len(known.sizes)
+    if known.low is not None and known.high is not None:
+        ends = zip(known.low.means[:, place], known.high.means[:, place], strict=True)
+        found = [f" ({_cell(a, b - a, own)} to {_cell(b, b - a, own)})" if a == a else "" for a, b in ends]
+    if known.quartiles is not None and own.kind != CATEGORY:
+        three = zip(found, known.stds[:, place], known.quartiles[:, :, place].T.tolist(), strict=True)
+        found = [
+            f"{text}; {_cell(q[1], s, own)} [{_cell(q[0], s, own)}, {_cell(q[2], s, own)}]"
+            if q[1] == q[1]
+            else text
+            for text, s, q in three
+        ]
+    return found
 
 
 def _between(ends: tuple[float, ...], own: Column) -> str:
@@ -165,16 +203,19 @@ def _between(ends: tuple[float, ...], own: Column) -> str:
 
 def _beside(mean: float, std: float, rows: float, own: Column) -> str:
     """Return a mean with its spread, "" of no rows; of a category the percent."""
-    if rows <= 0.0:
+    if rows <= 0.0 or mean != mean:
         return ""
     if own.kind == CATEGORY:
         return _cell(mean, 1.0 / math.sqrt(rows), own)
+    if std != std:
+        return _cell(mean, 0.0, own)
     return f"{_cell(mean, std, own)} ± {figure(std, std)}{' days' * (own.kind == DATE)}"
 
 
 def _cell(value: float, spread: float, own: Column) -> str:
     """Return one value as its column's kind is read; a percent has at most one digit behind the point."""
     if own.kind == CATEGORY:
+        value = min(max(value, 0.0), 1.0)
         return f"{figure(100.0 * value, min(max(100.0 * spread, 1.0), 10.0))} %"
     if own.kind == DATE:
         return (own.origin + datetime.timedelta(days=round(value))).isoformat()

@@ -46,6 +46,7 @@ from privfed.questions.client_sizes import ClientSizes
 from privfed.questions.cluster_spread import (
     ClusterClients,
     ClusterDistances,
+    ClusterPairs,
     ClusterProfiles,
     ClusterScatter,
     ClusterSilhouettes,
@@ -60,6 +61,7 @@ from privfed.questions.moments import CentredMoments, CentredProducts, ClientMea
 from privfed.questions.nested_cells import NestedCells
 from privfed.questions.ranges import FeatureRanges
 from privfed.questions.slots import Slots
+from privfed.tables.beside import ClusterColumns, ClusterTimes
 
 Make = Callable[[Ranges, np.ndarray], Question]
 
@@ -146,7 +148,33 @@ def _finer(ranges: Ranges) -> Question:
     return FeatureRanges(ranges=Ranges(low, high, ranges.rows), find_ranges=True, center=low)
 
 
+def _columns(ranges: Ranges, centers: np.ndarray) -> Question:
+    """Return the question about all columns but the first; of one column there is none beside it."""
+    if ranges.n_features == 1:
+        return BoundedTable(ranges=ranges, centers=centers, n_labels=3)
+    ends = np.stack([ranges.low, ranges.low + 0.4 * ranges.width, ranges.high], axis=1)[1:]
+    ends = np.where(ranges.width[1:, None] > 0.0, ends, [-1.0, 0.0, 1.0])
+    alike = np.hstack([centers[:, :1], np.tile(ranges.low[1:], (len(centers), 1))])
+    return ClusterColumns(ranges=ranges, centers=alike, placing=1, edges=ends)
+
+
+def _times(ranges: Ranges, centers: np.ndarray) -> Question:
+    """Return the question that reads the last two columns as times and events."""
+    if ranges.n_features < 3:
+        return BoundedTable(ranges=ranges, centers=centers, n_labels=3)
+    return ClusterTimes(
+        ranges=ranges,
+        centers=centers,
+        placing=ranges.n_features - 2,
+        edges=np.array([[0.0, 0.1, 0.7]]),
+        happened=float(ranges.high[-1]),
+        censored=0.5,
+    )
+
+
 EXAMPLES: dict[str, Make] = {
+    "ClusterColumns": _columns,
+    "ClusterTimes": _times,
     "Noised": _noised,
     "LloydSums": lambda r, c: LloydSums(ranges=r, centers=c),
     "WeightedCentroids-dynamic": lambda r, c: WeightedCentroids(ranges=r, centers=c, local_iter=3),
@@ -176,6 +204,7 @@ EXAMPLES: dict[str, Make] = {
     "ClusterSilhouettes": lambda r, c: ClusterSilhouettes(ranges=r, centers=np.vstack([c, -c])),
     "ClusterClients": lambda r, c: ClusterClients(ranges=r, centers=c),
     "ClusterProfiles": lambda r, c: ClusterProfiles(ranges=r, centers=c),
+    "ClusterPairs": lambda r, c: ClusterPairs(ranges=r, centers=c, others=-c),
     "ClusterScatter": lambda r, c: ClusterScatter(ranges=r, centers=c),
     "LocalClusterCounts": lambda r, c: LocalClusterCounts(ranges=r, most=4, seed=3),
     "FeatureHistograms-even": lambda r, c: FeatureHistograms(ranges=r, n_bins=5),
@@ -297,6 +326,8 @@ RECORD_WISE = {
     "SizeSums",
     "CenterSum",
     "DistanceHistogram",
+    "ClusterColumns",
+    "ClusterTimes",
     "HashSums",
     "GridSums",
     "SlabSums",

@@ -22,6 +22,7 @@ from privfed.privacy.noised import Noised
 from privfed.questions.bounded.bounded_metrics import BoundedInertia
 from privfed.questions.histograms import FeatureHistograms
 from privfed.questions.lloyd import Inertia
+from privfed.tables.beside import Beside
 from tests.core.question_examples import EXAMPLES
 from tests.seeded import seeded
 from tests.some import some
@@ -63,7 +64,7 @@ def test_the_centers_that_a_question_names_are_declared(name: str) -> None:
         # Models, and updates of them, lie in another space than rows.
         of_models = isinstance(part, Round | Regrouping)
         # Edges of bins are numbers of single features.
-        edges = isinstance(part, FeatureHistograms)
+        edges = isinstance(part, FeatureHistograms | Beside)
         # Covariances of components are widths, about their means.
         tables = [one for one in tables if not (isinstance(part, AtComponents) and one is part.covariances)]
         assert in_cells or of_models or edges or {id(one) for one in tables} <= named

@@ -134,6 +134,8 @@ class ClientData:
                 return "agreement:labels"
             if one.times and not self.times:
                 return "agreement:times"
+            if one.singly and self.grouped:
+                return "agreement:groups"
         return None
 
     def _moved(self, features: FloatArray, stack: Stack | None) -> ClientData:

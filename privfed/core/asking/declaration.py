@@ -54,6 +54,8 @@ class Declaration:
         times: whether the last two columns are used as times of rows.
         trained: whether rows show only through trainings by DP-SGD, and through which; None otherwise.
         row_sums: names of entries that are sums over rows, where the answer as a whole is not.
+        singly: whether it reads what a mean of rows has not, such as a time and whether an event was then:
+            clients that answer from groups refuse it.
     """
 
     row_counts: tuple[str, ...] = ()
@@ -65,6 +67,7 @@ class Declaration:
     times: bool = False
     trained: Trained | None = None
     row_sums: tuple[str, ...] = ()
+    singly: bool = False
 
 
 Value = TypeVar("Value")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import click
+import msgspec
+import numpy as np
 from msgspec.structs import asdict
 
 from privfed.cli.declared import Declared, declared_of
@@ -23,6 +27,7 @@ from privfed.cli.described import (
 from privfed.cli.hints import unlike_ranges
 from privfed.cli.measuring import check_asked, check_columns, for_each, found_by, print_measured
 from privfed.cli.output import answer, echo, in_results, table
+from privfed.cli.predicting import centroids_of, read_before, schema_of
 from privfed.cli.progress import RoundProgress
 from privfed.cli.reading import edges_of, print_summary
 from privfed.cli.run_folder import (
@@ -30,6 +35,7 @@ from privfed.cli.run_folder import (
     MODEL,
     SCHEMA,
     TABLE,
+    Centroids,
     Classes,
     Parameters,
     pretty,
@@ -37,11 +43,17 @@ from privfed.cli.run_folder import (
 )
 from privfed.core.agreed.program import apart
 from privfed.core.stored.files import replaced, rewrite, write_new
+from privfed.core.values.domain import FloatArray
+from privfed.core.values.origin import Origin, released
 from privfed.data.table_files import write_table
 from privfed.errors import ArgumentError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.moments import FederatedScaler, FederatedSummary
+from privfed.estimators.saving import load
 from privfed.federation.clients import Clients
+from privfed.federation.opening import PAYMENT
+from privfed.metrics.profiles import clients_per_cluster, profiles
+from privfed.metrics.stable import stability as stability_of
 from privfed.nodes.commands.records import record, usages
 from privfed.nodes.deploy.folders import new_party, read_card, read_kit
 from privfed.nodes.deploy.local import LocalNodes
@@ -59,12 +71,23 @@ from privfed.nodes.identity import (
     read_signed_key,
 )
 from privfed.nodes.journal import Journal
+from privfed.privacy.budget_file import check_run
 from privfed.privacy.claim import one_line
 from privfed.privacy.ledger import spent_line
+from privfed.questions.histograms import MOST_BINS
+from privfed.tables.beside import columns_by_cluster
 from privfed.tables.commands.learning import check_new, write_scales
-from privfed.tables.described import declared_by, in_files
-from privfed.tables.schema import Schema, parse, schema_text, to_toml
+from privfed.tables.commands.profiling import FEW_BINS
+from privfed.tables.commands.surviving import check_exact, print_stability, print_survival
+from privfed.tables.described import check_meaning, declared_by, in_files, units_of
+from privfed.tables.outcomes import survival_of_columns
+from privfed.tables.profiled import differences, lines_of
+from privfed.tables.profiled import edges_of as bins_of
+from privfed.tables.schema import CATEGORY, NUMBER, Column, Schema, parse, schema_text, to_toml
 from privfed.version import __version__
+
+PROFILE = "profile.json"
+"""In the folder of a run over nodes: the profile that was asked last."""
 
 _UNSCALED = 'nodes scale by their schema, which says scale = "range" or what privfed flower scale has learnt'
 
@@ -209,18 +232,18 @@ def _why(about: About, parties: str) -> list[str]:
     ]
 
 
-def run(folder: Path, clients: tuple[str, ...], **given: Any) -> None:
+def run(folder: Path, clients: tuple[str, ...], columns: tuple[str, ...], **given: Any) -> None:
     """Do the work of `privfed flower run`."""
-    with FlowerEngine(folder, clients=clients or None) as engine:
+    with FlowerEngine(folder, clients=clients or None, columns=columns or None) as engine:
         for line in costs(engine):
             click.echo(line, err=True)
         _fit(engine, **given)
 
 
-def simulate(folder: Path, clients: tuple[str, ...], **given: Any) -> None:
+def simulate(folder: Path, clients: tuple[str, ...], columns: tuple[str, ...], **given: Any) -> None:
     """Do the work of `privfed flower simulate`."""
     here = LocalNodes(FederationFile.read(folder))
-    with FlowerEngine(folder, network=here, clients=clients or None) as engine:
+    with FlowerEngine(folder, network=here, clients=clients or None, columns=columns or None) as engine:
         _fit(engine, **given)
 
 
@@ -240,7 +263,7 @@ def summary(
         values = surroundings_of(declared.parameters() | values_of(given))
         edges = edges_of(bins, known)
         found = FederatedSummary(edges, between=between, engine=engine, run_dir=out, **values).fit()
-        print_summary(found, engine.file.columns, known, as_json)
+        print_summary(found, engine.columns, known, as_json)
         if not as_json:
             _print_faults(engine)
         engine.end_fits()
@@ -262,11 +285,7 @@ def measure(
         ArgumentError: the nodes have other columns than the run, or their numbers mean something else.
     """
     known = found_by(run_folder, schema)
-    if known.scaling is not None:
-        raise ArgumentError(
-            f"{run_folder} scaled its rows with --scale, and {_UNSCALED}; measure a run that was fitted with "
-            "their schema."
-        )
+    _check_unscaled(run_folder, known)
     check_asked(metrics, known, classes)
     with FlowerEngine(folder, clients=clients or None) as engine:
         check_columns(run_folder, known, engine.file.columns, "ask the nodes that it was fitted with")
@@ -276,6 +295,198 @@ def measure(
             print_measured(run_folder, metrics, known, declared, classes, as_json, given, engine=engine)
         finally:
             engine.end_fits()
+
+
+def _check_unscaled(run_folder: Path, known: Centroids) -> None:
+    """Check that a run's centroids are in the scale of nodes.
+
+    Raises:
+        ArgumentError: the run scaled its rows.
+    """
+    if known.scaling is not None:
+        raise ArgumentError(
+            f"{run_folder} scaled its rows with --scale, and {_UNSCALED}; measure a run that was fitted with "
+            "their schema."
+        )
+
+
+class _Asked(NamedTuple):
+    """Nodes that are asked of a run's clusters: their schema, options, and the centers in their scale."""
+
+    engine: FlowerEngine
+    schema: Schema
+    options: dict[str, Any]
+    centers: FloatArray
+    shift: FloatArray
+    factor: FloatArray
+
+    def columns(self, first: int) -> Schema:
+        """Return what the engine's columns mean, from one on."""
+        some = {_column(name) for name in self.engine.columns[first:]}
+        return Schema(columns={name: own for name, own in self.schema.columns.items() if name in some})
+
+
+def _column(feature: str) -> str:
+    return feature.partition("=")[0]
+
+
+@contextmanager
+def _asked(
+    folder: Path,
+    run_folder: Path,
+    columns: Sequence[str],
+    schema: Path | None,
+    clients: tuple[str, ...],
+    given: dict[str, Any],
+) -> Iterator[_Asked]:
+    """Yield nodes that answer from a run's columns and further ones.
+
+    Raises:
+        ArgumentError: the nodes lack a column, or a number means something else than in the run.
+        PrivacyError: noise protected the rows, and no claim is declared now.
+    """
+    known = centroids_of(run_folder)
+    _check_unscaled(run_folder, known)
+    own = schema_of(run_folder, read_before(run_folder), known.columns, None)
+    with FlowerEngine(folder, clients=clients or None, columns=[*known.columns, *columns]) as engine:
+        whole, declared = _described(engine, schema, declared_of(given))
+        if own is not None and (whole is None or schema is None):
+            raise ArgumentError(f"{run_folder} was fitted with a schema; name the nodes' with --schema.")
+        if own is not None and whole is not None and schema is not None:
+            check_meaning(own, whole, run_folder, schema)
+        numbers = whole or Schema(columns={name: Column(kind=NUMBER) for name in engine.columns})
+        places = [numbers.features.index(name) for name in engine.columns]
+        shift, factor = (one[places] for one in units_of(numbers))
+        p = len(known.columns)
+        if whole is not None and declared.low is not None and declared.high is not None:
+            ends = (tuple(one[place] for place in places[:p]) for one in (declared.low, declared.high))
+            declared = msgspec.structs.replace(declared, **dict(zip(("low", "high"), ends, strict=True)))
+        declared.check_claim()
+        check_exact(run_folder, known.privacy is not None, declared)
+        if declared.budget is not None:
+            check_run(Path(declared.budget), run_folder / PAYMENT)
+        options = surroundings_of({**declared.parameters(), **values_of(given), "engine": engine})
+        centers = (np.array(known.centroids) - shift[:p]) / factor[:p]
+        centers = released(centers, Origin.DECLARED, known.radius)
+        try:
+            yield _Asked(engine, numbers, options, centers, shift, factor)
+        finally:
+            engine.end_fits()
+
+
+def profile(
+    folder: Path,
+    run_folder: Path,
+    beside: tuple[str, ...],
+    as_json: bool,
+    schema: Path | None,
+    clients: tuple[str, ...],
+    **given: Any,
+) -> None:
+    """Do the work of `privfed flower profile`.
+
+    Raises:
+        ArgumentError: a further column has no range.
+    """
+    with _asked(folder, run_folder, beside, schema, clients, given) as asked:
+        centers, options, private = asked.centers, asked.options, asked.options.get("privacy") is not None
+        k, first = len(centers), centers.shape[1] if beside else 0
+        shift, factor = asked.shift[first:], asked.factor[first:]
+        if beside:
+            of = {name: asked.schema.columns[_column(name)] for name in asked.engine.columns[first:]}
+            if lacking := [name for name, one in of.items() if one.range is None]:
+                raise ArgumentError(
+                    f"{', '.join(lacking)} have no range; name a schema with low and high for them, between "
+                    "which bins lie: --schema."
+                )
+            each = (bins_of(one, FEW_BINS if private else MOST_BINS) for one in of.values())
+            edges = [(ends - a) / b for ends, a, b in zip(each, shift, factor, strict=True)]
+            found = columns_by_cluster(None, centers, edges=edges, **options)
+        else:
+            found = profiles(None, centers, **options)
+            if not private:
+                found = replace(found, clients=clients_per_cluster(None, centers, **options))
+        found, shown, names = found.mapped(shift, factor), asked.columns(first), asked.engine.columns[first:]
+    rewrite(run_folder / PROFILE, pretty({"columns": names, **found.to_dict()}))
+    between = differences(found, names, shown) if found.claim is None else {}
+    lines = lines_of(names, found, None, shown, between)
+    head = ("column", *(f"cluster {i}" for i in range(k)), "all", *["between"] * bool(between))
+    answer(
+        found.to_dict(),
+        as_json,
+        table(head, ([one.name, *one.cells, one.all, *one.between] for one in lines)),
+        one_line(found.claim),
+        f"Written: {run_folder / PROFILE}",
+    )
+
+
+def survival(
+    folder: Path,
+    run_folder: Path,
+    time: str,
+    event: str,
+    happened: str,
+    censored: str,
+    edges: tuple[float, ...],
+    level: float,
+    picture: bool,
+    as_json: bool,
+    schema: Path | None,
+    clients: tuple[str, ...],
+    **given: Any,
+) -> None:
+    """Do the work of `privfed flower survival`.
+
+    Raises:
+        ArgumentError: an event has other values than these two.
+    """
+    with _asked(folder, run_folder, (time, event), schema, clients, given) as asked:
+        engine, p = asked.engine, asked.centers.shape[1]
+        own = asked.schema.columns[event]
+        if own.kind == CATEGORY:
+            if {happened, censored} != {*own.categories}:
+                raise ArgumentError(
+                    f"{event!r} must have the two categories of --happened and --censored in the schema, and "
+                    "leave out rows without one."
+                )
+            # One of the two tells both.
+            engine.columns = (*engine.columns[: p + 1], f"{event}={happened}")
+            values = own.weight, 0.0
+        else:
+            a, b = asked.shift[-1], asked.factor[-1]
+            values = (_number(happened) - a) / b, (_number(censored) - a) / b
+        found = survival_of_columns(
+            asked.centers,
+            edges=edges,
+            scale=(float(asked.shift[p]), float(asked.factor[p])),
+            values=values,
+            level=level,
+            **asked.options,
+        )
+    print_survival(run_folder, found, time, picture, as_json)
+
+
+def stability(
+    folder: Path, run_folder: Path, clients: tuple[str, ...], resamples: int, share: float, as_json: bool
+) -> None:
+    """Do the work of `privfed flower stability`."""
+    known = centroids_of(run_folder)
+    _check_unscaled(run_folder, known)
+    fitted: Any = load(run_folder / MODEL)
+    with FlowerEngine(folder, clients=clients or None, columns=known.columns) as engine:
+        found = stability_of(fitted, engine=engine, n_resamples=resamples, share=share)
+    print_stability(run_folder, found, as_json)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ArgumentError(
+            f"the nodes' events are numbers where no schema names their categories, got {text!r}; take "
+            "--happened 1 and --censored 0.",
+            parameters=["happened", "censored"],
+        ) from None
 
 
 def scale(
@@ -322,6 +533,11 @@ def _described(
             f"{schema} has the features {', '.join(known.features)}, and the nodes have "
             f"{', '.join(engine.file.columns)}; name the schema that they joined with."
         )
+    asked = {one.partition("=")[0] for one in engine.columns} | set(engine.columns)
+    some = {name: own for name, own in known.columns.items() if name in asked or not own.is_feature}
+    known = msgspec.structs.replace(known, columns=some)
+    if set(known.features) != set(engine.columns):
+        raise ArgumentError("name columns of categories whole, with --columns.", parameters=["columns"])
     if declared.low is not None or declared.high is not None:
         raise ArgumentError("the schema says what --low and --high would; leave them out.")
     return known, declared_by(known, declared)
@@ -367,13 +583,13 @@ def _fit(
     try:
         if isinstance(model, FederatedClusterer):
             lines = []
-            _write_centers(out, model, engine.file.columns, known)
-            if (unlike := unlike_ranges(model, engine.file.columns)) is not None:
+            _write_centers(out, model, engine.columns, known)
+            if (unlike := unlike_ranges(model, engine.columns)) is not None:
                 lines.append(f"{unlike[0]}: {_UNSCALED}.{unlike[1]}")
             for name, value in measured(model, parameters.metrics).items():
                 lines.append(f"{name} {'is not defined' if value is None else f'{value:.6g}'}")
         else:
-            rewrite(out / CLASSES, pretty(Classes(tuple(engine.file.columns), classes)))
+            rewrite(out / CLASSES, pretty(Classes(tuple(engine.columns), classes)))
             if known is not None:
                 rewrite(out / SCHEMA, to_toml(known).encode())
             n_models, n_parameters = fitted.models_.shape

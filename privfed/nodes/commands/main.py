@@ -350,6 +350,7 @@ fit_options = stacked(
         help="For models: the classes, in the order of the whole numbers that the nodes' labels are.",
     ),
     clients_option,
+    options.columns_option,
     options.metrics_option,
     options.schema_option,
     options.declared_options,
@@ -433,3 +434,68 @@ def scale() -> None:
 )
 def measure() -> None:
     """Ask the nodes of the federation in FOLDER for metrics of the centroids in RUN, like privfed measure."""
+
+
+beside_options = stacked(
+    options.folder_argument,
+    options.run_argument,
+    clients_option,
+    options.schema_option,
+    options.sum_options,
+    options.declared_options,
+)
+
+
+@command(
+    flower,
+    "privfed.nodes.commands.federations:profile",
+    "Ask what the clusters of a run are, or further columns in them.",
+    beside_options,
+    click.option(
+        "--beside",
+        metavar="A,B,...",
+        callback=options.names,
+        help="Columns of the nodes that the clusters were not found by, with ranges in --schema.",
+    ),
+    options.json_option,
+)
+def profile() -> None:
+    """Ask the nodes of the federation in FOLDER for the profile of the clusters in RUN, like privfed profile.
+
+    With --beside they are asked what further columns are like in them: owners approve ClusterColumns for it.
+    """
+
+
+@command(
+    flower,
+    "privfed.nodes.commands.federations:survival",
+    "Compare how long the nodes' rows of each cluster survive.",
+    beside_options,
+    options.survival_options,
+    options.picture_option,
+    options.json_option,
+)
+def survival() -> None:
+    """Ask the nodes of the federation in FOLDER for the survival of RUN's clusters, like privfed survival.
+
+    Times and events are columns of theirs that RUN was fitted without (privfed flower run --columns). Owners
+    approve ClusterTimes for it, and answer from rows or under differential privacy: groups have no times.
+    """
+
+
+@command(
+    flower,
+    "privfed.nodes.commands.federations:stability",
+    "Say whether the clusters of a run are found again in parts of the nodes.",
+    options.folder_argument,
+    options.run_argument,
+    clients_option,
+    options.stability_options,
+    options.json_option,
+)
+def stability() -> None:
+    """Fit RUN again over parts of the nodes of the federation in FOLDER, like privfed stability.
+
+    Each refit is two agreements with other clients than before: policies bound how many there are (max_fits,
+    max_losses). Owners approve ClusterPairs for it.
+    """

@@ -225,7 +225,7 @@ def local(
     n_classes = max(2, len(tables.label_names or ()))
     ids = {one.name: one.ids for one in tables.tables if one.ids is not None} or None
     # A metric of one's own is approved by its question.
-    runs = (*ALGORITHMS.names(), *own_names())
+    runs = (*ALGORITHMS.names(), "ClusterColumns", "ClusterPairs", "ClusterTimes", *own_names())
     approved: dict[str, Any] = {"algorithms": runs, "max_epsilon": max_epsilon}
     if labels:
         # CFL and DCFL show sketches of updates, in slots.

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from privfed.core.agreed.agreement import Agreement
 from privfed.core.agreed.configuration import CohortRule
@@ -84,9 +84,11 @@ class FlowerEngine(Engine):
         record: whether the transcript keeps masked bytes whole, as for `Simulation`.
         clients: names of those that take part, of the list of parties; None for all. A list with a new client
             need not be at all the others before they go on among themselves.
+        columns: of the nodes' columns those that are answered from, in this order; the name of a column of
+            categories means all of them. None for all columns.
 
     Raises:
-        ArgumentError: the folder lacks something, or one of `clients` is not in the list.
+        ArgumentError: the folder lacks something, or one of `clients` or `columns` is not in its list.
 
     Attributes:
         faults: clients that gave no reply so far, and what Flower said of it.
@@ -99,6 +101,7 @@ class FlowerEngine(Engine):
         network: Network | None = None,
         record: Kept = "digests",
         clients: Iterable[str] | None = None,
+        columns: Iterable[str] | None = None,
     ) -> None:
         self.file = FederationFile.read(Path(folder))
         self.own: OwnIdentity = read_identity(self.file.coordinator)
@@ -112,12 +115,29 @@ class FlowerEngine(Engine):
         if unknown := sorted(chosen - set(listed)):
             raise ArgumentError(f"clients={unknown[0]!r} is not in the list of parties: {', '.join(listed)}.")
         self._names = tuple(name for name in listed if name in chosen)
+        self.columns = self.file.columns if columns is None else self._columns(columns)
+
+    def _columns(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return columns by their names."""
+        there = self.file.columns
+        found = {name: [one for one in there if name in (one, one.partition("=")[0])] for name in names}
+        if unknown := [name for name, own in found.items() if not own]:
+            raise ArgumentError(
+                f"columns={unknown[0]!r} is none of the nodes' columns: {', '.join(there)}.",
+                parameters=["columns"],
+            )
+        return tuple(dict.fromkeys(one for own in found.values() for one in own))
+
+    def among(self, clients: Iterable[str]) -> FlowerEngine:
+        """Return an engine of some of its clients, over the same network, for fits of their own."""
+        others: dict[str, Any] = {"network": self.network, "record": self._record, "columns": self.columns}
+        return FlowerEngine(self.file.folder, clients=clients, **others)
 
     @property
     def members(self) -> Members:
         """The clients in the list of parties that take part."""
         names = self._names
-        return Members(names, len(self.file.columns), self.file.columns, remember=True)
+        return Members(names, len(self.columns), self.columns, remember=True)
 
     @property
     def record(self) -> Kept:

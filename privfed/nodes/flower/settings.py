@@ -181,8 +181,12 @@ class NodeSettings:
         n_features, own = configuration.n_features, self.columns or ()
         if not self.table.named:
             own = own or tuple(f"x{i}" for i in range(n_features))
-        times = self.times is not None and self.times in (own[-2:], (configuration.columns or ())[-2:])
-        return ClientData(np.empty((0, n_features)), labels, classes=self.classes, times=times)
+        agreed = (configuration.columns or own)[-2:]
+        # Arrays have all their columns, in their order.
+        times = self.times is not None and self.times in (agreed, *[own[-2:]] * (not self.table.named))
+        grouped = self.policy.group_size > 1 and configuration.privacy is None
+        nothing = np.empty((0, n_features))
+        return ClientData(nothing, labels, grouped=grouped, classes=self.classes, times=times)
 
     def report(self) -> list[str]:
         """Return what the node's rows are, and how they fit its copies of agreements: for its owner alone.

@@ -44,12 +44,12 @@ def fill(data: Path, out: Path, fill: tuple[str, ...] | None, **given: Any) -> N
     source, schema = _begun(data, given)
     chosen = _chosen(schema, fill)
     readings = [
-        _in_units(source, schema, {name: _filler(own, place) for name, own in _of(schema, chosen)})
+        _in_units(source, schema, {name: filler(own, place) for name, own in _of(schema, chosen)})
         for place in (0, 1)
     ]
     tables, declared = _loaded(readings[0], given)
     imputer = FederatedImputer(**surroundings_of({**declared.parameters(), **values_of(given)}))
-    gaps = _gaps(tables, load(readings[1], private=declared.epsilon is not None))
+    gaps = gaps_of(tables, load(readings[1], private=declared.epsilon is not None))
     imputer.fit(
         replace(
             tables,
@@ -231,7 +231,8 @@ def _of(schema: Schema, chosen: Sequence[str]) -> Iterator[tuple[str, Column]]:
     return ((name, schema.columns[name]) for name in chosen)
 
 
-def _filler(own: Column, place: int) -> Any:
+def filler(own: Column, place: int) -> Any:
+    """Return one of two values that can stand in a column's gaps, which show where two readings differ."""
     if own.named:
         return own.categories[min(place, len(own.categories) - 1)]
     if own.kind == DATE:
@@ -245,7 +246,7 @@ def _places(schema: Schema, name: str) -> list[int]:
     return list(range(start, start + schema.columns[name].width))
 
 
-def _gaps(tables: ClientTables, others: ClientTables) -> Iterator[FloatArray]:
+def gaps_of(tables: ClientTables, others: ClientTables) -> Iterator[FloatArray]:
     """Yield each client's rows with NaN where the two readings differ: there is no value."""
     for one, other in zip(tables.arrays, others.arrays, strict=True):
         gap = one != other

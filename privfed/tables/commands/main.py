@@ -1,4 +1,4 @@
-"""The commands `privfed schema`, `check`, `profile` and `survival`: columns of tables, in their units."""
+"""The commands `privfed schema`, `check`, `profile`, `survival` and `stability`: tables, and what follows."""
 
 from __future__ import annotations
 
@@ -204,6 +204,20 @@ def check() -> None:
         help="Ask for it now, in two sums more, where the fit did not. They are runs of their own, in "
         "RUN/profile and RUN/profile_clients: name them to privfed attack, too.",
     ),
+    click.option(
+        "--beside",
+        type=options.PATH,
+        callback=existing,
+        help="Schema of further columns of the same tables, with a range for each: what they are like in the "
+        "clusters, in one sum more (RUN/profile_beside).",
+    ),
+    click.option(
+        "--clients",
+        metavar="A,B,...|@FILE",
+        callback=options.listed,
+        help="Names of all clients, where a claim needs them and the fit did not.",
+    ),
+    options.declared_options,
     click.option("--title", default="Clusters of rows over several sites", help="Title of the page."),
     options.picture_option,
     options.json_option,
@@ -215,7 +229,7 @@ def profile() -> None:
 
     RUN is the folder of `privfed fit --profile`, which has asked for the sums; otherwise --ask does. Of a run
     under differential privacy sizes and means are those of the released totals, with the intervals that their
-    noise leaves open.
+    noise leaves open. With --epsilon, or --budget, what is asked now has a claim of its own, of any run.
     """
 
 
@@ -229,20 +243,7 @@ def profile() -> None:
     options.missing_option,
     options.config_option,
     options.schema_option,
-    click.option("--time", metavar="COLUMN", required=True, help="Column of times: numbers of at least 0."),
-    click.option("--event", metavar="COLUMN", required=True, help="Column that says what happened then."),
-    click.option("--happened", default="1", show_default=True, help="What --event says of an event."),
-    click.option(
-        "--censored", default="0", show_default=True, help="What it says of a row that was last seen then."
-    ),
-    click.option(
-        "--edges",
-        metavar="X,Y,...",
-        callback=options.numbers,
-        required=True,
-        help="Ends of the bins of time, rising; declare them, and do not take them from the rows.",
-    ),
-    click.option("--level", type=float, default=0.95, show_default=True, help="Of the pointwise intervals."),
+    options.survival_options,
     options.sum_options,
     options.declared_options,
     options.picture_option,
@@ -255,4 +256,27 @@ def survival() -> None:
     end of its bin, and one beyond the last edge as seen so long without event. The result is survival.json of
     RUN, beside a picture. With --epsilon the counts are noised, and the intervals and the test know of it
     (docs/survival.md).
+    """
+
+
+@command(
+    None,
+    "privfed.tables.commands.surviving:stability",
+    "Say whether the clusters are found again in parts of the clients.",
+    options.run_argument,
+    click.option(
+        "--parts",
+        type=click.Choice(["clients", "rows"]),
+        default="clients",
+        show_default=True,
+        help="Refits take some of the clients, or some rows of each.",
+    ),
+    options.stability_options,
+    options.json_option,
+)
+def stability() -> None:
+    """Fit RUN again over parts of its clients, or of their rows, and print how well each cluster comes back.
+
+    Its clients are simulated; each refit is a run with the parameters of RUN, whose totals say more together
+    than one does. After noise or groups it is refused: read the intervals of the fit.
     """

@@ -2,39 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from privfed.cli.described import clipped, load, surroundings_of, with_rows
+from privfed.cli.declared import Declared, declared_of
+from privfed.cli.described import clipped, declared_with, load, surroundings_of, with_rows
 from privfed.cli.output import answer, table
 from privfed.cli.reading import day_of
 from privfed.cli.result import ROWS, claim_from
 from privfed.cli.run_folder import RESULT, Centroids, Run, pretty, read_result, read_run
 from privfed.core.stored.files import rewrite
 from privfed.core.values.domain import FloatArray
+from privfed.core.values.origin import Origin
+from privfed.data.table import LEAVE_OUT
 from privfed.data.table_files import AnyArray, write_table
 from privfed.errors import ArgumentError, DataError, RunFolderError
 from privfed.estimators.scaling import Scaling
-from privfed.federation.opening import OPTIONS
+from privfed.federation.opening import OPTIONS, PAYMENT
 from privfed.metrics.profiles import Profiles, clients_per_cluster, profiles
+from privfed.privacy.budget_file import check_run
 from privfed.privacy.claim import one_line
+from privfed.questions.histograms import MOST_BINS
+from privfed.tables.beside import columns_by_cluster
 from privfed.tables.checking import Check, check_tables
-from privfed.tables.commands.surviving import SURVIVAL
+from privfed.tables.commands.learning import filler, gaps_of
+from privfed.tables.commands.surviving import SURVIVAL, check_exact
 from privfed.tables.described_clients import units_of
 from privfed.tables.outcomes import survival_from
-from privfed.tables.page import Facts, page
-from privfed.tables.profiled import apart_lines, differences, lines_of
-from privfed.tables.schema import DATE, Schema, parse
+from privfed.tables.page import Facts, claims_of, page
+from privfed.tables.profiled import Line, apart_lines, differences, edges_of, lines_of
+from privfed.tables.schema import DATE, ERROR, NUMBER, Column, Schema, parse, read_schema, to_toml
 
 PICTURE = "profile.png"
 DRAWN = (".png", ".svg", ".pdf")
-SUMS = ("profile", "profile_clients")
+SUMS, BESIDE = ("profile", "profile_clients"), "profile_beside"
 """Folders of a run with the transcripts of what was asked after it."""
+
+
+FEW_BINS = 16
 
 
 class Profiled(Centroids, frozen=True):
@@ -51,6 +63,7 @@ class Profiled(Centroids, frozen=True):
     of: str = ROWS
     intervals: dict[str, Any] | None = None
     profile: dict[str, Any] | None = None
+    beside: dict[str, Any] | None = None
     between: dict[str, float | None] | None = None
 
 
@@ -60,20 +73,30 @@ def profile(
     names: tuple[str, ...],
     title: str,
     ask: bool,
+    beside: Path | None,
     picture: bool,
     as_json: bool,
+    clients: tuple[str, ...] = (),
+    **given: Any,
 ) -> None:
     """Do the work of `privfed profile`.
 
     Raises:
         ArgumentError: `names` are not as many as the clusters.
+        PrivacyError: exact sums would follow a run whose rows are protected by noise or by groups.
         RunFolderError: the run has no profile, or none that can be drawn.
     """
     run, result = read_run(run_folder), read_result(run_folder, Profiled)
+    if clients:
+        run = msgspec.structs.replace(run, source=msgspec.structs.replace(run.source, clients=clients))
     schema = None if run.source.schema is None else parse(run.source.schema)
-    if ask and result.profile is None and result.privacy is None:
-        result = _asked(run_folder, run, result)
-    if result.profile is None and result.intervals is None:
+    declared = declared_of(given)
+    if beside is not None:
+        check_exact(run_folder, result.privacy is not None, declared)
+        result = _asked_beside(run_folder, run, result, beside, _claimed(run_folder, run, declared))
+    elif declared.claims or (ask and result.profile is None and result.privacy is None):
+        result = _asked(run_folder, run, result, _claimed(run_folder, run, declared))
+    if result.profile is None and result.intervals is None and result.beside is None:
         raise RunFolderError(
             f"{run_folder} has no profile: its clients were not asked for it; ask them now with --ask."
         )
@@ -84,13 +107,23 @@ def profile(
     known = None if result.profile is None else Profiles.from_dict(result.profile)
     result, known = _in_units(result, known, schema)
     # Means of groups vary less than rows do.
-    between = differences(known, result.columns, schema) if known and result.of == ROWS else {}
+    exact = known is not None and known.claim is None and result.of == ROWS
+    between = differences(known, result.columns, schema) if known is not None and exact else {}
+    lines, ends, others, further = list[Line](), result.intervals, None, None
+    if result.beside is not None:
+        others, further = parse(result.beside["schema"]), Profiles.from_dict(result.beside["profile"])
+        between |= differences(further, others.features, others) if further.claim is None else {}
+    if known is not None or ends is not None:
+        lines = lines_of(result.columns, known, ends, schema, between)
+    if further is not None and others is not None:
+        lines += lines_of(others.features, further, None, others, between)[bool(lines) :]
     result = msgspec.structs.replace(
         result, between={name: one if np.isfinite(one) else None for name, one in between.items()} or None
     )
-    lines, ends = lines_of(result.columns, known, result.intervals, schema, between), result.intervals
     what = (
-        "mean ± standard deviation" if known else f"mean (joint intervals at level {(ends or {})['level']:g})"
+        f"mean (joint intervals at level {ends['level']:g})"
+        if known is None and ends is not None
+        else "mean ± standard deviation"
     )
     head = ("column", *(names or [f"cluster {i}" for i in range(len(result.centroids))]), "all")
     head = (*head, *["between"] * bool(between))
@@ -102,7 +135,11 @@ def profile(
         facts = Facts(result, run, schema, known, checked, between, curves)
         rewrite(out, page(facts, lines, head, what, title).encode())
     elif out is not None and kind not in DRAWN:
-        write_table(out, _long(result, known, schema, between))
+        found = [_long(result, known, schema, between)] if known is not None or ends is not None else []
+        if further is not None and others is not None:
+            named = msgspec.structs.replace(result, columns=others.features, intervals=None)
+            found.append(_long(named, further, others, between))
+        write_table(out, _joined(found))
     elif known is not None and (out is not None or (picture and not as_json)):
         # Imported here, as matplotlib takes long to load.
         from privfed.plot import ProfileDisplay, figure_of, save
@@ -115,37 +152,140 @@ def profile(
         table(
             head, ([one.name, *one.cells, one.all, *one.between] for one in lines), f"{what}, of {result.of}"
         ),
-        *([one_line(claim_from(result.privacy))] if known is None else []),
+        *([one_line(claim_from(result.privacy))] if known is None and ends is not None else []),
+        *(one_line(claim_from(one)) for one in claims_of(result)),
         *([] if known is None else apart_lines(known, result.columns, schema, head[1:])),
         *([] if out is None else [f"Written: {out}"]),
     )
 
 
-def _asked(folder: Path, run: Run, result: Profiled) -> Profiled:
-    """Ask the simulated clients of a run without a claim for its profile, and add it to the result.
+def _claimed(folder: Path, run: Run, declared: Declared) -> Declared:
+    """Return what clients are asked under: the ranges of the run, where no others are given."""
+    before = run.parameters.declared
+    if not declared.claims:
+        return before
+    if run.source.schema is None and declared.low is None and declared.high is None:
+        found = {name: getattr(before, name) for name in ("low", "high", "max_rows")}
+        declared = msgspec.structs.replace(declared, **found)
+    declared = declared_with(run.source, declared)
+    declared.check_claim(*run.source.undeclared)
+    if declared.budget is not None:
+        check_run(Path(declared.budget), folder / PAYMENT)
+    return declared
 
-    The same secure sum and group size hold as at the fit. The two sums are runs of their own, whose
-    transcripts lie beside that of the fit (`SUMS`): attacks read them together with it.
+
+def _options(run: Run, declared: Declared, scaling: Scaling | None, width: int) -> dict[str, Any]:
+    """Return the options of a sum: those of the run, and a claim or a domain."""
+    values = {**run.parameters.values, "privacy": None, "domain": None, **declared.parameters()}
+    options = {name: one for name, one in surroundings_of(values).items() if name in OPTIONS}
+    if scaling is not None:
+        options["domain"] = None
+    if scaling is not None and options["privacy"] is not None:
+        # The numbers of the scale are as public as the centers.
+        public = replace(scaling, origin=Origin.DECLARED)
+        options["privacy"] = replace(
+            options["privacy"], domain=public.domain(options["privacy"].domain, width)
+        )
+    return options
+
+
+def _asked(folder: Path, run: Run, result: Profiled, declared: Declared) -> Profiled:
+    """Ask the simulated clients of a run for its profile, and add it to the result.
+
+    The same secure sum and group size hold as at the fit. Each sum is a run of its own, whose transcript lies
+    beside that of the fit (`SUMS`): attacks read them together with it. Under a claim of its own it is one.
     """
-    options = {
-        name: one
-        for name, one in surroundings_of(
-            {**run.parameters.declared.parameters(), **run.parameters.values}
-        ).items()
-        if name in OPTIONS and (name != "domain" or result.scaling is None)
-    }
     scaling, centers = Scaling.from_dict(result.scaling), np.array(result.centroids)
-    clients = clipped(load(run.source, private=False), run.parameters.declared)
+    options = _options(run, declared, scaling, len(result.columns))
+    clients = clipped(load(run.source, private=declared.claims), declared)
     if scaling is not None:
         clients, centers = with_rows(clients, scaling.scaled), scaling.scaled(centers)
-    known = replace(
-        profiles(clients, centers, run_dir=folder / SUMS[0], **options),
-        clients=clients_per_cluster(clients, centers, run_dir=folder / SUMS[1], **options),
-    )
+    if declared.claims:
+        radius = (result.intervals or {}).get("radius")
+        known = profiles(clients, centers, radius=radius, run_dir=_place(folder, SUMS[0]), **options)
+    else:
+        known = replace(
+            profiles(clients, centers, run_dir=folder / SUMS[0], **options),
+            clients=clients_per_cluster(clients, centers, run_dir=folder / SUMS[1], **options),
+        )
     if scaling is not None:
         known = known.mapped(np.array(scaling.shift), np.array(scaling.scale))
-    rewrite(folder / RESULT, pretty({**read_result(folder, dict[str, Any]), "profile": known.to_dict()}))
-    return msgspec.structs.replace(result, profile=known.to_dict())
+    return _kept(folder, result, profile=known.to_dict())
+
+
+def _place(folder: Path, name: str) -> Path:
+    """Return a folder of that name, or with a number, in which no run is."""
+    places = (folder / f"{name}{'' if i == 1 else f'_{i}'}" for i in count(1))
+    return next(one for one in places if not one.exists())
+
+
+def _kept(folder: Path, result: Profiled, **found: Any) -> Profiled:
+    """Write what was found into the result of a run, and return that."""
+    rewrite(folder / RESULT, pretty({**read_result(folder, dict[str, Any]), **found}))
+    return msgspec.structs.replace(result, **found)
+
+
+def _asked_beside(folder: Path, run: Run, result: Profiled, path: Path, declared: Declared) -> Profiled:
+    """Ask the simulated clients of a run what further columns are like in its clusters.
+
+    Raises:
+        ArgumentError: a schema has no further columns, or one without a range.
+    """
+    schema, others = _with_others(run, result.columns, path, declared)
+    filled = (
+        {name: msgspec.structs.replace(own, missing=filler(own, place)) for name, own in others.items()}
+        for place in (0, 1)
+    )
+    whole = [msgspec.structs.replace(schema, columns=schema.columns | one) for one in filled]
+    fields: dict[str, Any] = {"columns": (), "drop": (), "separator": None, "missing": None, "label": None}
+    tables, second = (
+        load(msgspec.structs.replace(run.source, schema=to_toml(one), **fields), private=declared.claims)
+        for one in whole
+    )
+    rows, p = gaps_of(tables, second), len(result.columns)
+    scaling, centers = Scaling.from_dict(result.scaling), np.array(result.centroids)
+    options = _options(run, declared, scaling, p)
+    if scaling is not None:
+        rows = (np.hstack([scaling.scaled(one[:, :p]), one[:, p:]]) for one in rows)
+        centers = scaling.scaled(centers)
+    own = (replace(one, features=wide) for one, wide in zip(tables.tables, rows, strict=True))
+    shift, factor = (one[p:] for one in units_of(whole[0]))
+    # Noise is in each bin, and few rows are in each of many.
+    n_bins = FEW_BINS if declared.claims else MOST_BINS
+    each = (ends for one in others.values() for ends in [edges_of(one, n_bins)] * one.width)
+    edges = [(ends - shift[j]) / factor[j] for j, ends in enumerate(each)]
+    known = columns_by_cluster(
+        replace(tables, tables=tuple(own)), centers, edges=edges, run_dir=_place(folder, BESIDE), **options
+    ).mapped(shift, factor)
+    text = to_toml(Schema(columns=others))
+    return _kept(folder, result, beside={"schema": text, "profile": known.to_dict()})
+
+
+def _with_others(
+    run: Run, columns: Sequence[str], path: Path, declared: Declared
+) -> tuple[Schema, dict[str, Column]]:
+    """Return the schema by which a run's rows are read, and the further columns of a file's schema."""
+    mine = read_schema(path)
+    if run.source.schema is not None:
+        own = parse(run.source.schema)
+    else:
+        rule, domain = run.source.missing, declared.domain()
+        words: dict[str, Any] = {"missing": LEAVE_OUT if declared.claims and rule is None else rule or ERROR}
+        ends: list[dict[str, Any]] = [{}] * len(columns)
+        if domain is not None and (declared.claims or declared.clip):
+            both = zip(*(one.tolist() for one in domain.bounds(len(columns))), strict=True)
+            ends = [{"low": low, "high": high, "outside": "clip"} for low, high in both]
+        each = {name: Column(kind=NUMBER, **words, **one) for name, one in zip(columns, ends, strict=True)}
+        own = Schema(columns=each)
+    others = {name: one for name, one in mine.columns.items() if one.is_feature and name not in own.columns}
+    lacking = [name for name, one in others.items() if one.range is None]
+    if not others or lacking:
+        raise ArgumentError(
+            f"{path} has no column besides those that the clusters were found by; add others."
+            if not others
+            else f"{path}: {', '.join(lacking)} have no range; declare low and high, between which bins lie."
+        )
+    return msgspec.structs.replace(own, files={**own.files, **mine.files}), others
 
 
 def _in_units(
@@ -188,6 +328,15 @@ def _curves(folder: Path, names: tuple[str, ...]) -> str:
     return "<svg" + path.read_text(encoding="utf-8").partition("<svg")[2]
 
 
+def _joined(tables: Sequence[dict[str, AnyArray]]) -> dict[str, AnyArray]:
+    """Return tables one below the other; what one has and another has not is empty there."""
+    each = [(one, len(one["cluster"])) for one in tables]
+    return {
+        name: np.concatenate([one.get(name, np.full(n, "" if name == "date" else np.nan)) for one, n in each])
+        for name in dict.fromkeys(name for one in tables for name in one)
+    }
+
+
 def _long(
     result: Profiled, known: Profiles | None, schema: Schema | None, between: dict[str, float]
 ) -> dict[str, AnyArray]:
@@ -208,9 +357,17 @@ def _long(
         "column": np.array(names * k),
         **{name: one.ravel() + 0.0 for name, one in values.items()},
     }
+    if known is not None and known.missing is not None and known.quartiles is not None:
+        numbers = np.array(["=" in one for one in names])
+        three = zip(
+            ("first quartile", "median", "third quartile"),
+            np.where(numbers, np.nan, known.quartiles),
+            strict=True,
+        )
+        found |= {"missing": known.missing.ravel(), **{name: one.ravel() for name, one in three}}
     if between:
-        widths = [1] * len(names) if schema is None else [schema.columns[one].width for one in between]
-        found["between"] = np.tile(np.repeat(list(between.values()), widths), k)
+        columns = names if schema is None else [a for a, b in schema.columns.items() for _ in range(b.width)]
+        found["between"] = np.tile([between.get(one, np.nan) for one in columns], k)
     if schema is not None and (origins := {one: schema.columns[one].origin for one in schema.of(DATE)}):
         days = zip(names * k, values["mean"].ravel(), strict=True)
         found["date"] = np.array(

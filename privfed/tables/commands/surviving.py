@@ -1,4 +1,4 @@
-"""The work of `privfed survival`: which cluster lives longer, by columns that no cluster was found by."""
+"""The work of `privfed survival` and `stability`: who lives longer, and whether clusters are found again."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from privfed.cli.declared import declared_of
+from privfed.cli.declared import Declared, declared_of
 from privfed.cli.described import (
     check_several,
     clipped,
     declared_with,
+    estimator,
     labelled,
     load,
     surroundings_of,
@@ -23,17 +24,21 @@ from privfed.cli.described import (
 )
 from privfed.cli.measuring import check_columns, found_by
 from privfed.cli.output import answer, table
-from privfed.cli.run_folder import RUN, Source, pretty, read_run, source_of, values_of
+from privfed.cli.run_folder import MODEL, RUN, Source, pretty, read_run, source_of, values_of
 from privfed.core.stored.files import rewrite
+from privfed.core.values.domain import FloatArray
 from privfed.data.table import ClientTables, LabelArray
 from privfed.data.table_files import is_folder, stem
 from privfed.errors import PrivacyError
+from privfed.estimators.saving import load as load_model
 from privfed.estimators.scaling import Scaling
 from privfed.federation.opening import PAYMENT
+from privfed.metrics.profiles import plain
+from privfed.metrics.stable import stability as stability_of
 from privfed.privacy.budget_file import check_run
 from privfed.privacy.claim import one_line
 from privfed.tables.described_tables import numbers_in
-from privfed.tables.outcomes import labels_of
+from privfed.tables.outcomes import Survival, labels_of
 from privfed.tables.outcomes import survival as survival_of
 from privfed.tables.schema import File, parse
 
@@ -69,12 +74,7 @@ def survival(
     given = {name: one for name, one in given.items() if name not in Source.__struct_fields__}
     declared = declared_with(source, declared_of(given))
     declared.check_claim(*source.undeclared)
-    grouped = (run_folder / RUN).exists() and read_run(run_folder).parameters.values.get("group_size", 1) != 1
-    if not declared.claims and (known.privacy is not None or grouped):
-        raise PrivacyError(
-            f"noise or groups protect the rows of {run_folder}, and exact counts would undo it: claim "
-            "differential privacy for the counts, too (--epsilon, or --budget)."
-        )
+    check_exact(run_folder, known.privacy is not None, declared)
     if source.schema is None:
         source = msgspec.structs.replace(source, columns=known.columns)
     tables = load(source, private=declared.claims)
@@ -96,8 +96,13 @@ def survival(
     if declared.budget is not None:
         check_run(Path(declared.budget), run_folder / PAYMENT)
     found = survival_of(rows, centers, edges=edges, level=level, **options)
+    print_survival(run_folder, found, time, picture, as_json)
+
+
+def print_survival(folder: Path, found: Survival, time: str, picture: bool, as_json: bool) -> None:
+    """Print what was found, and keep it in a run's folder."""
     said = found.to_dict() | {"time": time}
-    rewrite(run_folder / SURVIVAL, pretty(said))
+    rewrite(folder / SURVIVAL, pretty(said))
     curves = np.stack([found.survival, found.low, found.high, found.at_risk], axis=-1)
     lines = [
         [
@@ -114,20 +119,34 @@ def survival(
         said,
         as_json,
         table(
-            (time, *(f"cluster {i}" for i in range(len(centers)))),
+            (time, *(f"cluster {i}" for i in range(len(found.beyond)))),
             lines,
-            f"share without event ({level:.0%} intervals), and rows at risk",
+            f"share without event ({found.level:.0%} intervals), and rows at risk",
         ),
         f"log-rank test: chi-squared {found.statistic:.4g}, df {found.df}, p {found.p_value:.3g}",
         one_line(found.claim),
-        f"Written: {run_folder / SURVIVAL}",
+        f"Written: {folder / SURVIVAL}",
     )
     if picture:
         # Imported here, as matplotlib takes long to load.
         from privfed.plot import SurvivalDisplay, figure_of, save
 
         figure = figure_of(SurvivalDisplay(found, unit=time), claim=found.claim)
-        save(figure, run_folder / "survival.png", found.claim)
+        save(figure, folder / "survival.png", found.claim)
+
+
+def check_exact(folder: Path, private: bool, declared: Declared) -> None:
+    """Check that sums without noise may follow a run.
+
+    Raises:
+        PrivacyError: noise or groups protect its rows, and no claim is declared for the sums.
+    """
+    grouped = (folder / RUN).exists() and read_run(folder).parameters.values.get("group_size", 1) != 1
+    if not declared.claims and (private or grouped):
+        raise PrivacyError(
+            f"noise or groups protect the rows of {folder}, and exact counts would undo it: claim "
+            "differential privacy for the counts, too (--epsilon, or --budget)."
+        )
 
 
 def _labels(tables: ClientTables, source: Source, edges: Sequence[float]) -> list[LabelArray]:
@@ -141,3 +160,55 @@ def _labels(tables: ClientTables, source: Source, edges: Sequence[float]) -> lis
         ).fill_null(np.nan)
         found.append(labels_of(times.to_numpy(), codes, edges))
     return found
+
+
+STABILITY = "stability.json"
+"""In a run's folder: how well each cluster was found again."""
+
+
+def stability(run_folder: Path, parts: str, resamples: int, share: float, as_json: bool) -> None:
+    """Do the work of `privfed stability`.
+
+    Raises:
+        ArgumentError: an option is out of its bounds.
+        PrivacyError: the run has differential privacy, or groups of rows.
+    """
+    run = read_run(run_folder)
+    fitted: Any = load_model(run_folder / MODEL)
+    fitted.set_params(**estimator(run.parameters, run_folder).set_params(run_dir=None).get_params(deep=False))
+    rows = clipped(load(run.source, private=False), run.parameters.declared).arrays
+    found = stability_of(fitted, list(rows), parts=parts, n_resamples=resamples, share=share)
+    print_stability(run_folder, found, as_json)
+
+
+def print_stability(folder: Path, found: FloatArray, as_json: bool) -> None:
+    """Print the mean coefficient of each cluster, and keep all in a run's folder."""
+    known = np.isfinite(found)
+    means = np.where(known, found, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    lost = (np.where(known, found, 1.0) <= HALF).sum(axis=0)
+    result = {"coefficients": plain(found.tolist()), "means": means.tolist(), "dissolved": lost.tolist()}
+    rewrite(folder / STABILITY, pretty(result))
+    lines = (
+        (f"cluster {i}", f"{mean:.3f}" if n else "", str(n), str(gone), _said(mean) if n else "no rows drawn")
+        for i, (mean, n, gone) in enumerate(zip(means, known.sum(axis=0), lost, strict=True))
+    )
+    answer(
+        result,
+        as_json,
+        table(
+            ("", "mean Jaccard", "refits with its rows", "dissolved", ""),
+            lines,
+            "how well clusters are found again (Hennig 2007)",
+        ),
+        f"Written: {folder / STABILITY}",
+    )
+
+
+HALF = 0.5
+"""Coefficient up to which a cluster dissolved."""
+
+
+def _said(mean: float) -> str:
+    """Return what a mean coefficient says, by Hennig's guide."""
+    bounds = ((0.85, "highly stable"), (0.75, "valid"), (0.6, "a pattern, whose rows are doubtful"))
+    return next((what for least, what in bounds if mean >= least), "not to be trusted")

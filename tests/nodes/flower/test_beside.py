@@ -1,0 +1,161 @@
+"""What follows a fit over nodes: columns that it did not use, survival, whether clusters are found again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privfed import DWFKMeans, FederatedGaussianMixture, load
+from privfed.errors import ArgumentError, RefusedError
+from privfed.metrics import profiles, stability
+from privfed.nodes.commands import federations
+from privfed.nodes.deploy.local import nodes_of
+from privfed.nodes.flower import FlowerEngine
+from privfed.nodes.flower.node import check_node
+from privfed.nodes.flower.settings import FILE
+from privfed.tables import survival
+from tests.cli.wide import run
+from tests.nodes.flower.federations import WORDS, federation
+from tests.nodes.flower.networks import Folders
+
+COLUMNS = ("x", "y", "age", "days", "died")
+PLACES = np.array([[0.0, 0.0], [8.0, 0.0], [0.0, 8.0]])
+Parts = list[np.ndarray]
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Parts]:
+    """A federation of nodes with named columns, and their rows."""
+    folder = federation(tmp_path / "fed")
+    names = (folder / FILE).read_text().split("columns = ")[1].split("]")[0]
+    listed = '["' + '","'.join(COLUMNS) + '"'
+    (folder / FILE).write_text((folder / FILE).read_text().replace(names, listed))
+    rng, parts = np.random.default_rng(5), []
+    for node in nodes_of(folder):
+        own = rng.integers(3, size=60)
+        times = np.ceil(rng.exponential(np.array([10.0, 14.0, 30.0])[own]))
+        more = [rng.normal(np.array([40.0, 60.0, 50.0])[own], 5.0), times, rng.random(60) < 0.7]
+        rows = np.column_stack([PLACES[own] + rng.normal(size=(60, 2)), *more])
+        np.savetxt(node / "rows.csv", rows, "%.17g", ",", header=",".join(COLUMNS), comments="")
+        text = (node / "node.toml").read_text().replace("rows.npz", "rows.csv")
+        (node / "node.toml").write_text(text)
+        parts.append(np.loadtxt(node / "rows.csv", delimiter=",", skiprows=1))
+
+    def engine(folder: Path, **words: Any) -> FlowerEngine:
+        return FlowerEngine(folder, **{"network": Folders(nodes_of(folder)), **words})
+
+    monkeypatch.setattr(federations, "FlowerEngine", engine)
+    return folder, parts
+
+
+def policy(folder: Path, old: str, new: str) -> None:
+    for node in nodes_of(folder):
+        text = (node / "node.toml").read_text()
+        assert old in text
+        (node / "node.toml").write_text(text.replace(old, new))
+
+
+def fitted(folder: Path, *words: object) -> Path:
+    run("flower", "run", folder, "-k", 3, "--columns", "x,y", *words, "--out", folder.parent / "run")
+    return folder.parent / "run"
+
+
+SCHEMA = "".join(
+    f'[columns.{name}]\nkind = "number"\nlow = {low}\nhigh = {high}\noutside = "clip"\nmissing = {low}\n'
+    for name, low, high in zip(COLUMNS, (-9, -9, 0, 0, 0), (19, 19, 100, 400, 1), strict=True)
+)
+
+
+def test_a_fit_of_some_columns_is_followed_by_profiles_and_survival_of_others(
+    made: tuple[Path, Parts],
+) -> None:
+    folder, parts = made
+    out = fitted(folder)
+    model = load(out / "model.npz", DWFKMeans)
+    assert list(model.feature_names_in_) == ["x", "y"]
+    words: dict[str, Any] = {key: value for key, value in WORDS.items() if key != "random_state"}
+    own = DWFKMeans(3, random_state=0, **words).fit([one[:, :2] for one in parts])
+    found = json.loads(run("flower", "profile", folder, out, "--json").stdout)
+    again = profiles([one[:, :2] for one in parts], model.cluster_centers_)
+    np.testing.assert_allclose(found["means"], again.means, atol=1e-6)
+    assert sum(found["sizes"]) == sum(map(len, parts)) and own.cluster_centers_.shape == (3, 2)
+    (folder.parent / "s.toml").write_text(SCHEMA)
+    told = ("--beside", "age", "--schema", folder.parent / "s.toml")
+    said = run("flower", "profile", folder, out, *told).stdout
+    assert "age" in said and "±" in said
+    kept = json.loads((out / "profile.json").read_text())
+    pooled = np.concatenate(parts)
+    labels = model.predict(pooled[:, :2])
+    for k in range(3):
+        assert kept["means"][k][0] == pytest.approx(pooled[labels == k, 2].mean(), abs=1e-3)
+    lived = ("--time", "days", "--event", "died", "--edges", "5,10,20,40")
+    found = json.loads(run("flower", "survival", folder, out, *lived, "--no-picture", "--json").stdout)
+    here = survival(
+        [one[:, :2] for one in parts],
+        model.cluster_centers_,
+        [one[:, 3] for one in parts],
+        [one[:, 4] for one in parts],
+        edges=[5, 10, 20, 40],
+    )
+    np.testing.assert_allclose(found["survival"], here.survival, rtol=1e-12)
+    assert found["statistic"] == pytest.approx(here.statistic)
+
+
+def test_noise_is_paid_at_nodes_and_exact_counts_are_refused_after_it(made: tuple[Path, Parts]) -> None:
+    folder, _ = made
+    (folder.parent / "s.toml").write_text(SCHEMA)
+    schema = ("--schema", folder.parent / "s.toml")
+    claim = ("--epsilon", 4, "--delta", 1e-6, "--unit", "record", "--neighbours", "add-remove")
+    out = fitted(folder, *schema, "--algorithm", "dp", *claim)
+    refused = run("flower", "profile", folder, out, "--beside", "age", *schema, exit_code=2).output
+    assert "claim" in refused
+    said = run("flower", "profile", folder, out, "--beside", "age", *schema, *claim).stdout
+    assert "epsilon 4" in said and " to " in said
+    assert "epsilon 4" in run("flower", "profile", folder, out, *schema, *claim).stdout
+    lived = ("--time", "days", "--event", "died", "--edges", "10,40")
+    said = run("flower", "survival", folder, out, *lived, *schema, *claim, "--no-picture").stdout
+    assert "epsilon 4" in said
+
+
+def test_groups_have_no_times_and_owners_approve_each_question(made: tuple[Path, Parts]) -> None:
+    folder, _ = made
+    policy(folder, "group_size = 1", "group_size = 5")
+    for node in nodes_of(folder):
+        # As a node does when it starts: groups are of all its columns.
+        check_node(node, COLUMNS)
+    out = fitted(folder)
+    lived = ("flower", "survival", folder, out, "--time", "days", "--event", "died", "--edges", "10,40")
+    assert "agreement:groups" in run(*lived, exit_code=2).output
+    (folder.parent / "s.toml").write_text(SCHEMA)
+    beside = ("--beside", "age", "--schema", folder.parent / "s.toml")
+    assert "age" in run("flower", "profile", folder, out, *beside).stdout
+    policy(folder, '"ClusterColumns", ', "")
+    assert "policy" in run("flower", "profile", folder, out, *beside, exit_code=2).output
+
+
+def test_clusters_are_found_again_in_parts_of_the_nodes(made: tuple[Path, Parts]) -> None:
+    folder, parts = made
+    out = fitted(folder)
+    run("flower", "stability", folder, out, "--resamples", 2)
+    found = json.loads((out / "stability.json").read_text())
+    model = load(out / "model.npz", DWFKMeans)
+    own = stability(model, [one[:, :2] for one in parts], n_resamples=2)
+    assert np.min(found["coefficients"]) > 0.9 and own.min() > 0.9
+    engine = federations.FlowerEngine(folder, columns=["x", "y"])
+    with pytest.raises(ArgumentError):
+        stability(model, engine=engine, parts="rows")
+    with pytest.raises(ArgumentError):
+        stability(FederatedGaussianMixture(2).fit([one[:, :2] for one in parts]), engine=engine)
+    policy(folder, "max_fits", "max_sums")
+    with pytest.raises(RefusedError):
+        policy(folder, '"ClusterPairs", ', "")
+        stability(model, engine=engine, n_resamples=1)
+
+
+def test_columns_are_known_by_name(made: tuple[Path, Parts]) -> None:
+    with pytest.raises(ArgumentError):
+        FlowerEngine(made[0], columns=["z"])
