@@ -126,9 +126,10 @@ def shown_by(view: View) -> str:
     if not shown:
         model = ", only the final centers" if view.result else ""
         return f"{who} saw no client's answers and no totals{model}"
-    what = Shows.ANSWERS if any(one.answers for one in shown) else "totals only"
-    noised = [isinstance(one.question, Noised) for one in shown]
-    return f"{who} saw {what}{', all noised' if all(noised) else ''}"
+    # Answers, in slots too, come before totals.
+    what = min(one.what for one in Coverage.none_of(view).unread)
+    noised = all(isinstance(one.question, Noised) for one in shown)
+    return f"{who} saw {what if what is Shows.ANSWERS else 'totals only'}{', all noised' if noised else ''}"
 
 
 @dataclass(frozen=True)

@@ -178,7 +178,12 @@ class Splitting(Comparing, ModelParameters):
         text="and where sqrt((1 - a) / 2) is at least this, for the greatest cosine a across the halves; in "
         "[0, 1], 0 for any halves.",
     )
-    split_after: int = parameter(default=20, bounds="[0, inf)", text="rounds before the first split.")
+    split_after: int = parameter(
+        default=20,
+        bounds="[0, inf)",
+        text="rounds before the first split. Where clients hold rows out (`compare`), these choose splits in "
+        "place of this and of both norms.",
+    )
     min_cluster_size: int = parameter(
         default=3, bounds="[2, inf)", text="fewest members in a round that are split."
     )

@@ -332,7 +332,9 @@ class _Server:
             **self._clusters,
         )
         found = (yield self._plan.ask(question, number, ())).statistics
-        self._comparison = Comparison(found["right"] / max(1.0, float(found["clients"][0])))
+        if found["clients"][0] < 0.5:
+            return
+        self._comparison = Comparison(found["right"] / float(found["clients"][0]))
         if self._comparison.one_is_better:
             self.models, self._parents = one, [-1]
             self._structure, self._step = self._structure + 1, Regrouping()
@@ -348,7 +350,7 @@ class _Server:
         best = self._rule.decide(seen, number, self._training.seed + number, held)
         others = best.others if number <= self._training.held_until else ()
         least = math.inf
-        if others and seen.n_clusters == 1:
+        if others and (seen.n_clusters == 1 or self._rule.numbered):
             least = yield from self._loss(seen, best, number)
         for one in others:
             found = yield from self._loss(seen, one, number)

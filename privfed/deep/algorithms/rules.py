@@ -8,13 +8,21 @@ halves, where its members together rest and one by one do not; clusters are neve
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from privfed.core.values.domain import FloatArray
-from privfed.deep.clustering.clusterings import PROPAGATING, Clustering, Propagation, SplitRule, fit
+from privfed.deep.clustering.clusterings import (
+    PROPAGATING,
+    QUANTILES,
+    Clustering,
+    Propagation,
+    SplitRule,
+    fit,
+)
 from privfed.deep.clustering.distances import Metric, dunn_index, outdated, update_distances
 from privfed.deep.clustering.noise import SHORTEST, explains_more, moved, never_joined, without_noise
 from privfed.numerics.kernels.interpreted import IntArray
@@ -160,7 +168,7 @@ class BipartitionRule(SplitRule):
     """
 
     numbered: ClassVar[bool] = True
-    tries: ClassVar[bool] = False
+    tries: ClassVar[bool] = True
     metric: ClassVar[Metric] = "cosine"
     decay: float = 0.0
 
@@ -170,19 +178,28 @@ class BipartitionRule(SplitRule):
         return self.decay
 
     def decide(self, updates: Updates, round_number: int, seed: int, held: bool = False) -> Decision:
-        """Split the clusters that are to be split."""
-        labels, n_clusters = updates.labels.copy(), updates.n_clusters
+        """Split the clusters that are to be split; where clients hold rows out (`held`), these choose one."""
+        splits = list[IntArray]()
         for cluster in range(updates.n_clusters):
             members = np.flatnonzero(updates.labels == cluster)
             weights = None if updates.weights is None else updates.weights[members]
-            halves = self.halves(updates.updates[members], round_number, weights, updates.variance)
+            halves = self.halves(updates.updates[members], round_number, weights, updates.variance, held)
             if halves is not None:
                 # Halves are of members: what is moved are the clients that these stand for.
-                labels[members[halves == 1]] = n_clusters
-                n_clusters += 1
-        if n_clusters == updates.n_clusters:
-            return Decision()
-        return Decision(labels, np.arange(len(labels)), n_clusters)
+                splits.append(members[halves == 1])
+        if held:
+            return Decision(others=tuple(_split(updates, [one]) for one in splits[: len(QUANTILES)]))
+        return _split(updates, splits)
+
+
+def _split(updates: Updates, splits: Sequence[IntArray]) -> Decision:
+    """Return that each of these members get a new cluster of their own."""
+    labels = updates.labels.copy()
+    for number, own in enumerate(splits, updates.n_clusters):
+        labels[own] = number
+    return (
+        Decision(labels, np.arange(len(labels)), updates.n_clusters + len(splits)) if splits else Decision()
+    )
 
 
 Rule = PropagationRule | BipartitionRule

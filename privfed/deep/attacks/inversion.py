@@ -26,18 +26,20 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from privfed.attacks.base.preparation import Prepared, Prior, Target
-from privfed.attacks.base.results import NotRun, Points
+from privfed.attacks.base.results import Points
 from privfed.core.record.records import View
 from privfed.core.values.domain import FloatArray
 from privfed.deep.attacks.first_layer import TOLERANCE, near_of, repeated_rows
-from privfed.deep.attacks.updates import OnOneStep, Seen, clients_of, likely_of, rank_of
+from privfed.deep.attacks.updates import OnWholeUpdates, Seen, clients_of, gradients_of, likely_of, rank_of
+from privfed.deep.training.rounds import round_of
 from privfed.deep.training.trainer import Labels
 
 STARTS = 3
 """Random rows to start from that are tried for each number of rows."""
 
-MOST_VALUES = 156
-"""Most values of a client that are sought from random rows: time grows with their cube."""
+MOST_VALUES, MOST_OF_STEPS = 156, 256
+"""Most values of a client that are sought from random rows, and of several steps from rows of their classes:
+time grows with their cube."""
 
 ATTEMPTS = 40
 """Searches for single rows, for each row of a client."""
@@ -52,8 +54,10 @@ EXACT: Any = {"xtol": 1e-15, "ftol": 1e-15, "gtol": 1e-15}
 
 
 @dataclass(frozen=True)
-class GradientInversion(OnOneStep[Points]):
-    """Finds the rows of clients that train a softmax regression, or a network, in one step a round.
+class GradientInversion(OnWholeUpdates[Points]):
+    """Finds the rows of clients that train a softmax regression, or a network, on all rows at once.
+
+    Of softmax regressions also those of a few epochs, of up to 16 rows a client.
 
     Args:
         most_rows: most rows of a client that are tried with a softmax regression.
@@ -72,22 +76,19 @@ class GradientInversion(OnOneStep[Points]):
         made = super().prepare(target, parameters)
         return replace(made, truth=replace(made.truth, tolerance=TOLERANCE))
 
-    def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Points | NotRun:
-        clients = list(clients_of(view, rng, self.use, self.units))
-        if not clients:
-            return NotRun(attack=self.name, why="it solves rounds together, and saw one of no client")
+    def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Points:
+        clients = [(client, gradients_of(seen, self.units)) for client, seen in clients_of(view, rng)]
         solved = [(client, rows) for client, seen in clients if (rows := self._solved(seen, rng)) is not None]
-        if not solved:
-            # It looked, and could not tell: that these updates show nothing is not found.
-            why = f"it solved for no client, of {self.most_rows} rows at most; others may find more"
-            return NotRun(attack=self.name, why=why)
         whose = [client for client, _ in solved]
-        points = np.concatenate([rows for _, rows in solved])
+        rounds = (found for one in view.sums if (found := round_of(one.question)) is not None)
+        # Where it looked and could not tell nothing is claimed; that these updates tell nothing is not found.
+        nothing = np.empty((0, next(rounds).ranges.n_features))
+        points = np.concatenate([nothing, *(rows for _, rows in solved)])
         named = [client for client in whose if client is not None]
-        owners = np.repeat(named, [len(rows) for _, rows in solved]) if len(named) == len(whose) else None
+        owners = np.repeat(named, [len(rows) for _, rows in solved]) if len(named) == len(whose) > 0 else None
         return Points(
             attack=self.name,
-            queries=max(len(seen) for _, seen in clients),
+            queries=max((len(seen) for _, seen in clients), default=0),
             points=points,
             owners=owners,
             without_access=prior.guesses(len(points), rng),
@@ -109,7 +110,9 @@ class GradientInversion(OnOneStep[Points]):
             models, gradients = np.stack([(one.model, one.gradient) for one in seen], axis=1)
             return repeated_rows(models, gradients, first.ranges, first.rate, first.error)
         (width, n_classes), rank = first.model.shape, rank_of(seen)
-        shares = likely_of(first) - first.gradient[-1]
+        # Of several steps at the model in their middle.
+        middle = first.model - (first.steps - 1) / 2.0 * first.rate * first.gradient
+        shares = likely_of(replace(first, model=middle)) - first.gradient[-1]
         least, most = (first.rows, first.rows) if first.rows else (max(1, rank), self.most_rows)
         for n in range(least, min(most, self.most_rows) + 1):
             # A third more equations than values: what fits then, fits by no chance.
@@ -130,12 +133,16 @@ def _starts(
     seen: Sequence[Seen], labels: Labels, rank: int, rng: np.random.Generator
 ) -> Iterator[FloatArray]:
     """Yield rows to start from, float64 of shape (n, n_features + 1), the last column of ones."""
-    n, (width, n_classes) = len(labels), seen[0].model.shape
-    if n == rank and len(seen) > 1 and 2 * n <= len(seen) * (n_classes - 1) + 2:
+    n, (width, n_classes), first = len(labels), seen[0].model.shape, seen[0].gradient
+    if seen[0].steps > 1 and len(seen) > 1 and n * min(n, width) <= MOST_OF_STEPS:
+        about = (_mean_row(seen) / n_classes - first[:, labels].T) / np.bincount(labels)[labels, None] * n
+        for _ in range(STARTS):
+            yield np.column_stack([rng.normal(about[:, :-1], 0.3), np.ones(n)])
+    elif n == rank and len(seen) > 1 and 2 * n <= len(seen) * (n_classes - 1) + 2:
         found = _one_by_one(seen, labels, rng)
         if found is not None:
             yield found
-    if n * min(n, width) <= MOST_VALUES:
+    if seen[0].steps == 1 and n * min(n, width) <= MOST_VALUES:
         for _ in range(STARTS):
             yield np.column_stack([rng.normal(0.5, 0.5, (n, width - 1)), np.ones(n)])
 
@@ -153,9 +160,7 @@ def _one_by_one(seen: Sequence[Seen], labels: Labels, rng: np.random.Generator) 
     models = np.stack([axes.T @ one.model for one in seen])
     # On the digits errors of true rows left it by up to nine times the grid's own error.
     exact = max(1e-12, 30.0 * max(one.error for one in seen))
-    # Gradients of a class change with its biases' as the rows' mean does, nearly.
-    changes = np.concatenate([one.gradient - first for one in seen], axis=1)
-    mean = changes @ changes[-1] / (changes[-1] @ changes[-1])
+    mean = _mean_row(seen)
 
     def errors(row: FloatArray, label: int) -> tuple[FloatArray, FloatArray]:
         found = _likely(row[None], models)[:, 0]
@@ -198,6 +203,12 @@ def _one_by_one(seen: Sequence[Seen], labels: Labels, rng: np.random.Generator) 
     return None
 
 
+def _mean_row(seen: Sequence[Seen]) -> FloatArray:
+    """Return about the mean row: gradients of a class change with its biases' as that does, nearly."""
+    changes = np.concatenate([one.gradient - seen[0].gradient for one in seen], axis=1)
+    return np.asarray(changes @ changes[-1] / (changes[-1] @ changes[-1]))
+
+
 def _likely(rows: FloatArray, models: FloatArray) -> FloatArray:
     """Return the chances of the classes, float64 of shape (n_rounds, n_rows, n_classes)."""
     scores = rows @ models
@@ -223,19 +234,35 @@ def _fitted(seen: Sequence[Seen], labels: Labels, start: FloatArray) -> FloatArr
     models = np.stack([axes.T @ one.model for one in seen])
     gradients = np.stack([axes.T @ one.gradient for one in seen])
     wanted, shape = np.eye(n_classes)[labels], (n, axes.shape[1])
-    own = np.arange(shape[1])
+    own, steps, rate = np.arange(shape[1]), seen[0].steps, seen[0].rate
+
+    def walked(rows: FloatArray) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
+        """Yield for each step the models, what they say of rows, and the gradient there."""
+        now = models
+        for _ in range(steps):
+            likely = _likely(rows, now)
+            gradient = rows.T @ (likely - wanted) / n
+            yield now, likely, gradient
+            now = now - rate * gradient
 
     def residuals(values: FloatArray) -> FloatArray:
         rows = values.reshape(shape)
-        missed = rows.T @ (_likely(rows, models) - wanted) / n - gradients
+        missed = sum(one / steps for _, _, one in walked(rows)) - gradients
         return np.append(missed, rows @ axes[-1] - 1.0)
 
     def jacobian(values: FloatArray) -> FloatArray:
-        rows = values.reshape(shape)
-        likely = _likely(rows, models)
-        found = np.einsum("ik,ricj->rkcij", rows / n, _slopes(likely, models))
-        found[:, own, :, :, own] += np.transpose((likely - wanted) / n, (0, 2, 1))[None]
-        return np.concatenate([found.reshape(gradients.size, -1), np.kron(np.eye(n), axes[-1])])
+        rows, total = values.reshape(shape), np.zeros((len(models), len(own) * n_classes, values.size))
+        for now, likely, _ in walked(rows):
+            found = np.einsum("ik,ricj->rkcij", rows / n, _slopes(likely, now))
+            found[:, own, :, :, own] += np.transpose((likely - wanted) / n, (0, 2, 1))[None]
+            step = found.reshape(total.shape)
+            if total.any():
+                # Earlier steps move the model as rows do.
+                bent = likely[..., None] * (np.eye(n_classes) - likely[..., None, :])
+                curved = np.einsum("ik,ij,ricd->rkcjd", rows / n, rows, bent, optimize=True)
+                step = step - rate * curved.reshape(len(models), total.shape[1], -1) @ total
+            total += step
+        return np.concatenate([total.reshape(gradients.size, -1) / steps, np.kron(np.eye(n), axes[-1])])
 
     at, most = (start @ axes).ravel(), UNEXPLAINED * math.sqrt(float(np.mean(np.square(gradients))))
     for evaluations in (EARLY, 400):

@@ -25,8 +25,7 @@ from privfed.attacks.cohorts.linkage import TrackClaims, Unlinked, unlinked
 from privfed.core.asking.question import ClientData
 from privfed.core.record.records import SumView, View
 from privfed.core.values.domain import FloatArray
-from privfed.deep.attacks.membership import check_alone, round_of
-from privfed.deep.training.rounds import Round, SketchedUpdates
+from privfed.deep.training.rounds import Round, SketchedUpdates, round_of
 from privfed.deep.training.trainer import Labels
 from privfed.errors import ArgumentError
 from privfed.numerics.kernels.interpreted import IntArray
@@ -50,11 +49,12 @@ def labelled(name: str, target: Target) -> Truth:
     """Return the truth with the clients' labels, where there are any.
 
     Raises:
-        ArgumentError: somebody helps the attacker.
+        ArgumentError: somebody helps the attacker: what colluders trained is no sum to take out of a total.
     """
     if target.labels is None:
         return target.truth
-    check_alone(name, target)
+    if target.helping:
+        raise ArgumentError(f"{name} is for a server alone; name no colluding clients.")
     return LabelledTruth(target.truth.clients, colluding=target.truth.colluding, labels=target.labels)
 
 
@@ -70,6 +70,23 @@ def with_labels(what: str, truth: Truth) -> LabelledTruth:
             "from Python names none: name their column with --label (in Python LabelledTruth has them)."
         )
     return truth
+
+
+def data_of(truth: LabelledTruth) -> list[ClientData]:
+    """Return the clients as they were before the first round."""
+    return [ClientData(rows, labels) for rows, labels in zip(truth.clients, truth.labels, strict=True)]
+
+
+def owners_of(
+    question: Round, cohort: Sequence[int], seen: FloatArray | None, data: Sequence[ClientData]
+) -> list[int]:
+    """Return the client of each sketch or update, by matching it with what training again gives."""
+    rng = np.random.default_rng(0)
+    answers = [question.answer(data[i].within(question.ranges)[0], rng) for i in cohort]
+    if seen is None:
+        return []
+    whose: list[int] = _among(np.stack([one["sketch"] for one in answers]), np.array(cohort), seen).tolist()
+    return whose
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,13 +129,10 @@ class SketchLinks(TrackClaims):
 
     def _owners(self, truth: LabelledTruth) -> list[list[int]]:
         """Return the client of each sketch, by matching it with what each client's training gives."""
-        data = [ClientData(rows, labels) for rows, labels in zip(truth.clients, truth.labels, strict=True)]
-        found: list[list[int]] = []
+        data, found = data_of(truth), list[list[int]]()
         for question, cohort, seen in zip(self.questions, self.cohorts, self.seen, strict=True):
-            rng = np.random.default_rng(0)
-            answers = [question.answer(data[i].within(question.ranges)[0], rng) for i in cohort]
-            exact = [one["sketch"] for one in answers if seen is not None]
-            found += [] if seen is None else [_among(np.stack(exact), np.array(cohort), seen).tolist()]
+            owners = owners_of(question, cohort, seen, data)
+            found += [] if seen is None else [owners]
         return found
 
 

@@ -9,59 +9,81 @@ it.
 Where totals of updates are shown, they say more: a client's update of one step is a sum of its rows'
 gradients at the model that was sent. So the score is each candidate's share in all totals together, by
 ridge regression on the candidates' gradients (`shares_in_updates`). Of several steps this is approximate.
+Where single clients' whole updates are shown, by name or in slots, these are taken in place of totals: then
+the question is whether a row is at a client.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 from privfed.attacks.base.interface import PassiveAttack
 from privfed.attacks.base.preparation import Prepared, Prior, Target
 from privfed.attacks.base.reading import Reads, Shows
-from privfed.attacks.base.results import NotRun
+from privfed.attacks.base.report import Report
+from privfed.attacks.base.results import NotRun, Truth
 from privfed.attacks.membership.membership import candidates_of
-from privfed.attacks.membership.scores import MembershipScores
-from privfed.core.asking.question import Question, parts_of
+from privfed.attacks.membership.scores import MembershipScores, area, chance
 from privfed.core.record.records import View
 from privfed.core.values.domain import FloatArray
+from privfed.deep.attacks.linkage import data_of, labelled, owners_of, with_labels
 from privfed.deep.attacks.shadows import Shadow, scored, shadows_of
+from privfed.deep.attacks.updates import Update, clients_of
 from privfed.deep.training.local import TIMES
-from privfed.deep.training.rounds import AveragedUpdates, Round, SketchedUpdates
+from privfed.deep.training.rounds import Round, round_of
 from privfed.deep.training.trainer import Labels, whole
 from privfed.errors import ArgumentError
-
-
-def round_of(question: Question | None) -> Round | None:
-    """Return the round of training in a question, without noise and slots; None where there is none."""
-    parts = () if question is None else parts_of(question)
-    return next((one for one in parts if isinstance(one, SketchedUpdates | AveragedUpdates)), None)
-
-
-def _trains(question: Question) -> bool:
-    return round_of(question) is not None
-
 
 _PENALTY = 1e-2
 """Of a share in updates, beside a gradient's mean square: what several steps do is no sum of gradients."""
 
 
-def check_alone(name: str, target: Target) -> None:
-    """Check that nobody helps: what colluders trained is no sum that could be taken out of a total.
+@dataclass(frozen=True, kw_only=True)
+class RowsAtClients(MembershipScores):
+    """Scores of each candidate at each client whose updates are shown, by name or linked.
 
-    Raises:
-        ArgumentError: somebody does.
+    Args:
+        each: float64 of shape (n_clients, n_candidates); `scores` are the highest of all clients.
+        candidates: the rows, float64 of shape (n_candidates, n_features).
+        whose: the client of each row of `each`; None where the attack cannot tell.
+        first: the first update of each, so that the truth can train again.
     """
-    if target.helping:
-        raise ArgumentError(f"{name} is for a server alone; name no colluding clients.")
+
+    each: FloatArray
+    candidates: FloatArray = field(repr=False)
+    whose: Sequence[int | None]
+    first: Sequence[Update] = field(repr=False)
+
+    def score(self, truth: Truth) -> Report:
+        """Compare scores of rows at the client that trained on them with those of all other pairs."""
+        found, named = super().score(truth), [one for one in self.whose if one is not None]
+        if len(named) < len(self.each):
+            moved, known = np.stack([one.moved for one in self.first]), with_labels("rows at clients", truth)
+            named = owners_of(self.first[0].question, range(len(known.clients)), moved, data_of(known))
+        rows, owners = truth.rows(None)
+        apart, place = cKDTree(rows[:, : self.candidates.shape[1]]).query(self.candidates)
+        owner = np.where((apart < 1e-9) & truth.members, owners[place], -1)
+        here = np.array(named)[:, None] == owner
+        if not here.any():
+            return found
+        return replace(
+            found,
+            goal="area under the ROC curve, of rows at clients",
+            recovered=area(self.each[here], self.each[~here]),
+            chance=chance(here.ravel()),
+            linked=None not in self.whose,
+            details={**found.details, "auc, at any client": found.recovered},
+        )
 
 
 @dataclass(frozen=True)
 class ModelMembership(PassiveAttack[MembershipScores]):
-    """Scores candidates by how far training lowered their loss.
+    """Scores candidates by their share in updates, of all clients or of each, or by how their loss fell.
 
     Args:
         candidates: rows, float64 of shape (n_candidates, n_columns), with times where the clients' have them.
@@ -79,7 +101,7 @@ class ModelMembership(PassiveAttack[MembershipScores]):
     name: ClassVar[str] = "model-membership"
     paper: ClassVar[str] = "Yeom et al. 2018; LiRA, Carlini et al. 2022; RMIA, Zarifzadeh et al. 2024"
     adversary: ClassVar[str] = "passive server, or a client"
-    view: ClassVar[str] = "the models that are sent to clients, and totals of their updates"
+    view: ClassVar[str] = "the models that are sent to clients, and their updates or totals of these"
     prior: ClassVar[str] = "candidates with their labels; shadow fits, if there are any"
     defence: ClassVar[str] = "DP-SGD, or noised updates; no secure sum hides the models"
     public_rows: ClassVar[int] = 2
@@ -95,7 +117,6 @@ class ModelMembership(PassiveAttack[MembershipScores]):
             raise ArgumentError(
                 "model membership compares with public rows that were not trained on: pass some with labels."
             )
-        check_alone(cls.name, target)
         # Labels are a last column. Rows without a class train nothing.
         beside = (np.column_stack(one) for one in zip(target.clients, target.labels, strict=True))
         rows = [np.asarray(own[own[:, -1] >= 0], dtype=np.float64) for own in beside]
@@ -104,12 +125,14 @@ class ModelMembership(PassiveAttack[MembershipScores]):
         both = np.concatenate([members, others])
         made = cls._made({**parameters, "candidates": both[:, :-1], "labels": both[:, -1].astype(np.int64)})
         inside = np.arange(len(both)) < len(members)
-        return Prepared(made, target.prior, replace(target.truth, members=inside))
+        return Prepared(made, target.prior, replace(labelled(cls.name, target), members=inside))
 
     @property
     def reads(self) -> tuple[Reads, ...]:
         """Rounds of training, whose questions hold the models."""
-        return (Reads(what="rounds of training", shown=Shows.TOTALS, use=_trains),)
+        return (
+            Reads(what="rounds of training", shown=Shows.TOTALS, use=lambda one: round_of(one) is not None),
+        )
 
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> MembershipScores | NotRun:
         rounds = [found for one in view.sums if (found := round_of(one.question)) is not None]
@@ -133,36 +156,76 @@ class ModelMembership(PassiveAttack[MembershipScores]):
         if isinstance(shadows, int):
             plain = [replace(one, training=replace(one.training, timed=False)) for one in rounds]
             shadows = shadows_of(plain, rows, self.labels, shadows, max(len(view.clients), 1), rng)
-        told = None if shadows else shares_in_updates(view, rows, self.labels)
+        if not shadows and len(clients := list(clients_of(view, rng))) > 1:
+            return self._at_clients(clients, rows, len(rounds))
+        told = None if shadows else shares_in_updates(rows, self.labels, totals_of(view))
         if shadows:
             scores = scored(self.statistic, losses, last.models, shadows)
         elif told is not None:
-            scores = told
+            scores = told[0]
         else:
             scores = losses(first.models).mean(axis=0) - losses(last.models).min(axis=0)
         unknown = np.full(len(self.candidates), np.nan)
         return MembershipScores(attack=self.name, queries=len(rounds), scores=scores, mu=unknown)
 
+    def _at_clients(
+        self, clients: Sequence[tuple[int | None, Sequence[Update]]], rows: FloatArray, queries: int
+    ) -> RowsAtClients:
+        """Return each row's share in each client's updates, in its standard deviations."""
+        each, groups = np.zeros((len(clients), len(rows))), dict[tuple[bytes, ...], list[int]]()
+        for i, (_, seen) in enumerate(clients):
+            # Clients that trained the same models share the rows' gradients there.
+            groups.setdefault(tuple(one.start.tobytes() for one in seen), []).append(i)
+        for own in groups.values():
+            rounds = zip(*(clients[i][1] for i in own), strict=True)
+            updates = ((one[0].question, one[0].start, np.stack([of.moved for of in one])) for one in rounds)
+            found = shares_in_updates(rows, self.labels, updates)
+            each[own] = 0.0 if found is None else found
+        each = (each - each.mean(axis=1, keepdims=True)) / (each.std(axis=1, keepdims=True) + 1e-300)
+        return RowsAtClients(
+            attack=self.name,
+            queries=queries,
+            scores=each.max(axis=0),
+            mu=np.full(len(rows), np.nan),
+            each=each,
+            candidates=rows,
+            whose=[who for who, _ in clients],
+            first=[seen[0] for _, seen in clients],
+        )
 
-def shares_in_updates(view: View, rows: FloatArray, labels: Labels) -> FloatArray | None:
-    """Return each row's share in the totals of one model's updates, up to a factor; None without totals.
 
-    Args:
-        view: what a party saw.
-        rows: float64 of shape (n_rows, n_features).
-        labels: their classes, (n_rows,).
-    """
-    gram, right = np.zeros((len(rows), len(rows))), np.zeros(len(rows))
+def totals_of(view: View) -> Iterator[tuple[Round, FloatArray, FloatArray]]:
+    """Yield rounds of one model, that model and the total of its updates, of shape (1, n_parameters)."""
     for one in view.sums:
         found = round_of(one.question)
-        if found is None or one.total is None or "update" not in one.total or len(one.total["update"]) > 1:
-            continue
+        if (
+            found is not None
+            and one.total is not None
+            and "update" in one.total
+            and len(one.total["update"]) == 1
+        ):
+            yield found, found.models[0], one.total["update"]
+
+
+def shares_in_updates(
+    rows: FloatArray, labels: Labels, updates: Iterable[tuple[Round, FloatArray, FloatArray]]
+) -> FloatArray | None:
+    """Return each row's share in updates, up to a factor, (n_updates, n_rows); None without updates.
+
+    Args:
+        rows: float64 of shape (n_rows, n_features).
+        labels: their classes, (n_rows,).
+        updates: of each round its question, the model that was sent, and updates of it that belong together
+            from round to round, float64 of shape (n_updates, n_parameters).
+    """
+    gram, right = np.zeros((len(rows), len(rows))), np.zeros((0, len(rows)))
+    for found, start, moved in updates:
         trainer = found.training.trainer(found.ranges.n_features)
         # A step goes against the gradient; its rate and the clients' sizes are a common factor.
-        added = -np.asarray(whole(trainer.gradients(found.models[0], rows, labels)), dtype=np.float64)
+        added = -np.asarray(whole(trainer.gradients(start, rows, labels)), dtype=np.float64)
         gram += added @ added.T
-        right += added @ one.total["update"][0]
+        right = moved @ added.T + (right if len(right) else 0.0)
     if not right.any():
         return None
     penalty = _PENALTY * np.trace(gram) / len(rows)
-    return np.asarray(np.linalg.solve(gram + penalty * np.eye(len(rows)), right))
+    return np.asarray(np.linalg.solve(gram + penalty * np.eye(len(rows)), right.T).T)

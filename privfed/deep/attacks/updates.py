@@ -1,9 +1,9 @@
-"""What updates of one step show: gradients of single clients, by name or linked over rounds."""
+"""What the server sees of single clients' updates, by name or linked over rounds, and gradients in them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,25 +16,44 @@ from privfed.core.record.records import SumView, View
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.deep.attacks.first_layer import first_layer
 from privfed.deep.attacks.linkage import OnUpdates, linked, sketches_of
-from privfed.deep.attacks.membership import round_of
-from privfed.deep.training.rounds import AveragedUpdates, Round, SketchedUpdates
+from privfed.deep.training.rounds import AveragedUpdates, Round, SketchedUpdates, round_of
+from privfed.privacy.noised import Noised
 from privfed.questions.slots import Slots
+
+
+@dataclass(frozen=True, eq=False)
+class Update:
+    """A client's update of one round, as the server saw it.
+
+    Args:
+        question: of the round.
+        start: the model that the client trained, float64 of shape (n_parameters,).
+        moved: how far training moved it, of the same shape.
+        step: largest error of each number, from the grid of the sum.
+        rows: number of the client's rows, where these weigh its update; else 0.
+    """
+
+    question: Round
+    start: FloatArray
+    moved: FloatArray
+    step: float
+    rows: int
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What one round shows of one client.
+    """What one round shows of one client's gradients.
 
     Args:
         model: that it trained, float64 of shape (n_features + 1, n_classes), the biases last.
-        gradient: of its mean loss there, of the same shape.
+        gradient: of its mean loss there, of the same shape; of several steps their mean.
         error: largest error of each number, from the grid of the sum.
         rows: number of its rows, where these weigh its update; else 0.
         ranges: of the columns.
         whole: whether these are all parameters, of a softmax regression; else they are a first layer's.
         rate: of learning.
-        round: its number.
         held: whether the client held a fifth of its rows out (`Training.held_until`).
+        steps: how many there were, if all rows are one batch.
     """
 
     model: FloatArray
@@ -44,24 +63,21 @@ class Seen:
     ranges: Ranges
     whole: bool
     rate: float
-    round: int
     held: bool
+    steps: int = 1
 
 
-def one_step(question: Question) -> bool:
-    """Say whether answers to a question are whole updates, of one step."""
-    if not isinstance(question, Round):
-        return False
-    one = question.training
-    if one.private or one.epochs != 1 or one.timed:
+def whole_updates(question: Question) -> bool:
+    """Say whether answers to a question are whole updates, without noise."""
+    if not isinstance(question, Round) or question.training.private or question.training.timed:
         return False
     if isinstance(question, SketchedUpdates):
         return question.size == question.models.shape[1] and not question.decay
     return isinstance(question, AveragedUpdates)
 
 
-class OnOneStep(OnUpdates[Found]):
-    """Base of attacks on updates of clients that train in one step.
+class OnWholeUpdates(OnUpdates[Found]):
+    """Base of attacks on updates of clients.
 
     Attributes:
         updates: which updates are read, in words.
@@ -71,15 +87,11 @@ class OnOneStep(OnUpdates[Found]):
     view: ClassVar[str] = "updates of single clients, with or without names, and the models that were sent"
     defence: ClassVar[str] = "FedAvg over secure sums, which show no single update; DP-SGD; sketches"
 
-    def use(self, question: Question) -> bool:
-        """Say whether answers to a question are of use."""
-        return one_step(question)
-
     @property
     def reads(self) -> tuple[Reads, ...]:
-        """Whole updates of single clients that train in one step."""
-        what = f"single clients' whole {self.updates}, trained in one step without noise"
-        return of_single_clients(what, self.use, noised=False)
+        """Whole updates of single clients."""
+        what = f"single clients' whole {self.updates}, trained without noise"
+        return of_single_clients(what, whole_updates, noised=False)
 
 
 def likely_of(seen: Seen) -> FloatArray:
@@ -104,32 +116,31 @@ def rank_of(seen: Sequence[Seen]) -> int:
     return int(np.linalg.matrix_rank(table, tol=10.0 * rounding * math.sqrt(len(table))))
 
 
-def clients_of(
-    view: View, rng: np.random.Generator, use: Callable[[Question], bool], units: int = 0
-) -> Iterator[tuple[int | None, list[Seen]]]:
+def clients_of(view: View, rng: np.random.Generator) -> Iterator[tuple[int | None, list[Update]]]:
     """Yield each client's rounds: by name where names are shown, else as updates are linked."""
-    sums = [one for one in view.sums if (asked := round_of(one.question)) is not None and use(asked)]
-    named: dict[int, dict[int, Seen]] = {}
+    exact = [one for one in view.sums if not isinstance(one.question, Noised)]
+    sums = [one for one in exact if (asked := round_of(one.question)) is not None and whole_updates(asked)]
+    named: dict[int, dict[int, Update]] = {}
     for one in sums:
         for client, answer in one.answers.items():
-            for seen in _of_answer(one, answer, units):
+            for seen in _of_answer(one, answer):
                 # Averages are of the same updates as the sketches of their round.
-                named.setdefault(client, {}).setdefault(seen.round, seen)
+                named.setdefault(client, {}).setdefault(seen.question.training.round, seen)
     if named:
         yield from ((client, list(rounds.values())) for client, rounds in sorted(named.items()))
         return
     held = [(one, found) for one in sums if (found := sketches_of(one, rng)) is not None]
     lists = [one.contributors or one.cohort for one, _ in held]
     whose = linked([found.column("sketch") for _, found in held], lists)
-    each: dict[int, list[Seen]] = {}
+    each: dict[int, list[Update]] = {}
     for (one, found), numbers in zip(held, whose, strict=True):
         for number, answer in zip(numbers.tolist(), found.answers, strict=True):
-            each.setdefault(number, []).extend(_of_answer(one, answer, units))
+            each.setdefault(number, []).extend(_of_answer(one, answer))
     known = len(set(map(frozenset, lists))) > 1
     yield from ((who if known else None, rounds) for who, rounds in each.items() if rounds)
 
 
-def _of_answer(one: SumView, answer: Mapping[str, FloatArray], units: int) -> Iterator[Seen]:
+def _of_answer(one: SumView, answer: Mapping[str, FloatArray]) -> Iterator[Update]:
     """Yield what it shows; nothing where an update was clipped, or is nobody's."""
     question = round_of(one.question)
     assert question is not None
@@ -147,13 +158,23 @@ def _of_answer(one: SumView, answer: Mapping[str, FloatArray], units: int) -> It
     # Answers in clear are on no grid; that of a total has at most the resolution.
     slotted = isinstance(one.question, Slots)
     step = float(np.max(question.spec.entries[0].resolution)) if slotted else 0.0
-    whole, width, rate = training.model == "softmax", question.ranges.n_features, training.decayed_rate
-    rows = int(answer["rows"].sum()) if training.by_rows else 0
-    model, moved = (
-        one.reshape(width + 1, -1) if whole else first_layer(one, width, training.n_classes, units)
-        for one in (start, update)
-    )
-    if model is not None and moved is not None:
-        error, number = (step + 1e-14) / rate, training.round
-        held = number <= training.held_until
-        yield Seen(model, -moved / rate, error, rows, question.ranges, whole, rate, number, held)
+    yield Update(question, start, update, step, int(answer["rows"].sum()) if training.by_rows else 0)
+
+
+def gradients_of(updates: Sequence[Update], units: int = 0) -> list[Seen]:
+    """Return the gradients in a client's updates: of a softmax regression, or of a network's first layer."""
+    found = list[Seen]()
+    for one in updates:
+        training, ranges = one.question.training, one.question.ranges
+        whole, width, rate = training.model == "softmax", ranges.n_features, training.decayed_rate
+        model, moved = (
+            part.reshape(width + 1, -1) if whole else first_layer(part, width, training.n_classes, units)
+            for part in (one.start, one.moved)
+        )
+        if model is not None and moved is not None:
+            steps, held = training.epochs, training.round <= training.held_until
+            error = (one.step + 1e-14) / (rate * steps)
+            found.append(
+                Seen(model, -moved / (rate * steps), error, one.rows, ranges, whole, rate, held, steps)
+            )
+    return found

@@ -72,6 +72,7 @@ class SplitRule:
         round_number: int,
         weights: FloatArray | None = None,
         variance: float = 0.0,
+        held: bool = False,
     ) -> IntArray | None:
         """Return the halves of a cluster that is split (`bipartition`); None for one that is not.
 
@@ -84,8 +85,9 @@ class SplitRule:
             weights: of the members in their mean, float64 of shape (n,), such as their rows (equation 29);
                 None for all alike.
             variance: of the noise in each number of an update.
+            held: whether held-out rows decide, in place of rounds and norms; no client is split off alone.
         """
-        if len(updates) < self.min_cluster_size or round_number <= self.split_after:
+        if len(updates) < self.min_cluster_size or (round_number <= self.split_after and not held):
             return None
         shares = np.full(len(updates), 1.0) if weights is None else weights
         if not shares.sum() > 0.0:
@@ -93,11 +95,12 @@ class SplitRule:
         shares, noise = shares / shares.sum(), updates.shape[1] * variance
         longest = _length(float(np.square(updates).sum(axis=1).max()) - noise)
         mean = _length(float(np.square(shares @ updates).sum()) - noise * float(shares @ shares))
-        if mean >= self.split_mean_norm or longest <= self.split_max_norm:
+        if (mean >= self.split_mean_norm or longest <= self.split_max_norm) and not held:
             return None
         similarities = cosine_similarities(without_noise(updates, variance) if variance else updates)
         halves = bipartition(similarities, self.linkage)
-        if variance and not explains_more(updates, np.zeros_like(halves), halves, variance):
+        alone = held and np.bincount(halves).min() < 2
+        if alone or (variance and not explains_more(updates, np.zeros_like(halves), halves, variance)):
             return None
         across = float(similarities[np.ix_(halves == 0, halves == 1)].max())
         return halves if np.sqrt((1.0 - across) / 2.0) >= self.gamma_max else None

@@ -17,9 +17,9 @@ from privfed.core.asking.question import question_from_bytes
 from privfed.core.names import imported
 from privfed.core.record.transcript import Transcript
 from privfed.core.roles.conversation import ROUND, Ask, Total
-from privfed.deep.attacks.membership import round_of
 from privfed.deep.estimators.base import FederatedModel
 from privfed.deep.estimators.training_plan import model_name
+from privfed.deep.training.rounds import round_of
 from privfed.deep.training.trainer import MODELS
 from privfed.errors import ArgumentError
 from privfed.federation.clients import Clients

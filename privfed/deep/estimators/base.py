@@ -34,7 +34,7 @@ from privfed.deep.training.probing import check_repeats, private_trainer_of
 from privfed.deep.training.regrouping import cheapest
 from privfed.deep.training.rounds import ClusterSizes, Round
 from privfed.deep.training.trainer import MODELS
-from privfed.errors import ArgumentError, ResumeError
+from privfed.errors import ArgumentError, ResumeError, warn
 from privfed.estimators.declaring import parameters
 from privfed.estimators.fitting import check_declared, described, keep_columns
 from privfed.estimators.registry import stored_name
@@ -367,6 +367,8 @@ class FederatedModel(Predicting):
         self.comparison_ = outcome.comparison
         if outcome.comparison is not None:
             outcome.comparison.warn()
+        elif training.held_until:
+            warn("clusters were not compared: no client has the five rows of which it would hold one out.")
         self.n_iter_, self.n_features_in_ = training.rounds, clients.n_features
         self._training_ = training
         trainer = training.trainer(clients.n_features)
@@ -375,6 +377,7 @@ class FederatedModel(Predicting):
         own = "; gradients of rows are computed by a trainer of your own" if is_foreign(trainer) else ""
         self.privacy_claim_ = claim and replace(claim, composed=claim.composed + own)
         self._remember(outcome, training.rounds)
+        self._warn(outcome, training)
 
     def _remember(self, outcome: ModelsOutcome, rounds: int) -> None:
         """Keep what clients in this process know of their own clusters."""
@@ -389,6 +392,24 @@ class FederatedModel(Predicting):
         self.labels_history_ = np.minimum(known, [[len(one) - 1] for one in outcome.history[1:]])
         current = [one.label if one.structure == outcome.structure else -1 for one in memories]
         self.labels_ = np.array(current, dtype=np.int64)
+
+    def _warn(self, outcome: ModelsOutcome, training: Training) -> None:
+        """Warn of what went wrong: by totals, and without privacy by what clients in this process know."""
+        if np.array_equal(outcome.history[-1], outcome.history[-2]):
+            warn("the last round moved no model: training did not stay finite anywhere. Lower learning_rate.")
+        data = () if self.privacy is not None else self.federation_.data or ()
+        updates = [one for data in data if (one := memory_of(data).update) is not None]
+        longest = training.max_update_norm * (1.0 - 1e-9)
+        if clipped := sum(bool(np.linalg.norm(one) >= longest) for one in updates):
+            warn(
+                f"the last updates of {clipped} of {len(updates)} clients were clipped to max_update_norm="
+                f"{training.max_update_norm:g}: training may diverge. Lower learning_rate, or raise it."
+            )
+        if data and (left := int((self.labels_ < 0).sum())):
+            warn(
+                f"{left} of {len(data)} clients are in no cluster (-1 in labels_), as they were in no round "
+                "since these were found. join(X, y) gives a client its cluster."
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy holds; under differential privacy nothing that clients know of their rows."""

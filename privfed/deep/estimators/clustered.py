@@ -99,7 +99,8 @@ class _Regrouped(Comparing, FederatedModel):
         if self.compare and self.privacy is not None:
             raise PrivacyError(
                 "compare=True asks for accuracies on exact rows, which no claim covers, and for one model "
-                "beside the clusters, which would cost as much again. Leave it out, or fit without privacy=.",
+                "beside the clusters, which would cost as much again. Leave it out; to compare, fit FedAvg "
+                "on a budget of its own, and have clients score both, and what they train alone.",
                 parameters=["compare"],
             )
         compared = self.rounds >= WORTH_ASKING and self.privacy is None

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from privfed.core.asking.declaration import STEP, Declaration, Effort, Remembered, Trained
-from privfed.core.asking.question import ClientData, Question, register
+from privfed.core.asking.question import ClientData, Question, parts_of, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import FloatArray, frozen
 from privfed.core.values.numbers import check_number, check_whole
@@ -315,6 +315,12 @@ def averaged(models: FloatArray, update: FloatArray, origin: FloatArray, otherwi
     means /= np.where(held, weights, 1.0)
     means[~held[:, 0]] = otherwise[~held[:, 0]]
     return np.asarray(means)
+
+
+def round_of(question: Question | None) -> Round | None:
+    """Return the round of training in a question, without noise and slots; None where there is none."""
+    parts = () if question is None else parts_of(question)
+    return next((one for one in parts if isinstance(one, SketchedUpdates | AveragedUpdates)), None)
 
 
 @register

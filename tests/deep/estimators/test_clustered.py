@@ -248,6 +248,7 @@ def test_what_is_not_fitted_or_has_no_labels_is_said() -> None:
         FedAvg(**{**WORDS, "n_classes": 2}, protocol="plain").fit(X, y)
 
 
+@pytest.mark.filterwarnings("ignore:.*in no cluster")
 @pytest.mark.parametrize("metric", ["complete", "euclidean"])
 def test_joining_after_a_fit_is_joining_in_its_next_round(metric: str) -> None:
     """From raw rows: who joins in round 4 of a run gets the cluster that `join` names after three rounds."""

@@ -66,11 +66,10 @@ def test_clusters_that_are_worth_it_stay_and_figures_are_those_outside_of_the_fi
     assert abs(found[1, 0] - 1 / 3) < 0.25 > abs(accuracy(ends, X, y) - 1 / 3)
 
 
-@pytest.mark.parametrize("kind", [DCFL, CFL], ids=lambda one: one.__name__)
-def test_clusters_of_alike_clients_give_way_to_one_model_which_all_clients_have(kind: Any) -> None:
+def test_clusters_of_alike_clients_give_way_to_one_model_which_all_clients_have() -> None:
     X, y = alike()
-    words = NEVER if kind is CFL else {"preference_quantile": 0.9}
-    model = kind(**GATHERED, **words)
+    words = {"preference_quantile": 0.9}
+    model = DCFL(**GATHERED, **words)
     with pytest.warns(UserWarning, match="not worth it"):
         model.fit(X, y)
     assert max(len(models) for models in model.history_) > 1 == len(model.models_)
@@ -78,8 +77,19 @@ def test_clusters_of_alike_clients_give_way_to_one_model_which_all_clients_have(
     assert len(model.history_[UNTIL]) == 1 and model.regrouped_[UNTIL - 1].n_clusters == 1
     sizes = [len(models) for models in model.history_[1:]]
     assert (model.labels_history_.max(axis=1) < sizes).all() and model.labels_history_.min() >= 0
-    kept = kind(**GATHERED, **words, compare=False).fit(X, y)
+    kept = DCFL(**GATHERED, **words, compare=False).fit(X, y)
     assert len(kept.models_) > 1 and kept.comparison_ is None
+
+
+def test_held_out_rows_choose_the_splits_of_cfl_where_its_thresholds_split_nothing() -> None:
+    X, y = clients()
+    words = {**GATHERED, "split_after": 20}
+    fitted, published = CFL(**words).fit(X, y), CFL(**words, compare=False).fit(X, y)
+    assert len(published.models_) == 1 and same(fitted.labels_, kinds())
+    assert accuracy(fitted, X, y) > accuracy(published, X, y) + 0.1
+    X, y = alike()
+    assert len(CFL(**GATHERED, **NEVER, compare=False).fit(X, y).models_) > 1
+    assert len(CFL(**GATHERED, **NEVER).fit(X, y).models_) == 1
 
 
 def test_in_slots_it_is_the_same_comparison_and_every_question_keeps_to_the_program() -> None:
@@ -133,3 +143,31 @@ def test_models_to_compare_have_the_clusters_parameters() -> None:
     assert isinstance(made, HeldOut)
     with pytest.raises(ArgumentError, match="as many parameters"):
         HeldOut(ranges=made.ranges, training=made.training, models=made.models, one=np.zeros((1, 2)))
+
+
+def test_what_a_fit_says_of_bad_input() -> None:
+    """Two rows a client; training that diverges; a client that never returns; one that has one class."""
+    X, y = clients(6)
+    with pytest.warns(UserWarning, match="not compared"):
+        few = DCFL(**GATHERED).fit([own[:2] for own in X], [own[:2] for own in y])
+    assert few.comparison_ is None and np.isfinite(few.models_).all()
+    with pytest.warns(UserWarning, match="of 6 clients were clipped"):
+        FedAvg(**{**WORDS, "learning_rate": 1e6}, protocol="plain").fit(X, y)
+    cohorts = [list(range(6))] + [list(range(5))] * 8
+    with pytest.warns(UserWarning, match="1 of 6 clients are in no cluster"):
+        away = DCFL(**GATHERED, compare=False, cohorts=cohorts).fit(X, y)
+    assert away.labels_[5] == -1 and (away.labels_[:5] >= 0).all()
+    alike_y = [np.zeros_like(y[0]), *y[1:]]
+    model = DCFL(**GATHERED).fit(X, alike_y)
+    assert (model.predict(X[0], int(model.labels_[0])) == 0).mean() > 0.5
+    with pytest.raises(ArgumentError):
+        DCFL(**WORDS).fit(X[:1], y[:1])
+
+
+def test_models_that_no_round_moves_are_said() -> None:
+    torch = pytest.importorskip("torch")
+    X, y = clients(4)
+    module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    words = {**WORDS, "learning_rate": 1e30, "rounds": 2}
+    with pytest.warns(UserWarning, match="moved no model"):
+        FedAvg(**words, model=module, protocol="plain").fit(X, y)
