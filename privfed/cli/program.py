@@ -104,7 +104,7 @@ RARE = (
     *("budget", "classes", "clip", "columns", "config", "group_size", "max_rows", "mechanism", "metrics"),
     *("noise", "picture", "plan", "purpose", "rows_per_user", "separator", "share", "spare"),
 )
-"""Options that the help of a command with --algorithm leaves out until an algorithm is named."""
+"""Options that a long help leaves out: with --algorithm until one is named, and else it gives their names."""
 
 
 class Naming(click.Option):
@@ -179,12 +179,12 @@ class Command(click.Command):
         named = (
             [*of_algorithm(algorithm)] if algorithm else [one for one in options if isinstance(one, Setting)]
         )
-        brief = not algorithm and any(one.type in (ALGORITHM, CLUSTERING) for one in options)
+        rare = [one.opts[0] for one in options if one.name in RARE]
+        brief = not algorithm and len(rare) > 5  # A help with few of these is short.
         if brief:
             options = [one for one in options if not isinstance(one, Setting) and one.name not in RARE]
-        for one in options:
-            if not isinstance(one, Setting):
-                sections.setdefault(_HEADINGS.get(one, "Options"), []).append(one)
+        for one in (one for one in options if not isinstance(one, Setting)):
+            sections.setdefault(_HEADINGS.get(one, "Options"), []).append(one)
         if any(isinstance(one, Setting) for one in options):
             sections[f"Options of {attacks or algorithm}"] = [*named]
         for heading in sorted(sections, key=lambda name: name != "Options"):
@@ -196,7 +196,14 @@ class Command(click.Command):
                     formatter.write_dl(records)
         if brief:
             formatter.write(
-                f"\n{ctx.command_path} --algorithm NAME --help shows all options, and those of NAME.\n"
+                "\n"
+                + click.wrap_text(
+                    f"{ctx.command_path} --algorithm NAME --help shows all options, and those of NAME."
+                    if any(one.type in (ALGORITHM, CLUSTERING) for one in options)
+                    else f"Rarely needed: {', '.join(rare)}. `privfed fit --algorithm dp --help` has them.",
+                    formatter.width,
+                )
+                + "\n"
             )
 
 

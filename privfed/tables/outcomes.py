@@ -186,8 +186,8 @@ def survival(
     held = clients.labels if labels is None and isinstance(clients, ClientTables) else labels
     if privacy is None and (odd := sum(int((one < 0).sum()) for one in held or ())):
         raise DataError(
-            f"{odd} rows have a time that is below 0 or no number, or an event that is neither 0 nor 1; "
-            "correct them, or leave these rows out."
+            f"{odd} rows have a time that is below 0 or no number, or an event neither 1, it happened, nor "
+            "0, it did not (--happened and --censored give its words); correct them, or leave them out."
         )
     labels = labels[0] if whole and labels else labels
     table, std, claim = counted(clients, labels, asked, "survival", privacy=privacy, **options)

@@ -101,6 +101,8 @@ def _over_epsilon(groups: Sequence[pl.DataFrame]) -> Picture | None:
         "Above, the cost of what is released, relative to central k-means without noise; below, "
         "leakage: what the best attack of this study found beyond chance. It is a lower bound. With few "
         "candidates chance is large, and 0 does not say that nothing leaks."
+        if len(panels) > len(groups)
+        else "The cost of what is released, relative to central k-means without noise."
     )
     return Picture("tradeoff", about, panels, len(groups))
 
