@@ -360,6 +360,11 @@ survival_options = stacked(
 stability_options = stacked(
     click.option("--resamples", type=click.IntRange(1), default=10, show_default=True, help="Refits."),
     click.option(
-        "--share", type=float, default=0.5, show_default=True, help="Of the clients, or of the rows of each."
+        "--sample",
+        "share",
+        type=float,
+        default=0.5,
+        show_default=True,
+        help="Share of the clients, or of the rows of each, that a refit takes.",
     ),
 )

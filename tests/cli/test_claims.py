@@ -55,7 +55,7 @@ def cases(home: Path, out: Path) -> dict[str, tuple[object, ...]]:
         "fit": ("fit", table, "--algorithm", "dwf", "--local-iter", 1, "-k", 2, *PRIVATELY, "--out", out),
         "resume": ("resume", done),
         "predict": ("predict", done, table),
-        "profile": ("profile", done),
+        "profile": ("profile", done, *CLAIM),
         "measure": ("measure", done, table, "--metrics", "inertia", *PRIVATELY),
         "merge": ("merge", done),
         "survival": (
@@ -107,9 +107,12 @@ AT_HOME = {"schema draft", "schema merge", "schema declare", "check", "example"}
 FLOWER = {
     *("flower add", "flower local", "flower join", "flower check", "flower superlink"),
     *("flower node", "flower run", "flower simulate", "flower summary", "flower scale", "flower measure"),
-    "flower status",
+    *("flower status", "flower profile", "flower survival", "flower stability"),
 }
 """Commands on several machines; the claim their runs end with is tested in tests/nodes/flower."""
+
+REFUSING = {"stability"}
+"""Commands that are refused on a run with differential privacy: tests/metrics/test_stability.py."""
 
 BUDGETS = {"budget new", "budget plan", "budget show"}
 """Commands on a budget, which release nothing; test_budgets.py has their words."""
@@ -133,7 +136,7 @@ WITH_JSON = [name for name, command in ALL.items() if any("--json" in one.opts f
 
 def test_every_command_has_a_case(tmp_path: Path) -> None:
     known = cases(tmp_path, tmp_path)
-    assert set(ALL) == set(known) | STUDIES | PARTIES | AT_HOME | FLOWER | BUDGETS
+    assert set(ALL) == set(known) | STUDIES | PARTIES | AT_HOME | FLOWER | REFUSING | BUDGETS
     taking = {name for name, one in ALL.items() if OPTIONS & {opt for p in one.params for opt in p.opts}}
     assert taking >= {"fit", "select-k", "audit", "flower run", "flower simulate"}
     for name in taking - FLOWER - BUDGETS:
@@ -147,7 +150,7 @@ def ended(home: Path) -> Callable[[str], Result]:
     return cache(lambda name: run(*cases(home, home / name)[name]))
 
 
-@pytest.mark.parametrize("name", sorted(set(ALL) - STUDIES - PARTIES - AT_HOME - FLOWER - BUDGETS))
+@pytest.mark.parametrize("name", sorted(set(ALL) - STUDIES - PARTIES - AT_HOME - FLOWER - REFUSING - BUDGETS))
 def test_every_command_ends_with_the_claim(name: str, ended: Callable[[str], Result], home: Path) -> None:
     said = ended(name).output
     claim = privfed.load(home / "run" / "model.npz").privacy_spent_
@@ -157,7 +160,8 @@ def test_every_command_ends_with_the_claim(name: str, ended: Callable[[str], Res
 
 
 @pytest.mark.parametrize(
-    "name", slow_but(sorted(set(WITH_JSON) - STUDIES - AT_HOME - FLOWER - BUDGETS), "fit", "resume")
+    "name",
+    slow_but(sorted(set(WITH_JSON) - STUDIES - AT_HOME - FLOWER - REFUSING - BUDGETS), "fit", "resume"),
 )
 def test_every_json_holds_the_claim(name: str, home: Path, tmp_path: Path) -> None:
     found = json.loads(run(*cases(home, tmp_path / "out")[name], "--json").stdout)

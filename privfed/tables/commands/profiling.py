@@ -152,7 +152,7 @@ def profile(
         table(
             head, ([one.name, *one.cells, one.all, *one.between] for one in lines), f"{what}, of {result.of}"
         ),
-        *([one_line(claim_from(result.privacy))] if known is None and ends is not None else []),
+        *([one_line(claim_from(result.privacy))] if result.privacy is not None or known is None else []),
         *(one_line(claim_from(one)) for one in claims_of(result)),
         *([] if known is None else apart_lines(known, result.columns, schema, head[1:])),
         *([] if out is None else [f"Written: {out}"]),
