@@ -394,8 +394,8 @@ class FederatedModel(Predicting):
         self.labels_ = np.array(current, dtype=np.int64)
 
     def _warn(self, outcome: ModelsOutcome, training: Training) -> None:
-        """Warn of what went wrong: by totals, and without privacy by what clients in this process know."""
-        if np.array_equal(outcome.history[-1], outcome.history[-2]):
+        """Without privacy warn of what went wrong: by totals, and by what clients in this process know."""
+        if self.privacy is None and np.array_equal(outcome.history[-1], outcome.history[-2]):
             warn("the last round moved no model: training did not stay finite anywhere. Lower learning_rate.")
         data = () if self.privacy is not None else self.federation_.data or ()
         updates = [one for data in data if (one := memory_of(data).update) is not None]
