@@ -100,15 +100,18 @@ class ProvenGrid(Layout):
         self._places, self._starts, self._widths = np.array(lower, dtype=np.int64).reshape(-1, 3).T
         low, high = (np.floor(np.ldexp(end, -self._below)).astype(np.int64) for end in self._ends)
         forms, least, most = list[tuple[Ints, Ints]](), list[int](), list[int]()
-        for name, values, weights, lower_end, upper_end in self._pairs:
+        for at, (name, values, weights, lower_end, upper_end) in enumerate(self._pairs):
             # The weights' range and the ends imply the range, but for rounding: then it costs nothing.
-            implied = np.minimum(lower_end * low[weights], lower_end * high[weights]) - 1
+            implied, least_top = np.sort([lower_end * low[weights], lower_end * high[weights]], axis=0) - 1
             near = 2 + PRECISION * (high[values] - low[values])
             low[values] = np.where(implied >= low[values] - near, implied, low[values])
-            beyond = np.maximum(upper_end * low[weights], upper_end * high[weights]) + 1
+            most_low, beyond = np.sort([upper_end * low[weights], upper_end * high[weights]], axis=0) + 1
             high[values] = np.where(beyond <= high[values] + near, beyond, high[values])
-            if ((implied > high[values]) | (beyond < low[values])).any():
-                raise _refused(name, "its range and that of its weights contradict each other")
+            # Whatever the weight is, some number meets both: else a client's refusal would tell of its rows.
+            if ((least_top > high[values]) | (most_low < low[values])).any() or any(
+                np.isin(weights, one[1]).any() for one in self._pairs[at:]
+            ):
+                raise _refused(name, "its range and that of its weights, or theirs, contradict each other")
             for end, ends in ((lower_end, (-1, UNBOUNDED)), (upper_end, (-UNBOUNDED, 1))):
                 both = np.stack([values, weights], axis=1), np.stack([np.ones_like(end), -end], axis=1)
                 forms += zip(*both, strict=True)
@@ -117,8 +120,12 @@ class ProvenGrid(Layout):
         self._counts = list[tuple[Ints, int]]()
         for name in () if declared is None else declared.row_counts:
             own, unit = places[name].ravel(), np.ldexp(self.step, self._below)
-            if np.ptp(unit[own]) > 0.0 or (low[own] < 0).any():
-                raise _refused(name, "it counts rows by unequal steps, or below zero")
+            if (
+                np.ptp(unit[own]) > 0.0
+                or (self._ends[0][own] < 0).any()
+                or any((one[3][np.isin(one[1], own)] > 0).any() for one in self._pairs)
+            ):
+                raise _refused(name, "it counts rows by unequal steps, below zero, or above other weights")
             rows = int(np.ceil(question.ranges.rows * (1.0 + 2.0**-30) / unit[own[0]])) + len(own)
             self._counts.append((own, rows))
             forms.append((own, np.ones_like(own)))

@@ -19,6 +19,7 @@ from privfed.errors import ArgumentError
 from privfed.protocols.masked.statements import DIGIT_BITS, PRECISION, ProvenGrid
 from privfed.protocols.valid.statement import StatementError
 from privfed.questions.cluster_spread import ClusterProfiles
+from privfed.questions.fuzzy_spread import FuzzySpread
 from privfed.questions.histograms import FeatureHistograms
 from privfed.questions.lloyd import Inertia, LloydSums
 from privfed.questions.moments import CentredMoments, CentredProducts
@@ -44,6 +45,7 @@ def asked(ranges: Ranges, rng: np.random.Generator) -> Iterator[Question]:
     yield CentredMoments(ranges=ranges, center=centers[0])
     yield CentredProducts(ranges=ranges, center=centers[0])
     yield FeatureHistograms(ranges=ranges, n_bins=8)
+    yield FuzzySpread(**words, m=2.0)
 
 
 def rows_of(kind: str, ranges: Ranges, n: int, rng: np.random.Generator) -> FloatArray:
@@ -97,12 +99,12 @@ def checked(repeats: int, seed: int) -> int:
 
 
 def test_no_honest_answer_leaves_its_statement_and_no_honest_total_is_refused() -> None:
-    assert checked(1, 0) == 648
+    assert checked(1, 0) == 720
 
 
 @pytest.mark.slow
 def test_thousands_of_honest_totals() -> None:
-    assert checked(4, 1) == 2592
+    assert checked(4, 1) == 2880
 
 
 @pytest.mark.parametrize("kind", COVARIANCES)
@@ -189,9 +191,19 @@ def test_a_question_of_ones_own_has_its_entries_ranges() -> None:
         (Entry("w", (1,), -1.0, 1.0, 0.5), Entry("s", (1,), -9.0, 9.0, 0.5, Within("w", -1.0, 1.0))),
         (Entry("w", (1,), 1.0, 2.0, 0.5), Entry("s", (1,), 5.0, 9.0, 2.0**-20, Within("w", -1.0, 1.0))),
         (Entry("w", (1,), 0.0, 2.0**80, 0.5), Entry("s", (1,), 0.0, 9.0, 0.5, Within("w", 0.0, 1.0))),
+        # Of heavy answers, or of light ones, none would meet its statement: a refusal would tell which.
+        (Entry("w", (1,), 0.0, 100.0, 0.5), Entry("s", (1,), 0.0, 9.0, 2.0**-20, Within("w", 0.5, 1.0))),
+        (Entry("w", (1,), 0.0, 100.0, 0.5), Entry("s", (1,), 50.0, 100.0, 2.0**-20, Within("w", 0.5, 1.0))),
+        (
+            Entry("w", (1,), 0.0, 9.0, 0.5),
+            Entry("s", (1,), 0.0, 9.0, 2.0**-20, Within("v", 0.0, 1.0)),
+            Entry("v", (1,), 0.0, 9.0, 2.0**-20, Within("w", 0.0, 1.0)),
+        ),
     ],
-    ids=["weights below zero", "contradiction", "weights of many bits"],
-)
+    ids=[
+        "weights below zero", "contradiction", "weights of many bits", "heavy", "light", "weights after it",
+    ],
+)  # fmt: skip
 def test_what_no_statement_can_say_is_refused(entries: tuple[Entry, ...]) -> None:
     with pytest.raises(StatementError):
         ProvenGrid(Own(*entries), 5)
