@@ -28,7 +28,7 @@ from privfed.core.asking.statistics import Entry
 from privfed.core.values.domain import FloatArray
 from privfed.protocols.crypto.fixed_point import MAX_CLIPPED, Grid, Layout, Words, grid_of
 from privfed.protocols.masked.verification import CHECK_WORDS
-from privfed.protocols.valid.proof import PAD_WORDS
+from privfed.protocols.valid.proof import PAD_WORDS, functionals
 from privfed.protocols.valid.statement import UNBOUNDED, Forms, Statement, StatementError
 
 Ints = npt.NDArray[np.int64]
@@ -226,7 +226,7 @@ def words_of(question: bytes, n_clients: int, agreed: Configuration) -> tuple[Gr
         return grid, grid.checked(CHECK_WORDS if agreed.terms.verified else 0)
     proven = proven_grid_of(question, n_clients)
     # Totals of a pad stay below 2^192, so that all pads are one number.
-    return proven, Layout(proven.size, 0, PAD_WORDS)
+    return proven, Layout(proven.size, 0, PAD_WORDS * functionals(n_clients))
 
 
 @lru_cache(maxsize=2)

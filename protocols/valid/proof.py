@@ -43,9 +43,9 @@ COLUMNS = 190
 WIDTHS = tuple(1 << power for power in range(9, 15))
 """Numbers of coefficients k of which the one with the shortest proof is taken."""
 
-CODE_TESTS, REPEATS, FUNCTIONALS = 3, 2, 8
+CODE_TESTS, REPEATS, PAD_WORDS = 3, 2, 3
 _TESTS = ("code", "linear", "quadratic")
-PAD_WORDS, PAD_BITS = 3 * FUNCTIONALS, 172
+PAD_BITS = 172
 SIGMA_BYTES = ROOT_BYTES = SALT_BYTES = 32
 _RATE = 8
 
@@ -70,7 +70,7 @@ class Committed(NamedTuple):
 
     Attributes:
         root: of the Merkle tree, 32 bytes; it goes to the server with the upload.
-        pads: eight pads, three words each, lowest first: uint64 of shape (24,). They are masked.
+        pads: one for each of `functionals`, three words each, lowest first: uint64. They are masked.
         key: 32 bytes from which all that is secret follows. It stays with the client until `prove`.
     """
 
@@ -126,12 +126,12 @@ def prove(statement: Statement, digits: IntArray, key: bytes, context: bytes, si
         StatementError: code "witness"; the digits do not meet the statement.
     """
     made = _Commitment(statement, digits, context, sigma_hash_of(sigma), key)
-    v = _answered(functional(sigma, statement.size), digits, made.pads).reshape(1, -1)
+    v = _answered(functional(sigma, statement), digits, made.pads).reshape(1, -1)
     return made.opened(_Challenge(made.layout, made.root, context, sigma, v))
 
 
 def verify(statement: Statement, root: bytes, context: bytes, sigma: bytes, proof: bytes) -> Field:
-    """Return v, uint64 of shape (8,), of a proof that holds.
+    """Return v, uint64 of shape (functionals(clients),), of a proof that holds.
 
     Args:
         statement: what is proven.
@@ -155,13 +155,18 @@ def ceiling(statement: Statement) -> int:
     return layout.least + _most_siblings(layout.k, layout.columns)
 
 
-def functional(sigma: bytes, size: int) -> Field:
-    """Return the coefficients of the functionals of digits, uint64 of shape (8, size), below p.
+def functionals(clients: int) -> int:
+    """Return how many functionals bind a total: for n clients at least (n + 128) / 64.
 
-    Two would do for one liar. Of l liars who act together each can fall silent once it has seen sigma: they
-    choose among 2^l totals, of which a wrong one passes with chance 2^l p^-8.
+    Of l liars who act together each can fall silent once it has seen sigma: they choose among 2^l totals, of
+    which a wrong one passes with chance 2^l p^-8 where there are eight.
     """
-    return _public(digest("valid functional", sigma), FUNCTIONALS, size)
+    return max(8, -(-(clients + 128) // 64))
+
+
+def functional(sigma: bytes, statement: Statement) -> Field:
+    """Return the coefficients of the functionals of digits, (functionals(clients), size), below p."""
+    return _public(digest("valid functional", sigma), functionals(statement.clients), statement.size)
 
 
 def totals_hold(statement: Statement, sigma: bytes, totals: IntArray, pads: Words, v: Field) -> bool:
@@ -171,15 +176,14 @@ def totals_hold(statement: Statement, sigma: bytes, totals: IntArray, pads: Word
         statement: its digits' ranges are those of all clients.
         sigma: as shown.
         totals: the opened words read as whole numbers, int64 of shape (statement.size,).
-        pads: the opened pads, uint64 of shape (24,).
-        v: what `verify` returned for each client of the sum, uint64 of shape (n, 8).
+        pads: the opened pads, uint64 of shape (3 functionals(clients),).
+        v: what `verify` returned for each client of the sum, (n, functionals(clients)).
     """
     n = len(v)
     if not 0 < n <= statement.clients or ((totals < n * statement.low) | (totals > n * statement.high)).any():
         return False
-    found = _answered(functional(sigma, statement.size), totals, pads)
-    expected = [sum(map(int, column)) % P for column in v.T]
-    return bool(expected == found.tolist())
+    found = _answered(functional(sigma, statement), totals, pads)
+    return bool([sum(map(int, column)) % P for column in v.T] == found.tolist())
 
 
 @cache
@@ -219,13 +223,13 @@ def _public(seed: bytes, *shape: int) -> Field:
 
 def _numbers(pads: Words) -> Field:
     """Return pads, three words each, modulo p."""
-    return np.array([to_integer(pad) % P for pad in np.split(pads, FUNCTIONALS)], dtype=np.uint64)
+    return np.array([to_integer(pad) % P for pad in pads.reshape(-1, PAD_WORDS)], dtype=np.uint64)
 
 
 def _answered(coefficients: Field, digits: IntArray, pads: Words) -> Field:
-    """Return the functionals of digits or totals, plus pads: uint64 of shape (8,)."""
-    found = _field().combined(coefficients, _residues(digits).reshape(1, -1))[:, 0]
-    return _field().sums(found, _numbers(pads))  # type: ignore[no-any-return]
+    """Return the functionals of digits or totals, plus pads: one number for each."""
+    combined = _field().combined(coefficients, _residues(digits).reshape(1, -1))
+    return _field().sums(combined[:, 0], _numbers(pads))  # type: ignore[no-any-return]
 
 
 def _bytes(values: npt.NDArray[Any]) -> bytes:
@@ -270,7 +274,14 @@ class _Layout:
     def shapes(self) -> list[tuple[int, int]]:
         """Shapes of what a proof begins with: v, three kinds of polynomials, columns, their salts."""
         wide, shown = (REPEATS, 2 * self.k), (self.columns, self.n_rows + CODE_TESTS + 2 * REPEATS)
-        return [(1, FUNCTIONALS), (CODE_TESTS, self.k), wide, wide, shown, (self.columns, SALT_BYTES // 8)]
+        return [
+            (1, functionals(self.statement.clients)),
+            (CODE_TESTS, self.k),
+            wide,
+            wide,
+            shown,
+            (self.columns, SALT_BYTES // 8),
+        ]
 
     @property
     def least(self) -> int:
@@ -321,7 +332,7 @@ def _arranged(statement: Statement, columns: int, widths: tuple[int, ...]) -> _L
     ranges = np.concatenate([(statement.high - statement.low)[own], forms.high - forms.low])
     bits = (ranges[:, None] >> np.arange(63) > 0).sum(axis=1)
     order = np.argsort(-bits, kind="stable")[: np.count_nonzero(bits)]
-    n_values = FUNCTIONALS + int(statement.implied.sum())
+    n_values = functionals(statement.clients) + int(statement.implied.sum())
 
     def size(k: int) -> int:
         rows = -(-n_values // (k - columns)) + int(bits[order][:: k - columns].sum())
@@ -368,7 +379,9 @@ class _Commitment:
             own = expand(key, bound(f"valid {purpose}", about))
             return lambda size: keystream(own, size // 8).astype("<u8").tobytes()
 
-        self.pads = np.frombuffer(words("pads")(8 * PAD_WORDS), dtype="<u8").astype(np.uint64)
+        self.pads = np.frombuffer(
+            words("pads")(8 * PAD_WORDS * functionals(statement.clients)), dtype="<u8"
+        ).astype(np.uint64)
         self.pads[2::3] &= np.uint64((1 << PAD_BITS - 128) - 1)
         random = _uniform(words("rows"), (columns, layout.n_rows + REPEATS))
         table = layout.table(statement, digits, self.pads, random[:, REPEATS:])
@@ -440,21 +453,21 @@ class _Challenge:
 
     def __init__(self, layout: _Layout, root: bytes, context: bytes, sigma: bytes, v: Field) -> None:
         stated = layout.statement
-        self.layout, self.v, self._shown = layout, v, functional(sigma, stated.size)
+        self.layout, self.v, self._shown = layout, v, functional(sigma, stated)
         first = digest("valid challenge", stated.digest, context, sigma, root)
         # What tests the code and the bits does not depend on v: a liar cannot try many of them.
         self.code = _public(digest("valid code", first), CODE_TESTS, layout.n_rows)
         self._bits = _public(digest("valid bits", first), REPEATS, layout.n_rows - layout.n_value_rows)
         # What tests v does: else v could be chosen so that it makes up for what is wrong elsewhere.
         self._seed = digest("valid answer", first, _bytes(v))
-        self._each = _public(self._seed, REPEATS, FUNCTIONALS + len(stated.forms.low))
+        self._each = _public(self._seed, REPEATS, v.size + len(stated.forms.low))
 
     def _digits(self) -> Field:
         """Return each digit's coefficient in both linear tests, (2, size)."""
         compiled, forms = _field(), self.layout.statement.forms
-        found = compiled.combined(self._each[:, :FUNCTIONALS], self._shown.T)
+        found = compiled.combined(self._each[:, : self.v.size], self._shown.T)
         coefficients = _residues(forms.coefficient)
-        for digits, each in zip(found, self._each[:, FUNCTIONALS:], strict=True):
+        for digits, each in zip(found, self._each[:, self.v.size :], strict=True):
             compiled.sums.at(digits, forms.digit, compiled.products(coefficients, each[forms.form]))
         return found  # type: ignore[no-any-return]
 
@@ -463,8 +476,7 @@ class _Challenge:
         stated, own = self.layout.statement, ~self.layout.statement.implied
         weights = np.concatenate([self._each, self._digits()[:, own]], axis=1)
         lowest = self.v[0], _residues(stated.forms.low), _minus(_residues(stated.low[own]))
-        found = _field().combined(weights, np.concatenate(lowest).reshape(1, -1))
-        return found[:, 0].tolist()  # type: ignore[no-any-return]
+        return _field().combined(weights, np.concatenate(lowest).reshape(1, -1))[:, 0].tolist()  # type: ignore[no-any-return]
 
     def tested(self, rows: Field, step: int, places: IntArray | slice = slice(None)) -> tuple[Field, Field]:
         """Return what both linear and both quadratic tests make of rows, (2, n) each.
@@ -477,10 +489,10 @@ class _Challenge:
         layout, compiled = self.layout, _field()
         together = compiled.combined(layout.weights, rows)
         digits, implied = self._digits(), layout.statement.implied
-        parts = self._each[:, :FUNCTIONALS], digits[:, implied], digits[:, ~implied]
+        parts = self._each[:, : self.v.size], digits[:, implied], digits[:, ~implied]
         linear = np.empty((REPEATS, len(rows)), dtype=np.uint64)
         for one, each in zip(
-            linear, np.concatenate([*parts, _minus(self._each[:, FUNCTIONALS:])], axis=1), strict=True
+            linear, np.concatenate([*parts, _minus(self._each[:, self.v.size :])], axis=1), strict=True
         ):
             table = np.zeros((layout.k, len(layout.places)), dtype=np.uint64)
             table[: layout.slots] = compiled.products(each[layout.places], layout.factors).T

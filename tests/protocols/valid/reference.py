@@ -11,7 +11,7 @@ from hashlib import sha256, shake_256
 from itertools import chain, pairwise
 
 P = 2**64 - 2**32 + 1
-COLUMNS, RATE, FUNCTIONALS = 190, 8, 8
+COLUMNS, RATE = 190, 8
 
 
 def bound(tag: str, *parts: bytes | int) -> bytes:
@@ -44,6 +44,10 @@ class Stated:
     low: list[int]
     high: list[int]
     forms: list[tuple[dict[int, int], int, int]]
+
+    @property
+    def functionals(self) -> int:
+        return max(8, (self.clients + 128 + 63) // 64)
 
     def digest(self) -> bytes:
         terms = [(q, i, a) for q, (one, _, _) in enumerate(self.forms) for i, a in one.items()]
@@ -78,7 +82,7 @@ class Table:
         self.implied = stated.implied()
         own = [i for i in range(len(stated.low)) if i not in self.implied]
         ranges = [stated.high[i] - stated.low[i] for i in own] + [b - a for _, a, b in stated.forms]
-        values = [("pad", h) for h in range(FUNCTIONALS)] + [("digit", i) for i in self.implied]
+        values = [("pad", h) for h in range(stated.functionals)] + [("digit", i) for i in self.implied]
         names = [("digit", i) for i in own] + [("form", q) for q in range(len(stated.forms))]
         items = [(name, most) for name, most in zip(names, ranges, strict=True) if most]
         items.sort(key=lambda one: -one[1].bit_length())
@@ -115,7 +119,7 @@ def holds(stated: Stated, root: bytes, context: bytes, sigma: bytes, proof: byte
     table = Table(stated)
     k, slots, m = table.k, table.slots, len(table.rows)
     n = RATE * k
-    counts = [FUNCTIONALS, *[k] * 3, *[2 * k] * 4, COLUMNS * (m + 7)]
+    counts = [stated.functionals, *[k] * 3, *[2 * k] * 4, COLUMNS * (m + 7)]
     ends = [0]
     for one in counts:
         ends.append(ends[-1] + 8 * one)
@@ -132,7 +136,7 @@ def holds(stated: Stated, root: bytes, context: bytes, sigma: bytes, proof: byte
     code = stream(hashed("valid code", first), 3 * m)
     quadratic = stream(hashed("valid bits", first), 2 * (m - table.n_values))
     seed = hashed("valid answer", first, listed(v))
-    width = FUNCTIONALS + len(stated.forms)
+    width = stated.functionals + len(stated.forms)
     each = stream(seed, 2 * width)
     answer = [[*chain(*polynomials[a:b])] for a, b in ((0, 3), (3, 5), (5, 7))]
     data = shake_256(hashed("valid columns", seed, *map(listed, answer))).digest(4 * COLUMNS * 64)
@@ -158,20 +162,21 @@ def holds(stated: Stated, root: bytes, context: bytes, sigma: bytes, proof: byte
 
     # What each variable weighs in the two linear tests, and what these come to.
     n_digits = len(stated.low)
-    factors = stream(hashed("valid functional", sigma), FUNCTIONALS * n_digits)
+    factors = stream(hashed("valid functional", sigma), stated.functionals * n_digits)
     functional = [factors[at : at + n_digits] for at in range(0, len(factors), n_digits)]
     weights, sums = [], []
     for each_of in (each[:width], each[width:]):
-        of: dict[object, int] = {("pad", h): one for h, one in enumerate(each_of[:FUNCTIONALS])}
+        of: dict[object, int] = {("pad", h): one for h, one in enumerate(each_of[: stated.functionals])}
         right = sum(g * one for g, one in zip(each_of, v, strict=False))
         for i, low in enumerate(stated.low):
             weight = sum(g * one[i] for g, one in zip(each_of, functional, strict=False))
             weight += sum(
-                g * form[0].get(i, 0) for g, form in zip(each_of[FUNCTIONALS:], stated.forms, strict=True)
+                g * form[0].get(i, 0)
+                for g, form in zip(each_of[stated.functionals :], stated.forms, strict=True)
             )
             of["digit", i] = weight % P
             right -= 0 if i in table.implied else weight * low
-        for q, (g, (_, low, _)) in enumerate(zip(each_of[FUNCTIONALS:], stated.forms, strict=True)):
+        for q, (g, (_, low, _)) in enumerate(zip(each_of[stated.functionals :], stated.forms, strict=True)):
             of["form", q] = -g % P
             right += g * low
         weights.append(of)

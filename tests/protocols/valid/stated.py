@@ -8,7 +8,7 @@ import numpy as np
 
 from privfed.protocols.crypto.fixed_point import Words, to_integer, to_words
 from privfed.protocols.valid.proof import (
-    FUNCTIONALS,
+    PAD_WORDS,
     Committed,
     commit,
     new_sigma,
@@ -83,5 +83,5 @@ class Exchange:
 
 def added(pads: list[Words]) -> Words:
     """Return pads of several clients, added modulo 2^192 each."""
-    parts = [np.split(one, FUNCTIONALS) for one in pads]
+    parts = [one.reshape(-1, PAD_WORDS) for one in pads]
     return np.concatenate([to_words(sum(map(to_integer, own)), 3) for own in zip(*parts, strict=True)])

@@ -88,10 +88,8 @@ class Seen:
         """Check that another answer explains all of it, with blinds of the same kind."""
         layout, challenge, places = self.layout, self.challenge, self.places
         k, n = layout.k, layout.n_rows
-        without = proof._answered(
-            functional(self.exchange.sigma, len(digits)), digits, np.zeros(proof.PAD_WORDS, np.uint64)
-        )
-        pads = np.zeros(proof.PAD_WORDS, dtype=np.uint64)
+        pads = np.zeros(proof.PAD_WORDS * self.v.size, dtype=np.uint64)
+        without = proof._answered(functional(self.exchange.sigma, self.exchange.statement), digits, pads)
         pads[::3] = compiled_field.sums(self.v[0], proof._minus(without))
         nothing = np.zeros((layout.columns, n), dtype=np.uint64)
         arguments = self.exchange.statement, digits, pads

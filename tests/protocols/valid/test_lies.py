@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from privfed.protocols.crypto.fixed_point import to_integer
+from privfed.protocols.crypto.fixed_point import to_integer, to_words
 from privfed.protocols.valid import proof
 from privfed.protocols.valid.proof import ProofError, ceiling, new_sigma, totals_hold, verify
 from privfed.protocols.valid.statement import P, Statement
@@ -250,11 +250,45 @@ def test_a_pad_cannot_make_up_for_an_upload_before_sigma_is_known() -> None:
     exchange = honest()
     v = exchange.checked(exchange.proof())[None]
     uploaded = exchange.digits + np.array([0, 0, 5, 0])
-    known = proof.functional(exchange.sigma, 4)[:, 2]
+    known = proof.functional(exchange.sigma, BOX)[:, 2]
     pads = exchange.committed.pads.copy()
-    for at, factor in zip(range(0, proof.PAD_WORDS, 3), known.tolist(), strict=True):
+    for at, factor in zip(range(0, len(pads), 3), known.tolist(), strict=True):
         pads[at : at + 3] = [(int(pads[at]) + (-5 * factor) % P) % 2**64, *pads[at + 1 : at + 3]]
         carried = int(exchange.committed.pads[at]) + (-5 * factor) % P >= 2**64
         pads[at + 1] += np.uint64(carried)
     assert totals_hold(BOX, exchange.sigma, uploaded, pads, v)
     assert not totals_hold(BOX, new_sigma(), uploaded, pads, v)
+
+
+@pytest.mark.parametrize("n", [20, 384, 385, 700])
+def test_liars_who_fall_silent_once_they_see_sigma_cannot_make_a_wrong_total_fit(n: int) -> None:
+    """Each uploads a pad that is a power of two off: whoever stays adds it. So 513 liars make eight fit."""
+    statement, sigma, rng = Statement(n, whole(0, 0), whole(9, 9)), new_sigma(), np.random.default_rng(n)
+    known = proof.functional(sigma, statement)
+    assert 64 * len(known) >= n + 128 and len(known) >= 8
+    digits = rng.integers(0, 10, (n, 2))
+    pads = rng.integers(0, 2**62, (n, len(known)))
+    v = [proof._answered(known, one, to_pads(pad.tolist())) for one, pad in zip(digits, pads, strict=True)]
+    # Client 0 adds 5 to its second digit; client 1 + 64 h + b adds 2^b to its pad h.
+    missing = [-5 * one % P for one in known[:, 1].tolist()]
+    off = {1 + 64 * h + b: (h, 1 << b) for h in range(8) for b in range(64) if 64 * h + b < n - 2}
+    silent = {i for i, (h, power) in off.items() if not missing[h] & power}
+    there = [i for i in range(n) if i not in silent]
+    added = [sum(one) for one in zip(*pads[there].tolist(), strict=True)]
+    for i in off.keys() - silent:
+        added[off[i][0]] += off[i][1]
+    totals, proven = digits[there].sum(axis=0) + whole(0, 5), np.array(v)[there]
+    fits = [
+        (sum(column) - one) % P == 0
+        for column, one in zip(
+            proven.T.tolist(), proof._answered(known, totals, to_pads(added)).tolist(), strict=True
+        )
+    ]
+    # With 513 liars the first eight fit; there are more of them for so many clients.
+    assert all(fits[:8]) == (n == 700)
+    assert not totals_hold(statement, sigma, totals, to_pads(added), proven)
+
+
+def to_pads(numbers: list[int]) -> np.ndarray:
+    """Return pads as words."""
+    return np.concatenate([to_words(one, proof.PAD_WORDS) for one in numbers])

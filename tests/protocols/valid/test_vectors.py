@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from privfed.protocols.valid import proof
-from privfed.protocols.valid.proof import functional, prove, sigma_hash_of, verify
+from privfed.protocols.valid.proof import functional, prove, sigma_hash_of, totals_hold, verify
 from privfed.protocols.valid.statement import Statement
 from tests.protocols.valid.reference import P, Stated, Table, holds
-from tests.protocols.valid.stated import clustered, clusters, drawn, forms
+from tests.protocols.valid.stated import Exchange, clustered, clusters, drawn, forms, plain
 
 pytest.importorskip("numba")
 
@@ -42,7 +42,7 @@ def followed(given: dict[str, Any], patch: pytest.MonkeyPatch) -> dict[str, Any]
         "statement": statement.digest.hex(),
         "implied": np.flatnonzero(statement.implied).tolist(),
         "sigma hash": sigma_hash_of(sigma).hex(),
-        "functional": [[str(one) for one in row[:3]] for row in functional(sigma, statement.size).tolist()],
+        "functional": [[str(one) for one in row[:3]] for row in functional(sigma, statement).tolist()],
         "pads": [str(one) for one in committed.pads.tolist()],
         "root": committed.root.hex(),
         "v": [str(one) for one in verify(statement, committed.root, context, sigma, made).tolist()],
@@ -111,13 +111,23 @@ def test_a_verifier_from_the_page_alone_agrees(number: int) -> None:
     pads = [
         sum(int(word) << 64 * i for i, word in enumerate(then["pads"][at : at + 3])) for at in range(0, 24, 3)
     ]
-    for row, pad, v in zip(functional(sigma, statement.size).tolist(), pads, then["v"], strict=True):
+    for row, pad, v in zip(functional(sigma, statement).tolist(), pads, then["v"], strict=True):
         value = sum(factor * digit for factor, digit in zip(row, given["digits"], strict=True))
         assert (value + pad) % P == int(v)
     altered = bytearray(made)
     altered[100] ^= 1
     with pytest.raises((AssertionError, IndexError)):
         holds(own, root, context, sigma, bytes(altered))
+
+
+def test_of_a_thousand_clients_more_functionals_are_proven() -> None:
+    statement, given = plain(3, 12, 1000), np.array([-2048, 0, 2047])
+    exchange = Exchange(statement, given)
+    own = Stated(1000, statement.low.tolist(), statement.high.tolist(), [])
+    made = exchange.proof()
+    v = holds(own, exchange.committed.root, exchange.context, exchange.sigma, made)
+    assert v == exchange.checked(made).tolist() and len(v) == 18
+    assert totals_hold(statement, exchange.sigma, given, exchange.committed.pads, np.array([v], np.uint64))
 
 
 def main() -> None:
