@@ -264,7 +264,7 @@ sum_options = stacked(
         default="masked",
         show_default=True,
         help="Secure sum. With masked the server sees totals only; with masked-verified clients read and "
-        "check them, too; with masked-proven they prove that rows can give their answers. With group-masked "
+        "check them, too; with masked-proven they prove bounds of their answers. With group-masked "
         "and ckks clients open the totals, and the server sees none. "
         "With plain the server sees every client's statistics.",
     ),

@@ -354,7 +354,7 @@ class RoundState:
                     self.proven[client] = own
                     self._layout.add(self._total, np.frombuffer(upload.words, dtype="<u8"))
             if client not in self.proven:
-                del self.living[client]
+                del self.living[client], self.signatures[client]
                 self._is_living[self._cohort.place[client]] = False
         self._uploads, self._proofs = {}, {}
         return failed

@@ -28,7 +28,7 @@ from privfed.protocols.masked.masked_messages import (
     UnmaskRequest,
     Upload,
 )
-from privfed.protocols.masked.session import OTHER, OTHER_STATEMENT, VIOLATED
+from privfed.protocols.masked.session import OTHER, OTHER_STATEMENT, REJECTED, VIOLATED
 from privfed.protocols.masked.statements import ProvenGrid
 from privfed.protocols.setup.setup_messages import Channel, Envelope
 from privfed.protocols.valid.proof import new_sigma, sigma_hash_of
@@ -588,6 +588,19 @@ def test_a_server_may_leave_out_proofs_and_opens_no_more_for_it() -> None:
     changed(run, "unmask", UnmaskRequest, lambda i, m: kept.append(m) or m)
     assert_right(run, run.open(QUESTION, 0, (0,), Fault(4, "prove", "drop")), {4})
     assert len(kept) == N - 1 and all(sum(one.dead) == 1 for one in kept)
+
+
+def test_a_forger_that_proves_nothing_does_not_excuse_who_rejects_valid_signatures() -> None:
+    run = proven(7)
+    lying(
+        run,
+        (1, "collect", lambda message: msgspec.structs.replace(message, signature=bytes(64))),
+        (1, "prove", lambda message: Refusal("error")),
+        (2, "unmask", lambda message: Refusal("receipts")),
+    )
+    assert_right(run, run.open(QUESTION), {1})
+    run.engine.change_replies = None
+    assert run.open(QUESTION).rejected == {2: REJECTED}
 
 
 def test_vectors_without_weights_have_their_ranges_proven() -> None:

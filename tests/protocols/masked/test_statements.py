@@ -162,6 +162,16 @@ def test_a_mean_lies_in_the_box_and_rows_are_no_more_than_agreed(box: tuple[floa
         assert grid.statement.holds(whole) == (rows == 70)
 
 
+def test_a_statement_holds_of_all_rows_and_of_some_answers_that_no_rows_give() -> None:
+    """The page says that a variance may be negative: fifty rows at the edge of the box have squares of 50."""
+    question = ClusterProfiles(ranges=Ranges(np.array([-1.0]), np.array([1.0]), 50), centers=np.zeros((1, 1)))
+    grid = ProvenGrid(question, 5)
+    for square, holds in ((50.0, True), (0.0, True), (-1.0, False)):
+        whole = grid.encode(np.array([50.0, 50.0, 0.0]), 0)[:-2].view(np.int64)
+        whole[2] = square / grid.step[2]
+        assert grid.statement.holds(whole) == holds
+
+
 class Own(Question):
     """A question of one's own."""
 
