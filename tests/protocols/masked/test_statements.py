@@ -172,6 +172,26 @@ def test_a_statement_holds_of_all_rows_and_of_some_answers_that_no_rows_give() -
         assert grid.statement.holds(whole) == holds
 
 
+def test_totals_of_digits_tell_more_than_totals_of_numbers() -> None:
+    """The page says so: by the center of moments a server learns if two clients have odd numbers of rows."""
+    ranges, middle = Ranges(np.array([0.0]), np.array([1.0]), 100), np.array([0.5])
+    grid = ProvenGrid(CentredMoments(ranges=ranges, center=middle), 20)
+    unit = np.ldexp(grid.step, grid._below)[1]
+    question = CentredMoments(ranges=ranges, center=middle + unit / 2)
+    grid, totals = ProvenGrid(question, 20), []
+    for sizes in ((4, 4), (3, 5)):
+        answers = [question.of_rows(np.eye(2, n).sum(axis=0)[:, None]) for n in sizes]
+        totals.append(
+            sum(grid.encode(question.spec.clip(one.vector)[0], 0).view(np.int64) for one in answers)
+        )
+    of_numbers = [grid.decode(one.view(np.uint64))[0] for one in totals]
+    np.testing.assert_array_equal(*of_numbers)
+    assert (totals[0] != totals[1]).any()
+    # Of one digit a number they are one and the same.
+    centers = np.array([[0.2], [0.8]])
+    assert not ProvenGrid(LloydSums(ranges=ranges, centers=centers), 20)._below.any()
+
+
 class Own(Question):
     """A question of one's own."""
 
