@@ -119,6 +119,10 @@ PlainRequest
 Preparation
 PrepareRequest
 Prepared
+Proof
+ProveRequest
+ProvenRequest
+ProvenUpload
 Refusal
 Relayed
 RosterRequest
