@@ -194,6 +194,10 @@ REMEDIES = {
         "Clients answer what the agreed algorithm asks next, then each agreed metric at most once: ask other "
         "questions in a federation of their own (pass the clients' arrays, or Federation.again)"
     ),
+    "proof:challenge": (
+        "The server showed another number than its sum was bound to, by which it could read a client's "
+        "answer: do not go on with this server"
+    ),
     "policy:losses": (
         "More clients were lost in this fit than its terms allow: in so many sums the lost were others than "
         "before. Whoever reads a total with a client and one without learns that client's answer. Agree on "

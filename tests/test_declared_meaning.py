@@ -36,7 +36,7 @@ ALLOWED = {
     "contribution holds; an attacker may guess, and is scored for it",
     ("attacks/base/reading.py", "_shown"): SHOWN,
     ("attacks/commands/attacking.py", "attack"): OWN_WORDS,
-    ("privfed/deep/attacks/membership.py", "shares_in_updates"): ASKS,
+    ("privfed/deep/attacks/membership.py", "totals_of"): ASKS,
     ("privfed/deep/training/dp_sgd.py", "is_foreign"): MARKED,
     ("privfed/deep/training/probing.py", "_check_rows"): MARKED,
     ("protocols/client_opened/relay.py", "Relay._confirmed"): MARKED,

@@ -327,6 +327,7 @@ RECORD_WISE = {
     "CenterSum",
     "DistanceHistogram",
     "ClusterColumns",
+    "ClusterPairs",
     "ClusterTimes",
     "HashSums",
     "GridSums",

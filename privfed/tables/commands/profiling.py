@@ -165,9 +165,12 @@ def _claimed(folder: Path, run: Run, declared: Declared) -> Declared:
     if not declared.claims:
         return before
     if run.source.schema is None and declared.low is None and declared.high is None:
-        found = {name: getattr(before, name) for name in ("low", "high", "max_rows")}
-        declared = msgspec.structs.replace(declared, **found)
-    declared = declared_with(run.source, declared)
+        declared = msgspec.structs.replace(
+            declared, low=before.low, high=before.high, max_rows=before.max_rows
+        )
+    # What the schema said of columns and gaps stands in the run, and is no option here.
+    source = msgspec.structs.replace(run.source, columns=(), drop=(), separator=None, missing=None)
+    declared = declared_with(source, declared)
     declared.check_claim(*run.source.undeclared)
     if declared.budget is not None:
         check_run(Path(declared.budget), folder / PAYMENT)

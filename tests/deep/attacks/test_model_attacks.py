@@ -259,6 +259,7 @@ def test_counts_of_few_classes_are_claimed_where_the_rows_are_known() -> None:
     assert report.recovered == report.precision == 1.0
 
 
+@pytest.mark.filterwarnings("ignore:the last updates of")
 @pytest.mark.parametrize("attack", [GradientInversion(), ClassCounts()], ids=["rows", "counts"])
 def test_nothing_is_claimed_of_updates_that_are_clipped(attack: Any) -> None:
     X, y = few_digits((3, 7, 12))

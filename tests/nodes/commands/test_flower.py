@@ -180,8 +180,9 @@ def test_a_schema_says_what_the_columns_of_a_node_are(tmp_path: Path) -> None:
     # What a running node cannot read is a row that is left out, and no error.
     (tmp_path / "a.csv").write_text('sex,age,note\nf,30,x\nq,many,"\nm,50,z\n')
     assert settings.rows().features[:, 0].tolist() == [30.0, 50.0]
+    assert settings.rows(("age",)).features.tolist() == [[30.0], [50.0]]
     with pytest.raises(ColumnsError):
-        settings.rows(("age",))
+        settings.rows(("age", "height"))
     told("add", tmp_path / "fed", tmp_path / "a.pub", "--host", "hub")
     approve(tmp_path / "a", read_kit(tmp_path / "fed.kit"))
     assert check_node(tmp_path / "a") == "a"
