@@ -713,9 +713,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     scale = QUICK if chosen.quick else FULL if chosen.full else PART
     run = partial(scored, folder=chosen.data, most_rounds=scale.most_rounds)
     wanted = sorted(jobs(scale, chosen.data), key=costly)
-    found = pages.measured(
-        wanted, run, chosen.out / "dwf.csv", {"most_rounds": scale.most_rounds}, chosen.workers
-    )
+    found = pages.measured(wanted, run, chosen.out / "dwf.csv", {"most_rounds": scale.most_rounds}, chosen)
     said = f"{scale.seeds} of the paper's 100 runs of synthetic data ({scale.small_seeds} over 10 clients)"
     if any(job.data != "synthetic" for job in wanted):
         said += f", {scale.image_seeds} of 100 of images"
@@ -724,7 +722,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     draw(found, said, chosen.out / "dwf.png")
     draw_data(chosen.data, chosen.out / "dwf-data.png")
     wanted = list(leaks(2 if chosen.quick else 10))
-    leaked = pages.measured(wanted, attacked, chosen.out / "dwf-leaks.csv", {}, chosen.workers)
+    leaked = pages.measured(wanted, attacked, chosen.out / "dwf-leaks.csv", {}, chosen)
     return pages.write("dwf", page(found, leaked, said), chosen)
 
 

@@ -312,7 +312,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         measure=partial(scored, rounds=rounds),
         path=chosen.out / "federated_kmeans.csv",
         parameters={"rounds": rounds},
-        workers=chosen.workers,
+        chosen=chosen,
     )
     found, table = study(settings(chosen.quick), seeds, run)
     difference = masked_difference(3 if chosen.quick else 20)

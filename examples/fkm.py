@@ -451,7 +451,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the study, and write its page and picture."""
     chosen = pages.asked(__doc__, "fkm", arguments)
     scale = QUICK if chosen.quick else FULL if chosen.full else PART
-    found = pages.measured(jobs(scale), scored, chosen.out / "fkm.csv", {}, chosen.workers)
+    found = pages.measured(jobs(scale), scored, chosen.out / "fkm.csv", {}, chosen)
     said = f"{scale.seeds} runs, {scale.noise_seeds} by noise (the paper: 200 on one data set)"
     images = None
     if chosen.data is not None and scale.image_seeds:
@@ -460,7 +460,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wanted = [ImageJob(*one) for one in product(sets, METHODS, range(scale.image_seeds))]
         run = partial(scored_naturally, folder=chosen.data)
         if wanted:
-            images = pages.measured(wanted, run, chosen.out / "fkm-images.csv", {}, chosen.workers)
+            images = pages.measured(wanted, run, chosen.out / "fkm-images.csv", {}, chosen)
     draw(found, chosen.data, said, chosen.out / "fkm.png")
     return pages.write("fkm", page(found, images, said), chosen)
 

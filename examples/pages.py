@@ -54,6 +54,7 @@ def asked(text: str | None, name: str, arguments: Sequence[str] | None) -> argpa
     chosen = parser.parse_args(arguments)
     chosen.out.mkdir(parents=True, exist_ok=True)
     chosen.workers = 0 if chosen.finished else max(1, chosen.workers)
+    chosen.left = []
     return chosen
 
 
@@ -72,7 +73,7 @@ def measured(
     measure: Callable[[Any], Mapping[str, Any]],
     path: Path,
     parameters: Mapping[str, Any],
-    workers: int,
+    chosen: argparse.Namespace,
 ) -> pl.DataFrame:
     """Run the jobs that a file does not hold yet, and return a row for each job.
 
@@ -82,7 +83,8 @@ def measured(
         path: the CSV file, to which each job is added when it has ended. Its first line holds `parameters`;
             a file with others is begun anew.
         parameters: what else the results depend on, for JSON.
-        workers: processes; 0 for no further runs, so that only those that have ended are returned.
+        chosen: the options. With no workers only runs that have ended are returned, and `chosen.left` says
+            how many there are, for the page.
     """
     head = f"# {json.dumps({**parameters, 'privfed': privfed.__version__}, sort_keys=True)}"
     wanted = {_text(job): job for job in jobs}
@@ -90,20 +92,20 @@ def measured(
     known: dict[tuple[str, ...], list[str]] = {}
     lines = path.read_text().splitlines() if path.exists() else []
     names: list[str] = []
-    if lines[:1] == [head]:
+    if lines[:1] == [head] and len(lines) > 1:
         names, *rows = csv.reader(lines[1:])
         # The last line may have been cut off.
         known = {tuple(row[:width]): row for row in rows if len(row) == len(names)}
-    left = [job for key, job in wanted.items() if key not in known] if workers else []
+    left = [job for key, job in wanted.items() if key not in known] if chosen.workers else []
     with path.open("w", newline="") as file, ExitStack() as ending:
         writer = csv.writer(file)
         file.write(head + "\n")
         if names:
             writer.writerows([names, *known.values()])
         run: Any = map
-        if workers > 1 and len(left) > 1:
+        if chosen.workers > 1 and len(left) > 1:
             spawn = get_context("spawn")
-            run = ending.enter_context(ProcessPoolExecutor(workers, mp_context=spawn)).map
+            run = ending.enter_context(ProcessPoolExecutor(chosen.workers, mp_context=spawn)).map
         for number, row in enumerate(run(partial(_timed, measure), left), start=1):
             if not names:
                 names = list(row)
@@ -113,8 +115,11 @@ def measured(
             file.flush()
             if number % 25 == 0:
                 print(f"{path.name}: {number} of {len(left)} runs", flush=True)
+    ended = [known[key] for key in wanted if key in known]
+    if len(ended) < len(wanted):
+        chosen.left.append(f"{len(ended)} of {len(wanted)} of {path.name}")
     text = StringIO()
-    csv.writer(text).writerows([names, *(known[key] for key in wanted if key in known)])
+    csv.writer(text).writerows([names, *ended])
     text.seek(0)
     return pl.read_csv(text, infer_schema_length=None)
 
@@ -220,6 +225,9 @@ def changes(old: str, new: str) -> list[str]:
 
 def write(name: str, page: str, chosen: argparse.Namespace) -> int:
     """Write a page and its picture, and return 1 where it differs from the one that was there."""
+    if chosen.left:
+        title, _, rest = page.partition("\n")
+        page = f"{title}\n\n**Some runs have not been made**: there are {', '.join(chosen.left)}.\n{rest}"
     (chosen.out / f"{name}.md").write_text(page)
     print(page)
     if chosen.page is None:

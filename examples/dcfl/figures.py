@@ -359,7 +359,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         path = chosen.out / ("dcfl.csv" if title == "digits" else f"dcfl-{title}.csv")
         run = partial(scored, name=name, folder=chosen.data)
         wanted = list(jobs(name == "MNIST", own, own))
-        found[title] = pages.measured(wanted, run, path, {"data": name}, chosen.workers)
+        found[title] = pages.measured(wanted, run, path, {"data": name}, chosen)
     said = f"{seeds} seeds of digits" + (", 1 of FEMNIST's letters" if "letters" in found else "")
     said += " (the paper: one run)"
     pictures(found, chosen.out / "dcfl.png")

@@ -31,7 +31,8 @@ JOBS = [Job("a", 0), Job("a", 1), Job("b", None)]
 
 def run(jobs: list[Job], path: Path, **parameters: int) -> tuple[pl.DataFrame, list[Job]]:
     calls: list[Job] = []
-    return pages.measured(jobs, counted(calls), path, parameters, 1), calls  # type: ignore[arg-type]
+    chosen = Namespace(workers=1, left=[])
+    return pages.measured(jobs, counted(calls), path, parameters, chosen), calls  # type: ignore[arg-type]
 
 
 def test_runs_that_a_file_holds_are_not_made_again(tmp_path: Path) -> None:
@@ -56,6 +57,20 @@ def test_other_parameters_and_a_line_that_was_cut_off_are_run_again(tmp_path: Pa
     table, calls = run(JOBS, path, rounds=4)
     assert calls == JOBS[2:]
     assert len(table) == 3
+
+
+def test_a_page_says_which_runs_are_missing_and_a_file_without_runs_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    run(JOBS[:2], path)
+    chosen = Namespace(workers=0, left=[], page=None, out=tmp_path)
+    assert len(pages.measured(JOBS, counted([]), path, {}, chosen)) == 2  # type: ignore[arg-type]
+    assert chosen.left == ["2 of 3 of runs.csv"]
+    pages.write("dwf", "# Paper\n\nText.", chosen)
+    page = (tmp_path / "dwf.md").read_text()
+    assert page.startswith("# Paper\n\n") and page.endswith("\n\nText.") and chosen.left[0] in page
+    # A program that was broken off in its first run.
+    path.write_text(path.read_text().splitlines()[0] + "\n")
+    assert run(JOBS, path)[1] == JOBS
 
 
 def apart(cell: str) -> float:
@@ -114,7 +129,7 @@ def test_values_within_two_standard_errors_are_counted() -> None:
 def test_a_page_that_differs_from_the_one_before_exits_with_one(
     tmp_path: Path, value: float, code: int
 ) -> None:
-    chosen = Namespace(out=tmp_path / "runs", page=tmp_path / "papers")
+    chosen = Namespace(out=tmp_path / "runs", page=tmp_path / "papers", left=[])
     chosen.out.mkdir()
     (chosen.out / "dwf.png").write_bytes(b"picture")
     assert pages.write("dwf", page_of(0.5), chosen) == 0
