@@ -118,7 +118,7 @@ class Scale:
 
 ALL = ((2, 4, 8, 16, 32, 64, 128, 256, 512, 1024), tuple(range(10, 101, 10)))
 QUICK = Scale(2, (2, 32), (20, 60), 1, 4)
-PART = Scale(5, *ALL, 1)
+PART = Scale(5, ALL[0][::2], ALL[1], 1)
 FULL = Scale(20, *ALL, 20)
 
 
