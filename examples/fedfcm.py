@@ -540,7 +540,7 @@ NOTES = """- The printed means of groups 3 and 4 of the example are exchanged: a
   probably a misprint. G2 sets of 256 dimensions and more are drawn here from the same distribution.
 - The paper's fourth center of the bank's customers is wealthy in the central run (balance 2.4) as well. With
   its m = 2 no start of ours ends at such a center: three or four share the balance of the mass. There is one
-  for m up to about 1.65. Some federated runs find a wealthy center, further out than 3.1.
+  for m up to about 1.65. All federated runs find a wealthy center, further out than 3.1.
 - **Two servers**, one for the clustering and one for the index: a metric over other clients or with another
   `protocol` than the fit does that ([threat model](../threat-model.md)). The index is the same.
 - Not reproduced: the theory of convergence, which the paper leaves to the future."""
