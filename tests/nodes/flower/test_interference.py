@@ -253,7 +253,7 @@ def test_no_line_shows_in_what_the_coordinator_s_commands_print_and_write(
 
     def run(clients: Any, engine: FlowerEngine, **known: Any) -> str:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(federations, "FlowerEngine", lambda folder, clients: engine)
+            patch.setattr(federations, "FlowerEngine", lambda folder, **words: engine)
             said = CliRunner(env={"COLUMNS": "2000"}).invoke(
                 main, ["flower", *map(str, (name.split()[0], made / "hub", *words, *claim, *domain))]
             )
