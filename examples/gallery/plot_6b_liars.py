@@ -3,8 +3,8 @@ A client that lies
 ==================
 
 One client of twenty answers what it likes. Masked sums hide who did, and a total is refused only where
-no rows of any clients could give it. With ``Masked(proofs=True)`` each client proves that at most
-``max_rows`` rows of its own could have given its answer.
+no rows of any clients could give it. With ``Masked(proofs=True)`` each client proves bounds of its
+answer: it counts at most ``max_rows`` rows, and its sums lie in the box times the count.
 """
 
 # %%

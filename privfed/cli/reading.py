@@ -37,7 +37,10 @@ def summary(data: Path, as_json: bool, bins: int | list[float] | None, between: 
     schema = None if source.schema is None else schemas().parse(source.schema)
     found = FederatedSummary(edges_of(bins, schema), between=between, **surroundings)
     found.fit(tables)
-    print_summary(found, tables.columns, schema, as_json, tables if between else None)
+    # Where groups stand for rows, nothing is told of the rows themselves.
+    print_summary(
+        found, tables.columns, schema, as_json, tables if between and measured_on(found) == ROWS else None
+    )
 
 
 def edges_of(bins: int | list[float] | None, schema: Schema | None) -> Any:

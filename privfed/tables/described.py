@@ -80,7 +80,11 @@ def units_between(tables: ClientTables, schema: Schema | None) -> list[str]:
         for j, name in enumerate(tables.columns)
         for whose, what, given in in_other_units(
             name,
-            {one.name: float(np.median(one.features[:, j]) * factor[j] + shift[j]) for one in tables.tables},
+            {
+                one.name: float(np.median(one.features[:, j]) * factor[j] + shift[j])
+                for one in tables.tables
+                if len(one.features)
+            },
         )
     ]
 

@@ -58,7 +58,15 @@ def test_a_site_in_another_unit_is_noticed(tmp_path: Path) -> None:
         text.split()
     )
     proposed = [one for one in text.splitlines() if one.startswith("site2: in glucose")]
-    assert len(proposed) == 1 and "mg/dl to mmol/l" in text and "0.0555" in text and "site1:" not in text
+    assert (
+        "at hand" in text
+        and len(proposed) == 1
+        and "mg/dl to mmol/l" in text
+        and "0.0555" in text
+        and "site1:" not in text
+    )
+    # Groups stand for rows there: nothing is told of the rows themselves.
+    assert "at hand" not in said(tmp_path, "--between", "--group-size", "5")
     columns = json.loads(said(tmp_path, "--between", "--json"))["columns"]
     assert columns[0]["between"] < 0.1 and columns[1]["between"] > 0.9
     assert "between" not in said(tmp_path)
