@@ -46,8 +46,8 @@ from privfed.version import __version__
 VERSION = 13
 """Of the form below."""
 
-WRITTEN_BY = {11: "0.4.0"}
-"""Form of a journal -> version of privfed that wrote it."""
+BEFORE = 11
+"""The form of version 0.4.0, which is brought into the one below (`Database.check`)."""
 
 ROWS = "rows"
 """Kind of the entry that ends a transaction in which a row was changed."""
@@ -135,6 +135,25 @@ _FORM = "".join(
     )
 )
 
+_FIT = (
+    "number, agreement, data_set, protocol, algorithm, position, parties, began, epsilon, delta, unit, "
+    "neighbours, noise, mechanism, answered, asked, question, losses, spent, closed"
+)
+
+_KEPT = {
+    "party": ("row, id, name, public",),
+    "entries": (
+        "counter, at, fit, kind, content, head",
+        "counter, at, fit, kind, content, chained(counter, at, fit, kind, content)",
+    ),
+    "fits": (_FIT, _FIT.replace("closed", "1")),
+    "starts": ("row, data_set, cells",),
+    "data_sets": ("row, name, protection, groups",),
+}
+"""Of a journal of version 0.4.0: table -> columns that stay; and for two of them, what becomes of these."""
+
+_DROPPED = ("start_totals", "peers", "sealed")
+
 
 class Database:
     """Holds one journal's file. Transactions within a transaction belong to it: all is kept, or nothing.
@@ -160,7 +179,7 @@ class Database:
             database.executescript(f"BEGIN IMMEDIATE;{_FORM}COMMIT;")
 
     def check(self) -> None:
-        """Check that the file is whole and of this version.
+        """Check that the file is whole and of this version. One of version 0.4.0 is brought into this form.
 
         Raises:
             StateError: it is not.
@@ -168,26 +187,68 @@ class Database:
         with self.transaction() as database:
             (version,) = database.execute("PRAGMA user_version").fetchone()
             (well,) = database.execute("PRAGMA quick_check").fetchone()
-        if version != VERSION:
+        if version not in (BEFORE, VERSION):
             raise StateError(
-                f"{self.path} is a journal of format {version}, written by privfed "
-                f"{WRITTEN_BY.get(version, 'of another version')}, and privfed {__version__} reads format "
-                f"{VERSION}: finish its fits with that version, then go on with a record that it exported "
-                "(privfed flower join --carry). Versions up to 0.4.0 export none that is signed: make a new "
-                "identity (privfed keys new) and lower its limits by what 'privfed journal show' says there."
+                f"{self.path} is a journal of format {version}, and privfed {__version__} reads formats "
+                f"{BEFORE} (of version 0.4.0) and {VERSION}: end its fits with the version that wrote it, then "
+                "go on with a record that it exported (privfed flower join --carry)."
             )
         if well != "ok":
             raise self._unusable("it is damaged")
+        if version == BEFORE:
+            self._bring_forward()
+            self.enter(0, "brought forward", version="0.4.0")
 
-    def verify(self) -> None:
+    def _bring_forward(self) -> None:
+        """Write a journal of version 0.4.0 in the form of this one, in one transaction.
+
+        All that it gave stays known. Its fits end, since no peer goes on with them, and their secrets are
+        overwritten. Not kept are where its peers' journals stood, which no peer of this version signed, and
+        totals of starts, which are of other messages.
+        """
+        self.verify(digest("journal"))
+        with self.transaction() as database:
+            head = _beginning(database)
+
+        def chained(*entry: Any) -> bytes:
+            nonlocal head
+            head = _chained(head, *entry)
+            return head
+
+        open_file(self.path.with_name(KEYS), "ab").close()
+        with closing(self._connected()) as database:
+            database.create_function("chained", 5, chained)
+            triggers = database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
+            database.executescript(
+                "".join(
+                    (
+                        "BEGIN IMMEDIATE;",
+                        *(f"DROP TRIGGER {name};" for (name,) in triggers),
+                        *(f"ALTER TABLE {name} RENAME TO before_{name};" for name in (*_KEPT, *_DROPPED)),
+                        _FORM,
+                        *(
+                            f"INSERT INTO {name} ({columns[0]}) SELECT {columns[-1]} FROM before_{name} "
+                            "ORDER BY 1;"
+                            for name, columns in _KEPT.items()
+                        ),
+                        *(f"DROP TABLE before_{name};" for name in (*_KEPT, *_DROPPED)),
+                        "COMMIT;",
+                    )
+                )
+            )
+
+    def verify(self, beginning: bytes | None = None) -> None:
         """Check that all entries are as they were written.
+
+        Args:
+            beginning: what the first entry is chained to; None for that of this form.
 
         Raises:
             StateError: something was changed; the message says how to go on.
         """
         query = "SELECT counter, at, fit, kind, content, head FROM entries ORDER BY counter"
         with self.transaction() as database:
-            before, place = _beginning(database), 1
+            before, place = beginning or _beginning(database), 1
             for counter, at, fit, kind, content, head in database.execute(query):
                 before = _chained(before, place, at, fit, kind, content)
                 if counter != place or not equal(before, head):

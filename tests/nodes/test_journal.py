@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,15 @@ from privfed.core.agreed.configuration import Configuration
 from privfed.core.asking.question import ClientData, Position
 from privfed.core.stored.encoding import Refusal, decode, encode
 from privfed.core.values.domain import Ranges
-from privfed.errors import ArgumentError, PrivacyError, StateError
+from privfed.errors import ArgumentError, PolicyError, PrivacyError, StateError
+from privfed.nodes.database import KEYS
 from privfed.nodes.identity import IDENTITY, SIGNED_KEY, OwnIdentity
 from privfed.nodes.journal import FILE, Journal
 from privfed.nodes.party import Party
+from privfed.party.groups import GROUPS
+from privfed.protocols.crypto.keys import Identity
 from privfed.protocols.plain import Plain, PlainAnswer
 from privfed.questions.nested_cells import NestedCells
-from privfed.version import __version__
 from tests.nodes.journals import DOMAIN, SERVER, agreement, client, new_party, question, request
 from tests.owners import assert_the_owners, umask
 from tests.raised import forbidden_by
@@ -275,17 +278,57 @@ def test_damage_and_other_versions_are_errors(tmp_path: Path) -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_a_journal_of_0_4_0_is_refused_by_its_version_and_stays_as_it_is(tmp_path: Path) -> None:
-    own, _ = new_party(tmp_path / "party")
+def of_0_4_0(folder: Path) -> OwnIdentity:
+    """Write a party's folder whose journal version 0.4.0 wrote, and return the party."""
+    own = OwnIdentity("a", Identity(bytes(range(1, 33))), bytes(range(16)))
+    Journal.create(folder, own)
+    for name in (FILE, KEYS):
+        (folder / name).unlink()
+    with closing(sqlite3.connect(folder / FILE)) as database:
+        database.executescript((Path(__file__).parent / "journal_0_4_0.sql").read_text(encoding="utf-8"))
+    return own
+
+
+def test_a_journal_of_0_4_0_is_brought_forward_with_all_that_it_gave(tmp_path: Path) -> None:
+    own = of_0_4_0(tmp_path / "party")
+    with closing(sqlite3.connect(tmp_path / "party" / FILE)) as database:
+        secrets_before = database.execute("SELECT state FROM fits WHERE state IS NOT NULL").fetchall()
+        entries = database.execute("SELECT counter, at, fit, kind FROM entries ORDER BY counter").fetchall()
+        groups = database.execute("SELECT groups FROM data_sets WHERE name = 'grouped'").fetchone()
+    journal = Journal(tmp_path / "party", own)
+    assert [(one.data_set, one.epsilon, one.answered) for one in journal.fits] == [
+        ("rows", None, 2),
+        ("paid", 1.0, 1),
+        ("grouped", None, 0),
+        ("paid", 1.0, 1),
+    ]
+    assert all(one.closed for one in some(journal.fits))
+    first = [tuple(one[name] for name in ("counter", "at", "fit", "kind")) for one in journal.entries()]
+    assert first[: len(entries)] == entries and first[len(entries)][3] == "brought forward"
+    assert GROUPS.to_bytes(journal.data_set("grouped")._groups()) == groups[0]  # type: ignore[arg-type]
+    # Nothing of a fit that had not ended can be read any more, and the file opens as it is from now on.
+    kept, head = (tmp_path / "party" / FILE).read_bytes(), journal.head
+    assert len(secrets_before) == 1 and secrets_before[0][0] not in kept
+    assert Journal(tmp_path / "party", own).head == head
+    # What was given counts for fits to come: 1.2 holds a fit at epsilon .5, and not one after two at 1.
+    policy = ClientPolicy(max_epsilon=1.2, max_delta=1e-5, require_privacy=True, undeclared=True)
+    with pytest.raises(PolicyError, match=r"^policy:max_epsilon$"):
+        journal.begin(agreement(own, 9, epsilon=0.5), 0, "paid", policy)
+    journal.begin(agreement(own, 9, epsilon=0.5), 0, "elsewhere", policy)
+    with pytest.raises(PolicyError, match=r"^policy:unprotected$"):
+        journal.begin(agreement(own, 10, epsilon=0.5), 0, "rows", policy)
+
+
+def test_a_journal_of_0_4_0_that_was_changed_is_refused_and_stays(tmp_path: Path) -> None:
+    own = of_0_4_0(tmp_path / "party")
     kept = tmp_path / "party" / FILE
-    kept.unlink()
-    database = sqlite3.connect(kept)
-    database.executescript((Path(__file__).parent / "journal_0_4_0.sql").read_text(encoding="utf-8"))
-    database.close()
+    with closing(sqlite3.connect(kept)) as database:
+        database.execute("DROP TRIGGER entries_update")
+        database.execute("UPDATE entries SET at = '2026-01-01T00:00:00+00:00' WHERE counter = 3")
+        database.commit()
     before = kept.read_bytes()
-    with pytest.raises(StateError, match=r"privfed 0\.4\.0,.*--carry.*privfed keys new") as refused:
+    with pytest.raises(StateError):
         Journal(tmp_path / "party", own)
-    assert "\n" not in str(refused.value) and __version__ in str(refused.value)
     assert kept.read_bytes() == before
 
 
