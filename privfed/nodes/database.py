@@ -189,8 +189,8 @@ class Database:
             (well,) = database.execute("PRAGMA quick_check").fetchone()
         if version not in (BEFORE, VERSION):
             raise StateError(
-                f"{self.path} is a journal of format {version}, and privfed {__version__} reads "
-                f"formats {BEFORE} (of version 0.4.0) and {VERSION}: end its fits with the version that wrote it, "
+                f"{self.path} is a journal of format {version}, and privfed {__version__} reads formats "
+                f"{BEFORE} (of version 0.4.0) and {VERSION}: end its fits with the version that wrote it, "
                 "then go on with a record that it exported (privfed flower join --carry)."
             )
         if well != "ok":

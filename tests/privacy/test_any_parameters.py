@@ -135,7 +135,7 @@ def test_no_parameter_of_many_lets_a_client_beyond_its_limits(name: str) -> None
 def test_no_parameter_of_many_lets_a_record_beyond_its_bound(name: str) -> None:
     asked = [holds_for_records(name, seed) for seed in range(1500)]
     # Enough of these questions could be asked at all, and not all of them.
-    assert 0.1 < np.mean(asked) < 0.999
+    assert 0.05 < np.mean(asked) < 0.999
 
 
 @settings(max_examples=examples(40))
