@@ -33,7 +33,7 @@ def cost(rows, centers):
 def moved(total, centers):
     """Return the centers that a total gives; one without rows stays."""
     count = total["count"][:, None]
-    return np.where(count > 0.0, total["sum"] / np.where(count > 0.0, count, 1.0), centers)
+    return np.where(count > 0.5, total["sum"] / np.where(count > 0.5, count, 1.0), centers)
 
 
 def lies(question, others, rng):

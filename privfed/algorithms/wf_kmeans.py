@@ -30,8 +30,8 @@ from privfed.core.roles.conversation import SCORE, Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.numerics.kmeans import LocalUpdates, local_updates
-from privfed.numerics.memberships import check_local
-from privfed.questions.lloyd import RESOLUTION, AtCenters, ClientScores, LloydSums, box_entry
+from privfed.numerics.memberships import check_local, moved
+from privfed.questions.lloyd import RESOLUTION, AtCenters, ClientScores, LloydSums, box_entry, least_rows
 from privfed.questions.ranges import Located
 
 
@@ -107,27 +107,34 @@ class WeightedKMeans(RoundsAlgorithm):
         previous, current = (one["centers"] for one in (history[0], *history)[-2:])
         aggregated = yield from self._aggregated(located, current, len(history))
         # Equation 6; the movement before the start is zero.
-        moved = self.learning_rate * aggregated + (1.0 - self.learning_rate) * current
-        return moved + self.momentum * (current - previous)
+        after = self.learning_rate * aggregated + (1.0 - self.learning_rate) * current
+        return after + self.momentum * (current - previous)
 
     def _aggregated(self, located: Located, centers: FloatArray, number: int) -> Conversation[FloatArray]:
         """Return equation 5: the weighted mean of the cohort's local centroids in round `number`."""
         label, then = self.cohort(number), self.cohort(number + 1)
         if self._one_step:
             total = yield Ask(LloydSums(ranges=located.ranges, centers=centers), label, (then,))
-            weight, weighted = total.statistics["count"], total.statistics["sum"]
             # After one step, local centroids without rows equal the received one, and so does their mean.
-            return _divided(weighted, weight, centers)
+            return moved(centers, *total.statistics.values(), least_rows(total))
         steps = {"ranges": located.ranges, "centers": centers, **self._local}
         upcoming = (then, label) if then != label else (then,)
         total = yield Ask(WeightedCentroids(weights=self.weights, **steps), label, upcoming)
-        weight, weighted = total.statistics["weight"], total.statistics["weighted"]
-        zero, fallback = np.flatnonzero(weight <= 0), centers.copy()
+        weight, weighted = total.statistics.values()
+        whole = self.weights in ("dynamic", "equal")
+        least = least_rows(total) if whole else 0.0
+        zero, fallback = np.flatnonzero(weight <= least), centers.copy()
         if zero.size:
             question = FallbackCentroids(clusters=zero.astype(np.float64), **steps)
             second = yield Ask(question, label, (then,), purpose="fallback")
             fallback[zero] = second.statistics["centroid"] / second.statistics["clients"][0]
-        return _divided(weighted, weight, fallback)
+        means = moved(fallback, weight, weighted, least)
+        if whole:
+            return means
+        # Any weight counts here. Means lie in the box of rows and centers, unless the grid rounds small
+        # weights, or somebody makes up smaller ones.
+        low, high = np.minimum(located.ranges.low, centers), np.maximum(located.ranges.high, centers)
+        return np.clip(means, low - _BEYOND * (high - low), high + _BEYOND * (high - low))
 
     def scored(
         self, located: Located, history: tuple[State, ...], stopped: str
@@ -154,9 +161,8 @@ class WeightedKMeans(RoundsAlgorithm):
         return replace(outcome, score=float(mean.statistics["score"][0] / mean.statistics["clients"][0]))
 
 
-def _divided(weighted: FloatArray, weight: FloatArray, otherwise: FloatArray) -> FloatArray:
-    held = weight > 0
-    return np.where(held[:, None], weighted / np.where(held, weight, 1.0)[:, None], otherwise)
+_BEYOND = 2.0**-10
+"""Most that a weighted mean may lie beyond its box, in widths of the box; rounding takes none there."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

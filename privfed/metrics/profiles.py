@@ -33,6 +33,7 @@ from privfed.numerics.quotients import quotients
 from privfed.privacy.claim import Privacy, PrivacySpent, one_line
 from privfed.privacy.noised import Noised
 from privfed.questions.cluster_spread import ClusterClients, ClusterProfiles, moments_of
+from privfed.questions.lloyd import LEAST_ROWS
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ def profiles(
     noised: Any = question_of(record)
     if not isinstance(noised, Noised):
         means, variances, mean, whole = moments_of(total, checked)
-        empty = np.where((total["count"] > 0.0)[:, None], 0.0, np.nan)
+        empty = np.where((total["count"] > LEAST_ROWS)[:, None], 0.0, np.nan)
         return Profiles(total["count"], means + empty, np.sqrt(variances) + empty, mean, np.sqrt(whole))
     rows, inner = unit_of(noised.inner)
     units = {"count": np.ones((1, 1)), "offset": inner.units, "square": np.square(inner.units)}

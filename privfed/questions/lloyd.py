@@ -20,6 +20,7 @@ from privfed.core.asking.data import stacked
 from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec, Within
+from privfed.core.roles.conversation import Total
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.core.values.numbers import check_whole
 from privfed.errors import ArgumentError, UndefinedIndexError
@@ -31,6 +32,15 @@ SLACK = 1.0 + 2.0**-26
 
 RESOLUTION = 2.0**-30
 """Coarsest acceptable quantisation step, relative to the range of one record's contribution."""
+
+
+LEAST_ROWS = 0.5
+"""Below it a count of rows is nobody's: honest ones are whole, and a liar may claim a part of a row."""
+
+
+def least_rows(total: Total) -> float:
+    """Return the count of rows up to which a mean stays where it was; with noise any above 0 moves it."""
+    return LEAST_ROWS if total.noise_std is None else 0.0
 
 
 def check_centers(centers: FloatArray, ranges: Ranges) -> None:

@@ -27,8 +27,9 @@ from privfed.core.values.domain import FloatArray, Ranges
 from privfed.numerics.kernels.dispatch import assign
 from privfed.numerics.kernels.interpreted import IntArray, cell_sums
 from privfed.numerics.kmeans import MOST_STEPS
+from privfed.numerics.memberships import moved
 from privfed.questions.cells import Cells
-from privfed.questions.lloyd import RESOLUTION, check_centers, sums_entry
+from privfed.questions.lloyd import RESOLUTION, check_centers, least_rows, sums_entry
 
 
 class WeightedPoints(NamedTuple):
@@ -213,10 +214,8 @@ def summed_kmeans(
     for _ in range(max_iter):
         question = PointSums(ranges=ranges, points=points, centers=centers)
         total = yield Ask(question, cohort, tuple(dict.fromkeys((cohort, *upcoming))), purpose)
-        count = total.statistics["count"][:, None]
-        moved = np.where(count > 0.0, total.statistics["sum"] / np.where(count > 0.0, count, 1.0), centers)
-        movement = float(np.linalg.norm(moved - centers))
-        centers = moved
+        before, centers = centers, moved(centers, *total.statistics.values(), least_rows(total))
+        movement = float(np.linalg.norm(centers - before))
         if movement <= tol:
             break
     return centers

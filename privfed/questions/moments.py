@@ -176,7 +176,7 @@ class FeatureMoments:
 
 def _moments_around(center: FloatArray, ranges: Ranges) -> Conversation[Moments]:
     total = (yield Ask(CentredMoments(ranges=ranges, center=center), purpose="moments")).statistics
-    n_rows = round(float(total["rows"][0]))
+    n_rows = max(round(float(total["rows"][0])), 1)
     shift = total["offset"] / n_rows
     return Moments(ranges, n_rows, center + shift, np.maximum(total["square"] / n_rows - shift**2, 0.0))
 
@@ -273,7 +273,7 @@ class FeatureProducts:
 
 def _products_around(center: FloatArray, ranges: Ranges) -> Conversation[Covariances]:
     total = (yield Ask(CentredProducts(ranges=ranges, center=center), purpose="products")).statistics
-    n_rows = round(float(total["rows"][0]))
+    n_rows = max(round(float(total["rows"][0])), 1)
     shift = total["offset"] / n_rows
     scatter = symmetric(total["product"]) - n_rows * np.outer(shift, shift)
     return Covariances(ranges, n_rows, center + shift, scatter)

@@ -227,7 +227,8 @@ def locate(setting: Setting, upcoming: tuple[int, ...]) -> Conversation[Located]
     if find and (features := loose(ranges)).size:
         question = FeatureRanges(ranges=ranges, find_ranges=True, center=mean)
         finer = yield Ask(question, upcoming=upcoming, purpose=RANGE)
-        own, mean = question.ends(finer.statistics), finer.statistics["sum"] / finer.statistics["rows"]
+        own, rows_seen = question.ends(finer.statistics), np.maximum(finer.statistics["rows"], 1.0)
+        mean = finer.statistics["sum"] / rows_seen
         low[features], high[features] = np.maximum(low[features], own[0]), np.minimum(high[features], own[1])
         ranges = Ranges(low, high, rows)
     return Located(ranges, ranges.clip(mean), n_rows)

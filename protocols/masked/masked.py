@@ -66,8 +66,8 @@ class Masked:
         proofs: whether each client proves that its answer is one that rows in the declared ranges can give,
             as far as the question's specification says (`privfed.protocols.masked.statements`): a client that
             lies weighs no more than `max_rows` rows, and is named where it violates this. One exchange a sum
-            more. Not audited: a flaw in it may show answers. Numbers of several digits (moments, products)
-            show the total of each digit. Not with verified totals, slots or privacy.
+            more. Not audited: a flaw in it may show answers. Moments and products are coarser: a variance is
+            lost below some 2^-50 of the squared range. Not with verified totals, slots or privacy.
     """
 
     name = "masked"

@@ -1,13 +1,14 @@
 """What a client proves of its answer: the statement that a question's specification declares, on a grid.
 
 The grid of proven sums has the coarsest steps that the specification accepts, since every bit of an answer
-costs a proof. A number of more bits becomes digits, each a word of its own: sums of each digit stay below
-half of the field's prime, so that a total modulo the prime is the total.
+costs a proof. Each number is one word, whose sums stay below half of the field's prime, so that a total
+modulo the prime is the total. A number that would take more bits has coarser steps, as fine as a word allows:
+over 1,000 clients 2^-50 of its largest value. Several words a number would open the total of each.
 
-The statement says that each digit lies in its range, that counts of rows add up to at most the rows of a
+The statement says that each number lies in its range, that counts of rows add up to at most the rows of a
 client, and that a value S with a weight C lies between the weight times its ends (`Within`), in whole numbers
 
-    lower C - 1 <= S <= upper C + 1        upper = high s_C / s_S rounded up, S the highest digit
+    lower C - 1 <= S <= upper C + 1        upper = high s_C / s_S rounded up
 
 with s the steps; s_S is so fine that an end lies outside the declared one by at most `PRECISION`. Honest
 answers leave these bounds by rounding only; `encode` moves them back, so that nobody who answers by it is
@@ -36,11 +37,11 @@ Ints = npt.NDArray[np.int64]
 PROVEN = "masked-proven"
 """The name of masked sums whose clients prove their answers."""
 
-DIGIT_BITS = 40
-"""Most bits of a lower digit, and bits of the highest one where there are several."""
-
 MOST_BITS = 62
-"""Below 2 to this power lie sums of a digit over a cohort, and of a form's terms: a quarter of the prime."""
+"""Below 2 to this power lie sums of a number over a cohort, and of a form's terms: a quarter of the prime."""
+
+FEWEST_BITS = 40
+"""Bits of a number that a cohort leaves room for at least."""
 
 MOST_NUMBERS = 1 << 15
 """Most numbers of an answer that is proven: a proof takes some 100 times the memory of the answer."""
@@ -61,7 +62,7 @@ def _refused(entry: str, why: str) -> StatementError:
 class ProvenGrid(Layout):
     """Encodes and decodes answers of which a statement is proven.
 
-    The words are the highest digit of each number, then the lower ones; then the number clipped, and a 1.
+    The words are the numbers; then the number clipped, and a 1.
 
     Args:
         question: what is asked.
@@ -69,7 +70,7 @@ class ProvenGrid(Layout):
 
     Attributes:
         step: of each number, a power of two, float64 of shape (spec.size,).
-        statement: of one client's digits.
+        statement: of one client's numbers.
 
     Raises:
         StatementError: a form could wrap in the field, or would hold too coarsely.
@@ -80,25 +81,20 @@ class ProvenGrid(Layout):
         for entry in spec.entries:
             places[entry.name] = np.arange(start, start := start + prod(entry.shape)).reshape(entry.shape)
         self._most = MOST_BITS - max(n_clients - 1, 0).bit_length()
-        self.step: FloatArray = np.ldexp(1.0, np.frexp(spec.resolution)[1] - 1)
+        largest, exponent = np.maximum(np.abs(spec.low), np.abs(spec.high)), np.frexp(spec.resolution)[1] - 1
+        # Two bits are left for forms of a number and its weight.
+        exponent = np.maximum(exponent, np.frexp(largest)[1] - (self._most - 2))
+        self.step: FloatArray = np.ldexp(1.0, exponent)
         self._ends = [np.floor(spec.low / self.step), np.ceil(spec.high / self.step)]
-        if self._most < DIGIT_BITS or spec.size > MOST_NUMBERS or not np.isfinite(self._ends).all():
+        if self._most < FEWEST_BITS or spec.size > MOST_NUMBERS or not np.isfinite(self._ends).all():
             many = f"{spec.size} numbers of {n_clients} clients take too many bits"
             raise _refused(spec.entries[0].name, many)
-        bits = np.frexp(np.maximum(*map(np.abs, self._ends)))[1]
-        self._below: Ints = np.where(bits > self._most, bits - DIGIT_BITS, 0)
         self._pairs = [
             (entry.name, *self._pair(entry, places[entry.name].ravel(), places[entry.within.weights]))
             for entry in spec.entries
             if entry.within is not None
         ]
-        lower = [
-            (place, start, min(DIGIT_BITS, end - start))
-            for place, end in enumerate(self._below.tolist())
-            for start in range(0, end, DIGIT_BITS)
-        ]
-        self._places, self._starts, self._widths = np.array(lower, dtype=np.int64).reshape(-1, 3).T
-        low, high = (np.floor(np.ldexp(end, -self._below)).astype(np.int64) for end in self._ends)
+        low, high = (end.astype(np.int64) for end in self._ends)
         forms, least, most = list[tuple[Ints, Ints]](), list[int](), list[int]()
         for at, (name, values, weights, lower_end, upper_end) in enumerate(self._pairs):
             # The weights' range and the ends imply the range, but for rounding: then it costs nothing.
@@ -119,18 +115,17 @@ class ProvenGrid(Layout):
         declared = question.declaration
         self._counts = list[tuple[Ints, int]]()
         for name in () if declared is None else declared.row_counts:
-            own, unit = places[name].ravel(), np.ldexp(self.step, self._below)
+            own = places[name].ravel()
             if (
-                np.ptp(unit[own]) > 0.0
+                np.ptp(self.step[own]) > 0.0
                 or (self._ends[0][own] < 0).any()
                 or any((one[3][np.isin(one[1], own)] > 0).any() for one in self._pairs)
             ):
                 raise _refused(name, "it counts rows by unequal steps, below zero, or above other weights")
-            rows = int(np.ceil(question.ranges.rows * (1.0 + 2.0**-30) / unit[own[0]])) + len(own)
+            rows = int(np.ceil(question.ranges.rows * (1.0 + 2.0**-30) / self.step[own[0]])) + len(own)
             self._counts.append((own, rows))
             forms.append((own, np.ones_like(own)))
             least, most = [*least, 0], [*most, rows]
-        low, high = np.append(low, np.zeros_like(self._widths)), np.append(high, (1 << self._widths) - 1)
         self.statement = Statement(n_clients, low, high, _forms(forms, least, most))
         super().__init__(len(low) + 2, 0)
 
@@ -144,40 +139,31 @@ class ProvenGrid(Layout):
         size = np.maximum(np.abs(low), np.abs(high))
         width = np.where(high > low, high - low, np.where(size > 0.0, size, 1.0))
         heaviest = self._ends[1][weights]
-        if self._below[weights].any() or (self._ends[0][weights] < 0).any() or (heaviest < 1).any():
-            raise _refused(entry.name, "its weights take too many bits, or may be negative")
-        ratio = self.step[weights] / np.ldexp(self.step, self._below)[values]
+        if (self._ends[0][weights] < 0).any() or (heaviest < 1).any():
+            raise _refused(entry.name, "its weights may be negative, or are all zero")
+        ratio = self.step[weights] / self.step[values]
         # Bits by which steps become finer: the fewest for whole ends, else as many as fit.
         # By exponents, not logarithms, whose last bit may be another on another machine.
         finest = max(0, 1 - int(np.frexp(ratio * width * PRECISION)[1].min()))
         whole = [
             m for m in range(finest) if not any((np.ldexp(e * ratio, m) % 1.0).any() for e in (low, high))
         ]
-        tops = np.ldexp(np.maximum(*(np.abs(end[values]) for end in self._ends)), -self._below[values])
-        largest = tops + size * ratio * heaviest + 2.0
+        largest = np.maximum(*(np.abs(end[values]) for end in self._ends)) + size * ratio * heaviest + 2.0
         room = self._most - int(np.frexp(largest.max())[1])
         finer = min([*whole[:1], finest, max(room, finest - COARSER)])
         if finer > room:
             raise _refused(entry.name, "a form of it could wrap in the field of the proof")
         if (PRECISION * width * heaviest * np.ldexp(ratio, finer) < 1.0).any():
             raise _refused(entry.name, "its steps are too coarse for its range")
-        given = np.minimum(finer, self._below[values])
-        self._below[values] -= given
-        self.step[values] = np.ldexp(self.step[values], given - finer)
+        self.step[values] = np.ldexp(self.step[values], -finer)
         for end in self._ends:
-            end[values] = np.ldexp(end[values], finer - given)
+            end[values] = np.ldexp(end[values], finer)
         ratio = np.ldexp(ratio, finer)
         return values, weights, np.floor(low * ratio).astype(np.int64), np.ceil(high * ratio).astype(np.int64)
 
     def encode(self, vector: FloatArray, clipped: int) -> Words:
         """Return a client's answer, inside its ranges, as words of shape (size,) that meet the statement."""
-        whole = np.clip(np.rint(vector / self.step), *self._ends)
-        # Divided by a power of two and rounded down, a float64 stays exact, and so does what is left.
-        top = np.floor(np.ldexp(whole, -self._below))
-        rest = (whole - np.ldexp(top, self._below))[self._places]
-        above = self._starts + self._widths
-        rest -= np.ldexp(np.floor(np.ldexp(rest, -above)), above)
-        digits = np.append(top, np.floor(np.ldexp(rest, -self._starts))).astype(np.int64)
+        digits = np.clip(np.rint(vector / self.step), *self._ends).astype(np.int64)
         for own, most in self._counts:
             # Only rounding makes shares of rows add up to more than the rows.
             while (excess := int(digits[own].sum()) - most) > 0:
@@ -195,13 +181,8 @@ class ProvenGrid(Layout):
 
     def decode(self, words: Words) -> tuple[FloatArray, int, int]:
         """Return a total as float64 of shape (spec.size,), the number clipped, and how many contributed."""
-        *digits, clipped, contributors = words[: self.size].view(np.int64).tolist()
-        # Python's integers are exact; float64 arithmetic on digits would round twice.
-        whole = [top << below for top, below in zip(digits, self._below.tolist(), strict=False)]
-        lower = zip(digits[len(whole) :], self._places.tolist(), self._starts.tolist(), strict=True)
-        for digit, place, start in lower:
-            whole[place] += digit << start
-        return np.array([float(one) for one in whole]) * self.step, clipped, contributors
+        digits = words[: self.size].view(np.int64)
+        return digits[:-2] * self.step, int(digits[-2]), int(digits[-1])
 
 
 def _forms(forms: list[tuple[Ints, Ints]], low: list[int], high: list[int]) -> Forms:

@@ -16,7 +16,7 @@ from privfed.core.asking.question import ClientData, Question
 from privfed.core.asking.statistics import Entry, StatisticsSpec, Within
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError
-from privfed.protocols.masked.statements import DIGIT_BITS, PRECISION, ProvenGrid
+from privfed.protocols.masked.statements import PRECISION, ProvenGrid
 from privfed.protocols.valid.statement import StatementError
 from privfed.questions.cluster_spread import ClusterProfiles
 from privfed.questions.fuzzy_spread import FuzzySpread
@@ -65,7 +65,7 @@ def moved(spec: StatisticsSpec, grid: ProvenGrid) -> FloatArray:
     found, steps = [], dict(zip([one.name for one in spec.entries], [0.0] * len(spec.entries), strict=True))
     start = 0
     for entry in spec.entries:
-        unit = np.ldexp(grid.step, grid._below)[start : (start := start + np.prod(entry.shape, dtype=int))]
+        unit = grid.step[start : (start := start + np.prod(entry.shape, dtype=int))]
         steps[entry.name] = float(unit.max(initial=0.0))
         # Half a step, and where it is moved back into the statement as far as its rounded weight moved it.
         found.append(2.5 * unit)
@@ -151,14 +151,14 @@ def test_a_mean_lies_in_the_box_and_rows_are_no_more_than_agreed(box: tuple[floa
                 moved = digits.copy()
                 moved[place] += sign * middle
                 reach[not grid.statement.holds(moved)] = middle
-            end = (digits[place] + sign * reach[0]) * np.ldexp(grid.step, grid._below)[place]
+            end = (digits[place] + sign * reach[0]) * grid.step[place]
             allowed = count * (box[1] if sign > 0 else box[0])
-            slack = count * width * PRECISION * 2**5 + 3 * np.ldexp(grid.step, grid._below)[place]
+            slack = count * width * PRECISION * 2**5 + 3 * grid.step[place]
             assert abs(end - allowed) <= slack
     whole = np.zeros(len(digits), dtype=np.int64)
     for rows in (70, 71, 128):
         whole[:2] = round(rows / 2 / grid.step[0])
-        whole[2:] = np.round(whole[0] * box[0] * grid.step[0] / np.ldexp(grid.step, grid._below)[2:])
+        whole[2:] = np.round(whole[0] * box[0] * grid.step[0] / grid.step[2:])
         assert grid.statement.holds(whole) == (rows == 70)
 
 
@@ -172,24 +172,36 @@ def test_a_statement_holds_of_all_rows_and_of_some_answers_that_no_rows_give() -
         assert grid.statement.holds(whole) == holds
 
 
-def test_totals_of_digits_tell_more_than_totals_of_numbers() -> None:
-    """The page says so: by the center of moments a server learns if two clients have odd numbers of rows."""
+def test_answers_with_one_total_open_the_same_words_and_pads_alone_differ() -> None:
+    """Nothing opens but totals: of several words a number each word's total would tell of single answers."""
     ranges, middle = Ranges(np.array([0.0]), np.array([1.0]), 100), np.array([0.5])
-    grid = ProvenGrid(CentredMoments(ranges=ranges, center=middle), 20)
-    unit = np.ldexp(grid.step, grid._below)[1]
-    question = CentredMoments(ranges=ranges, center=middle + unit / 2)
-    grid, totals = ProvenGrid(question, 20), []
-    for sizes in ((4, 4), (3, 5)):
-        answers = [question.of_rows(np.eye(2, n).sum(axis=0)[:, None]) for n in sizes]
-        totals.append(
-            sum(grid.encode(question.spec.clip(one.vector)[0], 0).view(np.int64) for one in answers)
-        )
-    of_numbers = [grid.decode(one.view(np.uint64))[0] for one in totals]
-    np.testing.assert_array_equal(*of_numbers)
-    assert (totals[0] != totals[1]).any()
-    # Of one digit a number they are one and the same.
-    centers = np.array([[0.2], [0.8]])
-    assert not ProvenGrid(LloydSums(ranges=ranges, centers=centers), 20)._below.any()
+    unit = ProvenGrid(CentredMoments(ranges=ranges, center=middle), 20).step[1]
+    for shift in (0.0, unit / 2, 2.0**-20, 0.1):
+        question, totals = CentredMoments(ranges=ranges, center=middle + shift), []
+        grid = ProvenGrid(question, 20)
+        assert grid.size == question.spec.size + 2 and grid.statement.size == question.spec.size
+        for sizes in ((4, 4), (3, 5), (8, 0)):
+            answers = [question.of_rows(np.full((n, 1), 0.25)) for n in sizes]
+            whole = [np.rint(one.vector / grid.step).astype(np.int64) for one in answers]
+            words = [grid.encode(question.spec.clip(one.vector)[0], 0).view(np.int64) for one in answers]
+            # A word is its number, linearly: no digit of it, and no carry.
+            np.testing.assert_array_equal(np.stack(words)[:, :-2], whole)
+            totals.append(sum(one.vector for one in answers))
+            found = grid.decode(np.sum(words, axis=0).view(np.uint64))[0]
+            assert (np.abs(found - totals[-1]) <= 2 * grid.step).all()
+
+
+@pytest.mark.parametrize("n_clients", [2, 20, 1000])
+def test_one_word_a_number_is_as_fine_as_floats_of_its_largest_value(n_clients: int) -> None:
+    for most, question_of in product((1, 100, 1 << 20), (CentredMoments, CentredProducts)):
+        ranges = Ranges(np.full(D, -3.0), np.full(D, 1e6), most)
+        spec = (question := question_of(ranges=ranges, center=np.zeros(D))).spec
+        grid, largest = ProvenGrid(question, n_clients), np.maximum(np.abs(spec.low), np.abs(spec.high))
+        finest = 2.0 ** -(59 - (n_clients - 1).bit_length())
+        assert (grid.step <= np.maximum(spec.resolution, largest * finest)).all()
+        # Words of all clients stay below a quarter of the prime.
+        whole = np.maximum(*map(np.abs, (grid.statement.low, grid.statement.high)))
+        assert (whole.astype(float) * n_clients < 2.0**62).all()
 
 
 class Own(Question):
@@ -207,7 +219,8 @@ class Own(Question):
 
 def test_a_question_of_ones_own_has_its_entries_ranges() -> None:
     grid = ProvenGrid(Own(Entry("a", (3,), [-1.0, 0.0, 2.0], [1.0, 0.0, 2.0**68], 2.0**-10)), 10)
-    assert grid.statement.size == 4 and grid.statement.high[3] == (1 << 79 - DIGIT_BITS) - 1
+    # The widest number is coarser than it asked for, by as much as a word lacks.
+    assert grid.statement.size == 3 and grid.step[2] == 2.0**13 and grid.statement.high[2] == 1 << 55
     assert grid.statement.low[0] == -1024 and grid.statement.high[0] == 1024
     assert grid.statement.low[1] == grid.statement.high[1] == 0
     vector = np.array([-0.5, 0.0, 2.0**67 + 2.0**30])
