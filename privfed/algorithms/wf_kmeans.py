@@ -116,7 +116,7 @@ class WeightedKMeans(RoundsAlgorithm):
         if self._one_step:
             total = yield Ask(LloydSums(ranges=located.ranges, centers=centers), label, (then,))
             # After one step, local centroids without rows equal the received one, and so does their mean.
-            return moved(centers, *total.statistics.values(), least_rows(total))
+            return moved(centers, total.statistics["count"], total.statistics["sum"], least_rows(total))
         steps = {"ranges": located.ranges, "centers": centers, **self._local}
         upcoming = (then, label) if then != label else (then,)
         total = yield Ask(WeightedCentroids(weights=self.weights, **steps), label, upcoming)

@@ -214,7 +214,8 @@ def summed_kmeans(
     for _ in range(max_iter):
         question = PointSums(ranges=ranges, points=points, centers=centers)
         total = yield Ask(question, cohort, tuple(dict.fromkeys((cohort, *upcoming))), purpose)
-        before, centers = centers, moved(centers, *total.statistics.values(), least_rows(total))
+        before, found = centers, total.statistics
+        centers = moved(centers, found["count"], found["sum"], least_rows(total))
         movement = float(np.linalg.norm(centers - before))
         if movement <= tol:
             break

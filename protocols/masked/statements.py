@@ -87,8 +87,9 @@ class ProvenGrid(Layout):
         self.step: FloatArray = np.ldexp(1.0, exponent)
         self._ends = [np.floor(spec.low / self.step), np.ceil(spec.high / self.step)]
         if self._most < FEWEST_BITS or spec.size > MOST_NUMBERS or not np.isfinite(self._ends).all():
-            many = f"{spec.size} numbers of {n_clients} clients take too many bits"
-            raise _refused(spec.entries[0].name, many)
+            raise _refused(
+                spec.entries[0].name, f"{spec.size} numbers of {n_clients} clients take too many bits"
+            )
         self._pairs = [
             (entry.name, *self._pair(entry, places[entry.name].ravel(), places[entry.within.weights]))
             for entry in spec.entries

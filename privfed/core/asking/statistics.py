@@ -144,7 +144,7 @@ class Entry:
         low: smallest value of each entry in one client's answer; broadcasts to `shape`.
         high: largest value of each entry in one client's answer; broadcasts to `shape`.
         resolution: coarsest quantisation step of the fixed-point grid that is acceptable; broadcasts to
-            `shape`.
+            `shape`. Of proven answers it is coarser where a number does not fit into one word.
         within: how its values hang together with those of another entry, or None.
     """
 

@@ -532,15 +532,15 @@ def test_no_honest_client_is_accused_in_hundreds_of_sums_where_messages_are_lost
     assert checked(300, 6) > 200
 
 
-def test_entries_of_many_bits_are_proven_as_digits() -> None:
+def test_entries_of_many_bits_are_one_coarse_word_each() -> None:
     run = Sums(Masked(losses=9, proofs=True), 4)
     question = wide_vectors()
     run.ask(question)
     total = run.ask(question)
     run.assert_exact(total, question)
-    # A multiple of the prime in any word is found: the word is no sum of digits.
+    # A multiple of the prime in any word is found: the word is no sum of numbers.
     grid = ProvenGrid(question, 4)
-    assert grid.statement.size > len(grid.step)
+    assert grid.statement.size == question.spec.size and grid.step[1] == 2.0**23
     for place in (0, grid.statement.size - 1):
         lying(run, (2, "collect", added(place, P)))
         with pytest.raises(IntegrityError):
