@@ -246,6 +246,13 @@ def sections(app: Any, failed: Exception | None) -> None:
                 part.astext() for part in one.children if part is not head and not isinstance(part, kinds)
             ]
             title = head.get("fullname") or head.astext()
+            if page == "reference/commands" and title != whole:
+                # A command may have the name of another one's part, and many have the same options.
+                above, owner = [title], one.parent
+                while owner is not None and owner.parent.parent is not None:
+                    above += [owner.next_node(nodes.title).astext()] * isinstance(owner, nodes.section)
+                    owner = owner.parent
+                title = " ".join(name for name in reversed(above) if name not in ("Options", "Arguments"))
             ids = (head if isinstance(one, addnodes.desc) else one)["ids"]
             anchor = "" if title == whole or not ids else ids[0]
             found.append((page, whole, anchor, title, " ".join(" ".join(parts).split())))

@@ -86,6 +86,10 @@ class ListedDisplay(Display):
         found, shares = list(self.reports.values()), list(self.reports)
         ax.plot(shares, [one.recovered for one in found], "o-", color=COLOURS[1], label=found[0].attack)
         ax.plot(shares, [one.baseline for one in found], ":", color="0.5", label="no access")
-        more: dict[str, Any] = {"xlim": (0.0, 1.05), "ylim": (0.0, 1.05), "xticks": [0.0, *shares]}
-        ax.set(xlabel="share of the members that the list holds", ylabel=found[0].goal, **more)
+        ax.set(
+            xlabel="share of members that are listed",
+            ylabel=found[0].goal,
+            xlim=(0.0, 1.05),
+            ylim=(0.0, 1.05),
+        )
         ax.legend(loc="lower right")

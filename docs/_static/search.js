@@ -13,33 +13,51 @@ document.addEventListener("DOMContentLoaded", () => {
 const MOST_FOUND = 30;
 const PASSAGE = 240;
 
+/* A page may say another of these words than whoever asks. */
+const ALIKE = [
+  ["client", "hospital", "clinic", "site", "node", "participant"], ["dropout", "lost"],
+  ["missing", "nan", "null"], ["separator", "delimiter"], ["install", "setup"], ["picture", "plot", "figure"],
+];
+
 function showSections(query) {
-  const stemmer = new Stemmer(), stems = new Map();
-  const stem = (word) => stems.get(word) ?? stems.set(word, stemmer.stemWord(word)).get(word);
+  const stemmer = new Stemmer(), stems = new Map(), alike = new Map();
+  for (const same of ALIKE) for (const word of same) alike.set(stemmer.stemWord(word), stemmer.stemWord(same[0]));
+  const stemmed = (word) => alike.get(stemmer.stemWord(word)) ?? stemmer.stemWord(word);
+  const stem = (word) => stems.get(word) ?? stems.set(word, stemmed(word)).get(word);
   const tokens = (text) =>
     [...text.toLowerCase().matchAll(/[\p{L}\p{N}_]+/gu)].map((one) => [stem(one[0]), one.index, one[0].length]);
-  const words = query.toLowerCase().split(/\s+/);
+  const words = query.toLowerCase().replace(/\bdrop(s|ped)? out\b/g, "dropout").split(/\s+/);
   const telling = words.filter((one) => !stopwords.has(one));
   const asked = [...new Set(tokens((telling.length ? telling : words).join(" ")).map((one) => one[0]))];
 
-  const found = [];
+  const found = new Map(), sections = new Map(asked.map((one) => [one, 1]));
   for (const [page, pageTitle, anchor, title, text] of SECTIONS) {
-    const heads = new Set(tokens(title).map((one) => one[0]));
+    const heads = new Set(tokens(title).map((one) => one[0])), tops = new Set(tokens(pageTitle).map((one) => one[0]));
     const hits = tokens(text).filter((one) => asked.includes(one[0]));
     const inText = new Set(hits.map((one) => one[0]));
-    const all = new Set([...inText, ...asked.filter((one) => heads.has(one))]);
-    if (!all.size) continue;
-    // Of sections with the same words the one comes first whose heading has them, then the one where they stand together.
-    const inTitle = asked.filter((one) => heads.has(one)).length;
-    const [start, together] = passage(hits);
-    const score = inTitle * 20 - heads.size + together * 10 + Math.min(hits.length, 9);
-    found.push({ page, pageTitle, anchor, title, text, hits, start, score, words: all.size });
+    const all = asked.filter((one) => inText.has(one) || heads.has(one));
+    all.forEach((one) => sections.set(one, sections.get(one) + 1));
+    // A class and its page have one title, and an option of several commands one text: each is shown once.
+    const key = page === "reference/commands" ? `${title} ${text}` : `${page} ${title}`;
+    if (all.length && !(found.get(key)?.all.length >= all.length)) found.set(key, { page, pageTitle, anchor, title, text, hits, heads, tops, inText, all });
   }
-  const most = Math.max(0, ...found.map((one) => one.words));
-  const best = found.filter((one) => one.words === most).sort((a, b) => b.score - a.score).slice(0, MOST_FOUND);
+  for (const one of found.values()) {
+    // A word that few sections have tells more. It counts most in a heading; other words there count against it.
+    const tells = (word) => Math.log(1 + SECTIONS.length / sections.get(word));
+    const sum = (list) => list.reduce((total, word) => total + tells(word), 0);
+    const inTitle = asked.filter((word) => one.heads.has(word));
+    const [start, together] = passage(one.hits);
+    const many = Math.min(one.hits.length, 12) / 12;
+    const share = inTitle.length / Math.max(one.heads.size, 1);
+    one.start = start;
+    one.score = 2 * sum(one.all) + sum(inTitle) * (0.5 + share) + sum(asked.filter((word) => one.tops.has(word))) / 2 + together + many;
+    // Pages are read before the reference is.
+    if (!one.page.startsWith("reference/")) one.score *= 1.25;
+  }
+  const best = [...found.values()].sort((a, b) => b.score - a.score).slice(0, MOST_FOUND);
   best.forEach((one) => Search.output.append(shown(one)));
   _finishSearch(best.length);
-  if (best.length) Search.status.textContent = `${best.length} of ${found.length} sections have most of these words.`;
+  if (best.length) Search.status.textContent = `The best ${best.length} of ${found.size} sections with any of these words.`;
 }
 
 /* Returns where the passage with most different words begins, and how many it has. */

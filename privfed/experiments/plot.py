@@ -52,15 +52,16 @@ def band(values: Sequence[float]) -> tuple[float, float, float]:
     return float(np.median(own)), float(low), float(high)
 
 
-def lines_of(
-    frame: pl.DataFrame, measure: str, across: str = "epsilon"
-) -> dict[str, dict[float, list[float]]]:
-    """Return name of each line -> value across -> the measure on each seed, where it was measured."""
+def lines_of(frame: pl.DataFrame, measure: str, *beside: str) -> dict[str, dict[float, list[float]]]:
+    """Return name of each line -> epsilon -> the measure on each seed, where it and those beside are known.
+
+    What names a line depends on all rows of the frame, so that it has one name for every measure.
+    """
     keys = [one for one in KEYS if frame[one].n_unique() > 1] or [KEYS[0]]
     found: dict[str, dict[float, list[float]]] = {}
-    for row in frame.drop_nulls(measure).iter_rows(named=True):
+    for row in frame.drop_nulls([measure, *beside]).iter_rows(named=True):
         name = ", ".join(row[key] for key in keys if row[key] != "none")
-        found.setdefault(name, {}).setdefault(row[across], []).append(row[measure])
+        found.setdefault(name, {}).setdefault(row["epsilon"], []).append(row[measure])
     return found
 
 
@@ -100,6 +101,7 @@ class BandsDisplay(Display):
         names: all names, which fix colours and marks; by default those of `lines`.
         title: of the panel.
         log: whether the axis below is logarithmic, where all of it is above 0.
+        ticks: values across that have a place on the axis, also where no line has them.
     """
 
     def __init__(
@@ -110,9 +112,10 @@ class BandsDisplay(Display):
         names: Iterable[str] = (),
         title: str = "",
         log: bool = True,
+        ticks: Iterable[float] = (),
     ) -> None:
         self.lines, self.across, self.up, self.title, self.log = lines, across, up, title, log
-        self.names = list(names) or list(lines)
+        self.names, self.ticks = list(names) or list(lines), ticks
 
     def numbers(self) -> list[dict[str, Any]]:
         """Return what is drawn: a row for each point, with the number of seeds behind it."""
@@ -124,7 +127,7 @@ class BandsDisplay(Display):
         ]
 
     def _draw(self, ax: Axes) -> None:
-        all_at = sorted({at for line in self.lines.values() for at in line})
+        all_at = sorted({at for line in self.lines.values() for at in line} | {*self.ticks})
         finite = [at for at in all_at if math.isfinite(at)] or [1.0]
         # What has no bound stands at the right end, apart.
         end = 2.5 * finite[-1]
@@ -213,8 +216,8 @@ class LeakageDisplay(Display):
     @classmethod
     def of(cls, study: str | Path | pl.DataFrame, data: str | None = None) -> Self:
         """Return the display that `from_study` draws."""
-        frame = chosen(chosen(study, COST, data), LEAKAGE, data).drop_nulls(LEAKAGE)
-        costs, leaked = lines_of(frame, COST), lines_of(frame, LEAKAGE)
+        frame = chosen(chosen(study, COST, data), LEAKAGE, data)
+        costs, leaked = lines_of(frame, COST, LEAKAGE), lines_of(frame, LEAKAGE, COST)
         points = {
             name: {
                 f"{at:g}" if math.isfinite(at) else "": (values, leaked[name][at])
@@ -222,7 +225,7 @@ class LeakageDisplay(Display):
             }
             for name in costs
         }
-        return cls(points, frame["data"][0] if len(frame) else "")
+        return cls(points, frame["data"][0])
 
     def _draw(self, ax: Axes) -> None:
         for name, own in self.points.items():

@@ -76,7 +76,7 @@ class ConvergenceDisplay(Display):
         else:
             ax.set_yticks([])
         if self.tol > 0:
-            ax.axhline(self.tol, color="#666666", linewidth=1, linestyle=":", label=f"tol = {self.tol:g}")
+            ax.axhline(self.tol, color="0.5", linewidth=1, linestyle=":", label=f"tol = {self.tol:g}")
         ax.set(xlabel="round", ylabel="movement of all centers")
         whole_rounds(ax)
         ax.legend()
@@ -102,7 +102,7 @@ def flat(history: FloatArray, columns: Sequence[str]) -> tuple[FloatArray, tuple
     # The sign of a principal axis is arbitrary; the largest entry is made positive so that pictures repeat.
     axes = axes * np.where(axes[np.arange(2), np.abs(axes).argmax(axis=1)] < 0, -1.0, 1.0)[:, None]
     share = np.append(np.square(spread), 0.0)[:2] / max(float(np.square(spread).sum()), 1e-300)
-    names = [f"principal axis {i + 1} of the centers ({share[i]:.0%})" for i in range(2)]
+    names = [f"principal axis {i + 1} ({share[i]:.0%})" for i in range(2)]
     return (history - last.mean(axis=0)) @ axes.T, (names[0], names[1])
 
 
@@ -183,7 +183,7 @@ class ClusterMapDisplay(Display):
                 ax.annotate(f"{i}{rows}", (x, y), (5, 5), textcoords="offset points", fontsize="small")
         known = "area: rows" if len(last) > LABELLED else "area and (number): rows"
         said = [known] * (self.sizes is not None) + ["small circle: start"] * (not len(self.edges))
-        ax.set_title("; ".join(said), fontsize="small", color="#444444")
+        ax.set_title("; ".join(said), fontsize="small")
         ax.set(xlabel=self.axes[0], ylabel=self.axes[1])
         ax.margins(0.15)
         if not self.axes[1]:
@@ -221,7 +221,7 @@ class DendrogramDisplay(Display):
         else:
             # Centers that are all alike, as noise can make them, are one leaf, which SciPy refuses.
             ax.set_xticks([0.0], self.labels)
-        ax.axhline(self.cut, linestyle="--", color="#666666", linewidth=1, label=f"cut at {self.cut:.3g}")
+        ax.axhline(self.cut, linestyle="--", color="0.5", linewidth=1, label=f"cut at {self.cut:.3g}")
         ax.set(xlabel="center", ylabel="distance between centers")
         ax.grid(False)
         ax.legend()

@@ -53,7 +53,7 @@ class ProfileDisplay(Display):
     def _draw(self, ax: Axes) -> None:
         k, d = self.apart.shape
         image = ax.imshow(self.apart.T, cmap="RdBu_r", vmin=-2.0, vmax=2.0, aspect="auto")
-        ax.set_xticks(range(k), self.names)
+        ax.set_xticks(range(k), self.names, fontsize="small")
         ax.set_yticks(range(d), list(self.columns))
         ax.set(xlabel="cluster, and its rows")
         ax.grid(False)
@@ -151,15 +151,21 @@ class BudgetDisplay(Display):
         places = zip(spent[:-1] + np.diff(spent) / 2.0, self.purposes, self.shares, strict=True)
         for height, purpose, share in places:
             if share >= 0.04:
-                text, where = f"{purpose[:28]}: {share:.2g}", ("axes fraction", "data")
                 ax.annotate(
-                    text, (1.02, height), xycoords=where, va="center", fontsize="small", annotation_clip=False
+                    f"{purpose[:28]}: {share:.2g}",
+                    (1.02, height),
+                    xycoords=("axes fraction", "data"),
+                    va="center",
+                    fontsize="small",
+                    annotation_clip=False,
                 )
         if self.dates:
             room = max((self.dates[-1] - self.dates[0]) / 20, timedelta(hours=12))
             ax.set_xlim(self.dates[0] - room, self.dates[-1] + room)  # type: ignore[arg-type]
-        locator = AutoDateLocator(maxticks=6)  # type: ignore[no-untyped-call]
+        locator = AutoDateLocator(minticks=2, maxticks=4)  # type: ignore[no-untyped-call]
         ax.xaxis.set_major_locator(locator)
         ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
-        ax.set(xlabel="date of the payment (UTC)", ylabel="share of the budget spent", ylim=(0.0, 1.05))
+        # The year stands at the right.
+        ax.set_xlabel("paid on (UTC)", loc="left")
+        ax.set(ylabel="share of the budget spent", ylim=(0.0, 1.05))
         ax.legend(loc="lower right")

@@ -16,8 +16,8 @@ from privfed.core.stored.files import replaced
 from privfed.errors import ArgumentError
 from privfed.privacy.claim import PrivacySpent
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's (2008), which colour-blind people tell apart; without yellow, too pale on white."""
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#777777")
+"""Okabe and Ito's (2008), which colour-blind people tell apart, on white and on dark: no yellow, no black."""
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":")

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 from matplotlib.axes import Axes
 
-from privfed.plot.style import Display
+from privfed.plot.style import DASHES, Display
 from privfed.tables.outcomes import Survival
 
 
@@ -36,13 +36,15 @@ class SurvivalDisplay(Display):
         found, times = self.survival, np.r_[0.0, self.survival.edges]
         for i, name in enumerate(self.names):
             curve, low, high = (np.r_[1.0, one[:, i]] for one in (found.survival, found.low, found.high))
-            (line,) = ax.step(times, curve, where="post", label=f"{name} ({found.at_risk[0, i]:,.0f})")
+            (line,) = ax.step(
+                times,
+                curve,
+                where="post",
+                linestyle=DASHES[i % len(DASHES)],
+                label=f"{name} ({found.at_risk[0, i]:,.0f})",
+            )
             ax.fill_between(times, low, high, step="post", alpha=0.15, color=line.get_color(), linewidth=0)
         sure = "< 0.001" if found.p_value < 0.001 else f"= {found.p_value:.2g}"
-        ax.set_title(
-            f"log-rank p {sure}; bands: {found.level:.0%} at each time",
-            fontsize="small",
-            color="#444444",
-        )
+        ax.set_title(f"log-rank p {sure}; bands: {found.level:.0%} at each time", fontsize="small")
         ax.set(xlabel=self.unit, ylabel="share without event", ylim=(0.0, 1.02), xlim=(0.0, None))
         ax.legend()

@@ -11,6 +11,7 @@ import pytest
 from privfed import experiments, plot
 from privfed.errors import ArgumentError, RunFolderError
 from privfed.experiments.plot import BandsDisplay, band
+from privfed.experiments.report.figures import pictures
 
 
 def frame(data: str = "iris") -> pl.DataFrame:
@@ -70,6 +71,20 @@ def test_leakage_against_cost_has_a_mark_for_each_configuration() -> None:
     # Marks are open, so that one below another shows.
     marks = [line for line in shown.ax_.lines if line.get_marker() not in ("None", "", "|", "_")]
     assert marks and {line.get_markerfacecolor() for line in marks} == {"none"}
+    plt.close("all")
+
+
+def test_what_no_attack_could_read_keeps_its_name_and_has_no_mark() -> None:
+    exact = frame().filter(pl.col("epsilon").is_infinite()).with_columns(algorithm=pl.lit("DWF"))
+    noised = frame().filter(pl.col("epsilon").is_finite()).with_columns(leakage=pl.lit(None, pl.Float64))
+    both = pl.concat([exact, noised], how="diagonal_relaxed")
+    assert list(plot.LeakageDisplay.of(both).points) == ["DWF, plain", "DWF, masked"]
+    utility, leakage = pictures([], both)[0].panels
+    assert list(leakage.lines) == ["DWF, plain", "DWF, masked"] and len(utility.lines) == 4
+    axes = [one.plot() for one in (utility, leakage)]
+    above, below = ([tick.get_text() for tick in ax.get_xticklabels()] for ax in axes)
+    assert above == below == ["0.5", "2", "none"]
+    assert [one.name for one in pictures([], both)] == ["tradeoff", "leakage-against-cost"]
     plt.close("all")
 
 

@@ -90,7 +90,12 @@ def _over_epsilon(groups: Sequence[pl.DataFrame]) -> Picture | None:
         return None
     panels: list[Display] = [
         BandsDisplay(
-            lines_of(one, measure) if measure in one.columns else {}, "epsilon", measure, names, _title(one)
+            lines_of(one, measure) if measure in one.columns else {},
+            "epsilon",
+            measure,
+            names,
+            _title(one),
+            ticks=one["epsilon"],
         )
         for measure in (COST, LEAKAGE)
         for one in groups
