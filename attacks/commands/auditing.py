@@ -259,7 +259,8 @@ def doubt_of(folder: Path, transcript: Transcript, rows: list[FloatArray]) -> st
     Raises:
         DataError: they give others, in a run of single rows.
     """
-    run, terms = read_run(folder) if (folder / RUN).exists() else None, transcript.configuration.privacy
+    around, terms = fit_of(folder), transcript.configuration.privacy
+    run = read_run(around) if (around / RUN).exists() else None
     if run is not None and run.parameters.values.get("group_size", 1) != 1:
         return "clients answered from groups of rows; whether these are the run's was not checked"
     if (folder / LOCAL).exists():
@@ -272,8 +273,10 @@ def doubt_of(folder: Path, transcript: Transcript, rows: list[FloatArray]) -> st
             f"the rows are not those of the run in {folder}: they would give other totals, first of "
             f"{differs}. Their file has changed since, or --truth names another; name one that is as it was."
         )
-    why = "nodes answered from groups of rows, users have more rows than count, or these are other rows"
-    return f"the rows do not give the run's totals, first of {differs}: {why}"
+    return (
+        f"the rows do not give the run's totals, first of {differs}: nodes answered from groups of rows, "
+        "users have more rows than count, or these are other rows"
+    )
 
 
 def _public(
@@ -282,10 +285,19 @@ def _public(
     """Return public rows, and of a run that trained models their labels."""
     if sample is None or not labelled:
         return None if sample is None else load_features(sample, columns), None
-    rule = ERROR if source.missing is None else missing_rule(source.missing)
-    tables = load_clients(sample, label=source.label, columns=columns, missing=rule)
+    tables = load_clients(
+        sample,
+        label=source.label,
+        columns=columns,
+        missing=ERROR if source.missing is None else missing_rule(source.missing),
+    )
     labels = np.concatenate(labels_of(tables, source.classes))
     return np.concatenate(tables.arrays)[labels >= 0], labels[labels >= 0]
+
+
+def fit_of(folder: Path) -> Path:
+    """Return the folder that says of which rows a run is: what was asked after a fit lies in the fit's."""
+    return folder if (folder / RUN).exists() or not (folder.parent / RUN).exists() else folder.parent
 
 
 def source_of_rows(
@@ -306,8 +318,8 @@ def source_of_rows(
         RunFolderError: the folder names no data, and none was given.
     """
     known = Source(path="", group=None, label=None, columns=(), separator=None)
-    if rows is None or (folder / RUN).exists():
-        known = read_run(folder).source
+    if rows is None or (fit_of(folder) / RUN).exists():
+        known = read_run(fit_of(folder)).source
     classes = known.classes
     if label is not None and not classes:
         classes = models().classes_trained(transcript)
@@ -339,15 +351,16 @@ def true_rows(
     Raises:
         DataError: the rows are not those of the run's clients, or of other columns than the run's.
     """
-    run = read_run(folder) if truth is None or (folder / RUN).exists() else None
+    around = fit_of(folder)
+    run = read_run(around) if truth is None or (around / RUN).exists() else None
     # The run names its clients. Only under differential privacy may some of them have no rows.
-    private = transcript.configuration.privacy is not None
-    private |= run is not None and run.parameters.declared.epsilon is not None
-    clients = transcript.configuration.clients if private else ()
+    private = transcript.configuration.privacy is not None or (
+        run is not None and run.parameters.declared.epsilon is not None
+    )
     # Columns that are no features were found when the run began.
-    tables = load(msgspec.structs.replace(source, clients=clients, drop=()), private=private)
-    tables = tables if run is None else clipped(tables, run.parameters.declared)
     names = transcript.configuration.clients
+    tables = load(msgspec.structs.replace(source, clients=names if private else (), drop=()), private=private)
+    tables = tables if run is None else clipped(tables, run.parameters.declared)
     # Of runs that trained models, the model says how many columns there are.
     _check_rows(tables, transcript.configuration, trained=bool(source.classes))
     # Noise may leave room for rows of other columns, which tell nothing of the run.
@@ -379,7 +392,7 @@ def _check_rows(tables: ClientTables, agreed: Configuration, *, trained: bool) -
         which = "" if agreed.columns is None else f" ({', '.join(agreed.columns)})"
         raise DataError(
             f"the rows have {len(tables.columns)} columns, the run has {n_features}{which}; name those with "
-            "--columns."
+            "--columns, or attack what was asked of columns beside the clusters' from Python."
         )
 
 

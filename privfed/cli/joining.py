@@ -33,11 +33,12 @@ def merge(
     model: Any = load(run_folder)
     model.transcript_ = Transcript.load(run_folder)
     merged = MergedClusters(linkage=linkage, n_clusters=n_clusters).join(model)
+    counted = model.cluster_sizes_ is not None
     sizes = np.bincount(merged.joined_, merged.sizes_, merged.n_clusters_).tolist()
     found = {
         "n_clusters": merged.n_clusters_,
         "joined": merged.joined_.tolist(),
-        "sizes": sizes,
+        "sizes": sizes if counted else None,
         "tree": merged.tree_.tolist(),
         "kept": merged.kept_.tolist(),
         "cut": merged.cut_,
@@ -45,13 +46,19 @@ def merge(
         "privacy": to_json(model.privacy_spent_),
     }
     rewrite(run_folder / MERGED, pretty(found))
-    centers = [", ".join(map(str, np.flatnonzero(merged.joined_ == i))) for i in range(len(sizes))]
     answer(
         found,
         as_json,
         table(
             ("cluster", "rows", "centers"),
-            ([str(i), f"{size:.0f}", centers[i]] for i, size in enumerate(sizes)),
+            (
+                [
+                    str(i),
+                    f"{size:.0f}" if counted else "",
+                    ", ".join(map(str, np.flatnonzero(merged.joined_ == i))),
+                ]
+                for i, size in enumerate(sizes)
+            ),
             f"{len(merged.joined_)} centers joined by {linkage} linkage, cut at {merged.cut_:.3g}",
         ),
         one_line(model.privacy_claim_),
@@ -61,6 +68,9 @@ def merge(
         # Imported here, as matplotlib takes long to load.
         from privfed.plot import ClusterMapDisplay, DendrogramDisplay, figure_of, save
 
-        tree = DendrogramDisplay(merged.tree_, merged.cut_, found["kept"])
-        figure = figure_of(tree, ClusterMapDisplay.of(merged), claim=model.privacy_claim_)
+        figure = figure_of(
+            DendrogramDisplay(merged.tree_, merged.cut_, found["kept"]),
+            ClusterMapDisplay.of(merged),
+            claim=model.privacy_claim_,
+        )
         save(figure, run_folder / "merged.png", model.privacy_claim_)

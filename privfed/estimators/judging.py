@@ -68,13 +68,17 @@ def sizes_and_gap(model: Any) -> tuple[FloatArray | None, float]:
 def released_sizes(fitted: Any) -> tuple[FloatArray | None, FloatArray]:
     """Return the rows of each cluster as a fit released them, and the length of the noise in each center.
 
-    The first is None where no total counted them, or the model has no transcript, as one that was loaded.
+    The first is None where no total counted them, or the model has no transcript, as one that was loaded. Of
+    a mixture it is by the components' weights. Noise of unknown length is infinite.
     """
     transcript, centers = vars(fitted).get("transcript_"), fitted.cluster_centers_
     found = None if transcript is None else intervals_of(transcript, centers, 0.95)
     if found is not None:
         return np.maximum(found.sizes, 0.0), found.noise
-    return None if transcript is None else sizes_and_gap(fitted)[0], np.zeros(len(centers))
+    noise = np.full(len(centers), 0.0 if fitted.privacy_claim_ is None else np.inf)
+    if "weights_" in vars(fitted):
+        return fitted.weights_ * fitted.n_rows_ if fitted.n_rows_ else None, noise
+    return None if transcript is None else sizes_and_gap(fitted)[0], noise
 
 
 MOST_CHANGED = 0.05

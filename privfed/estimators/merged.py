@@ -76,8 +76,11 @@ class MergedClusters(ClusterMixin, BaseEstimator):
         self, X: Any = None, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
     ) -> Self:
         """Fit the centers as `DWFKMeans.fit` does, and join them."""
-        model = DWFKMeans(N_CENTERS) if self.estimator is None else clone(self.estimator)
-        return self.join(model.fit(X, y, groups, client_names))
+        return self.join(
+            (DWFKMeans(N_CENTERS) if self.estimator is None else clone(self.estimator)).fit(
+                X, y, groups, client_names
+            )
+        )
 
     def join(self, fitted: FederatedClusterer) -> Self:
         """Join the centers of an estimator that is fitted, or loaded; nobody is asked.
@@ -86,7 +89,8 @@ class MergedClusters(ClusterMixin, BaseEstimator):
             ArgumentError: there are fewer centers with rows than clusters.
 
         Warns:
-            UserWarning: noise alone may join or part clusters, or there is a single center to join.
+            UserWarning: noise alone may join or part clusters, no gap parts them, or there is a single center
+                to join.
         """
         check_declared(self)
         check_fitted(fitted, "cluster_centers_")
@@ -123,6 +127,12 @@ class MergedClusters(ClusterMixin, BaseEstimator):
             warn(
                 f"noise may move {int(self.doubtful_.sum())} of {n - 1} edges of the tree across the cut, "
                 "and so join clusters or part them: claim a larger epsilon, or take fewer centers.",
+            )
+        if n > 1 and (above < JUMP * below or (self.n_clusters is None and self.n_clusters_ == 1)):
+            warn(
+                f"no gap parts the centers at n_clusters_={self.n_clusters_}: no height of the tree is "
+                f"{JUMP} times the one below it there. There may be no such clusters, or centers lie as far "
+                "apart as clusters do: fit more centers, scale columns alike, or look at stability().",
             )
         if n == 1:
             warn(

@@ -110,14 +110,18 @@ def stability(
             else [resample(one, n_samples=int(np.ceil(share * len(one))), **words) for one in clients]
         )
         again = clone(estimator)
-        own = [name for name in again.get_params() if name.endswith(("random_state", "run_dir"))]
-        again.set_params(**{one: None if one.endswith("run_dir") else int(rng.randint(2**31)) for one in own})
+        again.set_params(
+            **{
+                name: None if name.endswith("run_dir") else int(rng.randint(2**31))
+                for name in again.get_params()
+                if name.endswith(("random_state", "run_dir"))
+            }
+        )
         if engine is None:
             found.append(_jaccard(_pairs(estimator, again.fit(drawn), drawn, fit)))
             continue
         some = engine.among([name for name in engine.members.names if name in drawn])
-        of_engine = [one for one in again.get_params() if one.endswith("engine")]
-        again.set_params(**dict.fromkeys(of_engine, some)).fit()
+        again.set_params(**{one: some for one in again.get_params() if one.endswith("engine")}).fit()
         found.append(_jaccard(_pairs_there(estimator, again, some, fit)))
         some.end_fits()
     return np.stack(found)
@@ -139,8 +143,9 @@ def _pairs_there(estimator: Any, again: Any, engine: Any, fit: Any) -> FloatArra
     """Return how many rows of nodes each pair of clusters holds."""
     own, others = (vars(one).get("estimator_", one).cluster_centers_ for one in (estimator, again))
     asked = AskedMetric.about(ClusterPairs, checked_centers(own), others=frozen_array(others))
-    options = {"protocol": fit.protocol, "engine": engine}
-    pairs = np.rint(measured(None, None, None, options, asked, "stability")["table"])
+    pairs = np.rint(
+        measured(None, None, None, {"protocol": fit.protocol, "engine": engine}, asked, "stability")["table"]
+    )
     table = np.zeros(_sizes(estimator, again))
     np.add.at(table, (estimator.predict(own)[:, None], again.predict(others)[None]), pairs)
     return table

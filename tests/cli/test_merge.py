@@ -46,6 +46,7 @@ def test_moons_are_found_from_the_folder_of_a_run(moons: Path) -> None:
     assert named == np.array(found["joined"])[centers].tolist()
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Two moons have no gap at five clusters.
 def test_the_number_and_the_linkage_are_chosen_and_a_picture_drawn(moons: Path) -> None:
     run("merge", moons / "run", "-k", 5, "--linkage", "ward", "--picture")
     found = json.loads((moons / "run" / "merged.json").read_text())

@@ -15,7 +15,7 @@ from sklearn.datasets import make_blobs, make_circles, make_moons
 from sklearn.metrics import adjusted_rand_score
 
 import privfed
-from privfed import FKM, Box, DPKMeans, DWFKMeans, MergedClusters, Privacy
+from privfed import FKM, Box, DPKMeans, DWFKMeans, FederatedGaussianMixture, MergedClusters, Privacy
 from privfed.errors import ArgumentError
 from tests.some import some
 
@@ -82,7 +82,7 @@ def test_noise_that_may_move_an_edge_across_the_cut_is_said() -> None:
     with pytest.warns(UserWarning, match="across the cut"):
         model = MergedClusters(DPKMeans(30, privacy=private(0.1, 0), protocol="plain")).fit(parts(rows))
     assert model.doubtful_.any() and model.doubtful_.shape == (len(model.kept_) - 1,)
-    exact = MergedClusters(DWFKMeans(20, protocol="plain")).fit(parts(rows))
+    exact = MergedClusters(DWFKMeans(40, protocol="plain")).fit(parts(rows))
     assert not exact.doubtful_.any()
 
 
@@ -91,7 +91,9 @@ def test_clusters_are_those_of_scikit_learn_on_the_centers(linkage: Any) -> None
     rows, _ = shape("blobs")
     fitted = DWFKMeans(25, protocol="plain").fit(parts(rows))
     for k in some([2, 4, 7]):
-        model = MergedClusters(linkage=linkage, n_clusters=k).join(fitted)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # Four blobs have no gap at seven clusters.
+            model = MergedClusters(linkage=linkage, n_clusters=k).join(fitted)
         theirs = AgglomerativeClustering(k, linkage=linkage).fit(fitted.cluster_centers_[model.kept_])
         assert adjusted_rand_score(theirs.labels_, model.joined_[model.kept_]) == 1.0
         merged = (model.tree_[:, 2] < model.cut_).sum()
@@ -107,10 +109,37 @@ def test_edges_join_the_nearest_centers_of_two_clusters() -> None:
     np.testing.assert_allclose(lengths, model.tree_[:, 2])
 
 
-def test_rows_without_a_gap_are_one_cluster() -> None:
+def test_rows_without_a_gap_are_one_cluster_with_a_warning() -> None:
     rows = np.random.default_rng(0).uniform(-1.0, 1.0, (4000, 2))
-    model = MergedClusters(DWFKMeans(40, protocol="plain")).fit(parts(rows))
+    with pytest.warns(UserWarning):
+        model = MergedClusters(DWFKMeans(40, protocol="plain")).fit(parts(rows))
     assert model.n_clusters_ == 1 and set(model.predict(rows)) == {0}
+    MergedClusters(n_clusters=1).join(model.estimator_)  # One cluster that was asked for has no gap to lack.
+
+
+def test_turns_as_near_as_centers_are_found_by_more_centers_and_said_by_few() -> None:
+    rng = np.random.default_rng(0)
+    labels, along = rng.integers(2, size=4000), np.sqrt(rng.uniform(0.05, 1.0, 4000))
+    angle = 4.0 * np.pi * along + np.pi * labels
+    rows = along[:, None] * np.c_[np.cos(angle), np.sin(angle)] + 0.02 * rng.normal(size=(4000, 2))
+    for n_clusters in (None, 2):
+        with pytest.warns(UserWarning):
+            few = MergedClusters(DWFKMeans(40, protocol="plain"), n_clusters=n_clusters).fit(parts(rows))
+        assert adjusted_rand_score(labels, few.predict(rows)) < 0.5
+    many = MergedClusters(DWFKMeans(120, protocol="plain")).fit(parts(rows))
+    assert adjusted_rand_score(labels, many.predict(rows)) > 0.98
+
+
+@pytest.mark.parametrize("noised", [False, True])
+def test_sizes_of_a_mixture_are_by_its_weights_and_its_noise_is_of_unknown_length(noised: bool) -> None:
+    rows, _ = shape("blobs")
+    words: dict[str, Any] = {"privacy": private(4.0, 0)} if noised else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted = FederatedGaussianMixture(4, protocol="plain", **words).fit(parts(rows))
+        model = MergedClusters(n_clusters=2).join(fitted)
+    assert model.doubtful_.all() if noised else not model.doubtful_.any()
+    np.testing.assert_allclose(model.sizes_, 3000.0 * fitted.weights_, rtol=0.2 if noised else 1e-12)
 
 
 def test_centers_without_rows_and_equal_centers_make_no_cluster() -> None:

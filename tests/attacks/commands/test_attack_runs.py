@@ -111,3 +111,25 @@ def test_of_groups_and_of_runs_without_a_table_a_doubt_is_said(invoke, iris, cop
     rows = ("--truth", iris, "--group", "hospital", "--label", "species")
     found = json.loads(invoke("attack", folder, *words, *rows, "--json").stdout)
     assert "do not give the run's totals" in found["doubts"][0]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_sums_that_were_asked_after_a_fit_are_attacked_and_audited_on_its_rows(
+    invoke, failing, copied, tmp_path
+):
+    asked = {"--delta": 1e-6, "--unit": "record", "--neighbours": "add-remove"}
+    claim = ("--epsilon", 4, *(one for pair in asked.items() for one in pair), "--low", -1, "--high", 9)
+    plain = copied(tmp_path / "plain", "--algorithm", "lloyd", "--protocol", "masked", "-k", 8)
+    invoke("profile", plain, "--ask", "--no-picture")
+    alone = json.loads(invoke("attack", plain / "profile", "--attack", "differencing", "--json").stdout)
+    both = json.loads(invoke("attack", plain, plain / "profile", "--attack", "differencing", "--json").stdout)
+    figures = [one["attacks"]["differencing"] for one in (alone, both)]
+    assert figures[0]["details"]["rows"] == figures[1]["details"]["rows"] == 150
+    assert len(both["shown"][1]["sums"]) == len(alone["shown"][0]["sums"])
+    noised = copied(tmp_path / "noised", "--algorithm", "lloyd", "--protocol", "masked", "-k", 8)
+    names = ",".join(json.loads((noised / "result.json").read_text())["clients"])
+    invoke("profile", noised, *claim, "--max-rows", 60, "--clients", names, "--no-picture")
+    audited = json.loads(invoke("audit", noised / "profile", "--trials", 1000, "--json").stdout)
+    assert audited["verdict"] == "not refuted" and audited["privacy"]["epsilon"] == pytest.approx(4.0)
+    (tmp_path / "elsewhere").mkdir()
+    assert "transcript" in failing("attack", tmp_path / "elsewhere", "--attack", "differencing")
