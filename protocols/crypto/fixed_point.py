@@ -94,13 +94,14 @@ class Layout:
     def add_rest(self, total: Words, rest: Words, sign: int = 1) -> None:
         """Add, or with sign -1 subtract, what comes after the front."""
         if self.n_wide:
-            low, high = np.split(total[self._limbs], 2)
-            below, above = np.split(rest[: 2 * self.n_wide], 2)
+            # Slices: `numpy.split` takes longer than the carries of a short mask.
+            n, start = self.n_wide, self.n_front
+            low, high, below = total[start : start + n], total[start + n : start + 2 * n], rest[:n]
             if sign > 0:
                 low += below
-                high += above + (low < below)
+                high += rest[n : 2 * n] + (low < below)
             else:
-                high -= above + (low < below)
+                high -= rest[n : 2 * n] + (low < below)
                 low -= below
         if self.n_check:
             moved = to_integer(total[-self.n_check :]) + sign * to_integer(rest[-self.n_check :])

@@ -93,7 +93,7 @@ class Masker:
                 add_numbers(own, block, kind, sign)
         for stream, sign in streams if grid.size > grid.n_front else ():
             generated = stream.update(bytes(8 * (grid.size - grid.n_front)))
-            grid.add_rest(total, np.frombuffer(generated, dtype="<u8").astype(np.uint64), sign)
+            grid.add_rest(total, np.frombuffer(generated, "<u8").astype(np.uint64, copy=False), sign)
 
 
 CHECK_BYTES = 24
