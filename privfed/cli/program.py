@@ -101,10 +101,22 @@ CLUSTERING = Registered("privfed.estimators.registry:ESTIMATORS", SHORT)
 
 
 RARE = (
-    *("budget", "classes", "clip", "columns", "config", "group_size", "max_rows", "mechanism", "metrics"),
-    *("noise", "picture", "plan", "purpose", "rows_per_user", "separator", "share", "spare"),
+    *("as_json", "budget", "classes", "clip", "columns", "config", "curve", "group_size", "id", "max_rows"),
+    *(
+        "mechanism",
+        "metrics",
+        "model",
+        "most_rows",
+        "noise",
+        "picture",
+        "plan",
+        "purpose",
+        "quiet",
+        "rows_per_user",
+    ),
+    *("random_state", "rule", "separator", "share", "spare"),
 )
-"""Options that a long help leaves out: with --algorithm until one is named, and else it gives their names."""
+"""Options that a long help leaves out, until an algorithm or an attack is named; it says where they are."""
 
 
 class Naming(click.Option):
@@ -180,7 +192,7 @@ class Command(click.Command):
             [*of_algorithm(algorithm)] if algorithm else [one for one in options if isinstance(one, Setting)]
         )
         rare = [one.opts[0] for one in options if one.name in RARE]
-        brief = not algorithm and len(rare) > 5  # A help with few of these is short.
+        brief = not (algorithm or attacks) and len(rare) > 5  # A help with few of these is short.
         if brief:
             options = [one for one in options if not isinstance(one, Setting) and one.name not in RARE]
         for one in (one for one in options if not isinstance(one, Setting)):
@@ -198,9 +210,14 @@ class Command(click.Command):
             formatter.write(
                 "\n"
                 + click.wrap_text(
-                    f"{ctx.command_path} --algorithm NAME --help shows all options, and those of NAME."
-                    if any(one.type in (ALGORITHM, CLUSTERING) for one in options)
-                    else f"Rarely needed: {', '.join(rare)}. `privfed fit --algorithm dp --help` has them.",
+                    next(
+                        (
+                            f"{ctx.command_path} {one.opts[0]} NAME --help shows all options, NAME's too."
+                            for one in options
+                            if one.type in (ALGORITHM, CLUSTERING) or isinstance(one, Naming)
+                        ),
+                        f"Rarely needed: {', '.join(rare)}. `privfed fit --algorithm dp --help` has them.",
+                    ),
                     formatter.width,
                 )
                 + "\n"

@@ -64,6 +64,19 @@ def test_what_a_file_may_not_say_is_an_error_of_one_line(
     assert not (table.parent / "run").exists()
 
 
+def test_help_of_attacks_shows_the_usual_options_and_how_to_see_the_others(invoke: Any) -> None:
+    brief, whole = (
+        {
+            line.split()[0]
+            for line in invoke("attack", *words, "--help").stdout.splitlines()
+            if line[:3] == "  -"
+        }
+        for words in ((), ("--attack", "membership"))
+    )
+    assert brief < whole and len(brief) <= 20 and {"--truth", "--attack", "--party"} <= brief
+    assert "attack --attack NAME --help" in invoke("attack", "--help").stdout
+
+
 @pytest.mark.parametrize("command", ["fit", "select-k"])
 def test_help_shows_the_usual_options_and_how_to_see_the_others(invoke: Any, command: str) -> None:
     def shown(*words: str) -> set[str]:
@@ -71,7 +84,7 @@ def test_help_shows_the_usual_options_and_how_to_see_the_others(invoke: Any, com
         return {line.split()[0] for line in text.splitlines() if line.startswith("  -")}
 
     brief, whole = shown(), shown("--algorithm", "fuzzy")
-    assert brief < whole and 15 <= len(brief) <= 26
+    assert brief < whole and 15 <= len(brief) <= 20
     assert {"--group", "--epsilon", "--protocol", "--help"} <= brief
     assert {"--fuzzifier", "--separator", "--mechanism"} <= whole - brief
     assert f"{command} --algorithm NAME --help" in invoke(command, "--help").stdout
@@ -79,6 +92,6 @@ def test_help_shows_the_usual_options_and_how_to_see_the_others(invoke: Any, com
 
 def test_help_stands_under_headings(invoke: Any) -> None:
     text = invoke("fit", "--help").stdout
-    places = [text.index(f"\n{one}:\n") for one in ("Options", "Rows", "Secure sum", "Output")]
+    places = [text.index(f"\n{one}:\n") for one in ("Options", "Rows", "Secure sum")]
     assert places == sorted(places)
-    assert text.index("--group COLUMN") > places[1] and text.index("--quiet") > places[3]
+    assert text.index("--group COLUMN") > places[1] and text.index("--protocol NAME") > places[2]
