@@ -10,6 +10,7 @@ from privfed.version import __version__
 if TYPE_CHECKING:
     from privfed import attacks, metrics, plot, protocols
     from privfed.algorithms.weightings import weighting
+    from privfed.cli.progress import RoundProgress
     from privfed.core.agreed.policy import ClientPolicy
     from privfed.core.values.domain import Ball, Box
     from privfed.estimators.choosing import SelectionResult
@@ -52,6 +53,7 @@ __all__ = [
     "Privacy",
     "PrivacyBudget",
     "PrivacySpent",
+    "RoundProgress",
     "SelectionResult",
     "Simulation",
     "WFKMeans",
@@ -87,6 +89,7 @@ __getattr__ = lazily(
         "Privacy": "privfed.privacy.claim",
         "PrivacyBudget": "privfed.privacy.budget",
         "PrivacySpent": "privfed.privacy.claim",
+        "RoundProgress": "privfed.cli.progress",
         "SelectionResult": "privfed.estimators.choosing",
         "Simulation": "privfed.federation.simulation",
         "WFKMeans": "privfed.estimators.local_steps",

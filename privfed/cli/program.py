@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import gc
+import os
 import re
 import sys
 import warnings
@@ -407,6 +409,10 @@ class Program(click.Group):
 
     def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
         """Run the command line."""
+        # A process of one command makes many objects while it imports, and drops few.
+        gc.set_threshold(100_000)
+        # Pictures go to files, also where a notebook or a desktop names a backend that this Python lacks.
+        os.environ["MPLBACKEND"] = "agg"
         try:
             code: Any = super().main(*args, **{**extra, "standalone_mode": False})
         except click.exceptions.NoArgsIsHelpError as error:

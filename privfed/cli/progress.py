@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 _RECENT = 20
 """Number of latest rounds that the time of a round is averaged over; replayed ones are soon forgotten."""
 
-SECONDS_BETWEEN_LINES = 10.0
+SECONDS_BETWEEN_LINES = (10.0, 0.2)
+"""In a file, and in a notebook, where a line takes the place of the one before."""
 
 
 class Rounds:
@@ -67,15 +68,16 @@ class Rounds:
         )
 
     def __str__(self) -> str:
-        restart = f"restart {min(self.restart, self.n_init)} of {self.n_init}, " if self.n_init > 1 else ""
+        restart = f"restart {self.restart} of {self.n_init}, " if self.n_init > 1 else ""
         moved = "" if self.movement is None else f", moved {self.movement:.3g}"
-        return f"{restart}round {self.round}{moved}" if self.round else f"{restart}starting"
+        done = f"round {self.round}{moved}" if self.round else "starting"
+        return "finishing" if self.restart > self.n_init else f"{restart}{done}"
 
 
 class Progress:
-    """Shows on stderr what is done, as a context manager: one line that is updated in a terminal.
+    """Shows what is done, as a context manager: one line on stderr that is updated in a terminal.
 
-    Elsewhere it writes a line every ten seconds.
+    In a notebook it updates one line below the cell, and elsewhere it writes a line every ten seconds.
 
     Args:
         label: what is running.
@@ -113,10 +115,22 @@ class Progress:
         """Show a text and the time that is left; the last one is written in any case."""
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], description=text, left=left)
-        elif not self._quiet and (now - self._last >= SECONDS_BETWEEN_LINES or last):
-            self._last = now
+        elif not self._quiet and (
+            now - self._last >= SECONDS_BETWEEN_LINES[self._console.is_jupyter] or last
+        ):
             said = f"{text}, {now - self._began:.0f} s" + f", {left}" * bool(left)
-            self._console.print(said, soft_wrap=True)
+            if self._console.is_jupyter:
+                from IPython.display import display
+
+                display(
+                    {"text/plain": said},
+                    raw=True,
+                    display_id=f"privfed-{self._began}",
+                    update=self._last > self._began,
+                )
+            else:
+                self._console.print(said, soft_wrap=True)
+            self._last = now
 
     def count(self, what: str, done: int, of: int) -> None:
         """Show what is done of several alike, and the time that the others would take."""
@@ -126,7 +140,10 @@ class Progress:
 
 
 class RoundProgress(Progress):
-    """Shows the progress of a fit; to pass as `watch`.
+    """Shows the progress of a fit, as its `watch`: the round, how far centers moved, and the time left.
+
+        model = DWFKMeans(n_clusters=5)
+        model.fit(clients, watch=RoundProgress("fit", model.max_iter))
 
     Args:
         label: what is running.

@@ -122,7 +122,13 @@ class FederatedClusterer(
         return int(self.n_clusters)
 
     def fit(
-        self, X: Any = None, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
+        self,
+        X: Any = None,
+        y: Any = None,
+        groups: Any = None,
+        client_names: Iterable[Any] | None = None,
+        *,
+        watch: Watcher | None = None,
     ) -> Self:
         """Cluster the data of several clients.
 
@@ -136,11 +142,13 @@ class FederatedClusterer(
             client_names: names of all clients, in the order of their positions. None takes them from
                 `groups`, or names those of a list 0, 1, ... Under differential privacy `groups` needs
                 `client_names`, so that a client whose rows are all left out still takes part.
+            watch: called after every sum with its index, question and total; `privfed.RoundProgress` shows
+                the round and the time left.
 
         Returns:
             The fitted estimator.
         """
-        return self.fit_clients(clients_of(self, X, groups, y, client_names))
+        return self.fit_clients(clients_of(self, X, groups, y, client_names), watch=watch)
 
     def resume(
         self, X: Any = None, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None

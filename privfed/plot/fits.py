@@ -60,14 +60,17 @@ class ConvergenceDisplay(Display):
     def _draw(self, ax: Axes) -> None:
         for i, (name, movements) in enumerate(self.movements.items()):
             values, rounds = np.asarray(movements), np.arange(1, len(movements) + 1)
-            style: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
-            kept = np.where(values > 0, values, np.nan)
-            ax.plot(rounds, kept, DASHES[i % len(DASHES)], label=name, markersize=3, **style)
+            style: dict[str, Any] = {
+                "color": COLOURS[i % len(COLOURS)],
+                "linestyle": DASHES[i % len(DASHES)],
+                "marker": MARKERS[i % len(MARKERS)],
+                "markersize": 3,
+            }
+            ax.plot(rounds, np.where(values > 0, values, np.nan), label=name, **style)
             if not (values > 0).all():
                 # A logarithmic axis has no zero, so these points are placed in units of the axes' height.
-                still, foot = rounds[values == 0], np.full((values == 0).sum(), 0.03 + 0.04 * i)
-                where = ax.get_xaxis_transform()
-                ax.plot(still, foot, " ", transform=where, label=f"{name}: zero", fillstyle="none", **style)
+                style |= {"fillstyle": "none", "transform": ax.get_xaxis_transform(), "linestyle": "none"}
+                ax.plot(rounds, np.where(values > 0, np.nan, 0.03 + 0.04 * i), label=f"{name}: zero", **style)
         if any(value > 0 for one in self.movements.values() for value in one):
             ax.set_yscale("log")
             # Room below the values, for the rounds that have none.
@@ -176,11 +179,12 @@ class ClusterMapDisplay(Display):
                 ax.plot(*self.history[:, i].T, color=colour, linewidth=0.8, alpha=0.6)
                 ax.plot(*self.history[0, i], "o", color=colour, markerfacecolor="white", markersize=3)
             marker = MARKERS[cluster // len(COLOURS) % len(MARKERS)]
-            x, y = last[i]
-            ax.scatter(x, y, s=areas[i], color=colour, marker=marker, alpha=0.85, linewidth=0)
+            ax.scatter(
+                last[i, 0], last[i, 1], s=areas[i], color=colour, marker=marker, alpha=0.85, linewidth=0
+            )
             if len(last) <= LABELLED:
                 rows = "" if self.sizes is None else f" ({sizes[i]:,.0f})"
-                ax.annotate(f"{i}{rows}", (x, y), (5, 5), textcoords="offset points", fontsize="small")
+                ax.annotate(f"{i}{rows}", last[i], (5, 5), textcoords="offset points", fontsize="small")
         known = "area: rows" if len(last) > LABELLED else "area and (number): rows"
         said = [known] * (self.sizes is not None) + ["small circle: start"] * (not len(self.edges))
         ax.set_title("; ".join(said), fontsize="small")

@@ -145,8 +145,7 @@ class BudgetDisplay(Display):
     def _draw(self, ax: Axes) -> None:
         spent: FloatArray = np.cumsum([0.0, *self.shares])
         when: Any = [*self.dates[:1], *self.dates]
-        style: dict[str, Any] = {"color": COLOURS[0], "drawstyle": "steps-post", "gid": "spent"}
-        ax.plot(when, spent[: len(when)], "o-", **style)
+        ax.plot(when, spent[: len(when)], "o-", color=COLOURS[0], drawstyle="steps-post", gid="spent")
         ax.axhline(1.0, color=COLOURS[1], linestyle="--", label="all of it")
         places = zip(spent[:-1] + np.diff(spent) / 2.0, self.purposes, self.shares, strict=True)
         for height, purpose, share in places:

@@ -1,8 +1,16 @@
 """Parts of the command line that need no run: progress, projection, careful files."""
 
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
+from privfed import DWFKMeans, RoundProgress
 from privfed.cli.progress import Rounds
 from privfed.cli.run_folder import former_seconds
 from privfed.cli.settings import settings_of
@@ -56,6 +64,34 @@ def test_rounds_and_movement_are_counted_from_the_questions() -> None:
     for second in range(5, 17):
         rounds.count(ask(0.1), second)
     assert (rounds.round, rounds.left().total_seconds()) == (13, 0)
+    rounds.count(ask(0.1, "score"), 17)
+    assert str(rounds) == "finishing"
+
+
+def test_a_fit_says_each_of_its_sums_to_who_watches(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    seen, progress = [], RoundProgress("fit", 3)
+
+    def watch(index: int, asked: Ask, total: Any) -> None:
+        seen.append(asked.purpose)
+        progress(index, asked, total)
+
+    model = DWFKMeans(2, tol=0, max_iter=3, protocol="plain").fit([rows[:30], rows[30:]], watch=watch)
+    assert seen.count("round") == model.n_iter_ == 3
+    progress.show("the last", "", time.monotonic(), last=True)
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_pictures_are_written_where_a_notebook_named_its_own_backend(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("g,x,y\n" + "".join(f"{i % 3},{i % 7},{i % 5}\n" for i in range(60)))
+    words = ["fit", "t.csv", "--group", "g", "-k", "2", "--protocol", "plain", "--quiet"]
+    subprocess.run(
+        [sys.executable, "-c", "from privfed.cli.main import main; main()", *words],
+        cwd=tmp_path,
+        env={**os.environ, "MPLBACKEND": "module://no_such_module.backend"},
+        check=True,
+    )
+    assert [*(tmp_path / "run").glob("*.png")]
 
 
 def test_other_sums_are_no_rounds() -> None:
