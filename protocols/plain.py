@@ -5,6 +5,7 @@ Reveals to the server: every client's statistics. Sums are float64, added in cli
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping
 from typing import Literal
 
@@ -178,9 +179,8 @@ class PlainSession:
         """Do nothing: the server has every total."""
         yield from ()
 
-    @staticmethod
     def _possible(
-        question: Question, answers: dict[int, PlainAnswer], rejected: dict[int, str]
+        self, question: Question, answers: dict[int, PlainAnswer], rejected: dict[int, str]
     ) -> FloatArray:
         """Return the answers that an honest client could give, read-only float64 of shape (n, size).
 
@@ -193,8 +193,13 @@ class PlainSession:
         # All at once, and one by one only where somebody is wrong.
         every = spec.holds(vectors)
         held = np.array([every or spec.holds(one) for one in vectors], dtype=np.bool_)
-        if impossible(question, spec.unflatten(vectors[held].sum(axis=0)), int(held.sum())) is not None:
-            held &= [impossible(question, spec.unflatten(one), 1) is None for one in vectors]
+        rows = self._configuration.rows_of(itertools.compress(answers, held))
+        if impossible(question, spec.unflatten(vectors[held].sum(axis=0)), int(held.sum()), rows) is not None:
+            each = [
+                (spec.unflatten(one), 1, self._configuration.rows_of((i,)))
+                for i, one in zip(answers, vectors, strict=True)
+            ]
+            held &= [impossible(question, *one) is None for one in each]
         for client in [i for i, kept in zip(answers, held, strict=True) if not kept]:
             del answers[client]
             rejected[client] = "statistics that no honest client gives"

@@ -29,7 +29,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     Args:
         low: lowest value of each feature, or one for all; None without a declared domain.
         high: highest value of each feature, or one for all.
-        max_rows: public bound on the rows of one client.
+        max_rows: public bound on the rows of one client, or of each by name.
         clip: whether values outside the domain become its nearest end, also without differential privacy.
         epsilon: epsilon of the claim; None without differential privacy.
         delta: delta of the claim.
@@ -46,7 +46,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     low: tuple[float, ...] | None = None
     high: tuple[float, ...] | None = None
-    max_rows: int | None = None
+    max_rows: int | dict[str, int] | None = None
     clip: bool = False
     epsilon: float | None = None
     delta: float | None = None

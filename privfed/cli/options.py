@@ -48,6 +48,17 @@ def numbers(context: click.Context, option: click.Parameter, text: str | None) -
         raise click.BadParameter(f"{text!r} is no number, nor numbers with commas between them.") from None
 
 
+def most_rows(context: click.Context, option: click.Parameter, text: str | None) -> Any:
+    """Read the most rows of a client: one number, or NAME=NUMBER of each with commas between them."""
+    if text is None:
+        return None
+    try:
+        named = [part.rpartition("=") for part in text.split(",")]
+        return {name: int(rows) for name, _, rows in named} if "=" in text else int(text)
+    except ValueError:
+        raise click.BadParameter("take a number, or NAME=NUMBER of each with commas between.") from None
+
+
 def bins(context: click.Context, option: click.Parameter, text: str | None) -> int | list[float] | None:
     """Read a number of bins, or edges with commas between them."""
     found = numbers(context, option, text)
@@ -288,7 +299,12 @@ declared_options = stacked(
         help="Lowest possible value: one number, or one for each column. Do not read it off the rows.",
     ),
     _bound("--high", help="Highest possible value, likewise."),
-    click.option("--max-rows", type=int, help="Most rows that a client may have; with --low and --high."),
+    click.option(
+        "--max-rows",
+        metavar="N|NAME=N[,...]",
+        callback=most_rows,
+        help="Most rows that a client may have, or of each client by name; with --low and --high.",
+    ),
     click.option(
         "--epsilon",
         type=float,

@@ -379,7 +379,6 @@ def _check_rows(clients: Clients, domain: Domain | None) -> None:
                 + f" (columns {', '.join(listed)})" * bool(listed)
                 + "."
             )
-        if domain is not None and domain.max_rows is not None and data.n_rows > domain.max_rows:
-            raise DataError(
-                f"client {name} has more rows than the declared max_rows={domain.max_rows}; declare more."
-            )
+        most = None if domain is None else domain.rows_of(name)
+        if most is not None and data.n_rows > most:
+            raise DataError(f"client {name} has more rows than the declared max_rows={most}; declare more.")

@@ -342,7 +342,9 @@ class Federation:
         if self.ledger is not None:
             total = self.ledger.opened(ask.question, total)
         # After it was paid for, since clients have answered.
-        if (error := impossible(ask.question, total.statistics, len(total.contributors))) is not None:
+        there = total.contributors
+        rows = self.configuration.rows_of(there)
+        if (error := impossible(ask.question, total.statistics, len(there), rows)) is not None:
             raise error
         if self._watch is not None:
             self._watch(index, ask, total)

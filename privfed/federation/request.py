@@ -214,6 +214,9 @@ class FederationRequest:
         clients, privacy, domain = self.clients, self.privacy, self.declared
         check_one_domain(privacy, self.domain)
         low, high = (None, None) if domain is None else domain.bounds(clients.n_features)
+        rows: Any = None if domain is None else domain.max_rows
+        if domain is not None and isinstance(rows, Mapping):
+            rows = tuple([domain.rows_of(name) for name in clients.names])
         terms = _terms(clients, self.secure_sum, self.rule, self.max_sums + SPARE_SUMS)
         replays = self.secure_sum.recipient == "clients" or terms.verified
         if self.start is not None:
@@ -230,7 +233,7 @@ class FederationRequest:
             seed=self.seed if privacy is None else privacy.seeded(self.seed),
             low=None if low is None else Array.from_numpy(low),
             high=None if high is None else Array.from_numpy(high),
-            max_rows=None if domain is None else domain.max_rows,
+            max_rows=rows,
             privacy=None if privacy is None else privacy.terms(self.steps),
             numerics=known_answers() if replays else "",
             program=self._program(),

@@ -127,7 +127,7 @@ class AskedMetric:
             raise unbounded(kind)
         if (kind in BOUNDED_FORMS or issubclass(kind, RecordBounded)) and self.centers is not None:
             low, high = domain.bounds(self.centers.shape[-1] if self.centers.ndim else 1)
-            ranges = Ranges(low, high, domain.max_rows or MOST_ROWS)
+            ranges = Ranges(low, high, domain.most_rows or MOST_ROWS)
             fields: dict[str, Any] = {**self.options, "ranges": ranges, "centers": self.centers}
             self.kind(**fields).bounded(_radius(domain), **self.limits)
 
@@ -165,7 +165,7 @@ class AskedMetric:
         """
         if ranges is None and setting.privacy is not None and setting.domain is not None:
             low, high = setting.domain.bounds(setting.n_features)
-            ranges = Ranges(low, high, setting.domain.max_rows or MOST_ROWS)
+            ranges = Ranges(low, high, setting.domain.most_rows or MOST_ROWS)
         if ranges is None:
             ranges = (yield from locate(setting, upcoming=(0,))).ranges
         about = self.centers if self.centers is not None or self.n_clusters is None else centers

@@ -24,7 +24,7 @@ from privfed.core.asking.question import Position, Question, question_from_bytes
 from privfed.core.roles.conversation import Ask, Phased, Setting
 from privfed.core.roles.engine import StateStore
 from privfed.core.stored.encoding import Codec
-from privfed.core.values.domain import Box, Domain
+from privfed.core.values.domain import Domain
 from privfed.core.values.guarantee import Noise
 from privfed.core.values.numbers import Integer, Items
 from privfed.errors import ArgumentError, PolicyError
@@ -326,8 +326,7 @@ def setting_of(configuration: Configuration, domain: Domain | None = None) -> Se
         domain: the declared domain, where that is a ball; by default the agreed box.
     """
     agreed = configuration
-    if domain is None and agreed.low is not None and agreed.high is not None:
-        domain = Box(agreed.low.to_numpy(), agreed.high.to_numpy(), agreed.max_rows)
+    domain = agreed.domain if domain is None else domain
     return Setting(
         agreed.clients, agreed.n_features, domain, privacy=agreed.noising_terms, noising=agreed.noising
     )

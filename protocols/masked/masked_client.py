@@ -75,7 +75,7 @@ from privfed.protocols.masked.masked_messages import (
     Upload,
     VerifiedRequest,
 )
-from privfed.protocols.masked.statements import PROVEN, ProvenGrid, proven_grid_of, words_of
+from privfed.protocols.masked.statements import PROVEN, ProvenGrid, words_of
 from privfed.protocols.masked.verifier import Verifier
 from privfed.protocols.setup.advertising import check_signed, signing_of
 from privfed.protocols.setup.ceilings import MOST_SLOTS
@@ -303,7 +303,7 @@ class MaskedClient(JoiningClient):
         parts = (message.index, asked, cohort.digest, message.prepared, known.head)
         header = sum_header(keys.session, number, *parts, challenge or keys.chain.head)
         prepared = tuple([maker.neighbours.clients[place] for place in slots])
-        grid, layout = words_of(asked, len(cohort.members), agreed)
+        grid, layout = words_of(asked, len(cohort.members), agreed, self._me)
         chosen, secrets = list(slots), block.own[number]
         seeds = rows(block.seeds[number], KEY_BYTES)[chosen].tobytes()
         own, answer_key = part(secrets, SELF, KEY_BYTES), part(secrets, ANSWER, KEY_BYTES)
@@ -344,7 +344,8 @@ class MaskedClient(JoiningClient):
         pending = checks.check_pending(keys, number)
         proving = checks.check_challenge(pending, message.sigma)
         cohort = self._agreement.cohort(pending.cohort).members
-        grid = proven_grid_of(proving.question, len(cohort))
+        grid, _ = words_of(proving.question, len(cohort), self._agreement.configuration, self._me)
+        assert isinstance(grid, ProvenGrid)
         digits, context = np.frombuffer(proving.digits, dtype="<i8"), proof_context(pending.header, self._me)
         proof = prove(grid.statement, digits.astype(np.int64), proving.blind, context, message.sigma)
         signed = proof_data(pending.header, self._me, proving.root, message.sigma, proof)

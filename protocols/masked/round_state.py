@@ -58,7 +58,7 @@ from privfed.protocols.masked.masked_messages import (
     Upload,
 )
 from privfed.protocols.masked.preparing import Coming
-from privfed.protocols.masked.statements import ProvenGrid
+from privfed.protocols.masked.statements import ProvenGrid, words_of
 from privfed.protocols.masked.verification import Place
 from privfed.protocols.setup.graph import Places
 from privfed.protocols.setup.hybrid import Ahead
@@ -105,6 +105,7 @@ class RoundState:
         self.number, (self.grid, self._layout) = number, grid
         self._history, self._head = history, head
         self._session, self._index, self._question = session, index, question
+        self._configuration = agreement.configuration
         self._coming, self._cohort = coming, coming.cohort
         self._threshold = agreement.threshold(coming.label)
         self._neighbours, self._back = coming.neighbours, coming.back
@@ -336,12 +337,13 @@ class RoundState:
             sigma: that clients proved by.
             signers: client -> its key of the fit.
         """
-        failed, grid = dict[int, str](), self.grid
-        assert isinstance(grid, ProvenGrid)
+        failed = dict[int, str]()
         for client, upload in self._uploads.items():
             if (one := self._proofs.get(client)) is not None:
                 signed = proof_data(self._header, client, upload.root, sigma, one.proof)
                 context = proof_context(self._header, client)
+                parts = self._question, len(self._cohort.members), self._configuration, client
+                grid: Any = words_of(*parts)[0]
                 try:
                     if one.statement != grid.statement.digest:
                         raise ProofError("statement")

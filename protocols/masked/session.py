@@ -102,7 +102,8 @@ class MaskedSession(Preparing):
         members, terms = self._agreement.cohort(cohort).members, self._agreement.configuration.terms
         check_cohort(len(members), terms)
         data, needed = question.to_bytes(), needed_to_open(len(members), terms)
-        words_of(data, len(members), self._agreement.configuration)
+        for client in members:
+            words_of(data, len(members), self._agreement.configuration, client)
         while True:
             out = len(self._out)
             state = yield from self._collected(data, index, cohort, upcoming)
@@ -151,7 +152,8 @@ class MaskedSession(Preparing):
         self._require(chosen, members, "prepare", self._unprepared)
         words = words_of(question, len(members), self._agreement.configuration)
         if isinstance(words[0], ProvenGrid):
-            self._sigma, proof = new_sigma(), ceiling(words[0].statement)
+            stated: Any = [words_of(question, len(members), self._agreement.configuration, i) for i in chosen]
+            self._sigma, proof = new_sigma(), max(ceiling(one.statement) for one, _ in stated)
             heads = self._history.head, sigma_hash_of(self._sigma)
         else:
             proof, heads = 0, (self._history.head, b"" if self._delivery is None else self._delivery.head)

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privfed.core.agreed.configuration import Configuration
+from privfed.core.asking.possible_totals import bounded_by
 from privfed.core.asking.question import Question, question_from_bytes
 from privfed.core.asking.statistics import Entry
 from privfed.core.values.domain import FloatArray
@@ -67,6 +68,7 @@ class ProvenGrid(Layout):
     Args:
         question: what is asked.
         n_clients: most clients in a sum.
+        rows: the client's own bound on its rows; None for that of the question's ranges, which fix the steps.
 
     Attributes:
         step: of each number, a power of two, float64 of shape (spec.size,).
@@ -76,7 +78,7 @@ class ProvenGrid(Layout):
         StatementError: a form could wrap in the field, or would hold too coarsely.
     """
 
-    def __init__(self, question: Question, n_clients: int) -> None:
+    def __init__(self, question: Question, n_clients: int, rows: int | None = None) -> None:
         spec, places, start = question.spec, dict[str, Ints](), 0
         for entry in spec.entries:
             places[entry.name] = np.arange(start, start := start + prod(entry.shape)).reshape(entry.shape)
@@ -95,8 +97,12 @@ class ProvenGrid(Layout):
             for entry in spec.entries
             if entry.within is not None
         ]
+        if rows is not None:
+            question = bounded_by(question, rows)
+            least, most = np.floor(question.spec.low / self.step), np.ceil(question.spec.high / self.step)
+            self._ends = [np.maximum(self._ends[0], least), np.minimum(self._ends[1], most)]
         low, high = (end.astype(np.int64) for end in self._ends)
-        forms, least, most = list[tuple[Ints, Ints]](), list[int](), list[int]()
+        forms, starts, stops = list[tuple[Ints, Ints]](), list[int](), list[int]()
         for at, (name, values, weights, lower_end, upper_end) in enumerate(self._pairs):
             # The weights' range and the ends imply the range, but for rounding: then it costs nothing.
             implied, least_top = np.sort([lower_end * low[weights], lower_end * high[weights]], axis=0) - 1
@@ -112,7 +118,7 @@ class ProvenGrid(Layout):
             for end, ends in ((lower_end, (-1, UNBOUNDED)), (upper_end, (-UNBOUNDED, 1))):
                 both = np.stack([values, weights], axis=1), np.stack([np.ones_like(end), -end], axis=1)
                 forms += zip(*both, strict=True)
-                least, most = least + [ends[0]] * len(end), most + [ends[1]] * len(end)
+                starts, stops = starts + [ends[0]] * len(end), stops + [ends[1]] * len(end)
         declared = question.declaration
         self._counts = list[tuple[Ints, int]]()
         for name in () if declared is None else declared.row_counts:
@@ -123,11 +129,11 @@ class ProvenGrid(Layout):
                 or any((one[3][np.isin(one[1], own)] > 0).any() for one in self._pairs)
             ):
                 raise _refused(name, "it counts rows by unequal steps, below zero, or above other weights")
-            rows = int(np.ceil(question.ranges.rows * (1.0 + 2.0**-30) / self.step[own[0]])) + len(own)
-            self._counts.append((own, rows))
+            held = int(np.ceil(question.ranges.rows * (1.0 + 2.0**-30) / self.step[own[0]])) + len(own)
+            self._counts.append((own, held))
             forms.append((own, np.ones_like(own)))
-            least, most = [*least, 0], [*most, rows]
-        self.statement = Statement(n_clients, low, high, _forms(forms, least, most))
+            starts, stops = [*starts, 0], [*stops, held]
+        self.statement = Statement(n_clients, low, high, _forms(forms, starts, stops))
         super().__init__(len(low) + 2, 0)
 
     def _pair(self, entry: Entry, values: Ints, weights: Ints) -> tuple[Ints, Ints, Ints, Ints]:
@@ -188,30 +194,33 @@ class ProvenGrid(Layout):
 
 def _forms(forms: list[tuple[Ints, Ints]], low: list[int], high: list[int]) -> Forms:
     """Return forms, of which each has its digits and their coefficients."""
-    if not forms:
-        return Forms.none()
     numbers = np.repeat(np.arange(len(forms)), [len(digits) for digits, _ in forms])
-    digits, coefficients = (np.concatenate(one) for one in zip(*forms, strict=True))
-    return Forms(numbers, digits, coefficients, np.array(low), np.array(high))
+    nothing = np.empty((2, 0), dtype=np.int64)
+    digits, coefficients = np.concatenate([nothing, *map(np.stack, forms)], axis=1)
+    return Forms(numbers, digits, coefficients, np.array(low, dtype=np.int64), np.array(high, dtype=np.int64))
 
 
-def words_of(question: bytes, n_clients: int, agreed: Configuration) -> tuple[Grid | ProvenGrid, Layout]:
+def words_of(
+    question: bytes, n_clients: int, agreed: Configuration, client: int | None = None
+) -> tuple[Grid | ProvenGrid, Layout]:
     """Return how the answers of a masked sum become words, and the layout with all that comes after them.
 
     Args:
         question: encoded.
         n_clients: clients of the cohort.
         agreed: the configuration, which says whether answers are proven or totals are verified.
+        client: whose answers these are, of which a bound on its own rows is proven; None for totals.
     """
     if agreed.protocol != PROVEN:
         grid = grid_of(question, n_clients, agreed.terms.slotted > 0)
         return grid, grid.checked(CHECK_WORDS if agreed.terms.verified else 0)
-    proven = proven_grid_of(question, n_clients)
+    rows = agreed.rows_of(() if client is None else (client,))
+    proven = proven_grid_of(question, n_clients, *rows)
     # Totals of a pad stay below 2^192, so that all pads are one number.
     return proven, Layout(proven.size, 0, PAD_WORDS * functionals(n_clients))
 
 
-@lru_cache(maxsize=2)
-def proven_grid_of(question: bytes, n_clients: int) -> ProvenGrid:
+@lru_cache(maxsize=16)
+def proven_grid_of(question: bytes, n_clients: int, rows: int | None = None) -> ProvenGrid:
     """Return the grid and statement of an encoded question for cohorts of at most `n_clients` clients."""
-    return ProvenGrid(question_from_bytes(question), n_clients)
+    return ProvenGrid(question_from_bytes(question), n_clients, rows)

@@ -7,6 +7,7 @@ Two machines ask the same where floats differ in their last digits, and nothing 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, is_dataclass
 from functools import lru_cache
@@ -219,7 +220,12 @@ class Verifier:
         self._check_lists(one, cohort)
         where = (chain.session, one.number, one.index, chain.head, cohort.digest, one.prepared)
         checked = _checked(
-            chain.secret, Place(*where, expected.metric), one, cohort.members, expected.question
+            chain.secret,
+            Place(*where, expected.metric),
+            one,
+            cohort.members,
+            expected.question,
+            self._agreement.configuration.rows_of(cohort.members),
         )
         if checked is None:
             raise _wrong(one)
@@ -303,7 +309,12 @@ def _wrong(one: OpenedSum) -> IntegrityError:
 # Simulated clients check the same total with the same secret: it is checked once.
 @lru_cache(maxsize=4)
 def _checked(
-    secret: bytes, place: Place, one: OpenedSum, members: tuple[int, ...], question: bytes
+    secret: bytes,
+    place: Place,
+    one: OpenedSum,
+    members: tuple[int, ...],
+    question: bytes,
+    rows: tuple[int, ...],
 ) -> Checked | None:
     """Return a total whose check words and plain bounds hold; None where they do not."""
     grid, asked = grid_of(question, len(members)), question_from_bytes(question)
@@ -316,7 +327,8 @@ def _checked(
         return None
     vector, clipped, contributors = grid.decode(words)
     total = Total(asked.spec.unflatten(vector), clients, clipped=clipped)
-    if contributors != len(clients) or clipped < 0 or impossible(asked, total.statistics, len(clients)):
+    held = tuple(itertools.compress(rows, one.contributors))
+    if contributors != len(clients) or clipped < 0 or impossible(asked, total.statistics, contributors, held):
         return None
     head = place.next_head(one.contributors, one.words)
     return Checked(total, head, digest("contributors", *clients), _rows_of(asked, total))

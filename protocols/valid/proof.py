@@ -143,10 +143,43 @@ def verify(statement: Statement, root: bytes, context: bytes, sigma: bytes, proo
     Raises:
         ProofError: it does not hold. Its length is looked at before anything else.
     """
-    layout = _arranged(statement, COLUMNS, WIDTHS)
+    compiled, layout, parts, start = _field(), _arranged(statement, COLUMNS, WIDTHS), [], 0
     if not layout.least <= len(proof) <= ceiling(statement):
         raise ProofError("length")
-    return _checked(layout, root, context, sigma, proof)
+    k = layout.k
+    for n, m in layout.shapes:
+        part = np.frombuffer(proof, dtype="<u8", count=n * m, offset=start)
+        parts.append(part.astype(np.uint64).reshape(n, m))
+        start += part.nbytes
+    v, *responses, shown, salts = parts
+    if any((one >= np.uint64(P)).any() for one in (v, *responses, shown)):
+        raise ProofError("field")
+    challenge = _Challenge(layout, root, context, sigma, v)
+    places = challenge.columns(responses)
+    wanted = _siblings(places, k)
+    if len(proof) - start != ROOT_BYTES * sum(map(len, wanted)):
+        raise ProofError("length")
+    known = dict(zip(places.tolist(), _leaves(shown, salts), strict=True))
+    brought = iter([proof[at : at + ROOT_BYTES] for at in range(start, len(proof), ROOT_BYTES)])
+    for beside in wanted:
+        known.update((place, next(brought)) for place in beside)
+        even = [at for at in known if at % 2 == 0]
+        known = {at // 2: sha256(b"node" + known[at] + known[at + 1]).digest() for at in even}
+    if not equal(known[0], root):
+        raise ProofError("root")
+    rows, *blinds = np.split(shown, np.cumsum([layout.n_rows, CODE_TESTS, REPEATS]), axis=1)
+    found = compiled.combined(challenge.code, rows), *challenge.tested(rows, 1, places)
+    for name, response, made, blind in zip(_TESTS, responses, found, blinds, strict=True):
+        # Each response is, in each column, what the column gives.
+        if not np.array_equal(compiled.encoded(response.T, k)[places], compiled.sums(made.T, blind)):
+            raise ProofError(name)
+    _, linear, quadratic = responses
+    if [k * (int(one[0]) + int(one[k])) % P for one in linear] != challenge.right_sides():
+        raise ProofError("linear")
+    halves = compiled.sums(quadratic[:, :k], quadratic[:, k:])
+    if compiled.evaluated(halves.T, k, 1)[: layout.slots].any():
+        raise ProofError("quadratic")
+    return np.ravel(v)
 
 
 def ceiling(statement: Statement) -> int:
@@ -401,7 +434,7 @@ class _Commitment:
         self.levels = [_leaves(self.matrix, self.salts)]
         for _ in range(_depth(k)):
             lower = self.levels[-1]
-            # As `_node` does; a call more for each would cost a tenth of the proof.
+            # Without a function: a call more for each would cost a tenth of the proof.
             self.levels.append(
                 [
                     sha256(b"node" + left + right).digest()
@@ -433,10 +466,6 @@ def _leaves(columns: Field, salts: Words) -> list[bytes]:
     """Return the hash of each column with its salt; no column is as long as two hashes with their tag."""
     data, width = _bytes(np.concatenate([salts, columns], axis=1)), 8 * (salts.shape[1] + columns.shape[1])
     return [sha256(data[start : start + width]).digest() for start in range(0, len(data), width)]
-
-
-def _node(left: bytes, right: bytes) -> bytes:
-    return sha256(b"node" + left + right).digest()
 
 
 def _siblings(places: IntArray, k: int) -> list[list[int]]:
@@ -513,40 +542,3 @@ class _Challenge:
             words %= _RATE * self.layout.k
             found = words[np.sort(np.unique(words, return_index=True)[1])]
         return np.sort(found[: self.layout.columns])
-
-
-def _checked(layout: _Layout, root: bytes, context: bytes, sigma: bytes, proof: bytes) -> Field:
-    """Return v of a proof that holds, else raise a ProofError."""
-    compiled, k, parts, start = _field(), layout.k, [], 0
-    for n, m in layout.shapes:
-        part = np.frombuffer(proof, dtype="<u8", count=n * m, offset=start)
-        parts.append(part.astype(np.uint64).reshape(n, m))
-        start += part.nbytes
-    v, *responses, shown, salts = parts
-    if any((one >= np.uint64(P)).any() for one in (v, *responses, shown)):
-        raise ProofError("field")
-    challenge = _Challenge(layout, root, context, sigma, v)
-    places = challenge.columns(responses)
-    wanted = _siblings(places, k)
-    if len(proof) - start != ROOT_BYTES * sum(map(len, wanted)):
-        raise ProofError("length")
-    known = dict(zip(places.tolist(), _leaves(shown, salts), strict=True))
-    brought = iter([proof[at : at + ROOT_BYTES] for at in range(start, len(proof), ROOT_BYTES)])
-    for beside in wanted:
-        known.update((place, next(brought)) for place in beside)
-        known = {at // 2: _node(known[at], known[at + 1]) for at in known if at % 2 == 0}
-    if not equal(known[0], root):
-        raise ProofError("root")
-    rows, *blinds = np.split(shown, np.cumsum([layout.n_rows, CODE_TESTS, REPEATS]), axis=1)
-    found = compiled.combined(challenge.code, rows), *challenge.tested(rows, 1, places)
-    for name, response, made, blind in zip(_TESTS, responses, found, blinds, strict=True):
-        # Each response is, in each column, what the column gives.
-        if not np.array_equal(compiled.encoded(response.T, k)[places], compiled.sums(made.T, blind)):
-            raise ProofError(name)
-    _, linear, quadratic = responses
-    if [k * (int(one[0]) + int(one[k])) % P for one in linear] != challenge.right_sides():
-        raise ProofError("linear")
-    halves = compiled.sums(quadratic[:, :k], quadratic[:, k:])
-    if compiled.evaluated(halves.T, k, 1)[: layout.slots].any():
-        raise ProofError("quadratic")
-    return np.ravel(v)

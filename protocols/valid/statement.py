@@ -106,7 +106,8 @@ class Statement:
         terms = np.abs(given.coefficient.astype(np.float64)) * reach[given.digit]
         sizes = np.bincount(given.form, terms, len(given.low))
         _check(bool((sizes < _MOST).all()), "wraps", "forms stay below p / 2")
-        least, most = self._ends(low, high, given)
+        both = given.coefficient * low[given.digit], given.coefficient * high[given.digit]
+        least, most = np.minimum(*both), np.maximum(*both)
         lowest, highest = _summed(given, least), _summed(given, most)
         ends = np.maximum(given.low, lowest), np.minimum(given.high, highest)
         _check(bool((ends[0] <= ends[1]).all()), "empty", "some digits meet each form")
@@ -121,12 +122,6 @@ class Statement:
         implied = _implied(low, high, forms, rest)
         for name, value in zip(names, (len(low), low, high, forms, about, implied), strict=True):
             object.__setattr__(self, name, value)
-
-    @staticmethod
-    def _ends(low: IntArray, high: IntArray, forms: Forms) -> tuple[IntArray, IntArray]:
-        """Return the smallest and the largest value of each term."""
-        both = forms.coefficient * low[forms.digit], forms.coefficient * high[forms.digit]
-        return np.minimum(*both), np.maximum(*both)
 
     def holds(self, digits: IntArray) -> bool:
         """Say whether digits, int64 of shape (size,), meet the statement."""
@@ -171,29 +166,24 @@ def _summed(forms: Forms, terms: IntArray) -> IntArray:
     return sums
 
 
-def _ranges(size: int, forms: Forms, rest: tuple[IntArray, IntArray]) -> tuple[IntArray, IntArray]:
-    """Return the range of each digit that the forms leave in which its coefficient is 1 or -1.
-
-    Args:
-        size: number of digits.
-        forms: the forms.
-        rest: of each term, the smallest and the largest sum of all other terms of its form.
-    """
-    low, high = np.full(size, -UNBOUNDED), np.full(size, UNBOUNDED)
-    least, most = forms.low[forms.form] - rest[1], forms.high[forms.form] - rest[0]
-    for sign in (1, -1):
-        own = forms.coefficient == sign
-        least_own, most_own = (least[own], most[own]) if sign > 0 else (-most[own], -least[own])
-        np.maximum.at(low, forms.digit[own], least_own)
-        np.minimum.at(high, forms.digit[own], most_own)
-    return low, high
-
-
 def _implied(
     low: IntArray, high: IntArray, forms: Forms, rest: tuple[IntArray, IntArray]
 ) -> npt.NDArray[np.bool_]:
-    """Say of which digits the range is implied; a form implies it for one digit at most."""
-    found = _ranges(len(low), forms, rest)
+    """Say of which digits forms imply the range in which their coefficient is 1 or -1, a form one at most.
+
+    Args:
+        low: smallest value of each digit.
+        high: largest value.
+        forms: the forms.
+        rest: of each term, the smallest and the largest sum of all other terms of its form.
+    """
+    found = np.full(len(low), -UNBOUNDED), np.full(len(low), UNBOUNDED)
+    least, most = forms.low[forms.form] - rest[1], forms.high[forms.form] - rest[0]
+    for sign in (1, -1):
+        own = forms.coefficient == sign
+        ends = (least[own], most[own]) if sign > 0 else (-most[own], -least[own])
+        np.maximum.at(found[0], forms.digit[own], ends[0])
+        np.minimum.at(found[1], forms.digit[own], ends[1])
     implied: npt.NDArray[np.bool_] = (found[0] >= low) & (found[1] <= high)
     several = np.bincount(forms.form, implied[forms.digit], len(forms.low)) > 1
     # The others of its form must have ranges of their own.

@@ -141,6 +141,15 @@ def test_lloyd_is_dwf_with_one_local_step(invoke, words, iris, tmp_path) -> None
     np.testing.assert_array_equal(read(tmp_path / "run")["centroids"], model.cluster_centers_)
 
 
+def test_each_client_has_a_bound_of_its_own_on_its_rows(invoke, words, iris, tmp_path) -> None:
+    tables = load_clients(iris, group="hospital", label="species")
+    sizes = tuple(map(len, tables.arrays))
+    named = ",".join(f"{name}={size}" for name, size in zip(tables.names, sizes, strict=True))
+    spoken = ("--low", "0", "--high", "8", "--max-rows", named, "--protocol", "masked")
+    invoke(*words, *spoken, "--out", tmp_path / "run")
+    assert Transcript.load(tmp_path / "run").configuration.max_rows == sizes
+
+
 def test_every_word_reaches_the_estimator(invoke, words, iris, tmp_path) -> None:
     spoken = "--algorithm ewf --local-iter 3 --learning-rate 0.9 --momentum 0.1 --tol 0.01 --max-iter 20 "
     spoken += "--min-iter 4 --patience 15 --n-init 2 --init kfed --clients-per-round 4 --seed 7 "

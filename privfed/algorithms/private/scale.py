@@ -180,9 +180,9 @@ def frame_of(setting: Setting, columnwise: bool = False) -> Frame:
     if isinstance(setting.domain, Ball):
         radius = setting.domain.radius
     elif columnwise and (high - low).min() < (high - low).max():
-        ranges = Ranges(low, high, setting.domain.max_rows or MOST_ROWS)
+        ranges = Ranges(low, high, setting.domain.most_rows or MOST_ROWS)
         return Frame(ranges, (low + high) / 2.0, sqrt(len(low)), (high - low) / 2.0)
-    return Frame(Ranges(low, high, setting.domain.max_rows or MOST_ROWS), (low + high) / 2.0, radius)
+    return Frame(Ranges(low, high, setting.domain.most_rows or MOST_ROWS), (low + high) / 2.0, radius)
 
 
 def chi_ratio(n_features: int) -> float:

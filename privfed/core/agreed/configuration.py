@@ -7,6 +7,7 @@ Cohorts follow from the configuration alone.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal
 
@@ -16,7 +17,7 @@ from privfed.core.agreed.program import AgreedProgram
 from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Entry, StatisticsSpec
 from privfed.core.stored.encoding import Array, Codec, encode
-from privfed.core.values.domain import Ranges, check_private
+from privfed.core.values.domain import Box, check_private
 from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, SampledSteps, Unit
 from privfed.core.values.numbers import Count, Integer, Items, Number, check_number, check_whole
 from privfed.errors import ArgumentError
@@ -248,7 +249,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         seed: of the clients' simulation randomness, together with client name and index of the sum.
         low: lowest value of each feature where a domain is declared.
         high: highest value of each feature where a domain is declared.
-        max_rows: bound on the rows of a client where one is declared.
+        max_rows: bound on the rows of a client where one is declared; or one of each client, by position.
         privacy: the differential privacy guarantee of the fit; None where none is claimed.
         numerics: digest of the known answers that every client must compute too
             (`privfed.numerics.kmeans`), where clients run the algorithm themselves; empty elsewhere.
@@ -269,7 +270,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     seed: Integer = 0
     low: Array | None = None
     high: Array | None = None
-    max_rows: Count | None = None
+    max_rows: Count | Items[Count] | None = None
     privacy: PrivacyTerms | None = None
     numerics: str = ""
     program: AgreedProgram | None = None
@@ -327,6 +328,11 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 f"a configuration names each of its {self.n_features} columns once; got {len(self.columns)} "
                 f"names, {len(set(self.columns))} different ones."
             )
+        if isinstance(self.max_rows, tuple) and (len(self.max_rows) != n_clients or min(self.max_rows) < 1):
+            raise ArgumentError(
+                f"a configuration bounds the rows of each of its {n_clients} clients by at least 1; got "
+                f"{len(self.max_rows)} bounds."
+            )
         highest = max((max(members) for members in self.cohorts.rounds), default=0)
         if highest >= n_clients or self.cohorts.size > n_clients:
             raise ArgumentError(
@@ -367,14 +373,26 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         ranges = question.ranges
         ends = (self.low, ranges.low), (self.high, ranges.high)
         same = all(agreed is None or agreed.data == own.tobytes() for agreed, own in ends)
-        return same and ranges.n_features == self.n_features and self.max_rows in (None, ranges.rows)
+        return same and ranges.n_features == self.n_features and self.most_rows in (None, ranges.rows)
 
     @property
-    def box(self) -> Ranges | None:
-        """The declared domain's bounding box; None where none is declared."""
+    def domain(self) -> Box | None:
+        """The declared domain as a box, with bounds on rows by name; None where none is declared."""
         if self.low is None or self.high is None:
             return None
-        return Ranges(self.low.to_numpy(), self.high.to_numpy(), self.max_rows or 1)
+        rows = self.max_rows
+        own = dict(zip(self.clients, rows, strict=True)) if isinstance(rows, tuple) else rows
+        return Box(self.low.to_numpy(), self.high.to_numpy(), own)
+
+    @property
+    def most_rows(self) -> int | None:
+        """The largest bound on a client's rows; None where none is declared."""
+        return max(self.max_rows) if isinstance(self.max_rows, tuple) else self.max_rows
+
+    def rows_of(self, clients: Iterable[int]) -> tuple[int, ...]:
+        """Return the bounds on the rows of clients; empty where one number holds for all, or none."""
+        rows = self.max_rows
+        return tuple([rows[client] for client in clients]) if isinstance(rows, tuple) else ()
 
 
 _CODEC: Codec[Configuration] = Codec(Configuration, "configuration", 3, most=MOST_BYTES)

@@ -6,7 +6,10 @@ rows could add up to.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +19,9 @@ from privfed.core.values.domain import FloatArray
 from privfed.errors import ImpossibleTotalError
 
 
-def impossible(question: Question, total: Statistics, n: int) -> ImpossibleTotalError | None:
+def impossible(
+    question: Question, total: Statistics, n: int, rows: tuple[int, ...] = ()
+) -> ImpossibleTotalError | None:
     """Return the error of a total that honest clients cannot give; None for any other.
 
     Every value lies within `n` times its range. Without noise, counts of rows add up to at most the rows of
@@ -26,8 +31,9 @@ def impossible(question: Question, total: Statistics, n: int) -> ImpossibleTotal
         question: that was asked.
         total: of the answers.
         n: number of clients that answered.
+        rows: bounds on the rows of each of them; empty where it is that of the question's ranges.
     """
-    for name, value, low, high in _bounds(question, total, n):
+    for name, value, low, high in _bounds(question, total, n, rows):
         # NaN is neither above nor below.
         wrong = ~((value >= low) & (value <= high))
         if wrong.any():
@@ -38,7 +44,7 @@ def impossible(question: Question, total: Statistics, n: int) -> ImpossibleTotal
 
 
 def _bounds(
-    question: Question, total: Statistics, n: int
+    question: Question, total: Statistics, n: int, rows: tuple[int, ...]
 ) -> Iterator[tuple[str, FloatArray, FloatArray, FloatArray]]:
     """Yield name, values, lowest and highest values of entries."""
     spec = question.spec
@@ -49,9 +55,22 @@ def _bounds(
         return
     for name, low, high in spec.bounds(n, total):
         yield name, total[name], low, high
-    declared = question.declaration
+    least, most = dict[str, Any](), dict[str, Any]()
+    for one, times in Counter(rows).items():
+        for name, low, high in bounded_by(question, one).spec.bounds(times):
+            least[name], most[name] = least.get(name, 0.0) + low, most.get(name, 0.0) + high
+    yield from ((name, total[name], least[name], most[name]) for name in least)
+    held, declared = sum(rows) or n * question.ranges.rows, question.declaration
     for name in () if declared is None else declared.row_counts:
         whole = total[name].sum(keepdims=True)
         # No count has a coarser step than 2^-10.
-        most = n * (question.ranges.rows * (1.0 + ROUNDED) + 2.0**-10 * total[name].size)
-        yield name, whole, np.full_like(whole, -np.inf), np.full_like(whole, most)
+        end = held * (1.0 + ROUNDED) + n * 2.0**-10 * total[name].size
+        yield name, whole, np.full_like(whole, -np.inf), np.full_like(whole, end)
+
+
+def bounded_by(question: Question, rows: int) -> Question:
+    """Return a question whose ranges are those of a client with at most so many rows."""
+    ranges: Any = question
+    if rows == question.ranges.rows:
+        return question
+    return replace(ranges, ranges=replace(question.ranges, rows=rows))  # type: ignore[no-any-return]

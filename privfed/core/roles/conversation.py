@@ -135,8 +135,8 @@ class Setting:
 
     @property
     def max_rows(self) -> int | None:
-        """The declared bound on a client's rows; None where none is declared."""
-        return None if self.domain is None else self.domain.max_rows
+        """The largest declared bound on a client's rows; None where none is declared."""
+        return None if self.domain is None else self.domain.most_rows
 
 
 class Ledger(Protocol):

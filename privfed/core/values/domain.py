@@ -9,7 +9,7 @@ even in the last bit. A row inside the domain is left unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -96,21 +96,62 @@ class Ranges:
         return np.clip(rows, self.low, self.high)
 
 
+Rows = int | Mapping[str, int] | None
+
+
+def _checked_rows(given: Rows) -> Rows:
+    if not isinstance(given, Mapping):
+        check_whole("max_rows", given, 1, 2**40, or_none=True)
+        return given
+    for rows in given.values() or [0]:
+        check_whole("max_rows", rows, 1, 2**40)
+    return {str(name): rows for name, rows in given.items()}
+
+
+class _Bounded:
+    """Is a domain with a bound on the rows of each client."""
+
+    __slots__ = ()
+    max_rows: Rows
+
+    @property
+    def most_rows(self) -> int | None:
+        """The largest bound on a client's rows; None where none is declared."""
+        return max(self.max_rows.values()) if isinstance(self.max_rows, Mapping) else self.max_rows
+
+    def rows_of(self, name: str) -> int | None:
+        """Return the bound on the rows of a client.
+
+        Raises:
+            ArgumentError: bounds are of clients by name, and it is none of them.
+        """
+        if not isinstance(self.max_rows, Mapping):
+            return self.max_rows
+        if name not in self.max_rows:
+            raise ArgumentError(
+                f"max_rows has a bound for each of {len(self.max_rows)} clients by name, and none for "
+                f"{name!r}; give one for each client, or one number for all.",
+                parameters=["max_rows"],
+            )
+        return self.max_rows[name]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Box:
+class Box(_Bounded):
     """Data domain [low, high] in each feature.
 
     Args:
         low: a number, or one number a feature.
         high: a number, or one number a feature; above `low`.
-        max_rows: public bound on the rows of one client; None to find it by a sum.
+        max_rows: public bound on the rows of one client, or name of each client -> its own bound; None to
+            find one by a sum.
     """
 
     kind: ClassVar[str] = "Box"
     """What agreements call it."""
     low: Numbers
     high: Numbers
-    max_rows: int | None = None
+    max_rows: Rows = None
 
     def __post_init__(self) -> None:
         low, high = as_numbers("low", self.low), as_numbers("high", self.high)
@@ -128,7 +169,7 @@ class Box:
                 f"low must be below high in each feature, got low={self.low}, high={self.high}.",
                 parameters=["low", "high"],
             )
-        check_whole("max_rows", self.max_rows, 1, 2**40, or_none=True)
+        object.__setattr__(self, "max_rows", _checked_rows(self.max_rows))
 
     def bounds(self, n_features: int) -> tuple[FloatArray, FloatArray]:
         """Return low and high of each feature, each float64 of shape (n_features,).
@@ -168,20 +209,21 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ball:
+class Ball(_Bounded):
     """Data domain: points within `radius` (Euclidean) of `center`.
 
     Args:
         radius: positive.
         center: a number, or one number a feature.
-        max_rows: public bound on the rows of one client; None to find it by a sum.
+        max_rows: public bound on the rows of one client, or name of each client -> its own bound; None to
+            find one by a sum.
     """
 
     kind: ClassVar[str] = "Ball"
     """What agreements call it."""
     radius: float
     center: Numbers = 0.0
-    max_rows: int | None = None
+    max_rows: Rows = None
 
     def __post_init__(self) -> None:
         check_number("radius", self.radius, "(0, inf)")
@@ -190,7 +232,7 @@ class Ball:
             raise ArgumentError(f"Ball needs one center, or one a feature, got shape {center.shape}.")
         if not np.isfinite(center).all():
             raise ArgumentError(f"Ball needs a finite center, got center={self.center}.")
-        check_whole("max_rows", self.max_rows, 1, 2**40, or_none=True)
+        object.__setattr__(self, "max_rows", _checked_rows(self.max_rows))
 
     @property
     def origin(self) -> Origin:

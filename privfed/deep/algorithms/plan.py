@@ -48,8 +48,8 @@ class Plan:
         self.n_parameters, self.n_clients = self._trainer.n_parameters, len(setting.clients)
         self.private = setting.privacy is not None
         self._ranges: Ranges | None = None
-        if domain is not None and not (training.by_rows and domain.max_rows is None):
-            self._ranges = Ranges(*domain.bounds(setting.n_features), domain.max_rows or ROWS)
+        if domain is not None and not (training.by_rows and domain.most_rows is None):
+            self._ranges = Ranges(*domain.bounds(setting.n_features), domain.most_rows or ROWS)
 
     def starts(self, n: int) -> FloatArray:
         """Return n models to begin with, float64 of shape (n, n_parameters).

@@ -245,10 +245,7 @@ class NodeSettings:
 
     def domain_of(self, configuration: Configuration) -> Domain | None:
         """Return the domain that the node declares: its own, or the agreed box."""
-        agreed = configuration
-        if self.domain is not None or agreed.low is None or agreed.high is None:
-            return self.domain
-        return Box(agreed.low.to_numpy(), agreed.high.to_numpy(), agreed.max_rows)
+        return configuration.domain if self.domain is None else self.domain
 
     def approves(self, agreement: Agreement) -> bool:
         """Say whether an agreement is one of the owner's own copies, in all but its nonce.

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from privfed import DPKMeans, DWFKMeans, FederatedScaler, load, metrics
+from privfed import Box, DPKMeans, DWFKMeans, FederatedScaler, load, metrics
 from privfed.core.agreed.agreement import Agreement, Registry
 from privfed.core.agreed.program import own_versions
 from privfed.core.record.records import Summed, question_of
@@ -44,7 +44,7 @@ from privfed.protocols.crypto.keys import Identity
 from privfed.protocols.setup.hybrid import new_reader
 from privfed.questions.lloyd import LloydSums
 from tests.cli.wide import run
-from tests.nodes.flower.federations import CLAIM, WORDS, N, assert_same, federation, here
+from tests.nodes.flower.federations import CLAIM, OPEN, WORDS, N, assert_same, federation, here
 from tests.nodes.flower.networks import Folders
 from tests.some import some
 
@@ -84,6 +84,17 @@ def test_exchanges_a_sum_are_as_few_as_the_protocol_needs(
     sums = len(fitted.transcript_.of(Summed))
     assert fitted.federation_.traffic.exchanges == each * sums + besides
     assert network.trips == 1 + fitted.federation_.traffic.exchanges
+
+
+@pytest.mark.parametrize("protocol", ["masked", pytest.param("masked-proven", marks=pytest.mark.slow)])
+def test_each_node_has_a_bound_of_its_own_on_its_rows(protocol: str, tmp_path: Path) -> None:
+    engine, _ = over(federation(tmp_path / "fed", approved={**OPEN, "protocols": [protocol]}))
+    sizes = [20 + 5 * i for i in range(N)]
+    domain = Box(-12.0, 12.0, max_rows={f"c{i}": size for i, size in enumerate(sizes)})
+    words: dict[str, Any] = {**WORDS, "local_iter": 1, "protocol": protocol, "domain": domain}
+    fitted = DWFKMeans(3, engine=engine, **words).fit()
+    assert_same(fitted, here(DWFKMeans(3, **words)))
+    assert engine.faults == [] and fitted.transcript_.configuration.max_rows == tuple(sizes)
 
 
 @pytest.mark.slow

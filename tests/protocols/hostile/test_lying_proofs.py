@@ -34,6 +34,7 @@ from privfed.protocols.setup.setup_messages import Channel, Envelope
 from privfed.protocols.valid.proof import new_sigma, sigma_hash_of
 from privfed.protocols.valid.statement import Forms, P, Statement
 from privfed.questions.lloyd import LloydSums
+from privfed.testing import sum_runs
 from tests.protocols.federations import Sums, vectors, wide_vectors
 from tests.protocols.sparse import small_graphs
 from tests.protocols.tapes import Nonsense, resealed
@@ -217,6 +218,21 @@ def test_on_a_sparse_graph_a_violator_is_named_too(
     total = run.open(QUESTION, 0, (0,), Fault(8, "prove"))
     assert_right(run, total, {5, 8})
     assert total.rejected.keys() == {5} and total.dropped == {5: "prove", 8: "prove"}
+
+
+def test_a_client_that_proves_the_rows_of_another_is_named(violators: Violators) -> None:
+    """Its answer would do for anybody but itself: nobody has more rows than its own bound."""
+    run, bounds = proven(), (ROWS, ROWS, ROWS, 4, ROWS)
+    agreed = msgspec.structs.replace(run.configuration, max_rows=bounds)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sum_runs, "Configuration", lambda **words: msgspec.structs.replace(agreed, **words))
+        run = proven()
+    run.values[3] = Statistics(count=[2.0, 2.0], sum=[[-1.0], [1.0]]).vector
+    assert_right(run, run.open(QUESTION), set())
+    violators.moves = {3: [0, 3 * UNIT, 0, 0]}
+    total = run.open(QUESTION)
+    assert_right(run, total, {3})
+    assert total.rejected == {3: f"{VIOLATED} (proof:linear)"}
 
 
 def test_two_violators_are_both_named(violators: Violators) -> None:

@@ -298,7 +298,7 @@ def test_no_change_of_a_total_passes(data: st.DataObject) -> None:
     checks = [check_words(a, grid, secret, place, [j]) for a, j in zip(answers, clients, strict=True)]
     check = (sum(checks) % (1 << 192)).to_bytes(CHECK_BYTES, "little")
     true = OpenedSum(7, 3, 0, place.prepared, contributors, total.astype("<u8").tobytes(), check)
-    assert _checked(secret, place, true, members, QUESTION.to_bytes()) is not None
+    assert _checked(secret, place, true, members, QUESTION.to_bytes(), ()) is not None
     field = data.draw(st.sampled_from(["words", "check", "contributors", "scaled", "place"]))
     one, where = true, place
     if field == "place":
@@ -317,7 +317,7 @@ def test_no_change_of_a_total_passes(data: st.DataObject) -> None:
         at = data.draw(st.integers(0, len(value) - 1))
         value[at] ^= 1 if field == "contributors" else data.draw(st.integers(1, 255))
         one = msgspec.structs.replace(true, **{field: bytes(value)})
-    assert _checked(secret, where, one, members, QUESTION.to_bytes()) is None
+    assert _checked(secret, where, one, members, QUESTION.to_bytes(), ()) is None
 
 
 # --- questions that do not come next ---

@@ -216,7 +216,7 @@ def test_other_lengths_are_refused_before_anything_is_computed(monkeypatch: pyte
         made * 2,
     ):
         refused(BOX, exchange, altered, "length")
-    monkeypatch.setattr(proof, "_checked", lambda *_: pytest.fail("it looked inside"))
+    monkeypatch.setattr(proof, "_Challenge", lambda *_: pytest.fail("it looked inside"))
     least = first_bits(BOX).least
     for altered in (b"", b"\0", made[: least - 1], bytes(ceiling(BOX) + 1), bytes(10_000_000)):
         refused(BOX, exchange, altered, "length")
