@@ -56,7 +56,7 @@ def stability(
             one), in (0, 1).
         engine: whose clients are nodes with their rows, such as `FlowerEngine(folder)`: parts are of clients,
             each refit is a fit of theirs and one agreement more, and their policies say how many they allow.
-            Rows count for the nearest center.
+            Rows count for the nearest center, of a mixture for the nearest mean.
         seed: of the draws.
 
     Returns:
@@ -66,17 +66,16 @@ def stability(
 
     Raises:
         ArgumentError: a parameter is out of its bounds, or all clients would be drawn each time; or nodes are
-            asked about rows, or about a mixture, whose components are not those of the nearest means.
+            asked about rows.
         RefusedError: a node's policy does not allow so many fits, or changes of the list of clients.
         PrivacyError: the fit has differential privacy, or groups of rows.
     """
     check_whole("n_resamples", n_resamples, 1)
     check_number("share", share, "(0, 1)")
     if engine is not None:
-        if parts != "clients" or clients is not None or "covariances_" in dir(estimator):
+        if parts != "clients" or clients is not None:
             raise ArgumentError(
-                "nodes are refitted in parts of clients, with their own rows, and not for a mixture; leave "
-                "clients and parts out.",
+                "nodes are refitted in parts of clients, with their own rows; leave clients and parts out.",
                 parameters=["clients", "parts"],
             )
         clients = list(engine.members.names)
@@ -143,12 +142,13 @@ def _pairs_there(estimator: Any, again: Any, engine: Any, fit: Any) -> FloatArra
     """Return how many rows of nodes each pair of clusters holds."""
     own, others = (vars(one).get("estimator_", one).cluster_centers_ for one in (estimator, again))
     asked = AskedMetric.about(ClusterPairs, checked_centers(own), others=frozen_array(others))
-    pairs = np.rint(
-        measured(None, None, None, {"protocol": fit.protocol, "engine": engine}, asked, "stability")["table"]
+    options = {"protocol": fit.protocol, "engine": engine}
+    pairs = np.rint(measured(None, None, None, options, asked, "stability")["table"])
+    # The mean of a component may lie where another one is likelier, and is its own all the same.
+    mine, theirs = (
+        vars(one).get("joined_", np.arange(n)) for one, n in zip((estimator, again), pairs.shape, strict=True)
     )
-    table = np.zeros(_sizes(estimator, again))
-    np.add.at(table, (estimator.predict(own)[:, None], again.predict(others)[None]), pairs)
-    return table
+    return np.asarray(np.eye(int(mine.max()) + 1)[mine].T @ pairs @ np.eye(int(theirs.max()) + 1)[theirs])
 
 
 def _pairs(estimator: Any, again: Any, drawn: list[Any], fit: Any) -> FloatArray:

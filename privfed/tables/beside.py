@@ -283,11 +283,11 @@ def columns_by_cluster(
     shown = found.means * 0.0
     quartiles = _quartiles(bins[:, :, 1:], known)
     # Of a column that is always missing that share is known.
-    seen = np.where(sizes > two_sided(level) * rows * std["count"], 0.0, np.nan)
     return replace(
         found,
         sizes=np.maximum(sizes, 0.0)[:, 0],
-        missing=np.clip(gaps / np.where(sizes > 0.0, sizes, 1.0), 0.0, 1.0) + seen,
+        missing=np.clip(gaps / np.where(sizes > 0.0, sizes, 1.0), 0.0, 1.0)
+        + np.where(sizes > two_sided(level) * rows * std["count"], 0.0, np.nan),
         quartiles=quartiles + shown,
         low=_sized(found.low, sizes, -two_sided(level) * rows * std["count"]),
         high=_sized(found.high, sizes, two_sided(level) * rows * std["count"]),

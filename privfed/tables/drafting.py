@@ -347,8 +347,7 @@ class _Guess:
         ):
             return "holds long numbers, or leading zeros, that all differ"
         ends = text.cast(pl.Float64).min(), text.cast(pl.Float64).max()
-        counts = ends[0] <= 1 and ends[1] - ends[0] == rows - 1  # type: ignore[operator]
-        return "counts the rows" if counts else None
+        return "counts the rows" if ends[0] <= 1 and ends[1] - ends[0] == rows - 1 else None  # type: ignore[operator]
 
     def _hint_codes(self, text: pl.Series, read: pl.Series) -> None:
         """Say which values look like codes for missing ones: nines or -1, in some rows, beyond all others."""

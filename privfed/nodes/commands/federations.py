@@ -401,7 +401,8 @@ def profile(
                 )
             each = (bins_of(one, FEW_BINS if private else MOST_BINS) for one in of.values())
             edges = [(ends - a) / b for ends, a, b in zip(each, shift, factor, strict=True)]
-            found = columns_by_cluster(None, centers, edges=edges, **options)
+            # Nodes fill or leave out what is missing, so that no share of it is known here.
+            found = replace(columns_by_cluster(None, centers, edges=edges, **options), missing=None)
         else:
             found = profiles(None, centers, **options)
             if not private:

@@ -108,9 +108,8 @@ def categories(data: Path, out: Path, column: str, **given: Any) -> None:
         )
         for one in tables.tables
     )
-    clients = replace(tables, tables=rows, columns=(column,), label_names=own.categories, blocks=())
     table, std, claim = counted(
-        clients,
+        replace(tables, tables=rows, columns=(column,), label_names=own.categories, blocks=()),
         None,
         AskedMetric.about(Contingency, np.zeros((1, 1)), n_labels=own.width),
         "categories",

@@ -185,9 +185,9 @@ def _options(run: Run, declared: Declared, scaling: Scaling | None, width: int) 
         options["domain"] = None
     if scaling is not None and options["privacy"] is not None:
         # The numbers of the scale are as public as the centers.
-        public = replace(scaling, origin=Origin.DECLARED)
         options["privacy"] = replace(
-            options["privacy"], domain=public.domain(options["privacy"].domain, width)
+            options["privacy"],
+            domain=replace(scaling, origin=Origin.DECLARED).domain(options["privacy"].domain, width),
         )
     return options
 
@@ -361,10 +361,9 @@ def _long(
         **{name: one.ravel() + 0.0 for name, one in values.items()},
     }
     if known is not None and known.missing is not None and known.quartiles is not None:
-        numbers = np.array(["=" in one for one in names])
         three = zip(
             ("first quartile", "median", "third quartile"),
-            np.where(numbers, np.nan, known.quartiles),
+            np.where(np.array(["=" in one for one in names]), np.nan, known.quartiles),
             strict=True,
         )
         found |= {"missing": known.missing.ravel(), **{name: one.ravel() for name, one in three}}

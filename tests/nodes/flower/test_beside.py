@@ -88,6 +88,7 @@ def test_a_fit_of_some_columns_is_followed_by_profiles_and_survival_of_others(
     said = run("flower", "profile", folder, out, *told).stdout
     assert "age" in said and "±" in said
     kept = json.loads((out / "profile.json").read_text())
+    assert "missing" not in kept  # The nodes' schema fills gaps, so that nobody counts them.
     pooled = np.concatenate(parts)
     labels = model.predict(pooled[:, :2])
     for k in range(3):
@@ -148,8 +149,8 @@ def test_clusters_are_found_again_in_parts_of_the_nodes(made: tuple[Path, Parts]
     engine = federations.FlowerEngine(folder, columns=["x", "y"])
     with pytest.raises(ArgumentError):
         stability(model, engine=engine, parts="rows")
-    with pytest.raises(ArgumentError):
-        stability(FederatedGaussianMixture(2).fit([one[:, :2] for one in parts]), engine=engine)
+    mixture = FederatedGaussianMixture(3, n_init=3).fit([one[:, :2] for one in parts])
+    assert stability(mixture, engine=engine, n_resamples=1).min() > 0.9
     policy(folder, "max_fits", "max_sums")
     with pytest.raises(RefusedError):
         policy(folder, '"ClusterPairs", ', "")

@@ -20,6 +20,7 @@ from privfed import (
     DPKMeans,
     DWFKMeans,
     FederatedFuzzyCMeans,
+    FederatedGaussianMixture,
     FederatedScaler,
     FederatedSummary,
     metrics,
@@ -140,17 +141,19 @@ def test_a_fit_goes_on_once_a_killed_superlink_is_back(
     assert fitted.transcript_.of(Summed)[-1].contributors == (0, 1, 2, 3)
 
 
+@pytest.mark.parametrize("kind", [DWFKMeans, FederatedGaussianMixture])
 def test_a_fit_whose_superlink_is_killed_is_resumed(
-    running: Processes, engine: FlowerEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    kind: Any, running: Processes, engine: FlowerEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     engine.file = replace(engine.file, wait=1.0)
     before(monkeypatch, "collect", 3, running.kill_superlink)
-    model = DWFKMeans(3, engine=engine, run_dir=tmp_path / "run", **SHORT)
+    words = SHORT if kind is DWFKMeans else {"max_iter": 3, "tol": 0.0, "random_state": 3}
+    model = kind(3, engine=engine, run_dir=tmp_path / "run", **words)
     with pytest.raises(ProtocolError, match=r"no SuperLink of .* runs on this machine"):
         model.fit()
     engine.file = replace(engine.file, wait=120.0)
     running.start_superlink()
-    assert_same(model.resume(), here(DWFKMeans(3, **SHORT)))
+    assert_same(model.resume(), here(kind(3, **words)))
 
 
 def test_a_node_restored_from_a_backup_is_refused_by_the_others(
