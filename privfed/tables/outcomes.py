@@ -234,7 +234,8 @@ def survival_of_columns(
     privacy, options = wider(privacy, options, p, np.array(far))
     table, std, claim = counted(None, None, asked, "survival", privacy=privacy, **options)
     table = table.reshape(-1, k)
-    if (odd := float(table[-1].sum())) > max(SURE * std * np.sqrt(k), 0.5):
+    # Five standard deviations: of two, noise alone would warn in one of forty sound calls.
+    if (odd := float(table[-1].sum())) > max(5.0 * std * np.sqrt(k), 0.5):
         warn(
             f"{odd:.0f} rows have a time below 0, or an event that is neither of the two values; they are "
             "not counted. Their owners correct them, or leave them out."
