@@ -21,6 +21,7 @@ import numpy as np
 from sklearn.base import clone
 
 from privfed.algorithms.private.kmeans import PrivateKMeans
+from privfed.algorithms.private.mixtures import PrivateMixture
 from privfed.algorithms.private.selection import ROWS_ONLY, PrivateSelection
 from privfed.core.agreed.configuration import CohortRule
 from privfed.core.connection import Members
@@ -192,11 +193,14 @@ def _chosen_privately(
         raise PrivacyError(ROWS_ONLY)
     seed, most = model._seed(resume), candidates[-1]
     algorithm = clone(model).set_params(n_clusters=most).make_algorithm(clients.n_features, seed)
-    if not isinstance(algorithm, PrivateKMeans) or index not in ON_CORESETS:
+    # A mixture's rounds are paid from what its own start leaves, which is no coreset of several numbers.
+    mixture = isinstance(algorithm, PrivateMixture)
+    if not isinstance(algorithm, PrivateKMeans) or mixture or index not in ON_CORESETS:
         raise PrivacyError(
             f"under differential privacy the number of clusters is chosen by {' or '.join(ON_CORESETS)}, for "
             "DPKMeans, DWFKMeans(local_iter=1), FederatedMiniBatchKMeans or "
-            f'FederatedFuzzyCMeans(averaging="weighted", local_iter=1); got {type(model).__name__}, {index}.'
+            f'FederatedFuzzyCMeans(averaging="weighted", local_iter=1); got {type(model).__name__}, {index}. '
+            "Of mixtures choose it by DPKMeans, or by bic(X) of public rows."
         )
     m = float(model.m) if index == "fuzzy_davies_bouldin" else None
     selection = PrivateSelection(candidates=tuple(candidates), algorithm=algorithm, m=m)
@@ -209,8 +213,9 @@ def _chosen_privately(
         n_clusters=most,
         rule=CohortRule(),
     )
-    request = replace(request, description=f"{request.description} over {candidates} by {index}")
-    federation = open_federation(request)
+    federation = open_federation(
+        replace(request, description=f"{request.description} over {candidates} by {index}")
+    )
     found = federation.run(selection)
     sums, sent = _costs(federation)
     rows, models = list[SelectionRow](), list[FederatedClusterer]()

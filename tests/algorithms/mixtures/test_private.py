@@ -14,7 +14,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture as Central
 
 import privfed
-from privfed import Box, FederatedGaussianMixture, Privacy
+from privfed import Box, FederatedGaussianMixture, Privacy, select_n_clusters
 from privfed.algorithms.mixtures import COVARIANCES, declared
 from privfed.algorithms.private.mixtures import MixtureMoments
 from privfed.core.values.domain import Ranges
@@ -145,6 +145,15 @@ def test_what_has_no_noised_form_is_refused_before_anything_is_asked(
     with pytest.raises(PrivacyError):
         model.fit(np.array_split(rows, 3))
     assert not hasattr(model, "federation_")
+
+
+@pytest.mark.parametrize("index", ["davies_bouldin", "bic"])
+def test_a_number_of_noised_components_is_refused_before_a_budget_pays(index: str, tmp_path: Path) -> None:
+    rows, _ = drawn(60)
+    model = FederatedGaussianMixture(2, privacy=claim(), run_dir=tmp_path / "run")
+    with pytest.raises(PrivacyError):
+        select_n_clusters(np.array_split(rows, 3), [2, 3], estimator=model, index=index)
+    assert not (tmp_path / "run").exists()
 
 
 def test_no_likelihood_is_released_and_rows_at_home_have_theirs(tmp_path: Path) -> None:
