@@ -91,7 +91,9 @@ def load(
                 "Loaded", _rebuilt(path, json.loads(stored["facts"].tobytes()), own, stored, kind or Saved)
             )
     except OSError as error:
-        raise RunFolderError(f"{path} cannot be read ({error.strerror or error}).") from None
+        raise RunFolderError(
+            f"{path} cannot be read ({error.strerror or error}); name a file of save, or a run's folder."
+        ) from None
     except _DAMAGE:
         raise RunFolderError(f"{path} is damaged, or no model that save wrote; fit and save again.") from None
 

@@ -76,12 +76,11 @@ def chosen(study: str | Path | pl.DataFrame, measure: str, data: str | None) -> 
     Raises:
         ArgumentError: there is no such column or data set, or there are several data sets or partitions.
     """
-    frame = study if isinstance(study, pl.DataFrame) else read(study)
-    frame = frame if data is None else frame.filter(pl.col("data") == data)
-    if measure not in frame.columns or not len(frame):
-        raise ArgumentError(
-            f"the study has no {measure!r} of data {data!r}; it has {', '.join(frame.columns)}."
-        )
+    whole = study if isinstance(study, pl.DataFrame) else read(study)
+    frame = whole if data is None else whole.filter(pl.col("data") == data)
+    for what, one, known in (("data set", data, whole["data"]), ("column", measure, frame.columns)):
+        if not len(whole) or one not in (None, *known):
+            raise ArgumentError(f"the study has no {what} {one!r}; it has {', '.join(dict.fromkeys(known))}.")
     for key in ("data", "partition"):
         if frame[key].n_unique() > 1:
             listed = ", ".join(frame[key].unique(maintain_order=True))

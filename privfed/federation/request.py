@@ -267,13 +267,12 @@ def _terms(clients: Clients, protocol: SecureSum, rule: CohortRule, max_sums: in
         )
     of_one, without = (
         "a list of one array was given",
-        "one array was given, without groups of several clients (arrays of one axis in a list are rows of "
-        "one array: of one feature pass each as array.reshape(-1, 1))",
+        "one array was given, without the groups of several clients",
     )
     raise ArgumentError(
         f"{of_one if clients.rows is None else without}: protocol {protocol.name!r} cannot protect a single "
-        "client. Pass a list with one array a client, or one array with groups=, the client of each row; or "
-        'use protocol="plain", which hides nothing.'
+        "client. Pass a list with one array a client, of two axes (array.reshape(-1, 1) for one feature); or "
+        'one array with groups=, the client of each row; or use protocol="plain", which hides nothing.'
     )
 
 

@@ -9,8 +9,10 @@ from typing import Any, Self
 import numpy as np
 from matplotlib.axes import Axes
 from scipy.cluster.hierarchy import dendrogram
+from sklearn.utils.validation import check_is_fitted
 
 from privfed.core.values.domain import FloatArray
+from privfed.errors import ArgumentError
 from privfed.plot.style import COLOURS, DASHES, MARKERS, Display, whole_rounds
 
 LABELLED = 12
@@ -52,6 +54,8 @@ class ConvergenceDisplay(Display):
     def of(cls, estimator: Any) -> Self:
         """Return the display that `from_estimator` draws."""
         models = estimator if isinstance(estimator, Mapping) else {"movement": estimator}
+        for one in models.values():
+            check_is_fitted(one)
         tols = {float(one.get_params(deep=False).get("tol") or 0.0) for one in models.values()}
         return cls(
             {name: moved(one.history_) for name, one in models.items()}, tols.pop() if len(tols) == 1 else 0.0
@@ -151,18 +155,24 @@ class ClusterMapDisplay(Display):
     @classmethod
     def of(cls, estimator: Any, columns: Sequence[int | str] | None = None) -> Self:
         """Return the display that `from_estimator` draws."""
+        check_is_fitted(estimator)
         model, more = vars(estimator).get("estimator_", estimator), {}
         if model is not estimator:
             below = estimator.tree_[:, 2] < estimator.cut_
-            more = {"joined": estimator.joined_, "edges": estimator.edges_[below]}
-            more["doubtful"] = estimator.doubtful_[below]
+            more = {
+                "joined": estimator.joined_,
+                "edges": estimator.edges_[below],
+                "doubtful": estimator.doubtful_[below],
+            }
         history, wide = np.stack(model.history_), model.n_features_in_
         names = [
             str(one) for one in vars(model).get("feature_names_in_", [f"column {i}" for i in range(wide)])
         ]
         if columns is not None or wide < 3:
             history = history if model.scaling_ is None else model.scaling_.original(history)
-            at = [names.index(one) if isinstance(one, str) else one for one in columns or range(wide)]
+            at = [names.index(one) if one in names else one for one in columns or range(wide)]
+            if len(at) != min(wide, 2) or not {*at} <= {*range(wide)}:
+                raise ArgumentError(f"columns must be two of {', '.join(names)}; got {columns}.")
             history, names = history[..., at], [names[i] for i in at]
         return cls(*flat(history, names), model.cluster_sizes_, **more)
 

@@ -54,13 +54,11 @@ class ProfileDisplay(Display):
         k, d = self.apart.shape
         image = ax.imshow(self.apart.T, cmap="RdBu_r", vmin=-2.0, vmax=2.0, aspect="auto")
         ax.set_xticks(range(k), self.names, fontsize="small")
-        ax.set_yticks(range(d), list(self.columns))
-        ax.set(xlabel="cluster, and its rows")
+        ax.set(xlabel="cluster, and its rows", yticks=range(d), yticklabels=list(self.columns))
         ax.grid(False)
         ax.figure.colorbar(image, ax=ax, label="mean - mean of all rows\n(sd of all rows)", extend="both")
         for i, j in np.ndindex(k, d) if k * d <= 400 else ():
             if not np.isnan(value := float(self.apart[i, j])):
-                colour = "white" if abs(value) > 1.3 else "black"
                 ax.text(
                     i,
                     j,
@@ -68,7 +66,7 @@ class ProfileDisplay(Display):
                     ha="center",
                     va="center",
                     fontsize="x-small",
-                    color=colour,
+                    color="white" if abs(value) > 1.3 else "black",
                 )
 
 
@@ -93,17 +91,16 @@ class ValidityDisplay(Display):
         """Return the display that `from_selection` draws."""
         curves: dict[str, tuple[Sequence[int], Sequence[float], int, str]] = {}
         for one in selections:
-            mark = "" if one.privacy_claim is None else " (noised)"
             numbers, values = [row.n_clusters for row in one.table], [row.index for row in one.table]
-            curves[one.index.replace("_", " ") + mark] = numbers, values, one.n_clusters, BETTER[one.rule]
+            name = f"{one.index} (noised)" if one.privacy_claim is not None else one.index
+            curves[name.replace("_", " ")] = numbers, values, one.n_clusters, BETTER[one.rule]
         return cls(curves)
 
     def _draw(self, ax: Axes) -> None:
         panels = [ax]
         if len(self.curves) > 1 and (place := ax.get_subplotspec()) is not None:
             ax.set_axis_off()
-            grid = place.subgridspec(len(self.curves), 1)
-            panels = [ax.figure.add_subplot(grid[i]) for i in range(len(self.curves))]
+            panels = [ax.figure.add_subplot(one) for one in place.subgridspec(len(self.curves), 1)]
         for i, (panel, (name, curve)) in enumerate(zip(panels, self.curves.items(), strict=True)):
             numbers, values, best, better = curve
             panel.plot(numbers, values, marker=MARKERS[i], color=COLOURS[0])
@@ -147,12 +144,11 @@ class BudgetDisplay(Display):
         when: Any = [*self.dates[:1], *self.dates]
         ax.plot(when, spent[: len(when)], "o-", color=COLOURS[0], drawstyle="steps-post", gid="spent")
         ax.axhline(1.0, color=COLOURS[1], linestyle="--", label="all of it")
-        places = zip(spent[:-1] + np.diff(spent) / 2.0, self.purposes, self.shares, strict=True)
-        for height, purpose, share in places:
+        for end, purpose, share in zip(spent[1:], self.purposes, self.shares, strict=True):
             if share >= 0.04:
                 ax.annotate(
                     f"{purpose[:28]}: {share:.2g}",
-                    (1.02, height),
+                    (1.02, end - share / 2.0),
                     xycoords=("axes fraction", "data"),
                     va="center",
                     fontsize="small",

@@ -12,6 +12,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from sklearn.exceptions import NotFittedError
 
 from privfed import Box, DPKMeans, DWFKMeans, MergedClusters, Privacy, PrivacyBudget, metrics, plot
 from privfed.deep.plot import ClustersDisplay
@@ -220,3 +221,12 @@ def test_centers_that_are_all_alike_are_a_tree_of_one_leaf() -> None:
         merged = MergedClusters(fitted).join(fitted)
     ax = plot.DendrogramDisplay.from_estimator(merged).ax_
     assert len(merged.tree_) == 0 and [one.get_text() for one in ax.get_xticklabels()] == ["0"]
+
+
+def test_what_is_not_fitted_and_columns_that_are_not_there_are_named(model: DWFKMeans) -> None:
+    for display in (plot.ConvergenceDisplay, plot.ClusterMapDisplay):
+        with pytest.raises(NotFittedError):
+            display.from_estimator(DWFKMeans(3))
+    for columns in (["age", "weight"], ["column 0"], [0, 3], [0, 1, 2]):
+        with pytest.raises(ArgumentError):
+            plot.ClusterMapDisplay.from_estimator(model, columns=columns)
