@@ -194,13 +194,8 @@ def _rounds(view: View) -> int:
 
 def _until(view: View, number: int) -> View:
     """Cut a view off after its first rounds; the final model is removed too."""
-    kept, seen = [], 0
-    for one in view.sums:
-        kept.append(one)
-        seen += one.purpose == ROUND
-        if seen == number:
-            break
-    return replace(view, sums=tuple(kept), result={})
+    rounds = [i for i, one in enumerate(view.sums, start=1) if one.purpose == ROUND]
+    return replace(view, sums=view.sums[: rounds[number - 1]], result={})
 
 
 def target_of(attack: Attack, scene: Scene, privacy: CellPrivacy | None, seed: int) -> Target:

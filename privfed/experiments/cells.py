@@ -208,8 +208,10 @@ def check_parameters(kind: Callable[..., Any], parameters: Iterable[str]) -> Non
     known = [GROUP_SIZE if name == "policy" else name for name in inspect.signature(kind).parameters]
     for name in parameters:
         if name not in known or name in _OURS:
-            listed = ", ".join(one for one in known if one not in _OURS) or "none"
-            raise ArgumentError(f"{name} is no parameter of {_called(kind)}; it has {listed}.")
+            raise ArgumentError(
+                f"{name} is no parameter of {_called(kind)}; it has "
+                f"{', '.join(one for one in known if one not in _OURS) or 'none'}."
+            )
 
 
 def _called(kind: Callable[..., Any]) -> str:
@@ -239,8 +241,10 @@ def metric_function(name: str) -> Callable[..., float]:
         ArgumentError: there is no such function.
     """
     if name not in METRICS and ":" not in name:
-        known = ", ".join(dict.fromkeys([*MEASURES, *METRICS]))
-        raise ArgumentError(f"metrics must be some of {known}, or module:function of your own; got {name!r}.")
+        raise ArgumentError(
+            f"metrics must be some of {', '.join(dict.fromkeys([*MEASURES, *METRICS]))}, or module:function "
+            f"of your own; got {name!r}."
+        )
     found: object = METRICS.resolve(name)
     if not callable(found):
         raise ArgumentError(f"metrics must be functions of clients and centers; {name!r} is none.")
@@ -258,8 +262,11 @@ def estimator_class(name: str) -> type[Fitted]:
         ArgumentError: there is no such class.
     """
     if name not in ESTIMATORS and ":" not in name:
-        known = ", ".join(one for one in ESTIMATORS if isinstance(ESTIMATORS.find(one), type))
-        raise ArgumentError(f"estimator must be one of {known}, or module:Class of your own; got {name!r}.")
+        raise ArgumentError(
+            "estimator must be one of "
+            + ", ".join(one for one in ESTIMATORS if isinstance(ESTIMATORS.find(one), type))
+            + f", or module:Class of your own; got {name!r}."
+        )
     kind = ESTIMATORS.resolve(name)
     if isinstance(kind, type) and issubclass(kind, FederatedClusterer | FederatedModel):
         return kind

@@ -217,13 +217,13 @@ def _scaled(rows: FloatArray, data: Data) -> FloatArray:
 
 
 def _digest(*arrays: npt.NDArray[np.generic] | None) -> str:
-    digest = hashlib.sha256()
-    for array in arrays:
-        if array is None:
-            digest.update(b"none")
-        else:
-            digest.update(f"{array.dtype.str}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()[:16]
+    pieces = (
+        b"none"
+        if array is None
+        else f"{array.dtype.str}{array.shape}".encode() + np.ascontiguousarray(array).tobytes()
+        for array in arrays
+    )
+    return hashlib.sha256(b"".join(pieces)).hexdigest()[:16]
 
 
 def public_and_own(data: Data, n_rows: int, seed: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:

@@ -83,15 +83,21 @@ def measure(setup: Setup, seed: int, parts: Iterable[str], folder: Path) -> dict
     fitted: list[tuple[Scene, Fitted]] = []
     further: list[Transcript] = []
 
-    def fit() -> Measured:
+    def trained(number: int) -> tuple[Scene, Fitted, float]:
+        """Return the clients, a fit of the same rows by its number, and its seconds; 0 is the cell's own."""
         scene = split(setup.data, _table(setup.data, folder), setup.partition, seed, setup.joining)
-        model = estimator(setup, scene, seed)
+        model = estimator(setup.further(number) if number else setup, scene, seed + _APART * number)
+        rows = scene.grown(number).tables(labelled=isinstance(model, FederatedModel))
         began = time.process_time()
         with warnings.catch_warnings():
             # The warning is suppressed, as the report shows what a fit finds about itself.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            model.fit_clients(gather(scene.tables(labelled=isinstance(model, FederatedModel))))
-        seconds, clients = time.process_time() - began, float(model.federation_.traffic.engine_seconds)
+            model.fit_clients(gather(rows))
+        return scene, model, time.process_time() - began
+
+    def fit() -> Measured:
+        scene, model, seconds = trained(0)
+        clients = float(model.federation_.traffic.engine_seconds)
         central = 0.0
         if isinstance(model, FederatedClusterer):
             scene = scene if model.scaling_ is None else scene.scaled(model.scaling_)
@@ -104,13 +110,7 @@ def measure(setup: Setup, seed: int, parts: Iterable[str], folder: Path) -> dict
     def transcripts() -> list[Transcript]:
         """Return those of as many fits as attacks read together; the first is the cell's own."""
         if not further:
-            scene = split(setup.data, _table(setup.data, folder), setup.partition, seed, setup.joining)
-            for i in range(1, setup.fits[-1]):
-                model = estimator(setup.further(i), scene, seed + _APART * i)
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", ConvergenceWarning)
-                    model.fit_clients(gather(scene.grown(i).tables()))
-                further.append(model.transcript_)
+            further.extend(trained(number)[1].transcript_ for number in range(1, setup.fits[-1]))
         return [fitted[0][1].transcript_, *further]
 
     wanted, found = list(parts), {"fit": _part(fit)}
@@ -265,11 +265,9 @@ def named_metric(name: str, scene: Scene, centers: FloatArray) -> dict[str, floa
     """
     function = metric_function(name)
     parameters = inspect.signature(function).parameters
-    options: dict[str, Any] = {}
-    if "labels" in parameters:
-        if scene.labels is None:
-            return {}
-        options["labels"] = scene.labels
+    if "labels" in parameters and scene.labels is None:
+        return {}
+    options: dict[str, Any] = {"labels": scene.labels} if "labels" in parameters else {}
     if "protocol" in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
         options["protocol"] = "plain"
     value = float(function(scene.clients, centers, **options))

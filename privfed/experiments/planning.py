@@ -16,7 +16,6 @@ import msgspec
 
 from privfed.attacks import ActiveAttack
 from privfed.attacks.base.interface import attack_class
-from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit
 from privfed.core.values.origin import Origin
 from privfed.deep.estimators.base import FederatedModel
 from privfed.errors import ArgumentError, PrivFedError
@@ -138,8 +137,9 @@ def _check_attack_class(attack: Attack) -> None:
         raise ArgumentError(str(error).replace("attack must", "kind must", 1)) from None
     check_parameters(kind, attack.parameters)
     if issubclass(kind, ActiveAttack) and (attack.rounds or attack.colluding):
-        word = "rounds" if attack.rounds else "colluding"
-        raise ArgumentError(f"{word} is for passive attacks; {attack.kind} asks.")
+        raise ArgumentError(
+            f"{'rounds' if attack.rounds else 'colluding'} is for passive attacks; {attack.kind} asks."
+        )
 
 
 def _check_schema(setup: Setup, folder: Path) -> None:
@@ -224,8 +224,10 @@ def _check_fit(setup: Setup, scene: Scene, seed: int) -> None:
         policy=model.policy,
     ).agreed()
     if model.n_clusters > len(scene.pooled):
-        n, got = len(scene.pooled), model.n_clusters
-        raise ArgumentError(f"n_clusters must be at most the {n} rows that clients hold, got {got}.")
+        raise ArgumentError(
+            f"n_clusters must be at most the {len(scene.pooled)} rows that clients hold, got "
+            f"{model.n_clusters}."
+        )
 
 
 def _check_attack(attack: Attack, scene: Scene) -> None:
@@ -302,15 +304,9 @@ def _product(
 def _privacies(guarantee: Guarantee) -> Iterator[CellPrivacy | None]:
     """Yield a guarantee for each epsilon; None for infinity."""
     for epsilon in guarantee.epsilons:
-        if not math.isfinite(epsilon) or guarantee.delta is None:
-            yield None
-        else:
-            yield CellPrivacy(
-                epsilon=float(epsilon),
-                delta=guarantee.delta,
-                unit=Unit(guarantee.unit),
-                neighbours=Neighbours(guarantee.neighbours),
-                noise=Noise(guarantee.noise),
-                mechanism=Mechanism(guarantee.mechanism),
-                seeded=guarantee.seeded,
-            )
+        unbounded = not math.isfinite(epsilon) or guarantee.delta is None
+        yield (
+            None
+            if unbounded
+            else msgspec.convert({**msgspec.to_builtins(guarantee), "epsilon": float(epsilon)}, CellPrivacy)
+        )

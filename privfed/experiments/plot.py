@@ -10,7 +10,6 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
-from matplotlib.ticker import NullLocator
 
 from privfed.errors import ArgumentError, RunFolderError
 from privfed.plot.style import COLOURS, DASHES, MARKERS, Display
@@ -30,7 +29,7 @@ Line = dict[float, Sequence[float]]
 
 
 def read(folder: str | Path) -> pl.DataFrame:
-    """Return the table of a finished study, one row for each fit; `.to_pandas()` makes it pandas'.
+    """Return the table of a finished study, one row for each fit; `pandas.read_csv` reads `study.csv` too.
 
     Columns are the study's axes, `epsilon` (inf without a guarantee), `delta`, `seed`, the cell, and all that
     was measured, with units in brackets.
@@ -41,7 +40,7 @@ def read(folder: str | Path) -> pl.DataFrame:
     path = Path(folder) / TABLE
     if not path.exists():
         raise RunFolderError(f"{folder} holds no {TABLE}; name a folder that 'privfed tradeoff' wrote.")
-    return pl.read_csv(path, infer_schema_length=None)
+    return pl.read_csv(path, infer_schema_length=None, raise_if_empty=False)
 
 
 def band(values: Sequence[float]) -> tuple[float, float, float]:
@@ -52,16 +51,18 @@ def band(values: Sequence[float]) -> tuple[float, float, float]:
     return float(np.median(own)), float(low), float(high)
 
 
-def lines_of(frame: pl.DataFrame, measure: str, *beside: str) -> dict[str, dict[float, list[float]]]:
-    """Return name of each line -> epsilon -> the measure on each seed, where it and those beside are known.
+def lines_of(
+    frame: pl.DataFrame, measure: str, *beside: str, across: str = "epsilon", keys: Sequence[str] = KEYS
+) -> dict[str, dict[float, list[float]]]:
+    """Return name of each line -> value across -> measure on each seed, where it and those beside are known.
 
     What names a line depends on all rows of the frame, so that it has one name for every measure.
     """
-    keys = [one for one in KEYS if frame[one].n_unique() > 1] or [KEYS[0]]
+    keys = [one for one in keys if frame[one].n_unique() > 1] or [keys[0]]
     found: dict[str, dict[float, list[float]]] = {}
     for row in frame.drop_nulls([measure, *beside]).iter_rows(named=True):
         name = ", ".join(row[key] for key in keys if row[key] != "none")
-        found.setdefault(name, {}).setdefault(row["epsilon"], []).append(row[measure])
+        found.setdefault(name, {}).setdefault(row[across], []).append(row[measure])
     return found
 
 
@@ -130,6 +131,7 @@ class BandsDisplay(Display):
         finite = [at for at in all_at if math.isfinite(at)] or [1.0]
         # What has no bound stands at the right end, apart.
         end = 2.5 * finite[-1]
+        ax.update_datalim([(min(at, end), 0.0) for at in all_at], updatey=False)
         for name, line in self.lines.items():
             i = self.names.index(name)
             # Open marks show those below them.
@@ -147,8 +149,7 @@ class BandsDisplay(Display):
                     **style,
                 )
         if self.log and finite[0] > 0.0:
-            ax.set_xscale("log")
-            ax.xaxis.set_minor_locator(NullLocator())
+            ax.set_xscale("log", subs=[])
         if len(all_at) <= MOST_TICKS:
             ax.set_xticks(
                 [min(at, end) for at in all_at], [f"{at:g}".replace("inf", "none") for at in all_at]

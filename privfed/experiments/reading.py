@@ -66,12 +66,9 @@ def read_study(path: Path) -> StudyFile:
     """
     try:
         text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise ArgumentError(f"{path}, line {line}, is not UTF-8 text; save the study as UTF-8.") from None
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise ArgumentError(
-            f"{path} cannot be read ({error.strerror}); name a study's file, or one of privfed's own."
+            f"{path} cannot be read as UTF-8 text ({error}); name a study's file, or one of privfed's own."
         ) from None
     return parse_study(text, path.name)
 
@@ -81,10 +78,8 @@ def parse_study(text: str, name: str) -> StudyFile:
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        found = re.search(r"\(at (?:line (\d+)|end of document)", str(error))
-        line = found.group(1) if found and found.group(1) else len(text.splitlines())
-        reason = str(error).split(" (at ")[0]
-        raise StudyError([f"{name}, line {line}: this is no TOML: {reason}."]) from None
+        where = str(error).replace("at end of document", f"at line {len(text.splitlines())}")
+        raise StudyError([f"{name} is no TOML: {where}."]) from None
     mistakes = Mistakes(name)
     for axis, kind in TABLES.items():
         tables = found if isinstance(found := raw.get(axis), list) else []
@@ -139,10 +134,9 @@ class Mistakes:
 
     def known(self, key: str, names: Iterable[str], known: Collection[str], table: KeyPath) -> None:
         """Add a problem for each name that is not known."""
-        for name in names:
-            if name not in known:
-                listed = ", ".join(sorted(known)) or "none"
-                self.add(f"{key} must be one of {listed}; got {name!r}.", table)
+        listed = ", ".join(sorted(known)) or "none"
+        for name in (one for one in names if one not in known):
+            self.add(f"{key} must be one of {listed}; got {name!r}.", table)
 
     def convert(self, raw: Any, kind: type[msgspec.Struct], table: KeyPath = ()) -> Any:
         """Return a table as a structure, or None after adding what is wrong with it."""

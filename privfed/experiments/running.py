@@ -69,19 +69,13 @@ def missing(plan: Plan, store: Store, retry: bool = False) -> list[Job]:
         store: where results are kept.
         retry: treat parts that failed as missing.
     """
-    done = store.done()
-    jobs = []
-    for seed in plan.seeds:
-        for setup in plan.setups:
-            known = {
-                part
-                for part in setup.parts()
-                if (setup.cell(seed), part) in done and (done[setup.cell(seed), part] or not retry)
-            }
-            parts = tuple(part for part in setup.parts() if part not in known)
-            if parts:
-                jobs.append(Job(setup, seed, parts))
-    return jobs
+    known = {key for key, has_values in store.done().items() if has_values or not retry}
+    jobs = [
+        Job(setup, seed, tuple(part for part in setup.parts() if (setup.cell(seed), part) not in known))
+        for seed in plan.seeds
+        for setup in plan.setups
+    ]
+    return [job for job in jobs if job.parts]
 
 
 def run(plan: Plan, store: Store, jobs: Sequence[Job], workers: int | str, watch: Watcher) -> None:
@@ -128,8 +122,7 @@ def _pooled(
         while waiting or running:
             try:
                 while waiting and len(running) < n_processes:
-                    job = waiting[-1]
-                    running[pool.submit(_work, *_call(job, folder))] = job
+                    running[pool.submit(_work, *_call(waiting[-1], folder))] = waiting[-1]
                     waiting.pop()
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     keep(running[future], _PARTS.decode(future.result()))

@@ -170,7 +170,7 @@ class ClusterMapDisplay(Display):
         ]
         if columns is not None or wide < 3:
             history = history if model.scaling_ is None else model.scaling_.original(history)
-            at = [names.index(one) if one in names else one for one in columns or range(wide)]
+            at: Any = [names.index(one) if one in names else one for one in columns or range(wide)]
             if len(at) != min(wide, 2) or not {*at} <= {*range(wide)}:
                 raise ArgumentError(f"columns must be two of {', '.join(names)}; got {columns}.")
             history, names = history[..., at], [names[i] for i in at]

@@ -100,7 +100,7 @@ class ValidityDisplay(Display):
         panels = [ax]
         if len(self.curves) > 1 and (place := ax.get_subplotspec()) is not None:
             ax.set_axis_off()
-            panels = [ax.figure.add_subplot(one) for one in place.subgridspec(len(self.curves), 1)]
+            panels = [*place.subgridspec(len(self.curves), 1).subplots(squeeze=False).flat]
         for i, (panel, (name, curve)) in enumerate(zip(panels, self.curves.items(), strict=True)):
             numbers, values, best, better = curve
             panel.plot(numbers, values, marker=MARKERS[i], color=COLOURS[0])

@@ -24,12 +24,11 @@ from privfed.core.record.transcript import Transcript
 from privfed.core.stored.encoding import Codec
 from privfed.core.stored.files import Format
 from privfed.errors import ArgumentError, FormatError, RunFolderError
-from privfed.experiments.report.tables import read_results
 from privfed.experiments.running import Store
 from tests.modules import importable
 from tests.some import some
 
-FORMATS = {"run.json", "result.json", "attacks.json", "cells.sqlite", "results.json", "model.npz", FILE}
+FORMATS = {"run.json", "result.json", "attacks.json", "cells.sqlite", "model.npz", FILE}
 
 
 @pytest.fixture(scope="module")
@@ -95,11 +94,6 @@ def a_report(folder: Path, version: int) -> Any:
     return stored(folder, {}, pictured=False)
 
 
-def a_study(folder: Path, version: int) -> Any:
-    (folder / "results.json").write_text(json.dumps({"format": version, "configurations": []}))
-    return read_results(folder)
-
-
 def cells(folder: Path, version: int) -> Any:
     store = Store(folder)
     database = sqlite3.connect(store.path)
@@ -130,7 +124,6 @@ FILES: dict[str, Callable[[Path, int], Any]] = {
     "run.json": a_run,
     "result.json": a_result,
     "attacks.json": a_report,
-    "results.json": a_study,
     "cells.sqlite": cells,
     "model.npz": a_model,
 }

@@ -17,6 +17,7 @@ from privfed.experiments.report.figures import pictures
 def frame(data: str = "iris") -> pl.DataFrame:
     axes = {"sum": ["plain", "masked"], "epsilon": [0.5, 2.0, math.inf], "seed": range(4)}
     found = pl.DataFrame({"data": [data], "partition": ["5 iid"], "algorithm": ["DP"], "defence": ["none"]})
+    found = found.with_columns(kind=pl.lit("iid"), clients=pl.lit(5.0), privacy=pl.lit("some"))
     for name, values in axes.items():
         found = found.join(pl.DataFrame({name: values}), how="cross")
     seed, cost = pl.col("seed"), 10.0 * pl.min_horizontal("epsilon", 9.0)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from dataclasses import asdict, replace
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -17,14 +19,13 @@ from privfed.errors import ArgumentError
 from privfed.experiments.planning import Plan, plan
 from privfed.experiments.plot import TABLE
 from privfed.experiments.reading import StudyError, StudyFile, read_study
-from privfed.experiments.report.advice import answers, to_run
+from privfed.experiments.report.advice import Advice, answers, to_run
 from privfed.experiments.report.claims import SCORED, composed_budgets, lines_of
 from privfed.experiments.report.curves import shown
 from privfed.experiments.report.figures import FOLDER
 from privfed.experiments.report.page import PAGE, write_report
 from privfed.experiments.report.summary import Row, claims_of
-from privfed.experiments.report.tables import Comparison, name_of, read_claims, read_data, read_results
-from privfed.experiments.report.tables import compare as compared
+from privfed.experiments.report.tables import SECONDS, changes, configurations
 from privfed.experiments.running import Store, missing, run
 from privfed.privacy.claim import one_line
 
@@ -49,9 +50,9 @@ def tradeoff(
         raise
     if seeds is not None:
         checked = replace(checked, seeds=list(range(seeds)))
-    n_cells = len(checked.setups) * len(checked.seeds)
     if check:
-        click.echo(f"{checked.file.name} is valid: {len(checked.setups)} configurations, {n_cells} cells")
+        kinds, seeds_each = len(checked.setups), len(checked.seeds)
+        click.echo(f"{checked.file.name} is valid: {kinds} configurations, {kinds * seeds_each} cells")
         return
     out = Path(Path(study).stem) if out is None else out
     if scheduler is not None and jobs is not None:
@@ -95,85 +96,80 @@ def carry_out(checked: Plan, out: Path, workers: int | str, *, retry: bool, quie
             with Progress("cells", quiet) as progress:
                 run(checked, store, jobs, workers, lambda done, of, *_: progress.count("cell", done, of))
         except KeyboardInterrupt:
-            left = len(missing(checked, store, retry))
-            click.echo(f"privfed: stopped; {left} cells are left: the same command continues", err=True)
+            click.echo(
+                f"privfed: stopped; {len(missing(checked, store, retry))} cells are left: the same command "
+                "continues",
+                err=True,
+            )
             raise click.exceptions.Exit(130) from None
         return write_report(out, checked, store)
 
 
 def tell(checked: Plan, rows: list[Row], out: Path, store: Store) -> None:
     """Print the results in a few lines."""
-    failed = sum(len(row.errors) for row in rows)
-    for one in answers(checked, rows):
-        within = f"leakage <= {one.leakage:g} and cost ratio <= {one.score_ratio:g}"
-        found = "none of the measured settings meets these limits"
-        if one.row is not None:
-            size = shown(one.row.stats["bytes"].mean / 1000)
-            found = f"{one.row.setup.title} ({size} kB a client; {one.evidence}; run it {to_run(one.row)})"
-        echo(f"Against {one.adversary}, with {within} on {one.data}: {found}")
-    for line in lines_of(claims_of(rows)):
-        echo(line)
-    for budget in composed_budgets(checked.setups, store.asked()):
-        echo(f"All fits together, {budget}")
-    if claims_of(rows):
-        echo(SCORED)
+    claims, budgets = claims_of(rows), composed_budgets(checked.setups, store.asked())
+    echo(*map(_answered, answers(checked, rows)), *lines_of(claims))
+    echo(*(f"All fits together, {budget}" for budget in budgets), *[SCORED] * bool(claims))
     if unsettled := sum(len(row.unconverged) for row in rows):
         echo(f"{unsettled} fits did not converge: the report says why, and what helps", err=True)
-    if failed:
+    if failed := sum(len(row.errors) for row in rows):
         click.echo(f"{failed} measurements failed: see the report", err=True)
     echo(f"Written: {out / PAGE}, {out / TABLE} (a row a fit), {out / FOLDER} (PDF and SVG), and tables")
 
 
+def _answered(one: Advice) -> str:
+    found = "none of the measured settings meets these limits"
+    if one.row is not None:
+        size = shown(one.row.stats["bytes"].mean / 1000)
+        found = f"{one.row.setup.title} ({size} kB a client; {one.evidence}; run it {to_run(one.row)})"
+    limits = f"leakage <= {one.leakage:g} and cost ratio <= {one.score_ratio:g}"
+    return f"Against {one.adversary}, with {limits} on {one.data}: {found}"
+
+
 def compare(first: Path, second: Path, as_json: bool) -> None:
     """Do the work of `privfed compare`."""
-    found = compared(read_results(first), read_results(second))
-    claims = {str(folder): read_claims(folder) for folder in (first, second)}
-    before, after = read_data(first), read_data(second)
-    others = sorted(name for name in before.keys() & after.keys() if before[name] != after[name])
-    if as_json:
-        answer({**asdict(found), "other_data": others, "claims": claims}, as_json)
-        return
-    _tell(found, first, second)
-    for name in others:
-        click.echo(f"of other data in {second} than in {first}: {name}")
-    _tell_claims(claims)
-
-
-def _tell(found: Comparison, first: Path, second: Path) -> None:
-    for folder, only in ((first, found.only_first), (second, found.only_second)):
-        for name in only:
-            click.echo(f"only in {folder}: {name}")
-    click.echo(f"{found.same} configurations agree in everything but seconds.")
-    if not found.changes:
-        return
-    lines = (
-        (
-            one.configuration,
-            name_of(one.measure),
-            _shown(one.before),
-            _shown(one.after),
-            "" if one.spreads == float("inf") else f"{one.spreads:.1f}",
+    before, after = configurations(first), configurations(second)
+    found, both = changes(before, after), before.keys() & after.keys()
+    only = {"only_first": sorted(before.keys() - both), "only_second": sorted(after.keys() - both)}
+    others = sorted(name for name in both if before[name].data != after[name].data)
+    claims = {
+        str(folder): {name: one.claim for name, one in own.items() if one.claim != one_line(None)}
+        for folder, own in ((first, before), (second, after))
+    }
+    moved = {one.configuration for one in found if not one.measure.endswith(SECONDS)}
+    lines: list[Any] = [
+        f"only in {folder}: {name}"
+        for folder, names in zip((first, second), only.values(), strict=True)
+        for name in names
+    ]
+    lines.append(f"{len(both - moved)} configurations agree in everything but seconds.")
+    if found:
+        head = ("configuration", "measure", str(first), str(second), "spreads")
+        cells = (
+            (one.configuration, one.measure, _shown(one.before), _shown(one.after), _shown(one.spreads))
+            for one in found[:_MOST]
         )
-        for one in found.changes[:_MOST]
+        lines.append(table(head, cells))
+    if len(found) > _MOST:
+        lines.append(f"{len(found) - _MOST} smaller differences are left out; --json has them all.")
+    lines += [f"of other data in {second} than in {first}: {name}" for name in others]
+    claimed = Counter(f"{name}: {claim}." for own in claims.values() for name, claim in own.items())
+    lines += [
+        line if claimed[line] > 1 else f"{folder}, {line}"
+        for folder, own in claims.items()
+        for line in (f"{name}: {claim}." for name, claim in own.items())
+    ]
+    lines = [*dict.fromkeys(lines), *[SCORED] * bool(claimed)]
+    answer(
+        {**only, "changes": [asdict(one) for one in found], "other_data": others, "claims": claims},
+        as_json,
+        *lines,
     )
-    echo(table(("configuration", "measure", str(first), str(second), "spreads"), lines))
-    if len(found.changes) > _MOST:
-        click.echo(f"{len(found.changes) - _MOST} smaller differences are left out; --json has them all.")
-
-
-def _tell_claims(claims: dict[str, dict[str, str]]) -> None:
-    """Print what the private configurations of each study claim; a claim of both is printed once."""
-    none = one_line(None)
-    both = Counter((name, claim) for own in claims.values() for name, claim in own.items() if claim != none)
-    for (name, claim), studies in both.items():
-        where = [folder for folder, own in claims.items() if own.get(name) == claim]
-        click.echo(f"{'' if studies > 1 else where[0] + ', '}{name}: {claim}.")
-    if both:
-        click.echo(SCORED)
 
 
 def _shown(value: float) -> str:
-    return "" if value != value else shown(value)
+    return shown(value) if math.isfinite(value) else ""
 
 
 _MOST = 40
+"""Most differences that are printed."""

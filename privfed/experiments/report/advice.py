@@ -21,7 +21,7 @@ from privfed.experiments.cells import secure_sum
 from privfed.experiments.planning import Plan
 from privfed.experiments.report.curves import Stat
 from privfed.experiments.report.summary import Adversary, Row, adversary_of, attacks_by, scaled
-from privfed.experiments.report.tables import Cell, by_data, scrolled, short, stat
+from privfed.experiments.report.tables import Cell, by_data, grouped, scrolled, short, stat
 from privfed.protocols.secure_sums import by_author
 
 LOOSE = 4.0
@@ -142,14 +142,13 @@ def sees(row: Row, adversary: Adversary) -> Sees:
     protocol = secure_sum(row.setup)
     opened = Sees.TOTALS if protocol.reveals == "sums" else Sees.ANSWERS
     server = protocol.recipient == "server"
-    if adversary is Adversary.OBSERVER:
-        return Sees.MODEL
-    if adversary is Adversary.CLIENTS:
-        return opened if not server or protocol.verified else Sees.CENTERS
-    if adversary is Adversary.HELPED:
+    return {
+        Adversary.OBSERVER: Sees.MODEL,
+        Adversary.CLIENTS: opened if not server or protocol.verified else Sees.CENTERS,
         # A client's key opens the uploads that the server relays.
-        return Sees.ANSWERS if protocol.one_key else opened
-    return opened if server else Sees.NOTHING
+        Adversary.HELPED: Sees.ANSWERS if protocol.one_key else opened,
+        Adversary.SERVER: opened if server else Sees.NOTHING,
+    }[adversary]
 
 
 def barred(row: Row, adversary: Adversary) -> str:
@@ -183,14 +182,11 @@ def measured(row: Row, adversary: Adversary) -> Measured | None:
     left = _left(tried)
     if sees(row, adversary) in (Sees.TOTALS, Sees.ANSWERS):
         left = [*left, *scaled(row.setup)]
-    if leakage is not None and leakage.mean > 0.0:
-        evidence = Evidence.FOUND
-    elif sees(row, adversary) is Sees.NOTHING:
-        evidence = Evidence.NOTHING_SHOWN
-    else:
-        # An attack that had nothing to read, failed or could not tell says nothing of what was shown.
-        failed = any(name in attacks_by(adversary, row.setup.attacks) for _, name, _ in row.errors)
-        evidence = Evidence.OPEN if ran and not left and not failed else Evidence.IN_PART
+    # An attack that had nothing to read, failed or could not tell says nothing of what was shown.
+    failed = any(name in attacks_by(adversary, row.setup.attacks) for _, name, _ in row.errors)
+    evidence = Evidence.OPEN if ran and not left and not failed else Evidence.IN_PART
+    evidence = Evidence.NOTHING_SHOWN if sees(row, adversary) is Sees.NOTHING else evidence
+    evidence = Evidence.FOUND if leakage is not None and leakage.mean > 0.0 else evidence
     return Measured(evidence, leakage, in_words(left), ran, tuple(name for name in tried if name not in ran))
 
 
@@ -231,9 +227,8 @@ def advise(
         return Advice(data, adversary, leakage, score_ratio)
     _, i, found = min(ranked, key=lambda one: one[:2])
     row = rows[i]
-    equal = [one for one in rows if one.same_as is not None and one.same_as.id == row.id]
     caveats = _caveats(row, found, adversary, leakage, score_ratio)
-    caveats += [f"{one.name} {one.same_as}" for one in equal]
+    caveats += [f"{one.name} {one.same_as}" for one in rows if one.same_as and one.same_as.id == row.id]
     return Advice(data, adversary, leakage, score_ratio, row, found.evidence, tuple(caveats))
 
 
@@ -364,16 +359,14 @@ def advised(rows: Sequence[Row], advice: Sequence[Advice]) -> str:
 
 def _views(rows: Sequence[Row]) -> str:
     """Return a table of what each adversary sees of each configuration, and what its attacks came to."""
-    known, name = adversaries(rows), short(rows)
+    known = adversaries(rows)
 
     def said(row: Row, one: Adversary) -> str:
         found, refused = measured(row, one), barred(row, one)
         came = [] if one not in known else ["not attacked" if found is None else found.evidence]
         return "; ".join([sees(row, one), *came, *([f"never advised: {refused}"] if refused else [])])
 
-    lines = (
-        (f"#{i}", name(row), *(said(row, one) for one in Adversary)) for i, row in enumerate(rows, start=1)
-    )
     left = " or ".join(one for one in Adversary if one not in known)
-    unmeasured = f"<p>No attack of this study is by {left}: nothing is advised there.</p>" if left else ""
-    return f"<h3>Who sees what</h3>{scrolled(('', 'configuration', *Adversary), lines)}{unmeasured}"
+    unmeasured = f"No attack of this study is by {left}: nothing is advised there." if left else ""
+    lines = ((i, tuple(said(row, one) for one in Adversary)) for i, row in enumerate(rows, start=1))
+    return grouped(lines, [*Adversary], "Who sees what", unmeasured)

@@ -176,24 +176,25 @@ def saw(row: Row) -> dict[str, str]:
     protocol = secure_sum(row.setup)
     learnt = "models" if issubclass(estimator_class(row.setup.estimator), FederatedModel) else "centroids"
     totals = SIGHTS[row.reveals].whole if row.reveals in SIGHTS else row.reveals
-    if row.recipient == "server":
-        server = f"every question, and {totals}"
-        clients = f"the questions, which hold the {learnt} of each round, and its own answers"
-        if protocol.verified:
-            clients += f"; besides, as totals are verified, {totals}"
-    else:
-        server = "who took part and the lengths of messages; no question, no total"
-        clients = f"the questions and {totals}"
-    assumed = str(protocol.assumptions)
-    noise = row.setup.privacy
+    besides = f"; besides, as totals are verified, {totals}" if protocol.verified else ""
+    server, clients = (
+        (
+            f"every question, and {totals}",
+            f"the questions, which hold the {learnt} of each round, and its own answers{besides}",
+        )
+        if row.recipient == "server"
+        else (
+            "who took part and the lengths of messages; no question, no total",
+            f"the questions and {totals}",
+        )
+    )
+    noise, assumed = row.setup.privacy, str(protocol.assumptions)
+    if noise is not None and protocol.reveals == "contributions":
+        assumed = "each client draws the whole noise by itself; its answers protect its rows by nothing else"
     if noise is not None:
         kind = "seeded noise: nobody is protected here" if noise.seeded else "claimed"
         whose = "it noised the totals itself," if noise.noise == Noise.SERVER else "answers carry noise"
         server += f"; {whose} for epsilon {noise.epsilon:g} of one {noise.unit} ({kind})"
-        if protocol.reveals == "contributions":
-            assumed = (
-                "each client draws the whole noise by itself; its answers protect its rows by nothing else"
-            )
     if by_author(protocol):
         server, clients, assumed = declared(server), declared(clients), declared(assumed)
     return {

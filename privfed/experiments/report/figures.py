@@ -40,16 +40,22 @@ class Picture:
         for one in self.panels:
             one.size = (max(WIDE / self.columns, 2.2), 2.3)
         figure = figure_of(*self.panels, columns=self.columns)
-        found: dict[str, Any] = {}
-        title = ""
-        for ax in figure.axes:
-            found |= {label: handle for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-            if (legend := ax.get_legend()) is not None:
-                title = title or legend.get_title().get_text()
-                legend.remove()
+        drawn = [zip(*ax.get_legend_handles_labels(), strict=True) for ax in figure.axes]
+        found: dict[str, Any] = {label: handle for own in drawn for handle, label in own}
+        legends = [own for ax in figure.axes if (own := ax.get_legend()) is not None]
+        title = next((own.get_title().get_text() for own in legends), "")
+        for own in legends:
+            own.remove()
         columns = max(1, min(4, 100 // max(map(len, found), default=1)))
-        text: dict[str, Any] = {"title": title, "title_fontsize": 7, "ncols": columns}
-        figure.legend(found.values(), list(found), loc="outside lower center", fontsize=7, **text)
+        figure.legend(
+            found.values(),
+            list(found),
+            loc="outside lower center",
+            fontsize=7,
+            title=title,
+            title_fontsize=7,
+            ncols=columns,
+        )
         figure.set_figheight(figure.get_figheight() + 0.3 + 0.16 * len(found) / columns)
         return figure
 
@@ -57,19 +63,28 @@ class Picture:
 def pictures(rows: Sequence[Row], frame: pl.DataFrame) -> list[Picture]:
     """Return the figures of a study, the trade-off first; those without anything to show are left out."""
     groups = [own for _, own in frame.group_by("data", "partition", maintain_order=True)]
-    leaks = [(row, title, one) for row in rows for title, one in row.leaks.items()]
-    fits = [(row, title, one) for row in rows for title, one in row.fits.items()]
-    costs = [(row, "cost over the rounds", row.convergence) for row in rows if row.convergence is not None]
-    seen = "Recovered by each attack from what its party saw up to each round."
-    pooled = "From so many fits of the same rows together, with a seed each. Rows that joined stand apart."
-    started = "Cost of the centers after each round, relative to central k-means; round 0 is the start."
     found = (
         _over_epsilon(groups),
         _against_cost(groups),
-        _curves("rounds", seen, "rounds seen", "recovered", leaks),
-        _curves("fits", pooled, "fits seen", "recovered", fits),
-        _curves("convergence", started, "round", COST, costs),
-        _over_clients(rows),
+        _curves(
+            "rounds",
+            "Recovered by each attack from what its party saw up to each round.",
+            ("rounds seen", "recovered"),
+            [(row, title, one) for row in rows for title, one in row.leaks.items()],
+        ),
+        _curves(
+            "fits",
+            "From so many fits of the same rows together, with a seed each. Rows that joined stand apart.",
+            ("fits seen", "recovered"),
+            [(row, title, one) for row in rows for title, one in row.fits.items()],
+        ),
+        _curves(
+            "convergence",
+            "Cost of the centers after each round, relative to central k-means; round 0 is the start.",
+            ("round", COST),
+            [(row, "cost over the rounds", one) for row in rows if (one := row.convergence) is not None],
+        ),
+        _over_clients(frame),
     )
     return [one for one in found if one is not None and one.panels]
 
@@ -123,7 +138,9 @@ def _against_cost(groups: Sequence[pl.DataFrame]) -> Picture:
     return Picture("leakage-against-cost", about, panels, min(len(panels), MOST_COLUMNS))
 
 
-def _curves(name: str, about: str, across: str, up: str, curves: Sequence[tuple[Row, str, Curve]]) -> Picture:
+def _curves(
+    name: str, about: str, axes: tuple[str, str], curves: Sequence[tuple[Row, str, Curve]]
+) -> Picture:
     """Return curves over rounds or fits: a panel for each title, data set and algorithm."""
     groups: dict[str, list[tuple[Row, Curve]]] = {}
     for row, title, curve in curves:
@@ -138,26 +155,22 @@ def _curves(name: str, about: str, across: str, up: str, curves: Sequence[tuple[
             for row, one in own
         }
     names = list(dict.fromkeys(line for own in panels.values() for line in own))
-    shown = [BandsDisplay(own, across, up, names, where, log=False) for where, own in panels.items()]
+    shown = [BandsDisplay(own, *axes, names, where, log=False) for where, own in panels.items()]
     return Picture(name, about, shown, min(len(shown), MOST_COLUMNS))
 
 
-def _over_clients(rows: Sequence[Row]) -> Picture:
+def _over_clients(frame: pl.DataFrame) -> Picture:
     """Return leakage and bytes over the number of clients, for each data set on which it varies."""
-    panels = []
-    for data in dict.fromkeys(row.setup.labels["data"] for row in rows):
-        for measure in (LEAKAGE, "bytes"):
-            lines: dict[str, Line] = {}
-            for row in rows:
-                labels, how = row.setup.labels, row.setup.partition.kind
-                if labels["data"] == data and how != "given" and {measure, "clients"} <= row.stats.keys():
-                    named = [labels[axis] for axis in ("algorithm", "sum", "privacy", "defence")]
-                    line = ", ".join([*(one for one in named if one != "none"), how])
-                    lines.setdefault(line, {})[row.stats["clients"].mean] = row.stats[measure].values
-            lines = {name: own for name, own in lines.items() if len(own) > 1}
-            if lines:
-                unit = "bytes of a client" if measure == "bytes" else measure
-                panels.append(BandsDisplay(lines, "clients", unit, title=data))
+    keys = ("algorithm", "sum", "privacy", "defence", "kind")
+    parted = frame.filter(pl.col("kind") != "given")
+    panels = [
+        BandsDisplay(lines, "clients", unit, title=data)
+        for (data,), own in parted.group_by("data", maintain_order=True)
+        for measure, unit in ((LEAKAGE, LEAKAGE), ("bytes [B]", "bytes of a client"))
+        if measure in own.columns
+        for found in (lines_of(own, measure, across="clients", keys=keys),)
+        if (lines := {name: line for name, line in found.items() if len(line) > 1})
+    ]
     return Picture("clients", "Leakage, and what one client sends and receives.", panels, min(len(panels), 2))
 
 

@@ -1,6 +1,6 @@
 "use strict";
 // The table of all configurations: click a head to sort by it, type to keep the rows that hold every word.
-const table = document.getElementById("all");
+const table = document.querySelector("table.all");
 if (table) {
   const body = table.tBodies[0];
   const value = (row, column) => {
@@ -12,9 +12,13 @@ if (table) {
     // Cells without a number stand below those with one, whichever way the column is sorted.
     return String(a).localeCompare(String(b), undefined, { numeric: true });
   };
-  table.tHead.querySelectorAll("button").forEach((button, column) => {
+  table.tHead.querySelectorAll("th").forEach((head, column) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...head.childNodes);
+    head.append(button);
+    head.classList.toggle("number", body.rows[0].cells[column].classList.contains("number"));
     button.addEventListener("click", () => {
-      const head = button.closest("th");
       const up = head.getAttribute("aria-sort") !== "ascending";
       table.tHead.querySelectorAll("th").forEach((other) => other.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", up ? "ascending" : "descending");

@@ -8,8 +8,8 @@ again from what is stored.
 from __future__ import annotations
 
 import platform
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.metadata import version
 from importlib.resources import files
@@ -31,6 +31,7 @@ from privfed.experiments.report.tables import (
     axes,
     by_data,
     columns,
+    grouped,
     listed,
     long_form,
     name_of,
@@ -156,7 +157,10 @@ def found_in(rows: Sequence[Row]) -> list[str]:
             known = sorted((row.stats[measure].mean, i, label(row)) for i, row in own if measure in row.stats)
             if known:
                 (low, i, best), (high, j, worst) = known[0], known[-1]
-                ends.append(f"{what} {shown(low, 3)} (#{i} {best}) to {shown(high, 3)} (#{j} {worst})")
+                ends_at = f"{shown(low, 3)} (#{i} {best}) to {shown(high, 3)} (#{j} {worst})"
+                ends.append(
+                    f"{what} {ends_at if low < high else f'{shown(low, 3)} wherever it was measured'}"
+                )
         if len(ends) > 1:
             said.append(f"{', '.join(ends)}.")
     return said
@@ -167,11 +171,10 @@ def _matrix(rows: Sequence[Row]) -> str:
     tables = ""
     for name, own in by_data(rows):
         attacks = list(dict.fromkeys(attack for _, row in own for attack in row.attacks))
-        if len(attacks) < 2:
-            continue
         name_of_row = short([row for _, row in own])
         lines = ((f"#{i}", name_of_row(row), *(_gain(row, one) for one in attacks)) for i, row in own)
-        tables += scrolled(("", "configuration", *attacks), lines, about=f"<h3>{escape(name)}</h3>")
+        if len(attacks) > 1:
+            tables += scrolled(("", "configuration", *attacks), lines, about=f"<h3>{escape(name)}</h3>")
     if tables:
         tables = (
             "<p>What each attack gained over the same attacker without access: (headline - baseline) / (1 - "
@@ -187,34 +190,26 @@ def _gain(row: Row, attack: str) -> str:
     gain = row.stats.get(f"{attack}: advantage")
     if gain is None:
         return number("")
-    ended = row.status(attack)
-    remark = f" ({ended})" if ended != Status.FOUND else ""
+    remark = "" if (ended := row.status(attack)) == Status.FOUND else f" ({ended})"
     shade = f' style="background: rgb(213 94 0 / {gain.mean * 0.6:.2f})"'
     return number(f"{stat(row, f'{attack}: advantage')}{remark}", shade)
 
 
-def _listed(said: Iterable[tuple[int, tuple[str, ...]]], head: Sequence[str], title: str, text: str) -> str:
-    """Return a table of what was said of configurations, each once, with their numbers last."""
-    found: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for i, cells in said:
-        found[cells].append(i)
-    lines = ((*cells, listed(numbers)) for cells, numbers in found.items())
-    return scrolled((*head, "configurations"), lines, about=f"<h3>{title}</h3><p>{text}</p>")
-
-
 def _silent(rows: Sequence[Row]) -> str:
     """Return what attacks had nothing to work on, and what was shown and read by none."""
-    numbered = list(enumerate(rows, start=1))
     nothing = [
-        (i, (name, why)) for i, row in numbered for name, own in row.not_applicable.items() for why in own
+        (i, (name, why))
+        for i, row in enumerate(rows, start=1)
+        for name, own in row.not_applicable.items()
+        for why in own
     ]
-    unread = [(i, (in_words([one]),)) for i, row in numbered for one in row.unread]
-    return _listed(
+    unread = [(i, (in_words([one]),)) for i, row in enumerate(rows, start=1) for one in row.unread]
+    return grouped(
         nothing,
         ("attack", "why"),
         "Not applicable",
         "These attacks had nothing to work on. No leakage rests on them.",
-    ) + _listed(
+    ) + grouped(
         unread,
         ("sums",),
         "Shown, and read by no attack",
@@ -231,34 +226,29 @@ def _composed_budgets(budgets: Sequence[ComposedBudget]) -> str:
 
 
 def _table(plan: Plan, rows: Sequence[Row]) -> str:
+    """Return the table of all configurations, which the page's script sorts and filters, and what ran."""
     measures, differing = columns(plan.file.study, rows), axes(rows)
-    remarked = any(map(remarks, rows))
-    head = "".join(
-        f"<th{' class=number' if name in measures or name == '#' else ''}>"
-        f'<button type="button">{escape(name_of(name))}</button></th>'
-        for name in ("#", *differing, *measures, *(["remarks"] if remarked else []), "cells")
-    )
-    lines, ran = "", defaultdict[str, list[int]](list)
-    for i, row in enumerate(rows, start=1):
-        labels = "".join(f"<td>{escape(row.setup.labels[axis])}</td>" for axis in differing)
-        figures = "".join(number(stat(row, name)) for name in measures)
-        cells = " ".join(f"<code>{cell}</code>" for cell in row.cells.values())
-        remark = f"<td>{escape(remarks(row))}</td>" if remarked else ""
-        lines += (
-            f'<tr id="c-{row.id}"><td class="number">{i}</td>{labels}{figures}{remark}<td>{cells}</td></tr>'
+    remarked = ["remarks"] * any(map(remarks, rows))
+    lines = (
+        (
+            number(str(i)),
+            *(row.setup.labels[axis] for axis in differing),
+            *(number(stat(row, name)) for name in measures),
+            *(remarks(row) for _ in remarked),
+            Cell(f"<td>{' '.join(f'<code>{cell}</code>' for cell in row.cells.values())}</td>"),
         )
-        ran[row.ran].append(i)
-    facts = "".join(
-        f"<dt>{listed(numbers)}</dt><dd><code>{escape(text)}</code></dd>"
-        for text, numbers in ran.items()
-        if text
+        for i, row in enumerate(rows, start=1)
     )
+    ran = [
+        (i, (Cell(f"<td><code>{escape(row.ran)}</code></td>"),))
+        for i, row in enumerate(rows, start=1)
+        if row.ran
+    ]
     return (
         '<p><label for="filter">Keep the rows with every one of these words:</label><br>'
         '<input id="filter" type="search" autocomplete="off"></p>'
-        f'<div class="scroll"><table id="all"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{lines}</tbody></table></div>"
-        + (f"<h3>What ran, whatever it is called</h3><dl>{facts}</dl>" if facts else "")
+        + scrolled(("#", *differing, *map(name_of, measures), *remarked, "cells"), lines, "all")
+        + grouped(ran, ("algorithm",), "What ran, whatever it is called", "")
         + f"<details><summary>What the words mean</summary>{_facts(MEANINGS)}</details>"
     )
 
@@ -300,13 +290,11 @@ def _attacks(plan: Plan) -> str:
     lists = ""
     for attack in plan.file.study.attack:
         kind = attack_class(attack.kind)
-        seen = f"what the {attack.party} saw of the run"
-        if issubclass(kind, ActiveAttack):
-            seen = f"answers to {attack.budget} questions of its own"
+        asks = f"answers to {attack.budget} questions of its own"
         facts = {
             "from": kind.paper,
             "attacker": kind.adversary,
-            "sees": seen,
+            "sees": asks if issubclass(kind, ActiveAttack) else f"what the {attack.party} saw of the run",
             "knows besides": kind.prior,
             "stopped by": kind.defence,
         }
@@ -329,9 +317,8 @@ def _failures(rows: Sequence[Row]) -> str:
 
 
 def _origin(plan: Plan, rows: Sequence[Row]) -> str:
-    versions = {"privfed": __version__, "Python": platform.python_version()}
-    versions |= {name: version(name) for name in LIBRARIES}
-    libraries = ", ".join(f"{name} {number}" for name, number in versions.items())
+    versions = [f"privfed {__version__}", f"Python {platform.python_version()}"]
+    libraries = ", ".join([*versions, *(f"{name} {version(name)}" for name in LIBRARIES)])
     noted = "".join(
         f"<li>{escape(note)}</li>" for note in sorted({note for row in rows for note in row.notes})
     )

@@ -48,9 +48,8 @@ class Adversary(StrEnum):
 
 def adversary_of(attack: Attack) -> Adversary:
     """Return who carries out an attack of a study."""
-    if attack.party == "server":
-        return Adversary.HELPED if attack.colluding else Adversary.SERVER
-    return Adversary.CLIENTS if attack.party == "clients" else Adversary.OBSERVER
+    server = Adversary.HELPED if attack.colluding else Adversary.SERVER
+    return {"server": server, "clients": Adversary.CLIENTS, "observer": Adversary.OBSERVER}[attack.party]
 
 
 def attacks_by(adversary: Adversary, attacks: Sequence[Attack]) -> list[str]:
@@ -307,14 +306,11 @@ def marked(rows: Sequence[Row]) -> list[Row]:
     first: dict[Hashable, Row] = {}
     found = []
     for row in rows:
-        same = None
         results = (computation(row.setup, ""), *sorted(row.outcomes.items())) if row.outcomes else None
         computed = computation(row.setup, row.ran) if row.ran else None
-        for key in filter(None, (results, computed)):
-            other = first.setdefault(key, row)
-            if other is not row:
-                same = Same(other.id, other.name, key is computed)
-        found.append(replace(row, same_as=same))
+        equal = [(first.setdefault(key, row), key is computed) for key in (computed, results) if key]
+        same = (Same(other.id, other.name, exact) for other, exact in equal if other is not row)
+        found.append(replace(row, same_as=next(same, None)))
     return found
 
 

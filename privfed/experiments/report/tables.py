@@ -11,19 +11,19 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import polars as pl
+import polars.selectors as cs
 
-from privfed.core.stored.files import Format, rewrite
+from privfed.core.stored.files import rewrite
 from privfed.errors import RunFolderError
 from privfed.experiments.cells import AXES
 from privfed.experiments.planning import Plan
-from privfed.experiments.plot import TABLE
+from privfed.experiments.plot import TABLE, read
 from privfed.experiments.report.claims import SCORED, ComposedBudget
-from privfed.experiments.report.curves import Stat, shown
+from privfed.experiments.report.curves import Stat
 from privfed.experiments.report.summary import COSTS, Row, claims_of, metric_column, plain
 from privfed.experiments.study import MEASURES, Study
-from privfed.privacy.claim import PrivacySpent, one_line
+from privfed.privacy.claim import one_line
 from privfed.version import __version__
 
 NAMES = {
@@ -39,25 +39,24 @@ NAMES = {
 }
 """Names of measures in tables, where they differ from those in the results."""
 
+SECONDS = " [s]"
 UNITS = {name: " [B]" for name in ("bytes", "bytes_up", "bytes_down")}
-UNITS |= {name: " [s]" for name in ("client_seconds", "server_seconds")}
+UNITS |= {name: SECONDS for name in ("client_seconds", "server_seconds")}
 """Units of measures, which stand in the heads of `study.csv`."""
 
 RESULTS_FILE = "results.json"
-RESULTS = Format(name=RESULTS_FILE, version=2, again="write it anew with 'privfed tradeoff'")
+BESIDE = ("data hash", "privacy claim")
+"""Columns of `study.csv` that are compared beside the measures."""
+
 SAME = 1e-9
 """Relative difference below which measures count as equal, as rounding differs between machines."""
-
-Configurations = dict[tuple[str, ...], dict[str, Any]]
 
 
 def figure(value: float, sd: float, n: int, row: Row, name: str) -> str:
     """Return a measured number as HTML with its origin."""
-    text = str(Stat(value, sd, n)) if not math.isnan(sd) else shown(value)
-    cells = " ".join(row.cells.values())
     return (
         f'<data value="{value!r}" data-id="{row.id}" data-name="{escape(name)}" '
-        f'title="{n or len(row.cells)} cells: {cells}">{text}</data>'
+        f'title="{n or len(row.cells)} cells: {" ".join(row.cells.values())}">{Stat(value, sd, n)}</data>'
     )
 
 
@@ -100,6 +99,15 @@ def scrolled(head: Sequence[str], rows: Iterable[Iterable[object]], kind: str = 
 def listed(numbers: Iterable[int]) -> str:
     """Return row numbers as the report shows them."""
     return ", ".join(f"#{i}" for i in numbers)
+
+
+def grouped(said: Iterable[tuple[int, tuple[str, ...]]], head: Sequence[str], title: str, text: str) -> str:
+    """Return a table of what was said of configurations, each once, with their numbers last."""
+    found: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for i, cells in said:
+        found[cells].append(i)
+    lines = ((*cells, listed(numbers)) for cells, numbers in found.items())
+    return scrolled((*head, "configurations"), lines, about=f"<h3>{title}</h3><p>{text}</p>")
 
 
 def remarks(row: Row) -> str:
@@ -167,7 +175,7 @@ def write_tables(
     study = plan.file.study
     rewrite(folder / TABLE, long_form(rows).write_csv().encode())
     document = {
-        "format": RESULTS.version,
+        "format": 2,
         "study": study.name,
         "about": study.about,
         "privfed": __version__,
@@ -181,13 +189,12 @@ def write_tables(
     cells = [[row.setup.labels[axis] for axis in axes(rows)] for row in rows]
     figures = [[str(row.stats.get(name, "")) for name in columns(study, rows)] for row in rows]
     claims = [f"{name}: {claim.line}." for name, claim in claims_of(rows).items()]
-    claims += [SCORED] if claims else []
     remarked = [
         f"{', '.join(own)}: {said}." for own, row in zip(cells, rows, strict=True) if (said := remarks(row))
     ]
     texts = {
         RESULTS_FILE: json.dumps(document, indent=2) + "\n",
-        "table.tex": _latex(study.name, head, cells, figures, claims)
+        "table.tex": _latex(study.name, head, cells, figures, [*claims, *[SCORED] * bool(claims)])
         + "".join(f"\n% {line}\n" for line in remarked),
     }
     for name, text in texts.items():
@@ -203,6 +210,7 @@ def long_form(rows: Sequence[Row]) -> pl.DataFrame:
         | {"epsilon": math.inf if row.setup.privacy is None else row.setup.privacy.epsilon}
         | {"delta": None if row.setup.privacy is None else row.setup.privacy.delta}
         | {"seed": seed, "cell": row.setup.cell(seed)}
+        | {"data hash": row.setup.digest, "kind": row.setup.partition.kind}
         | {head: own.get(name) for name, head in heads.items() if name != "epsilon"}
         | {"privacy claim": one_line(row.claim), "remarks": remarks(row)}
         for row in rows
@@ -223,9 +231,10 @@ def _latex(
         " & ".join(map(_escaped, head)) + " \\\\",
         "\\midrule",
     ]
-    for own, values in zip(cells, figures, strict=True):
-        numbers = [f"${value.replace('±', chr(92) + 'pm')}$" if value else "" for value in values]
-        lines.append(" & ".join([*map(_escaped, own), *numbers]) + " \\\\")
+    numbers = [[f"${one.replace('±', chr(92) + 'pm')}$" if one else "" for one in own] for own in figures]
+    lines += [
+        " & ".join([*map(_escaped, own), *more]) + " \\\\" for own, more in zip(cells, numbers, strict=True)
+    ]
     said = [f"\\par{{\\footnotesize {_escaped(note)}}}" for note in notes]
     return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", *said, "\\end{table}", ""])
 
@@ -235,12 +244,21 @@ def _escaped(text: str) -> str:
 
 
 @dataclass(frozen=True)
+class Configuration:
+    """Holds what is compared of a configuration: its figures, the hash of its data, and what it claims."""
+
+    stats: dict[str, Stat]
+    data: str
+    claim: str
+
+
+@dataclass(frozen=True)
 class Change:
     """Describes a measure that differs between two studies.
 
     Args:
         configuration: labels of the configuration in one line.
-        measure: name of the measure.
+        measure: name of the measure, as in `study.csv`.
         before: mean in the first study.
         after: mean in the second study.
         spreads: difference in units of both standard deviations combined; infinite without any.
@@ -253,98 +271,38 @@ class Change:
     spreads: float
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Holds the differences between two studies.
-
-    Args:
-        only_first: labels of configurations that only the first study has.
-        only_second: labels of configurations that only the second study has.
-        same: number of configurations that agree in every measure except seconds.
-        changes: all measures that differ, largest difference first; seconds only beyond two spreads.
-    """
-
-    only_first: list[str]
-    only_second: list[str]
-    same: int
-    changes: list[Change]
-
-
-def read_results(folder: Path) -> Configurations:
-    """Read the measures of each configuration of a study's folder, by the configuration's labels.
+def configurations(folder: Path) -> dict[str, Configuration]:
+    """Return the configurations of a study's folder by their labels in one line.
 
     Raises:
-        RunFolderError: the folder holds no finished study, or its results are damaged or of another format.
+        RunFolderError: the folder holds no finished study, or its table is damaged or of another privfed.
     """
-    return {labels: stats for labels, (stats, _, _) in _read(folder).items()}
-
-
-def read_data(folder: Path) -> dict[str, str]:
-    """Return the hash of each configuration's data, by its labels in one line; none where no hash is kept.
-
-    Raises:
-        RunFolderError: as `read_results`.
-    """
-    return {" / ".join(labels): digest for labels, (_, _, digest) in _read(folder).items() if digest}
-
-
-def read_claims(folder: Path) -> dict[str, str]:
-    """Return what is claimed of the differential privacy of each configuration, by its labels in one line.
-
-    Raises:
-        RunFolderError: as `read_results`.
-    """
-    return {" / ".join(labels): one_line(claim) for labels, (_, claim, _) in _read(folder).items()}
-
-
-def _read(folder: Path) -> dict[tuple[str, ...], tuple[dict[str, Any], PrivacySpent | None, str]]:
-    try:
-        document = msgspec.json.decode((folder / RESULTS_FILE).read_bytes())
-        RESULTS.check(document.get("format", 1), folder / RESULTS_FILE)
-        return {
-            tuple(one["labels"].values()): (
-                dict(one["stats"]),
-                None if one["privacy"] is None else PrivacySpent.from_dict(one["privacy"]),
-                str(one.get("data", "")),
-            )
-            for one in document["configurations"]
-        }
-    except OSError:
+    frame = read(folder)
+    if not {*AXES, *BESIDE} <= {*frame.columns}:
         raise RunFolderError(
-            f"{folder} holds no {RESULTS_FILE}; name a folder that 'privfed tradeoff' wrote."
-        ) from None
-    except (msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError):
-        raise RunFolderError(
-            f"{folder / RESULTS_FILE} is damaged; write it again with 'privfed tradeoff'."
-        ) from None
-
-
-def compare(first: Configurations, second: Configurations) -> Comparison:
-    """Compare two studies, configuration by configuration."""
-    found = {
-        labels: _changes(labels, first[labels], second[labels]) for labels in first.keys() & second.keys()
-    }
-    changes = [one for own in found.values() for one in own]
-    return Comparison(
-        sorted(" / ".join(labels) for labels in first.keys() - second.keys()),
-        sorted(" / ".join(labels) for labels in second.keys() - first.keys()),
-        sum(all(one.measure.endswith("_seconds") for one in own) for own in found.values()),
-        sorted(changes, key=lambda one: (-one.spreads, one.configuration, one.measure)),
-    )
-
-
-def _changes(labels: Sequence[str], first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Change]:
-    found = []
-    for measure in first.keys() | second.keys():
-        before, after = first.get(measure), second.get(measure)
-        a, b = (math.nan if one is None else float(one["mean"]) for one in (before, after))
-        if math.isclose(a, b, rel_tol=SAME, abs_tol=1e-12):
-            continue
-        spread = math.hypot(
-            *(one["sd"] for one in (before, after) if one is not None and one["sd"] is not None)
+            f"{folder / TABLE} is damaged, or of another privfed; write it with 'privfed tradeoff'."
         )
-        spreads = abs(a - b) / spread if spread > 0 and math.isfinite(a - b) else math.inf
-        # Seconds are never the same twice.
-        if not measure.endswith("_seconds") or spreads > 2:
-            found.append(Change(" / ".join(labels), measure, a, b, spreads))
-    return found
+    measures = frame.select(cs.numeric().exclude("seed", "epsilon", "delta")).columns
+    return {
+        " / ".join(map(str, labels)): Configuration(
+            {name: Stat.of(own[name].drop_nulls().to_list()) for name in measures if own[name].count()},
+            *(str(own[name][0]) for name in BESIDE),
+        )
+        for labels, own in frame.group_by(AXES, maintain_order=True)
+    }
+
+
+def changes(first: Mapping[str, Configuration], second: Mapping[str, Configuration]) -> list[Change]:
+    """Return all measures that differ, largest difference first; seconds only beyond two spreads."""
+    found, none = [], Stat(math.nan, math.nan, 0)
+    for labels in first.keys() & second.keys():
+        before, after = first[labels].stats, second[labels].stats
+        for measure in before.keys() | after.keys():
+            a, b = before.get(measure, none), after.get(measure, none)
+            spread = math.hypot(*(one.sd for one in (a, b) if not math.isnan(one.sd)))
+            spreads = abs(a.mean - b.mean) / spread if spread > 0 and a.n and b.n else math.inf
+            # Seconds are never the same twice.
+            same = math.isclose(a.mean, b.mean, rel_tol=SAME, abs_tol=1e-12)
+            if not same and (not measure.endswith(SECONDS) or spreads > 2):
+                found.append(Change(labels, measure, a.mean, b.mean, spreads))
+    return sorted(found, key=lambda one: (-one.spreads, one.configuration, one.measure))

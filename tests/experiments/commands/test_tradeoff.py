@@ -79,7 +79,7 @@ def test_check_lists_all_mistakes(invoke, failing, study: Path, tmp_path: Path) 
     assert f"{told} There are 1 more" in failing("tradeoff", study)
     study.write_text(STUDY + "x = ")
     said = invoke("tradeoff", study, "--check", exit_code=2).stderr
-    assert said == "privfed: error: wine.toml, line 17: this is no TOML: Invalid value.\n"
+    assert said == "privfed: error: wine.toml is no TOML: Invalid value (at line 17).\n"
 
 
 @pytest.mark.parametrize(
@@ -101,9 +101,10 @@ def test_wrong_studies_and_folders_give_one_line(failing, study: Path, tmp_path:
     assert "there is no study 'nothing'" in failing("tradeoff", "nothing")
     study.write_text(STUDY)
     assert "is a file" in failing("tradeoff", study, "--out", study)
-    assert "holds no results.json" in failing("compare", tmp_path, tmp_path)
-    (tmp_path / "results.json").write_text("[]")
-    assert "is damaged" in failing("compare", tmp_path, tmp_path)
+    assert "holds no study.csv" in failing("compare", tmp_path, tmp_path)
+    for damaged in ("", "[]", "data,partition\nwine,4 iid\n"):
+        (tmp_path / "study.csv").write_text(damaged)
+        assert "is damaged" in failing("compare", tmp_path, tmp_path)
     (tmp_path / "cells.sqlite").write_text("no database, but long enough to be looked at" * 100)
     assert "cannot be used" in failing("tradeoff", study, "--out", tmp_path)
 

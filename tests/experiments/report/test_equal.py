@@ -106,7 +106,7 @@ def test_page_and_tables_say_it(study: tuple[Path, list[Row]]) -> None:
     ]  # fmt: skip
     text = (folder / "report.html").read_text(encoding="utf-8")
     assert text.count("is the same computation as DP") >= 2
-    assert "<dt>#1, #2, #3</dt><dd><code>PrivateKMeans(n_clusters=2)</code></dd>" in text
+    assert "<td><code>PrivateKMeans(n_clusters=2)</code></td><td>#1, #2, #3</td>" in text
     assert "is the same computation as DP" in (folder / "table.tex").read_text()
 
 
