@@ -22,7 +22,9 @@ RIGHT = """
 import numpy as np
 
 import privfed
-from privfed import Box, DWFKMeans, Privacy, attacks, metrics, protocols
+from privfed import Ball, Box, DWFKMeans, Privacy, PrivacyBudget, RoundProgress, SelectionResult
+from privfed import attacks, experiments, extend, metrics, plot, protocols
+from privfed.deep import CFL, DCFL, FedAvg, IFCA
 
 tables = [np.random.default_rng(i).normal(size=(40, 2)) for i in range(4)]
 truth = np.concatenate(tables)
@@ -70,6 +72,16 @@ for attack in (
 ):
     print(attack.__name__)
 attacks.audit(lambda data, seed: truth[:, 0], truth, truth, epsilon=1.0, delta=1e-6, trials=10)
+
+budget = PrivacyBudget(1.0, 1e-6, "record", "add-remove", "budget.db", domain=domain)
+model.fit(tables, watch=RoundProgress("fit", model.max_iter))
+found: SelectionResult = privfed.select_n_clusters(tables, range(2, 4), protocol="plain")
+for trained in (FedAvg(rounds=2), IFCA(n_clusters=2), CFL(), DCFL()):
+    print(trained.fit(tables, tables).models_.shape)
+print(budget.take(0.3), extend.Question, privfed.Simulation, privfed.weighting, Ball(1.0))
+print(experiments.read("out").columns, plot.EpsilonDisplay.from_study("out").plot().get_xlim(), plot.STYLE)
+plot.save(plot.figure_of(plot.ClusterMapDisplay.of(model), plot.BudgetDisplay.of(budget)), "figure.pdf")
+plot.ValidityDisplay.from_selection(found, ax=plot.ConvergenceDisplay.from_estimator(model).ax_)
 """
 
 WRONG = """
