@@ -368,8 +368,10 @@ class Federation:
                 self._session.recall(self.transcript.recalled(), index)
             self._drive(self._session.open(), index)
             self._opened = True
-        total = self._drive(self._session.sum(ask.question, index, ask.cohort, ask.upcoming), index)
-        self._keep(index)
+        try:
+            total = self._drive(self._session.sum(ask.question, index, ask.cohort, ask.upcoming), index)
+        finally:
+            self._keep(index)
         self.transcript.summed(index, total)
         return total
 

@@ -28,6 +28,7 @@ from privfed.protocols.masked.session import MaskedSession
 from privfed.protocols.masked.statements import PROVEN, proven_grid_of
 from privfed.protocols.setup.rules import check_cohort, default_terms
 from privfed.protocols.setup.simulated import AnnouncingSession, SimulatedReplay, fresh_agreement, totals_kept
+from privfed.protocols.valid.proof import check_compiled
 
 VERIFIED = "masked-verified"
 """The name of masked sums whose totals clients verify."""
@@ -112,6 +113,7 @@ class Masked:
         if verified:
             self.name = VERIFIED
         if proofs:
+            check_compiled()
             self.name = PROVEN
             lost = "it proves nothing, so that its answer is not in the sum; the others' masks are taken off"
             self.stages = (*self.stages[:-1], Stage("prove", lost), self.stages[-1])

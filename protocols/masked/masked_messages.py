@@ -77,6 +77,14 @@ class KeptEntry(Message, frozen=True):
     entry: SumEntry
 
 
+class KeptOut(Message, frozen=True):
+    """Holds who is out of the fit and why, as a coordinator keeps it for another process."""
+
+    agreement: Key
+    client: Number
+    why: str
+
+
 class PrepareRequest(Message, frozen=True):
     """Asks a client to prepare for future sums (down).
 

@@ -20,6 +20,7 @@ from privfed.protocols.masked.history import History
 from privfed.protocols.masked.masked_messages import (
     BoxKey,
     KeptEntry,
+    KeptOut,
     Proof,
     ProvenUpload,
     ProveRequest,
@@ -61,6 +62,7 @@ class MaskedSession(Preparing):
         super().__init__(agreement, identity)
         self._resumes = resumes
         self._kept: list[bytes] = []
+        self._told_out = 0
         self._sigma = b""
         self._wrong: dict[tuple[int, int], set[int]] = {}
 
@@ -68,7 +70,9 @@ class MaskedSession(Preparing):
 
     def relayed(self) -> list[bytes]:
         """Return what another process needs to go on, of what is new since this was asked last."""
-        kept, self._kept = self._kept, []
+        out = list(self._out.items())
+        ended = [encode(KeptOut(self._agreement.digest, *one)) for one in out[self._told_out :]]
+        kept, self._kept, self._told_out = [*self._kept, *ended], [], len(out)
         return kept if self._resumes else []
 
     def recall(self, relayed: Iterable[bytes], opened: int) -> None:
@@ -81,11 +85,13 @@ class MaskedSession(Preparing):
         Raises:
             MessageError: it is damaged.
         """
-        kinds: Any = Relayed | KeptEntry
+        kinds: Any = Relayed | KeptEntry | KeptOut
         read = [decode(one, kinds, sender="the transcript", stage="advertise") for one in relayed]
         # With other keys or terms it is another agreement, whose clients begin anew.
         mine = [one for one in read if one.agreement == self._agreement.digest]
         self._history = History(self._agreement, [one.entry for one in mine if isinstance(one, KeptEntry)])
+        self._out |= {one.client: one.why for one in mine if isinstance(one, KeptOut)}
+        self._told_out = len(self._out)
         totals = {one.sum.total.index: one for one in mine if isinstance(one, Relayed)}
         self._earlier = [totals[index] for index in sorted(totals) if index < opened]
 
@@ -226,7 +232,8 @@ class MaskedSession(Preparing):
         yield from self._asked(state, "prove", requests, (), Proof, state.prove)
         failed = state.settle(self._sigma, {i: one.signing for i, one in self._listed.items()})
         said = {i: f"{OTHER if code == OTHER_STATEMENT else VIOLATED} ({code})" for i, code in failed.items()}
-        self._out |= {i: why for i, why in said.items() if failed[i] != OTHER_STATEMENT}
+        # Whoever sent another statement is of no use to this fit, though no liar by that alone.
+        self._out |= said
         state.note({}, said, "prove")
 
     def _unmask(self, state: RoundState, slots: tuple[Slot, ...]) -> Steps[None]:

@@ -19,7 +19,6 @@ sums of such weights are the numbers 0 to R and no others.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -82,9 +81,8 @@ class Committed(NamedTuple):
         return f"Committed(root={self.root.hex()})"
 
 
-def new_sigma() -> bytes:
-    """Return a new sigma, 32 bytes from the operating system's generator."""
-    return secrets.token_bytes(SIGMA_BYTES)
+new_sigma = new_secret
+"""Returns a new sigma, 32 bytes from the operating system's generator."""
 
 
 def sigma_hash_of(sigma: bytes) -> bytes:
@@ -215,12 +213,16 @@ def totals_hold(statement: Statement, sigma: bytes, totals: IntArray, pads: Word
     n = len(v)
     if not 0 < n <= statement.clients or ((totals < n * statement.low) | (totals > n * statement.high)).any():
         return False
-    found = _answered(functional(sigma, statement), totals, pads)
-    return bool([sum(map(int, column)) % P for column in v.T] == found.tolist())
+    found = [sum(map(int, column)) % P for column in v.T]
+    return found == _answered(functional(sigma, statement), totals, pads).tolist()  # type: ignore[no-any-return]
 
 
-@cache
-def _field() -> Any:
+def check_compiled() -> None:
+    """Check that proofs can be made and checked here.
+
+    Raises:
+        ArgumentError: numba is not there, or others can write where it reads machine code.
+    """
     from privfed.numerics.kernels.dispatch import machine_code_allowed
 
     if not machine_code_allowed():
@@ -229,6 +231,11 @@ def _field() -> Any:
             "others can write: install it, set NUMBA_CACHE_DIR to a folder of your own, or leave out proofs.",
             parameters=["proofs"],
         )
+
+
+@cache
+def _field() -> Any:
+    check_compiled()
     return import_module("privfed.numerics.kernels.compiled_field")
 
 

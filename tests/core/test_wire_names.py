@@ -106,6 +106,7 @@ Invited
 Joined
 Joining
 KeptEntry
+KeptOut
 LeadRequest
 LeafRequest
 Listed

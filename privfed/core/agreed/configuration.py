@@ -371,9 +371,10 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def allows_ranges(self, question: Question) -> bool:
         """Say whether a question's ranges equal the declared ones; without declared ones, any are allowed."""
         ranges = question.ranges
+        most = max(self.max_rows) if isinstance(self.max_rows, tuple) else self.max_rows
         ends = (self.low, ranges.low), (self.high, ranges.high)
         same = all(agreed is None or agreed.data == own.tobytes() for agreed, own in ends)
-        return same and ranges.n_features == self.n_features and self.most_rows in (None, ranges.rows)
+        return same and ranges.n_features == self.n_features and most in (None, ranges.rows)
 
     @property
     def domain(self) -> Box | None:
@@ -383,11 +384,6 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         rows = self.max_rows
         own = dict(zip(self.clients, rows, strict=True)) if isinstance(rows, tuple) else rows
         return Box(self.low.to_numpy(), self.high.to_numpy(), own)
-
-    @property
-    def most_rows(self) -> int | None:
-        """The largest bound on a client's rows; None where none is declared."""
-        return max(self.max_rows) if isinstance(self.max_rows, tuple) else self.max_rows
 
     def rows_of(self, clients: Iterable[int]) -> tuple[int, ...]:
         """Return the bounds on the rows of clients; empty where one number holds for all, or none."""

@@ -100,12 +100,9 @@ Rows = int | Mapping[str, int] | None
 
 
 def _checked_rows(given: Rows) -> Rows:
-    if not isinstance(given, Mapping):
-        check_whole("max_rows", given, 1, 2**40, or_none=True)
-        return given
-    for rows in given.values() or [0]:
-        check_whole("max_rows", rows, 1, 2**40)
-    return {str(name): rows for name, rows in given.items()}
+    for rows in (given.values() or [0]) if isinstance(given, Mapping) else [given]:
+        check_whole("max_rows", rows, 1, 2**40, or_none=given is None)
+    return {str(name): rows for name, rows in given.items()} if isinstance(given, Mapping) else given
 
 
 class _Bounded:

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 from privfed.core.asking.statistics import Statistics
+from privfed.core.record.transcript import Transcript
 from privfed.core.roles.engine import Exchange, Replies
 from privfed.core.stored.encoding import Refusal, decode
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.engines.in_process import Fault
-from privfed.errors import IntegrityError, NotEnoughClientsError, PrivFedError, RefusedError
+from privfed.errors import ArgumentError, IntegrityError, NotEnoughClientsError, PrivFedError, RefusedError
+from privfed.numerics.kernels import dispatch
 from privfed.protocols import Masked
 from privfed.protocols.crypto.keys import Identity
 from privfed.protocols.masked import masked_client
@@ -28,7 +30,7 @@ from privfed.protocols.masked.masked_messages import (
     UnmaskRequest,
     Upload,
 )
-from privfed.protocols.masked.session import OTHER, OTHER_STATEMENT, REJECTED, VIOLATED
+from privfed.protocols.masked.session import OTHER, OTHER_STATEMENT, REJECTED, VIOLATED, MaskedSession
 from privfed.protocols.masked.statements import ProvenGrid
 from privfed.protocols.setup.setup_messages import Channel, Envelope
 from privfed.protocols.valid.proof import new_sigma, sigma_hash_of
@@ -367,14 +369,64 @@ def test_a_root_that_is_not_that_of_what_is_proven_names_its_client() -> None:
     assert run.open(QUESTION).rejected == {2: f"{VIOLATED} (proof:signature)"}
 
 
-def test_a_client_whose_machine_computes_another_statement_is_lost_and_no_liar() -> None:
+def test_a_client_whose_machine_computes_another_statement_is_out_and_no_liar() -> None:
     run = proven()
     lying(run, (3, "prove", lambda message: msgspec.structs.replace(message, statement=bytes(32))))
     total = run.open(QUESTION)
     assert_right(run, total, {3})
     assert total.rejected == {3: f"{OTHER} ({OTHER_STATEMENT})"}
     run.engine.change_replies = None
+    # One loss, and not one in every other sum: of these a fit has few.
+    total = run.open(QUESTION)
+    assert_right(run, total, {3})
+    assert total.rejected == {3: f"{OTHER} ({OTHER_STATEMENT})"}
+
+
+def test_a_proof_that_is_longer_than_agreed_is_none() -> None:
+    """Bytes beyond the ceiling are not opened, and anyone may have sent them: it is lost, as if silent."""
+    run = proven()
+    lying(
+        run, (3, "prove", lambda message: msgspec.structs.replace(message, proof=memoryview(bytes(1 << 22))))
+    )
+    total = run.open(QUESTION)
+    assert_right(run, total, {3})
+    assert total.dropped == {3: "prove"} and VIOLATED not in total.rejected[3]
+    run.engine.change_replies = None
     assert_right(run, run.open(QUESTION), set())
+
+
+def test_who_is_out_stays_out_of_a_fit_that_another_process_goes_on_with(violators: Violators) -> None:
+    run = proven()
+    violators.moves = {3: MOVES["sums without rows"]}
+    run.session._resumes = True  # type: ignore[attr-defined]
+    assert_right(run, run.open(QUESTION), {3})
+    violators.moves = {}
+    known = run.session._agreement, run.session._identity  # type: ignore[attr-defined]
+    for stored, out in ((run.transcript, {3}), (Transcript(), set[int]())):
+        again = MaskedSession(*known)
+        again.recall(stored.recalled(), 1)
+        assert set(again._out) == out
+        # What is on record is not recorded once more.
+        assert again.relayed() == []
+
+
+def test_violators_of_a_sum_that_failed_are_on_record_too(violators: Violators) -> None:
+    run = proven()
+    run.session._resumes = True  # type: ignore[attr-defined]
+    violators.moves = dict.fromkeys((0, 2, 4), MOVES["sums without rows"])
+    with pytest.raises(NotEnoughClientsError):
+        run.open(QUESTION)
+    again = MaskedSession(run.session._agreement, run.session._identity)  # type: ignore[attr-defined]
+    again.recall(run.transcript.recalled(), 0)
+    assert set(again._out) == {0, 2, 4} and all(VIOLATED in why for why in again._out.values())
+
+
+def test_without_numba_proofs_are_refused_when_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "machine_code_allowed", lambda: False)
+    with pytest.raises(ArgumentError) as caught:
+        Masked(proofs=True)
+    assert caught.value.parameters == ("proofs",)
+    assert Masked().name == "masked"
 
 
 def test_a_proof_that_does_not_come_costs_what_a_lost_client_costs() -> None:
