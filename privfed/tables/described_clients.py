@@ -105,9 +105,7 @@ def units_of(schema: Schema) -> tuple[FloatArray, FloatArray]:
         days since its origin, of a category its share, and of an ordinal its position.
     """
     found = [
-        ((0.0, 1.0 / own.weight) if own.kind == CATEGORY else schema.scaling(own))
-        for own in schema.columns.values()
-        for _ in range(own.width)
+        ((0.0, 1.0 / own.weight) if own.kind == CATEGORY else schema.scaling(own)) for own in schema.meanings
     ]
     shift, factor = np.array(found, dtype=np.float64).T
     return shift, factor
@@ -124,21 +122,15 @@ def in_units(schema: Schema, centers: FloatArray) -> dict[str, AnyArray]:
         Name with its unit -> values of shape (n_clusters,): numbers in the unit, dates as YYYY-MM-DD, of
         each category its share, and of an ordinal the mean position.
     """
-    found, place = dict[str, AnyArray](), 0
-    for name, own in schema.columns.items():
-        if own.kind == CATEGORY:
-            for one in own.categories:
-                found[f"{name}={one}"] = centers[:, place] / own.weight
-                place += 1
-        elif own.is_feature:
-            shift, spread = schema.scaling(own)
-            values = shift + centers[:, place] * spread
-            place += 1
-            if own.kind == DATE:
-                days = [own.origin + datetime.timedelta(days=round(one)) for one in values.tolist()]
-                found[name] = np.array([day.isoformat() for day in days])
-            else:
-                found[own.titled(name)] = values
+    found = dict[str, AnyArray]()
+    for name, own, one in zip(schema.features, schema.meanings, centers.T, strict=True):
+        shift, spread = schema.scaling(own)
+        values = one / own.weight if own.kind == CATEGORY else shift + one * spread
+        found[name if own.kind == CATEGORY else own.titled(name)] = (
+            np.array([(own.origin + datetime.timedelta(round(day))).isoformat() for day in values.tolist()])
+            if own.kind == DATE
+            else values
+        )
     return found
 
 
@@ -161,8 +153,7 @@ def scaled(schema: Schema, names: Sequence[str], rows: FloatArray) -> FloatArray
     """
     every = [
         (0.0, 1.0, own.weight / WEIGHT) if own.kind == CATEGORY else (*schema.scaling(own), 1.0)
-        for own in schema.columns.values()
-        for _ in range(own.width)
+        for own in schema.meanings
     ]
     shift, spread, weight = np.array([every[schema.features.index(name)] for name in names]).T
     most = np.finfo(np.float64).max

@@ -14,6 +14,7 @@ import math
 import os
 import tomllib
 from collections.abc import Collection, Mapping, Set
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin
 
@@ -251,12 +252,20 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def blocks(self) -> tuple[tuple[int, ...], ...]:
         """Positions of the features of each category's column."""
-        found, place = [], 0
-        for own in self.columns.values():
-            if own.kind == CATEGORY:
-                found.append(tuple(range(place, place + own.width)))
-            place += own.width
-        return tuple(found)
+        return tuple(
+            tuple(places) for name, places in self.places.items() if self.columns[name].kind == CATEGORY
+        )
+
+    @property
+    def places(self) -> dict[str, list[int]]:
+        """Positions of each column's features, of some columns none."""
+        numbers = count()
+        return {name: list(islice(numbers, own.width)) for name, own in self.columns.items()}
+
+    @property
+    def meanings(self) -> list[Column]:
+        """The column of each feature."""
+        return [own for own in self.columns.values() for _ in range(own.width)]
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -274,16 +283,10 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def domain(self) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
         """Return lowest and highest value of each feature, or None where a column declares no range."""
-        low, high = list[float](), list[float]()
-        for own in self.columns.values():
-            if not own.is_feature:
-                continue
-            if (ends := own.range) is None:
-                return None
-            shift, spread = self.scaling(own)
-            low += [(ends[0] - shift) / spread] * own.width
-            high += [(ends[1] - shift) / spread] * own.width
-        return tuple(low), tuple(high)
+        known = [(own.range, *self.scaling(own)) for own in self.meanings]
+        found = [((ends[0] - a) / b, (ends[1] - a) / b) for ends, a, b in known if ends is not None]
+        both = tuple(low for low, _ in found), tuple(high for _, high in found)
+        return both if len(found) == len(known) else None
 
     def scaling(self, own: Column) -> tuple[float, float]:
         """Return what is subtracted of a column's values, and what the rest is divided by."""

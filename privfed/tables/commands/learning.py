@@ -44,7 +44,7 @@ def fill(data: Path, out: Path, fill: tuple[str, ...] | None, **given: Any) -> N
     source, schema = _begun(data, given)
     chosen = _chosen(schema, fill)
     readings = [
-        _in_units(source, schema, {name: filler(own, place) for name, own in _of(schema, chosen)})
+        _in_units(source, schema, {name: filler(schema.columns[name], place) for name in chosen})
         for place in (0, 1)
     ]
     tables, declared = _loaded(readings[0], given)
@@ -56,11 +56,22 @@ def fill(data: Path, out: Path, fill: tuple[str, ...] | None, **given: Any) -> N
             tables=tuple(replace(one, features=own) for one, own in zip(tables.tables, gaps, strict=True)),
         )
     )
-    filled = _written(out, schema, dict(_filled(schema, chosen, imputer)))
+    filled = _written(
+        out,
+        schema,
+        {
+            name: msgspec.structs.replace(
+                schema.columns[name],
+                missing=_value(schema.columns[name], imputer.statistics_[schema.places[name]]),
+                provenance=joined(schema.columns[name].provenance, origin_under(imputer.privacy_spent_)),
+            )
+            for name in chosen
+        },
+    )
     for name in chosen:
         echo(
             f"{name}: missing = {filled.columns[name].missing} "
-            f"({float(imputer.known_[_places(schema, name)].min()):.1%} of all rows have a value)"
+            f"({float(imputer.known_[schema.places[name]].min()):.1%} of all rows have a value)"
         )
     echo(one_line(imputer.privacy_claim_))
 
@@ -104,7 +115,7 @@ def categories(data: Path, out: Path, column: str, **given: Any) -> None:
         replace(
             one,
             features=np.zeros((len(one.features), 1)),
-            labels=one.features[:, _places(schema, column)].argmax(axis=1),
+            labels=one.features[:, schema.places[column]].argmax(axis=1),
         )
         for one in tables.tables
     )
@@ -143,8 +154,8 @@ def categories(data: Path, out: Path, column: str, **given: Any) -> None:
 def write_scales(out: Path, schema: Schema, scaler: FederatedScaler) -> None:
     """Write a schema with the scales that were found, and say them."""
     found, columns = of_scaler(scaler, [list(one) for one in schema.blocks]), dict[str, Column]()
-    for name, own in _of(schema, [name for name, own in schema.columns.items() if own.is_feature]):
-        shift, spread = (values[_places(schema, name)[0]] for values in (found.shift, found.scale))
+    for name, own in ((name, own) for name, own in schema.columns.items() if own.is_feature):
+        shift, spread = (values[schema.places[name][0]] for values in (found.shift, found.scale))
         columns[name] = msgspec.structs.replace(
             own,
             **{"weight": own.weight / spread} if own.kind == CATEGORY else {"shift": shift, "spread": spread},
@@ -155,7 +166,7 @@ def write_scales(out: Path, schema: Schema, scaler: FederatedScaler) -> None:
             echo(f"{name}: weight = {own.weight:.6g}")
         elif own.is_feature:
             echo(f"{name}: shift = {own.shift:.6g}, spread = {own.spread:.6g}")
-    still = [name for name in columns if not scaler.var_[_places(schema, name)].any()]
+    still = [name for name in columns if not scaler.var_[schema.places[name]].any()]
     if still and scaler.privacy is None:  # Noise may leave nothing of a small variance.
         echo(f"these columns have one value in all rows, and tell no clusters apart: {', '.join(still)}.")
     echo(one_line(scaler.privacy_claim_))
@@ -226,10 +237,6 @@ def _in_units(source: Source, schema: Schema, fillers: dict[str, Any]) -> Source
     )
 
 
-def _of(schema: Schema, chosen: Sequence[str]) -> Iterator[tuple[str, Column]]:
-    return ((name, schema.columns[name]) for name in chosen)
-
-
 def filler(own: Column, place: int) -> Any:
     """Return one of two values that can stand in a column's gaps, which show where two readings differ."""
     if own.named:
@@ -239,12 +246,6 @@ def filler(own: Column, place: int) -> Any:
     return (own.low, own.high)[place] if own.low is not None else float(place)
 
 
-def _places(schema: Schema, name: str) -> list[int]:
-    names = list(schema.columns)
-    start = sum(schema.columns[one].width for one in names[: names.index(name)])
-    return list(range(start, start + schema.columns[name].width))
-
-
 def gaps_of(tables: ClientTables, others: ClientTables) -> Iterator[FloatArray]:
     """Yield each client's rows with NaN where the two readings differ: there is no value."""
     for one, other in zip(tables.arrays, others.arrays, strict=True):
@@ -252,18 +253,6 @@ def gaps_of(tables: ClientTables, others: ClientTables) -> Iterator[FloatArray]:
         for block in map(list, tables.blocks):
             gap[:, block] = gap[:, block].any(axis=1, keepdims=True)
         yield np.where(gap, np.nan, one)
-
-
-def _filled(schema: Schema, chosen: Sequence[str], imputer: FederatedImputer) -> Iterator[tuple[str, Column]]:
-    for name, own in _of(schema, chosen):
-        yield (
-            name,
-            msgspec.structs.replace(
-                own,
-                missing=_value(own, imputer.statistics_[_places(schema, name)]),
-                provenance=joined(own.provenance, origin_under(imputer.privacy_spent_)),
-            ),
-        )
 
 
 def _value(own: Column, means: FloatArray) -> Any:

@@ -368,7 +368,7 @@ def _long(
         )
         found |= {"missing": known.missing.ravel(), **{name: one.ravel() for name, one in three}}
     if between:
-        columns = names if schema is None else [a for a, b in schema.columns.items() for _ in range(b.width)]
+        columns = names if schema is None else [a for a, b in schema.places.items() for _ in b]
         found["between"] = np.tile([between.get(one, np.nan) for one in columns], k)
     if schema is not None and (origins := {one: schema.columns[one].origin for one in schema.of(DATE)}):
         days = zip(names * k, values["mean"].ravel(), strict=True)
