@@ -26,7 +26,7 @@ from scipy.optimize import isotonic_regression
 
 from privfed.core.asking.declaration import STEP, Declaration, Effort
 from privfed.core.asking.question import register
-from privfed.core.asking.statistics import StatisticsSpec
+from privfed.core.asking.statistics import Statistics, StatisticsSpec
 from privfed.core.record.records import question_of
 from privfed.core.values.domain import Box, FloatArray, frozen_array
 from privfed.core.values.numbers import LEAST_BOUND, as_numbers, check_number, check_whole
@@ -53,7 +53,7 @@ from privfed.privacy.bounds import (
     in_cells,
     nonnegative,
 )
-from privfed.privacy.claim import Privacy
+from privfed.privacy.claim import Privacy, PrivacySpent
 from privfed.privacy.contributions import Contribution
 from privfed.privacy.noised import Noised
 from privfed.questions.cluster_spread import moments_of
@@ -253,27 +253,18 @@ def columns_by_cluster(
         clients = replace(clients, tables=tuple(own))
     elif isinstance(clients, list | tuple):
         clients = [_marked(np.asarray(one, np.float64), gap) for one in clients]
-    if not isinstance(clients, Federation):
-        options["purpose"] = "profile"
     privacy, options = wider(privacy, options, p, np.stack([gap, 2.0 * known[:, -1] - known[:, 0]]))
-    federation, asked = opened(clients, None, privacy, options, asked)
-    federation.measure(asked, "profile")
-    record, released = federation.transcript.totals()[-1]
-    question: Any = question_of(record)
-    (rows, inner), std = (1.0, question), _NO_NOISE
-    if isinstance(question, Noised):
-        (rows, inner), std = unit_of(question.inner), question.noise_std(len(released.contributors))
+    total, inner, rows, std, claim = asked_once(clients, None, asked, "profile", privacy=privacy, **options)
     units = {"count": 1.0, "offset": inner.units, "square": np.square(inner.units)}
-    bins = np.stack([rows * released.statistics[name].reshape(k, -1) for name in inner.names], axis=1)
-    signed = {name: rows * as_columns(released.statistics[name]) * one for name, one in units.items()}
+    bins = np.stack([rows * total[name].reshape(k, -1) for name in inner.names], axis=1)
+    signed = {name: rows * as_columns(total[name]) * one for name, one in units.items()}
     sizes, gaps = signed["count"], bins[:, :, 0]
     signed["count"] = sizes - gaps
     of_bins = rows * np.array([std[name] for name in inner.names])
     error = {name: rows * std[name] * one for name, one in units.items()}
     error["count"] = np.hypot(error["count"], of_bins)
-    if isinstance(question, Noised):
+    if std is not _NO_NOISE:
         ends = np.tile(known[:, 0], (k, 1)), np.tile(known[:, -1], (k, 1))
-        claim = claim_of(federation, protocol_of(options.get("protocol", "masked")))
         found = replace(noised_profiles(signed, error, whole[:, p:], ends, inner.units, level), claim=claim)
     else:
         means, variances, mean, spread = moments_of(signed, whole[:, p:])
@@ -292,6 +283,36 @@ def columns_by_cluster(
         low=_sized(found.low, sizes, -two_sided(level) * rows * std["count"]),
         high=_sized(found.high, sizes, two_sided(level) * rows * std["count"]),
     )
+
+
+def asked_once(
+    clients: Any, labels: Any, asked: AskedMetric, purpose: str, *, privacy: Privacy | None, **options: Any
+) -> tuple[Statistics, Any, float, Mapping[str, float], PrivacySpent | None]:
+    """Ask clients once about centers, and return the total with what is known of its noise.
+
+    Args:
+        clients: list of tables, `ClientTables`, a federation, or None with `engine=`.
+        labels: of their rows; None where clients have them, or none are counted.
+        asked: what is asked.
+        purpose: what the total is for, in a word.
+        privacy: None, or what is spent.
+        **options: as for `columns_by_cluster`.
+
+    Returns:
+        The total, the question before it had noise, the rows that a unit of the total stands for, the
+        standard deviation of each entry's noise in the total's units, and what is claimed.
+    """
+    if not isinstance(clients, Federation):
+        options["purpose"] = purpose
+    federation, asked = opened(clients, labels, privacy, options, asked)
+    federation.measure(asked, purpose)
+    record, total = federation.transcript.totals()[-1]
+    question: Any = question_of(record)
+    claim = claim_of(federation, protocol_of(options.get("protocol", "masked")))
+    if not isinstance(question, Noised):
+        return total.statistics, question, 1.0, _NO_NOISE, claim
+    rows, inner = unit_of(question.inner)
+    return total.statistics, inner, rows, question.noise_std(len(total.contributors)), claim
 
 
 def _sized(ends: Profiles | None, sizes: FloatArray, by: float) -> Profiles | None:

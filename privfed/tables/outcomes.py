@@ -26,24 +26,19 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 from scipy.stats import chi2
 
-from privfed.core.record.records import question_of
 from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.core.values.numbers import as_numbers, check_number
 from privfed.core.values.origin import carrying
 from privfed.data.table import ClientTables, LabelArray
 from privfed.errors import ArgumentError, DataError, warn
-from privfed.federation.driver import Federation
-from privfed.federation.opening import claim_of
-from privfed.federation.request import check_kinds, protocol_of
+from privfed.federation.request import check_kinds
 from privfed.metrics.asked import AskedMetric
-from privfed.metrics.functions import check_labels, checked_centers, opened
+from privfed.metrics.functions import check_labels, checked_centers
 from privfed.metrics.intervals import two_sided
 from privfed.metrics.profiles import plain
 from privfed.privacy.claim import Privacy, PrivacySpent
-from privfed.privacy.noised import Noised
-from privfed.questions.bounded.client_shares import AsOneRecord
 from privfed.questions.lloyd import Contingency
-from privfed.tables.beside import ClusterTimes, wider
+from privfed.tables.beside import ClusterTimes, asked_once, wider
 
 SURE = 2.0
 """Curves end where fewer rows are at risk than so many standard deviations of their noise."""
@@ -190,8 +185,8 @@ def survival(
             "0, it did not (--happened and --censored give its words); correct them, or leave them out."
         )
     labels = labels[0] if whole and labels else labels
-    table, std, claim = counted(clients, labels, asked, "survival", privacy=privacy, **options)
-    return replace(of_counts(table, ends, level, std), claim=claim)
+    total, _, rows, std, claim = asked_once(clients, labels, asked, "survival", privacy=privacy, **options)
+    return replace(of_counts(rows * total["table"], ends, level, rows * std["table"]), claim=claim)
 
 
 def survival_of_columns(
@@ -232,8 +227,8 @@ def survival_of_columns(
     # What is beyond a domain is moved to it, and must not become usable there.
     far = [[2.0 * own[0] - own[-1], min(values) - 1.0], [2.0 * own[-1] - own[0], max(values) + 1.0]]
     privacy, options = wider(privacy, options, p, np.array(far))
-    table, std, claim = counted(None, None, asked, "survival", privacy=privacy, **options)
-    table = table.reshape(-1, k)
+    total, _, rows, noise, claim = asked_once(None, None, asked, "survival", privacy=privacy, **options)
+    table, std = rows * total["table"].reshape(-1, k), rows * noise["table"]
     # Five standard deviations: of two, noise alone would warn in one of forty sound calls.
     if (odd := float(table[-1].sum())) > max(5.0 * std * np.sqrt(k), 0.5):
         warn(
@@ -241,34 +236,6 @@ def survival_of_columns(
             "not counted. Their owners correct them, or leave them out."
         )
     return replace(of_counts(table[:-1], ends, level, std), claim=claim)
-
-
-def counted(
-    clients: Any, labels: Any, asked: AskedMetric, purpose: str, *, privacy: Privacy | None, **options: Any
-) -> tuple[FloatArray, float, PrivacySpent | None]:
-    """Return how many rows have each label, by nearest center, (n_labels, n_clusters).
-
-    Args:
-        clients: as for `survival`.
-        labels: likewise; None where clients have them.
-        asked: a metric of `Contingency`.
-        purpose: what the counts are for, in a word.
-        privacy: None, or what is spent.
-        **options: as for `survival`.
-
-    Returns:
-        The counts, the standard deviation of their noise (0 without), and what is claimed.
-    """
-    if not isinstance(clients, Federation):
-        options["purpose"] = purpose
-    federation, asked = opened(clients, labels, privacy, options, asked)
-    federation.measure(asked, purpose)
-    record, total = federation.transcript.totals()[-1]
-    question, table, std = question_of(record), np.array(total.statistics["table"]), 0.0
-    if isinstance(question, Noised):
-        rows = question.inner.rows if isinstance(question.inner, AsOneRecord) else 1.0
-        table, std = rows * table, rows * float(question.noise_std(len(total.contributors))["table"])
-    return table, std, claim_of(federation, protocol_of(options.get("protocol", "masked")))
 
 
 def of_counts(table: FloatArray, edges: FloatArray, level: float = 0.95, std: float = 0.0) -> Survival:

@@ -27,7 +27,7 @@ from privfed.estimators.transformers import FederatedImputer
 from privfed.metrics.asked import AskedMetric
 from privfed.privacy.claim import one_line
 from privfed.questions.lloyd import Contingency
-from privfed.tables.outcomes import counted
+from privfed.tables.beside import asked_once
 from privfed.tables.schema import CATEGORY, DATE, ERROR, ID, Column, Schema, parse, to_toml
 
 FALSE_CATEGORIES = 0.1
@@ -119,15 +119,16 @@ def categories(data: Path, out: Path, column: str, **given: Any) -> None:
         )
         for one in tables.tables
     )
-    table, std, claim = counted(
+    total, _, unit, noise, claim = asked_once(
         replace(tables, tables=rows, columns=(column,), label_names=own.categories, blocks=()),
         None,
         AskedMetric.about(Contingency, np.zeros((1, 1)), n_labels=own.width),
         "categories",
         **options,
     )
+    std = unit * noise["table"]
     least = std * float(ndtri(1.0 - FALSE_CATEGORIES / own.width))
-    counts = dict(zip(own.categories, table[:, 0].tolist(), strict=True))
+    counts = dict(zip(own.categories, (unit * total["table"][:, 0]).tolist(), strict=True))
     kept = tuple(one for one, count in counts.items() if count > least or one == own.missing)
     if not kept:
         raise ArgumentError(
