@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from traceback import StackSummary, TracebackException, walk_tb
 
 FAILED = "error"
@@ -93,6 +93,21 @@ class BoundsError(ArgumentError):
             f"{parameter} must be {kind} in {bounds}, got {parameter}={value!r}{remedy}.",
             parameters=[parameter],
         )
+
+
+class WordError(ArgumentError):
+    """A parameter is none of the words that it may be.
+
+    Attributes:
+        parameter: its name.
+        value: the value that was passed.
+        words: the words that it may be.
+    """
+
+    def __init__(self, parameter: str, value: object, words: Sequence[str]) -> None:
+        self.parameter, self.value, self.words = parameter, value, tuple(words)
+        listed = " or ".join(f'"{one}"' for one in words)
+        super().__init__(f"{parameter} must be {listed}, got {parameter}={value!r}.", parameters=[parameter])
 
 
 class UndefinedIndexError(ArgumentError):

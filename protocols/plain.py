@@ -23,9 +23,8 @@ from privfed.core.roles.engine import Answerer, ClientSide, Exchange, gather
 from privfed.core.roles.secure_sum import COLLECT, Assumptions, Replay, Session, Stage, Steps, TotalReader
 from privfed.core.stored.encoding import Codec, Message, Refusal, decode, encode
 from privfed.core.values.domain import FloatArray, frozen
-from privfed.core.values.numbers import Count, Number
+from privfed.core.values.numbers import Count, Number, check_whole
 from privfed.errors import (
-    ArgumentError,
     MessageError,
     NotEnoughClientsError,
     PolicyError,
@@ -271,10 +270,7 @@ class Plain:
 
     def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:
         """Return the terms of a sum that protects nobody."""
-        if not 1 <= self.threshold <= smallest_cohort:
-            raise ArgumentError(
-                f"threshold must lie in [1, {smallest_cohort}], the smallest cohort, got {self.threshold}."
-            )
+        check_whole("threshold", self.threshold, 1, smallest_cohort)
         return Terms(max_sums=max_sums, threshold=self.threshold)
 
     def coordinator(

@@ -33,7 +33,7 @@ from privfed.attacks.audits.confidence import (
     telling_bins,
 )
 from privfed.core.values.domain import FloatArray
-from privfed.core.values.numbers import check_number, check_whole
+from privfed.core.values.numbers import check_number, check_whole, check_word
 from privfed.core.values.shown import as_table
 from privfed.errors import ArgumentError
 from privfed.privacy.accounting import gdp_epsilon, gdp_mu
@@ -64,10 +64,7 @@ class Claim:
     def __post_init__(self) -> None:
         check_number("epsilon", self.epsilon, "(0, inf)")
         check_number("delta", self.delta, "(0, 1)")
-        if self.noise not in ("gaussian", "any"):
-            raise ArgumentError(
-                f'noise must be "gaussian" or "any", got {self.noise!r}.', parameters=["noise"]
-            )
+        check_word("noise", self.noise, ("gaussian", "any"))
 
     @property
     def mu(self) -> float:

@@ -19,7 +19,7 @@ from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.records import SumView, View
 from privfed.core.values.domain import FloatArray
-from privfed.errors import ArgumentError
+from privfed.core.values.numbers import check_whole
 from privfed.privacy.noised import Noised
 from privfed.questions.slots import Slots
 
@@ -108,11 +108,7 @@ def missing(reads: Sequence[Reads], view: View) -> str:
         ArgumentError: the attack's target is not in the view.
     """
     for one in reads:
-        if one.client is not None and one.client not in range(len(view.clients)):
-            raise ArgumentError(
-                f"client must lie in [0, {len(view.clients) - 1}], got client={one.client}.",
-                parameters=["client"],
-            )
+        check_whole("client", one.client, 0, len(view.clients) - 1, or_none=True)
     if any(one.hold(view) for one in reads):
         return ""
     wanted = " or ".join(dict.fromkeys(one.what for one in reads))

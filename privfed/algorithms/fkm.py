@@ -31,7 +31,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from privfed.algorithms.kfed import LocalCentersAlgorithm, check_least_size
+from privfed.algorithms.kfed import LocalCentersAlgorithm
 from privfed.algorithms.rounds import ClusteringOutcome, Restart, State
 from privfed.algorithms.starts import MOST_START_SUMS, AnyInit, PointsFrom, SeededPoints, cells_start
 from privfed.core.asking.declaration import STEP, Effort
@@ -39,6 +39,7 @@ from privfed.core.asking.phases import Cycle, Form, Phase, Phases, Same, Shape
 from privfed.core.asking.question import ClientData, register
 from privfed.core.roles.conversation import EVERYONE, ROUND, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges
+from privfed.core.values.numbers import check_whole
 from privfed.numerics.kernels.interpreted import FEW_FEATURES, cell_sums
 from privfed.numerics.kmeans import MOST_DISTANCES, lloyd, many_distances, nearest, seeds, weighted_kmeans
 from privfed.questions.cells import cells_form
@@ -105,7 +106,7 @@ class SeededMeans(SeededPoints):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_least_size(self.min_cluster_size)
+        check_whole("min_cluster_size", self.min_cluster_size, 1)
 
     def effort(self, n_features: int) -> Effort:
         """Each seed is the best of a few that all rows are compared with."""
@@ -134,7 +135,7 @@ class SteppedMeans(PointsFrom):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_least_size(self.min_cluster_size)
+        check_whole("min_cluster_size", self.min_cluster_size, 1)
 
     def make(self, client: ClientData) -> WeightedPoints:
         """Assign rows, drop empty centers, do one step, and count rows again."""

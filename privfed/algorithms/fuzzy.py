@@ -41,7 +41,8 @@ from privfed.core.asking.question import AdditiveOver, ClientData, Question, reg
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges
-from privfed.errors import ArgumentError, DataError
+from privfed.core.values.numbers import check_word
+from privfed.errors import DataError
 from privfed.numerics.memberships import (
     LEAST_POWERS,
     Stack,
@@ -352,10 +353,7 @@ class WeightedFuzzyCentroids(AtCenters):
         super().__post_init__()
         check_fuzzifier(self.m)
         check_local(self.local_iter, self.local_tol)
-        if self.weight not in ("u^m", "u"):
-            raise ArgumentError(
-                f'weight must be "u^m" or "u", got weight={self.weight!r}.', parameters=["weight"]
-            )
+        check_word("weight", self.weight, ("u^m", "u"))
 
     def effort(self, n_features: int) -> Effort:
         """Every local step compares all rows with all centers."""

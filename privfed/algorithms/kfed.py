@@ -37,7 +37,7 @@ from privfed.core.asking.phases import Form, Phase, Phases, Same, Shape
 from privfed.core.asking.question import ClientData, register
 from privfed.core.roles.conversation import EVERYONE, ROUND, Conversation, Setting, changed
 from privfed.core.values.domain import FloatArray
-from privfed.errors import ArgumentError
+from privfed.core.values.numbers import check_whole, check_word
 from privfed.numerics.kernels.dispatch import two_nearest
 from privfed.numerics.kernels.interpreted import squared_distances
 from privfed.numerics.kmeans import Clustering, lloyd, seeds, weighted_kmeans
@@ -69,19 +69,6 @@ LOCAL_STARTS = 5
 _REMEDY = "fewer n_local_clusters, a smaller min_cluster_size, or clients with more rows"
 
 
-def check_least_size(min_cluster_size: int) -> None:
-    """Check the least number of rows of a client's own center.
-
-    Raises:
-        ArgumentError: it is below 1.
-    """
-    if min_cluster_size < 1:
-        raise ArgumentError(
-            f"min_cluster_size must be at least 1, got min_cluster_size={min_cluster_size}.",
-            parameters=["min_cluster_size"],
-        )
-
-
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LocalCentroids(SeededPoints):
@@ -99,11 +86,8 @@ class LocalCentroids(SeededPoints):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_least_size(self.min_cluster_size)
-        if self.local not in LOCAL:
-            raise ArgumentError(
-                f"local must be one of {LOCAL}, got local={self.local!r}.", parameters=["local"]
-            )
+        check_whole("min_cluster_size", self.min_cluster_size, 1)
+        check_word("local", self.local, LOCAL)
 
     def effort(self, n_features: int) -> Effort:
         """Several runs of k-means, or one from singular directions of the rows."""

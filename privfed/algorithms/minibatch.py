@@ -33,7 +33,7 @@ from privfed.core.asking.question import AdditiveOver, ClientData, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.roles.conversation import Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges
-from privfed.errors import ArgumentError
+from privfed.core.values.numbers import check_number, check_whole
 from privfed.numerics.kernels.dispatch import assign
 from privfed.numerics.kernels.interpreted import FEW_FEATURES, IntArray, cell_sums
 from privfed.questions.lloyd import RESOLUTION, AtCenters, box_entry
@@ -138,21 +138,9 @@ class MiniBatchMovements(AtCenters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.epochs <= MOST_EPOCHS:
-            raise ArgumentError(
-                f"epochs must lie in [1, {MOST_EPOCHS}], got epochs={self.epochs}.", parameters=["epochs"]
-            )
-        if self.batch_size is not None and self.batch_size < 1:
-            raise ArgumentError(
-                f"batch_size must be at least 1 or None, got batch_size={self.batch_size}.",
-                parameters=["batch_size"],
-            )
-        if not 0.0 < self.client_learning_rate <= 1.0:
-            raise ArgumentError(
-                "client_learning_rate must lie in (0, 1], "
-                f"got client_learning_rate={self.client_learning_rate}.",
-                parameters=["client_learning_rate"],
-            )
+        check_whole("epochs", self.epochs, 1, MOST_EPOCHS)
+        check_whole("batch_size", self.batch_size, 1, or_none=True)
+        check_number("client_learning_rate", self.client_learning_rate, "(0, 1]")
 
     def effort(self, n_features: int) -> Effort:
         """Every epoch assigns all rows, and each batch is a step of Python."""

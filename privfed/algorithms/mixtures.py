@@ -40,6 +40,7 @@ from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec, Wi
 from privfed.core.roles.conversation import SCORE, Ask, Conversation, Setting
 from privfed.core.stored.encoding import asdict
 from privfed.core.values.domain import FloatArray, Ranges, frozen_array
+from privfed.core.values.numbers import check_word
 from privfed.errors import ArgumentError
 from privfed.questions.cluster_spread import ClusterProfiles, moments_of
 from privfed.questions.lloyd import RESOLUTION, ROUNDING, TINY, AtCenters
@@ -90,8 +91,7 @@ def declared(kind: str, n_clusters: int, n_features: int, units: FloatArray | No
     Raises:
         ArgumentError: the type of covariances is unknown.
     """
-    if kind not in COVARIANCES:
-        raise ArgumentError(f"covariance_type must be one of {COVARIANCES}, got {kind!r}.")
+    check_word("covariance_type", kind, COVARIANCES)
     k, n = n_clusters, n_features if units is None else int((units == 0.0).sum())
     covariances = {"full": Definite(k, n, n), "tied": Definite(n, n), "diag": Positive(k, n)}[kind]
     return {"weights": Positive(k), "centers": Shape(k, n_features), "covariances": covariances}

@@ -28,6 +28,7 @@ from privfed.core.asking.question import Question, fields_of
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import EVERYONE, SCORE, Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges, frozen_array
+from privfed.core.values.numbers import check_whole
 from privfed.errors import ArgumentError
 from privfed.questions.cells import drawn_normals
 from privfed.questions.lloyd import Inertia
@@ -317,10 +318,7 @@ class Restarts(ABC):
         Raises:
             ArgumentError: there are fewer rows than clusters, or no restart.
         """
-        if self.n_init < 1:
-            raise ArgumentError(
-                f"n_init must be at least 1, got n_init={self.n_init}.", parameters=["n_init"]
-            )
+        check_whole("n_init", self.n_init, 1)
         rng, n_clusters = np.random.default_rng(self.seed), self.n_clusters
         located = yield from locate(setting, upcoming=(EVERYONE, self.cohort(1)))
         if n_clusters > located.n_rows:

@@ -33,6 +33,7 @@ from privfed.core.asking.question import ClientData, Question, question_from_byt
 from privfed.core.record.transcript import Transcript
 from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting, Total
 from privfed.core.values.domain import FloatArray, Ranges
+from privfed.core.values.numbers import check_whole, check_word
 from privfed.errors import ArgumentError, DataError
 from privfed.numerics.kmeans import weighted_kmeans
 from privfed.questions.cells import CellSums, SumsInPublicCells, cell_layout, cells_form
@@ -88,8 +89,7 @@ class StartTotal:
     otherwise: Literal["nested", "coreset"] = "nested"
 
     def __post_init__(self) -> None:
-        if self.otherwise not in ("nested", "coreset"):
-            raise ArgumentError(f'otherwise must be "nested" or "coreset", got {self.otherwise!r}.')
+        check_word("otherwise", self.otherwise, ("nested", "coreset"))
 
     def __repr__(self) -> str:
         # The total is what a fit opened: it belongs into no log.
@@ -156,12 +156,8 @@ class SeededPoints(LocalPoints):
     seed: int
 
     def __post_init__(self) -> None:
-        if self.n_clusters < 1 or not 0 <= self.seed < 2**32:
-            raise ArgumentError(
-                "n_clusters must be at least 1, and seed in [0, 2**32), got "
-                f"{self.n_clusters} and {self.seed}.",
-                parameters=["n_clusters"],
-            )
+        check_whole("n_clusters", self.n_clusters, 1)
+        check_whole("seed", self.seed, 0, 2**32 - 1)
 
     def heaviest(self, ranges: Ranges) -> float:
         """Return the number of clusters, or the rows of a client where weights count rows."""

@@ -21,6 +21,7 @@ import numpy as np
 
 from privfed.core.names import same_definition
 from privfed.core.values.domain import FloatArray
+from privfed.core.values.numbers import check_whole
 from privfed.errors import ArgumentError
 from privfed.numerics.kmeans import LocalUpdate, LocalUpdates
 
@@ -59,8 +60,7 @@ def weighting(*, version: int) -> Callable[[Declared], Declared]:
     Raises:
         ArgumentError: the function cannot be imported by its name, or the version is known with other code.
     """
-    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-        raise ArgumentError(f"version must be a whole number of at least 1, got version={version!r}.")
+    check_whole("version", version, 1)
 
     def declare(function: Declared) -> Declared:
         module, name = function.__module__, function.__qualname__

@@ -24,7 +24,7 @@ from privfed.core.asking.question import ERRORS, ClientData, Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.engine import Answerer, Client, ErrorLog, Exchange, PythonLog, Replies
 from privfed.core.stored.files import make_folder, open_file
-from privfed.errors import ArgumentError
+from privfed.core.values.numbers import check_word
 from privfed.party.answerer import Answer, answered_alone, in_order, remembering_again
 
 Kind = Literal["drop", "lost-reply", "late", "twice", "garbage", "truncate"]
@@ -50,8 +50,7 @@ class Fault:
     sums: frozenset[int] | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            raise ArgumentError(f"kind must be one of {get_args(Kind)}, got {self.kind!r}.")
+        check_word("kind", self.kind, get_args(Kind))
 
     def strikes(self, client: int, stage: str, number: int) -> bool:
         """Say whether the fault happens to a client in a stage of a sum."""

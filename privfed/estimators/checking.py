@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from inspect import formatannotation
 from typing import Any
 
-import numpy as np
-
-from privfed.core.values.numbers import check_number
+from privfed.core.values.numbers import check_flag, check_number
 from privfed.errors import ArgumentError
 from privfed.estimators.declaring import Parameter
 
@@ -37,8 +35,8 @@ def check_values(declared: Mapping[str, Parameter], values: Mapping[str, Any]) -
                 raise ArgumentError(
                     f"{name} must be {', '.join(others)} or {last}, got {name}={value!r}.", parameters=[name]
                 )
-        if written == "bool" and not isinstance(value, bool | np.bool_):
-            raise ArgumentError(f"{name} must be True or False, got {value!r}.", parameters=[name])
+        if written == "bool":
+            check_flag(name, value)
         if one.bounds:
             whole, or_none = written.startswith("int"), "None" in written
             check_number(name, value, one.bounds, whole=whole, or_none=or_none)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from sklearn.base import clone
@@ -29,6 +29,7 @@ from privfed.core.record.records import FILE as TRANSCRIPT
 from privfed.core.record.records import Exchanged, Summed
 from privfed.core.record.transcript import Transcript, has_begun
 from privfed.core.values.guarantee import Noise, Unit
+from privfed.core.values.numbers import check_word
 from privfed.errors import ArgumentError, PrivacyError, UndefinedIndexError
 from privfed.estimators.base import FederatedClusterer, estimator_of
 from privfed.estimators.choosing import (
@@ -242,10 +243,8 @@ def _index_of(index: Any, rule: Rule | None) -> Index:
     Raises:
         ArgumentError: the index is unknown, or the rule does not fit it.
     """
-    if rule is not None and rule not in ("minimum", "maximum", "elbow"):
-        raise ArgumentError(
-            f'rule must be "minimum", "maximum" or "elbow", got rule={rule!r}.', parameters=["rule"]
-        )
+    if rule is not None:
+        check_word("rule", rule, get_args(Rule))
     known: Any = (
         (METRICS if index not in INDICES and index in METRICS else INDICES).resolve(index)
         if isinstance(index, str)

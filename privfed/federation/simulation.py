@@ -37,6 +37,7 @@ from privfed.core.record.transcript import Kept, Transcript, has_begun
 from privfed.core.roles.engine import Client
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Unit
+from privfed.core.values.numbers import check_word
 from privfed.core.values.origin import Origin, joined
 from privfed.data.table import ClientTables
 from privfed.engines.in_process import ClientLogs, Fault, InProcessEngine, Pool
@@ -79,9 +80,7 @@ class Simulation(Engine):
     logs: str | Path | None = None
 
     def __post_init__(self) -> None:
-        if self.record not in get_args(Kept):
-            known = ", ".join(map(repr, get_args(Kept)))
-            raise ArgumentError(f"record must be one of {known}, got {self.record!r}.")
+        check_word("record", self.record, get_args(Kept))
 
     @property
     def members(self) -> Members | None:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privfed.core.stored.encoding import bound
+from privfed.core.values.numbers import check_whole
 from privfed.errors import ArgumentError
 
 Bytes = npt.NDArray[np.uint8]
@@ -73,8 +74,7 @@ def check_abscissae(abscissae: tuple[int, ...], threshold: int) -> None:
     """
     if len(set(abscissae)) != len(abscissae) or not all(1 <= point <= MAX_HOLDERS for point in abscissae):
         raise ArgumentError("abscissae of shares must differ and lie in [1, 255].")
-    if not 1 <= threshold <= len(abscissae):
-        raise ArgumentError(f"threshold must lie in [1, {len(abscissae)}], got threshold={threshold}.")
+    check_whole("threshold", threshold, 1, len(abscissae))
 
 
 def derived(secret: bytes, threshold: int) -> bytes:

@@ -18,7 +18,7 @@ from privfed.core.agreed.policy import ClientPolicy, default_losses
 from privfed.core.roles.engine import ClientSide
 from privfed.core.roles.secure_sum import COLLECT, Assumptions, Replay, Session, Stage, TotalReader
 from privfed.core.values.domain import FloatArray
-from privfed.core.values.numbers import check_number, check_whole
+from privfed.core.values.numbers import check_flag, check_number, check_whole
 from privfed.errors import ArgumentError
 from privfed.protocols.answering import check_promised
 from privfed.protocols.crypto.fixed_point import grid_of
@@ -99,9 +99,8 @@ class Masked:
         check_whole("honest", honest, 2, or_none=True)
         check_whole("threshold", threshold, 1, or_none=True)
         check_number("dropouts", dropouts, "[0, 1)")
-        for name, value in (("verified", verified), ("proofs", proofs)):
-            if not isinstance(value, bool):
-                raise ArgumentError(f"{name} must be True or False, got {name}={value!r}.")
+        check_flag("verified", verified)
+        check_flag("proofs", proofs)
         if verified and proofs:
             raise ArgumentError(
                 "verified totals and proofs of answers do not go together yet; leave one out.",
@@ -141,10 +140,7 @@ class Masked:
             ArgumentError: there are too few clients to protect, or the threshold is out of bounds.
         """
         c, m = default_terms(smallest_cohort, colluders=self.colluders, honest=self.honest)
-        if self.threshold is not None and not 1 <= self.threshold <= smallest_cohort:
-            raise ArgumentError(
-                f"threshold must lie in [1, {smallest_cohort}] (the smallest cohort), got {self.threshold}."
-            )
+        check_whole("threshold", self.threshold, 1, smallest_cohort, or_none=True)
         terms = Terms(
             min_clients=smallest_cohort,
             colluders=c,

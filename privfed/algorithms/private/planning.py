@@ -6,7 +6,7 @@ size whose centers fill the domain. Others have other noise.
 
 from __future__ import annotations
 
-from math import inf, isfinite, sqrt
+from math import inf, sqrt
 
 import msgspec
 import numpy as np
@@ -19,8 +19,8 @@ from privfed.algorithms.private.points import Coreset
 from privfed.algorithms.private.scale import SHARES, Scale, chi_ratio, frame_of, replaces_records
 from privfed.core.roles.conversation import Setting
 from privfed.core.values.guarantee import Unit
-from privfed.core.values.numbers import check_whole
-from privfed.errors import ArgumentError, PrivacyError
+from privfed.core.values.numbers import check_number, check_whole
+from privfed.errors import PrivacyError
 from privfed.privacy.claim import Privacy
 from privfed.privacy.plan import Plan
 from privfed.privacy.pricing import agreed_budget
@@ -46,8 +46,7 @@ def planned(
     for name, value in (("n_rows", n_rows), ("n_clusters", n_clusters), ("n_features", n_features)):
         check_whole(name, value, 1)
     check_whole("copies", copies, 1)
-    if distance is not None and not (isfinite(distance) and distance > 0.0):
-        raise ArgumentError(f"distance must be positive, got distance={distance!r}.", parameters=["distance"])
+    check_number("distance", distance, "(0, inf)", or_none=True)
     if privacy.unit == Unit.CLIENT:
         raise PrivacyError(
             'a plan is for unit="record" or "user": what a client adds to a sum depends on how its rows '

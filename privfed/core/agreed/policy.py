@@ -18,7 +18,7 @@ from privfed.core.agreed.program import AgreedProgram, Numbers, Of, values_of
 from privfed.core.asking.question import Question, parts_of, wire_name
 from privfed.core.values.domain import Ball, Box, Domain
 from privfed.core.values.guarantee import MOST_ORDER, Neighbours, Noise, SampledSteps, Unit, Word
-from privfed.core.values.numbers import check_number, check_whole
+from privfed.core.values.numbers import check_flag, check_number, check_whole
 from privfed.errors import ArgumentError
 
 HIDING = frozenset({"masked", "masked-verified", "group-masked", "ckks"})
@@ -178,12 +178,8 @@ needs `max_epsilon` |
             check_whole(name, getattr(self, name), 0, or_none=True)
         check_whole("order", self.order, 2, MOST_ORDER, or_none=True)
         for name in ("models", "undeclared", "fixed_cohorts", "require_privacy"):
-            if not isinstance(getattr(self, name), bool):
-                raise ArgumentError(
-                    f"{name} must be True or False, got {name}={getattr(self, name)!r}.", parameters=[name]
-                )
-        if not (self.verified is None or isinstance(self.verified, bool)):
-            raise ArgumentError(f"verified must be None, True or False, got verified={self.verified!r}.")
+            check_flag(name, getattr(self, name))
+        check_flag("verified", self.verified, or_none=True)
         if self.domain is not None and not isinstance(self.domain, Box | Ball):
             raise ArgumentError(
                 f"domain must be None or a Box or Ball, got domain={self.domain!r}.", parameters=["domain"]

@@ -25,9 +25,9 @@ from privfed.core.roles.conversation import Ask, Contributions, Total
 from privfed.core.roles.secure_sum import COLLECT
 from privfed.core.stored.encoding import Array
 from privfed.core.stored.files import make_folder, open_file
-from privfed.core.values.numbers import check_whole
+from privfed.core.values.numbers import check_whole, check_word
 from privfed.core.values.shown import as_table
-from privfed.errors import ArgumentError, ResumeError, RunFolderError
+from privfed.errors import ResumeError, RunFolderError
 
 if TYPE_CHECKING:
     from privfed.core.roles.engine import Exchange, Replies
@@ -329,10 +329,7 @@ class Transcript:
             The view. It has the colluders' own statistics where the sum showed them; otherwise the
             attacker, who has its colluders' data, can compute them from the questions in the view.
         """
-        if party not in ("server", "observer", "clients"):
-            raise ArgumentError(
-                f'party must be "server", "observer" or "clients", got {party!r}.', parameters=["party"]
-            )
+        check_word("party", party, ("server", "observer", "clients"))
         began, given = self._began(), list(colluding)
         for i, one in enumerate(given):
             check_whole(f"colluding[{i}]", one, 0, len(began.configuration.clients) - 1)

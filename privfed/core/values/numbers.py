@@ -8,14 +8,14 @@ IEEE 754 fixes, in an order that depends on the number of columns only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from privfed.errors import ArgumentError, BoundsError
+from privfed.errors import ArgumentError, BoundsError, WordError
 
 LEAST_BOUND, MOST_BOUND = 2.0**-450, 2.0**450
 """Least and largest bound on a contribution under differential privacy. Within them, squares of bounds and of
@@ -54,6 +54,24 @@ def check_whole(name: str, value: Any, low: int, high: float = np.inf, *, or_non
     """Check that a value is a whole number from `low` to `high`; raises as `check_number`."""
     upper = "inf)" if high == np.inf else f"{high}]"
     check_number(name, value, f"[{low}, {upper}", whole=True, or_none=or_none)
+
+
+def check_flag(name: str, value: object, *, or_none: bool = False) -> None:
+    """Check that a value is True or False; raises `ArgumentError`."""
+    if not (isinstance(value, bool | np.bool_) or (value is None and or_none)):
+        raise ArgumentError(
+            f"{name} must be {'None, ' * or_none}True or False, got {name}={value!r}.", parameters=[name]
+        )
+
+
+def check_word(name: str, value: object, words: Sequence[str]) -> None:
+    """Check that a value is one of a few words.
+
+    Raises:
+        WordError: it is another one.
+    """
+    if value not in words:
+        raise WordError(name, value, words)
 
 
 def check_bound(name: str, l2: float) -> None:
