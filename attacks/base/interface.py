@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
@@ -20,10 +20,11 @@ from privfed.attacks.base.names import ATTACKS
 from privfed.attacks.base.preparation import Aim, Prepared, Prior, Target, without_colluders
 from privfed.attacks.base.reading import Coverage, Reads, missing, watched
 from privfed.attacks.base.results import NotRun, Result
-from privfed.core.asking.question import Question
-from privfed.core.record.records import SumView, View
-from privfed.core.roles.conversation import Setting
+from privfed.core.record.records import View
 from privfed.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from privfed.attacks.base.oracle import Oracle
 
 Found = TypeVar("Found", bound=Result)
 Ended = TypeVar("Ended", bound=Result)
@@ -126,61 +127,6 @@ class PassiveAttack(Attack, Generic[Found]):
         """Carry out the attack on a view that shows what it reads."""
 
 
-class Asking(Protocol):
-    """Lets an active attack ask the clients, as often as the budget allows."""
-
-    @property
-    def left(self) -> int:
-        """How many questions are left."""
-
-    @property
-    def asked(self) -> int:
-        """How many questions were asked."""
-
-    @property
-    def clients(self) -> tuple[str, ...]:
-        """Names of the clients, by position."""
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns."""
-
-    @property
-    def setting(self) -> Setting:
-        """The public facts that an honest algorithm would start from."""
-
-    def closed_to(self, client: int | None, *, inconsistent: bool) -> str:
-        """Say why a server cannot ask questions of its own here; empty if it can.
-
-        Args:
-            client: position of the client whose answers the server wants; None for totals.
-            inconsistent: whether the server asks the clients of one sum different questions, so that the
-                total shows the answer of one client.
-        """
-
-    def ask(
-        self,
-        question: Question,
-        decoy: Question | None = None,
-        target: int = 0,
-        *,
-        weights: Mapping[str, float] | None = None,
-        limits: Mapping[str, float] | None = None,
-    ) -> SumView:
-        """Ask all clients; with a decoy, ask the target the question and all others the decoy.
-
-        `weights` and `limits` are for differential privacy, see `Oracle.ask`.
-
-        Returns:
-            What the server saw.
-
-        Raises:
-            PolicyError: the budget is spent; nothing was asked.
-            PrivacyError: clients would refuse the question; nothing was asked.
-            ProtocolError: clients refused, or the sum could not be opened.
-        """
-
-
 class ActiveAttack(Attack, Generic[Found]):
     """Attacks clients as a server that chooses its questions.
 
@@ -203,7 +149,7 @@ class ActiveAttack(Attack, Generic[Found]):
         """
         return None
 
-    def run(self, oracle: Asking, prior: Prior, rng: np.random.Generator) -> Found | NotRun:
+    def run(self, oracle: Oracle, prior: Prior, rng: np.random.Generator) -> Found | NotRun:
         """Attack clients through an oracle, until the attack is done or refused, or the budget is spent.
 
         Args:
@@ -221,7 +167,7 @@ class ActiveAttack(Attack, Generic[Found]):
         return timed(lambda: self._attack(oracle, prior, rng))
 
     @abstractmethod
-    def _attack(self, oracle: Asking, prior: Prior, rng: np.random.Generator) -> Found | NotRun:
+    def _attack(self, oracle: Oracle, prior: Prior, rng: np.random.Generator) -> Found | NotRun:
         """Carry out the attack."""
 
 

@@ -11,6 +11,7 @@ ledger does not stop an attacker; the clients' ledgers do, and they have already
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 import msgspec
 
@@ -81,9 +82,7 @@ class Oracle:
             inconsistent: whether the server asks the clients of one sum different questions, so that the
                 total shows the answer of one client.
         """
-        began = self._federation.transcript.records[0]
-        if not isinstance(began, Began):
-            return ""
+        began = self._federation.transcript.of(Began)[0]
         if began.recipient != "server":
             return CLIENTS_OPEN
         if began.configuration.terms.verified:
@@ -192,11 +191,9 @@ class _TwoFaced:
         if isinstance(self._honest, PlainSession):
             plain = decode(request, PlainRequest, sender="the attacker", stage=COLLECT)
             return encode(msgspec.structs.replace(plain, question=self._decoy))
-        if isinstance(self._honest, MaskedSession):
-            channel = self._honest._channels[client]
-            envelope = decode(request, Envelope, sender="the attacker", stage=COLLECT)
-            told = channel.down.open(envelope, CollectRequest)
-            return channel.down.seal(
-                envelope.number, COLLECT, msgspec.structs.replace(told, question=self._decoy)
-            )
-        raise PolicyError(f"{type(self._honest).__name__} gives its coordinator no question to swap.")
+        channel = cast(MaskedSession, self._honest)._channels[client]
+        envelope = decode(request, Envelope, sender="the attacker", stage=COLLECT)
+        honest = channel.down.open(envelope, CollectRequest)
+        return channel.down.seal(
+            envelope.number, COLLECT, msgspec.structs.replace(honest, question=self._decoy)
+        )

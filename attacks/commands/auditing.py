@@ -71,28 +71,26 @@ def audit(
     """Do the work of `privfed audit`."""
     if my_rows is None and (client, id, journal) != (None, None, None):
         raise ArgumentError("--client, --id and --journal are of your own rows: name their file, --my-rows.")
-    found: list[Audit | RunAudit]
-    if my_rows is not None:
-        if not subject.is_dir():
-            raise ArgumentError(f"--my-rows needs the folder of a run, and {subject} is none.")
-        if truth is not None or out is not None:
-            raise ArgumentError(
-                "--my-rows prints what it finds, for whoever has the rows: leave out --truth and --out."
-            )
-        transcript = Transcript.load(subject)
-        claim = _claim(subject, transcript)
-        know_questions(subject, algorithm, "audit", model)
-        source = source_of_rows(subject, transcript, my_rows, group, columns, label, missing)
-        source = msgspec.structs.replace(source, id=id or source.id)
-        PARTS.find("own rows").audit_own_rows(
-            transcript, claim, source, client, group is not None, journal, as_json
+    if my_rows is not None and not subject.is_dir():
+        raise ArgumentError(f"--my-rows needs the folder of a run, and {subject} is none.")
+    if my_rows is not None and (truth is not None or out is not None):
+        raise ArgumentError(
+            "--my-rows prints what it finds, for whoever has the rows: leave out --truth and --out."
         )
-        return
+    found: list[Audit | RunAudit]
     if subject.is_dir():
         transcript = Transcript.load(subject)
         claim = _claim(subject, transcript)
         know_questions(subject, algorithm, "audit", model)
-        source = source_of_rows(subject, transcript, truth, group, columns, label, missing)
+        given_rows = truth if my_rows is None else my_rows
+        source = source_of_rows(subject, transcript, given_rows, group, columns, label, missing)
+        if my_rows is not None:
+            source = msgspec.structs.replace(source, id=id or source.id)
+            several = group is not None
+            PARTS.find("own rows").audit_own_rows(
+                transcript, claim, source, client, several, journal, as_json
+            )
+            return
         rows, _, labels = true_rows(subject, transcript, truth, source, counted=True)
         options: dict[str, Any] = values_of({"confidence": given["confidence"]})
         noise = audit_run(transcript, rows, labels, **options)

@@ -98,10 +98,6 @@ class Rows:
         times = float((own * beyond).sum()) / length if length > 0.0 else 1.0
         return times if np.allclose(own, times * beyond, rtol=1e-9, atol=1e-12) else 0.0
 
-    def sums(self, statistics: Mapping[str, FloatArray]) -> FloatArray:
-        """Return the sum of the rows of each cell, (n_cells, n_features), of statistics that hold `sum`."""
-        return _sums(statistics, self)
-
 
 @dataclass(frozen=True, eq=False)
 class Equations:
@@ -205,14 +201,10 @@ class Counted:
 
     def sums(self, statistics: Mapping[str, FloatArray]) -> FloatArray:
         """Return the sum of the rows of each cell, (n_cells, n_features), of statistics that hold `sum`."""
-        found = _sums(statistics, self)
-        return found if self.map is None else self.map.before(found, statistics[self.count].ravel())
-
-
-def _sums(statistics: Mapping[str, FloatArray], of: Rows | Counted) -> FloatArray:
-    beyond = statistics[of.sum].reshape(of.less.shape) / of.times
-    found: FloatArray = beyond + statistics[of.count].reshape(-1, 1) * of.less
-    return found
+        counts = statistics[self.count].ravel()
+        found: FloatArray = statistics[self.sum].reshape(self.less.shape) / self.times
+        found = found + counts[:, None] * self.less
+        return found if self.map is None else self.map.before(found, counts)
 
 
 def _centers(question: Question) -> FloatArray:

@@ -25,7 +25,7 @@ from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from privfed.algorithms.private.coreset import count_share
 from privfed.algorithms.private.scale import Frame, frame_of
-from privfed.attacks.base.interface import Asking
+from privfed.attacks.base.oracle import Oracle
 from privfed.attacks.base.preparation import Prior
 from privfed.core.asking.question import Question
 from privfed.core.roles.conversation import Ask, Conversation, Setting, Total, driven
@@ -71,7 +71,7 @@ class ProbedSums:
 
     def __init__(
         self,
-        oracle: Asking,
+        oracle: Oracle,
         prior: Prior,
         n_clusters: int,
         client: int | None,

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from privfed.algorithms.wf_kmeans import WeightedKMeans
-from privfed.attacks.base.interface import ActiveAttack, Asking
+from privfed.attacks.base.interface import ActiveAttack
+from privfed.attacks.base.oracle import Oracle
 from privfed.attacks.base.preparation import Prior
 from privfed.attacks.base.results import NotRun, Points
 from privfed.attacks.probing.probed_sums import CLOSEST, CumulativeProfile, ProbedSums, Slabs, joined, pairs
@@ -78,7 +79,7 @@ class Probing(ActiveAttack[Points]):
         words: dict[str, Any] = {"init": "random", "max_iter": budget, "tol": 0.0}
         return WeightedKMeans(n_clusters=self.n_clusters, local_iter=1, **words)
 
-    def _attack(self, oracle: Asking, prior: Prior, rng: np.random.Generator) -> Points | NotRun:
+    def _attack(self, oracle: Oracle, prior: Prior, rng: np.random.Generator) -> Points | NotRun:
         points = np.empty((0, oracle.n_features))
         try:
             asks = (self.n_clusters, self.client, self.inconsistent)
