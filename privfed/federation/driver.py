@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from privfed.core.roles.conversation import (
     Ask,
     Conversation,
     Ledger,
-    Metric,
     Setting,
     Total,
     driven,
@@ -41,6 +40,9 @@ from privfed.errors import (
     RefusedError,
     ResumeError,
 )
+
+if TYPE_CHECKING:
+    from privfed.metrics.asked import AskedMetric
 
 Outcome = TypeVar("Outcome")
 Watcher = Callable[[int, Ask, Total], None]
@@ -229,7 +231,7 @@ class Federation:
         self.others.append(self._again(parameters))
         return self.others[-1]
 
-    def for_metric(self, metric: Metric) -> Federation:
+    def for_metric(self, metric: AskedMetric) -> Federation:
         """Return the federation in which a metric is asked (`measure`).
 
         It is this one, where its agreement has the metric and it was not asked before, or where nothing is
@@ -258,7 +260,7 @@ class Federation:
         parameters = {"algorithm": None, "metrics": (metric.alone(),), "rule": CohortRule()}
         return self.again(**parameters, description=metric.name, n_clusters=metric.n_clusters)
 
-    def _place_of(self, metric: Metric) -> int | None:
+    def _place_of(self, metric: AskedMetric) -> int | None:
         """Return which of the agreed metrics one is, among those that were not asked; None for none."""
         program = self.configuration.program
         agreed = () if program is None else program.metrics
@@ -273,7 +275,9 @@ class Federation:
         known = getattr(self._outcome, "centers", None)
         return centers is None or (known is not None and np.array_equal(known, centers))
 
-    def measure(self, metric: Metric, purpose: str = "index", divisors: tuple[str, ...] = ()) -> Statistics:
+    def measure(
+        self, metric: AskedMetric, purpose: str = "index", divisors: tuple[str, ...] = ()
+    ) -> Statistics:
         """Ask a metric that the agreement has (`for_metric`), and return its total.
 
         Args:

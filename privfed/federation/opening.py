@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import msgspec
@@ -28,7 +28,7 @@ from privfed.core.asking.question import Question
 from privfed.core.connection import Engine, Opening
 from privfed.core.record.records import Asked
 from privfed.core.record.transcript import Kept, Transcript
-from privfed.core.roles.conversation import Algorithm, Metric
+from privfed.core.roles.conversation import Algorithm
 from privfed.core.roles.secure_sum import SecureSum, answer_stages
 from privfed.core.stored.files import make_folder, replaced
 from privfed.core.values.domain import Domain
@@ -45,6 +45,9 @@ from privfed.privacy.dp_sgd import SteppedLedger
 from privfed.privacy.ledger import BudgetLedger, refuses_fit, unopened
 from privfed.privacy.noised import Noised
 from privfed.protocols.secure_sums import by_author
+
+if TYPE_CHECKING:
+    from privfed.metrics.asked import AskedMetric
 
 NONCE_BYTES = 16
 """Bytes of an agreement's nonce: two fits with equal parameters are two agreements."""
@@ -307,7 +310,7 @@ def open_over(
     privacy: Privacy | None = None,
     engine: Engine | None = None,
     run_dir: str | Path | None = None,
-    metric: Metric | None = None,
+    metric: AskedMetric | None = None,
     algorithm: Algorithm[Any] | None = None,
 ) -> Federation:
     """Return a federation over client arrays, or over an engine's clients, outside a fit (for metrics).
@@ -349,7 +352,7 @@ def open_over(
 
 
 def federation_over(
-    clients: Any, labels: Any = None, *, metric: Metric | None = None, **options: Any
+    clients: Any, labels: Any = None, *, metric: AskedMetric | None = None, **options: Any
 ) -> Federation:
     """Return a federation over `clients`, in which a metric may be asked.
 

@@ -198,19 +198,17 @@ class AskedMetric:
         return {} if n_centers is None else {"centers": Shape(n_centers, setting.n_features)}
 
     def _noised(self, setting: Setting, unit: Unit) -> Phases:
-        if self.kind not in BOUNDED_FORMS:
+        if self.kind in BOUNDED_FORMS:
+            form = Form(
+                cast(type[Question], BOUNDED_FORMS[self.kind]),
+                reach=_radius(setting.domain),
+                **self.limits,
+                **self._centers(setting, self.n_clusters),
+                **self.options,
+            )
+        else:
             form = self._form(setting, self.n_clusters)
-            if unit.of_rows or not issubclass(self.kind, RecordBounded):
-                return (Phase(form),)
-            return (Phase(Form(ClientSizes)), Phase(Form(AsOneRecord, inner=form, rows=Within(1.0, 2.0**40))))
-        form = Form(
-            cast(type[Question], BOUNDED_FORMS[self.kind]),
-            reach=_radius(setting.domain),
-            **self.limits,
-            **self._centers(setting, self.n_clusters),
-            **self.options,
-        )
-        if unit.of_rows:
+        if unit.of_rows or not issubclass(form.kind, RecordBounded):
             return (Phase(form),)
         return (Phase(Form(ClientSizes)), Phase(Form(AsOneRecord, inner=form, rows=Within(1.0, 2.0**40))))
 

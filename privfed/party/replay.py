@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
@@ -25,7 +25,6 @@ from privfed.core.roles.conversation import (
     Ask,
     Conversation,
     Ledger,
-    Metric,
     Setting,
     Total,
     known_ranges,
@@ -38,6 +37,9 @@ from privfed.core.values.numbers import Count, Items, Named, Number
 from privfed.errors import ArgumentError, IntegrityError, MessageError, PolicyError
 from privfed.party.program import Stated, agreed_program, setting_of, sized_algorithm
 from privfed.privacy.ledger import BudgetLedger
+
+if TYPE_CHECKING:
+    from privfed.metrics.asked import AskedMetric
 
 Outcome = TypeVar("Outcome")
 
@@ -98,7 +100,7 @@ class ProgramReplay(Generic[Outcome]):
         setting: Setting,
         store: StateStore,
         *,
-        metrics: Sequence[Metric] = (),
+        metrics: Sequence[AskedMetric] = (),
         ledger: Ledger | None = None,
         tells: Callable[[int, OpenedTotal], None] = lambda index, total: None,
         placed: Callable[[Ask], Ask] = lambda ask: ask,

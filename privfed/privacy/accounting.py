@@ -108,8 +108,8 @@ def gdp_delta(epsilon: float, mu: float) -> float:
     Raises:
         ArgumentError: a parameter is negative or not finite.
     """
-    _check("epsilon", epsilon)
-    _check("mu", mu)
+    check_number("epsilon", epsilon, "[0, inf)")
+    check_number("mu", mu, "[0, inf)")
     if mu == 0.0:
         return 0.0
     z = epsilon / mu - mu / 2.0
@@ -133,7 +133,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     Raises:
         ArgumentError: a parameter is out of its bounds.
     """
-    _check("mu", mu)
+    check_number("mu", mu, "[0, inf)")
     check_delta(delta)
     if gdp_delta(0.0, mu) * _SLACK <= delta:
         return 0.0
@@ -157,7 +157,7 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     Raises:
         ArgumentError: a parameter is out of its bounds.
     """
-    _check("epsilon", epsilon)
+    check_number("epsilon", epsilon, "[0, inf)")
     check_delta(delta)
     low, high = 0.0, 1.0
     while gdp_delta(epsilon, high) * _SLACK <= delta:
@@ -208,10 +208,6 @@ def discrete_gaussian_sigma(sensitivity: FloatArray | float, cost: FloatArray | 
         raise ArgumentError(f"costs must be positive, got cost={cost}.")
     sigma: FloatArray = np.sqrt(np.square(sensitivity) / cost + ROUNDING_VARIANCE) * (1.0 + 1e-12)
     return sigma
-
-
-def _check(name: str, value: float) -> None:
-    check_number(name, value, "[0, inf)")
 
 
 def check_delta(delta: float) -> None:
@@ -343,8 +339,7 @@ class Curve:
         Raises:
             ArgumentError: it is not.
         """
-        if not 0.0 <= alarms <= 1.0:
-            raise ArgumentError(f"a rate lies in [0, 1], got alarms={alarms!r}.", parameters=["alarms"])
+        check_number("alarms", alarms, "[0, 1]")
         if self.mu is not None:
             # Imported here: commands that state no curve do without.
             from scipy.special import ndtr, ndtri

@@ -18,15 +18,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from privfed.core.asking.question import ClientData
-from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.statistics import Entry, Statistics
 from privfed.core.values.domain import FloatArray
 from privfed.errors import PrivacyError
+
+if TYPE_CHECKING:
+    from privfed.privacy.bounds import Bound, RecordBounded
 
 IntArray = npt.NDArray[np.intp]
 
@@ -48,47 +51,12 @@ class Contribution:
     cells: IntArray | None = None
 
 
-class Limit(Protocol):
-    """What is read of a bound (`privfed.privacy.bounds.Bound`)."""
-
-    @property
-    def l2(self) -> float:
-        """Largest length."""
-
-    @property
-    def fixed(self) -> bool:
-        """Whether each record adds exactly `l2`."""
-
-    @property
-    def nonnegative(self) -> bool:
-        """Whether values are not negative."""
-
-
-class Adding(Protocol):
-    """What is read of a question with a bound (`privfed.privacy.bounds.RecordBounded`)."""
-
-    @property
-    def spec(self) -> StatisticsSpec:
-        """Layout of one client's answer."""
-
-    @property
-    def bounds(self) -> Mapping[str, Limit]:
-        """Entry -> bound on one record's contribution."""
-
-    @property
-    def values_of_a_row(self) -> int:
-        """Number of values that a row takes in memory, about."""
-
-    def contributions(self, rows: FloatArray, labels: npt.NDArray[np.int64]) -> Mapping[str, Contribution]:
-        """Return what each row adds to each entry."""
-
-
 def most_squared(l2: float, step: float) -> float:
     """Return the largest squared length of whole steps that is within a bound, a whole number."""
     return float((Fraction(l2) / Fraction(step)) ** 2 // 1)
 
 
-def summed(question: Adding, clients: Sequence[ClientData]) -> list[Statistics]:
+def summed(question: RecordBounded, clients: Sequence[ClientData]) -> list[Statistics]:
     """Return each client's sums over its rows, of which none adds more than its bound."""
     # Imported here since it takes long, and whoever only reads a run answers nothing.
     from privfed.numerics.kernels.interpreted import FEW_FEATURES
@@ -100,7 +68,7 @@ def summed(question: Adding, clients: Sequence[ClientData]) -> list[Statistics]:
     return [Statistics(**totals) for totals in found]
 
 
-def _of_batch(question: Adding, clients: Sequence[ClientData]) -> list[dict[str, FloatArray]]:
+def _of_batch(question: RecordBounded, clients: Sequence[ClientData]) -> list[dict[str, FloatArray]]:
     sizes = [one.n_rows for one in clients]
     rows = clients[0].features if len(clients) == 1 else np.concatenate([one.features for one in clients])
     labels = np.concatenate(
@@ -149,7 +117,7 @@ class _Checked:
 
     @classmethod
     def of(
-        cls, parts: Mapping[str, Contribution], entries: Sequence[Entry], bounds: Mapping[str, Limit]
+        cls, parts: Mapping[str, Contribution], entries: Sequence[Entry], bounds: Mapping[str, Bound]
     ) -> _Checked:
         steps: dict[str, FloatArray] = {}
         within: npt.NDArray[np.bool_] | None = None

@@ -90,11 +90,6 @@ class SteppedLedger:
         self._number = 0
         self.payments: list[Payment] = []
 
-    @property
-    def spent(self) -> float:
-        """Share of the budget that was paid."""
-        return len(self.payments) / self._steps.trainings
-
     def price(self, ask: Ask) -> Ask:
         """Return the ask as it is, and pay if it makes clients train once more.
 

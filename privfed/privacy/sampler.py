@@ -136,12 +136,20 @@ class _Blocks(NamedTuple):
 
     def chance(self, places: Integers, value: Integers, block: Counts) -> FloatArray:
         """Return p of each proposal within 2^-48."""
-        return _chance(value, block, at(self.rate, places), at(self.scale, places))
+        exponent = np.square(value.astype(np.float64))
+        exponent *= -at(self.rate, places)
+        chance: FloatArray = np.ldexp(np.exp(exponent, out=exponent), block)
+        chance *= at(self.scale, places)
+        return chance
 
     def bounds(self, place: int, value: int, block: int) -> Bounds:
-        """Yield bounds of p for one proposal."""
+        """Yield ever closer bounds of p for one proposal."""
         here = place if self.sigma.size > 1 else 0
-        return _chance_bounds(value, block, float(self.sigma[here]), float(self.scale[here]))
+        exponent = Fraction(value) ** 2 / (2 * Fraction(float(self.sigma[here])) ** 2)
+        factor = 2**block * Fraction(float(self.scale[here]))
+        for digits in count(40, 20):
+            low, high = exp_bounds(exponent, digits)
+            yield factor * low, factor * high
 
 
 def _blocks(sigma: FloatArray) -> _Blocks:
@@ -149,20 +157,3 @@ def _blocks(sigma: FloatArray) -> _Blocks:
     half_square = np.square(np.ldexp(1.0, shift) / sigma) / 2.0
     most = np.maximum(1.0, np.maximum(2.0 * np.exp(-half_square), 4.0 * np.exp(-4.0 * half_square)))
     return _Blocks(sigma, shift.astype(np.int64), 1.0 / (2.0 * sigma * sigma), (1.0 - 2.0**-20) / most)
-
-
-def _chance(value: Integers, block: Counts, rate: FloatArray, scale: FloatArray) -> FloatArray:
-    """Return p of each proposal within 2^-48, float64 of shape (n,)."""
-    exponent = np.square(value.astype(np.float64))
-    exponent *= -rate
-    chance: FloatArray = np.ldexp(np.exp(exponent, out=exponent), block)
-    chance *= scale
-    return chance
-
-
-def _chance_bounds(value: int, block: int, sigma: float, scale: float) -> Bounds:
-    """Yield ever closer bounds of scale 2^block exp(-t)."""
-    exponent, factor = Fraction(value) ** 2 / (2 * Fraction(sigma) ** 2), 2**block * Fraction(scale)
-    for digits in count(40, 20):
-        low, high = exp_bounds(exponent, digits)
-        yield factor * low, factor * high

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -30,14 +29,6 @@ from privfed.errors import ArgumentError, DataError
 from privfed.questions.lloyd import RESOLUTION, box_entry
 from privfed.questions.local_points import LocalPoints, WeightedPoints
 from privfed.questions.slots import Slots
-
-
-@runtime_checkable
-class PreparedPoints(Protocol):
-    """Local points that can be computed for several simulated clients in one pass."""
-
-    def prepare(self, clients: Sequence[ClientData]) -> None:
-        """Put the exact results of `LocalPoints.make` into each client's cache."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -85,8 +76,7 @@ class GatheredPoints(_FewPoints):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients."""
-        if isinstance(self.points, PreparedPoints):
-            self.points.prepare(clients)
+        self.points.prepare(clients)
         return [self._padded(self.points.of(client)) for client in clients]
 
     def _padded(self, held: WeightedPoints) -> Statistics:

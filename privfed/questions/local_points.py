@@ -83,6 +83,9 @@ class LocalPoints(Part, ABC):
     def make(self, client: ClientData) -> WeightedPoints:
         """Compute the client's points; called once, then kept in the client's cache."""
 
+    def prepare(self, clients: Sequence[ClientData]) -> None:
+        """Put what `make` returns into each client's cache, where one pass over all clients is faster."""
+
     @abstractmethod
     def heaviest(self, ranges: Ranges) -> float:
         """Return the largest total weight of one client's points."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkabl
 from privfed.core.agreed.configuration import PrivacyTerms
 from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics, StatisticsTable
-from privfed.core.values.domain import Domain, FloatArray, Ranges
+from privfed.core.values.domain import Domain, Ranges
 
 if TYPE_CHECKING:
     from privfed.core.asking.phases import Phases
@@ -211,36 +211,3 @@ class Phased(Protocol):
 
     def phases(self, setting: Any) -> Phases:
         """Return what may be asked, in order, given what the algorithm may know before it asks."""
-
-
-class Metric(Phased, Protocol):
-    """A metric that an agreement names."""
-
-    @property
-    def name(self) -> str:
-        """What is asked, in a word."""
-
-    @property
-    def n_clusters(self) -> int | None:
-        """About how many centers it asks; None about none."""
-
-    @property
-    def centers(self) -> FloatArray | None:
-        """The centers; None about none, and where they are those that a fit has found."""
-
-    def run(
-        self,
-        setting: Any,
-        ranges: Ranges | None = None,
-        centers: FloatArray | None = None,
-        *,
-        purpose: str = ...,
-        divisors: tuple[str, ...] = ...,
-    ) -> Any:
-        """Return a conversation that asks it (`privfed.metrics.asked.AskedMetric.run`)."""
-
-    def after_a_fit(self) -> Metric:
-        """Return it as it follows a fit, which has found the ranges."""
-
-    def alone(self) -> Metric:
-        """Return it as it is asked alone, so that ranges are found first."""
