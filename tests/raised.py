@@ -2,7 +2,7 @@
 
 import pytest
 
-from privfed.errors import ArgumentError, PolicyError, RefusedError
+from privfed.errors import ArgumentError, BoundsError, PolicyError, RefusedError
 
 
 def refused_with(code: str) -> pytest.RaisesExc[RefusedError]:
@@ -21,4 +21,11 @@ def parameter_refused(name: str) -> pytest.RaisesExc[ArgumentError]:
     """Expect an error about one parameter."""
     return pytest.raises(
         ArgumentError, check=lambda error: name in (getattr(error, "parameter", None), *error.parameters)
+    )
+
+
+def out_of_bounds(name: str, bounds: str, value: object) -> pytest.RaisesExc[BoundsError]:
+    """Expect that a parameter's value is refused, since it lies outside these bounds."""
+    return pytest.raises(
+        BoundsError, check=lambda error: (error.parameter, error.bounds, error.value) == (name, bounds, value)
     )

@@ -53,8 +53,8 @@ from privfed.numerics.memberships import (
     moved,
 )
 from privfed.questions.cells import cells_form
-from privfed.questions.fuzzy_spread import FuzzyObjective
-from privfed.questions.lloyd import RESOLUTION, SLACK, AtCenters, box_entry, sums_entry
+from privfed.questions.fuzzy_spread import FuzzyObjective, FuzzyQuestion
+from privfed.questions.lloyd import RESOLUTION, SLACK, box_entry, sums_entry
 from privfed.questions.local_points import (
     PointCells,
     PointSums,
@@ -292,7 +292,7 @@ class FuzzyCentroids(PointsFrom):
 
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FuzzySums(AtCenters):
+class FuzzySums(FuzzyQuestion):
     """Ask for one step of fuzzy c-means: the sums of equation 6.
 
     Statistics: `weight` (n_clusters,) = sum of u^m, `weighted` (n_clusters, n_features) = sum of u^m x.
@@ -302,11 +302,6 @@ class FuzzySums(AtCenters):
     """
 
     row_counts: ClassVar[tuple[str, ...]] = ("weight",)  # A row has at most 1 of u^m in all.
-    m: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fuzzifier(self.m)
 
     @cached_property
     def spec(self) -> StatisticsSpec:
@@ -329,7 +324,7 @@ class FuzzySums(AtCenters):
 
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class WeightedFuzzyCentroids(AtCenters):
+class WeightedFuzzyCentroids(FuzzyQuestion):
     """Ask for weights and weighted local centers after several local steps.
 
     Statistics: `weight` (n_clusters,), `weighted` (n_clusters, n_features) = weight * local center.
@@ -344,14 +339,12 @@ class WeightedFuzzyCentroids(AtCenters):
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
     row_counts: ClassVar[tuple[str, ...]] = ("weight",)  # A row has at most 1 of u or u^m in all.
-    m: float
     local_iter: int
     local_tol: float | None = None
     weight: str = "u^m"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fuzzifier(self.m)
         check_local(self.local_iter, self.local_tol)
         check_word("weight", self.weight, ("u^m", "u"))
 

@@ -195,7 +195,7 @@ class AtComponents(AtCenters):
         joint /= whole
         return joint, (top + np.log(whole))[:, 0]
 
-    def of(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def expected_of(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return `expected` of rows, in blocks."""
         parts = [self.expected(rows[at : at + BLOCK] - self.origin) for at in range(0, len(rows), BLOCK)]
         found, likely = zip(*parts, strict=True)
@@ -207,9 +207,9 @@ class AtComponents(AtCenters):
         far = np.maximum(*(np.abs(end - self.centers) for end in ends))[:, self.numbers]
         flat = self.covariance_type == "diag"
         away = far * self.roots if flat else (far[:, None] @ np.abs(self.roots))[:, 0]
-        told = np.stack([end[self.units > 0.0] for end in ends])[:, None] * self.shares
-        lowest = self.heights - 0.5 * np.square(away).sum(axis=1) + told.min(axis=0).sum(axis=1)
-        highest = self.heights + told.max(axis=0).sum(axis=1)
+        categories = np.stack([end[self.units > 0.0] for end in ends])[:, None] * self.shares
+        lowest = self.heights - 0.5 * np.square(away).sum(axis=1) + categories.min(axis=0).sum(axis=1)
+        highest = self.heights + categories.max(axis=0).sum(axis=1)
         low, high = float(lowest.max()), float(highest.max()) + log(len(self.centers))
         rows, step = self.ranges.rows * ROUNDING, max((high - low) * 2.0**-44, TINY)
         return Entry("likelihood", (1,), rows * (min(low, 0.0) - 1.0), rows * (max(high, 0.0) + 1.0), step)
@@ -288,7 +288,9 @@ class MixtureLikelihood(AtComponents):
 
     def of_rows(self, rows: FloatArray) -> Statistics:
         """Answer for one client's rows."""
-        return Statistics(likelihood=[self.of(rows)[1].sum()] if len(rows) else [0.0], rows=[len(rows)])
+        return Statistics(
+            likelihood=[self.expected_of(rows)[1].sum()] if len(rows) else [0.0], rows=[len(rows)]
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -159,7 +159,7 @@ def result_table(result: Result, folder: Path) -> Table:
         "score": _score(result),
         **_agreement(result),
         **{
-            name: "not defined" if one is None else f"{one:.6g}{_of(result)}"
+            name: "not defined" if one is None else f"{one:.6g}{_rows_meant(result)}"
             for name, one in result.metrics.items()
         },
         "sent": f"{kilobytes(sent.bytes_per_client)} a client, {sent.exchanges} exchanges",
@@ -203,14 +203,14 @@ def _sizes(result: Result) -> dict[str, str]:
     }
 
 
-def _of(result: Result) -> str:
+def _rows_meant(result: Result) -> str:
     return "" if result.of == ROWS else f" of {result.of}"
 
 
 def _score(result: Result) -> str:
     if result.score is None:
         return "not asked" + ": nothing of the privacy budget was spent on it" * (result.privacy is not None)
-    return f"{result.score:.6g}{_of(result)} (inertia {result.inertia:.6g} / rows)"
+    return f"{result.score:.6g}{_rows_meant(result)} (inertia {result.inertia:.6g} / rows)"
 
 
 def facts_table(folder: Path, facts: Mapping[str, str]) -> Table:
@@ -232,7 +232,7 @@ def _agreement(result: Result) -> dict[str, str]:
         return {}
     return {
         "agreement": f"accuracy {found.accuracy:.4f}, v-measure {found.v_measure:.4f}, "
-        f"ARI {found.adjusted_rand_index:.4f}{_of(result)}"
+        f"ARI {found.adjusted_rand_index:.4f}{_rows_meant(result)}"
     }
 
 

@@ -395,12 +395,12 @@ class Program(click.Group):
 
     def invoke(self, context: click.Context) -> Any:
         """Run a command; show each warning once, and errors of the library, in terms of its options."""
-        told = set[str]()
+        written = set[str]()
 
         def tell(message: Warning | str, *_: Any, **__: Any) -> None:
             text = in_options(str(message))
-            if text not in told:
-                told.add(text)
+            if text not in written:
+                written.add(text)
                 click.echo(f"privfed: warning: {text}", err=True)
 
         with warnings.catch_warnings():

@@ -96,11 +96,11 @@ def of_changed(changed: Mapping[str, int], rows: int) -> Iterator[Finding]:
     columns = sorted(((n, name) for name, n in changed.items() if name and n), reverse=True)[:3]
     most = MOST_CHANGED * (rows + left_out)
     if max(left_out, *(n for n, _ in columns), 0) > most:
-        told = ", ".join(f"{name}: {n:,}" for n, name in columns)
+        by_column = ", ".join(f"{name}: {n:,}" for n, name in columns)
         yield Finding(
             "changed",
             f"{left_out:,} of {rows + left_out:,} rows were left out before the fit. Rows left out, filled "
-            f"or clipped by column: {told or 'none'}. Drop such a column, fill it (missing=, "
+            f"or clipped by column: {by_column or 'none'}. Drop such a column, fill it (missing=, "
             "FederatedImputer), or say in the text for whom the clusters hold.",
             UserWarning if left_out > most else None,
         )

@@ -238,7 +238,7 @@ def agreed_locally(privacy: Privacy) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class _Beside:
+class _PaidWithFirst:
     """Where a client's own run is paid: with the first client's, as no record is of two clients.
 
     Args:
@@ -255,7 +255,7 @@ class _Beside:
         """Do nothing: the first client's run is paid."""
         return ""
 
-    def parts(self, share: float) -> tuple[_Beside, _Beside]:
+    def parts(self, share: float) -> tuple[_PaidWithFirst, _PaidWithFirst]:
         """Return what pays for two runs: both are paid with the first client's."""
         return self, self
 
@@ -307,5 +307,5 @@ def own_centers(
         claim = model.privacy_claim_
         paying = None
         if privacy.paid_by is not None and run_dir is not None:
-            paying = _Beside(privacy.paid_by, Path(run_dir).absolute() / LOCAL / "0" / PAYMENT, i + 1)
+            paying = _PaidWithFirst(privacy.paid_by, Path(run_dir).absolute() / LOCAL / "0" / PAYMENT, i + 1)
     return Clients(clients.names, tuple(found), None, clients.columns), claim

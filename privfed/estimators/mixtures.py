@@ -125,16 +125,16 @@ class FederatedGaussianMixture(Mixture, FederatedClusterer):
     def _assigned(self, rows: FloatArray) -> npt.NDArray[np.int32]:
         # A row beyond 1e150 has no density, and is of component 0, as of cluster 0 in k-means.
         with np.errstate(over="ignore", invalid="ignore"):
-            found, _ = self._mixture().of(rows)
+            found, _ = self._mixture().expected_of(rows)
         return np.asarray(found.argmax(axis=1), dtype=np.int32)
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Return the probability of each component for each row of a table, (n_rows, n_clusters)."""
-        return self._mixture().of(self._rows(X))[0]
+        return self._mixture().expected_of(self._rows(X))[0]
 
     def score_samples(self, X: Any) -> FloatArray:
         """Return the log-likelihood of each row of a table, (n_rows,)."""
-        return self._mixture().of(self._rows(X))[1]
+        return self._mixture().expected_of(self._rows(X))[1]
 
     def score(self, X: Any, y: Any = None) -> float:
         """Return the mean log-likelihood of a table's rows."""

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from privfed.core.values.domain import FloatArray
-from privfed.core.values.numbers import as_numbers
+from privfed.core.values.numbers import as_numbers, check_word
 from privfed.errors import ArgumentError
 from privfed.metrics.functions import checked_centers
 
@@ -47,10 +47,7 @@ def knowledge_gap(
             f"found has {ours.shape[1]} columns, true has {theirs.shape[1]}; pass equal columns.",
             parameters=["found", "true"],
         )
-    if pairing not in ("one-to-one", "nearest", "order"):
-        raise ArgumentError(
-            f'pairing must be "one-to-one", "nearest" or "order", got {pairing!r}.', parameters=["pairing"]
-        )
+    check_word("pairing", pairing, ("one-to-one", "nearest", "order"))
     if pairing != "nearest" and len(ours) != len(theirs):
         raise ArgumentError(
             f"{len(ours)} found and {len(theirs)} true centers do not pair off; take pairing='nearest'.",

@@ -165,7 +165,9 @@ class Groups(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         """
         units = _Units.of(table).without(elsewhere)
         groups = units.merged(units.cut(m, m))
-        return cls._of(groups, table.classes is not None, table.ids is not None, table.columns, m, m, ())
+        return cls._from_units(
+            groups, table.classes is not None, table.ids is not None, table.columns, m, m, ()
+        )
 
     def updated(self, table: RawTable | None, m: int, elsewhere: Collection[str] = ()) -> Self:
         """Return the groups after a change of the table.
@@ -197,7 +199,9 @@ class Groups(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         if units is not None:
             groups = groups.joined(_batch(units.without([*elsewhere, *groups.all_members]), known, m))
             known.update(groups.all_members)
-        after = self._of(groups, self.classes is not None, self.by_ids, self.columns, m, self.least, known)
+        after = self._from_units(
+            groups, self.classes is not None, self.by_ids, self.columns, m, self.least, known
+        )
         return msgspec.structs.replace(after, in_units=self.in_units)
 
     def expanded(self, columns: Sequence[str] | None = None) -> ClientData:
@@ -246,7 +250,7 @@ class Groups(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         return _Units(self.means.to_numpy(), rows, ids, kinds, members)
 
     @classmethod
-    def _of(
+    def _from_units(
         cls,
         groups: _Units,
         labelled: bool,

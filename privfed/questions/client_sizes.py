@@ -27,13 +27,9 @@ SIZE_SHARE = 0.01
 PER_OCTAVE, N_SIZES = 2, 50
 
 
-@register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ClientSizes(Question):
-    """Ask for a histogram of clients by number of rows, with logarithmic bins, two an octave.
-
-    Statistics: `clients` (N_SIZES,).
-    """
+class ClientHistogram(Question):
+    """Questions for a histogram of clients: each adds 1 to one bin of the entry `clients`."""
 
     @property
     def declaration(self) -> Declaration:
@@ -44,6 +40,15 @@ class ClientSizes(Question):
     def client_limits(self) -> dict[str, float]:
         """Each client adds 1 to one bin."""
         return {"clients": 1.0}
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClientSizes(ClientHistogram):
+    """Ask for a histogram of clients by number of rows, with logarithmic bins, two an octave.
+
+    Statistics: `clients` (N_SIZES,).
+    """
 
     @cached_property
     def spec(self) -> StatisticsSpec:

@@ -30,7 +30,7 @@ from privfed.questions.lloyd import RESOLUTION, TINY, AtCenters, largest_distanc
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Fuzzy(AtCenters):
+class FuzzyQuestion(AtCenters):
     """Questions about the memberships of rows in clusters.
 
     Args:
@@ -46,7 +46,7 @@ class _Fuzzy(AtCenters):
 
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FuzzyObjective(_Fuzzy):
+class FuzzyObjective(FuzzyQuestion):
     """Ask for the fuzzy c-means objective (eq. 4), and for the inertia of hard assignments.
 
     Statistics: `objective` (1,) = sum of u^m ||x - c||^2, `inertia` (1,), `rows` (1,).
@@ -74,7 +74,7 @@ class FuzzyObjective(_Fuzzy):
 
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FuzzySpread(_Fuzzy):
+class FuzzySpread(FuzzyQuestion):
     """Ask for the sums of equations 12 and 13.
 
     Statistics: `spread` (n_clusters,) = sum of ||x - c||^q over all rows, `membership` (n_clusters,) =

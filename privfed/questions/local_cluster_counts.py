@@ -16,12 +16,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from privfed.core.asking.declaration import STEP, Declaration, Effort
-from privfed.core.asking.question import ClientData, Question, register
+from privfed.core.asking.declaration import STEP, Effort
+from privfed.core.asking.question import ClientData, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.numbers import check_whole
 from privfed.numerics.kmeans import MOST_STEPS
+from privfed.questions.client_sizes import ClientHistogram
 
 N_INIT = 3
 """Starts of each k-means."""
@@ -29,7 +30,7 @@ N_INIT = 3
 
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LocalClusterCounts(Question):
+class LocalClusterCounts(ClientHistogram):
     """Ask how many clusters each client finds in its own rows.
 
     A client takes the number with the lowest Davies-Bouldin index of its own k-means. It tries numbers from 2
@@ -50,16 +51,6 @@ class LocalClusterCounts(Question):
     def __post_init__(self) -> None:
         check_whole("most", self.most, 2, 100)
         check_whole("seed", self.seed, 0, 2**32 - 1)
-
-    @property
-    def declaration(self) -> Declaration:
-        """Nothing: the entry counts clients, not rows."""
-        return Declaration()
-
-    @property
-    def client_limits(self) -> dict[str, float]:
-        """Each client adds 1 to one bin."""
-        return {"clients": 1.0}
 
     @cached_property
     def spec(self) -> StatisticsSpec:

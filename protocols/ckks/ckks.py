@@ -300,8 +300,7 @@ class CKKS(ClientOpenedSum):
                 "clients shows their answers to each other. Take more clients, or draw more of them for a "
                 'round, or use protocol="plain", which hides nothing.'
             )
-        if clients > MAX_CLIENTS:
-            raise ArgumentError(f"an encrypted sum is for at most {MAX_CLIENTS} clients, got {clients}.")
+        check_whole("clients", clients, 1, MAX_CLIENTS)
         return Terms(
             min_clients=smallest_cohort,
             honest=self.honest,

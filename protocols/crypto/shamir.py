@@ -73,7 +73,7 @@ def check_abscissae(abscissae: tuple[int, ...], threshold: int) -> None:
         ArgumentError: one is zero, above 255 or repeated, or they are fewer than the threshold.
     """
     if len(set(abscissae)) != len(abscissae) or not all(1 <= point <= MAX_HOLDERS for point in abscissae):
-        raise ArgumentError("abscissae of shares must differ and lie in [1, 255].")
+        raise ArgumentError("abscissae of shares must differ and lie in [1, 255].", parameters=["abscissae"])
     check_whole("threshold", threshold, 1, len(abscissae))
 
 

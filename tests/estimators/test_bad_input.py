@@ -13,7 +13,7 @@ from privfed.data import load_clients
 from privfed.errors import ArgumentError, DataError, PrivFedError, RefusedError
 from privfed.federation.clients import gather
 from privfed.protocols import Plain
-from tests.raised import parameter_refused
+from tests.raised import out_of_bounds, parameter_refused
 
 Clients = list[np.ndarray]
 
@@ -262,12 +262,12 @@ def test_clients_per_round_and_cohorts_exclude_each_other(blobs: Clients) -> Non
 
 @pytest.mark.parametrize("threshold", [0, -1, 11])
 def test_threshold_that_no_sum_can_reach_is_an_error(blobs: Clients, threshold: int) -> None:
-    with pytest.raises(ArgumentError, match=rf"threshold must lie in \[1, 10\].*got {threshold}"):
+    with out_of_bounds("threshold", "[1, 10]", threshold):
         DWFKMeans(3, protocol=Plain(threshold=threshold)).fit(blobs)
 
 
 def test_threshold_counts_the_smallest_cohort(blobs: Clients) -> None:
-    with pytest.raises(ArgumentError, match=r"\[1, 2\], the smallest cohort, got 3"):
+    with out_of_bounds("threshold", "[1, 2]", 3):
         DWFKMeans(3, protocol=Plain(threshold=3), cohorts=[[0, 1, 2], [4, 5]]).fit(blobs)
     DWFKMeans(3, protocol=Plain(threshold=2), cohorts=[[0, 1, 2], [4, 5]], max_iter=2, tol=0).fit(blobs)
 

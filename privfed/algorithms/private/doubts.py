@@ -133,8 +133,8 @@ def doubting_round(
     more = noise["count"] ** -2.0
     rows[asked] = (rows[asked] * precision[asked] + counts * more) / (precision[asked] + more)
     precision[asked] += more
-    told = replace(seats.coreset, doubts=Doubts(points, rows, precision, doubts.least))
-    return replace(seats, coreset=told), after, (normal / noise["count"]) ** 2
+    coreset = replace(seats.coreset, doubts=Doubts(points, rows, precision, doubts.least))
+    return replace(seats, coreset=coreset), after, (normal / noise["count"]) ** 2
 
 
 def settled(

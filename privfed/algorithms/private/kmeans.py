@@ -260,8 +260,8 @@ class NoisedKMeans(ABC):
         scale, k = self._clipping(scale), self.n_clusters
         if self._from_coreset:
             start = yield from self._start(scale, rng)
-            told = None if self.fixed or self.steps.asking else self._doubted(start)
-            start = start if told is None else replace(start, coreset=told, doubts=True)
+            doubting = None if self.fixed or self.steps.asking else self._doubted(start)
+            start = start if doubting is None else replace(start, coreset=doubting, doubts=True)
             centers = clustered(scale, start.coreset, k, rng)
         else:
             ranges, shape = scale.frame.ranges, (k, len(scale.center))

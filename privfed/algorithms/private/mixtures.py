@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from math import sqrt
-from typing import Any, ClassVar, cast
+from typing import ClassVar
 
 import numpy as np
 from scipy.stats import chi, chi2
@@ -37,7 +37,7 @@ from privfed.algorithms.rounds import ClusteringOutcome, State
 from privfed.core.asking.phases import Form, Phase, Phases
 from privfed.core.asking.question import register
 from privfed.core.asking.statistics import StatisticsSpec
-from privfed.core.roles.conversation import Ask, Conversation, Setting
+from privfed.core.roles.conversation import Ask, Conversation, Setting, changed
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.numbers import check_bound
 from privfed.numerics.kernels.interpreted import IntArray
@@ -73,6 +73,11 @@ SPREAD = {"count": 0.04, "sum": 0.01, "distance": 0.04}
 
 NARROWED = 0.3
 """A round makes no component's variance in any direction less than this part of what it was."""
+
+
+def _of_the_start(ask: Ask) -> Ask:
+    """Return a question of the start, at its share of the budget."""
+    return replace(ask, weights={name: START * one for name, one in (ask.weights or {}).items()})
 
 
 @register
@@ -184,14 +189,7 @@ class PrivateMixture(PrivateKMeans):
 
     def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Do all with `START` of each share, of which the mixture's rounds take the more."""
-        steps: Any = super().run(setting)
-        ask = next(steps)
-        while True:
-            total = yield replace(ask, weights={name: START * one for name, one in ask.weights.items()})
-            try:
-                ask = steps.send(total)
-            except StopIteration as end:
-                return cast(ClusteringOutcome, end.value)
+        return (yield from changed(super().run(setting), _of_the_start))
 
     def refined(self, start: Start, centers: FloatArray) -> Conversation[ClusteringOutcome]:
         """Do Lloyd rounds from given centers, and rounds of the mixture with the rest of the budget."""

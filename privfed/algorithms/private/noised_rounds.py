@@ -42,7 +42,7 @@ from privfed.core.asking.question import register
 from privfed.core.asking.statistics import StatisticsSpec
 from privfed.core.roles.conversation import Ask, Conversation
 from privfed.core.values.domain import FloatArray, Ranges
-from privfed.errors import ArgumentError
+from privfed.core.values.numbers import check_whole
 from privfed.numerics.kernels.dispatch import distances
 from privfed.numerics.kernels.interpreted import IntArray
 from privfed.numerics.kmeans import weighted_kmeans
@@ -307,8 +307,7 @@ class FuzzyRelativeSums(SumsInCells, RecordBounded):
         check_centers(self.centers, self.ranges)
         check_sizes("centers", self.centers)
         check_fuzzifier(self.m)
-        if len(self.centers) > MOST_SHARED:
-            raise ArgumentError(f"fuzzy steps need at most {MOST_SHARED} centers, got {len(self.centers)}.")
+        check_whole("n_centers", len(self.centers), 1, MOST_SHARED)
 
     @property
     def bounds(self) -> Mapping[str, Bound]:

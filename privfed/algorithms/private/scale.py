@@ -254,7 +254,7 @@ def scaled(
         purpose="size",
         weights={"count": SHARES["rows"], "distance": SHARES["spread"]},
     )
-    noise = _noise(total.noise_std)
+    noise = dict(total.noise_std or {})
     budget = (frame.radius / noise["distance"]) ** 2 / SHARES["spread"]
     n_rows = max(float(total.statistics["count"][0]), 2.0 * n_clusters, 1.0)
     spread, unsure = float(total.statistics["distance"][0]) / n_rows, noise["distance"] / n_rows
@@ -304,7 +304,7 @@ def _centered(scale: Scale, octaves: bool) -> Conversation[tuple[Scale, float]]:
         weights={"sum": SHARES["center"]},
     )
     offset = total.statistics["sum"][0] / scale.n_rows
-    variance = (_noise(total.noise_std)["sum"] / scale.n_rows) ** 2
+    variance = ((total.noise_std or {})["sum"] / scale.n_rows) ** 2
     # The positive-part James-Stein estimator shrinks the offset towards the midpoint by the share that noise
     # explains. The prior shrinks it again, for noise that is longer than any mean within the cap.
     shrunk = 1.0 - d * variance / max(float(offset @ offset), d * variance, np.finfo(float).tiny)
@@ -327,7 +327,7 @@ def _with_radius(scale: Scale, cap: float, octaves: bool) -> Conversation[Scale]
         purpose="radius",
         weights={"count": SHARES["shells"], "distance": SHARES["distance"]},
     )
-    noise, spent = _noise(total.noise_std), scale.spent + SHARES["shells"] + SHARES["distance"]
+    noise, spent = dict(total.noise_std or {}), scale.spent + SHARES["shells"] + SHARES["distance"]
     radius, counts = min(0.7 * frame.radius, cap), total.statistics["count"]
     seen = np.where(counts > OUTERMOST * noise["count"], counts, 0.0)
     sure = np.where(counts > SURE_SHELL * noise["count"], counts, 0.0)
@@ -373,9 +373,3 @@ def clipped(vectors: FloatArray, radius: FloatArray | float) -> FloatArray:
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     # The floor keeps the ratio from overflowing for vectors of length zero.
     return np.asarray(vectors * np.minimum(1.0, radius / np.maximum(lengths, 1e-150)))
-
-
-def _noise(noise_std: object) -> dict[str, float]:
-    if not isinstance(noise_std, dict):
-        raise PrivacyError("a total came without the standard deviation of its noise.")
-    return noise_std

@@ -16,7 +16,7 @@ import numpy as np
 
 from privfed.core.asking.question import Question, kind_named, wire_name
 from privfed.core.names import ALGORITHMS
-from privfed.core.stored.encoding import Array, asdict, types_of
+from privfed.core.stored.encoding import Array, asdict, fits, is_protocol, types_of
 from privfed.core.values.guarantee import Word
 from privfed.core.values.numbers import Integer, Items, Named
 from privfed.errors import ArgumentError
@@ -219,7 +219,7 @@ def from_agreed(agreed: Of) -> Any:
         hints = types_of(kind)
         values = {name: _built(one) for name, one in agreed.fields.items()}
         for one in fields(kind):
-            if not _fits(values[one.name], hints[one.name]):
+            if not fits(values[one.name], hints[one.name]):
                 raise TypeError(one.name)
         return kind(**values)
     except (KeyError, TypeError, ValueError, OverflowError, ArithmeticError) as error:
@@ -240,34 +240,3 @@ def _built(value: Value) -> object:
             return {name: _built(one) for name, one in value.fields.items()}
         return from_agreed(value)
     return value
-
-
-def is_protocol(hint: Any) -> bool:
-    """Say whether a type is a protocol, which says what its values can do and not of which class they are."""
-    return bool(vars(hint).get("_is_protocol", False)) if isinstance(hint, type) else False
-
-
-def _fits(value: object, hint: Any) -> bool:
-    """Say whether a value is of a declared type, as strictly as a message's field."""
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin in (Union, UnionType):
-        return any(_fits(value, one) for one in inner)
-    if origin is Literal:
-        return isinstance(value, str) and value in inner
-    if origin is tuple and len(inner) == 2 and inner[1] is Ellipsis:
-        return isinstance(value, tuple) and all(_fits(one, inner[0]) for one in value)
-    if origin is tuple:
-        return (
-            isinstance(value, tuple)
-            and len(value) == len(inner)
-            and all(_fits(one, kind) for one, kind in zip(value, inner, strict=True))
-        )
-    if hint is Any or hint is object or is_protocol(hint):
-        # What is built here is of a registered class, and what is not built is plain.
-        return True
-    kind = NoneType if hint is None else origin or hint
-    if kind is float:
-        return type(value) in (int, float)
-    if kind in (bool, int, str, NoneType):
-        return type(value) is kind
-    return callable(value) if not isinstance(kind, type) else isinstance(value, kind)

@@ -33,7 +33,7 @@ from privfed.core.asking.declaration import (
 )
 from privfed.core.asking.statistics import Statistics, StatisticsSpec
 from privfed.core.names import PLACES, same_definition
-from privfed.core.stored.encoding import Array, asdict, encode, types_of
+from privfed.core.stored.encoding import Array, asdict, encode, fits, types_of
 from privfed.core.values.domain import FloatArray, Ranges, unwritable
 from privfed.core.values.guarantee import Word
 from privfed.core.values.numbers import Integer, Items, Named
@@ -364,13 +364,6 @@ def _allowed(hint: Any) -> frozenset[Any]:
     return frozenset(get_origin(kind) or kind for kind in kinds)
 
 
-def _fits(value: object, hint: Any) -> bool:
-    allowed = _allowed(hint)
-    if isinstance(value, Part | Question):
-        return any(isinstance(value, kind) for kind in allowed)
-    return type(value) in allowed or (float in allowed and type(value) is int)
-
-
 def _read(kind: Any, prefix: str, values: dict[str, object]) -> Any:
     """Build a dataclass from the values under a prefix, each checked against its annotation."""
     hints, built = types_of(kind), {}
@@ -381,7 +374,7 @@ def _read(kind: Any, prefix: str, values: dict[str, object]) -> Any:
             value = _read(Ranges if hint is Ranges else kind_named(str(value)), f"{name}.", values)
         if isinstance(hint, type) and issubclass(hint, Word):
             value = hint(str(value))
-        if not _fits(value, hint):
+        if not fits(value, hint):
             raise TypeError(name)
         built[one.name] = value
     made = kind(**built)

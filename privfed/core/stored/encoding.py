@@ -18,8 +18,19 @@ from dataclasses import fields
 from functools import cache, lru_cache, reduce
 from math import prod
 from operator import or_
-from types import UnionType
-from typing import Annotated, Any, Generic, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    Protocol,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 import numpy as np
@@ -231,3 +242,34 @@ def _without_aliases(hint: Any) -> Any:
     if inner == get_args(hint):
         return hint
     return reduce(or_, inner) if origin in (Union, UnionType) else origin[inner]
+
+
+def fits(value: object, hint: Any) -> bool:
+    """Say whether a value is of a declared type, as strictly as a message's field."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(fits(value, one) for one in inner)
+    if origin is Literal:
+        return isinstance(value, str) and value in inner
+    if origin is tuple and len(inner) == 2 and inner[1] is Ellipsis:
+        return isinstance(value, tuple) and all(fits(one, inner[0]) for one in value)
+    if origin is tuple:
+        return (
+            isinstance(value, tuple)
+            and len(value) == len(inner)
+            and all(fits(one, kind) for one, kind in zip(value, inner, strict=True))
+        )
+    if hint is Any or hint is object or is_protocol(hint):
+        # What is built here is of a registered class, and what is not built is plain.
+        return True
+    kind = NoneType if hint is None else origin or hint
+    if kind is float:
+        return type(value) in (int, float)
+    if kind in (bool, int, str, NoneType):
+        return type(value) is kind
+    return callable(value) if not isinstance(kind, type) else isinstance(value, kind)
+
+
+def is_protocol(hint: Any) -> bool:
+    """Say whether a type is a protocol, which says what its values can do and not of which class they are."""
+    return bool(vars(hint).get("_is_protocol", False)) if isinstance(hint, type) else False

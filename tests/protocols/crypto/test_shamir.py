@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from privfed.errors import ArgumentError
 from privfed.protocols.crypto import shamir
 from privfed.protocols.crypto.shamir import (
     Bytes,
@@ -27,6 +26,7 @@ from privfed.protocols.crypto.shamir import (
     lagrange,
     share,
 )
+from tests.raised import parameter_refused
 from tests.some import some
 
 P_VALUE = 1e-6
@@ -208,23 +208,23 @@ def test_shares_below_the_threshold_are_uniform() -> None:
 
 
 @pytest.mark.parametrize(
-    ("abscissae", "threshold", "message"),
+    ("abscissae", "threshold", "wrong"),
     [
         pytest.param((0, 1, 2), 2, "abscissae", id="zero"),
         pytest.param((1, 2, 256), 2, "abscissae", id="above-255"),
         pytest.param((1, 2, 2), 2, "abscissae", id="twice"),
         pytest.param((-1, 2, 3), 2, "abscissae", id="negative"),
-        pytest.param((1, 2, 3), 0, r"threshold must lie in \[1, 3\], got threshold=0", id="threshold-zero"),
-        pytest.param((1, 2, 3), 4, r"got threshold=4", id="threshold-above"),
+        pytest.param((1, 2, 3), 0, "threshold", id="threshold-zero"),
+        pytest.param((1, 2, 3), 4, "threshold", id="threshold-above"),
         pytest.param((), 1, "threshold", id="nobody"),
     ],
 )
 def test_sharing_outside_the_bounds_is_an_error(
-    abscissae: tuple[int, ...], threshold: int, message: str
+    abscissae: tuple[int, ...], threshold: int, wrong: str
 ) -> None:
-    with pytest.raises(ArgumentError, match=message):
+    with parameter_refused(wrong):
         share(SECRET, abscissae, threshold)
-    with pytest.raises(ArgumentError, match=message):
+    with parameter_refused(wrong):
         check_abscissae(abscissae, threshold)
 
 

@@ -23,7 +23,7 @@ from privfed.protocols.setup.rules import (
     threshold,
 )
 from tests.protocols.federations import Sums, vectors
-from tests.raised import refused_with
+from tests.raised import out_of_bounds, refused_with
 
 VECTORS = vectors()
 
@@ -98,14 +98,14 @@ def test_fewer_than_three_clients_are_an_error_that_says_why(n: int) -> None:
 @pytest.mark.parametrize("threshold", [-1, 0])
 def test_a_threshold_of_nobody_is_an_error(threshold: int) -> None:
     for protocol in (Masked, Plain):
-        with pytest.raises(ArgumentError, match=rf"threshold must (be|lie) .*, got .*{threshold}\.$"):
+        with out_of_bounds("threshold", "[1, inf)" if protocol is Masked else "[1, 10]", threshold):
             protocol(threshold=threshold).terms(20, 10, 1)
 
 
 @pytest.mark.parametrize("threshold", [11, 100])
 def test_a_threshold_beyond_the_clients_is_an_error(threshold: int) -> None:
     for protocol in (Masked(threshold=threshold), Plain(threshold=threshold)):
-        with pytest.raises(ArgumentError, match=rf"threshold must lie in \[1, 10\].*, got {threshold}"):
+        with out_of_bounds("threshold", "[1, 10]", threshold):
             protocol.terms(20, 10, 1)
 
 
@@ -216,7 +216,7 @@ def test_an_estimator_says_so_before_the_fit(n: int, said: str) -> None:
     rows = np.random.default_rng(0).normal(size=(n, 10, 2))
     with pytest.raises(ArgumentError, match=said):
         DWFKMeans(n_clusters=2, protocol="masked").fit(list(rows))
-    with pytest.raises(ArgumentError, match="threshold must lie in"):
+    with out_of_bounds("threshold", "[1, 5]", 6):
         DWFKMeans(n_clusters=2, protocol=Masked(threshold=6)).fit([rows[0]] * 5)
 
 
