@@ -120,10 +120,11 @@ def test_no_proposal_has_a_chance_above_one(sigma: float) -> None:
 @given(st.floats(0.05, 2.0**50), st.integers(0, 2**32 - 1))
 def test_float_chances_are_within_the_proven_bound(sigma: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    _, shift, rate, scale = sampler._blocks(np.full(8, sigma))
+    blocks = sampler._blocks(np.full(8, sigma))
+    _, shift, _, scale = blocks
     block = rng.geometric(0.5, 8) - 1
     size = (block << shift) + rng.integers(0, 1 << shift)
-    computed = sampler._chance(size, block.astype(np.int32), rate, scale)
+    computed = blocks.chance(np.arange(8), size, block.astype(np.int32))
     with localcontext() as context:
         context.prec = 60
         for x, b, c, q in some(
@@ -152,8 +153,10 @@ def test_a_near_tie_is_decided_by_further_bits(size: int, block: int, sigma: flo
         bits = int(p * 2**192)
     first, second, third = bits >> 128, bits >> 64 & ALL_ONES, bits & ALL_ONES
 
+    blocks = sampler._blocks(np.array([sigma]))._replace(scale=np.array([0.75]))
+
     def accepts(uniform: int, *more: int) -> bool:
-        return rejection._accepts(sampler._chance_bounds(size, block, sigma, 0.75), uniform, Script(*more))
+        return rejection._accepts(blocks.bounds(0, size, block), uniform, Script(*more))
 
     assert accepts(first - 1)
     assert not accepts(first + 1)
