@@ -133,6 +133,18 @@ class _Bounded:
         return self.max_rows[name]
 
 
+def _of_each(name: str, value: Numbers, n_features: int) -> FloatArray:
+    """Return one number for each feature, read-only float64 of shape (n_features,)."""
+    found = np.asarray(value, dtype=np.float64)
+    if found.ndim > 1 or (found.ndim == 1 and found.size != n_features):
+        raise ArgumentError(
+            f"{name} has {found.size} numbers, the data has {n_features} features; give one for all, or one "
+            "a feature.",
+            parameters=[name],
+        )
+    return frozen_array(np.broadcast_to(found, n_features))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Box(_Bounded):
     """Data domain [low, high] in each feature.
@@ -174,15 +186,7 @@ class Box(_Bounded):
         Raises:
             ArgumentError: the box was declared for another number of features.
         """
-        low, high = (np.asarray(value, dtype=np.float64) for value in (self.low, self.high))
-        for value in (low, high):
-            if value.ndim > 1 or (value.ndim == 1 and value.size != n_features):
-                raise ArgumentError(
-                    f"low and high have {value.size} numbers, the data has {n_features} features; give one "
-                    "for all, or one a feature.",
-                    parameters=["low", "high"],
-                )
-        return frozen_array(np.broadcast_to(low, n_features)), frozen_array(np.broadcast_to(high, n_features))
+        return _of_each("low", self.low, n_features), _of_each("high", self.high, n_features)
 
     @property
     def origin(self) -> Origin:
@@ -237,12 +241,7 @@ class Ball(_Bounded):
         return origin_of(self.center)
 
     def _center(self, n_features: int) -> FloatArray:
-        center = np.asarray(self.center, dtype=np.float64)
-        if center.ndim > 1 or (center.ndim == 1 and center.size != n_features):
-            raise ArgumentError(
-                f"Ball has a center of shape {center.shape}, the data has {n_features} features."
-            )
-        return frozen_array(np.broadcast_to(center, n_features))
+        return _of_each("center", self.center, n_features)
 
     def bounds(self, n_features: int) -> tuple[FloatArray, FloatArray]:
         """Return low and high of the box around the ball, each float64 of shape (n_features,)."""
