@@ -3,6 +3,7 @@
     PrivFedError
     |-- ArgumentError (ValueError)        a parameter has a value that it cannot have
     |   |-- BoundsError                   a parameter is no number within its bounds
+    |   |-- WordError                     a parameter is none of the words that it may be
     |   |-- UndefinedIndexError           a validity index has no value for these clusters
     |   |-- CoarseTotalError              a total is too near the step of the secure sum's grid
     |   `-- FormatError                   bytes were written in another version of their form
@@ -104,10 +105,13 @@ class WordError(ArgumentError):
         words: the words that it may be.
     """
 
-    def __init__(self, parameter: str, value: object, words: Sequence[str]) -> None:
+    def __init__(self, parameter: str, value: object, words: Sequence[str | None]) -> None:
         self.parameter, self.value, self.words = parameter, value, tuple(words)
-        listed = " or ".join(f'"{one}"' for one in words)
-        super().__init__(f"{parameter} must be {listed}, got {parameter}={value!r}.", parameters=[parameter])
+        *others, last = ("None" if one is None else f'"{one}"' for one in words)
+        super().__init__(
+            f"{parameter} must be {', '.join(others)} or {last}, got {parameter}={value!r}.",
+            parameters=[parameter],
+        )
 
 
 class UndefinedIndexError(ArgumentError):

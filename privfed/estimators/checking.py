@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from inspect import formatannotation
 from typing import Any
 
-from privfed.core.values.numbers import check_flag, check_number
-from privfed.errors import ArgumentError
+from privfed.core.values.numbers import check_flag, check_number, check_word
 from privfed.estimators.declaring import Parameter
 
 
@@ -29,12 +28,7 @@ def check_values(declared: Mapping[str, Parameter], values: Mapping[str, Any]) -
         known = written.removesuffix(" | None")
         if known.startswith("Literal[") and known.endswith("]"):
             literals = literal_eval(known.removeprefix("Literal"))
-            allowed = literals if known == written else (None, *literals)
-            if value not in allowed:
-                *others, last = ("None" if each is None else f'"{each}"' for each in allowed)
-                raise ArgumentError(
-                    f"{name} must be {', '.join(others)} or {last}, got {name}={value!r}.", parameters=[name]
-                )
+            check_word(name, value, literals if known == written else (None, *literals))
         if written == "bool":
             check_flag(name, value)
         if one.bounds:

@@ -64,8 +64,8 @@ def check_flag(name: str, value: object, *, or_none: bool = False) -> None:
         )
 
 
-def check_word(name: str, value: object, words: Sequence[str]) -> None:
-    """Check that a value is one of a few words.
+def check_word(name: str, value: object, words: Sequence[str | None]) -> None:
+    """Check that a value is one of a few words, of at least two; None may be one of them.
 
     Raises:
         WordError: it is another one.
