@@ -77,7 +77,7 @@ WRONG: dict[str, Callable[[], Any]] = {
     "list with the rows of each client": lambda: Truth("a"),
     "in place of the View": lambda: attacked(view="a"),
     "in place of the Generator": lambda: attacked(rng=3),
-    "client must be a whole number": lambda: attacked(client="a"),
+    "client must be None or a whole number": lambda: attacked(client="a"),
 }
 
 

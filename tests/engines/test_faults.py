@@ -19,6 +19,7 @@ from privfed.federation.request import FederationRequest
 from privfed.protocols import Plain
 from privfed.questions.lloyd import LloydSums
 from tests.losing import losing
+from tests.raised import parameter_refused
 from tests.undeclared import ANYTHING
 
 Clients = list[np.ndarray]
