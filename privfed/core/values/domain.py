@@ -101,7 +101,7 @@ Rows = int | Mapping[str, int] | None
 
 def _checked_rows(given: Rows) -> Rows:
     for rows in (given.values() or [0]) if isinstance(given, Mapping) else [given]:
-        check_whole("max_rows", rows, 1, 2**40, or_none=given is None)
+        check_whole("max_rows", rows, 1, 2**40, or_none=not isinstance(given, Mapping))
     return {str(name): rows for name, rows in given.items()} if isinstance(given, Mapping) else given
 
 
