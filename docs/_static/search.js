@@ -38,7 +38,7 @@ function showSections(query) {
     const all = asked.filter((one) => inText.has(one) || heads.has(one));
     all.forEach((one) => sections.set(one, sections.get(one) + 1));
     // A class and its page have one title, and an option of several commands one text: each is shown once.
-    const key = page === "reference/commands" ? `${title} ${text}` : `${page} ${title}`;
+    const key = page === "reference/commands" ? text || title : `${page} ${title}`;
     if (all.length && !(found.get(key)?.all.length >= all.length)) found.set(key, { page, pageTitle, anchor, title, text, hits, heads, tops, inText, all });
   }
   for (const one of found.values()) {
