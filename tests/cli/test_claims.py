@@ -150,6 +150,7 @@ def ended(home: Path) -> Callable[[str], Result]:
     return cache(lambda name: run(*cases(home, home / name)[name]))
 
 
+@pytest.mark.filterwarnings("ignore:no gap parts the centers", "ignore:noise may move")
 @pytest.mark.parametrize("name", sorted(set(ALL) - STUDIES - PARTIES - AT_HOME - FLOWER - REFUSING - BUDGETS))
 def test_every_command_ends_with_the_claim(name: str, ended: Callable[[str], Result], home: Path) -> None:
     said = ended(name).output
