@@ -68,7 +68,8 @@ class Masked:
             as far as the question's specification says (`privfed.protocols.masked.statements`): a client that
             lies weighs no more than `max_rows` rows, and is named where it violates this. One exchange a sum
             more. Not audited: a flaw in it may show answers. Moments and products are coarser: a variance is
-            lost below some 2^-50 of the squared range. Not with verified totals, slots or privacy.
+            lost below some 2^-50 of the squared range. Needs numba; not with verified totals, slots or
+            privacy.
     """
 
     name = "masked"

@@ -109,8 +109,7 @@ class Statement:
         about = digest(
             "valid statement", self.clients, *[one.astype("<i8").tobytes() for one in (low, high, *forms)]
         )
-        rest = lowest[forms.form] - least, highest[forms.form] - most
-        implied = _implied(low, high, forms, rest)
+        implied = _implied(low, high, forms, (lowest[forms.form] - least, highest[forms.form] - most))
         for name, value in zip(names, (len(low), low, high, forms, about, implied), strict=True):
             object.__setattr__(self, name, value)
 

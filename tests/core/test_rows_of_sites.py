@@ -123,6 +123,13 @@ def test_a_statement_has_the_steps_of_all_and_the_rows_of_one(own: int) -> None:
             assert shared.statement.holds(beyond) and not grid.statement.holds(beyond)
 
 
+def test_counts_of_a_table_are_bounds() -> None:
+    """Those of NumPy and pandas are no Python numbers, and were no error before the agreement was encoded."""
+    counts = np.array(SIZES)
+    for given, agreed in ((dict(enumerate(counts)), SIZES), (counts.max(), 50)):
+        assert fitted("masked", given).transcript_.configuration.max_rows == agreed
+
+
 def test_bounds_that_do_not_fit_the_clients_are_refused() -> None:
     for max_rows in (EACH | {"0": 9}, {i: n for i, n in EACH.items() if i != "3"}):
         with pytest.raises((DataError, ArgumentError)):

@@ -102,7 +102,9 @@ Rows = int | Mapping[str, int] | None
 def _checked_rows(given: Rows) -> Rows:
     for rows in (given.values() or [0]) if isinstance(given, Mapping) else [given]:
         check_whole("max_rows", rows, 1, 2**40, or_none=not isinstance(given, Mapping))
-    return {str(name): rows for name, rows in given.items()} if isinstance(given, Mapping) else given
+    if isinstance(given, Mapping):
+        return {str(name): int(rows) for name, rows in given.items()}
+    return None if given is None else int(given)
 
 
 class _Bounded:
