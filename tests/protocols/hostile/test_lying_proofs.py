@@ -33,7 +33,7 @@ from privfed.protocols.masked.masked_messages import (
 from privfed.protocols.masked.session import OTHER, OTHER_STATEMENT, REJECTED, VIOLATED, MaskedSession
 from privfed.protocols.masked.statements import ProvenGrid
 from privfed.protocols.setup.setup_messages import Channel, Envelope
-from privfed.protocols.valid.proof import new_sigma, sigma_hash_of
+from privfed.protocols.valid.proof import ceiling, new_sigma, sigma_hash_of
 from privfed.protocols.valid.statement import Forms, P, Statement
 from privfed.questions.lloyd import LloydSums
 from privfed.testing import sum_runs
@@ -380,6 +380,22 @@ def test_a_client_whose_machine_computes_another_statement_is_out_and_no_liar() 
     total = run.open(QUESTION)
     assert_right(run, total, {3})
     assert total.rejected == {3: f"{OTHER} ({OTHER_STATEMENT})"}
+
+
+def test_a_proof_that_is_longer_than_any_names_its_client_if_it_can_be_opened() -> None:
+    most = ceiling(ProvenGrid(QUESTION, N).statement)
+    for extra in (1, 100):
+        run = proven()
+        longer = memoryview(bytes(most + extra))
+        lying(
+            run, (3, "prove", lambda message, longer=longer: msgspec.structs.replace(message, proof=longer))
+        )
+        total = run.open(QUESTION)
+        assert_right(run, total, {3})
+        # It was signed over another proof.
+        assert total.rejected == {3: f"{VIOLATED} (proof:signature)"}
+        run.engine.change_replies = None
+        assert_right(run, run.open(QUESTION), {3})
 
 
 def test_a_proof_that_is_longer_than_agreed_is_none() -> None:
