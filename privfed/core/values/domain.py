@@ -102,9 +102,8 @@ Rows = int | Mapping[str, int] | None
 def _checked_rows(given: Rows) -> Rows:
     for rows in (given.values() or [0]) if isinstance(given, Mapping) else [given]:
         check_whole("max_rows", rows, 1, 2**40, or_none=not isinstance(given, Mapping))
-    if isinstance(given, Mapping):
-        return {str(name): int(rows) for name, rows in given.items()}
-    return None if given is None else int(given)
+    whole = None if given is None or isinstance(given, Mapping) else int(given)
+    return {str(name): int(rows) for name, rows in given.items()} if isinstance(given, Mapping) else whole
 
 
 class _Bounded:
