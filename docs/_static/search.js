@@ -39,7 +39,8 @@ function showSections(query) {
     all.forEach((one) => sections.set(one, sections.get(one) + 1));
     // A class and its page have one title, and an option of several commands one text: each is shown once.
     const key = page === "reference/commands" ? text || title : `${page} ${title}`;
-    if (all.length && !(found.get(key)?.all.length >= all.length)) found.set(key, { page, pageTitle, anchor, title, text, hits, heads, tops, inText, all });
+    const before = found.get(key);
+    if (all.length && !(before?.text && before.all.length >= all.length)) found.set(key, { page, pageTitle, anchor, title, text, hits, heads, tops, inText, all });
   }
   for (const one of found.values()) {
     // A word that few sections have tells more. It counts most in a heading; other words there count against it.
