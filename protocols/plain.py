@@ -187,13 +187,16 @@ class PlainSession:
         client could give (`impossible`), where the total shows that there is one.
         """
         spec = question.spec
-        joined = b"".join([one.vector.data for one in answers.values()])
-        vectors = np.frombuffer(joined, dtype="<f8").reshape(len(answers), spec.size)
+        vectors = np.frombuffer(b"".join([one.vector.data for one in answers.values()]), dtype="<f8").reshape(
+            len(answers), spec.size
+        )
         # All at once, and one by one only where somebody is wrong.
         every = spec.holds(vectors)
         held = np.array([every or spec.holds(one) for one in vectors], dtype=np.bool_)
         rows = self._configuration.rows_of(itertools.compress(answers, held))
-        if impossible(question, spec.unflatten(vectors[held].sum(axis=0)), int(held.sum()), rows) is not None:
+        # Long answers are copied only where somebody is wrong.
+        fitting = vectors if every else vectors[held]
+        if impossible(question, spec.unflatten(fitting.sum(axis=0)), len(fitting), rows) is not None:
             each = [
                 (spec.unflatten(one), 1, self._configuration.rows_of((i,)))
                 for i, one in zip(answers, vectors, strict=True)

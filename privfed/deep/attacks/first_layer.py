@@ -34,14 +34,11 @@ def first_layer(values: FloatArray, n_features: int, n_classes: int, units: int)
         n_classes: outputs of the network.
         units: of the first layer; 0 for what follows from one hidden layer, None where nothing does.
     """
-    if not units:
-        units, left = divmod(len(values) - n_classes, n_features + 1 + n_classes)
-        if left:
-            return None
-    if not 1 <= units * (n_features + 1) <= len(values):
+    found, left = (units, 0) if units else divmod(len(values) - n_classes, n_features + 1 + n_classes)
+    if left or not 1 <= found * (n_features + 1) <= len(values):
         return None
-    weights, biases = np.split(values[: units * (n_features + 1)], [units * n_features])
-    return np.vstack([weights.reshape(units, n_features).T, biases])
+    weights, biases = np.split(values[: found * (n_features + 1)], [found * n_features])
+    return np.vstack([weights.reshape(found, n_features).T, biases])
 
 
 def near_of(rows: FloatArray) -> float:

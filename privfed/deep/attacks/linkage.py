@@ -113,7 +113,11 @@ class SketchLinks(TrackClaims):
         Raises:
             ArgumentError: the truth has no labels: whose a sketch is, is found by training again.
         """
-        owners = self._owners(with_labels("links of sketches", truth))
+        data, owners = data_of(with_labels("links of sketches", truth)), list[list[int]]()
+        # Each sketch is matched with what each client's training gives.
+        for question, cohort, seen in zip(self.questions, self.cohorts, self.seen, strict=True):
+            of = owners_of(question, cohort, seen, data)
+            owners += [] if seen is None else [of]
         found = self._report("sketches", self.tracks, owners)
         if not self.named:
             return found
@@ -126,14 +130,6 @@ class SketchLinks(TrackClaims):
             claims=sum(map(len, owners)),
             linked=True,
         )
-
-    def _owners(self, truth: LabelledTruth) -> list[list[int]]:
-        """Return the client of each sketch, by matching it with what each client's training gives."""
-        data, found = data_of(truth), list[list[int]]()
-        for question, cohort, seen in zip(self.questions, self.cohorts, self.seen, strict=True):
-            owners = owners_of(question, cohort, seen, data)
-            found += [] if seen is None else [owners]
-        return found
 
 
 class OnUpdates(PassiveAttack[Found]):

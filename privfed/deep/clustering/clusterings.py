@@ -36,7 +36,6 @@ from privfed.core.values.domain import FloatArray
 from privfed.deep.clustering.distances import dunn_index
 from privfed.deep.clustering.noise import explains_more, without_noise
 from privfed.deep.parameters import Propagating, Splitting
-from privfed.errors import ArgumentError
 from privfed.estimators.checking import check_values
 from privfed.estimators.declaring import parameters_of
 from privfed.numerics.kernels.interpreted import IntArray
@@ -93,9 +92,11 @@ class SplitRule:
         if not shares.sum() > 0.0:
             return None
         shares, noise = shares / shares.sum(), updates.shape[1] * variance
-        longest = _length(float(np.square(updates).sum(axis=1).max()) - noise)
-        mean = _length(float(np.square(shares @ updates).sum()) - noise * float(shares @ shares))
-        if (mean >= self.split_mean_norm or longest <= self.split_max_norm) and not held:
+        longest = math.sqrt(max(0.0, float(np.square(updates).sum(axis=1).max()) - noise))
+        square = float(np.square(shares @ updates).sum()) - noise * float(shares @ shares)
+        if (
+            math.sqrt(max(0.0, square)) >= self.split_mean_norm or longest <= self.split_max_norm
+        ) and not held:
             return None
         similarities = cosine_similarities(without_noise(updates, variance) if variance else updates)
         halves = bipartition(similarities, self.linkage)
@@ -104,10 +105,6 @@ class SplitRule:
             return None
         across = float(similarities[np.ix_(halves == 0, halves == 1)].max())
         return halves if np.sqrt((1.0 - across) / 2.0) >= self.gamma_max else None
-
-
-def _length(square: float) -> float:
-    return math.sqrt(max(0.0, square))
 
 
 def cosine_similarities(updates: FloatArray) -> FloatArray:
@@ -124,8 +121,6 @@ def bipartition(similarities: FloatArray, linkage: str = "complete") -> IntArray
         similarities: cosines of all pairs, float64 of shape (n, n).
         linkage: "complete" or "single".
     """
-    if len(similarities) < 2:
-        raise ArgumentError(f"a split needs at least 2 updates, got {len(similarities)}.")
     # 1 - cos is a dissimilarity without negative values; the order of merges is that of -cos.
     apart = 1.0 - (similarities + similarities.T) / 2.0
     np.fill_diagonal(apart, 0.0)
@@ -200,10 +195,13 @@ class Propagation:
         pairs = similarities[~np.eye(len(distances), dtype=bool)]
         if not pairs.size or pairs.min() == pairs.max():
             return Clustering(np.zeros(len(distances), dtype=np.intp), np.zeros(1, dtype=np.intp))
+        # The median is scikit-learn's, diagonal included.
+        share = self.preference_quantile or 0.0
+        quantile = np.median(similarities) if share == 0.5 else np.quantile(pairs, share)
         found = AffinityPropagation(
             affinity="precomputed",
             damping=self.damping,
-            preference=self._preference(similarities, pairs, self.preference_quantile),
+            preference=float(quantile) if self.preference is None else self.preference,
             max_iter=MOST_STEPS,
             convergence_iter=CONVERGED,
             random_state=seed % 2**32,
@@ -215,14 +213,6 @@ class Propagation:
             except ConvergenceWarning:
                 return None
         return Clustering(found.labels_.astype(np.intp), found.cluster_centers_indices_.astype(np.intp))
-
-    def _preference(self, similarities: FloatArray, pairs: FloatArray, quantile: float | None) -> float:
-        """Return the similarity of an update to itself; the median is scikit-learn's, diagonal included."""
-        return (
-            self.preference or 0.0
-            if self.preference is not None or quantile is None
-            else float(np.median(similarities) if quantile == 0.5 else np.quantile(pairs, quantile))
-        )
 
 
 def fit(distances: FloatArray, found: Clustering) -> float:

@@ -27,7 +27,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from privfed.core.values.domain import FloatArray
-from privfed.errors import ArgumentError
 from privfed.numerics.kernels.interpreted import IntArray
 
 Metric = Literal["complete", "divergence", "cosine", "euclidean"]
@@ -42,14 +41,11 @@ def update_distances(starts: FloatArray, ends: FloatArray, metric: str = "comple
         starts: models that clients received, float64 of shape (n, n_parameters).
         ends: models that they found, of the same shape.
         metric: one of `METRICS`.
-
-    Raises:
-        ArgumentError: shapes differ, a value is not finite, or there is no such metric.
     """
-    _check(starts, ends, metric)
     others, table = Others.of(starts, ends), np.zeros((len(ends), len(ends)))
     for i in range(1, len(ends)):
-        table[i, :i] = table[:i, i] = others.first(i).distances(ends[i], others.updates[i], metric)
+        earlier = Others(*(one[:i] for one in others))
+        table[i, :i] = table[:i, i] = earlier.distances(ends[i], others.updates[i], metric)
     return table
 
 
@@ -87,10 +83,6 @@ class Others(NamedTuple):
         updates = ends - starts
         return cls(ends, updates, np.sqrt(np.einsum("ij,ij->i", updates, updates)))
 
-    def first(self, n: int) -> Others:
-        """Return the first n."""
-        return Others(self.ends[:n], self.updates[:n], self.lengths[:n])
-
     def distances(self, end: FloatArray, update: FloatArray, metric: str) -> FloatArray:
         """Return the distance of one update to each, float64 of shape (n,)."""
         if metric == "cosine":
@@ -126,17 +118,6 @@ class Others(NamedTuple):
         return np.asarray(1.0 - np.clip(cosines, -1.0, 1.0))
 
 
-def _check(starts: FloatArray, ends: FloatArray, metric: str) -> None:
-    if starts.ndim != 2 or starts.shape != ends.shape:
-        raise ArgumentError(
-            f"updates need one start for each end, got shapes {starts.shape} and {ends.shape}."
-        )
-    if not (np.isfinite(starts).all() and np.isfinite(ends).all()):
-        raise ArgumentError("models must be finite; lower the learning rate, or clip updates.")
-    if metric not in METRICS:
-        raise ArgumentError(f"metric must be one of {METRICS}, got metric={metric!r}.", parameters=["metric"])
-
-
 def dunn_index(distances: FloatArray, labels: IntArray) -> float:
     """Return the least distance across clusters over the greatest within one (Dunn 1974; equation 3 of DCFL).
 
@@ -146,18 +127,12 @@ def dunn_index(distances: FloatArray, labels: IntArray) -> float:
     Args:
         distances: of all pairs, float64 of shape (n, n).
         labels: cluster of each update, integers of shape (n,).
-
-    Raises:
-        ArgumentError: shapes do not fit.
     """
-    n = len(labels)
-    if distances.shape != (n, n):
-        raise ArgumentError(f"distances of shape {distances.shape} do not fit {n} labels.")
     same = labels[:, None] == labels[None, :]
     across = distances[~same]
     if not across.size or across.min() <= 0.0:
         return 0.0
-    widest = float(distances[same & ~np.eye(n, dtype=bool)].max(initial=0.0))
+    widest = float(distances[same & ~np.eye(len(labels), dtype=bool)].max(initial=0.0))
     return float(across.min()) / widest if widest > 0.0 else math.inf
 
 

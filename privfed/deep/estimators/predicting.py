@@ -156,4 +156,4 @@ class Predicting(ModelParameters, Saved):
         odd = int((~np.isfinite(rows).all(axis=1)).sum())
         if odd:
             raise DataError(f"{odd} rows of X hold NaN or infinity; drop or impute them.")
-        return rows
+        return np.ascontiguousarray(rows)  # Torch takes no rows of reversed images.

@@ -206,5 +206,4 @@ def _near(one: Numbers, other: Numbers, trainer: Trainer) -> bool:
     return one.shape == other.shape and np.allclose(one, other, rtol=close, atol=least, equal_nan=True)
 
 
-def _same(one: Numbers, other: Numbers) -> bool:
-    return np.array_equal(one, other, equal_nan=True)
+_same = partial(np.array_equal, equal_nan=True)

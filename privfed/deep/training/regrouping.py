@@ -90,9 +90,8 @@ class Regrouping(Part):
 
         One that did not train in the round keeps nothing: where its clustering is gone, it joins anew.
         """
-        if not len(self.labels) or memory.structure != self.before or memory.round != self.round:
-            return
-        if memory.update is None or memory.start is None:
+        known = len(self.labels) and memory.structure == self.before and memory.round == self.round
+        if not known or memory.update is None or memory.start is None:
             return
         shown = memory.update if memory.shown is None else memory.shown
         update, start = self._sketches(memory, shown, memory.start)

@@ -330,7 +330,7 @@ class TorchTrainer:
 
     def _of_rows(self, n_features: int) -> RowGradients:
         if n_features not in self._known:
-            towards = _of_cross_entropy if self._is_cross_entropy else _as_given
+            towards = _of_cross_entropy if self._is_cross_entropy else lambda _, given: given
             rows = self._rows(np.zeros((1, n_features)))
             self._known[n_features] = RowGradients(self._module, rows, towards)
         return self._known[n_features]
@@ -354,11 +354,6 @@ def _of_cross_entropy(scores: Any, label: Any) -> Any:
     """Return the gradient of one row's cross-entropy by its scores."""
     own = torch.arange(len(scores), device=scores.device) == label
     return scores.softmax(dim=0) - own.to(scores.dtype)
-
-
-def _as_given(_: Any, given: Any) -> Any:
-    """Return the gradient of one row's loss by its scores, computed before."""
-    return given
 
 
 def _called(thing: Any) -> str:

@@ -46,8 +46,6 @@ def test_the_dunn_index_of_what_the_paper_leaves_open() -> None:
     assert dunn_index(np.zeros((2, 2)), np.array([0, 1])) == 0.0
     assert outdated(found, np.zeros(12, dtype=int), 1)
     assert not outdated(found, np.zeros(12, dtype=int), 2)
-    with pytest.raises(ArgumentError, match="do not fit"):
-        dunn_index(found, np.zeros(3, dtype=int))
 
 
 @pytest.mark.parametrize("similarity", ["negative", "negative-squared"])
@@ -145,8 +143,6 @@ def test_complete_linkage_splits_as_the_reference_does() -> None:
 def test_a_split_has_two_halves_whatever_is_tied() -> None:
     for n in (2, 3, 5):
         assert sorted(set(bipartition(np.ones((n, n))).tolist())) == [0, 1]
-    with pytest.raises(ArgumentError, match="at least 2"):
-        bipartition(np.ones((1, 1)))
 
 
 def test_a_cluster_is_split_where_it_rests_but_its_members_do_not() -> None:
@@ -232,5 +228,3 @@ def test_a_higher_preference_makes_more_clusters(quantile: float, least: int, mo
 def test_a_sketch_as_long_as_the_update_is_the_update() -> None:
     vectors = np.random.default_rng(4).normal(size=(3, 10))
     assert sketched(vectors, sketch_size(20, 0.1, 10), 0) is vectors
-    with pytest.raises(ArgumentError, match="error"):
-        sketch_size(20, 1.0, 10)

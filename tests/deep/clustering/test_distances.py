@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from privfed.deep.clustering.distances import METRICS, Others, update_distances
-from privfed.errors import ArgumentError
 from tests.reference import dcfl_reference as reference
 from tests.some import some
 
@@ -77,16 +76,3 @@ def test_two_updates_of_length_zero_are_as_far_apart_as_their_models() -> None:
     assert update_distances(*still, "cosine")[0, 1] == 0.0
     one_moves = two([0, 0], [0, 0], [3, 4], [4, 4])
     assert update_distances(*one_moves, "cosine")[0, 1] == 1.0
-
-
-@pytest.mark.parametrize(
-    ("starts", "ends", "metric", "message"),
-    [
-        (np.zeros((2, 2)), np.zeros((2, 3)), "complete", "one start for each end"),
-        (np.zeros((1, 2)), np.full((1, 2), np.nan), "complete", "finite"),
-        (np.zeros((1, 2)), np.zeros((1, 2)), "manhattan", "metric must be one of"),
-    ],
-)
-def test_what_are_no_updates_is_said(starts: np.ndarray, ends: np.ndarray, metric: str, message: str) -> None:
-    with pytest.raises(ArgumentError, match=message):
-        update_distances(starts, ends, metric)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from privfed import Privacy, load
 from privfed.core.asking.question import ClientData
 from privfed.core.values.domain import Box
 from privfed.deep import CFL, DCFL, FedAvg
-from privfed.deep.training.held_out import WAYS, HeldOut
+from privfed.deep.training.held_out import WAYS, Comparison, HeldOut
 from privfed.errors import ArgumentError, PrivacyError
 from tests.core.question_examples import EXAMPLES
 from tests.deep.population import accuracy, clients, kinds, same
@@ -26,6 +26,9 @@ WORDS: dict[str, Any] = {
 }
 GATHERED: dict[str, Any] = {**WORDS, "protocol": "plain", "merge": "gathered"}
 UNTIL = 6
+LOSING = pytest.mark.filterwarnings("ignore:.*models got right")
+"""On few rows, what clusters are worth is chance."""
+
 NEVER: dict[str, Any] = {"split_mean_norm": 9.0, "split_max_norm": 0.0, "split_after": 0}
 
 
@@ -81,6 +84,7 @@ def test_clusters_of_alike_clients_give_way_to_one_model_which_all_clients_have(
     assert len(kept.models_) > 1 and kept.comparison_ is None
 
 
+@LOSING
 def test_held_out_rows_choose_the_splits_of_cfl_where_its_thresholds_split_nothing() -> None:
     X, y = clients()
     words = {**GATHERED, "split_after": 20}
@@ -92,6 +96,34 @@ def test_held_out_rows_choose_the_splits_of_cfl_where_its_thresholds_split_nothi
     assert len(CFL(**GATHERED, **NEVER).fit(X, y).models_) == 1
 
 
+@pytest.mark.parametrize(
+    ("cluster", "one", "alone", "best", "said"),
+    [
+        ([0.90, 0.88], [0.60, 0.79], 0.75, ("cluster", 0), False),
+        ([0.90, 0.91], [0.60, 0.79], 0.75, ("cluster", 0), False),
+        ([0.80, 0.83], [0.60, 0.79], 0.75, ("cluster", 1), False),
+        ([0.85, 0.85], [0.89, 0.88], 0.80, ("one model", 1), True),
+        ([0.85, 0.85], [0.89, 0.86], 0.80, ("one model", 0), True),
+        ([0.80, 0.88], [0.75, 0.88], 0.75, ("one model", 1), True),
+        ([0.80, 0.88], [0.60, 0.88], 0.75, ("cluster", 1), False),
+        ([0.88, 0.88], [0.60, 0.87], 0.75, ("cluster", 0), False),
+        ([0.80, 0.81], [0.80, 0.81], 0.75, ("one model", 1), False),
+        ([0.80, 0.83], [0.80, 0.83], 0.75, ("one model", 1), False),
+        ([0.56, 0.57], [0.55, 0.57], 0.60, ("alone", 0), True),
+    ],
+)
+def test_the_way_to_take_is_what_does_best_beyond_chance(
+    cluster: list[float], one: list[float], alone: float, best: tuple[str, int], said: bool
+) -> None:
+    found = Comparison(np.array([cluster, one, [alone, alone]]))
+    assert found.best == best and found.one_is_better == (best[0] != "cluster")
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        found.warn()
+    assert len(seen) == said
+
+
+@LOSING
 def test_in_slots_it_is_the_same_comparison_and_every_question_keeps_to_the_program() -> None:
     X, y = clients(6)
     clear, hidden = DCFL(**GATHERED).fit(X, y), DCFL(**WORDS).fit(X, y)
@@ -115,6 +147,7 @@ def test_a_clients_own_model_is_the_best_way_and_is_the_same_after_loading(tmp_p
     assert np.array_equal(FedAvg(**WORDS, protocol="plain").fit(X, y).tuned(X[0], y[0]), one.models_[0])
 
 
+@LOSING
 def test_fewer_than_six_rounds_and_private_fits_do_not_compare() -> None:
     X, y = clients(6)
     assert DCFL(**{**GATHERED, "rounds": 5}).fit(X, y).comparison_ is None
@@ -145,6 +178,7 @@ def test_models_to_compare_have_the_clusters_parameters() -> None:
         HeldOut(ranges=made.ranges, training=made.training, models=made.models, one=np.zeros((1, 2)))
 
 
+@LOSING
 def test_what_a_fit_says_of_bad_input() -> None:
     """Two rows a client; training that diverges; a client that never returns; one that has one class."""
     X, y = clients(6)

@@ -250,3 +250,11 @@ def test_factors_are_of_layers_whose_gradients_are_outer_products(way: str) -> N
     assert sum(len(part) == 2 for part in parts) == (2 if way in ("plain", "named") else 1)
     alone = [trainer.gradient(at, rows[i : i + 1], labels[i : i + 1]) for i in range(7)]
     assert np.allclose(whole(parts), alone, atol=1e-12)
+
+
+def test_rows_that_are_a_reversed_view_of_an_array_are_predicted() -> None:
+    rng = np.random.default_rng(0)
+    X, y = [rng.random((20, 4)) for _ in range(2)], [rng.integers(0, 2, 20) for _ in range(2)]
+    model = FedAvg(model=torch.nn.Linear(4, 2), rounds=2, domain=Box(0, 1), protocol="plain").fit(X, y)
+    assert np.array_equal(model.predict(X[0][::-1]), model.predict(X[0])[::-1])
+    assert model.tuned(X[0][::-1], y[0][::-1]).shape == (10,)
