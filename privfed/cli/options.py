@@ -53,8 +53,11 @@ def most_rows(context: click.Context, option: click.Parameter, text: str | None)
     if text is None:
         return None
     try:
-        named = [part.rpartition("=") for part in text.split(",")]
-        return {name: int(rows) for name, _, rows in named} if "=" in text else int(text)
+        return (
+            {name.strip(): int(rows) for name, _, rows in (one.rpartition("=") for one in text.split(","))}
+            if "=" in text
+            else int(text)
+        )
     except ValueError:
         raise click.BadParameter("take a number, or NAME=NUMBER of each with commas between.") from None
 

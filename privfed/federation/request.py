@@ -217,6 +217,12 @@ class FederationRequest:
         rows: Any = None if domain is None else domain.max_rows
         if domain is not None and isinstance(rows, Mapping):
             rows = tuple([domain.rows_of(name) for name in clients.names])
+            if domain.most_rows not in rows:
+                # By which the ranges of questions would be others than those agreed.
+                raise ArgumentError(
+                    "max_rows has its largest bound for a name that is no client's; leave that out.",
+                    parameters=["max_rows"],
+                )
         terms = _terms(clients, self.secure_sum, self.rule, self.max_sums + SPARE_SUMS)
         replays = self.secure_sum.recipient == "clients" or terms.verified
         if self.start is not None:

@@ -187,6 +187,9 @@ class Database:
         with self.transaction() as database:
             (version,) = database.execute("PRAGMA user_version").fetchone()
             (well,) = database.execute("PRAGMA quick_check").fetchone()
+            if version == BEFORE and well == "ok":
+                # Another process that opens the journal waits, and finds it in this form.
+                self._bring_forward(database)
         if version not in (BEFORE, VERSION):
             raise StateError(
                 f"{self.path} is a journal of format {version}, and privfed {__version__} reads formats "
@@ -195,47 +198,38 @@ class Database:
             )
         if well != "ok":
             raise self._unusable("it is damaged")
-        if version == BEFORE:
-            self._bring_forward()
-            self.enter(0, "brought forward", version="0.4.0")
 
-    def _bring_forward(self) -> None:
-        """Write a journal of version 0.4.0 in the form of this one, in one transaction.
+    def _bring_forward(self, database: sqlite3.Connection) -> None:
+        """Write a journal of version 0.4.0 in the form of this one, in an open transaction.
 
         All that it gave stays known. Its fits end, since no peer goes on with them, and their secrets are
         overwritten. Not kept are where its peers' journals stood, which no peer of this version signed, and
         totals of starts, which are of other messages.
         """
         self.verify(digest("journal"))
-        with self.transaction() as database:
-            head = _beginning(database)
+        head = _beginning(database)
 
         def chained(*entry: Any) -> bytes:
             nonlocal head
             head = _chained(head, *entry)
             return head
 
+        database.create_function("chained", 5, chained)
+        triggers = database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
+        for statement in (
+            *(f"DROP TRIGGER {name}" for (name,) in triggers),
+            *(f"ALTER TABLE {name} RENAME TO before_{name}" for name in (*_KEPT, *_DROPPED)),
+            # A script would commit what was before it. No statement has a line that ends so within it.
+            *_FORM.split(";\n"),
+            *(
+                f"INSERT INTO {name} ({columns[0]}) SELECT {columns[-1]} FROM before_{name} ORDER BY 1"
+                for name, columns in _KEPT.items()
+            ),
+            *(f"DROP TABLE before_{name}" for name in (*_KEPT, *_DROPPED)),
+        ):
+            database.execute(statement)
         open_file(self.path.with_name(KEYS), "ab").close()
-        with closing(self._connected()) as database:
-            database.create_function("chained", 5, chained)
-            triggers = database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
-            database.executescript(
-                "".join(
-                    (
-                        "BEGIN IMMEDIATE;",
-                        *(f"DROP TRIGGER {name};" for (name,) in triggers),
-                        *(f"ALTER TABLE {name} RENAME TO before_{name};" for name in (*_KEPT, *_DROPPED)),
-                        _FORM,
-                        *(
-                            f"INSERT INTO {name} ({columns[0]}) SELECT {columns[-1]} FROM before_{name} "
-                            "ORDER BY 1;"
-                            for name, columns in _KEPT.items()
-                        ),
-                        *(f"DROP TABLE before_{name};" for name in (*_KEPT, *_DROPPED)),
-                        "COMMIT;",
-                    )
-                )
-            )
+        enter(database, 0, "brought forward", version="0.4.0")
 
     def verify(self, beginning: bytes | None = None) -> None:
         """Check that all entries are as they were written.

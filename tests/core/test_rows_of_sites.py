@@ -145,6 +145,13 @@ def test_bounds_that_do_not_fit_the_clients_are_refused() -> None:
             Configuration.from_bytes(msgspec.structs.replace(agreed, max_rows=rows_of).to_bytes())
 
 
+def test_the_largest_bound_is_a_clients_and_other_names_are_left_alone() -> None:
+    with pytest.raises(ArgumentError) as error:
+        fitted("masked", EACH | {"elsewhere": 51})
+    assert error.value.parameters == ("max_rows",)
+    assert fitted("masked", EACH | {"elsewhere": 50}).transcript_.configuration.max_rows == SIZES
+
+
 def test_scales_and_saved_models_keep_each_bound(tmp_path: Path) -> None:
     domain = Box(-1.0, 1.0, max_rows=EACH)
     scaler = FederatedScaler(domain=domain, protocol="masked").fit(rows())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from privfed.core.asking.question import ClientData, Position
 from privfed.core.stored.encoding import Refusal, decode, encode
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, PolicyError, PrivacyError, StateError
+from privfed.nodes import database
 from privfed.nodes.database import KEYS
 from privfed.nodes.identity import IDENTITY, SIGNED_KEY, OwnIdentity
 from privfed.nodes.journal import FILE, Journal
@@ -330,6 +332,35 @@ def test_a_journal_of_0_4_0_that_was_changed_is_refused_and_stays(tmp_path: Path
     with pytest.raises(StateError):
         Journal(tmp_path / "party", own)
     assert kept.read_bytes() == before
+
+
+def test_processes_that_open_a_journal_of_0_4_0_at_once_bring_it_forward_once(tmp_path: Path) -> None:
+    for number in range(6):
+        own = of_0_4_0(folder := tmp_path / str(number))
+        with ThreadPoolExecutor(4) as pool:
+            journals = list(pool.map(Journal, [folder] * 4, [own] * 4))
+        assert len({one.head for one in journals}) == 1
+        assert [one["kind"] for one in journals[0].entries()].count("brought forward") == 1
+
+
+def test_a_journal_of_0_4_0_is_brought_forward_as_a_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = of_0_4_0(tmp_path / "party")
+
+    def full(*values: Any, **content: Any) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patch:
+        # The last that is written of it.
+        patch.setattr(database, "enter", full)
+        with pytest.raises(StateError):
+            Journal(tmp_path / "party", own)
+    with closing(sqlite3.connect(tmp_path / "party" / FILE)) as kept:
+        assert kept.execute("PRAGMA user_version").fetchone() == (database.BEFORE,)
+    journal = Journal(tmp_path / "party", own)
+    assert [one["kind"] for one in journal.entries()].count("brought forward") == 1
+    assert sum(one.answered for one in some(journal.fits)) == 4
 
 
 def test_noised_sums_are_paid_in_the_journal(tmp_path: Path) -> None:

@@ -387,8 +387,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def rows_of(self, clients: Iterable[int]) -> tuple[int, ...]:
         """Return the bounds on the rows of clients; empty where one number holds for all, or none."""
-        rows = self.max_rows
-        return tuple([rows[client] for client in clients]) if isinstance(rows, tuple) else ()
+        return tuple([self.max_rows[i] for i in clients]) if isinstance(self.max_rows, tuple) else ()
 
 
 _CODEC: Codec[Configuration] = Codec(Configuration, "configuration", 3, most=MOST_BYTES)
