@@ -174,10 +174,14 @@ class FederationRequest:
         """The secure sum."""
         return protocol_of(self.protocol)
 
-    @property
+    @cached_property
     def declared(self) -> Domain | None:
-        """The declared domain, wherever it was declared."""
-        return self.domain if self.privacy is None else self.privacy.domain
+        """The declared domain, wherever it was declared; of bounds on rows by name those of these clients."""
+        domain = self.domain if self.privacy is None else self.privacy.domain
+        if domain is None or not isinstance(domain.max_rows, Mapping):
+            return domain
+        # The ranges of questions follow from the largest, which may be of a client that is not asked.
+        return replace(domain, max_rows={one: domain.rows_of(one) for one in self.clients.names})  # type: ignore[misc]
 
     def agreed(self) -> Configuration:
         """Return what the parties agree on.
@@ -208,21 +212,14 @@ class FederationRequest:
                 f'noise="server" protects nobody from the server, which opens {self.secure_sum.name!r} sums; '
                 'use noise="distributed", or protocol="ckks" or "group-masked", whose sums it cannot read.'
             )
-        return scheduled(configuration, self.algorithm, privacy.domain)
+        return scheduled(configuration, self.algorithm, self.declared)  # type: ignore[arg-type]
 
     def _agreed(self) -> Configuration:
         clients, privacy, domain = self.clients, self.privacy, self.declared
         check_one_domain(privacy, self.domain)
         low, high = (None, None) if domain is None else domain.bounds(clients.n_features)
         rows: Any = None if domain is None else domain.max_rows
-        if domain is not None and isinstance(rows, Mapping):
-            rows = tuple([domain.rows_of(name) for name in clients.names])
-            if domain.most_rows not in rows:
-                # By which the ranges of questions would be others than those agreed.
-                raise ArgumentError(
-                    "max_rows has its largest bound for a name that is no client's; leave that out.",
-                    parameters=["max_rows"],
-                )
+        rows = tuple(rows.values()) if isinstance(rows, Mapping) else rows
         terms = _terms(clients, self.secure_sum, self.rule, self.max_sums + SPARE_SUMS)
         replays = self.secure_sum.recipient == "clients" or terms.verified
         if self.start is not None:

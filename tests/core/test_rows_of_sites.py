@@ -17,6 +17,7 @@ from privfed.core.asking.statistics import Statistics
 from privfed.core.record.records import Summed
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, DataError, ImpossibleTotalError
+from privfed.metrics import davies_bouldin
 from privfed.protocols.masked.statements import ProvenGrid
 from privfed.questions.lloyd import LloydSums
 from privfed.questions.moments import CentredMoments
@@ -145,11 +146,15 @@ def test_bounds_that_do_not_fit_the_clients_are_refused() -> None:
             Configuration.from_bytes(msgspec.structs.replace(agreed, max_rows=rows_of).to_bytes())
 
 
-def test_the_largest_bound_is_a_clients_and_other_names_are_left_alone() -> None:
-    with pytest.raises(ArgumentError) as error:
-        fitted("masked", EACH | {"elsewhere": 51})
-    assert error.value.parameters == ("max_rows",)
-    assert fitted("masked", EACH | {"elsewhere": 50}).transcript_.configuration.max_rows == SIZES
+def test_bounds_of_clients_that_are_not_asked_are_left_alone() -> None:
+    alone = fitted("masked", EACH)
+    for most in (5, 50, 5000):
+        more = fitted("masked", EACH | {"elsewhere": most})
+        assert more.transcript_.configuration == alone.transcript_.configuration
+        np.testing.assert_array_equal(np.stack(more.history_), np.stack(alone.history_))
+    # A metric of fewer clients, after a fit of all.
+    domain, some = Box(-1.0, 1.0, max_rows=EACH), {str(i): one for i, one in enumerate(rows()) if i != 2}
+    assert np.isfinite(davies_bouldin(some, alone.cluster_centers_, domain=domain))
 
 
 def test_scales_and_saved_models_keep_each_bound(tmp_path: Path) -> None:
