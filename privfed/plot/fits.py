@@ -71,10 +71,12 @@ class ConvergenceDisplay(Display):
                 "markersize": 3,
             }
             ax.plot(rounds, np.where(values > 0, values, np.nan), label=name, **style)
-            if not (values > 0).all():
+            if (values == 0).any():
                 # A logarithmic axis has no zero, so these points are placed in units of the axes' height.
                 style |= {"fillstyle": "none", "transform": ax.get_xaxis_transform(), "linestyle": "none"}
-                ax.plot(rounds, np.where(values > 0, np.nan, 0.03 + 0.04 * i), label=f"{name}: zero", **style)
+                ax.plot(
+                    rounds, np.where(values == 0, 0.03 + 0.04 * i, np.nan), label=f"{name}: zero", **style
+                )
         if any(value > 0 for one in self.movements.values() for value in one):
             ax.set_yscale("log")
             # Room below the values, for the rounds that have none.

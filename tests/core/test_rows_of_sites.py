@@ -13,6 +13,7 @@ from privfed import Ball, Box, DWFKMeans, FederatedScaler, load
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.asking.data import ClientData
 from privfed.core.asking.possible_totals import bounded_by, impossible
+from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.records import Summed
 from privfed.core.values.domain import Ranges
@@ -21,6 +22,7 @@ from privfed.metrics import davies_bouldin
 from privfed.protocols.masked.statements import ProvenGrid
 from privfed.questions.lloyd import LloydSums
 from privfed.questions.moments import CentredMoments
+from tests.core.question_examples import EXAMPLES
 
 SUMS = ("plain", "masked", "masked-verified", "masked-proven", "group-masked", "ckks")
 SIZES = (10, 20, 50, 20, 10)
@@ -144,6 +146,17 @@ def test_bounds_that_do_not_fit_the_clients_are_refused() -> None:
     for rows_of in ((3,), (*SIZES[1:], 0), (*SIZES, 3)):
         with pytest.raises(ArgumentError):
             Configuration.from_bytes(msgspec.structs.replace(agreed, max_rows=rows_of).to_bytes())
+
+
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_questions_in_questions_have_the_same_bound(name: str) -> None:
+    ranges = Ranges(np.full(3, -1.0), np.full(3, 2.0), 50)
+    question = EXAMPLES[name](ranges, np.random.default_rng(0).uniform(-1.0, 2.0, (4, 3)))
+    own = bounded_by(question, 10)
+    assert own.ranges.rows == 10 and question.ranges.rows == 50
+    inner = [one for one in vars(own).values() if isinstance(one, Question)]
+    assert all(one.ranges.rows == 10 for one in inner)
+    assert own.spec.size == question.spec.size and (own.spec.high <= question.spec.high + 1e-12).all()
 
 
 def test_bounds_of_clients_that_are_not_asked_are_left_alone() -> None:

@@ -152,6 +152,8 @@ def test_rounds_are_whole_numbers_and_zeros_stand_at_the_foot() -> None:
     assert ax.get_yscale() == "log" and ax.get_ylim()[0] < 1e-15
     still = plot.ConvergenceDisplay({"masked": [0.0]}).plot()
     assert still.get_yticks().tolist() == []
+    # What is not known is not still.
+    assert len(plot.ConvergenceDisplay({"masked": [np.nan, 1.0]}).plot().lines) == 1
 
 
 def test_an_index_says_whether_lower_is_better(model: DWFKMeans) -> None:

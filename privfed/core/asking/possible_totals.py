@@ -69,8 +69,10 @@ def _bounds(
 
 
 def bounded_by(question: Question, rows: int) -> Question:
-    """Return a question whose ranges are those of a client with at most so many rows."""
-    ranges: Any = question
+    """Return a question whose ranges, and those of questions in it, are of a client with so many rows."""
     if rows == question.ranges.rows:
         return question
-    return replace(ranges, ranges=replace(question.ranges, rows=rows))  # type: ignore[no-any-return]
+    inner: Any = {
+        name: bounded_by(one, rows) for name, one in vars(question).items() if isinstance(one, Question)
+    }
+    return replace(question, ranges=replace(question.ranges, rows=rows), **inner)
