@@ -53,13 +53,13 @@ def most_rows(context: click.Context, option: click.Parameter, text: str | None)
     if text is None:
         return None
     try:
-        return (
-            {name.strip(): int(rows) for name, _, rows in (one.rpartition("=") for one in text.split(","))}
-            if "=" in text
-            else int(text)
-        )
+        named = [one.rpartition("=") for one in text.split(",")]
+        found = {name.strip(): int(rows) for name, _, rows in named}
+        if len(found) < len(named) or ("" in found) is ("=" in text):
+            raise ValueError
     except ValueError:
-        raise click.BadParameter("take a number, or NAME=NUMBER of each with commas between.") from None
+        raise click.BadParameter("take a number, or NAME=NUMBER once for each client, with commas.") from None
+    return found.get("", found)
 
 
 def bins(context: click.Context, option: click.Parameter, text: str | None) -> int | list[float] | None:

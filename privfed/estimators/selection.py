@@ -120,8 +120,7 @@ def select_n_clusters(
     def gathered(fitting: FederatedClusterer) -> Any:
         nonlocal kept
         # Once for all fits, which thereby have the same groups of rows.
-        kept = clients_of(model, clients, groups, None, client_names) if kept is None else kept
-        return kept
+        return (kept := clients_of(model, clients, groups, None, client_names) if kept is None else kept)
 
     given, spent = model, None
     if model.scale is not None:

@@ -237,8 +237,7 @@ def asked(
     """
     terms = setting.privacy
     if terms is None:
-        total = yield Ask(question, purpose=purpose)
-        return total.statistics
+        return (yield Ask(question, purpose=purpose)).statistics
     limits, size, share = question.client_limits, 1.0, 1.0 - 1e-9
     if limits is None or terms.unit.of_rows:
         question = bounded = question.bounded(_radius(setting.domain), **(limits_of or {}))

@@ -93,8 +93,8 @@ def stability(
             "the same estimator without privacy= or groups where the parties agree, or read `intervals()` "
             "and the warnings of the fit, which cost nothing."
         )
-    least = 2 if fit.protocol == "plain" else FEWEST
-    rng, n_drawn = check_random_state(seed), max(least, int(np.ceil(share * len(clients))))
+    n_drawn = max(2 if fit.protocol == "plain" else FEWEST, int(np.ceil(share * len(clients))))
+    rng = check_random_state(seed)
     if parts == "clients" and n_drawn >= len(clients):
         raise ArgumentError(
             f"{n_drawn} of {len(clients)} clients would be drawn each time; take parts='rows'.",
@@ -103,11 +103,12 @@ def stability(
     words: dict[str, Any] = {"replace": False, "random_state": rng}
     found = []
     for _ in range(n_resamples):
-        drawn = (
-            resample(clients, n_samples=n_drawn, **words)
-            if parts == "clients"
-            else [resample(one, n_samples=int(np.ceil(share * len(one))), **words) for one in clients]
-        )
+        if parts == "clients":
+            places = resample(range(len(clients)), n_samples=n_drawn, **words)
+            drawn = [clients[place] for place in places]
+        else:
+            places = range(len(clients))
+            drawn = [resample(one, n_samples=int(np.ceil(share * len(one))), **words) for one in clients]
         again = clone(estimator)
         again.set_params(
             **{
@@ -117,12 +118,14 @@ def stability(
             }
         )
         if engine is None:
-            found.append(_jaccard(_pairs(estimator, again.fit(drawn), drawn, fit)))
-            continue
-        some = engine.among([name for name in engine.members.names if name in drawn])
-        again.set_params(**{one: some for one in again.get_params() if one.endswith("engine")}).fit()
-        found.append(_jaccard(_pairs_there(estimator, again, some, fit)))
-        some.end_fits()
+            # A client has its name of the fit, by which its rows may be bounded.
+            again.fit(drawn, client_names=[str(place) for place in places])
+            found.append(_jaccard(_pairs(estimator, again, drawn, fit)))
+        else:
+            some = engine.among([name for name in engine.members.names if name in drawn])
+            again.set_params(**{one: some for one in again.get_params() if one.endswith("engine")}).fit()
+            found.append(_jaccard(_pairs_there(estimator, again, some, fit)))
+            some.end_fits()
     return np.stack(found)
 
 
@@ -132,10 +135,6 @@ def _jaccard(table: FloatArray) -> FloatArray:
     return np.where(
         rows[:, 0] > 0.0, (table / np.maximum(rows + table.sum(axis=0) - table, 1.0)).max(axis=1), np.nan
     )
-
-
-def _sizes(*estimators: Any) -> list[int]:
-    return [int(vars(one).get("n_clusters_") or len(one.cluster_centers_)) for one in estimators]
 
 
 def _pairs_there(estimator: Any, again: Any, engine: Any, fit: Any) -> FloatArray:
@@ -153,7 +152,8 @@ def _pairs_there(estimator: Any, again: Any, engine: Any, fit: Any) -> FloatArra
 
 def _pairs(estimator: Any, again: Any, drawn: list[Any], fit: Any) -> FloatArray:
     """Return how many drawn rows each pair of clusters holds."""
-    sizes = _sizes(estimator, again)
+    both = estimator, again
+    sizes = [int(vars(one).get("n_clusters_") or len(one.cluster_centers_)) for one in both]
     labels = [sizes[1] * estimator.predict(one).astype(np.int64) + again.predict(one) for one in drawn]
     # A pair is one label, and all rows lie at one center: nothing but labels is asked about.
     asked = AskedMetric.about(Contingency, np.zeros((1, 1)), n_labels=sizes[0] * sizes[1])

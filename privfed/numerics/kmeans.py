@@ -84,8 +84,7 @@ class _Group:
         """
         if active.all():
             counts, sums = step(self.clients, self.centers if number else self.received[None], number=number)
-            moved = counts > 0
-            np.divide(sums, counts[:, :, None], out=self.centers, where=moved[:, :, None])
+            np.divide(sums, counts[:, :, None], out=self.centers, where=counts[:, :, None] > 0)
             return counts
         counts = np.zeros(self.centers.shape[:2])
         counts[active], sums = step(

@@ -66,8 +66,7 @@ class Display(ABC):
             import matplotlib.pyplot as plt
 
             with mpl.rc_context(STYLE):
-                ax = plt.subplots(figsize=self.size, layout="constrained", dpi=150)[1]
-                self._draw(ax)
+                self._draw(ax := plt.subplots(figsize=self.size, layout="constrained", dpi=150)[1])
         else:
             self._draw(ax)
         self.ax_, self.figure_ = ax, ax.figure.figure

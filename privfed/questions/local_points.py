@@ -219,7 +219,6 @@ def summed_kmeans(
         total = yield Ask(question, cohort, tuple(dict.fromkeys((cohort, *upcoming))), purpose)
         before, found = centers, total.statistics
         centers = moved(centers, found["count"], found["sum"], least_rows(total))
-        movement = float(np.linalg.norm(centers - before))
-        if movement <= tol:
+        if np.linalg.norm(centers - before) <= tol:
             break
     return centers

@@ -322,8 +322,7 @@ def _checked(
         return None
     words = np.frombuffer(one.words, dtype="<u8").astype(np.uint64)
     clients = tuple(j for j, there in zip(members, one.contributors, strict=True) if there)
-    check = check_words(words, grid, secret, place, clients)
-    if not equal(to_bytes(check), one.check):
+    if not equal(to_bytes(check_words(words, grid, secret, place, clients)), one.check):
         return None
     vector, clipped, contributors = grid.decode(words)
     total = Total(asked.spec.unflatten(vector), clients, clipped=clipped)

@@ -18,6 +18,8 @@ BAD_WORDS = {
     "max-rows alone": ("--max-rows 8", "--max-rows goes with --low and --high"),
     "bounds of some clients": ("--low 0 --high 8 --max-rows a=3,b=4", "--max-rows has a bound for each of 2"),
     "no number of rows": ("--low 0 --high 8 --max-rows a=3,b", "or NAME=NUMBER"),
+    "rows of one client twice": ("--low 0 --high 8 --max-rows a=3,a=4", "or NAME=NUMBER"),
+    "rows of nobody": ("--low 0 --high 8 --max-rows a=3,5", "or NAME=NUMBER"),
     "low is text": ("--low a --high 8", "'a' is no number"),
     "low is NaN": ("--low nan --high 8", "finite"),
     "low above high": ("--low 8 --high 0", "--low must be below --high in each feature"),

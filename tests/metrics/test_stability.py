@@ -110,3 +110,10 @@ def test_bad_parameters_are_errors(words: dict[str, Any]) -> None:
     for unfitted in (DWFKMeans(3), MergedClusters()):
         with pytest.raises(NotFittedError):
             stability(unfitted, clients)
+
+
+def test_clients_that_are_drawn_keep_their_bounds_on_rows() -> None:
+    clients = [one[: 40 + 10 * i] for i, one in enumerate(sites())]
+    own = {str(i): len(one) for i, one in enumerate(clients)}
+    model = DWFKMeans(3, protocol="plain", domain=Box(-9.0, 17.0, max_rows=own), random_state=0).fit(clients)
+    assert stability(model, clients, n_resamples=4).shape == (4, 3)

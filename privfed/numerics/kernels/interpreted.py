@@ -100,8 +100,7 @@ def squared_distances(rows: FloatArray, centers: FloatArray) -> FloatArray:
     rows, centers = rows - origin, centers - origin
     products = rows @ centers.T
     squares: FloatArray = np.einsum("nd,nd->n", rows, rows)[:, None] + np.einsum("kd,kd->k", centers, centers)
-    found = np.maximum(squares - 2.0 * products, 0.0)
-    return found
+    return np.asarray(np.maximum(squares - 2.0 * products, 0.0))
 
 
 def two_nearest(rows: FloatArray, centers: FloatArray) -> TwoNearest:
