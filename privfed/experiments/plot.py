@@ -35,12 +35,14 @@ def read(folder: str | Path) -> pl.DataFrame:
     was measured, with units in brackets.
 
     Raises:
-        RunFolderError: the folder holds no finished study.
+        RunFolderError: the folder holds no finished study, or its table was changed.
     """
-    path = Path(folder) / TABLE
-    if not path.exists():
-        raise RunFolderError(f"{folder} holds no {TABLE}; name a folder that 'privfed tradeoff' wrote.")
-    return pl.read_csv(path, infer_schema_length=None, raise_if_empty=False)
+    try:
+        return pl.read_csv(Path(folder) / TABLE, infer_schema_length=None, raise_if_empty=False)
+    except (OSError, pl.exceptions.PolarsError):
+        raise RunFolderError(
+            f"{folder} holds no {TABLE} that can be read; name a folder that 'privfed tradeoff' wrote."
+        ) from None
 
 
 def band(values: Sequence[float]) -> tuple[float, float, float]:

@@ -113,3 +113,10 @@ def test_a_finished_study_is_a_frame_and_a_picture_with_one_line_each(finished: 
     shown = plot.LeakageDisplay.from_study(finished)
     assert shown.points and experiments.read(finished)["seed"].unique().to_list() == [0, 1]
     plt.close("all")
+
+
+@pytest.mark.parametrize("text", [b"seed,cost\n1,2\n3,4,5\n", b"seed,\xff\n1,2\n"])
+def test_a_table_that_was_changed_is_refused(text: bytes, tmp_path: Path) -> None:
+    (tmp_path / "study.csv").write_bytes(text)
+    with pytest.raises(RunFolderError):
+        experiments.read(tmp_path)
