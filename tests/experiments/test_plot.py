@@ -115,7 +115,7 @@ def test_a_finished_study_is_a_frame_and_a_picture_with_one_line_each(finished: 
     plt.close("all")
 
 
-@pytest.mark.parametrize("text", [b"seed,cost\n1,2\n3,4,5\n", b"seed,\xff\n1,2\n"])
+@pytest.mark.parametrize("text", [b"seed,cost\n1,2\n3,4,5\n", b"seed,name\n1,\xff\n"])
 def test_a_table_that_was_changed_is_refused(text: bytes, tmp_path: Path) -> None:
     (tmp_path / "study.csv").write_bytes(text)
     with pytest.raises(RunFolderError):
