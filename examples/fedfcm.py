@@ -602,7 +602,8 @@ def picture(
                 curve = curve_of(first_start, method=method)
                 axis.plot(list(curve), list(curve.values()), marker="o", label=NAMES.get(method, method))
             axis.set(title=title, xlabel="clusters")
-            axis.legend(fontsize="small")
+            if methods:  # A table of other customers has none of the paper's jobs.
+                axis.legend(fontsize="small")
         local = local_centers(first_start, names)
         axes[7].scatter(local[:, 0], local[:, 1], s=14, c="0.7", label="clients alone")
         for method, marker in (("central", "s"), ("kmeans", "x")):
