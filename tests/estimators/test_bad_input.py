@@ -275,13 +275,13 @@ def test_threshold_counts_the_smallest_cohort(blobs: Clients) -> None:
 @pytest.mark.parametrize("protocol", ["masked", "group-masked", "ckks"])
 def test_one_array_is_told_how_several_clients_are_passed(blobs: Clients, protocol: str) -> None:
     model, rows = DWFKMeans(3, protocol=protocol, max_iter=1), np.concatenate(blobs)
-    with pytest.raises(ArgumentError, match=r"^one array was given, without groups.*a list .*groups="):
+    with pytest.raises(ArgumentError, match=r"^one array was given.*a list .*groups="):
         model.fit(rows)
-    with pytest.raises(ArgumentError, match=r"^one array was given, without groups"):
+    with pytest.raises(ArgumentError, match=r"^one array was given"):
         model.fit(rows, groups=["a"] * len(rows))
     with pytest.raises(ArgumentError, match=r"^a list of one array was given"):
         model.fit([rows])
-    with pytest.raises(ArgumentError, match=r"^one array was given, without groups"):
+    with pytest.raises(ArgumentError, match=r"^one array was given"):
         metrics.davies_bouldin(rows, rows[:2], protocol=protocol)
     with pytest.raises(ArgumentError, match=r"Take more clients, or draw more.* or use protocol=\"plain\""):
         model.fit(blobs[:2])

@@ -16,6 +16,7 @@ import math
 import numpy as np
 
 from privfed.core.values.domain import FloatArray
+from privfed.core.values.numbers import check_number
 
 SKETCHED = 1 << 22
 """Entries of the projection that are held at a time."""
@@ -30,7 +31,11 @@ def sketch_size(n_vectors: int, error: float, n_parameters: int) -> int:
     k >= 4 ln n / (error^2 / 2 - error^3 / 3) (Dasgupta and Gupta 2003, theorem 2.1, for squared distances:
     with probability at least 1 / n for a random projection; more numbers make it surer). Never more than
     there are parameters: then vectors stay as they are.
+
+    Raises:
+        ArgumentError: error does not lie in (0, 1), as in a program that a coordinator made.
     """
+    check_number("error", error, "(0, 1)")
     # An error below 1e-9 asks for more numbers than any model has.
     error = max(error, 1e-9)
     wanted = math.ceil(4.0 * math.log(max(n_vectors, 2)) / (error**2 / 2.0 - error**3 / 3.0))
