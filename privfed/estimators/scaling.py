@@ -84,7 +84,8 @@ class Scaling:
     def scaled(self, rows: Any) -> FloatArray:
         """Return scaled rows, float64 of the shape of `rows`, (n, n_features), with the scaling's origin."""
         return released(
-            (np.asarray(rows, dtype=np.float64) - self.shift) / self.scale, joined(self.origin, origin_of(rows))
+            (np.asarray(rows, dtype=np.float64) - self.shift) / self.scale,
+            joined(self.origin, origin_of(rows)),
         )
 
     def original(self, rows: Any) -> FloatArray:
