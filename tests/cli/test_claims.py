@@ -160,6 +160,7 @@ def test_every_command_ends_with_the_claim(name: str, ended: Callable[[str], Res
         assert what in said and fact in said, (what, said)
 
 
+@pytest.mark.filterwarnings("ignore:no gap parts the centers", "ignore:noise may move")
 @pytest.mark.parametrize(
     "name",
     slow_but(sorted(set(WITH_JSON) - STUDIES - AT_HOME - FLOWER - REFUSING - BUDGETS), "fit", "resume"),

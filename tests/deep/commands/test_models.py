@@ -259,6 +259,7 @@ MODELS.add("own-net", own)
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the last updates of")  # Adam takes steps of its own length.
 @pytest.mark.parametrize("name", ["NET", "own"])
 def test_a_model_of_ones_own_is_named_again_for_attacks_and_predictions(
     name: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
