@@ -82,11 +82,8 @@ class Scaling:
         return cls(kind, tuple(shift.tolist()), tuple(scale.tolist()), origin)
 
     def scaled(self, rows: Any) -> FloatArray:
-        """Return scaled rows, float64 of the shape of `rows`, (n, n_features), with the scaling's origin."""
-        return released(
-            (np.asarray(rows, dtype=np.float64) - self.shift) / self.scale,
-            joined(self.origin, origin_of(rows)),
-        )
+        """Return scaled rows, float64 of the shape of `rows`, (n, n_features)."""
+        return np.asarray((np.asarray(rows, dtype=np.float64) - self.shift) / self.scale, dtype=np.float64)
 
     def original(self, rows: Any) -> FloatArray:
         """Return rows or centers in the columns' units, as they were before `scaled`."""

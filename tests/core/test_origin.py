@@ -159,10 +159,6 @@ def test_a_scaling_of_exact_numbers_is_exact_whoever_makes_it() -> None:
     scaler = FederatedScaler(protocol="plain", domain=BOX).fit(TABLES)
     scaling = Scaling.of("standard", *scaler.shift_and_scale())
     assert scaling.origin == scaling.domain(BOX, 2).origin == Origin.EXACT
-    rows = [scaling.scaled(one) for one in TABLES]
-    assert all(origin_of(one) == Origin.EXACT for one in rows)
-    with pytest.raises(PrivacyError):
-        DPKMeans(2, privacy=privacy(), protocol="plain").fit(rows)
 
 
 @pytest.mark.parametrize("kind", [DPKMeans, DWFKMeans])
