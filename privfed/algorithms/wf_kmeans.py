@@ -120,7 +120,7 @@ class WeightedKMeans(RoundsAlgorithm):
         steps = {"ranges": located.ranges, "centers": centers, **self._local}
         upcoming = (then, label) if then != label else (then,)
         total = yield Ask(WeightedCentroids(weights=self.weights, **steps), label, upcoming)
-        weight, weighted = total.statistics.values()
+        weight, weighted = total.statistics["weight"], total.statistics["weighted"]
         whole = self.weights in ("dynamic", "equal")
         least = least_rows(total) if whole else 0.0
         zero, fallback = np.flatnonzero(weight <= least), centers.copy()

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from inspect import formatannotation
 from typing import Any
 
+import numpy as np
+
 from privfed.core.values.numbers import check_flag, check_number, check_word
 from privfed.estimators.declaring import Parameter
 
@@ -30,7 +32,7 @@ def check_values(declared: Mapping[str, Parameter], values: Mapping[str, Any]) -
             literals = literal_eval(known.removeprefix("Literal"))
             check_word(name, value, literals if known == written else (None, *literals))
         if written == "bool":
-            check_flag(name, value)
+            check_flag(name, bool(value) if isinstance(value, np.bool_) else value)
         if one.bounds:
             whole, or_none = written.startswith("int"), "None" in written
             check_number(name, value, one.bounds, whole=whole, or_none=or_none)

@@ -58,7 +58,7 @@ def check_whole(name: str, value: Any, low: int, high: float = np.inf, *, or_non
 
 def check_flag(name: str, value: object, *, or_none: bool = False) -> None:
     """Check that a value is True or False; raises `ArgumentError`."""
-    if not (isinstance(value, bool | np.bool_) or (value is None and or_none)):
+    if not (isinstance(value, bool) or (value is None and or_none)):
         raise ArgumentError(
             f"{name} must be {'None, ' * or_none}True or False, got {name}={value!r}.", parameters=[name]
         )
