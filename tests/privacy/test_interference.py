@@ -218,7 +218,10 @@ OF_ROWS = {"predict", "attack", "audit"}
 @pytest.mark.parametrize("name", [PATH, *sorted(set(test_claims.cases(Path(), Path())) - OF_ROWS)])
 @pytest.mark.few(1)
 @pytest.mark.filterwarnings(
-    "ignore:all centers lie at one end", "ignore:noise may move", "ignore:center . alone holds rows"
+    "ignore:all centers lie at one end",
+    "ignore:noise may move",
+    "ignore:center . alone holds rows",
+    "ignore:no gap parts",
 )
 def test_no_record_shows_in_what_a_command_prints_and_writes(name: str, tmp_path: Path) -> None:
     def invoke(words: tuple[object, ...]) -> Any:
