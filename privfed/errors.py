@@ -385,6 +385,10 @@ REMEDIES = {
         "Under differential privacy a node reads its table by no schema whose numbers exact sums gave "
         "(exact in it): learn them under --epsilon"
     ),
+    "agreement:groups": (
+        "A client answers from groups of rows, whose means have no times, events or missing values: its "
+        "owner lets it answer from rows, or ask nothing of these (gaps=False, --no-gaps)"
+    ),
     "agreement:times": "A node's owner declares no columns that are times of rows (times in node.toml)",
     "agreement:position": "A node has another place in the agreement than it was asked for: begin a new fit",
     "agreement:unknown": "A node has lost what it joined: begin a new fit",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -17,7 +17,6 @@ from privfed.core.record.transcript import Transcript
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Noise, Unit
 from privfed.data import ClientTables, load_clients
-from privfed.data.table import missing_rule
 from privfed.data.table_files import write_table
 from privfed.errors import ArgumentError, DataError, RunFolderError, UndefinedIndexError
 from privfed.estimators.base import FederatedClusterer, estimator_of
@@ -212,8 +211,11 @@ def declared_with(source: Source, declared: Declared) -> Declared:
     return schemas().declared_by(schemas().parse(source.schema), declared)  # type: ignore[no-any-return]
 
 
-def load(source: Source, *, private: bool) -> ClientTables:
-    """Load the clients of a run; under differential privacy they are declared, and may have no rows."""
+def load(source: Source, *, private: bool, gaps: Collection[str] = ()) -> ClientTables:
+    """Load the clients of a run; under differential privacy they are declared, and may have no rows.
+
+    In a schema's columns `gaps` a missing value is NaN.
+    """
     classes, label, drop = source.classes or None, source.label, source.drop
     if private and classes is None and label is not None:
         # Labels have no public codes, and clusterings under a claim need none; their column is no feature.
@@ -230,6 +232,7 @@ def load(source: Source, *, private: bool) -> ClientTables:
                 id=source.id,
                 clients=source.clients or None,
                 private=private,
+                gaps=gaps,
             ),
         )
     return load_clients(
@@ -243,7 +246,7 @@ def load(source: Source, *, private: bool) -> ClientTables:
         separator=source.separator,
         clients=source.clients or None,
         private=private,
-        missing=None if source.missing is None else missing_rule(source.missing),
+        missing=cast(Any, source.missing),
     )
 
 

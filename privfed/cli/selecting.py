@@ -36,7 +36,7 @@ from privfed.core.stored.files import locked, make_folder, replaced, rewrite, wr
 from privfed.data.table import ClientTables
 from privfed.errors import ArgumentError, ResumeError, RunFolderError
 from privfed.estimators.base import FederatedClusterer, estimator_of
-from privfed.estimators.choosing import NO_INTERVAL, SHARED, Rule, SelectionResult
+from privfed.estimators.choosing import NO_INTERVAL, SHARED, Rule
 from privfed.estimators.selection import select_n_clusters, transcripts
 from privfed.federation.clients import Clients, gather
 from privfed.privacy.claim import noised_mark, one_line, rows_mark
@@ -159,9 +159,24 @@ def carry_out(
 
                 drawn, claim = ValidityDisplay.of(result), result.privacy_claim
                 save(figure_of(drawn, claim=claim), out / run_folder.PICTURE, claim)
-            found = _selection(asked, tables, result, time.monotonic() - began)
+            chosen = result.estimator
+            first = chosen.transcript_.of(Began)[0]
+            found = Selection(
+                privfed=__version__,
+                algorithm=asked.algorithm,
+                protocol=first.configuration.protocol,
+                server_saw=server_saw(first),
+                clients=first.configuration.clients,
+                columns=tables.columns,
+                rows=chosen.n_rows_,
+                centroids=in_columns_units(chosen).tolist(),
+                scaling=None if chosen.scaling_ is None else chosen.scaling_.to_dict(),
+                seconds=time.monotonic() - began,
+                of=measured_on(chosen),
+                **result.to_dict(),
+            )
             with replaced(out / run_folder.MODEL) as path:
-                result.estimator.save(path)
+                chosen.save(path)
             rewrite(out / run_folder.SELECTION, run_folder.pretty(found))
             write_in_units(out, asked.source, np.array(found.centroids))
             return found
@@ -198,25 +213,6 @@ def _progress(asked: Asked, model: FederatedClusterer, n_clusters: int, quiet: b
     last = "" if asked.max_k is None else f" of {2 if asked.min_k is None else asked.min_k} to {asked.max_k}"
     label = f"{asked.algorithm}, {n_clusters} clusters{last}"
     return RoundProgress(label, taken.get("max_iter", 1), taken.get("n_init", 1), quiet)
-
-
-def _selection(asked: Asked, tables: ClientTables, result: SelectionResult, seconds: float) -> Selection:
-    model = result.estimator
-    began = model.transcript_.of(Began)[0]
-    return Selection(
-        privfed=__version__,
-        algorithm=asked.algorithm,
-        protocol=began.configuration.protocol,
-        server_saw=server_saw(began),
-        clients=began.configuration.clients,
-        columns=tables.columns,
-        rows=model.n_rows_,
-        centroids=in_columns_units(model).tolist(),
-        scaling=None if model.scaling_ is None else model.scaling_.to_dict(),
-        seconds=seconds,
-        of=measured_on(model),
-        **result.to_dict(),
-    )
 
 
 def selection_table(found: Selection) -> Table:

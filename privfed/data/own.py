@@ -22,7 +22,7 @@ import polars as pl
 from privfed.core.values.domain import Domain, FloatArray
 from privfed.core.values.origin import Origin
 from privfed.data.conversion import any_codes, any_numbers, rows_frame, text_column
-from privfed.data.table import LEAVE_OUT, NO_LABEL, LabelArray, Missing, filled, listed
+from privfed.data.table import LEAVE_OUT, NO_LABEL, LabelArray, Missing, filled, listed, marked
 from privfed.data.table_files import (
     are_rows,
     columns_of,
@@ -79,11 +79,12 @@ class OwnFile:
         """Whether the file names its columns; arrays do not."""
         return suffix(self.path) != ".npz"
 
-    def read(self, agreed: Sequence[str] | None = None) -> ReadRows:
+    def read(self, agreed: Sequence[str] | None = None, gaps: Sequence[float] | FloatArray = ()) -> ReadRows:
         """Read the rows.
 
         Args:
             agreed: names of the columns that all parties agreed on, in order; None where they have none.
+            gaps: numbers that stand for missing values of the last columns, one a column, before any rule.
 
         Raises:
             ColumnsError: the file, or its owner in `columns`, lacks an agreed column. Columns are found by
@@ -101,6 +102,7 @@ class OwnFile:
         features = [any_numbers(frame[name], str(self.path)) for name in names]
         labels, ids = self._labels_and_ids(frame)
         table = np.stack(features, axis=1).reshape(frame.height, len(names))
+        table = marked(np.where(np.isinf(table), np.nan, table), gaps)
         return ReadRows(tuple(names), table, labels, self.missing, ids)
 
     def _labels_and_ids(self, frame: pl.DataFrame) -> tuple[LabelArray | None, Ids | None]:

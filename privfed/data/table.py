@@ -293,6 +293,12 @@ def missing_rule(value: Any, *, error: bool = True) -> Missing:
     return number
 
 
+def marked(rows: FloatArray, gaps: Sequence[float] | FloatArray) -> FloatArray:
+    """Return rows with a number of `gaps` in place of each NaN of the last columns, one a column."""
+    before, last = np.split(rows, [rows.shape[1] - len(gaps)], axis=1)
+    return np.hstack([before, np.where(np.isnan(last), gaps, last)])
+
+
 def filled(features: FloatArray, rule: Missing) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
     """Return rows after a rule, and which of them are kept.
 

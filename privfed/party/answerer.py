@@ -242,7 +242,7 @@ def chosen(data: ClientData, most: int, key: bytes | None) -> npt.NDArray[np.boo
     if not len(many):
         return kept
     # Equal rows of a user have equal hashes, and the order among them is the user's own.
-    hashes = np.array([_hash(key, ids[i], _content(data, i)) for i in many.tolist()], dtype=np.uint64)
+    hashes = np.array([_hash(key, ids[i], data, i) for i in many.tolist()], dtype=np.uint64)
     order = np.lexsort((hashes, owner[many]))
     firsts = np.flatnonzero(np.diff(owner[many][order], prepend=-1))
     rank = np.arange(len(order)) - np.repeat(firsts, np.diff(firsts, append=len(order)))
@@ -263,16 +263,11 @@ def check_named(data: ClientData, name: str) -> None:
         )
 
 
-def _content(data: ClientData, row: int) -> bytes:
-    return bytes(
-        (data.features[row] + 0.0).tobytes() + (b"" if data.labels is None else data.labels[row].tobytes())
-    )
-
-
-def _hash(key: bytes, user: str, content: bytes) -> int:
+def _hash(key: bytes, user: str, data: ClientData, row: int) -> int:
+    label = b"" if data.labels is None else data.labels[row].tobytes()
     name = user.encode("utf-8", "surrogatepass")
     found = hashlib.blake2b(digest_size=8, key=key, person=b"privfed users")
-    found.update(len(name).to_bytes(8, "big") + name + content)
+    found.update(len(name).to_bytes(8, "big") + name + (data.features[row] + 0.0).tobytes() + label)
     return int.from_bytes(found.digest(), "big")
 
 

@@ -185,14 +185,11 @@ class ProgramReplay(Generic[Outcome]):
         if self._told[index] != opened:
             raise IntegrityError(f"another total of sum {index} was told before; begin a new fit.")
         if heard_before:
-            self._keep_again(index)
+            with self._store.transaction() as transaction:
+                # A failed transaction around an earlier one took it back from the store.
+                if len(transaction.load() or ()) <= index:
+                    transaction.save(tuple(self._told[: index + 1]))
         self._tells(index, opened)
-
-    def _keep_again(self, index: int) -> None:
-        """Keep a total once more that a failed transaction around this one took back from the store."""
-        with self._store.transaction() as transaction:
-            if len(transaction.load() or ()) <= index:
-                transaction.save(tuple(self._told[: index + 1]))
 
     def _begin(self, conversation: Conversation[Any]) -> None:
         self._running = conversation

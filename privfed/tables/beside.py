@@ -24,6 +24,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import isotonic_regression
 
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.program import from_agreed
 from privfed.core.asking.declaration import STEP, Declaration, Effort
 from privfed.core.asking.question import register
 from privfed.core.asking.statistics import Statistics, StatisticsSpec
@@ -31,7 +33,7 @@ from privfed.core.record.records import question_of
 from privfed.core.values.domain import Box, FloatArray, frozen_array
 from privfed.core.values.numbers import LEAST_BOUND, as_numbers, check_number, check_whole
 from privfed.core.values.origin import carrying
-from privfed.data.table import ClientTables
+from privfed.data.table import ClientTables, marked
 from privfed.errors import ArgumentError
 from privfed.federation.driver import Federation
 from privfed.federation.opening import claim_of
@@ -99,7 +101,13 @@ class ClusterColumns(Beside):
     of a cluster below the first edge, in each bin, and above the last; `offset` and `square`, each
     (n_clusters, n_columns), the sums of offsets from the centers, divided by `units`, and of their squares,
     of rows from the first edge on. A value above the last edge is moved to it.
+
+    Args:
+        gaps: whether a missing value stands below the first edge (`gaps_below`). Means of groups have no such
+            values: clients refuse it that answer from groups.
     """
+
+    gaps: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -109,7 +117,7 @@ class ClusterColumns(Beside):
     @property
     def declaration(self) -> Declaration:
         """Clusters and each column's bins count rows."""
-        return Declaration(("count", *self.names), (self.centers,))
+        return Declaration(("count", *self.names), (self.centers,), singly=self.gaps)
 
     def effort(self, n_features: int) -> Effort:
         """Each column has an entry of its own, which takes far more than its bins."""
@@ -216,6 +224,7 @@ def columns_by_cluster(
     centers: Any,
     *,
     edges: Sequence[Any],
+    gaps: bool = True,
     privacy: Privacy | None = None,
     level: float = 0.95,
     **options: Any,
@@ -229,6 +238,8 @@ def columns_by_cluster(
         centers: (n_clusters, n_placing). Those of a fit with `scale=` are of scaled rows.
         edges: of the bins of each of the other columns, a list of rising numbers: 2 to 65, public. Values
             above the last edge count as if they were there.
+        gaps: whether missing values are counted, which takes single rows: give False for clients that answer
+            from groups of rows.
         privacy: None, or a `privfed.Privacy` that is spent on this; its domain is of the first columns.
         level: with which each interval covers, in (0, 1).
         **options: `protocol`, `domain`, `policy`, `random_state`, `client_names`, `engine`, `run_dir`, if
@@ -242,24 +253,29 @@ def columns_by_cluster(
         PrivacyError: privacy is claimed, and a form or a budget does not allow it.
     """
     check_number("level", level, "(0, 1)")
+    if gaps and getattr(options.get("policy"), "group_size", 1) > 1:
+        raise ArgumentError(
+            "means of groups have no missing values: give gaps=False and rows without any, or no group_size.",
+            parameters=["gaps"],
+        )
     known, checked = rising(edges), checked_centers(centers)
     k, p = checked.shape
     middle = (known[:, 0] + known[:, -1]) / 2.0
     whole = carrying(frozen_array(np.hstack([checked, np.tile(middle, (k, 1))])), checked)
-    asked = AskedMetric.about(ClusterColumns, whole, placing=p, edges=known)
-    gap = 2.0 * known[:, 0] - known[:, -1]
-    if isinstance(clients, ClientTables):
-        own = (replace(one, features=_marked(one.features, gap)) for one in clients.tables)
+    asked = AskedMetric.about(ClusterColumns, whole, placing=p, edges=known, gaps=gaps)
+    gap = gaps_below(known)
+    if isinstance(clients, ClientTables) and gaps:
+        own = (replace(one, features=marked(one.features, gap)) for one in clients.tables)
         clients = replace(clients, tables=tuple(own))
-    elif isinstance(clients, list | tuple):
-        clients = [_marked(np.asarray(one, np.float64), gap) for one in clients]
+    elif isinstance(clients, list | tuple) and gaps:
+        clients = [marked(np.asarray(one, np.float64), gap) for one in clients]
     privacy, options = wider(privacy, options, p, np.stack([gap, 2.0 * known[:, -1] - known[:, 0]]))
     total, inner, rows, std, claim = asked_once(clients, None, asked, "profile", privacy=privacy, **options)
     units = {"count": 1.0, "offset": inner.units, "square": np.square(inner.units)}
     bins = np.stack([rows * total[name].reshape(k, -1) for name in inner.names], axis=1)
     signed = {name: rows * as_columns(total[name]) * one for name, one in units.items()}
-    sizes, gaps = signed["count"], bins[:, :, 0]
-    signed["count"] = sizes - gaps
+    sizes, below = signed["count"], bins[:, :, 0]
+    signed["count"] = sizes - below
     of_bins = rows * np.array([std[name] for name in inner.names])
     error = {name: rows * std[name] * one for name, one in units.items()}
     error["count"] = np.hypot(error["count"], of_bins)
@@ -270,16 +286,15 @@ def columns_by_cluster(
         means, variances, mean, spread = moments_of(signed, whole[:, p:])
         empty = np.where(signed["count"] > 0.0, 0.0, np.nan)
         found = Profiles(sizes, means + empty, np.sqrt(variances) + empty, mean, np.sqrt(spread))
-    # What noise hides has no mean either.
-    shown = found.means * 0.0
-    quartiles = _quartiles(bins[:, :, 1:], known)
     # Of a column that is always missing that share is known.
+    lost = np.clip(below / np.where(sizes > 0.0, sizes, 1.0), 0.0, 1.0)
+    lost += np.where(sizes > two_sided(level) * rows * std["count"], 0.0, np.nan)
     return replace(
         found,
         sizes=np.maximum(sizes, 0.0)[:, 0],
-        missing=np.clip(gaps / np.where(sizes > 0.0, sizes, 1.0), 0.0, 1.0)
-        + np.where(sizes > two_sided(level) * rows * std["count"], 0.0, np.nan),
-        quartiles=quartiles + shown,
+        missing=lost if gaps else None,
+        # What noise hides has no mean either.
+        quartiles=_quartiles(bins[:, :, 1:], known) + found.means * 0.0,
         low=_sized(found.low, sizes, -two_sided(level) * rows * std["count"]),
         high=_sized(found.high, sizes, two_sided(level) * rows * std["count"]),
     )
@@ -348,10 +363,18 @@ def wider(
     return (None, options | {"domain": box}) if privacy is None else (replace(privacy, domain=box), options)
 
 
-def _marked(rows: FloatArray, gap: FloatArray) -> FloatArray:
-    """Return rows with a number in place of each missing value of the last columns."""
-    own = rows[:, -len(gap) :]
-    return np.hstack([rows[:, : -len(gap)], np.where(np.isnan(own), gap, own)])
+def gaps_below(edges: FloatArray) -> FloatArray:
+    """Return the numbers that stand for missing values, (n_columns,), below edges (n_columns, n_edges)."""
+    return np.asarray(2.0 * edges[:, 0] - edges[:, -1])
+
+
+def gaps_in(configuration: Configuration) -> FloatArray:
+    """Return what stands for missing values of the last columns, where only their count is agreed."""
+    agreed = configuration.program
+    metrics = [] if agreed is None or agreed.algorithm else list(map(from_agreed, agreed.metrics))
+    if len(metrics) == 1 and metrics[0].kind is ClusterColumns and metrics[0].options.get("gaps", True):
+        return gaps_below(np.asarray(metrics[0].options["edges"]))
+    return np.empty(0)
 
 
 def _quartiles(bins: FloatArray, edges: FloatArray) -> FloatArray:

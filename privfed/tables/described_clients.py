@@ -6,9 +6,10 @@ A party's own table that a schema describes, read row by row: no row makes the r
 from __future__ import annotations
 
 import datetime
+import math
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from privfed.core.values.origin import Origin, joined
 from privfed.data.conversion import check_classes
 from privfed.data.loading import Source, clients_of
 from privfed.data.own import OwnFile, ReadRows
-from privfed.data.table import ERROR, LEAVE_OUT, ClientTables, Missing, natural_key
+from privfed.data.table import ERROR, LEAVE_OUT, ClientTables, Missing, marked, natural_key
 from privfed.data.table_files import AnyArray, files_of, is_folder, stem
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.tables.described_tables import read_described
@@ -39,6 +40,7 @@ def load_described(
     clients: Sequence[str] | None = None,
     private: bool = False,
     classes: Sequence[str] | None = None,
+    gaps: Collection[str] = (),
 ) -> ClientTables:
     """Load the rows of all clients as a schema describes them; otherwise as `load_clients` does.
 
@@ -51,6 +53,7 @@ def load_described(
         clients: names of all clients, in the order to be used; None for those that are found.
         private: whether differential privacy will be claimed; no row may then cause an error.
         classes: values of the labels, as in `load_clients`.
+        gaps: columns in which a missing value is NaN, whatever becomes of it otherwise.
 
     Raises:
         ArgumentError: one of these columns is a feature, or a folder has a group.
@@ -71,11 +74,11 @@ def load_described(
     folder = is_folder(path)
     if folder and group is not None:
         raise ArgumentError(f"group={group!r} cannot be used with the folder {path}; leave it out.")
-    rule: Missing = LEAVE_OUT if private else ERROR
+    rule: Missing = math.nan if gaps else LEAVE_OUT if private else ERROR
     names = schema.features
     sources, changed = [], Counter[str]()
     for file in sorted(files_of(path), key=lambda one: natural_key(stem(one))) if folder else [path]:
-        read = read_described(file, schema, private=private, also=roles).checked()
+        read = read_described(file, schema, private=private, also=roles, gaps=gaps).checked()
         frame = pl.DataFrame(
             {name: read.features[:, place] for place, name in enumerate(names)}
         ).with_columns(read.frame.select(list(dict.fromkeys(roles))))
@@ -83,15 +86,18 @@ def load_described(
         changed.update(read.changed | {"": int(np.count_nonzero(~read.kept))})
         sources.append(Source(stem(file), str(file), own, label, group, id))
     # A row without an id is left out, too; which client a row is of is no part of it.
-    left_out = private and (id is not None or leaves_out(schema))
+    left_out = private and (id is not None or leaves_out(schema, gaps))
     options: dict[str, Any] = {"private": private, "blocks": schema.blocks, "leaves_out": left_out}
     options["changed"] = changed
     return clients_of(sources, names, rule, path, clients, classes, **options)
 
 
-def leaves_out(schema: Schema) -> bool:
-    """Say whether rows that cause no error are left out where a column has no value."""
-    return any(one.is_feature and one.missing in (ERROR, LEAVE_OUT) for one in schema.columns.values())
+def leaves_out(schema: Schema, gaps: Collection[str] = ()) -> bool:
+    """Say whether rows that cause no error are left out where a column, none of `gaps`, has no value."""
+    return any(
+        own.is_feature and own.missing in (ERROR, LEAVE_OUT) and name not in gaps
+        for name, own in schema.columns.items()
+    )
 
 
 def units_of(schema: Schema) -> tuple[FloatArray, FloatArray]:
@@ -181,15 +187,18 @@ class DescribedFile(OwnFile):
         """Where the numbers and names of the schema come from."""
         return joined(*(one.provenance for one in self.schema.columns.values()))
 
-    def read(self, agreed: Sequence[str] | None = None) -> ReadRows:
+    def read(self, agreed: Sequence[str] | None = None, gaps: Sequence[float] | FloatArray = ()) -> ReadRows:
         """Read the rows, as `OwnFile` does; what the schema does not read is missing."""
         roles, names = [one for one in (self.label, self.id) if one is not None], self.schema.features
         if agreed is not None:
             self._compare(names, agreed)
-        found = read_described(self.path, self.schema, private=True, also=roles)
+        columns = [name for name, places in self.schema.places.items() for _ in places]
+        beside = (agreed or names)[len(agreed or names) - len(gaps) :]
+        own = {columns[names.index(one)] for one in beside}
+        found = read_described(self.path, self.schema, private=True, also=roles, gaps=own)
         # A row that the schema leaves out has no number, so that the one rule leaves it out.
-        table = np.where(found.kept[:, None], found.features, np.nan)
-        table = table[:, [names.index(name) for name in agreed or names]]
+        table = found.features[:, [names.index(name) for name in agreed or names]]
+        table = np.where(found.kept[:, None], marked(table, gaps), np.nan)
         labels, ids = self._labels_and_ids(found.frame)
         return ReadRows(
             tuple(agreed or names), table, labels, LEAVE_OUT, ids, tuple(map(str, found.findings))

@@ -10,7 +10,7 @@ import codecs
 import datetime
 import difflib
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -186,6 +186,7 @@ def read_described(
     *,
     private: bool = False,
     also: Sequence[str] | None = (),
+    gaps: Collection[str] = (),
 ) -> Described:
     """Read one file as a schema describes it; its columns are found by name, others are left out.
 
@@ -196,6 +197,7 @@ def read_described(
         schema: what its columns mean.
         private: whether no row may cause an error; an unreadable value is then a missing one.
         also: further columns to keep, such as the one of the clients; None for all of the file.
+        gaps: columns in which a missing value is NaN, whatever becomes of it otherwise.
 
     Raises:
         DataError: the file cannot be read, or lacks a feature's column. What rows hold is a finding.
@@ -230,7 +232,7 @@ def read_described(
     findings, kept, parts = list[Finding](), are_rows(frame).to_numpy(), list[FloatArray]()
     changed, days = dict[str, int](), dict[str, tuple[datetime.date, datetime.date]]()
     for name in wanted:
-        reading = _Reading(str(path), stem(path), name, schema.columns[name], file, private)
+        reading = _Reading(str(path), stem(path), name, schema.columns[name], file, private, name in gaps)
         values, own_kept = reading.read(frame[name], *schema.scaling(schema.columns[name]))
         parts.append(values)
         kept &= own_kept
@@ -253,9 +255,11 @@ def read_described(
 class _Reading:
     """Reads one column of one file."""
 
-    def __init__(self, path: str, name: str, column: str, own: Column, file: File, private: bool) -> None:
+    def __init__(
+        self, path: str, name: str, column: str, own: Column, file: File, private: bool, gaps: bool
+    ) -> None:
         self._path, self._name, self._column, self._own, self._file = path, name, column, own, file
-        self._private, self._signs = private, (file.decimal, file.thousands)
+        self._private, self._signs, self._gaps = private, (file.decimal, file.thousands), gaps
         self.findings = list[Finding]()
         self.changed = self._outside = np.zeros(1, dtype=np.bool_)
         self.days: tuple[datetime.date, datetime.date] | None = None
@@ -304,9 +308,8 @@ class _Reading:
         self.changed = changed
         kept = self._filled(values, absent, absent & ~unread)
         if own.kind == CATEGORY:
-            return np.where(
-                values[:, None] == np.arange(len(own.categories), dtype=np.float64), own.weight, 0.0
-            ), kept
+            places = np.arange(len(own.categories), dtype=np.float64)
+            return np.where(values[:, None] == places, own.weight, 0.0 * values[:, None]), kept
         return (values[:, None] - shift) / spread, kept
 
     def _values(self, text: pl.Series) -> tuple[FloatArray, Flags]:
@@ -366,6 +369,9 @@ class _Reading:
     def _filled(self, values: FloatArray, absent: Flags, told: Flags) -> Flags:
         """Put the declared value in place of missing ones, where not `told` before; return rows to keep."""
         own, rule = self._own, self._own.missing
+        if self._gaps:
+            values[absent] = np.nan
+            return np.ones(len(values), dtype=np.bool_)
         if rule in (ERROR, LEAVE_OUT):
             values[absent] = 0.0 if own.range is None or own.kind == CATEGORY else own.range[0]
             remedy = "give missing to say that they are left out, or what is put in their place"

@@ -10,9 +10,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from privfed import Box, DWFKMeans, Privacy, PrivacyBudget
+from privfed import Box, ClientPolicy, DWFKMeans, Privacy, PrivacyBudget
 from privfed.core.asking.question import ClientData
 from privfed.core.values.domain import Ranges
+from privfed.errors import DataError
 from privfed.tables import columns_by_cluster
 from privfed.tables.beside import ClusterColumns, ClusterTimes
 from privfed.tables.outcomes import labels_of
@@ -59,6 +60,20 @@ def test_far_values_stand_at_the_last_edge_and_a_cluster_without_values_has_none
     assert np.isnan([found.means[1, 0], found.means[2, 0], found.stds[1, 0]]).all()
     assert found.missing is not None and found.missing[:2, 0].tolist() == [0.0, 1.0]
     assert found.quartiles is not None and np.isnan(found.quartiles[:, 1:]).all()
+
+
+def test_groups_have_no_missing_values_and_what_is_not_counted_is_refused() -> None:
+    _, rows = drawn(400)
+    parts = np.array_split(rows, 4)
+    words: dict[str, Any] = {"edges": EDGES, "policy": ClientPolicy(group_size=5)}
+    with parameter_refused("gaps"):
+        columns_by_cluster(parts, CENTERS, **words)
+    with pytest.raises(DataError):
+        columns_by_cluster(parts, CENTERS, edges=EDGES, gaps=False)
+    whole = [np.nan_to_num(one) for one in parts]
+    with pytest.warns(UserWarning):
+        found = columns_by_cluster(whole, CENTERS, **words, gaps=False)
+    assert found.missing is None and found.sizes.sum() == 400
 
 
 def claim(**words: Any) -> Privacy:

@@ -322,12 +322,8 @@ class _Asked(NamedTuple):
 
     def columns(self, first: int) -> Schema:
         """Return what the engine's columns mean, from one on."""
-        some = {_column(name) for name in self.engine.columns[first:]}
+        some = {name.partition("=")[0] for name in self.engine.columns[first:]}
         return Schema(columns={name: own for name, own in self.schema.columns.items() if name in some})
-
-
-def _column(feature: str) -> str:
-    return feature.partition("=")[0]
 
 
 @contextmanager
@@ -378,6 +374,7 @@ def profile(
     folder: Path,
     run_folder: Path,
     beside: tuple[str, ...],
+    gaps: bool,
     as_json: bool,
     schema: Path | None,
     clients: tuple[str, ...],
@@ -393,7 +390,7 @@ def profile(
         k, first = len(centers), centers.shape[1] if beside else 0
         shift, factor = asked.shift[first:], asked.factor[first:]
         if beside:
-            of = {name: asked.schema.columns[_column(name)] for name in asked.engine.columns[first:]}
+            of = {name: asked.schema.columns[name.partition("=")[0]] for name in asked.engine.columns[first:]}
             if lacking := [name for name, one in of.items() if one.range is None]:
                 raise ArgumentError(
                     f"{', '.join(lacking)} have no range; name a schema with low and high for them, between "
@@ -401,8 +398,7 @@ def profile(
                 )
             each = (bins_of(one, FEW_BINS if private else MOST_BINS) for one in of.values())
             edges = [(ends - a) / b for ends, a, b in zip(each, shift, factor, strict=True)]
-            # Nodes fill or leave out what is missing, so that no share of it is known here.
-            found = replace(columns_by_cluster(None, centers, edges=edges, **options), missing=None)
+            found = columns_by_cluster(None, centers, edges=edges, gaps=gaps, **options)
         else:
             found = profiles(None, centers, **options)
             if not private:

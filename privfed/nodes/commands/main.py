@@ -457,6 +457,12 @@ beside_options = stacked(
         callback=options.names,
         help="Columns of the nodes that the clusters were not found by, with ranges in --schema.",
     ),
+    click.option(
+        "--gaps/--no-gaps",
+        default=True,
+        help="Count missing values of --beside, which takes single rows. With --no-gaps nodes may answer "
+        "from groups, and fill gaps or leave rows out as their owners say.",
+    ),
     options.json_option,
 )
 def profile() -> None:

@@ -22,6 +22,8 @@ from privfed.core.record.records import Asked
 from privfed.core.record.transcript import Transcript
 from privfed.core.stored.encoding import digest
 from privfed.core.values.guarantee import Unit
+from privfed.data.own import ReadRows
+from privfed.data.table import KEEP, LEAVE_OUT, marked, missing_rule
 from privfed.data.table_files import is_folder, read_frame, suffix
 from privfed.errors import ArgumentError, DataError
 from privfed.estimators.scaling import scaled_as
@@ -29,6 +31,7 @@ from privfed.nodes.identity import read_identity
 from privfed.nodes.journal import Journal
 from privfed.party.answerer import of_users
 from privfed.privacy.claim import PrivacySpent
+from privfed.tables.beside import gaps_in
 
 FOR_YOU = "this is about single rows of yours: for your eyes, and no claim covers it"
 
@@ -74,7 +77,7 @@ def audit_own_rows(
 
 
 def _own(transcript: Transcript, source: Source, client: str | None, grouped: bool) -> ClientData:
-    """Return the client's rows, scaled as the run's were.
+    """Return the client's rows, scaled as the run's were, with marks in the gaps that it counted.
 
     Raises:
         DataError: they are of other columns than the run's, or in another order, which no noised total shows.
@@ -88,6 +91,7 @@ def _own(transcript: Transcript, source: Source, client: str | None, grouped: bo
     tables = load(
         msgspec.structs.replace(
             source,
+            missing=KEEP,
             group=None if client is None else source.group,
             clients=() if client is None else names,
         ),
@@ -96,7 +100,11 @@ def _own(transcript: Transcript, source: Source, client: str | None, grouped: bo
     if (others := other_columns(transcript, tuple(tables.columns))) is not None:
         raise DataError(others)
     own = tables.tables[0 if client is None else tables.names.index(client)]
-    return ClientData(scaled_as(transcript)(np.asarray(own.features)), own.labels, users=own.ids)
+    rule = missing_rule(LEAVE_OUT if source.missing is None else source.missing, error=False)
+    ids = None if own.ids is None else np.array(own.ids, dtype=object)
+    table = marked(np.asarray(own.features), gaps_in(transcript.configuration))
+    read = ReadRows(tables.columns, table, own.labels, rule, ids)
+    return ClientData(scaled_as(transcript)(read.features), read.labels, users=read.ids)
 
 
 def _check_own(transcript: Transcript, own: ClientData, client: str | None, key: bytes | None) -> None:

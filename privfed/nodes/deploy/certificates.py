@@ -49,9 +49,12 @@ def certify(folder: Path, hosts: Sequence[str] = ()) -> None:
     make_folder(folder)
     if not (folder / SERVER).exists() and not hosts:
         raise ArgumentError("a first certificate needs a name or address of this machine: --host.")
-    # This machine's own processes reach it, too.
-    wanted = [_host(one) for one in dict.fromkeys((*hosts, "127.0.0.1"))]
-    names = wanted if hosts else _names_of(_read(folder / SERVER))
+    names = (
+        # This machine's own processes reach it, too.
+        [_host(one) for one in dict.fromkeys((*hosts, "127.0.0.1"))]
+        if hosts
+        else [*_read(folder / SERVER).extensions.get_extension_for_class(x509.SubjectAlternativeName).value]
+    )
     own = ec.generate_private_key(ec.SECP256R1())
     root, authority = _authority(folder)
     known = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
@@ -105,10 +108,6 @@ def _secret(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 def _named(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-
-
-def _names_of(certificate: x509.Certificate) -> list[x509.GeneralName]:
-    return list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
 
 
 def _host(name: str) -> x509.GeneralName:

@@ -48,6 +48,7 @@ from privfed.party.program import agreed_program
 from privfed.party.replay import TOTAL, OpenedTotal
 from privfed.protocols.crypto.keys import CryptographyError, digest
 from privfed.protocols.secure_sums import agreed_sum
+from privfed.tables.beside import gaps_in
 from privfed.tables.described_clients import scaled, unscaled
 
 JOINED = "joined"
@@ -299,7 +300,7 @@ class Node:
 
         def read(own: NodeSettings, columns: tuple[str, ...] | None) -> RawTable:
             try:
-                found = own.raw(columns or agreed)
+                found = own.raw(columns or agreed, () if without.grouped else gaps_in(configuration))
             except (DataError, KeyboardInterrupt):
                 raise
             except ERRORS as error:

@@ -21,7 +21,7 @@ from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import ClientData, own_names
 from privfed.core.names import ALGORITHMS, PLACES
-from privfed.core.values.domain import Ball, Box, Domain
+from privfed.core.values.domain import Ball, Box, Domain, FloatArray
 from privfed.core.values.numbers import check_whole
 from privfed.data.conversion import MOST_CLASSES
 from privfed.data.own import OwnFile
@@ -158,16 +158,17 @@ class NodeSettings:
             **options,
         )
 
-    def raw(self, agreed: Sequence[str] | None = None) -> RawTable:
+    def raw(self, agreed: Sequence[str] | None = None, gaps: Sequence[float] | FloatArray = ()) -> RawTable:
         """Return the node's rows, whatever they are, under differential privacy or not.
 
         Args:
             agreed: names of the columns that all parties agreed on; None where they have none.
+            gaps: numbers that stand for missing values of the last columns, one a column.
 
         Raises:
             DataError: there is no such table, or it has other columns; no row is the cause.
         """
-        found = self.table.read(agreed)
+        found = self.table.read(agreed, gaps)
         names = found.columns if self.table.named else ()
         return RawTable(found.features, found.labels, found.ids, names)
 

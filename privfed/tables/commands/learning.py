@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from privfed.cli.run_folder import Source, source_of, values_of
 from privfed.core.stored.files import write_new
 from privfed.core.values.domain import Box, FloatArray
 from privfed.core.values.origin import joined, origin_under
-from privfed.data.table import ClientTables
+from privfed.data.table import LEAVE_OUT, ClientTables
 from privfed.errors import ArgumentError
 from privfed.estimators.moments import FederatedScaler
 from privfed.estimators.scaling import of_scaler
@@ -43,19 +43,8 @@ def fill(data: Path, out: Path, fill: tuple[str, ...] | None, **given: Any) -> N
     check_new(out)
     source, schema = _begun(data, given)
     chosen = _chosen(schema, fill)
-    readings = [
-        _in_units(source, schema, {name: filler(schema.columns[name], place) for name in chosen})
-        for place in (0, 1)
-    ]
-    tables, declared = _loaded(readings[0], given)
-    imputer = FederatedImputer(**surroundings_of({**declared.parameters(), **values_of(given)}))
-    gaps = gaps_of(tables, load(readings[1], private=declared.epsilon is not None))
-    imputer.fit(
-        replace(
-            tables,
-            tables=tuple(replace(one, features=own) for one, own in zip(tables.tables, gaps, strict=True)),
-        )
-    )
+    tables, declared = _loaded(_in_units(source, schema, chosen), given, chosen)
+    imputer = FederatedImputer(**surroundings_of({**declared.parameters(), **values_of(given)})).fit(tables)
     filled = _written(
         out,
         schema,
@@ -88,7 +77,7 @@ def scale(data: Path, out: Path, scale: Literal["standard", "robust"], **given: 
             'the schema says scale = "range"; take that line out of it, or keep it and do not scale.'
         )
     check_new(out)
-    tables, declared = _loaded(_in_units(source, schema, {}), given)
+    tables, declared = _loaded(_in_units(source, schema), given)
     options = surroundings_of({**declared.parameters(), **values_of(given)})
     write_scales(out, schema, FederatedScaler(scale, **options).fit(tables))
 
@@ -194,11 +183,13 @@ def _begun(data: Path, given: dict[str, Any]) -> tuple[Source, Schema]:
     return source, parse(source.schema)
 
 
-def _loaded(source: Source, given: dict[str, Any]) -> tuple[ClientTables, Declared]:
-    """Return the clients, and what is declared of them."""
+def _loaded(
+    source: Source, given: dict[str, Any], gaps: Collection[str] = ()
+) -> tuple[ClientTables, Declared]:
+    """Return the clients, with NaN in the gaps of some columns, and what is declared of them."""
     declared = declared_with(source, declared_of(given))
     declared.check_claim(*source.undeclared)
-    tables = load(source, private=declared.epsilon is not None)
+    tables = load(source, private=declared.epsilon is not None, gaps=gaps)
     check_several(tables, source.path, given["protocol"])
     return tables, declared
 
@@ -227,33 +218,17 @@ def _chosen(schema: Schema, named: Sequence[str] | None) -> list[str]:
     return found
 
 
-def _in_units(source: Source, schema: Schema, fillers: dict[str, Any]) -> Source:
-    """Return the source with columns in their units, and values in the place of some columns' gaps."""
+def _in_units(source: Source, schema: Schema, gaps: Collection[str] = ()) -> Source:
+    """Return the source with columns in their units, of which some have gaps that are no error."""
     columns = {
-        name: msgspec.structs.replace(own, shift=0.0, spread=1.0, missing=fillers.get(name, own.missing))
+        name: msgspec.structs.replace(
+            own, shift=0.0, spread=1.0, missing=LEAVE_OUT if name in gaps else own.missing
+        )
         for name, own in schema.columns.items()
     }
     return msgspec.structs.replace(
         source, schema=to_toml(msgspec.structs.replace(schema, scale="none", columns=columns))
     )
-
-
-def filler(own: Column, place: int) -> Any:
-    """Return one of two values that can stand in a column's gaps, which show where two readings differ."""
-    if own.named:
-        return own.categories[min(place, len(own.categories) - 1)]
-    if own.kind == DATE:
-        return (own.low, own.high)[place] if own.low is not None else own.origin + datetime.timedelta(place)
-    return (own.low, own.high)[place] if own.low is not None else float(place)
-
-
-def gaps_of(tables: ClientTables, others: ClientTables) -> Iterator[FloatArray]:
-    """Yield each client's rows with NaN where the two readings differ: there is no value."""
-    for one, other in zip(tables.arrays, others.arrays, strict=True):
-        gap = one != other
-        for block in map(list, tables.blocks):
-            gap[:, block] = gap[:, block].any(axis=1, keepdims=True)
-        yield np.where(gap, np.nan, one)
 
 
 def _value(own: Column, means: FloatArray) -> Any:

@@ -32,7 +32,6 @@ from privfed.privacy.claim import one_line
 from privfed.questions.histograms import MOST_BINS
 from privfed.tables.beside import columns_by_cluster
 from privfed.tables.checking import Check, check_tables
-from privfed.tables.commands.learning import filler, gaps_of
 from privfed.tables.commands.surviving import SURVIVAL, check_exact
 from privfed.tables.described_clients import units_of
 from privfed.tables.outcomes import survival_from
@@ -235,30 +234,23 @@ def _asked_beside(folder: Path, run: Run, result: Profiled, path: Path, declared
         ArgumentError: a schema has no further columns, or one without a range.
     """
     schema, others = _with_others(run, result.columns, path, declared)
-    filled = (
-        {name: msgspec.structs.replace(own, missing=filler(own, place)) for name, own in others.items()}
-        for place in (0, 1)
-    )
-    whole = [msgspec.structs.replace(schema, columns=schema.columns | one) for one in filled]
+    asked = {name: msgspec.structs.replace(own, missing=LEAVE_OUT) for name, own in others.items()}
+    whole = msgspec.structs.replace(schema, columns=schema.columns | asked)
     fields: dict[str, Any] = {"columns": (), "drop": (), "separator": None, "missing": None, "label": None}
-    tables, second = (
-        load(msgspec.structs.replace(run.source, schema=to_toml(one), **fields), private=declared.claims)
-        for one in whole
-    )
-    rows, p = gaps_of(tables, second), len(result.columns)
+    source = msgspec.structs.replace(run.source, schema=to_toml(whole), **fields)
+    tables, p = load(source, private=declared.claims, gaps=others), len(result.columns)
     scaling, centers = Scaling.from_dict(result.scaling), np.array(result.centroids)
     options = _options(run, declared, scaling, p)
     if scaling is not None:
-        rows = (np.hstack([scaling.scaled(one[:, :p]), one[:, p:]]) for one in rows)
+        tables = with_rows(tables, lambda rows: np.hstack([scaling.scaled(rows[:, :p]), rows[:, p:]]))
         centers = scaling.scaled(centers)
-    own = (replace(one, features=wide) for one, wide in zip(tables.tables, rows, strict=True))
-    shift, factor = (one[p:] for one in units_of(whole[0]))
+    shift, factor = (one[p:] for one in units_of(whole))
     # Noise is in each bin, and few rows are in each of many.
     n_bins = FEW_BINS if declared.claims else MOST_BINS
     each = (ends for one in others.values() for ends in [edges_of(one, n_bins)] * one.width)
     edges = [(ends - shift[j]) / factor[j] for j, ends in enumerate(each)]
     known = columns_by_cluster(
-        replace(tables, tables=tuple(own)), centers, edges=edges, run_dir=_place(folder, BESIDE), **options
+        tables, centers, edges=edges, run_dir=_place(folder, BESIDE), **options
     ).mapped(shift, factor)
     text = to_toml(Schema(columns=others))
     return _kept(folder, result, beside={"schema": text, "profile": known.to_dict()})

@@ -15,6 +15,7 @@ from privfed.core.record.records import Asked
 from privfed.core.record.transcript import Transcript
 from privfed.federation.driver import Federation
 from privfed.questions.bounded import bounded_sums
+from privfed.tables import columns_by_cluster
 from tests.cli.wide import run
 from tests.nodes.elsewhere import Elsewhere
 from tests.privacy.shifts import answers
@@ -238,3 +239,19 @@ def test_rows_move_a_table_of_labels_only_where_they_have_labels(monkeypatch: py
     assert audit_rows(opened[0].transcript, ClientData(clients[0])).together.shift == 0.0
     found = audit_rows(opened[0].transcript, ClientData(clients[0], labels[0])).questions[0]
     assert 0.5 * found.bound < found.shift <= found.bound
+
+
+def test_rows_without_a_value_move_counts_of_missing_values(tmp_path: Path) -> None:
+    domain = Box(-1, 1, max_rows=100)
+    claim = Privacy(epsilon=2, delta=1e-6, unit="record", neighbours="add-remove", domain=domain)
+    rows, centers = [rows_of(name) for name in "abc"], np.array([[0.5], [-0.5]])
+    rows[0][:, 1] = np.nan
+    words: dict[str, Any] = {"edges": [np.linspace(-1, 1, 9)], "privacy": claim}
+    columns_by_cluster(rows, centers, **words, run_dir=tmp_path / "run", client_names=["a", "b", "c"])
+    lines = [f"{one!r}," for one in rows[0][:, 0].tolist()]
+    (tmp_path / "mine.csv").write_text("\n".join(["x,y", *lines]))
+    found = found_in(tmp_path / "run", "--my-rows", tmp_path / "mine.csv")
+    assert found["verdict"] == "not refuted"
+    assert 0.5 * found["questions"][0]["bound"] < found["questions"][0]["shift"]
+    given = ("--my-rows", tmp_path / "mine.csv", "--missing", 0.1)
+    assert found_in(tmp_path / "run", *given)["questions"][0]["shift"] > 0.0

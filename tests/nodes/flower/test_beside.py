@@ -88,7 +88,7 @@ def test_a_fit_of_some_columns_is_followed_by_profiles_and_survival_of_others(
     said = run("flower", "profile", folder, out, *told).stdout
     assert "age" in said and "±" in said
     kept = json.loads((out / "profile.json").read_text())
-    assert "missing" not in kept  # The nodes' schema fills gaps, so that nobody counts them.
+    assert np.max(kept["missing"]) == 0.0
     pooled = np.concatenate(parts)
     labels = model.predict(pooled[:, :2])
     for k in range(3):
@@ -104,6 +104,92 @@ def test_a_fit_of_some_columns_is_followed_by_profiles_and_survival_of_others(
     )
     np.testing.assert_allclose(found["survival"], here.survival, rtol=1e-12)
     assert found["statistic"] == pytest.approx(here.statistic)
+
+
+GAPS = """
+[columns.x]
+kind = "number"
+low = -9
+high = 19
+outside = "clip"
+missing = 0.0
+[columns.y]
+kind = "number"
+low = -9
+high = 19
+outside = "clip"
+missing = 0.0
+[columns.age]
+kind = "number"
+low = 0
+high = 100
+outside = "missing"
+missing = "leave-out"
+codes = ["?"]
+[columns.ward]
+kind = "category"
+categories = ["heart", "lung", "skin"]
+missing = "skin"
+codes = ["none"]
+[columns.stage]
+kind = "ordinal"
+categories = ["one", "two"]
+missing = "two"
+"""
+
+
+def with_gaps(made: tuple[Path, Parts], described: bool) -> tuple[Path, Path]:
+    """Write tables with gaps, a schema and others' schema; return the nodes' folder and a simulation's."""
+    folder, parts = made
+    rng, here, names = np.random.default_rng(8), folder.parent / "here", ("x", "y", "age", "ward", "stage")
+    here.mkdir()
+    features = [*names[:3], "ward=heart", "ward=lung", "ward=skin", "stage"] if described else names[:3]
+    listed = (folder / FILE).read_text().replace(str(list(COLUMNS)), "")
+    listed = listed.replace('["' + '","'.join(COLUMNS) + '"]', json.dumps(features))
+    (folder / FILE).write_text(listed)
+    for node, rows in zip(nodes_of(folder), parts, strict=True):
+        lines = [",".join(names if described else names[:3])]
+        for x, y, age, *_ in rows.tolist():
+            more = [rng.choice(["", "none", "heart", "lung"]), rng.choice(["", "one", "two"])]
+            age = rng.choice(["", "300" if described else "99", "?", repr(age)], p=[0.2, 0.05, 0.05, 0.7])
+            lines.append(",".join([repr(x), repr(y), age, *(more if described else ())]))
+        for place in (node / "rows.csv", here / f"{node.name}.csv"):
+            place.write_text("\n".join(lines) + "\n")
+        if described:
+            (node / "s.toml").write_text(GAPS)
+            text = (node / "node.toml").read_text()
+            (node / "node.toml").write_text('schema = "s.toml"\n' + text)
+    schema = (
+        GAPS
+        if described
+        else GAPS.split("[columns.ward]")[0].replace('outside = "missing"', 'outside = "clip"')
+    )
+    (folder.parent / "s.toml").write_text(schema)
+    cut = schema.index("[columns.age]")
+    (folder.parent / "first.toml").write_text(schema[:cut])
+    (folder.parent / "other.toml").write_text(schema[cut:])
+    return folder, here
+
+
+@pytest.mark.parametrize("described", [True, False])
+def test_missing_values_are_counted_as_in_a_simulation(made: tuple[Path, Parts], described: bool) -> None:
+    folder, here = with_gaps(made, described)
+    beside = ("age", "ward", "stage") if described else ("age",)
+    schema = ("--schema", folder.parent / "s.toml")
+    out = fitted(folder, *schema)
+    run("flower", "profile", folder, out, "--beside", ",".join(beside), *schema)
+    found = json.loads((out / "profile.json").read_text())
+    first = ("--schema", folder.parent / "first.toml", "-k", 3, "--max-iter", 1)
+    simulated = folder.parent / "simulated"
+    run("fit", here, *first, "--out", simulated)
+    kept = json.loads((simulated / "result.json").read_text())
+    kept["centroids"] = load(out / "model.npz", DWFKMeans).cluster_centers_.tolist()
+    (simulated / "result.json").write_text(json.dumps(kept))
+    run("profile", simulated, "--beside", folder.parent / "other.toml", "--no-picture")
+    again = json.loads((simulated / "result.json").read_text())["beside"]["profile"]
+    assert np.min(found["missing"]) > 0.1
+    for name in ("sizes", "missing", "means", "stds", "quartiles"):
+        np.testing.assert_allclose(found[name], again[name], rtol=1e-6, err_msg=name)
 
 
 def test_noise_is_paid_at_nodes_and_exact_counts_are_refused_after_it(made: tuple[Path, Parts]) -> None:
@@ -133,7 +219,10 @@ def test_groups_have_no_times_and_owners_approve_each_question(made: tuple[Path,
     assert "agreement:groups" in run(*lived, exit_code=2).output
     (folder.parent / "s.toml").write_text(SCHEMA)
     beside = ("--beside", "age", "--schema", folder.parent / "s.toml")
+    assert "agreement:groups" in run("flower", "profile", folder, out, *beside, exit_code=2).output
+    beside = (*beside, "--no-gaps")
     assert "age" in run("flower", "profile", folder, out, *beside).stdout
+    assert "missing" not in json.loads((out / "profile.json").read_text())
     policy(folder, '"ClusterColumns", ', "")
     assert "policy" in run("flower", "profile", folder, out, *beside, exit_code=2).output
 
