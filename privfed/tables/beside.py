@@ -25,6 +25,7 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 
 from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.agreed.program import from_agreed
 from privfed.core.asking.declaration import STEP, Declaration, Effort
 from privfed.core.asking.question import register
@@ -253,7 +254,7 @@ def columns_by_cluster(
         PrivacyError: privacy is claimed, and a form or a budget does not allow it.
     """
     check_number("level", level, "(0, 1)")
-    if gaps and getattr(options.get("policy"), "group_size", 1) > 1:
+    if gaps and isinstance(policy := options.get("policy"), ClientPolicy) and policy.group_size > 1:
         raise ArgumentError(
             "means of groups have no missing values: give gaps=False and rows without any, or no group_size.",
             parameters=["gaps"],
