@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed import Ball, Box, ClientPolicy, DWFKMeans, Privacy, metrics
+from privfed import Ball, Box, ClientPolicy, DWFKMeans, Privacy, metrics, select_n_clusters
 from privfed.attacks import Differencing, Prior, Truth, evaluate, pooled
 from privfed.data import load_clients, load_features
 from privfed.errors import PrivFedError
@@ -54,6 +54,8 @@ WRONG: dict[str, Callable[[], Any]] = {
     "domain": lambda: ClientPolicy(domain="a"),  # type: ignore[arg-type]
     "pass a list with one array a client": lambda: DWFKMeans(2).fit(None),
     "X is 'int'; pass a list": lambda: metrics.inertia(3, CENTERS),
+    "watch": lambda: DWFKMeans(2, scale="standard").fit(ROWS, watch=5),  # type: ignore[arg-type]
+    "watch must be": lambda: select_n_clusters(ROWS, range(2, 4), watch=5),  # type: ignore[arg-type]
     "NaN": lambda: DWFKMeans(2).fit([np.array([[np.nan, 1.0]])]),
     "path must be that of a file": lambda: load_clients(None),  # type: ignore[arg-type]
     "path": lambda: load_features(3),  # type: ignore[arg-type]

@@ -30,16 +30,6 @@ class Setting(click.Option):
     """An option that sets a parameter of an estimator or an attack; without it the default there holds."""
 
 
-@lru_cache(maxsize=1)
-def _set_otherwise() -> set[str]:
-    """Return the parameters that other options set: --protocol, --seed, -k, --low, --epsilon, --metrics."""
-    # Imported here, as commands without an algorithm have no parameters.
-    from privfed.estimators.parameters import Clusters, Measured, Scaled, Surroundings
-
-    groups = (Surroundings, Clusters, Measured, Scaled)
-    return {name for group in groups for name in parameters_of(group)} | {"n_classes"}
-
-
 def _type_of(kind: type, name: str, declared: Parameter) -> Any:
     """Return the type of a parameter's texts; None where no text can stand for its values."""
     owner = next((base for base in kind.__mro__ if name in get_annotations(base)), _constructed_by(kind))
@@ -88,11 +78,16 @@ def _declared_by(kind: type) -> dict[str, Parameter]:
 
 def settings_of(kind: type) -> list[Setting]:
     """Return the options of the class of an estimator, or of an attack."""
+    # Imported here, as commands without an algorithm have no parameters.
+    from privfed.estimators.parameters import Clusters, Measured, Scaled, Surroundings
+
+    # Other options set these: --protocol, --seed, -k, --low, --epsilon, --metrics, --classes.
+    others = {"n_classes"}.union(*map(parameters_of, (Surroundings, Clusters, Measured, Scaled)))
     found = ((name, one, _type_of(kind, name, one)) for name, one in _declared_by(kind).items())
     return [
         _setting(name, one, type_, one.summary)
         for name, one, type_ in found
-        if type_ is not None and name not in _set_otherwise()
+        if type_ is not None and name not in others
     ]
 
 

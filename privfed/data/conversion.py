@@ -248,7 +248,14 @@ def rows_frame(
     frame = array_frame(arrays[FEATURES], f"array 'X' of {path}", empty)
     for name in extra:
         if name is not None and name in arrays and name not in frame.columns:
-            frame = frame.with_columns(_value_column(path, name, arrays[name], frame.height))
+            array = arrays[name]
+            if array.shape != (frame.height,) or array.dtype.kind not in "biufU":
+                raise DataError(
+                    f"array {name!r} of {path} has shape {array.shape} and type {array.dtype}; "
+                    f"save one text or number for each of the {frame.height} rows of X."
+                )
+            values = array.tolist() if array.dtype.kind == "U" else _plain(array)
+            frame = frame.with_columns(pl.Series(name, values))
     return frame
 
 
@@ -272,15 +279,6 @@ def array_frame(array: AnyArray, origin: str, empty: bool) -> pl.DataFrame:
         raise DataError(f"{origin} is empty (shape {array.shape}); leave it out or give it data.")
     values = _plain(array)
     return pl.DataFrame({f"x{position}": values[:, position] for position in range(values.shape[1])})
-
-
-def _value_column(path: Path, name: str, array: AnyArray, n_rows: int) -> pl.Series:
-    if array.shape != (n_rows,) or array.dtype.kind not in "biufU":
-        raise DataError(
-            f"array {name!r} of {path} has shape {array.shape} and type {array.dtype}; "
-            f"save one text or number for each of the {n_rows} rows of X."
-        )
-    return pl.Series(name, array.tolist() if array.dtype.kind == "U" else _plain(array))
 
 
 def _plain(array: AnyArray) -> AnyArray:

@@ -211,7 +211,15 @@ def csv_columns(path: Path, content: bytes, separator: str | None) -> pl.DataFra
         frame = pl.read_csv(body, separator=separator, infer_schema=False)
         frame.columns = names
     except pl.exceptions.PolarsError:
-        raise no_table(path, body, separator, names) from None
+        if b"\n" not in body:
+            raise DataError(
+                f"{path} ends its lines by returns alone; convert it with: tr '\\r' '\\n' < "
+                f"{shlex.quote(str(path))} > lines.csv."
+            ) from None
+        raise DataError(
+            f"{path} cannot be read as a table of {len(names)} columns{_odd_line(body, separator, names)}; "
+            "check that each line has as many fields as the header, and that quotes are closed."
+        ) from None
     return frame
 
 
@@ -230,19 +238,6 @@ def are_rows(frame: pl.DataFrame) -> pl.Series:
 def from_header(content: bytes) -> bytes:
     """Return a text from its header on: a mark, blank lines or a spreadsheet's `sep=;` may stand before."""
     return re.sub(rb"\Asep=[^\r\n]?[\r\n]+", b"", content.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n"))
-
-
-def no_table(path: Path, body: bytes, separator: str, names: list[str]) -> DataError:
-    """Return the error for a text whose lines have not as many fields as its header."""
-    if b"\n" not in body:
-        return DataError(
-            f"{path} ends its lines by returns alone; convert it with: tr '\\r' '\\n' < "
-            f"{shlex.quote(str(path))} > lines.csv."
-        )
-    return DataError(
-        f"{path} cannot be read as a table of {len(names)} columns{_odd_line(body, separator, names)}; "
-        "check that each line has as many fields as the header, and that quotes are closed."
-    )
 
 
 def _odd_line(body: bytes, separator: str, names: list[str]) -> str:

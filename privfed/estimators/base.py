@@ -179,6 +179,7 @@ class FederatedClusterer(
             ConvergenceWarning: the run did not converge, centers have no rows, or are not their means.
             UserWarning: a total is too near the grid of its sum, or rows were clipped, left out or filled.
         """
+        check_kinds(self.get_params(deep=False) | {"watch": watch})
         if self.privacy is not None and self.privacy.noise_seed is None:
             check_origins(init=origin_of(vars(self).get("init")))
         if self.scale is None or clients.scaling is not None:
@@ -191,8 +192,10 @@ class FederatedClusterer(
 
     def _mark(self, claim: PrivacySpent | None, radius: float | None) -> None:
         """Let all arrays of the states carry where they come from, and the radius of their offsets."""
-        origin = origin_under(unless_seeded(claim))
-        self._take([State.of(one.layout, released(one.vector, origin, radius)) for one in self.states_])
+        origin, scaled = origin_under(unless_seeded(claim)), self.scaling_ is not None
+        self._take(
+            [State.of(one.layout, released(one.vector, origin, radius, scaled)) for one in self.states_]
+        )
 
     @property
     def cluster_sizes_(self) -> FloatArray | None:
@@ -227,7 +230,6 @@ class FederatedClusterer(
         return ()
 
     def _fit_clients(self, clients: Clients, resume: bool, watch: Watcher | None) -> None:
-        check_kinds(self.get_params(deep=False))
         clients = as_agreed(clients, self.run_dir) if resume else clients
         seed = self._seed(resume)
         self.scaling_ = clients.scaling

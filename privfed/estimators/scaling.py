@@ -83,7 +83,8 @@ class Scaling:
 
     def scaled(self, rows: Any) -> FloatArray:
         """Return scaled rows, float64 of the shape of `rows`, (n, n_features)."""
-        return np.asarray((np.asarray(rows, dtype=np.float64) - self.shift) / self.scale, dtype=np.float64)
+        found = (np.asarray(rows, dtype=np.float64) - self.shift) / self.scale
+        return released(found, Origin.DECLARED, scaled=True)
 
     def original(self, rows: Any) -> FloatArray:
         """Return rows or centers in the columns' units, as they were before `scaled`."""

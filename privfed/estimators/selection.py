@@ -49,7 +49,7 @@ from privfed.estimators.scaling import as_given, learnt
 from privfed.federation.clients import Clients
 from privfed.federation.driver import Federation, Watcher
 from privfed.federation.opening import claim_of, open_federation
-from privfed.federation.request import protocol_of, seed_from
+from privfed.federation.request import check_kinds, protocol_of, seed_from
 from privfed.federation.simulation import folder_to_resume
 from privfed.metrics.named import METRICS
 from privfed.privacy.claim import Privacy
@@ -111,6 +111,7 @@ def select_n_clusters(
     Raises:
         ArgumentError: an argument is out of its bounds.
     """
+    check_kinds({"watch": watch})
     judge, model = _index_of(index, rule), estimator_of(estimator, parameters)
     if isinstance(clients, Federation) and parameters:
         raise ArgumentError(f"a federation keeps its own {', '.join(sorted(parameters))}; leave them out.")

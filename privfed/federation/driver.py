@@ -268,7 +268,9 @@ class Federation:
         alone = [i for i in left if agreed[i] == to_agreed(metric.alone())]
         if alone or (self._follow and not self._found(metric.centers)):
             return min(alone, default=None)
-        return min((i for i in left if agreed[i] == to_agreed(metric.after_a_fit())), default=None)
+        # A fit before it has found the ranges and the centers.
+        after = to_agreed(replace(metric, first=False, centers=None, radius=None))
+        return min((i for i in left if agreed[i] == after), default=None)
 
     def _found(self, centers: FloatArray | None) -> bool:
         """Say whether clients that follow the totals know what a metric asks about."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import index
@@ -69,6 +69,7 @@ KINDS: dict[str, type | UnionType] = {
     "domain": Box | Ball,
     "run_dir": str | Path,
     "privacy": Privacy,
+    "watch": Callable,  # type: ignore[dict-item]
 }
 """Parameters that say where and how something runs -> what each is, unless it is None."""
 

@@ -17,7 +17,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from privfed.core.agreed.configuration import PrivacyTerms
 from privfed.core.asking.phases import Form, Phase, Phases, Shape, Within
 from privfed.core.asking.question import BOUNDED_FORMS, Question, kind_named, unbounded, wire_name
 from privfed.core.asking.statistics import Statistics
@@ -25,7 +24,7 @@ from privfed.core.roles.conversation import Ask, Conversation, Setting
 from privfed.core.values.domain import LARGEST, Ball, Domain, FloatArray, Ranges, frozen_array
 from privfed.core.values.guarantee import Unit
 from privfed.core.values.numbers import check_number
-from privfed.core.values.origin import carrying, radius_of
+from privfed.core.values.origin import origin_of, radius_of, released, scaled_of
 from privfed.errors import ArgumentError
 from privfed.privacy.bounds import RecordBounded
 from privfed.questions.bounded.client_shares import SIZES_SHARE, AsOneRecord
@@ -94,13 +93,9 @@ class AskedMetric:
             name=wire_name(kind),
             n_clusters=len(centers) if centers.ndim == 2 else None,
             options=options,
-            centers=carrying(frozen_array(centers), centers),
+            centers=released(frozen_array(centers), origin_of(centers), scaled=scaled_of(centers)),
             radius=radius_of(centers),
         )
-
-    def after_a_fit(self) -> AskedMetric:
-        """Return it as it follows a fit, which has found the ranges and the centers."""
-        return replace(self, first=False, centers=None, radius=None)
 
     def alone(self) -> AskedMetric:
         """Return it as it is asked alone, so that ranges are found first."""
@@ -246,7 +241,10 @@ def asked(
             size = yield from typical_size(question.ranges, SIZES_SHARE)
             question = AsOneRecord(ranges=question.ranges, inner=bounded, rows=size)
             limits = question.limits
-    weights = dict.fromkeys(_names(question), share / len(_paid(question, terms)))
+    # The entries share the budget but for those that do not differ between neighbours, which are free.
+    bounds = question.bounds.values() if isinstance(question, RecordBounded) and not terms.added else ()
+    free, names = sum(not (one.stay or one.move) for one in bounds), _names(question)
+    weights = dict.fromkeys(names, share / (len(names) - free))
     total = yield Ask(question, purpose=purpose, weights=weights, limits=limits)
     noise, found = total.noise_std or {}, dict(total.statistics)
     signed = {entry.name for entry in question.spec.entries if np.min(np.asarray(entry.low)) < 0.0}
@@ -263,10 +261,3 @@ def _radius(domain: Domain | None) -> float | None:
 
 def _names(question: Question) -> list[str]:
     return [entry.name for entry in question.spec.entries]
-
-
-def _paid(question: Question, terms: PrivacyTerms) -> list[str]:
-    """Return the entries that share the budget; an entry that does not differ between neighbours is free."""
-    if not isinstance(question, RecordBounded) or terms.added:
-        return _names(question)
-    return [name for name, bound in question.bounds.items() if bound.stay or bound.move]

@@ -34,12 +34,13 @@ from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.core.values.numbers import as_number, as_numbers, check_number
-from privfed.core.values.origin import check_origins, origin_of, radius_of, released
+from privfed.core.values.origin import check_origins, origin_of, radius_of, released, scaled_of
 from privfed.data.table import ClientTables
 from privfed.errors import ArgumentError, UndefinedIndexError
 from privfed.federation.clients import Clients
 from privfed.federation.driver import Federation
 from privfed.federation.opening import federation_over
+from privfed.federation.passed import as_passed, is_client_list
 from privfed.federation.request import check_kinds
 from privfed.metrics.asked import AskedMetric
 from privfed.numerics.kernels.interpreted import IntArray
@@ -60,6 +61,15 @@ def opened(
 ) -> tuple[Federation, AskedMetric]:
     """Return the federation that a metric is asked of, and the metric, of rows clipped as `options` say."""
     check_kinds({"privacy": privacy})
+    if scaled_of(metric.centers) and not isinstance(clients, Federation | Clients | ClientTables | None):
+        tables = as_passed(clients)[0]
+        if not all(map(scaled_of, tables if is_client_list(tables) else [tables])):
+            raise ArgumentError(
+                "these centers are of rows that the fit scaled: give rows by model.scaling_.scaled(rows), or "
+                "centers in the columns' units by model.scaling_.original(centers). A copy by "
+                "np.array(centers) is your word that the rows are scaled alike.",
+                parameters=["centers"],
+            )
     if privacy is not None:
         options = {**options, "privacy": privacy}
     claim = clients.configuration.privacy if isinstance(clients, Federation) else options.get("privacy")
@@ -113,7 +123,7 @@ def checked_centers(centers: Any, least: int = 1, name: str = "centers") -> Floa
             f"shape {checked.shape}.",
             parameters=[name, "n_clusters"],
         )
-    return released(checked, origin_of(centers), radius_of(centers))
+    return released(checked, origin_of(centers), radius_of(centers), scaled_of(centers))
 
 
 def inertia(clients: Any, centers: Any, *, privacy: Privacy | None = None, **options: Any) -> float:

@@ -150,7 +150,8 @@ def profiles(
 
     Args:
         clients: list of tables of shape (n_i, n_features), or a federation. Centers of a fit with `scale=`
-            are those of scaled rows: `Profiles.mapped` gives the columns' units.
+            are those of scaled rows, and rows that are not are refused where that is known: give
+            `scaling_.scaled(rows)`. `Profiles.mapped` gives the columns' units.
         centers: (n_clusters, n_features).
         privacy: None, or a `privfed.Privacy` that is spent on these (for a list of tables only).
         level: with which each interval covers, in (0, 1).
@@ -158,6 +159,7 @@ def profiles(
             `groups`, `client_names`, if `clients` is not a federation.
 
     Raises:
+        ArgumentError: a parameter is out of its bounds, or the rows were not scaled as the centers were.
         PrivacyError: the federation has spent its budget. `intervals()` of a private fit has sizes and means,
             for no budget.
     """

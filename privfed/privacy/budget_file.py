@@ -240,13 +240,6 @@ def words_of(epsilon: float, delta: float, unit: str, neighbours: str, order: in
     return f'epsilon={epsilon:g}, delta={delta:g}, unit="{unit}", neighbours="{neighbours}"{by}'
 
 
-def payments_in(database: sqlite3.Connection) -> list[Paid]:
-    """Return all payments, in order."""
-    columns = "number, at, share, purpose, claim, run IS NOT NULL"
-    rows = database.execute(f"SELECT {columns} FROM payments ORDER BY number").fetchall()
-    return [Paid(number, at, share, what, claim, bool(used)) for number, at, share, what, claim, used in rows]
-
-
 def left_in(database: sqlite3.Connection) -> float:
     """Return the share that is left, in [0, 1]."""
     left = 1.0 - math.fsum([row[0] for row in database.execute("SELECT share FROM payments")])

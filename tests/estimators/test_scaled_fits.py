@@ -26,6 +26,7 @@ from privfed import (
     Privacy,
     PrivacyBudget,
     Simulation,
+    metrics,
 )
 from privfed.core.record.records import Asked, question_of
 from privfed.core.values.guarantee import Mechanism
@@ -37,6 +38,7 @@ from privfed.federation.clients import gather
 from privfed.privacy.accounting import budget_of
 from privfed.privacy.derived import parts
 from privfed.questions.histograms import GAUSSIAN_IQR
+from privfed.tables import survival
 from tests.raised import parameter_refused
 
 RNG = np.random.default_rng(7)
@@ -357,3 +359,33 @@ def test_a_federation_is_scaled_no_more() -> None:
     federation = lloyd().fit(CLIENTS).federation_
     with parameter_refused("scale"):
         privfed.select_n_clusters(federation, range(2, 4), estimator=lloyd(scale="standard"))
+
+
+def test_metrics_refuse_rows_that_were_not_scaled_as_the_centers_were(tmp_path: Path) -> None:
+    model = lloyd(scale="standard").fit(CLIENTS)
+    model.save(tmp_path / "model")
+    scaling, of = model.scaling_, np.repeat(range(4), 30)
+    assert scaling is not None
+    rows = [scaling.scaled(one) for one in CLIENTS]
+    named = {str(i): one for i, one in enumerate(CLIENTS)}
+    for centers in (model.cluster_centers_, privfed.load(tmp_path / "model", DWFKMeans).cluster_centers_[:2]):
+        for held, words in ((CLIENTS, {}), (named, {}), (ROWS, {"groups": of})):
+            for ask in (metrics.profiles, metrics.inertia, metrics.davies_bouldin):
+                with parameter_refused("centers"):
+                    ask(held, centers, protocol="plain", **words)
+        with parameter_refused("centers"):
+            survival(CLIENTS, centers, [np.ones(30)] * 4, [np.ones(30)] * 4, edges=[1, 2], protocol="plain")
+        known = metrics.inertia(rows, centers, protocol="plain")
+        others = [(np.vstack(rows), {"groups": of}), (ClientTables([*map(table, rows)], ("a", "b", "c")), {})]
+        for held, words in others:
+            assert metrics.inertia(held, centers, protocol="plain", **words) == pytest.approx(known)
+        assert metrics.inertia(CLIENTS, np.array(centers), protocol="plain") > known
+    whole = metrics.inertia(model.federation_, model.cluster_centers_)
+    assert whole == pytest.approx(metrics.inertia(rows, model.cluster_centers_, protocol="plain"))
+    own = metrics.profiles(rows, model.cluster_centers_, protocol="plain")
+    units = metrics.profiles(CLIENTS, scaling.original(model.cluster_centers_), protocol="plain")
+    assert own.mapped(np.array(scaling.shift), np.array(scaling.scale)).sizes.sum() == units.sizes.sum()
+
+
+def table(rows: np.ndarray) -> ClientTable:
+    return ClientTable(str(rows[0, 0]), rows)

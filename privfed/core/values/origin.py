@@ -38,23 +38,29 @@ class Released(np.ndarray):
         origin: of the array.
         radius: of centers, the length to which the fit clipped offsets from them, as its noised totals gave
             it; None where there is none.
+        scaled: whether these are rows that a fit's `scaling_` scaled, or centers among them.
     """
 
     origin = Origin.DECLARED
     radius: float | None = None
+    scaled = False
 
     def __reduce__(self) -> tuple[Callable[..., Released], tuple[Any, ...]]:
         """Return what makes a copy of it from a pickle."""
-        return released, (np.array(self), self.origin, self.radius)
+        return released, (np.array(self), self.origin, self.radius, self.scaled)
 
     def __array_finalize__(self, source: object) -> None:
         """Let copies and parts of it carry the same."""
-        self.origin, self.radius = origin_of(source), radius_of(source)
+        self.origin, self.radius, self.scaled = origin_of(source), radius_of(source), scaled_of(source)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Let rows that are put together carry the same."""
         found = super().__array_function__(function, types, args, kwargs)
-        return carrying(found, *args[0]) if function is np.concatenate else found
+        return (
+            released(found, joined(*map(origin_of, args[0])), scaled=all(map(scaled_of, args[0])))
+            if function is np.concatenate
+            else found
+        )
 
     def __array_wrap__(self, array: Any, context: object = None, return_scalar: bool = False) -> Any:
         """Return what is computed of it as any other array."""
@@ -65,10 +71,10 @@ class Released(np.ndarray):
         return repr(np.asarray(self))
 
 
-def released(array: Any, origin: Origin, radius: float | None = None) -> Released:
+def released(array: Any, origin: Origin, radius: float | None = None, scaled: bool = False) -> Released:
     """Return an array that carries where it comes from."""
     found = np.asarray(array).view(Released)
-    found.origin, found.radius = origin, radius
+    found.origin, found.radius, found.scaled = origin, radius, scaled
     return found
 
 
@@ -85,6 +91,11 @@ def carrying(array: Any, *sources: object) -> Released:
 def radius_of(centers: object) -> float | None:
     """Return the radius that centers carry, or None."""
     return centers.radius if isinstance(centers, Released) else None
+
+
+def scaled_of(array: object) -> bool:
+    """Say whether an array carries that it is of scaled rows."""
+    return isinstance(array, Released) and array.scaled
 
 
 def joined(*origins: Origin) -> Origin:
