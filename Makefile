@@ -15,7 +15,7 @@ PAPERS := dwf federated_kmeans dcfl.figures fkm fedfcm
 
 .DEFAULT_GOAL := help
 .PHONY: help install install-deep install-flower install-all install-with demo flower-demo test test-slow test-flower test-flower-faults test-all \
-    bench papers docs dist lock clean
+    bench ratios papers docs dist lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ test-all: test test-slow ## Run everything that test runs, and the slow tests
 bench: install ## Run the benchmarks, one after the other
 	$(BIN)/pytest benchmarks -m benchmark -s -p no:xdist --timeout=0 \
 	    -o addopts="--import-mode=importlib --strict-markers --strict-config"
+
+ratios: install ## Set eleven figures beside those of the last release, and fail where one takes 1.25 times as long
+	$(TESTING) $(BIN)/python -m benchmarks.ratios
 
 # A run that was broken off goes on where it was; after the last program the next one begins anew.
 papers: install ## Run a part of the papers' studies, write docs/papers anew and fail where it changes (DATA=folder)
