@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from privfed.attacks.cohorts.linkage import Linkage
     from privfed.attacks.enumeration.enumerated_domain import EnumeratedDomain
     from privfed.attacks.evidence.files import view_from_file, view_to_file
+    from privfed.attacks.evidence.known import without_known
     from privfed.attacks.evidence.mapped import LinearMap
-    from privfed.attacks.evidence.pooling import joined, pooled, view_from_rounds, without_known
+    from privfed.attacks.evidence.pooling import joined, pooled, view_from_rounds
     from privfed.attacks.inversion.fuzzy_inversion import FuzzyInversion
     from privfed.attacks.membership.membership import Membership
     from privfed.attacks.posterior.noisy_differencing import NoisyDifferencing
@@ -110,6 +111,6 @@ __getattr__ = lazily(
         "view_from_file": "privfed.attacks.evidence.files",
         "view_from_rounds": "privfed.attacks.evidence.pooling",
         "view_to_file": "privfed.attacks.evidence.files",
-        "without_known": "privfed.attacks.evidence.pooling",
+        "without_known": "privfed.attacks.evidence.known",
     },
 )

@@ -48,6 +48,8 @@ class Prior:
         step: all values of a feature are whole multiples of it, as .01 of amounts, float64 of shape
             (n_features,); None if that is not known.
         colluders: position of a colluding client -> its rows, float64 of shape (n_rows, n_features).
+        known: tables of rows that took part in groups (`ClientPolicy.group_size`), float64 of shape (n_i,
+            n_features), each of one group as far as the attacker knows. Without groups see `without_known`.
     """
 
     sample: FloatArray | None = None
@@ -56,6 +58,7 @@ class Prior:
     n_clients: int | None = None
     step: FloatArray | None = None
     colluders: Mapping[int, FloatArray] = field(default_factory=dict)
+    known: Sequence[FloatArray] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         for name, given in (
@@ -66,6 +69,10 @@ class Prior:
         ):
             if given is not None:
                 object.__setattr__(self, name, frozen_array(as_numbers(f"{name} of the prior", given)))
+        known = [frozen_array(as_numbers("known of the prior", own)) for own in self.known]
+        object.__setattr__(self, "known", tuple(known))
+        if any(own.ndim != 2 or not own.size for own in known):
+            raise ArgumentError("known must be a list of tables with rows and columns.", parameters=["known"])
         if self.sample is not None and (self.sample.ndim != 2 or not self.sample.size):
             raise ArgumentError(
                 f"sample needs rows and columns, got shape {self.sample.shape}.", parameters=["sample"]
@@ -122,6 +129,7 @@ class Target:
         gdp_mu: mu of the run's differential privacy; None without.
         most_candidates: most candidates of membership inference, half of them members; None for all rows.
         seed: seed of what is drawn to prepare an attack.
+        known: tables of rows of groups that the attacker knows, as in `Prior`.
     """
 
     clients: Sequence[FloatArray]
@@ -137,13 +145,21 @@ class Target:
     gdp_mu: float | None = None
     most_candidates: int | None = None
     seed: int = 0
+    known: Sequence[FloatArray] = ()
 
     @property
     def prior(self) -> Prior:
         """Knowledge of the attacker."""
         low, high = self.ends or (None, None)
         rows = {i: self.clients[i] for i in self.helping}
-        return Prior(sample=self.public, low=low, high=high, n_clients=len(self.clients), colluders=rows)
+        return Prior(
+            sample=self.public,
+            low=low,
+            high=high,
+            n_clients=len(self.clients),
+            colluders=rows,
+            known=self.known,
+        )
 
     @property
     def truth(self) -> Truth:

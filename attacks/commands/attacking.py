@@ -328,7 +328,8 @@ def keys_of(
     """
     digest = hashlib.sha256(_digest_of(run_folders).encode())
     given = (target.public, target.public_labels, target.candidates)
-    for rows in (*target.clients, *(target.labels or ()), *(one for one in given if one is not None)):
+    every = (*target.clients, *(target.labels or ()), *target.known, *given)
+    for rows in (one for one in every if one is not None):
         digest.update(f"{rows.shape}".encode() + np.ascontiguousarray(rows).tobytes())
     settings = [privfed.__version__, view.party, view.colluding, target.client, seed, curve]
     settings += [end.tolist() for end in target.ends or ()]

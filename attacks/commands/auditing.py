@@ -175,6 +175,7 @@ def target_of(
     colluding: tuple[str, ...],
     client: str | None,
     known: Path | None = None,
+    known_by: str | None = None,
     candidates: Path | None = None,
 ) -> tuple[View, Target, str | None]:
     """Read what attacks on a run's folder need: the view of the party, the target, and a doubt about it.
@@ -194,6 +195,8 @@ def target_of(
         colluding: names of clients that share all they know with the party.
         client: name of the target of attacks on one client; None for the first honest client.
         known: table of clients' rows that the attacker knows; they are taken out of all totals.
+        known_by: its column that names the group of each row, where clients answer from groups of rows; None
+            if the attacker does not know which are in one group.
         candidates: table of rows of which some took part; None takes the clients' rows and public ones.
 
     Raises:
@@ -220,11 +223,16 @@ def target_of(
             f"client {agreed.clients[wanted]!r} has no rows that an attack could find; name another."
         )
     view = transcript.view(party, colluding=positions)
+    scaled, told = scaled_as(transcript), list[FloatArray]()
     if known is not None:
-        known_rows = load_features(known, features)
-        rows, view, labels = without_rows(rows, known_rows), without_known(view, known_rows), None
+        told = [load_features(known, features)]
+        if known_by is not None:
+            told = list(load_clients(known, group=known_by, columns=features).arrays)
+        told = [scaled(own) for own in told]
+        rows, labels = without_rows(rows, np.concatenate(told)), None
+        if known_by is None and not in_groups(folder):
+            view, told = without_known(view, told[0]), []
     public, public_labels = _public(source, sample, features, labels is not None)
-    scaled = scaled_as(transcript)
     public = None if public is None else scaled(public)
     ends = None if domain is None else scaled(np.stack(domain.bounds(len(features))))
     target = Target(
@@ -242,8 +250,15 @@ def target_of(
         gdp_mu=None
         if agreed.noising_terms is None or agreed.noising_terms.mechanism != Mechanism.GAUSSIAN
         else agreed.noising_terms.budget**0.5,
+        known=told,
     )
     return view, target, doubt
+
+
+def in_groups(folder: Path) -> bool:
+    """Say whether the clients of a run are known to have answered from groups of rows."""
+    around = fit_of(folder)
+    return (around / RUN).exists() and read_run(around).parameters.values.get("group_size", 1) != 1
 
 
 def doubt_of(folder: Path, transcript: Transcript, rows: list[FloatArray]) -> str | None:
@@ -259,7 +274,7 @@ def doubt_of(folder: Path, transcript: Transcript, rows: list[FloatArray]) -> st
     """
     around, terms = fit_of(folder), transcript.configuration.privacy
     run = read_run(around) if (around / RUN).exists() else None
-    if run is not None and run.parameters.values.get("group_size", 1) != 1:
+    if in_groups(folder):
         return "clients answered from groups of rows; whether these are the run's was not checked"
     if (folder / LOCAL).exists():
         return "clients answered from their own noised centers; whether these are of the rows was not checked"

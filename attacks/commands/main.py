@@ -132,6 +132,11 @@ attacks_option = click.option(
         help="Table of clients' rows that the attacker knows; the others are attacked.",
     ),
     click.option(
+        "--known-by",
+        metavar="COLUMN",
+        help="Column of --known that names the group of a row, where clients answer from groups of rows.",
+    ),
+    click.option(
         "--low",
         metavar="X[,Y,...]",
         callback=options.numbers,

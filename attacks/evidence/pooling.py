@@ -11,7 +11,7 @@ same question is asked of the same rows: in a later round, or in a later fit who
 starts over a declared domain, metrics of the same centers). So a client's answer follows exactly if its unit
 vector lies in the row space of P. Two fits are enough where one client was away from one of them.
 
-Takes rows that the attacker knows out of all totals: what is left is of the others.
+Takes rows that took part out of all totals: what is left is of the others.
 
 Makes a view of runs of other programs, from what their rounds show: centers, counts and sums.
 """
@@ -173,44 +173,35 @@ def _moved(one: SumView, to: Sequence[int], view: View) -> SumView:
     )
 
 
-def without_known(view: View, rows: FloatArray) -> View:
-    """Return a view whose totals are over the rows that the attacker does not know.
+def taken_out(view: View, rows: FloatArray) -> View:
+    """Return a view whose totals are over the others, where rows are known to be in all of them.
 
-    It need not know whose rows they are, as long as they are in every total. Totals that do not add up over
-    rows, and answers of single clients, are left out: nobody can tell what known rows did in them.
+    Totals that do not add up over rows, and answers of single clients, are left out: nobody can tell what
+    known rows did in them.
 
     Args:
         view: what a party saw, of one run or of several.
         rows: rows that took part, as they were fitted, float64 of shape (n_rows, n_features).
 
     Raises:
-        ArgumentError: the rows have other columns than the run's, or more of them than a total counts.
+        ArgumentError: the rows have other columns than the run's.
     """
-    known = ClientData(np.asarray(rows, dtype=np.float64))
-    return replace(view, sums=tuple(_others(one, known) for one in view.sums))
+    known = ClientData(rows)
 
+    def others(one: SumView) -> SumView:
+        question, total = asked(one), one.total
+        if question is None or total is None or not adds_up(one):
+            return one if question is None else replace(one, total=None, answers={})
+        if known.features.shape[1] != question.ranges.n_features:
+            raise ArgumentError(
+                f"the known rows have {known.features.shape[1]} columns, the run has "
+                f"{question.ranges.n_features}."
+            )
+        own = question.answer(known.within(question.ranges)[0], np.random.default_rng(0))
+        left = Statistics(**{name: total[name] - own[name] for name in total})
+        return replace(one, total=left, answers={})
 
-def _others(one: SumView, known: ClientData) -> SumView:
-    question, total = asked(one), one.total
-    if question is None:
-        return one
-    if total is None or not adds_up(one):
-        return replace(one, total=None, answers={})
-    if known.features.shape[1] != question.ranges.n_features:
-        raise ArgumentError(
-            f"the known rows have {known.features.shape[1]} columns, the run has "
-            f"{question.ranges.n_features}."
-        )
-    own = question.answer(known.within(question.ranges)[0], np.random.default_rng(0))
-    left = Statistics(**{name: total[name] - own[name] for name in total})
-    counts = () if question.declaration is None else question.declaration.row_counts
-    if asked(one) is one.question and any(left[name].min() < -1e-3 for name in counts if name in left):
-        raise ArgumentError(
-            f"sum {one.index} does not hold the {len(known.features)} known rows one by one: some did "
-            "not take part, or clients answered from groups of rows. Pass rows that took part, as they were "
-            "fitted, in a run of single rows; members of groups are named by Membership (--candidates)."
-        )
-    return replace(one, total=left, answers={})
+    return replace(view, sums=tuple(map(others, view.sums)))
 
 
 _WIDER = 10.0

@@ -16,19 +16,22 @@ from itertools import combinations
 from math import comb, log, pi
 
 import numpy as np
+import numpy.typing as npt
 from scipy.linalg import qr
 
 from privfed.attacks.base.report import IntArray
 from privfed.attacks.evidence.equations import asked, counted_in
+from privfed.attacks.evidence.pooling import taken_out
 from privfed.core.record.records import View
 from privfed.core.values.domain import FloatArray
 from privfed.privacy.noised import Noised
 from privfed.questions.local_points import PointCells, PointSums
 
+BoolArray = npt.NDArray[np.bool_]
 _MOST_ROWS = 9
 """Most rows of a subset."""
-_MOST_HALVES = 200_000
-"""Most subsets of half the size, so that the rows nearest to a total's mean are tried."""
+_MOST_SUBSETS = 200_000
+"""Most subsets that are made at once, so that the rows nearest to a total's mean are tried."""
 _ERROR = 1e-7
 """Largest error of a sum of rows, as a share of the columns' spread: rounding of a masked sum."""
 _MOST_FITS = 2_000
@@ -37,28 +40,49 @@ CHANCE = 1e-3
 """Most subsets that may be expected to fit a total by chance."""
 
 
-def named(view: View, rows: FloatArray) -> FloatArray:
-    """Return in how many totals each listed row must be, float64 of shape (n_rows,).
+def named(view: View, rows: FloatArray) -> tuple[BoolArray, BoolArray, View]:
+    """Return which listed rows must have taken part, and what is left without those that are named alone.
+
+    A total that is told is taken out of all others, of which some are small then. Where no total shows a
+    single row, clients may answer from groups: the mean is taken out in the place of each row.
 
     Args:
         view: what a party saw; sums with noise are not read.
         rows: the list, float64 of shape (n_rows, n_features).
+
+    Returns:
+        Which rows are in some total, bool of shape (n_rows,); which of them were taken out, likewise; and the
+        view of the others. Its totals that do not add up over rows are left out.
     """
-    found = np.zeros(len(rows))
-    scale = np.maximum(rows.std(axis=0), 1e-12)
-    table, middle = (rows - rows.mean(axis=0)) / scale, rows.mean(axis=0)
+    found, gone, seen = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_), set[bytes]()
+    scale, middle = np.maximum(rows.std(axis=0), 1e-12), rows.mean(axis=0)
+    table = (rows - middle) / scale
     bits = _distinct(table)
-    for count, total in _small_totals(view):
-        for n in [count] if count else range(1, _MOST_ROWS + 1):
-            wanted = (total if count else n * total) - n * middle
-            # How many subsets there are, beside how many places their sums are spread over.
-            places = np.log(np.maximum(bits * n**0.5, 1.0)).sum()
-            if n <= len(rows) and log(comb(len(rows), n)) - places < log(CHANCE):
-                fit = _subsets(table, wanted / scale, n)
-                if fit:
-                    found[sorted(set.intersection(*fit))] += 1.0
-                    break
-    return found
+    grouped = all(n != 1 for n, _ in small_totals(view))
+    while True:
+        listed, parts = np.flatnonzero(~gone), list[FloatArray]()
+        for count, total in small_totals(view):
+            # Taking rows out leaves rounding.
+            key = np.rint(total / scale / _ERROR / 10.0).tobytes()
+            if key in seen:
+                continue
+            seen.add(key)
+            for n in [count] if count else range(1, _MOST_ROWS + 1):
+                wanted = (total if count else n * total) - n * middle
+                # How many subsets there are, beside how many places their sums are spread over.
+                places = np.log(np.maximum(bits * n**0.5, 1.0)).sum()
+                if n <= len(listed) and log(comb(len(listed), n)) - places < log(CHANCE):
+                    fit = _subsets(table[listed], wanted / scale, n)
+                    if fit:
+                        found[listed[sorted(set.intersection(*fit))]] = True
+                    if count and len(fit) == 1 and not gone[own := listed[sorted(fit[0])]].any():
+                        gone[own] = True
+                        parts.append(np.repeat(total[None] / n, n, axis=0) if grouped else rows[own])
+                    if fit:
+                        break
+        if not parts:
+            return found, gone, view
+        view = taken_out(view, np.concatenate(parts))
 
 
 def _distinct(table: FloatArray) -> FloatArray:
@@ -82,9 +106,8 @@ def step_of(column: FloatArray) -> float:
     return max(step, 2.0 * _ERROR)
 
 
-def _small_totals(view: View) -> Iterator[tuple[int, FloatArray]]:
+def small_totals(view: View, most: int = _MOST_ROWS) -> Iterator[tuple[int, FloatArray]]:
     """Yield number and sum of the rows of each cell; 0 and the mean, where a cell holds one client's mean."""
-    seen = set[bytes]()
     for one in view.sums:
         question = asked(one)
         if question is None or one.total is None or isinstance(one.question, Noised):
@@ -96,20 +119,17 @@ def _small_totals(view: View) -> Iterator[tuple[int, FloatArray]]:
         else:
             continue
         for n, total in zip(np.rint(count).tolist(), sums, strict=True):
-            if (n == 1.0 if means else 1.0 <= n <= _MOST_ROWS) and total.tobytes() not in seen:
-                seen.add(total.tobytes())
+            if n == 1.0 if means else 1.0 <= n <= most:
                 yield 0 if means else int(n), total
 
 
 def _subsets(table: FloatArray, total: FloatArray, n: int) -> list[set[int]]:
     """Return the subsets of n rows that add up to a total."""
-    larger, most = n - n // 2, len(table)
-    while comb(most, larger) > _MOST_HALVES:
-        most = int(0.95 * most)
-    near = np.argsort(np.square(table - total / n).sum(axis=1))[:most]
+    larger = n - n // 2
+    near = np.argsort(np.square(table - total / n).sum(axis=1))[: most_of(len(table), larger)]
     directions = np.random.default_rng(0).normal(size=(table.shape[1], 2))
     along, error = table[near] @ directions, _ERROR * n * np.abs(directions).sum(axis=0)
-    first, second = (_halves(most, size) for size in (n // 2, larger))
+    first, second = (subsets_of(len(near), size) for size in (n // 2, larger))
     left, sums = total @ directions - along[first].sum(axis=1), along[second].sum(axis=1)
     order = np.argsort(sums[:, 0])
     low, high = (np.searchsorted(sums[order, 0], left[:, 0] + by) for by in (-error[0], error[0]))
@@ -125,7 +145,14 @@ def _subsets(table: FloatArray, total: FloatArray, n: int) -> list[set[int]]:
     return found if len(fits) <= _MOST_FITS else []
 
 
+def most_of(n_rows: int, size: int) -> int:
+    """Return of how many rows all subsets of a size can be tried."""
+    while comb(n_rows, size) > _MOST_SUBSETS:
+        n_rows = int(0.95 * n_rows)
+    return n_rows
+
+
 @lru_cache(maxsize=4)
-def _halves(n_rows: int, size: int) -> IntArray:
+def subsets_of(n_rows: int, size: int) -> IntArray:
     """Return all subsets of a size, (n_subsets, size)."""
     return np.array(list(combinations(range(n_rows), size)), dtype=np.intp).reshape(comb(n_rows, size), size)

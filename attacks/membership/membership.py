@@ -117,18 +117,24 @@ class Membership(PassiveAttack[MembershipScores]):
         by_row, n = isinstance(self.candidates, np.ndarray), len(candidates)
         chosen = (one for one in view.sums if self.sums is None or one.index in self.sums)
         seen = replace(view, sums=() if alone else tuple(chosen))
-        system = System.of(seen, [*candidates, *reference], by_row=by_row)
+        # Known members of groups are candidates, too, until their groups are told.
+        told = [row for own in prior.known for row in own] if by_row else []
+        system = System.of(
+            seen, [*candidates, *(ClientData(row[None]) for row in told), *reference], by_row=by_row
+        )
         if system is None:
             return NotRun(
                 attack=self.name, why=f"none of the sums {list(self.sums or ())} adds up over units"
             )
-        contradicted, known = np.zeros(n), np.zeros(n, dtype=np.bool_)
+        contradicted, known = np.zeros(n), np.zeros(n + len(told), dtype=np.bool_)
         if isinstance(self.candidates, np.ndarray):
             contradicted = contradictions(self.candidates, equations_of(seen), len(view.clients))
-            known = named(seen, self.candidates) > 0.0
+            known = named(seen, np.array([*self.candidates, *told]))[0]
+        known[n:] = True
         # Whoever is named is taken out of the totals.
         every, system = system, system.without(np.flatnonzero(known))
         given = float(self.units - known.sum() if self.units else system.units)
+        known, first = known[:n], len(known)
         counted = math.isfinite(given)
         shares = _SHARES[not counted :] if self.listed is None else (self.listed,)
         possible = np.flatnonzero((contradicted == 0.0) & ~known)
@@ -137,7 +143,10 @@ class Membership(PassiveAttack[MembershipScores]):
         for part in np.array_split(possible, -(-len(possible) // MOST_UNITS) or 1):
             whole = len(part) / max(len(possible), 1)
             found = max(
-                (system.posterior(part, share * whole, given if counted else n / 2, n) for share in shares),
+                (
+                    system.posterior(part, share * whole, given if counted else n / 2, first)
+                    for share in shares
+                ),
                 key=lambda one: one.evidence,
             )
             # A ratio rests on how many took part.

@@ -45,6 +45,7 @@ from privfed.attacks.evidence.cells import (
     read_in_cells,
 )
 from privfed.attacks.evidence.equations import asked
+from privfed.attacks.evidence.known import last_rows
 from privfed.attacks.reconstruction.iterative_removal import error_of, removed
 from privfed.attacks.reconstruction.residual import Residual, holds
 from privfed.core.asking.question import Question
@@ -123,6 +124,9 @@ class Differencing(PassiveAttack[Points]):
             evidence = replace(evidence, observations=(*evidence.observations, *likely))
             found = removed(evidence, rng, found)
         points, confidence = found
+        if prior.known and self.client is None:
+            last = last_rows(view, prior.known, prior.sample)
+            points, confidence = np.vstack([points, last]), np.append(confidence, np.ones(len(last)))
         n_guesses = len(points) if np.isnan(evidence.n_rows) else round(evidence.n_rows)
         return Points(
             attack=self.name,

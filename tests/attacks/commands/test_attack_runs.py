@@ -55,6 +55,20 @@ def test_known_rows_are_taken_out_and_the_others_attacked(invoke, failing, runs,
     assert "known row 1 is not among" in failing(*words, "--known", strange)
 
 
+@pytest.mark.parametrize("scaled", [(), ("--scale", "standard")])
+def test_known_rows_of_groups_tell_the_last_one(invoke, iris, tmp_path, scaled):
+    header, *lines = iris.read_text().splitlines()
+    known, out = tmp_path / "known.csv", tmp_path / "grouped"
+    known.write_text("\n".join([header, *lines[:-1]]))
+    words = ("--group", "hospital", "--drop", "species", "-k", 3, "--group-size", 5, "--quiet")
+    invoke("fit", iris, *words, *scaled, "--out", out)
+    attacked = ("attack", out, "--attack", "differencing", "--json", "--known", known)
+    found = json.loads(invoke(*attacked).stdout)["attacks"]["differencing"]
+    assert found["recovered"] == found["precision"] == found["claims"] == 1.0
+    found = json.loads(invoke(*attacked, "--known-by", "hospital").stdout)["attacks"]["differencing"]
+    assert found["recovered"] == 1.0
+
+
 def test_a_table_that_has_changed_since_the_run_is_one_line(failing, copied, iris, tmp_path):
     """Scored against other rows an attack that finds rows would be said to find nothing."""
     folder = copied(tmp_path / "run", "--algorithm", "lloyd", "--protocol", "plain")
