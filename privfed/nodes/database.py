@@ -229,7 +229,7 @@ class Database:
         ):
             database.execute(statement)
         open_file(self.path.with_name(KEYS), "ab").close()
-        enter(database, 0, "brought forward", version="0.4.0")
+        self.enter(0, "brought forward", version="0.4.0")
 
     def verify(self, beginning: bytes | None = None) -> None:
         """Check that all entries are as they were written.
@@ -253,12 +253,23 @@ class Database:
     def head(self) -> JournalCounter:
         """Where the chain of entries stands. It never goes back."""
         with self.transaction() as database:
-            return head_of(database)
+            query = "SELECT counter, head FROM entries ORDER BY counter DESC LIMIT 1"
+            found = database.execute(query).fetchone()
+            return JournalCounter(*found) if found else JournalCounter(0, _beginning(database))
 
     def enter(self, fit: int, kind: str, **content: Any) -> None:
-        """Add an entry; see `privfed.nodes.database.enter`."""
-        with self.transaction() as database:
-            enter(database, fit, kind, **content)
+        """Add an entry.
+
+        Args:
+            fit: number of the fit, 0 for none.
+            kind: of the entry.
+            **content: what JSON can hold; no secret and nothing of the rows that the party answers from.
+        """
+        text, at, last = json.dumps(content, sort_keys=True), now(), self.head
+        head = _chained(last.head, last.counter + 1, at, fit, kind, text)
+        self.rows(
+            "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)", last.counter + 1, at, fit, kind, text, head
+        )
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -314,7 +325,7 @@ class Database:
             if self._failed:
                 raise self._unusable("something before was not written")
             if database.total_changes > before:
-                enter(database, 0, ROWS)
+                self.enter(0, ROWS)
             self._put({(place, slot): key for place, (slot, key) in self._fresh.items()})
             database.execute("COMMIT")
             self._put({(place, 1 - slot): bytes(KEY_BYTES) for place, (slot, _) in self._fresh.items()})
@@ -388,32 +399,10 @@ class Database:
         )
 
 
-def head_of(database: sqlite3.Connection) -> JournalCounter:
-    """Return where the chain stands. It never goes back."""
-    query = "SELECT counter, head FROM entries ORDER BY counter DESC LIMIT 1"
-    found = database.execute(query).fetchone()
-    return JournalCounter(*found) if found else JournalCounter(0, _beginning(database))
-
-
 def _beginning(database: sqlite3.Connection) -> bytes:
     """Return the head before the first entry. The random id in it keeps peers from guessing entries."""
     (own,) = database.execute("SELECT id FROM party").fetchone()
     return digest("journal", own)
-
-
-def enter(database: sqlite3.Connection, fit: int, kind: str, **content: Any) -> None:
-    """Add an entry.
-
-    Args:
-        database: an open transaction.
-        fit: number of the fit, 0 for none.
-        kind: of the entry.
-        **content: what JSON can hold; no secret and nothing of the rows that the party answers from.
-    """
-    text, at, last = json.dumps(content, sort_keys=True), now(), head_of(database)
-    head = _chained(last.head, last.counter + 1, at, fit, kind, text)
-    values = (last.counter + 1, at, fit, kind, text, head)
-    database.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)", values)
 
 
 def now() -> str:

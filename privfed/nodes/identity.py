@@ -11,8 +11,9 @@ import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -247,18 +248,6 @@ def _read_secret(path: Path) -> bytes:
         raise ArgumentError(f"{path} is missing; make an identity with: privfed keys new") from None
 
 
-def read_signed_key(path: Path) -> SignedKey:
-    """Return a signed public key that someone sent; raises as `read_checked`."""
-    key: SignedKey = read_checked(SIGNED_KEYS, path)
-    return key
-
-
-def read_parties(path: Path) -> Parties:
-    """Return a list of parties; raises as `read_checked`, and `Parties.of`."""
-    parties: Parties = read_checked(PARTIES, path)
-    return parties
-
-
 def read_checked(codec: Codec[Any], path: Path, whence: str = "it comes from another party") -> Any:
     """Return what came from elsewhere, checked.
 
@@ -281,3 +270,10 @@ def read_checked(codec: Codec[Any], path: Path, whence: str = "it comes from ano
     except ArgumentError as error:
         raise ArgumentError(f"{path}: {error}") from None
     return found
+
+
+read_signed_key: Callable[[Path], SignedKey] = partial(read_checked, SIGNED_KEYS)
+"""Return a signed public key that someone sent; raises as `read_checked`."""
+
+read_parties: Callable[[Path], Parties] = partial(read_checked, PARTIES)
+"""Return a list of parties; raises as `read_checked`, and `Parties.of`."""

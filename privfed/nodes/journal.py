@@ -9,7 +9,7 @@ A party shows where its journal stands, signed, and remembers where its peers' s
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,7 +20,6 @@ import msgspec
 
 from privfed.core.agreed.agreement import Agreement, JournalCounter
 from privfed.core.agreed.policy import Claim, ClientPolicy, Usage
-from privfed.core.agreed.program import kept_starts
 from privfed.core.roles.conversation import Total
 from privfed.core.roles.engine import ErrorLog
 from privfed.core.stored.files import make_folder, write_new
@@ -110,6 +109,46 @@ class FitLine:
 
 
 _LINE, _DIGESTS = tuple(FitLine.__slots__), ("agreement", "parties")
+
+
+def begun(agreement: Agreement, position: int, data_set: str, order: int | None) -> dict[str, Any]:
+    """Return what a journal keeps of a fit from its beginning on, by column.
+
+    Args:
+        agreement: of the fit.
+        position: of the client.
+        data_set: the client's own name of its rows.
+        order: of the Renyi filter of its policy; None for the Gaussian one.
+    """
+    configuration, terms = agreement.configuration, agreement.configuration.privacy
+    fit = {
+        "agreement": agreement.digest,
+        "data_set": data_set,
+        "protocol": configuration.protocol,
+        "algorithm": configuration.algorithm,
+        "position": position,
+        "parties": parties_of(agreement.registry.clients, configuration.cohorts),
+        "began": now(),
+    }
+    if terms is None:
+        return fit
+    claim = claim_of(terms, order)
+    facts = {name: getattr(claim, name) for name in ("epsilon", "delta", "unit", "neighbours", "mechanism")}
+    steps = None if claim.steps is None else msgspec.json.encode(claim.steps)
+    return fit | facts | {"noise": str(terms.noise), "steps": steps, "renyi": claim.order}
+
+
+def raw(fits: Iterable[FitLine]) -> list[dict[str, Any]]:
+    """Return what a journal keeps of fits, by column, from the lines of all fits of one journal."""
+    found, sets = list[dict[str, Any]](), dict[str, set[str]]()
+    for fit in fits:
+        known = sets.setdefault(fit.data_set, set())
+        kept = asdict(fit) | {one: bytes.fromhex(getattr(fit, one)) for one in _DIGESTS}
+        # A line counts one where the set of clients is new; a journal counts that anew.
+        kept["losses"] -= fit.gave and bool(known) and fit.parties not in known
+        known.update([fit.parties] * fit.gave)
+        found.append(kept)
+    return found
 
 
 def left(policy: ClientPolicy, usage: Usage) -> dict[str, float]:
@@ -287,34 +326,24 @@ class Journal:
 
     def start_of(self, agreement: Agreement, data_set: str, verified: bool) -> Total | None:
         """Return the start total that an agreement names (`privfed.nodes.journalled.start_of`)."""
-        if kept_starts(agreement.configuration.program):
-            self._database.verify()
         return start_of(self._database, agreement, data_set, verified)
 
-    def carry(self, data_sets: Mapping[str, Any], fits: Sequence[Any], **entered: Any) -> None:
-        """Take over what an earlier identity gave of the same rows, from its record; its fits have ended.
+    def carry(self, data_sets: Mapping[str, Any], fits: Sequence[dict[str, Any]], **entered: Any) -> None:
+        """Take over what an earlier identity gave of the same rows; its fits have ended.
 
         Args:
-            data_sets: of the record.
-            fits: of the record.
+            data_sets: of a record, by name.
+            fits: what a journal keeps of each (`raw`, `begun`).
             **entered: kept as an entry.
 
         Raises:
             ArgumentError: rows were grouped, and the record has no groups: made anew, others would cut them.
         """
-        sets: dict[str, set[str]] = {}
         with self._database.transaction():
             for name, one in data_sets.items():
                 self.data_set(name).take(**one)
-            for fit in (msgspec.convert(line, FitLine) for line in fits):
-                known = sets.setdefault(fit.data_set, set())
-                values = asdict(fit) | {"closed": 1}
-                values |= {one: bytes.fromhex(values[one]) for one in _DIGESTS}
-                values["losses"] -= fit.gave and bool(known) and fit.parties not in known
-                known.update([fit.parties] * fit.gave)
-                marks = ", ".join("?" * len(values))
-                statement = f"INSERT INTO fits ({', '.join(values)}) VALUES ({marks})"
-                self._database.rows(statement, *values.values())
+            for fit in fits:
+                self._insert(fit | {"closed": 1})
             self._database.enter(0, "carried", **entered)
 
     def end(self, number: int) -> None:
@@ -330,30 +359,23 @@ class Journal:
                 raise ArgumentError(f"there is no open fit {number}; open are {running or 'none'}.")
             JournalledFit(self._database, number).end()
 
+    def _insert(self, fit: Mapping[str, Any]) -> int:
+        statement = (
+            f"INSERT INTO fits ({', '.join(fit)}) VALUES ({', '.join('?' * len(fit))}) RETURNING number"
+        )
+        ((number,),) = self._database.rows(statement, *fit.values())
+        return int(number)
+
     def _begun(
         self, agreement: Agreement, position: int, data_set: str, policy: ClientPolicy
     ) -> JournalledFit:
-        configuration = agreement.configuration
-        parties = parties_of(agreement.registry.clients, configuration.cohorts)
-        code = refuses_fit(policy, configuration, self.usage(data_set, parties))
+        configuration, fit = agreement.configuration, begun(agreement, position, data_set, policy.order)
+        code = refuses_fit(policy, configuration, self.usage(data_set, fit["parties"]))
         if code is not None:
             raise PolicyError(code)
         self.data_set(data_set).used(protection_of(policy, configuration))
-        terms = configuration.privacy
-        columns: tuple[object, ...] = (None,) * 8
-        if terms is not None:
-            claim = claim_of(terms, policy.order)
-            facts = (claim.unit, claim.neighbours, str(terms.noise), claim.mechanism)
-            steps = None if claim.steps is None else msgspec.json.encode(claim.steps)
-            columns = (claim.epsilon, claim.delta, *facts, steps, claim.order)
-        about = (agreement.digest, data_set, configuration.protocol, configuration.algorithm, position)
-        with self._database.transaction() as database:
-            number = database.execute(
-                "INSERT INTO fits (agreement, data_set, protocol, algorithm, position, parties, began, "
-                "epsilon, delta, unit, neighbours, noise, mechanism, steps, renyi) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING number",
-                (*about, parties, now(), *columns),
-            ).fetchone()[0]
+        with self.together():
+            number = self._insert(fit)
             self._database.enter(number, "begin", agreement=agreement.digest.hex(), data_set=data_set)
         return JournalledFit(self._database, number, policy.most_losses(configuration), policy.max_starts)
 

@@ -331,6 +331,7 @@ def start_of(database: Database, agreement: Agreement, data_set: str, verified: 
     named = {from_agreed(one) for one in kept_starts(configuration.program)}
     if not named:
         return None
+    database.verify()
     if len(named) > 1 or not verified or configuration.privacy is not None:
         raise PolicyError(START_MISSING)
     (one,) = named

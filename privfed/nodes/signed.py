@@ -107,12 +107,9 @@ class _Session(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     body: bytes
 
 
-class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    sessions: tuple[_Session, ...]
-    side: bytes
+_Kept = tuple[tuple[_Session, ...], bytes]
 
-
-_CODEC: Codec[_Kept] = Codec(_Kept, "state of a client that is asked by signed requests", 1)
+_CODEC: Codec[_Kept] = Codec(_Kept, "state of a client that is asked by signed requests", 2)
 
 
 class SignedState(msgspec.Struct, frozen=True):
@@ -140,12 +137,12 @@ class _StateCodec:
 
     def to_bytes(self, value: SignedState) -> bytes:
         """Return a state as bytes."""
-        return _CODEC.to_bytes(_Kept(value.sessions, self._side.to_bytes(value.side)))
+        return _CODEC.to_bytes((value.sessions, self._side.to_bytes(value.side)))
 
     def from_bytes(self, data: bytes) -> SignedState:
         """Return the state that `to_bytes` wrote; raises as `Codec.from_bytes`."""
-        kept = _CODEC.from_bytes(data)
-        return SignedState(kept.sessions, self._side.from_bytes(kept.side))
+        sessions, side = _CODEC.from_bytes(data)
+        return SignedState(sessions, self._side.from_bytes(side))
 
 
 class SignedSide:

@@ -98,7 +98,15 @@ def write_schema(home: Path) -> None:
 STUDIES = {"tradeoff", "compare"}
 """Commands whose runs are those of a study; their claims are tested in test_claims_of_studies.py."""
 
-PARTIES = {"keys new", "keys registry", "keys show", "journal show", "journal export", "journal end"}
+PARTIES = {
+    "keys new",
+    "keys registry",
+    "keys show",
+    "journal show",
+    "journal export",
+    "journal end",
+    "journal testify",
+}
 """Commands on no run: a party's keys, and its journal, whose guarantees test_parties.py reads."""
 
 AT_HOME = {"schema draft", "schema merge", "schema declare", "check", "example"}

@@ -353,7 +353,7 @@ def test_a_journal_of_0_4_0_is_brought_forward_as_a_whole_or_not_at_all(
 
     with monkeypatch.context() as patch:
         # The last that is written of it.
-        patch.setattr(database, "enter", full)
+        patch.setattr(database.Database, "enter", full)
         with pytest.raises(StateError):
             Journal(tmp_path / "party", own)
     with closing(sqlite3.connect(tmp_path / "party" / FILE)) as kept:

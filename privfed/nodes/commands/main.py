@@ -107,6 +107,22 @@ def export() -> None:
     """
 
 
+@command(
+    journal,
+    "privfed.nodes.commands.records:write_testimony",
+    "Write what is known here that a client gave which lost its folder, for its join --carry.",
+    options.folder_argument,
+    click.argument("name"),
+    click.option("--out", type=options.PATH, required=True, help="File to write; it must not exist."),
+)
+def testify() -> None:
+    """Write which fits client NAME took part in, as the node in FOLDER knows, or the coordinator in its own.
+
+    It is for a client whose folder is lost and that has no record of its own: signed, and before its card is
+    replaced in the list. No row, total or secret key is in it.
+    """
+
+
 @click.group(short_help="Run over several machines, by Flower.")
 def flower() -> None:
     """Run over several machines: each party keeps its rows and keys, and Flower carries the bytes.
@@ -254,7 +270,9 @@ APPROVED = "such as WeightedKMeans, FuzzyCMeans, PrivateKMeans, FeatureMoments"
     click.option(
         "--carry",
         type=options.PATH,
-        help="Signed record of these rows' journal on a machine that was lost: what it gave stays counted.",
+        multiple=True,
+        help="Record of these rows' journal on a machine that was lost: what it gave stays counted. Or three "
+        "or more testimonies (privfed journal testify), of the coordinator and other clients; repeatable.",
     ),
     click.option(
         "--max-losses",

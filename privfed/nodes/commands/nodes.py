@@ -9,13 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from privfed.cli.declared import Declared
 from privfed.cli.described import declared_with
 from privfed.cli.described import load as load_rows
 from privfed.cli.run_folder import source_of
 from privfed.core.agreed.configuration import SLOTTED
-from privfed.core.agreed.policy import GROUP_SIZE, HIDING, MOST_DELTA, MOST_FITS, MOST_LOSSES
+from privfed.core.agreed.policy import (
+    GROUP_SIZE,
+    HIDING,
+    MOST_DELTA,
+    MOST_FITS,
+    MOST_LOSSES,
+    ClientPolicy,
+)
 from privfed.core.asking.question import own_names
 from privfed.core.names import ALGORITHMS
 from privfed.core.stored.files import rewrite
@@ -29,11 +37,14 @@ from privfed.nodes.deploy.folders import KIT, new_party, read_kit, write_card, w
 from privfed.nodes.deploy.local import make_local
 from privfed.nodes.deploy.node import alone
 from privfed.nodes.deploy.processes import check_flwr, node_command, stop_by_signals
+from privfed.nodes.deploy.testimonies import TESTIMONIES
+from privfed.nodes.deploy.testimonies import carried as of_testimonies
 from privfed.nodes.flower import FlowerEngine
 from privfed.nodes.flower.network import RunLostError, environment
 from privfed.nodes.flower.node import check_node, report
 from privfed.nodes.flower.settings import HOME, SETTINGS, FederationFile
-from privfed.nodes.identity import IDENTITY, read_identity
+from privfed.nodes.identity import IDENTITY, read_checked, read_identity
+from privfed.nodes.journal import FitLine, raw
 from privfed.nodes.party import Party
 from privfed.privacy.filters import suggested_order
 from privfed.tables.schema import schema_text
@@ -55,8 +66,7 @@ def join(
             raise ArgumentError(f"{folder} is the folder of {own!r}; leave --name out, or name a new folder.")
     else:
         new_party(folder, name)
-    if (carried := given.pop("carry")) is not None:
-        _carry(folder, read_record(carried), data_set or data.name)
+    _carry(folder, given.pop("carry"), data_set or data.name, approved)
     if (schema := given.pop("schema")) is not None:
         given["schema"] = schema_text(schema)
     table = str(data.absolute())
@@ -71,44 +81,72 @@ def join(
     click.echo("the coordinator's move: add it to the list, and send you fed.kit.")
 
 
-def _carry(folder: Path, found: dict[str, Any], data_set: str) -> None:
+def _carry(folder: Path, carried: tuple[Path, ...], data_set: str, approved: dict[str, Any]) -> None:
     """Take over what an earlier identity gave of the same rows.
 
     Raises:
-        ArgumentError: the record is of other data sets, or this party has fits already.
+        ArgumentError: the record is of other data sets, testimonies are too few, or this party has fits.
     """
-    journal = Party(folder).journal
-    if journal.fits or data_set not in found["data_sets"]:
+    if not carried:
+        return
+    journal, about = Party(folder).journal, dict[str, Any]()
+    if len(carried) > 1:
+        found = [read_checked(TESTIMONIES, path, "privfed journal testify writes one") for path in carried]
+        data_sets, fits = of_testimonies(found, data_set, ClientPolicy.closed(**approved))
+        about |= {"key": found[0].lost.hex(), "witnesses": sorted({one.writer.hex() for one in found})}
+        for path, one in zip(carried, found, strict=True):
+            click.echo(f"{path}: {len(one.fits)} fits")
+        said = f"as others say; the digits of their list, to be compared:\n    {found[0].parties.fingerprint}"
+    else:
+        record = read_record(carried[0])
+        data_sets, fits = record["data_sets"], raw(msgspec.convert(record["fits"], list[FitLine]))
+        about |= {"key": record["key"], "counter": record["counter"], "at": record["entries"][-1]["at"]}
+        said = f"of {record['name']}, until {about['at']}; later ones are not counted."
+    if journal.fits or (data_sets and data_set not in data_sets):
         raise ArgumentError(
-            f"--carry is for a new folder, and for rows of {', '.join(found['data_sets']) or 'no data set'}: "
+            f"--carry is for a new folder, and for rows of {', '.join(data_sets)}: "
             f"name them with --data-set, got {data_set!r}."
         )
-    fits, last = found["fits"], found["entries"][-1]["at"]
-    about = {"key": found["key"], "counter": found["counter"], "at": last}
-    journal.carry(found["data_sets"], fits, **about)
-    click.echo(f"carried {len(fits)} fits of {found['name']}, until {last}; later ones are not counted.")
+    journal.carry(data_sets, fits, **about)
+    click.echo(f"carried {len(fits)} fits {said}")
+
+
+_ASKED: tuple[tuple[str, set[str], str, dict[str, Any]], ...] = (
+    (
+        "algorithms",
+        {"algorithms"},
+        f"Which algorithms may run on these rows ({APPROVED}; A,B,...)",
+        {"value_proc": lambda text: tuple(one.strip() for one in text.split(","))},
+    ),
+    (
+        "group_size",
+        {"group_size", "max_epsilon"},
+        "Answer from means of groups of how many rows (1: from single rows)",
+        {"type": click.IntRange(1), "default": GROUP_SIZE},
+    ),
+    (
+        "max_fits",
+        {"max_fits"},
+        "How many fits may there be on these rows",
+        {"type": click.IntRange(1), "default": MOST_FITS},
+    ),
+    (
+        "max_losses",
+        {"max_losses", "max_epsilon"},
+        "How often, over the life of these rows, may the group of clients change, or another be away in "
+        "a fit (each time may tell one client's answers apart from the others')",
+        {"type": click.IntRange(0), "default": MOST_LOSSES},
+    ),
+)
+"""What an owner approves -> options that say it, the question where none does, and how it is asked."""
 
 
 def _approved_of(given: dict[str, Any]) -> dict[str, Any]:
     """Return what a node's owner approves, asked for at a terminal where no option says it."""
     approved = {name: value for name, value in given.items() if value}
-    if not sys.stdin.isatty():
-        return approved
-    if "algorithms" not in approved:
-        listed = click.prompt(f"Which algorithms may run on these rows ({APPROVED}; A,B,...)", type=str)
-        approved["algorithms"] = tuple(one.strip() for one in listed.split(","))
-    if not {"group_size", "max_epsilon"} & set(approved):
-        asked = "Answer from means of groups of how many rows (1: from single rows)"
-        approved["group_size"] = click.prompt(asked, type=click.IntRange(1), default=GROUP_SIZE)
-    if "max_fits" not in approved:
-        asked = "How many fits may there be on these rows"
-        approved["max_fits"] = click.prompt(asked, type=click.IntRange(1), default=MOST_FITS)
-    if not {"max_losses", "max_epsilon"} & set(approved):
-        asked = (
-            "How often, over the life of these rows, may the group of clients change, or another be away in "
-            "a fit (each time may tell one client's answers apart from the others')"
-        )
-        approved["max_losses"] = click.prompt(asked, type=click.IntRange(0), default=MOST_LOSSES)
+    for name, options, question, how in _ASKED if sys.stdin.isatty() else ():
+        if not options & set(approved):
+            approved[name] = click.prompt(question, **how)
     return approved
 
 

@@ -83,7 +83,8 @@ def _own(transcript: Transcript, source: Source, client: str | None, grouped: bo
         DataError: they are of other columns than the run's, or in another order, which no noised total shows.
     """
     rows = Path(source.path)
-    if client is None and (grouped or _has(rows, source.group)):
+    named = source.group is not None and suffix(rows) != ".npz" and not is_folder(rows)
+    if client is None and (grouped or (named and source.group in read_frame(rows, None).columns)):
         raise ArgumentError(f"{rows} says whose rows are whose: name yours with --client.")
     names = transcript.configuration.clients
     if client is not None and client not in names:
@@ -147,12 +148,6 @@ def _answered(party: Path, transcript: Transcript) -> str:
     return (
         f"{len(given[fit])} of {len(asked)} questions were answered, in fit {fit} of the journal in {party}"
     )
-
-
-def _has(rows: Path, group: str | None) -> bool:
-    """Say whether a table has the column of the run's clients."""
-    named = group is not None and suffix(rows) != ".npz" and not is_folder(rows)
-    return named and group in read_frame(rows, None).columns
 
 
 def _cells(one: RowShift) -> tuple[str, ...]:

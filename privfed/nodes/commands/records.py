@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
 
 from privfed.cli.run_folder import pretty
 from privfed.core.agreed.agreement import Agreement
 from privfed.core.agreed.policy import Usage
+from privfed.core.stored.files import write_new
 from privfed.errors import ArgumentError
+from privfed.nodes.deploy.testimonies import TESTIMONIES, testify
 from privfed.nodes.flower.node import agreements
 from privfed.nodes.identity import read_identity
 from privfed.nodes.journal import Journal
@@ -44,6 +47,13 @@ def record(folder: Path, groups: bool) -> bytes:
     }
     plain = msgspec.json.decode(msgspec.json.encode(found))
     return pretty({"record": plain, "signature": own.key.sign(_signed(plain)).hex()})
+
+
+def write_testimony(folder: Path, name: str, out: Path) -> None:
+    """Do the work of `privfed journal testify`."""
+    found = testify(folder, name)
+    write_new(out, TESTIMONIES.to_bytes(found))
+    click.echo(f"wrote {out}: {len(found.fits)} fits with {name}; your move: send it to {name}'s owner.")
 
 
 def read_record(path: Path) -> dict[str, Any]:

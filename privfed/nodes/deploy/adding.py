@@ -118,7 +118,7 @@ def add(
         authority=(folder / CERTIFICATES / AUTHORITY).read_bytes(),
     )
     same = before is not None and kit == structs.replace(before, number=kit.number, signature=b"")
-    kit = before if before is not None and same else kit.signed(own, KIT)
+    kit = before if before is not None and same else kit.signed(own.key)
     for path in (folder / KIT, place):
         rewrite(path, KITS.to_bytes(kit))
     return Added(kit, tuple(changes), place)

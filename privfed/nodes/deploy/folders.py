@@ -9,11 +9,11 @@ is signed with its writer's key, and travels by any way: what counts is that all
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-import msgspec
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -25,12 +25,13 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from privfed.core.agreed.policy import ClientPolicy
-from privfed.core.stored.encoding import Codec, bound
+from privfed.core.stored.encoding import Codec
 from privfed.core.stored.files import make_folder, rewrite, write_new
 from privfed.core.values.numbers import Items, Number
 from privfed.data.table import Missing
 from privfed.errors import ArgumentError
 from privfed.nodes.deploy.certificates import NODE_KEY, write_node_key
+from privfed.nodes.flower.node_messages import Signed
 from privfed.nodes.flower.settings import FILE as FEDERATION
 from privfed.nodes.flower.settings import SETTINGS, FederationFile, NodeSettings
 from privfed.nodes.identity import (
@@ -42,44 +43,30 @@ from privfed.nodes.identity import (
     write_identity,
 )
 from privfed.nodes.journal import Journal
-from privfed.protocols.crypto.keys import CryptographyError, verify
+from privfed.protocols.crypto.keys import CryptographyError
 from privfed.tables.schema import to_value
 
 CARD, KIT = "card", "kit"
 """In a node's folder: what it sends to its coordinator, and the kit that its owner approved."""
 
 
-class _Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What one party writes and signs for others."""
-
-    signature: bytes = b""
-
-    def _about(self, what: str) -> bytes:
-        unsigned = msgspec.structs.replace(self, signature=b"")
-        return bound("written", what.encode(), msgspec.msgpack.encode(unsigned))
-
-    def signed(self, own: OwnIdentity, what: str) -> Self:
-        """Return the same, signed with its writer's key."""
-        return msgspec.structs.replace(self, signature=own.key.sign(self._about(what)))
-
-    def check_signature(self, writer: SignedKey, what: str) -> None:
-        """Check that a party signed it; raises `ArgumentError`."""
-        try:
-            verify(writer.public, self.signature, self._about(what))
-        except CryptographyError:
-            raise ArgumentError(
-                f"the {what} of {writer.name!r} is not signed with its own key; {_ASK}"
-            ) from None
+def check_writer(found: Signed, writer: SignedKey) -> None:
+    """Check that a party signed what it wrote for others; raises `ArgumentError`."""
+    try:
+        found.check_by(writer.public)
+    except CryptographyError:
+        raise ArgumentError(
+            f"the {type(found).__name__.lower()} of {writer.name!r} is not signed with its own key; {_ASK}"
+        ) from None
 
 
-class Card(_Written, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Card(Signed, frozen=True, kw_only=True):
     """What a hospital sends to the coordinator, signed with its key.
 
     Args:
         party: its name and public key, signed.
         node: its key for the SuperLink, ECDSA in OpenSSH's form.
         columns: names of its feature columns; empty where its table does not name them.
-        signature: over all of it.
     """
 
     party: SignedKey
@@ -89,7 +76,7 @@ class Card(_Written, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def check(self) -> None:
         """Check a card that came from elsewhere; raises `ArgumentError`."""
         self.party.check()
-        self.check_signature(self.party, CARD)
+        check_writer(self, self.party)
         try:
             known = isinstance(load_ssh_public_key(self.node), ec.EllipticCurvePublicKey)
         except (ValueError, UnsupportedAlgorithm):
@@ -98,7 +85,7 @@ class Card(_Written, frozen=True, forbid_unknown_fields=True, kw_only=True):
             raise ArgumentError(f"the card of {self.party.name!r} has no key for the SuperLink; {_ASK}")
 
 
-class Kit(_Written, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Kit(Signed, frozen=True, kw_only=True):
     """What a coordinator sends to every hospital, signed with its key.
 
     Args:
@@ -107,7 +94,6 @@ class Kit(_Written, frozen=True, forbid_unknown_fields=True, kw_only=True):
         columns: names of the columns, the same for all, in the agreed order.
         address: of the SuperLink, host:port.
         authority: certificate of who signed the SuperLink's, PEM.
-        signature: over all of it.
     """
 
     number: Number
@@ -119,7 +105,7 @@ class Kit(_Written, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def check(self) -> None:
         """Check a kit that came from elsewhere; raises `ArgumentError`."""
         self.parties.check()
-        self.check_signature(self.parties.server, KIT)
+        check_writer(self, self.parties.server)
         host, _, port = self.address.rpartition(":")
         try:
             if not host or not 0 < int(port) < 1 << 16:
@@ -133,21 +119,17 @@ class Kit(_Written, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 _ASK = "its writer makes another one and sends it anew."
 
-CARDS: Codec[Card] = Codec(Card, "card of a node", 2)
-KITS: Codec[Kit] = Codec(Kit, "kit of a federation", 2)
+CARDS: Codec[Card] = Codec(Card, "card of a node", 3)
+KITS: Codec[Kit] = Codec(Kit, "kit of a federation", 3)
 
 
-def read_card(path: Path) -> Card:
-    """Return a card that a hospital sent; raises `ArgumentError`, and `FormatError` for another version."""
-    found: Card = read_checked(CARDS, path, "privfed flower join writes one")
-    return found
+read_card: Callable[[Path], Card] = partial(read_checked, CARDS, whence="privfed flower join writes one")
+"""Return a card that a hospital sent; raises `ArgumentError`, and `FormatError` for another version."""
 
-
-def read_kit(path: Path) -> Kit:
-    """Return a kit that a coordinator sent; raises `ArgumentError`, and `FormatError` for another version."""
-    found: Kit = read_checked(KITS, path, "the coordinator's privfed flower add writes one")
-    return found
-
+read_kit: Callable[[Path], Kit] = partial(
+    read_checked, KITS, whence="the coordinator's privfed flower add writes one"
+)
+"""Return a kit that a coordinator sent; raises `ArgumentError`, and `FormatError` for another version."""
 
 SCHEMA = "schema.toml"
 """In a node's folder: its copy of the schema of its table."""
@@ -276,5 +258,5 @@ def write_card(folder: Path) -> Path:
     else:
         node = write_node_key(folder)
     card = Card(party=own.signed_key, node=node, columns=table.read().columns if table.named else ())
-    rewrite(folder / CARD, CARDS.to_bytes(card.signed(own, CARD)))
+    rewrite(folder / CARD, CARDS.to_bytes(card.signed(own.key)))
     return folder / CARD

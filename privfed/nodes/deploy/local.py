@@ -57,7 +57,10 @@ def make_local(
             )
     certify(folder / CERTIFICATES, ["127.0.0.1", "localhost"])
     new_party(write_federation(folder, columns, **settings).coordinator, "coordinator")
-    cards, told = [], [int(one.max(initial=0)) + 1 for one in (labels or {}).values()]
+    told = [int(one.max(initial=0)) + 1 for one in (labels or {}).values()]
+    more: dict[str, Any] = {} if labels is None else {"labels": "y", "classes": classes or max(2, *told)}
+    more |= {} if ids is None else {"id": "id"}
+    allowed, cards = {"algorithms": ALGORITHMS.names()} if approved is None else approved, []
     for name, table in rows.items():
         own = folder / NODES / name
         new_party(own, name)
@@ -65,13 +68,7 @@ def make_local(
         if ids is not None:
             arrays["id"] = np.array(["" if one is None else str(one) for one in ids[name]], dtype=np.str_)
         np.savez(own / "rows.npz", **arrays)
-        labelled: dict[str, Any] = (
-            {} if labels is None else {"labels": "y", "classes": classes or max(2, *told)}
-        )
-        allowed = {"algorithms": ALGORITHMS.names()} if approved is None else approved
-        named = None if ids is None else "id"
-        more: dict[str, Any] = {"id": named, "modules": modules, "tells": True, "approved": allowed}
-        write_node(own, "rows.npz", "rows", **labelled, **more)
+        write_node(own, "rows.npz", "rows", modules=modules, tells=True, approved=allowed, **more)
         cards.append(write_card(own))
     kit = add(folder, cards, columns=columns).kit
     for name in rows:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import sys
 import time
 from collections import Counter
@@ -114,15 +115,6 @@ class Says:
         self(word, f"{_asked(request)[1]}{what}")
 
 
-def algorithm_name(agreed: str) -> str:
-    """Return the name in the agreed text about an algorithm, which a coordinator wrote."""
-    try:
-        found = json.loads(agreed)
-        return str(found["algorithm"])
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return agreed[:80]
-
-
 def _asked(request: bytes) -> tuple[str, str]:
     """Return what a message asks, and which fit it is of."""
     try:
@@ -132,7 +124,8 @@ def _asked(request: bytes) -> tuple[str, str]:
             agreed, fit = agreement.configuration, agreement.digest.hex()[:8]
             private = "no guarantee" if agreed.privacy is None else f"epsilon {agreed.privacy.epsilon:g}"
             columns = f"{agreed.n_features} columns" if agreed.columns is None else ", ".join(agreed.columns)
-            what = f"{algorithm_name(agreed.algorithm)} over {agreed.protocol} sums, of {columns}"
+            named = re.match(r'\{"algorithm": ?"(\w+)"', agreed.algorithm)
+            what = f"{named[1] if named else agreed.algorithm[:80]} over {agreed.protocol} sums, of {columns}"
             return (
                 f"fit {fit} to join: {what}, with {', '.join(agreed.clients)}; {private}",
                 f"fit {fit}, ",
@@ -238,18 +231,14 @@ class Kits:
     """
 
     def __init__(self, folder: Path, says: Says) -> None:
-        self._folder, self._says = folder, says
-        self._seen, self.kit = self._stamp(), read_kit(folder / KIT)
-
-    def _stamp(self) -> tuple[int, int]:
-        found = (self._folder / KIT).stat()
-        return found.st_ino, found.st_mtime_ns
+        self._path, self._says = folder / KIT, says
+        self._seen, self.kit = self._path.read_bytes(), read_kit(self._path)
 
     def moved(self) -> bool:
         """Read the kit where it changed; say whether the SuperLink is another one."""
-        if (stamp := self._stamp()) == self._seen:
+        if (content := self._path.read_bytes()) == self._seen:
             return False
-        before, self.kit, self._seen = self.kit, read_kit(self._folder / KIT), stamp
+        before, self.kit, self._seen = self.kit, read_kit(self._path), content
         self._says(
             "approved", f"a list of {len(self.kit.parties.clients)} clients: {self.kit.parties.fingerprint}"
         )

@@ -33,6 +33,7 @@ from privfed.nodes.flower.network import (
     RunLostError,
     linked,
 )
+from privfed.nodes.flower.node import keep_agreement
 from privfed.nodes.flower.settings import FILE, FederationFile
 from privfed.nodes.identity import OwnIdentity, Parties, read_identity, read_parties
 from privfed.nodes.journalled import parties_of
@@ -94,6 +95,8 @@ class FlowerEngine(Engine):
         faults: clients that gave no reply so far, and what Flower said of it.
     """
 
+    record: Kept = "digests"
+
     def __init__(
         self,
         folder: str | Path,
@@ -109,7 +112,7 @@ class FlowerEngine(Engine):
         self.network = DrivenRun(linked(self.file)) if network is None else network
         self.faults: list[NodeFault] = []
         self._fits: list[FlowerFit] = []
-        self._record: Kept = record
+        self.record = record
         listed = tuple(one.name for one in self.parties.clients)
         chosen = set(listed if clients is None else clients)
         if unknown := sorted(chosen - set(listed)):
@@ -130,7 +133,7 @@ class FlowerEngine(Engine):
 
     def among(self, clients: Iterable[str]) -> FlowerEngine:
         """Return an engine of some of its clients, over the same network, for fits of their own."""
-        others: dict[str, Any] = {"network": self.network, "record": self._record, "columns": self.columns}
+        others: dict[str, Any] = {"network": self.network, "record": self.record, "columns": self.columns}
         return FlowerEngine(self.file.folder, clients=clients, **others)
 
     @property
@@ -138,11 +141,6 @@ class FlowerEngine(Engine):
         """The clients in the list of parties that take part."""
         names = self._names
         return Members(names, len(self.columns), self.columns, remember=True)
-
-    @property
-    def record(self) -> Kept:
-        """Whether the transcript keeps masked bytes whole, or their digests."""
-        return self._record
 
     def connect(self, opening: Opening) -> Connection:
         """Bring the agreement to the nodes, and wait for those of all clients.
@@ -157,6 +155,8 @@ class FlowerEngine(Engine):
         fit = FlowerFit(self, agreement, bool(opening.transcript.of(Asked)))
         self._fits.append(fit)
         fit.gather()
+        # What it can testify, should a client lose its folder.
+        keep_agreement(self.file.folder, agreement, fit.reader)
         session = opening.protocol.coordinator(agreement, self.own.key, fit)
         return Connection(session=session, carrier=fit, timeout=self.file.timeout, late=fit.late)
 
@@ -170,15 +170,15 @@ class FlowerEngine(Engine):
             RunLostError: the SuperLink cannot be reached.
         """
         nonce, clients = new_secret(), self.parties.registry(self._names).clients
-        asked = encode(messages.look(nonce, parties_of(clients, CohortRule()), self.own.key))
-        heard = self.network.send(dict.fromkeys(self.network.nodes(), asked), seconds)
+        asked = messages.Look(nonce=nonce, parties=parties_of(clients, CohortRule())).signed(self.own.key)
+        heard = self.network.send(dict.fromkeys(self.network.nodes(), encode(asked)), seconds)
         names = {one.public: one.name for one in self.parties.clients}
         found = {}
         for data in heard.replies.values():
             with suppress(CryptographyError, KeyError, MessageError):
                 answer = messages.read_up(data, "a node")
                 if isinstance(answer, messages.Standing):
-                    messages.check_standing(answer, nonce)
+                    answer.check_by(answer.client, nonce)
                     found[names[answer.client]] = answer.about
         return dict(sorted(found.items()))
 
@@ -226,10 +226,9 @@ class FlowerFit:
     def __init__(self, engine: FlowerEngine, agreement: Agreement, asked: bool) -> None:
         self._engine, self._agreement, self.asked = engine, agreement, asked
         self._requests = Requests(agreement, engine.own.key)
-        self._secret, self._reader = new_reader()
-        self._join = encode(
-            messages.join(agreement.to_bytes(), agreement.digest, self._reader, engine.own.key)
-        )
+        self._secret, self.reader = new_reader()
+        asked_to = messages.Join(agreement=agreement.to_bytes(), reader=self.reader)
+        self._join = encode(asked_to.signed(engine.own.key))
         self._nodes: dict[int, int] = {}
         self._known: set[int] = set()
         self._declined: dict[int, str] = {}
@@ -288,7 +287,7 @@ class FlowerFit:
             if isinstance(answer, messages.Joined | messages.Declined):
                 # A message that another node sent in a client's place has not its signature.
                 with suppress(CryptographyError):
-                    messages.check_client(answer, agreement.digest, self._reader, agreement.registry.clients)
+                    answer.check_client(agreement.digest, self.reader, agreement.registry.clients)
                     self._place(node, answer) if isinstance(answer, messages.Joined) else self._leave_out(
                         answer
                     )
@@ -409,7 +408,7 @@ class FlowerFit:
     def end(self, seconds: float | None = None) -> None:
         """Have the nodes close the fit; those that are not reached in time are faults."""
         engine, limit = self._engine, self._engine.file.timeout if seconds is None else seconds
-        over = encode(messages.end(self._agreement.digest, engine.own.key))
+        over = encode(messages.End(digest=self._agreement.digest).signed(engine.own.key))
         try:
             heard = engine.network.send(dict.fromkeys(self._nodes.values(), over), limit)
         except RunLostError:

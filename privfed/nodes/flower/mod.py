@@ -20,8 +20,6 @@ that comes over the network.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -46,6 +44,7 @@ from privfed.core.stored import encoding
 from privfed.core.values.domain import Ranges
 from privfed.errors import PolicyError, ProtocolError, warn
 from privfed.nodes.flower.apps import GridNetwork, packed, unpacked
+from privfed.party.state import MemoryStore
 from privfed.protocols import Masked
 from privfed.protocols.crypto.keys import Identity, new_secret
 
@@ -93,26 +92,6 @@ class WeightedUpdate(Question):
         return StatisticsSpec(Entry("examples", (1,), 0.0, most, 1.0), update)
 
 
-class _Store:
-    """Keeps the client's side of the secure sum in the app's state."""
-
-    def __init__(self, kept: ConfigRecord, codec: encoding.StateCodec) -> None:
-        self._kept, self._codec = kept, codec
-
-    @contextmanager
-    def transaction(self) -> Iterator[_Store]:
-        """Flower keeps the state once the message is answered."""
-        yield self
-
-    def load(self) -> Any | None:
-        """Return the state, or None before the first message."""
-        return self._codec.from_bytes(self._kept["side"]) if "side" in self._kept else None
-
-    def save(self, state: Any) -> None:
-        """Keep a state."""
-        self._kept["side"] = self._codec.to_bytes(state)
-
-
 def masked_mod(message: Message, context: Context, call_next: Any) -> Message:
     """Answer a training message of `MaskedWorkflow` by the masked sum; hand any other one on.
 
@@ -148,9 +127,11 @@ def masked_mod(message: Message, context: Context, call_next: Any) -> Message:
     agreement = Agreement.from_bytes(kept["agreement"])
     position = agreement.registry.clients.index(identity.public)
     side = Masked().client(agreement, position, identity, ClientPolicy(undeclared=True))
-    return Message(
-        packed(Client(side, _Store(kept, side.codec), trained).handle(asked.body)), reply_to=message
-    )
+    store = MemoryStore(side.codec.from_bytes(kept["side"]) if "side" in kept else None)
+    reply = Client(side, store, trained).handle(asked.body)
+    if (state := store.load()) is not None:
+        kept["side"] = side.codec.to_bytes(state)  # Flower keeps it once the message is answered.
+    return Message(packed(reply), reply_to=message)
 
 
 class MaskedWorkflow:

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -20,9 +19,9 @@ from privfed.core.agreed.agreement import Agreement
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.program import apart, own_versions
 from privfed.core.asking.question import ERRORS
-from privfed.core.roles.engine import Client, ErrorLog, note
+from privfed.core.roles.engine import Client, ErrorLog, PythonLog, note
 from privfed.core.stored.encoding import CODE, Codec, Refusal, encode
-from privfed.core.stored.files import make_folder, open_file, replaced
+from privfed.core.stored.files import rewrite
 from privfed.core.values.guarantee import Unit
 from privfed.core.values.origin import Origin
 from privfed.engines.in_process import ClientLogs
@@ -42,7 +41,7 @@ from privfed.nodes.identity import Parties, read_identity, read_parties
 from privfed.nodes.journal import left
 from privfed.nodes.party import Party
 from privfed.nodes.signed import read_request
-from privfed.party.client import check_uses
+from privfed.party.client import check_uses, rows_in_domain
 from privfed.party.groups import OwnRows, RawTable
 from privfed.party.program import agreed_program
 from privfed.party.replay import TOTAL, OpenedTotal
@@ -111,7 +110,8 @@ def _refusal(folder: Path, request: bytes, code: str) -> Refusal | messages.Decl
         if isinstance(message, messages.Join):
             agreement, own = Agreement.from_bytes(message.agreement), read_identity(folder).key
             position = agreement.registry.clients.index(own.public)
-            return messages.declined(agreement.digest, message.reader, position, code, own)
+            declined = messages.Declined(position=position, code=code)
+            return declined.signed(own, agreement.digest, message.reader)
     return Refusal(code)
 
 
@@ -124,9 +124,15 @@ def _listed(agreement: Agreement, parties: Parties) -> bool:
 
 
 def agreements(folder: Path) -> dict[str, Agreement]:
-    """Return the agreements that a party's node has joined, by their digests in hexadecimal digits."""
+    """Return the agreements that a node joined, or a coordinator made, by digest in hexadecimal digits."""
     paths = [one for one in (folder / JOINED).glob("*") if not one.suffix]
     return {one.name: Agreement.from_bytes(_JOINED.from_bytes(one.read_bytes()).agreement) for one in paths}
+
+
+def keep_agreement(folder: Path, agreement: Agreement, reader: bytes) -> None:
+    """Keep an agreement that a node joined, or that a coordinator made, with who reads what clients open."""
+    kept = _Joined(agreement.to_bytes(), reader)
+    rewrite(folder / JOINED / agreement.digest.hex(), _JOINED.to_bytes(kept))
 
 
 class Node:
@@ -154,7 +160,7 @@ class Node:
 
     def _end(self, message: messages.End) -> messages.Up:
         """Close a fit, where the coordinator of this node's own list says that it is over."""
-        messages.check_end(message, read_parties(self._folder / PARTIES_FILE).server.public)
+        message.check_by(read_parties(self._folder / PARTIES_FILE).server.public)
         journal = self._party.journal
         for one in journal.fits:
             if one.agreement == message.digest.hex() and not one.closed:
@@ -165,7 +171,7 @@ class Node:
     def _look(self, message: messages.Look) -> messages.Up:
         """Tell how this node stands, where the coordinator of its own list asks."""
         parties, journal = read_parties(self._folder / PARTIES_FILE), self._party.journal
-        messages.check_look(message, parties.server.public)
+        message.check_by(parties.server.public)
         policy, name = self._settings.policy, self._settings.data_set
         given, then = journal.usage(name), journal.usage(name, message.parties)
         about = messages.About(
@@ -176,7 +182,8 @@ class Node:
             cost=0 if policy.max_losses is None else then.losses - given.losses,
             open=tuple(one.number for one in journal.fits if not one.closed),
         )
-        return messages.standing(message, about, self._party.own.key)
+        own = self._party.own.key
+        return messages.Standing(client=own.public, about=about).signed(own, message.nonce)
 
     def _join(self, message: messages.Join) -> messages.Up:
         try:
@@ -186,7 +193,7 @@ class Node:
             raise PolicyError("agreement:format") from None
         if self._party.own.key.public not in agreement.registry.clients:
             raise PolicyError("agreement:position")
-        messages.check_join(message, agreement.digest, agreement.registry.server)
+        message.check(agreement.registry.server)
         self._check_owner(agreement)
         self._check_program(agreement)
         try:
@@ -194,11 +201,14 @@ class Node:
         except ColumnsError as error:
             note(self._log, error)
             raise PolicyError("agreement:columns") from None
-        self._write(self._kept(agreement.digest), _JOINED, _Joined(message.agreement, message.reader))
-        position, own = self._party.position(agreement), self._party.own.key
-        return messages.joined(
-            agreement.digest, message.reader, position, own, self._opened(agreement, position)
-        )
+        for line in self.beyond(agreement):
+            note(self._log, DataError(line))
+        keep_agreement(self._folder, agreement, message.reader)
+        position, totals = self._party.position(agreement), self._opened(agreement)
+        sealed = (agreement.digest, position, message.reader)
+        box = messages.seal_totals(totals, *sealed) if totals else b""
+        joined = messages.Joined(position=position, totals=box)
+        return joined.signed(self._party.own.key, agreement.digest, message.reader)
 
     def _check_owner(self, agreement: Agreement) -> None:
         """Check that the owner's list and approvals, as they are now, have an agreement.
@@ -233,12 +243,13 @@ class Node:
         if terms is not None and self._settings.table.origin == Origin.EXACT:
             raise PolicyError("agreement:exact")
 
-    def _opened(self, agreement: Agreement, position: int) -> messages.Totals:
+    def _opened(self, agreement: Agreement) -> messages.Totals:
         """Return the totals that clients have opened of a resumed fit, where this node passes them on."""
         settings = self._settings
         if not settings.tells or agreed_sum(agreement.configuration).recipient != "clients":
             return ()
-        fit = self._party.journal.begin(agreement, position, settings.data_set, settings.policy)
+        position, name = self._party.position(agreement), settings.data_set
+        fit = self._party.journal.begin(agreement, position, name, settings.policy)
         with fit.store("totals").transaction() as kept:
             totals: tuple[OpenedTotal, ...] = kept.load() or ()
         return tuple((index, TOTAL.to_bytes(total)) for index, total in enumerate(totals))
@@ -260,9 +271,8 @@ class Node:
         if self._totals and self._settings.tells:
             totals = messages.seal_totals(tuple(self._totals), agreement.digest, position, kept.reader)
             answer = messages.Answered(answer.reply, totals)
-        self._write(
-            self._kept(message.digest, _LAST), _LAST_REPLY, _Last(request, answer.reply, answer.totals)
-        )
+        last = _Last(request, answer.reply, answer.totals)
+        rewrite(self._kept(message.digest, _LAST), _LAST_REPLY.to_bytes(last))
         return answer
 
     def _last(self, fit: bytes) -> _Last | None:
@@ -270,11 +280,6 @@ class Node:
             return _LAST_REPLY.from_bytes(self._kept(fit, _LAST).read_bytes())
         except FileNotFoundError:
             return None
-
-    def _write(self, place: Path, codec: Codec[Any], value: object) -> None:
-        make_folder(self._folder / JOINED)
-        with replaced(place) as path, open_file(path, "wb") as file:
-            file.write(codec.to_bytes(value))
 
     def _kept(self, fit: bytes, suffix: str = "") -> Path:
         return self._folder / JOINED / f"{fit.hex()}{suffix}"
@@ -292,6 +297,23 @@ class Node:
             log=self._log,
             tells=self._tell,
         )
+
+    def beyond(self, agreement: Agreement) -> list[str]:
+        """Say where there are more rows than was agreed on for this client: for its owner alone."""
+        configuration, name, settings = agreement.configuration, self._party.own.name, self._settings
+        domain = configuration.domain
+        if domain is None or (most := domain.rows_of(name)) is None:
+            return []
+        data_set = self._party.journal.data_set(settings.data_set)
+        rows = data_set.answering(self._rows(configuration), configuration)
+        own, key = settings.domain_of(configuration), self._party.own.user_key
+        n = rows_in_domain(rows, configuration, own, key).n_rows
+        said = (
+            f"{n} rows are answered from in fit {agreement.digest.hex()[:8]}, and {most} at most are agreed "
+            f"on for {name}: its answers are cut, or totals refused as impossible. Ask the coordinator for a "
+            "larger max_rows."
+        )
+        return [said] * (n > most)
 
     def _rows(self, configuration: Configuration) -> OwnRows:
         """Return how the rows are read. Whatever they are, the node answers: an error would tell of them."""
@@ -360,4 +382,8 @@ def report(folder: Path) -> list[str]:
     """
     settings, party = NodeSettings.read(folder), Party(folder)
     said, m = settings.report(), settings.policy.group_size
-    return said if m == 1 else [*said, party.journal.data_set(settings.data_set).report(settings.raw(), m)]
+    if m > 1:
+        said.append(party.journal.data_set(settings.data_set).report(settings.raw(), m))
+    node, running = Node(folder, PythonLog()), {one.agreement for one in party.journal.fits if not one.closed}
+    joined = [one for name, one in agreements(folder).items() if name in running]
+    return said + [line for one in (*settings.copies(), *joined) for line in node.beyond(one)]

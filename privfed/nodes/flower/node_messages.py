@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 import msgspec
 
 from privfed.core.stored.encoding import Message, Refusal, bound, decode, encode
@@ -18,18 +20,43 @@ from privfed.protocols.crypto.keys import (
 from privfed.protocols.setup.hybrid import seal_to, unseal_from
 
 
-class Join(Message, frozen=True):
-    """Down: take part in what was agreed.
+class Signed(Message, frozen=True):
+    """Base of messages that their writer signs.
+
+    Args:
+        signature: over the message without it, and what it is about besides.
+    """
+
+    signature: bytes = b""
+
+    def signed(self, own: Identity, *about: bytes) -> Self:
+        """Return the same, signed; `about` is what sender and receiver both know."""
+        return msgspec.structs.replace(self, signature=own.sign(self._told(about)))
+
+    def check_by(self, key: bytes, *about: bytes) -> None:
+        """Check that the owner of a key signed it; raises `CryptographyError`."""
+        verify(key, self.signature, self._told(about))
+
+    def _told(self, about: tuple[bytes, ...]) -> bytes:
+        return bound("flower", *about, encode(msgspec.structs.replace(self, signature=b"")))
+
+
+class Join(Signed, frozen=True, kw_only=True):
+    """Down: take part in what was agreed; the coordinator signs it.
 
     Args:
         agreement: its bytes.
         reader: keys of the process that drives the run (`new_reader`), for totals that only clients open.
-        signature: the coordinator's, over the agreement's digest and that key.
     """
 
     agreement: bytes
     reader: bytes
-    signature: bytes
+
+    def check(self, server: bytes) -> None:
+        """Check that the coordinator of an agreement asks to join it; raises `CryptographyError`."""
+        check_public_key(self.reader[:KEY_BYTES])
+        check_encapsulation_key(self.reader[KEY_BYTES:])
+        self.check_by(server)
 
 
 class Ask(Message, frozen=True):
@@ -39,37 +66,44 @@ class Ask(Message, frozen=True):
     request: bytes
 
 
-class End(Message, frozen=True):
-    """Down: the fit is over; the coordinator signed that over the agreement's digest."""
+class End(Signed, frozen=True, kw_only=True):
+    """Down: the fit of this agreement is over; the coordinator signs it."""
 
     digest: bytes
-    signature: bytes
 
 
 class Ended(Message, frozen=True):
     """Up: the fit is closed in the node's journal, and its keys are erased."""
 
 
-class Joined(Message, frozen=True):
-    """Up: the node takes part at this position; signed with its key, over the agreement and the reader.
+class _ByClient(Signed, frozen=True, kw_only=True):
+    """Up: what the client of a position says, signed with its key, also about the agreement and the reader.
+
+    Without that anybody who is connected could say it in a client's place.
+    """
+
+    position: Number
+
+    def check_client(self, digest: bytes, reader: bytes, clients: tuple[bytes, ...]) -> None:
+        """Check that the client of the position says it; raises `CryptographyError`."""
+        if self.position >= len(clients):
+            raise CryptographyError("a position that nobody has")
+        self.check_by(clients[self.position], digest, reader)
+
+
+class Joined(_ByClient, frozen=True, kw_only=True):
+    """Up: the client takes part.
 
     Of a fit that it has been in, it passes on the totals that clients have opened, sealed for the reader.
     """
 
-    position: Number
-    signature: bytes
     totals: bytes = b""
 
 
-class Declined(Message, frozen=True):
-    """Up: the client of this position takes no part; signed with its key, over the agreement and the code.
+class Declined(_ByClient, frozen=True, kw_only=True):
+    """Up: the client takes no part."""
 
-    Without that anybody who is connected could refuse in a client's place.
-    """
-
-    position: Number
     code: str
-    signature: bytes
 
 
 class Answered(Message, frozen=True):
@@ -83,18 +117,16 @@ class Silent(Message, frozen=True):
     """Up: the node gives no reply, since its state cannot be read or kept. This never depends on its rows."""
 
 
-class Look(Message, frozen=True):
-    """Down: how does the node stand? Nothing that is told depends on rows.
+class Look(Signed, frozen=True, kw_only=True):
+    """Down: how does the node stand? The coordinator signs it. Nothing that is told depends on rows.
 
     Args:
         nonce: 32 bytes, fresh.
         parties: digest of the clients of a fit that may follow (`privfed.nodes.journalled.parties_of`).
-        signature: the coordinator's, over both.
     """
 
     nonce: bytes
     parties: bytes
-    signature: bytes
 
 
 class About(Message, frozen=True):
@@ -117,12 +149,11 @@ class About(Message, frozen=True):
     open: Items[Number]
 
 
-class Standing(Message, frozen=True):
-    """Up: how a node stands, signed with the client's key, over the nonce."""
+class Standing(Signed, frozen=True, kw_only=True):
+    """Up: how a node stands, signed with the client's key, also about the nonce."""
 
     client: bytes
     about: About
-    signature: bytes
 
 
 Down = Join | Ask | End | Look
@@ -140,75 +171,6 @@ def read_up(data: bytes, sender: str) -> Up:
     """Return what a node sent; raises `MessageError` where it is malformed."""
     read: Up = decode(data, Up, sender=sender, stage="flower")
     return read
-
-
-def _by_client(digest: bytes, reader: bytes, position: int, code: str | None) -> bytes:
-    if code is None:
-        return bound("flower joined", digest, reader, position)
-    return bound("flower declined", digest, reader, position, code.encode())
-
-
-def join(agreement: bytes, digest: bytes, reader: bytes, own: Identity) -> Join:
-    """Return the coordinator's signed request to join."""
-    return Join(agreement, reader, own.sign(bound("flower join", digest, reader)))
-
-
-def check_join(message: Join, digest: bytes, server: bytes) -> None:
-    """Check that the coordinator of an agreement asked to join it; raises `CryptographyError`."""
-    check_public_key(message.reader[:KEY_BYTES])
-    check_encapsulation_key(message.reader[KEY_BYTES:])
-    verify(server, message.signature, bound("flower join", digest, message.reader))
-
-
-def end(digest: bytes, own: Identity) -> End:
-    """Return the coordinator's signed word that a fit is over."""
-    return End(digest, own.sign(bound("flower end", digest)))
-
-
-def check_end(message: End, server: bytes) -> None:
-    """Check that the coordinator ended the fit; raises `CryptographyError`."""
-    verify(server, message.signature, bound("flower end", message.digest))
-
-
-def look(nonce: bytes, parties: bytes, own: Identity) -> Look:
-    """Return the coordinator's signed question how nodes stand."""
-    return Look(nonce, parties, own.sign(bound("flower look", nonce, parties)))
-
-
-def check_look(message: Look, server: bytes) -> None:
-    """Check that the coordinator asked; raises `CryptographyError`."""
-    verify(server, message.signature, bound("flower look", message.nonce, message.parties))
-
-
-def standing(asked: Look, about: About, own: Identity) -> Standing:
-    """Return a node's signed answer."""
-    return Standing(own.public, about, own.sign(bound("flower standing", asked.nonce, encode(about))))
-
-
-def check_standing(message: Standing, nonce: bytes) -> None:
-    """Check that a client answered; raises `CryptographyError`."""
-    verify(message.client, message.signature, bound("flower standing", nonce, encode(message.about)))
-
-
-def joined(digest: bytes, reader: bytes, position: int, own: Identity, totals: Totals = ()) -> Joined:
-    """Return a node's signed answer that it takes part, with the totals that it has."""
-    box = seal_totals(totals, digest, position, reader) if totals else b""
-    return Joined(position, own.sign(_by_client(digest, reader, position, None)), box)
-
-
-def declined(digest: bytes, reader: bytes, position: int, code: str, own: Identity) -> Declined:
-    """Return a node's signed answer that it takes no part."""
-    return Declined(position, code, own.sign(_by_client(digest, reader, position, code)))
-
-
-def check_client(
-    message: Joined | Declined, digest: bytes, reader: bytes, clients: tuple[bytes, ...]
-) -> None:
-    """Check that the client of a position says whether it takes part; raises `CryptographyError`."""
-    if not 0 <= message.position < len(clients):
-        raise CryptographyError("a position that nobody has")
-    code = message.code if isinstance(message, Declined) else None
-    verify(clients[message.position], message.signature, _by_client(digest, reader, message.position, code))
 
 
 _TOTALS = msgspec.msgpack.Decoder(Totals).decode

@@ -207,7 +207,7 @@ class NodeSettings:
                 f"{self.data}: {'; '.join(problems)}. Declare what becomes of such rows with "
                 'missing="leave-out", or missing= and a public number; a running node would leave them out.'
             )
-        agreed = [one.configuration for one in self._copies()]
+        agreed = [one.configuration for one in self.copies()]
         for one in agreed:
             self.table.read(one.columns)
         domains = [self.domain_of(one) for one in agreed] or [self.domain]
@@ -256,9 +256,9 @@ class NodeSettings:
         if not (self.folder / APPROVED).is_dir():
             return True
         wanted = _without_nonce(agreement)
-        return any(_without_nonce(one) == wanted for one in self._copies())
+        return any(_without_nonce(one) == wanted for one in self.copies())
 
-    def _copies(self) -> Iterator[Agreement]:
+    def copies(self) -> Iterator[Agreement]:
         """Yield the agreements of which the owner keeps copies."""
         for one in sorted((self.folder / APPROVED).glob("*")):
             yield Agreement.from_bytes(one.read_bytes())

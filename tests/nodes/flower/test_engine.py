@@ -28,10 +28,9 @@ from privfed.nodes.flower.node_messages import (
     Answered,
     Ask,
     Declined,
+    End,
     Join,
     Joined,
-    end,
-    join,
     read_down,
     read_up,
     unseal_totals,
@@ -255,7 +254,7 @@ def test_nodes_close_the_fits_that_their_coordinator_says_are_over(folder: Path)
     journals = [Journal(own, read_identity(own)) for own in nodes_of(folder)]
     assert not any(one.closed for journal in journals for one in journal.fits)
     digest = next(one.digest for one in map(read_down, network.down) if isinstance(one, Ask))
-    assert code(nodes_of(folder)[0], encode(end(digest, Identity.generate()))) == "malformed"
+    assert code(nodes_of(folder)[0], encode(End(digest=digest).signed(Identity.generate()))) == "malformed"
     assert not journals[0].fits[0].closed
     network.gone = {103}
     engine.end_fits()
@@ -328,7 +327,7 @@ def joined(folder: Path) -> tuple[Agreement, Folders]:
 
 
 def request(agreement: Agreement, signer: Identity) -> bytes:
-    return encode(join(agreement.to_bytes(), agreement.digest, new_reader()[1], signer))
+    return encode(Join(agreement=agreement.to_bytes(), reader=new_reader()[1]).signed(signer))
 
 
 def code(folder: Path, message: bytes) -> str:
@@ -343,7 +342,7 @@ def test_a_node_joins_what_its_own_coordinator_signed_with_its_own_parties_only(
     assert isinstance(read_up(answered(node, request(agreement, server)), "a node"), Joined)
     assert code(node, request(agreement, Identity.generate())) == "malformed"
     for unusable in (b"", bytes(32), new_reader()[1][:-1]):
-        signed = join(agreement.to_bytes(), agreement.digest, unusable, server)
+        signed = Join(agreement=agreement.to_bytes(), reader=unusable).signed(server)
         assert code(node, encode(signed)) == "malformed"
     other = Registry((*agreement.registry.clients[:-1], Identity.generate().public), server.public)
     assert code(node, request(Agreement(agreement.configuration, other), server)) == "agreement:parties"
@@ -351,7 +350,7 @@ def test_a_node_joins_what_its_own_coordinator_signed_with_its_own_parties_only(
     assert code(node, b"anything") == "malformed"
     whole, reader = agreement.to_bytes(), new_reader()[1]
     for damaged in (b"", b"anything", whole[:-1], whole + b"\0", whole.replace(b"agreement", b"agreemend")):
-        signed = join(damaged, agreement.digest, reader, server)
+        signed = Join(agreement=damaged, reader=reader).signed(server)
         assert code(node, encode(signed)) == "agreement:format"
 
 

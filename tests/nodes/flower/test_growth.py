@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from click.testing import CliRunner
 
@@ -16,14 +18,16 @@ from privfed.core.stored.encoding import Refusal, encode
 from privfed.nodes.commands.federations import costs
 from privfed.nodes.deploy.adding import add, approve
 from privfed.nodes.deploy.folders import new_party, read_kit, write_card, write_node
+from privfed.nodes.deploy.testimonies import TESTIMONIES, Known
 from privfed.nodes.flower import FlowerEngine
 from privfed.nodes.flower.node import answered
-from privfed.nodes.flower.node_messages import look, read_up
+from privfed.nodes.flower.node_messages import Look, read_up
 from privfed.nodes.identity import read_identity
 from privfed.nodes.journal import Journal
 from privfed.protocols.crypto.keys import Identity
 from tests.nodes.flower.networks import Folders
 from tests.raised import refused_with
+from tests.some import some
 
 
 def join(home: Path, name: str, **approved: Any) -> Path:
@@ -97,7 +101,7 @@ def test_nodes_say_what_a_fit_costs_and_what_is_left(tmp_path: Path) -> None:
     assert found["a"].left == {"max_fits": MOST_FITS - 1, "max_losses": MOST_LOSSES}
     assert "takes 1 of the changes" in costs(sites.engine())[0]
     # Nobody but the coordinator of a node's list is told.
-    asked = encode(look(bytes(32), bytes(32), Identity.generate()))
+    asked = encode(Look(nonce=bytes(32), parties=bytes(32)).signed(Identity.generate()))
     assert isinstance(read_up(answered(tmp_path / "d", asked), "d"), Refusal)
 
 
@@ -123,6 +127,83 @@ def test_what_a_lost_machine_gave_stays_counted_with_its_groups(tmp_path: Path) 
     # The budget of the old identity goes on: two fits, and no third.
     assert sites.journal("a").usage("rows").fits == 2
     assert sites.engine().standing()["a"].left["max_fits"] == 0
+
+
+def lost(sites: Sites, name: str) -> list[Path]:
+    """Lose a site's folder; return what the coordinator and all others testify of it."""
+    shutil.rmtree(sites.home / name)
+    others = ["fed", *(one for one in sites.names if one != name)]
+    for one in others:
+        ran("journal", "testify", sites.home / one, name, "--out", sites.home / f"{one}.word")
+    return [sites.home / f"{one}.word" for one in others]
+
+
+def joined_anew(sites: Sites, *carried: Path, code: int = 0, **options: object) -> str:
+    words = [word for path in carried for word in ("--carry", path)]
+    words += [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
+    found = ("flower", "join", sites.home / "new", "--name", "a", "--data", sites.home / "a.csv")
+    return ran(*found, "--data-set", "rows", "--algorithms", "WeightedKMeans", *words, code=code)
+
+
+def test_what_a_party_without_a_record_gave_is_counted_from_others_testimonies(tmp_path: Path) -> None:
+    sites = Sites(tmp_path, "abc", group_size=1)
+    sites.fit()
+    sites.fit()
+    sites.change(join(tmp_path, "d", group_size=1))
+    sites.fit()
+    before = sites.journal("a").usage("rows")
+    told = lost(sites, "a")
+    assert before.fits == 3
+    # The fourth knows one fit, and the others count.
+    joined_anew(sites, *told, group_size=1, max_fits=4)
+    after = Journal(tmp_path / "new", read_identity(tmp_path / "new"))
+    assert after.usage("rows") == replace(before, sums=after.usage("rows").sums)
+    assert after.usage("rows").sums >= before.sums - 3 and all(one.closed for one in after.fits)
+    (tmp_path / "new").rename(tmp_path / "a")
+    sites.change(Path(shutil.copy(tmp_path / "a" / "card", tmp_path / "a.pub")), remove="a")
+    sites.fit()
+    assert sites.journal("a").usage("rows").fits == 4
+    assert sites.engine().standing()["a"].left["max_fits"] == 0
+
+
+def test_testimonies_need_the_coordinator_and_two_others_and_are_checked(tmp_path: Path) -> None:
+    sites = Sites(tmp_path, "abcd", group_size=1)
+    sites.fit()
+    fed, b, c, d = lost(sites, "a")
+    for few in ((b, c, d), (fed, b), (fed, b, b)):
+        assert "of 2 clients" in joined_anew(sites, *few, code=2)
+    # Groups that others do not know are never made anew.
+    assert "has no groups of 'rows'" in joined_anew(sites, fed, b, c, code=2)
+    changed = TESTIMONIES.from_bytes(c.read_bytes())
+    c.write_bytes(TESTIMONIES.to_bytes(msgspec.structs.replace(changed, fits=())))
+    assert "is not signed" in joined_anew(sites, fed, b, c, code=2)
+    # One about another party is none about this one.
+    ran("journal", "testify", tmp_path / "c", "b", "--out", tmp_path / "other")
+    assert "about as many keys" in joined_anew(sites, fed, tmp_path / "other", d, code=2)
+    shutil.rmtree(tmp_path / "new")
+    joined_anew(sites, fed, b, d, group_size=1)
+
+
+def test_a_lying_testimony_makes_budgets_smaller_and_never_larger(tmp_path: Path) -> None:
+    sites = Sites(tmp_path, "abc", group_size=1)
+    sites.fit()
+    usage = sites.journal("a").usage("rows")
+    paths, liar = lost(sites, "a"), read_identity(tmp_path / "b")
+    told, b = TESTIMONIES.from_bytes(paths[0].read_bytes()), tmp_path / "b.word"
+    lies = {
+        "nothing": (),
+        "fewer": (Known(told.fits[0].agreement, "1970-01-01T00:00:00+00:00", 0, 0),),
+        "more": (msgspec.structs.replace(told.fits[0], answered=900, losses=2**32 - 1),),
+    }
+    for name, fits in some(lies.items()):
+        honest = TESTIMONIES.from_bytes(b.read_bytes())
+        lie = msgspec.structs.replace(honest, fits=fits, cells=()).signed(liar.key)
+        (tmp_path / "lie").write_bytes(TESTIMONIES.to_bytes(lie))
+        joined_anew(sites, paths[0], tmp_path / "lie", paths[2], group_size=1)
+        found = Journal(tmp_path / "new", read_identity(tmp_path / "new")).usage("rows")
+        assert found.fits == usage.fits and found.losses >= usage.losses and found.starts == usage.starts
+        assert (found.losses > usage.losses) == (name == "more")
+        shutil.rmtree(tmp_path / "new")
 
 
 def test_a_fit_that_cannot_go_on_is_ended_and_counts_nowhere(tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ from privfed.nodes.flower.node import check_node
 from privfed.nodes.flower.node_messages import (
     Declined,
     Join,
-    declined,
     read_down,
 )
 from privfed.nodes.identity import read_identity
@@ -115,7 +114,8 @@ class Outsider(Folders):
 def in_the_place_of_another(message: Join) -> bytes:
     """Refuse as the client at position 1, with another key than its own."""
     digest = Agreement.from_bytes(message.agreement).digest
-    return encode(declined(digest, message.reader, 1, "policy:terms", Identity.generate()))
+    refusal = Declined(position=1, code="policy:terms")
+    return encode(refusal.signed(Identity.generate(), digest, message.reader))
 
 
 REPLIES: dict[str, Callable[[Join], bytes]] = {
@@ -123,7 +123,7 @@ REPLIES: dict[str, Callable[[Join], bytes]] = {
     "the code of a start": lambda message: encode(Refusal("start:missing")),
     "no message": lambda message: b"anything",
     "in a client's name": in_the_place_of_another,
-    "at no position": lambda message: encode(Declined(7, "error", bytes(64))),
+    "at no position": lambda message: encode(Declined(position=7, code="error", signature=bytes(64))),
 }
 
 

@@ -14,13 +14,16 @@ from privfed.core.stored.encoding import encode
 from privfed.deep import FedAvg
 from privfed.errors import DataError
 from privfed.nodes.deploy.local import nodes_of
-from privfed.nodes.flower.node import check_node
+from privfed.nodes.flower import FlowerEngine
+from privfed.nodes.flower.node import check_node, report
 from privfed.nodes.flower.node_messages import Answered, Joined, read_up
 from privfed.protocols.crypto.keys import CIPHERTEXT_BYTES, RECEIPT_BYTES
 from privfed.protocols.setup.hybrid import encapsulates
 from privfed.protocols.setup.setup_messages import Capsule
 from tests.default_run import covering
+from tests.nodes.flower.federations import OPEN, federation
 from tests.nodes.flower.models import BY_DP_SGD, WORDS, N, labelled, over
+from tests.nodes.flower.networks import Folders
 
 CAPSULE = encode(Capsule(0, bytes(CIPHERTEXT_BYTES), bytes(RECEIPT_BYTES)))
 LISTED = 2
@@ -93,3 +96,22 @@ def test_a_node_starts_joins_and_answers_as_others_do_whatever_its_rows_are(
     for first, *others in said(folder, fit):
         assert set(others) == {first}
     assert not (own / "log").exists()
+
+
+@pytest.mark.parametrize("groups", [1, 5])
+def test_a_node_with_more_rows_than_were_agreed_on_tells_its_owner_alone(groups: int, tmp_path: Path) -> None:
+    most = {"c0": 40, "c1": 24, "c2": 40, "c3": 40}
+    folder = federation(tmp_path / "fed", approved={**OPEN, "group_size": groups, "min_clients": 1})
+    network = Folders(nodes_of(folder))
+    engine = FlowerEngine(folder, network=network)
+    DWFKMeans(
+        2, domain=Box(-12.0, 12.0, max_rows=most), max_iter=1, tol=0, engine=engine, random_state=0
+    ).fit()
+    assert not engine.faults
+    for own in nodes_of(folder):
+        said = [line for line in report(own) if line.startswith("25 rows") and " 24 " in line]
+        assert bool(said) == (own / "log").exists() == (own.name == "c1")
+    engine.end_fits()
+    # Nothing that the others hear has it, and an ended fit is none to correct.
+    assert all(b"at most" not in one for one in network.up)
+    assert report(nodes_of(folder)[1]) == [one for one in report(nodes_of(folder)[1]) if "24" not in one]
